@@ -1,0 +1,279 @@
+//! The trait [`FileSystem`] and the values of its calls.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::{
+    Attr, FallocateMode, FileKind, FsError, FsResult, OpenFlags, RenameFlags, SetAttr, StatFs, XattrFlags,
+};
+
+/// An inode, by the number that the file system gave it; valid until it is forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ino(pub u64);
+
+impl Ino {
+    /// The root directory.
+    pub const ROOT: Self = Self(1);
+}
+
+/// An open file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Handle(pub u64);
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// User of the process (its file system uid).
+    pub uid: u32,
+    /// Group of the process.
+    pub gid: u32,
+    /// Process, 0 when the kernel itself asks.
+    pub pid: u32,
+    /// A supplementary group of the process that equals the parent's group, where there is one and the edge knows it.
+    pub supplementary_gid: Option<u32>,
+}
+
+/// A name found or made: the inode (counted once more, see [`FileSystem::forget`]) and its attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The inode.
+    pub ino: Ino,
+    /// Tells reuses of one `Ino` apart.
+    pub generation: u64,
+    /// Its attributes.
+    pub attr: Attr,
+}
+
+/// What a new inode is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewNode {
+    /// Type and permission bits, before the umask.
+    pub mode: u32,
+    /// The caller's umask: applied where the parent has no default ACL.
+    pub umask: u32,
+    /// Device number of a special file, in the kernel's 32-bit encoding; else 0.
+    pub rdev: u32,
+}
+
+/// A file that was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Its handle.
+    pub handle: Handle,
+    /// The content cached by the caller for this inode at an earlier close is still what the file holds.
+    pub cache_still_valid: bool,
+}
+
+/// How a write came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteMode {
+    /// Flags of the open file description at the time of the write (`O_SYNC` and `O_DIRECT` may change by `fcntl`).
+    pub flags: OpenFlags,
+    /// The caller has no `CAP_FSETID`: clear setuid, setgid (where group-executable) and file capabilities.
+    pub kill_privileges: bool,
+    /// Written back from a page cache above: `handle` is any writable handle of the inode, the data was accepted
+    /// before, and `O_APPEND`, `O_SYNC` and `O_DIRECT` of that handle do not apply.
+    pub from_page_cache: bool,
+}
+
+/// Where a search for data or holes starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekFrom {
+    /// `SEEK_DATA`
+    Data(u64),
+    /// `SEEK_HOLE`
+    Hole(u64),
+}
+
+/// One copy between two open files, offsets and length in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyRange {
+    /// File read from.
+    pub source: (Ino, Handle),
+    /// Offset read from.
+    pub source_offset: u64,
+    /// File written to.
+    pub target: (Ino, Handle),
+    /// Offset written to.
+    pub target_offset: u64,
+    /// Bytes wanted.
+    pub length: u64,
+}
+
+/// Result of an ioctl: the return value and the bytes to hand out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IoctlReply {
+    /// Return value, not negative.
+    pub result: i32,
+    /// Output data.
+    pub data: Vec<u8>,
+}
+
+/// One name of a directory.
+#[derive(Clone, Copy, Debug)]
+pub struct DirEntry<'a> {
+    /// The name, any bytes but `/` and NUL.
+    pub name: &'a [u8],
+    /// Inode number as shown to users.
+    pub shown_ino: u64,
+    /// What it is, [`FileKind::Unknown`] where the host does not say.
+    pub kind: FileKind,
+    /// Offset from which the listing continues after this name.
+    pub next_offset: u64,
+}
+
+/// Takes the names of a directory listing until it is full.
+pub trait DirSink {
+    /// True when a name of `name_bytes` bytes still fits. Asked before each [`DirSink::push`].
+    fn fits(&self, name_bytes: usize) -> bool;
+    /// Takes one name; `entry` carries the inode when the listing is one with attributes, and its count is then the
+    /// caller's to forget. It is `None` for `.` and `..`, and where the name vanished or can't be looked up.
+    fn push(&mut self, name: &DirEntry<'_>, entry: Option<&Entry>);
+}
+
+/// A file system addressed by inodes.
+///
+/// Names are bytes without `/` and NUL, offsets and lengths are bytes. Permission checks are the caller's (the kernel
+/// makes them by mode and ACL before it asks); `Caller` says who owns what is made. Methods with a default body are
+/// those that a file system may lack; the default answers as Linux does for such a file system.
+pub trait FileSystem: Send + Sync + 'static {
+    /// Finds `name` in the directory `parent` and counts the inode once more.
+    fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry>;
+    /// Takes `count` entries of `ino` back; at zero the number may be reused. Never fails; an unknown inode is ignored.
+    fn forget(&self, ino: Ino, count: u64);
+    /// Attributes of an inode, by an open handle where there is one.
+    fn getattr(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Attr>;
+    /// Changes attributes; size first, then owner, mode, times. Returns the attributes after it.
+    fn setattr(&self, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> FsResult<Attr>;
+    /// Target of a symbolic link.
+    fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>>;
+
+    /// Makes a file, device node, FIFO or socket.
+    fn mknod(&self, caller: &Caller, parent: Ino, name: &[u8], node: NewNode) -> FsResult<Entry>;
+    /// Makes a directory.
+    fn mkdir(&self, caller: &Caller, parent: Ino, name: &[u8], node: NewNode) -> FsResult<Entry>;
+    /// Makes a symbolic link to `target`.
+    fn symlink(&self, caller: &Caller, parent: Ino, name: &[u8], target: &[u8]) -> FsResult<Entry>;
+    /// Removes a name of a file.
+    fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()>;
+    /// Removes an empty directory.
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()>;
+    /// Renames; `caller` owns the whiteout that `RENAME_WHITEOUT` leaves.
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        flags: RenameFlags,
+    ) -> FsResult<()>;
+    /// Gives `ino` one more name.
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry>;
+
+    /// Opens a file. `O_CREAT` and `O_EXCL` are never among the flags; `kill_privileges` goes with `O_TRUNC`.
+    fn open(&self, ino: Ino, flags: OpenFlags, kill_privileges: bool) -> FsResult<Opened>;
+    /// Makes (or, without `O_EXCL`, finds) a regular file and opens it.
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        node: NewNode,
+        flags: OpenFlags,
+    ) -> FsResult<(Entry, Opened)>;
+    /// Makes an unnamed file in the directory `parent` (`O_TMPFILE`) and opens it.
+    fn tmpfile(
+        &self,
+        _caller: &Caller,
+        _parent: Ino,
+        _node: NewNode,
+        _flags: OpenFlags,
+    ) -> FsResult<(Entry, Opened)> {
+        Err(FsError::NotSupported)
+    }
+    /// Fills `out` from `offset`; returns how many bytes, fewer than asked only at the end of the file.
+    fn read(&self, ino: Ino, handle: Handle, offset: u64, out: &mut [u8]) -> FsResult<usize>;
+    /// Writes all of `data` at `offset`, or fails; a short count is returned only where some bytes could be written
+    /// before the failure.
+    fn write(&self, ino: Ino, handle: Handle, offset: u64, data: &[u8], mode: WriteMode) -> FsResult<usize>;
+    /// A descriptor of the handle is being closed (once for each `close(2)` of a duplicate): push out what is held
+    /// back and return a write error that this handle was not told yet.
+    fn flush(&self, ino: Ino, handle: Handle) -> FsResult<()>;
+    /// Puts the file on the medium, as `fsync(2)` or, with `data_only`, `fdatasync(2)`.
+    fn fsync(&self, ino: Ino, handle: Handle, data_only: bool) -> FsResult<()>;
+    /// The last reference to the handle is gone.
+    fn release(&self, ino: Ino, handle: Handle);
+    /// A host file whose content is the file's, that the kernel may read and write instead of asking this file
+    /// system. `None` where data must pass here. All handles of one inode answer alike.
+    fn backing_file(&self, _ino: Ino, _handle: Handle) -> Option<Arc<OwnedFd>> {
+        None
+    }
+
+    /// Allocates, punches, zeroes, collapses or inserts space.
+    fn fallocate(
+        &self,
+        _ino: Ino,
+        _handle: Handle,
+        _mode: FallocateMode,
+        _offset: u64,
+        _length: u64,
+    ) -> FsResult<()> {
+        Err(FsError::NotSupported)
+    }
+    /// Finds the next data or hole; `NoSuchDevice` past the end.
+    fn lseek(&self, ino: Ino, handle: Handle, from: SeekFrom) -> FsResult<u64>;
+    /// Copies within the file system; returns the bytes copied.
+    fn copy_file_range(&self, _copy: &CopyRange) -> FsResult<u64> {
+        Err(FsError::NotSupported)
+    }
+    /// An ioctl with input data and a limit of output bytes.
+    fn ioctl(
+        &self,
+        _ino: Ino,
+        _handle: Handle,
+        _command: u32,
+        _input: &[u8],
+        _output_bytes_max: usize,
+    ) -> FsResult<IoctlReply> {
+        Err(FsError::NotATerminal)
+    }
+
+    /// Opens a directory for listing.
+    fn opendir(&self, ino: Ino) -> FsResult<Handle>;
+    /// Lists names from `offset` (0, or a `next_offset`), in a stable order, until the sink is full or the end.
+    fn readdir(&self, ino: Ino, handle: Handle, offset: u64, sink: &mut dyn DirSink) -> FsResult<()>;
+    /// As [`FileSystem::readdir`], each name with its entry (counted as by lookup).
+    fn readdir_plus(&self, ino: Ino, handle: Handle, offset: u64, sink: &mut dyn DirSink) -> FsResult<()>;
+    /// Puts the directory on the medium.
+    fn fsyncdir(&self, ino: Ino, handle: Handle, data_only: bool) -> FsResult<()>;
+    /// The last reference to the directory handle is gone.
+    fn releasedir(&self, ino: Ino, handle: Handle);
+
+    /// Space of the file system that holds `ino`.
+    fn statfs(&self, ino: Ino) -> FsResult<StatFs>;
+    /// Puts everything on the medium.
+    fn sync(&self) -> FsResult<()>;
+
+    /// Sets an extended attribute. `clear_setgid`: the ACL being set takes the setgid bit with it.
+    fn setxattr(
+        &self,
+        _ino: Ino,
+        _name: &[u8],
+        _value: &[u8],
+        _flags: XattrFlags,
+        _clear_setgid: bool,
+    ) -> FsResult<()> {
+        Err(FsError::NotSupported)
+    }
+    /// Value of an extended attribute.
+    fn getxattr(&self, _ino: Ino, _name: &[u8]) -> FsResult<Vec<u8>> {
+        Err(FsError::NotSupported)
+    }
+    /// Names of the extended attributes, each ended by NUL.
+    fn listxattr(&self, _ino: Ino) -> FsResult<Vec<u8>> {
+        Err(FsError::NotSupported)
+    }
+    /// Removes an extended attribute.
+    fn removexattr(&self, _ino: Ino, _name: &[u8]) -> FsResult<()> {
+        Err(FsError::NotSupported)
+    }
+}
