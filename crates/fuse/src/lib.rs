@@ -1,1 +1,13 @@
-//! Work in progress.
+//! The FUSE edge: mounts any [`vfs::FileSystem`] and serves the kernel's requests from several threads.
+//!
+//! It is the only crate that speaks FUSE. It is not a file system and imports none: caching, buffering and the host
+//! are below the trait. Source of the protocol: `include/uapi/linux/fuse.h` (7.45) and the kernel's
+//! `Documentation/filesystems/fuse*.rst`.
+
+mod config;
+mod session;
+mod stats;
+
+pub use config::{MountConfig, MountError, Negotiated, Switch, Transport};
+pub use session::{Session, Stopper};
+pub use stats::{OperationCount, SessionStats, SizeCount};
