@@ -1,1 +1,23 @@
-//! Work in progress.
+//! Run records: what ran, on which machine and file system, every sample, and how two runs compare.
+//!
+//! This is the contract between those who measure (`bench`, `trace`), those who plan (`study`) and those who
+//! draw (`report`). It measures nothing and knows no workload: the description of the workload is a JSON value
+//! that its maker understands.
+//!
+//! Invariants:
+//! - A record says everything that is needed to judge its numbers: command, version, kernel, file system, device.
+//! - Units are in the names (`elapsed_ns`, `backing_writes_count`); numbers are as measured, never rounded.
+//! - A record of an interrupted run says `complete: false`, and comparisons leave it out.
+//! - The schema has a version; the reader refuses any other one and says which it found.
+
+mod histogram;
+mod json_lines;
+mod record;
+mod statistics;
+
+pub use histogram::{LatencyHistogram, LatencySummary};
+pub use json_lines::{ReadError, RecordWriter, WriteError, append_record, partial_name, read_records};
+pub use record::{HostInfo, RunRecord, SCHEMA, Sample, TargetInfo, counter};
+pub use statistics::{
+    PairedRatio, RoundValue, Summary, Verdict, median, nearest_f64, paired_ratio, values_by_round,
+};

@@ -1,0 +1,206 @@
+//! The record of one run. Field names are the format: renaming one needs a new [`SCHEMA`].
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::histogram::LatencyHistogram;
+use crate::statistics::nearest_f64;
+
+/// Name and version of the format, first field of every record.
+pub const SCHEMA: &str = "tidegate.run/1";
+
+/// Names of the counters that more than one crate uses; the unit is the last word.
+pub mod counter {
+    /// Writes that reached the file system behind a mount.
+    pub const BACKING_WRITES: &str = "backing_writes_count";
+    /// Voluntary context switches of the threads that did the work.
+    pub const CONTEXT_SWITCHES_VOLUNTARY: &str = "context_switches_voluntary_count";
+    /// Involuntary context switches of the threads that did the work.
+    pub const CONTEXT_SWITCHES_INVOLUNTARY: &str = "context_switches_involuntary_count";
+    /// Context switches of the whole machine during the timed window.
+    pub const CONTEXT_SWITCHES_SYSTEM: &str = "context_switches_system_count";
+    /// Share of the machine's processor time spent in user, nice, system and interrupts.
+    pub const CPU_ACTIVE: &str = "cpu_active_percent";
+    /// Share of the machine's processor time spent idle, without outstanding I/O.
+    pub const CPU_IDLE: &str = "cpu_idle_percent";
+    /// Share of the machine's processor time spent idle with outstanding I/O.
+    pub const CPU_IOWAIT: &str = "cpu_iowait_percent";
+    /// Share of the machine's processor time taken by its hypervisor.
+    pub const CPU_STEAL: &str = "cpu_steal_percent";
+    /// Processor time of the threads that did the work.
+    pub const WORKER_CPU: &str = "worker_cpu_ns";
+    /// Bytes of the test files that were in the page cache when the timed window began.
+    pub const CACHED_BEFORE: &str = "cached_before_bytes";
+}
+
+/// One run of one workload on one target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// The command line that started the run, as given.
+    pub command: Vec<String>,
+    /// Version of the program that measured.
+    pub tool_version: String,
+    /// When the timed window began, nanoseconds since 1970 (wall clock, for people).
+    pub started_unix_ns: u64,
+    /// The machine.
+    pub host: HostInfo,
+    /// The file system under test.
+    pub target: TargetInfo,
+    /// Which configuration this is, in a comparison (`native`, `fuse-4k` ...).
+    pub label: String,
+    /// Round of an interleaved comparison, counted from 0; records of one round belong together.
+    pub round: u32,
+    /// The workload, as its maker describes it.
+    pub workload: serde_json::Value,
+    /// One entry for each kind of operation.
+    pub samples: Vec<Sample>,
+    /// Further numbers; the unit is the last word of the name (see [`counter`]).
+    pub counters: BTreeMap<String, f64>,
+    /// False when the run was stopped before its end: its numbers are partial.
+    pub complete: bool,
+}
+
+impl RunRecord {
+    /// Bytes moved by all samples over the longest window, in MB/s (10^6 bytes a second).
+    ///
+    /// `None` when no bytes were moved or no time passed.
+    #[must_use]
+    pub fn mb_per_s(&self) -> Option<f64> {
+        let bytes = self
+            .samples
+            .iter()
+            .map(|sample| sample.bytes)
+            .fold(0, u64::saturating_add);
+        let elapsed_ns = self.samples.iter().map(|sample| sample.elapsed_ns).max()?;
+        rate(bytes, elapsed_ns).map(|per_second| per_second / 1e6)
+    }
+
+    /// The sample of one kind of operation.
+    #[must_use]
+    pub fn sample(&self, operation: &str) -> Option<&Sample> {
+        self.samples.iter().find(|sample| sample.operation == operation)
+    }
+}
+
+/// The machine a run was made on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostInfo {
+    /// Kernel name and release (`Linux 6.12.1`).
+    pub kernel: String,
+    /// Hardware architecture (`x86_64`).
+    pub machine: String,
+    /// Processor model, where the kernel tells it.
+    pub processor: Option<String>,
+    /// Processors this process may use.
+    pub cpus: u32,
+    /// Main memory.
+    pub memory_bytes: u64,
+}
+
+/// The file system a run was made on. What the system does not tell is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetInfo {
+    /// The directory that was given, absolute.
+    pub path: String,
+    /// Type as the mount table spells it (`ext4`, `fuse.tidegate`).
+    pub file_system_type: Option<String>,
+    /// Source as the mount table spells it (`/dev/sda1`).
+    pub mount_source: Option<String>,
+    /// Options of the mount and of the file system, comma-separated.
+    pub mount_options: Option<String>,
+    /// Kernel name of the block device below (`sda1`).
+    pub block_device: Option<String>,
+    /// Active I/O scheduler of that device.
+    pub scheduler: Option<String>,
+    /// Space free to this user before the run.
+    pub free_bytes: Option<u64>,
+}
+
+/// What one kind of operation did during the timed window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// `read`, `write`, `sync`, `create`, `list`, `stat`, `remove`.
+    pub operation: String,
+    /// Operations done.
+    pub operations_count: u64,
+    /// Bytes really moved.
+    pub bytes: u64,
+    /// Length of the timed window, final sync and close included.
+    pub elapsed_ns: u64,
+    /// Part of `elapsed_ns` after the last operation, until every final sync had returned.
+    pub sync_ns: u64,
+    /// Part of `elapsed_ns` after the last final sync, until every file was closed.
+    pub close_ns: u64,
+    /// Latency of each operation.
+    pub latency: LatencyHistogram,
+}
+
+impl Sample {
+    /// Throughput in MB/s (10^6 bytes a second); `None` when no time passed or no bytes moved.
+    #[must_use]
+    pub fn mb_per_s(&self) -> Option<f64> {
+        rate(self.bytes, self.elapsed_ns).map(|per_second| per_second / 1e6)
+    }
+
+    /// Operations a second; `None` when no time passed or nothing was done.
+    #[must_use]
+    pub fn operations_per_s(&self) -> Option<f64> {
+        rate(self.operations_count, self.elapsed_ns)
+    }
+}
+
+fn rate(amount: u64, elapsed_ns: u64) -> Option<f64> {
+    (amount > 0 && elapsed_ns > 0).then(|| nearest_f64(amount) * 1e9 / nearest_f64(elapsed_ns))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn record(label: &str, round: u32, bytes: u64, elapsed_ns: u64) -> RunRecord {
+        let mut latency = LatencyHistogram::new();
+        latency.record(elapsed_ns);
+        RunRecord {
+            schema: SCHEMA.to_owned(),
+            command: vec!["tidegate".to_owned(), "demo".to_owned()],
+            tool_version: "0.1.0".to_owned(),
+            started_unix_ns: 1,
+            host: HostInfo::default(),
+            target: TargetInfo::default(),
+            label: label.to_owned(),
+            round,
+            workload: serde_json::json!({ "record_bytes": 4096 }),
+            samples: vec![Sample {
+                operation: "write".to_owned(),
+                operations_count: 1,
+                bytes,
+                elapsed_ns,
+                sync_ns: 0,
+                close_ns: 0,
+                latency,
+            }],
+            counters: BTreeMap::from([(counter::BACKING_WRITES.to_owned(), 7.0)]),
+            complete: true,
+        }
+    }
+
+    #[test]
+    fn throughput_counts_bytes_really_moved_over_the_whole_window() {
+        assert_eq!(
+            record("native", 0, 512_000_000, 2_000_000_000).mb_per_s(),
+            Some(256.0)
+        );
+    }
+
+    #[test]
+    fn a_window_without_bytes_or_time_has_no_rate() {
+        assert_eq!(record("native", 0, 0, 5).mb_per_s(), None);
+        assert_eq!(record("native", 0, 5, 0).mb_per_s(), None);
+        let mut empty = record("native", 0, 5, 5);
+        empty.samples.clear();
+        assert_eq!(empty.mb_per_s(), None);
+    }
+}
