@@ -4,10 +4,21 @@
 //! are below the trait. Source of the protocol: `include/uapi/linux/fuse.h` (7.45) and the kernel's
 //! `Documentation/filesystems/fuse*.rst`.
 
+mod abi;
+mod backing;
 mod config;
+mod counters;
+mod device;
+mod dispatch;
+mod mount;
+mod negotiate;
+mod region;
+mod reply;
+mod request;
 mod session;
 mod stats;
 
 pub use config::{MountConfig, MountError, Negotiated, Switch, Transport};
-pub use session::{Session, Stopper};
+pub use mount::unmount;
+pub use session::{Session, StatsDocument, Stopper};
 pub use stats::{OperationCount, SessionStats, SizeCount};

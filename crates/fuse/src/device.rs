@@ -1,0 +1,101 @@
+//! The transport over `/dev/fuse`: one `read(2)` a request, one `write(2)` or `writev(2)` a reply.
+//!
+//! A worker reads requests into a region of its own so that the data of a WRITE starts at a page; the data of a READ
+//! is put at the same page, so that a file system below can use direct I/O on both.
+
+use std::io;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vfs::FsError;
+use zerocopy::IntoBytes;
+
+use crate::abi::{InHeader, OutHeader, WriteIn, opcode};
+use crate::dispatch::{Answer, Dispatcher, Undo};
+use crate::region::Region;
+use crate::request::Request;
+
+/// Where data of a WRITE and a READ stands in a worker's region.
+const DATA_AT: usize = 4096;
+/// Where a message must start for its WRITE data to stand there.
+const MESSAGE_AT: usize = DATA_AT - size_of::<InHeader>() - size_of::<WriteIn>();
+/// A small reply buffer that has grown past this is given back.
+const SMALL_REPLY_BYTES: usize = 16 << 10;
+
+/// One worker's end of the connection.
+pub struct Channel {
+    device: Arc<OwnedFd>,
+    region: Region,
+    small: Vec<u8>,
+}
+
+impl Channel {
+    /// A channel that can carry `data_bytes_max` of data a request.
+    pub fn new(device: Arc<OwnedFd>, data_bytes_max: usize) -> io::Result<Self> {
+        Ok(Self { device, region: Region::new(DATA_AT + data_bytes_max)?, small: Vec::new() })
+    }
+
+    /// Serves requests until the connection ends (unmount, abort) or the dispatcher is closed.
+    pub fn serve(&mut self, dispatcher: &Dispatcher) -> io::Result<()> {
+        loop {
+            let received = rustix::io::read(self.device.as_fd(), &mut self.region.as_mut_slice()[MESSAGE_AT..]);
+            let length = match received {
+                Ok(length) => length,
+                // ENOENT: the request was interrupted while it was being read.
+                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => continue,
+                Err(Errno::NODEV | Errno::CONNABORTED | Errno::BADF) => return Ok(()),
+                Err(errno) => return Err(errno.into()),
+            };
+            if !dispatcher.enter() {
+                return Ok(());
+            }
+            let result = self.serve_one(dispatcher, length);
+            dispatcher.leave();
+            result?;
+        }
+    }
+
+    fn serve_one(&mut self, dispatcher: &Dispatcher, length: usize) -> io::Result<()> {
+        let memory = self.region.as_mut_slice();
+        let Some((request, input)) = Request::from_message(&memory[MESSAGE_AT..MESSAGE_AT + length]) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("request of {length} bytes is cut short")));
+        };
+        let unique = request.header.unique;
+        if request.header.opcode == opcode::READ {
+            let result = dispatcher.read(&request, &mut memory[DATA_AT..]);
+            let data = result.map(|bytes| &memory[DATA_AT..DATA_AT + bytes]);
+            return reply(&self.device, unique, data).map(|_| ());
+        }
+        self.small.clear();
+        let (answer, undo) = dispatcher.serve(&request, input, &mut self.small);
+        let Answer::Reply(result) = answer else { return Ok(()) };
+        let delivered = reply(&self.device, unique, result.map(|()| self.small.as_slice()))?;
+        if !delivered && !matches!(undo, Undo::Nothing) {
+            dispatcher.undo(&undo);
+        }
+        if self.small.capacity() > SMALL_REPLY_BYTES {
+            self.small = Vec::new();
+        }
+        Ok(())
+    }
+}
+
+/// Sends a reply; false when the kernel no longer waits for it.
+pub fn reply(device: &OwnedFd, unique: u64, result: Result<&[u8], FsError>) -> io::Result<bool> {
+    let (error, data) = match result {
+        Ok(data) => (0, data),
+        Err(error) => (-error.errno(), &[][..]),
+    };
+    let length = u32::try_from(size_of::<OutHeader>() + data.len()).expect("replies are below 4 GiB");
+    let header = OutHeader { len: length, error, unique };
+    loop {
+        return match rustix::io::writev(device, &[IoSlice::new(header.as_bytes()), IoSlice::new(data)]) {
+            Ok(_) => Ok(true),
+            Err(Errno::INTR) => continue,
+            Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => Ok(false),
+            Err(errno) => Err(io::Error::from(errno)),
+        };
+    }
+}

@@ -1,0 +1,460 @@
+//! From request to file system and back: the one place where a FUSE request becomes a [`FileSystem`] call.
+//!
+//! It knows no transport: a request comes in taken apart ([`Request`], names and data), the answer goes out as bytes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use vfs::{
+    CopyRange, FallocateMode, FileSystem, FsError, FsResult, Handle, Ino, NewNode, OpenFlags, Opened, RenameFlags,
+    SeekFrom, SetAttr, SetTime, Timestamp, WriteMode, XattrFlags,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::abi::{
+    AttrOut, BatchForgetIn, CopyFileRangeIn, CopyFileRangeOut, CreateIn, EntryOut, FallocateIn, FlushIn, ForgetIn,
+    ForgetOne, FsyncIn, GETATTR_FH, GetattrIn, GetxattrIn, GetxattrOut, IOCTL_DIR, IoctlIn, IoctlOut, LinkIn, LseekIn,
+    LseekOut, MkdirIn, MknodIn, OPEN_KILL_SUIDGID, OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn,
+    SETXATTR_ACL_KILL_SGID, SetattrIn, SetxattrIn, StatxIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut, fattr,
+    fopen, opcode,
+};
+use crate::abi::{FSYNC_FDATASYNC, StatfsOut};
+use crate::backing::BackingFiles;
+use crate::counters::Counters;
+use crate::reply::{Listing, Trust, attr_out, entry_out, statfs_out, statx_out};
+use crate::request::{Request, take_name};
+
+/// Attribute of the root directory that the edge itself answers.
+const STATS_XATTR: &[u8] = b"user.tidegate.stats";
+
+/// Marks a handle whose file is read and written by the kernel; file systems number their handles below it.
+const PASSTHROUGH_HANDLE: u64 = 1 << 63;
+
+/// How files are opened towards the kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenPolicy {
+    /// Reads and writes skip the kernel's page cache.
+    pub direct_io: bool,
+    /// The kernel's writeback cache is in use: the page cache takes writes.
+    pub writeback: bool,
+}
+
+/// What to send back.
+pub enum Answer {
+    /// Nothing: the request has no reply.
+    None,
+    /// The bytes in the output buffer, or an error.
+    Reply(FsResult<()>),
+}
+
+/// Undoes what a reply handed out that never reached the kernel.
+pub enum Undo {
+    Nothing,
+    Entry(Ino),
+    Open(Ino, u64),
+    EntryAndOpen(Ino, u64),
+}
+
+/// Serves requests of one mount; shared by its workers.
+pub struct Dispatcher {
+    pub file_system: Arc<dyn FileSystem>,
+    pub trust: Trust,
+    pub policy: OpenPolicy,
+    pub backing: Option<BackingFiles>,
+    pub counters: Counters,
+    pub stats_document: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
+    /// Requests being served; above [`Dispatcher::CLOSED`] no further one is let in.
+    pub in_flight: AtomicUsize,
+}
+
+impl Dispatcher {
+    /// Added to `in_flight` when the session ends.
+    pub const CLOSED: usize = 1 << 32;
+
+    /// Enters a request; false when the session takes no more.
+    pub fn enter(&self) -> bool {
+        if self.in_flight.fetch_add(1, Ordering::AcqRel) < Self::CLOSED {
+            return true;
+        }
+        self.leave();
+        false
+    }
+
+    /// Leaves a request that was entered.
+    pub fn leave(&self) {
+        self.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Serves READ into `out` (already cut to what the transport can carry) and returns the bytes read.
+    pub fn read(&self, request: &Request, out: &mut [u8]) -> FsResult<usize> {
+        let result = request.fixed::<ReadIn>().and_then(|args| {
+            let wanted = usize_of(args.size).min(out.len());
+            let handle = Handle(args.fh & !PASSTHROUGH_HANDLE);
+            self.file_system.read(request.ino(), handle, args.offset, &mut out[..wanted])
+        });
+        self.counters.operation(opcode::READ, result.is_err());
+        if let Ok(bytes) = result {
+            self.counters.read(bytes);
+        }
+        result
+    }
+
+    /// Serves any other request: `input` is names and data, the reply's bytes are appended to the empty `out`.
+    pub fn serve(&self, request: &Request, input: &[u8], out: &mut Vec<u8>) -> (Answer, Undo) {
+        let mut undo = Undo::Nothing;
+        let number = request.header.opcode;
+        if matches!(number, opcode::FORGET | opcode::BATCH_FORGET) {
+            self.forget(request, input);
+            self.counters.operation(number, false);
+            return (Answer::None, undo);
+        }
+        if number == opcode::INTERRUPT {
+            // No call of a file system is interruptible: the interrupted request is answered when it is done.
+            return (Answer::None, undo);
+        }
+        let result = self.answer(request, input, out, &mut undo);
+        self.counters.operation(number, result.is_err());
+        if result.is_err() {
+            out.clear();
+        }
+        (Answer::Reply(result), undo)
+    }
+
+    /// The kernel never saw the reply (the request was interrupted): takes back what it handed out.
+    pub fn undo(&self, undo: &Undo) {
+        match undo {
+            Undo::Nothing => {}
+            Undo::Entry(ino) => self.file_system.forget(*ino, 1),
+            Undo::Open(ino, fh) => self.release(*ino, *fh),
+            Undo::EntryAndOpen(ino, fh) => {
+                self.release(*ino, *fh);
+                self.file_system.forget(*ino, 1);
+            }
+        }
+    }
+
+    fn answer(&self, request: &Request, input: &[u8], out: &mut Vec<u8>, undo: &mut Undo) -> FsResult<()> {
+        let fs = &self.file_system;
+        let ino = request.ino();
+        let mut input = input;
+        match request.header.opcode {
+            opcode::GETATTR => {
+                let args: GetattrIn = request.fixed()?;
+                let handle = (args.getattr_flags & GETATTR_FH != 0).then_some(handle_of(args.fh));
+                put(out, &attr_out(&fs.getattr(ino, handle)?, self.trust));
+            }
+            opcode::STATX => {
+                let args: StatxIn = request.fixed()?;
+                let handle = (args.getattr_flags & GETATTR_FH != 0).then_some(handle_of(args.fh));
+                put(out, &statx_out(&fs.getattr(ino, handle)?, self.trust));
+            }
+            opcode::SETATTR => put(out, &self.setattr(request)?),
+            opcode::WRITE => put(out, &self.write(request, input)?),
+            opcode::OPEN => self.open(request, out, undo)?,
+            opcode::RELEASE => {
+                let args: ReleaseIn = request.fixed()?;
+                self.release(ino, args.fh);
+            }
+            opcode::FLUSH => {
+                let args: FlushIn = request.fixed()?;
+                fs.flush(ino, handle_of(args.fh))?;
+            }
+            opcode::FSYNC => {
+                let args: FsyncIn = request.fixed()?;
+                fs.fsync(ino, handle_of(args.fh), args.fsync_flags & FSYNC_FDATASYNC != 0)?;
+            }
+            opcode::CREATE | opcode::TMPFILE => self.create(request, input, out, undo)?,
+            opcode::LOOKUP | opcode::MKNOD | opcode::MKDIR | opcode::SYMLINK | opcode::LINK => {
+                let entry = self.entry(request, &mut input)?;
+                *undo = Undo::Entry(entry.ino);
+                put(out, &entry_out(&entry, self.trust));
+            }
+            opcode::UNLINK => fs.unlink(ino, take_name(&mut input)?)?,
+            opcode::RMDIR => fs.rmdir(ino, take_name(&mut input)?)?,
+            opcode::RENAME | opcode::RENAME2 => self.rename(request, input)?,
+            opcode::READLINK => out.extend_from_slice(&fs.readlink(ino)?),
+            opcode::OPENDIR => {
+                let handle = fs.opendir(ino)?;
+                put(out, &OpenOut { fh: handle.0, open_flags: 0, backing_id: 0 });
+            }
+            opcode::READDIR | opcode::READDIRPLUS => self.list(request, out)?,
+            opcode::RELEASEDIR => {
+                let args: ReleaseIn = request.fixed()?;
+                fs.releasedir(ino, Handle(args.fh));
+            }
+            opcode::FSYNCDIR => {
+                let args: FsyncIn = request.fixed()?;
+                fs.fsyncdir(ino, Handle(args.fh), args.fsync_flags & FSYNC_FDATASYNC != 0)?;
+            }
+            opcode::STATFS => put::<StatfsOut>(out, &statfs_out(&fs.statfs(ino)?)),
+            opcode::SYNCFS => fs.sync()?,
+            opcode::DESTROY => {}
+            opcode::SETXATTR | opcode::GETXATTR | opcode::LISTXATTR | opcode::REMOVEXATTR => {
+                self.xattr(request, input, out)?;
+            }
+            opcode::FALLOCATE => {
+                let args: FallocateIn = request.fixed()?;
+                let mode = FallocateMode(args.mode.cast_signed());
+                fs.fallocate(ino, handle_of(args.fh), mode, args.offset, args.length)?;
+            }
+            opcode::LSEEK => {
+                let args: LseekIn = request.fixed()?;
+                let from = match args.whence.cast_signed() {
+                    libc::SEEK_DATA => SeekFrom::Data(args.offset),
+                    libc::SEEK_HOLE => SeekFrom::Hole(args.offset),
+                    _ => return Err(FsError::Invalid),
+                };
+                put(out, &LseekOut { offset: fs.lseek(ino, handle_of(args.fh), from)? });
+            }
+            opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => self.copy(request, out)?,
+            opcode::IOCTL => self.ioctl(request, input, out)?,
+            // Locks, ACCESS, BMAP and POLL are the kernel's own when it is told so once.
+            _ => return Err(FsError::NoSuchCall),
+        }
+        Ok(())
+    }
+
+    fn forget(&self, request: &Request, input: &[u8]) {
+        if request.header.opcode == opcode::FORGET {
+            if let Ok(args) = request.fixed::<ForgetIn>() {
+                self.file_system.forget(request.ino(), args.nlookup);
+            }
+            return;
+        }
+        let Ok(args) = request.fixed::<BatchForgetIn>() else { return };
+        let mut rest = input;
+        for _ in 0..args.count {
+            let Ok((one, tail)) = ForgetOne::read_from_prefix(rest) else { return };
+            self.file_system.forget(Ino(one.nodeid), one.nlookup);
+            rest = tail;
+        }
+    }
+
+    fn entry(&self, request: &Request, input: &mut &[u8]) -> FsResult<vfs::Entry> {
+        let fs = &self.file_system;
+        let caller = request.caller();
+        match request.header.opcode {
+            opcode::LOOKUP => fs.lookup(request.ino(), take_name(input)?),
+            opcode::MKNOD => {
+                let args: MknodIn = request.fixed()?;
+                let node = NewNode { mode: args.mode, umask: args.umask, rdev: args.rdev };
+                fs.mknod(&caller, request.ino(), take_name(input)?, node)
+            }
+            opcode::MKDIR => {
+                let args: MkdirIn = request.fixed()?;
+                let node = NewNode { mode: args.mode | libc::S_IFDIR, umask: args.umask, rdev: 0 };
+                fs.mkdir(&caller, request.ino(), take_name(input)?, node)
+            }
+            opcode::SYMLINK => {
+                let name = take_name(input)?;
+                fs.symlink(&caller, request.ino(), name, take_name(input)?)
+            }
+            opcode::LINK => {
+                let args: LinkIn = request.fixed()?;
+                fs.link(Ino(args.oldnodeid), request.ino(), take_name(input)?)
+            }
+            other => unreachable!("{} makes no entry", opcode::name(other)),
+        }
+    }
+
+    fn setattr(&self, request: &Request) -> FsResult<AttrOut> {
+        let args: SetattrIn = request.fixed()?;
+        let when = |bit: u32, now: u32, seconds: u64, nanoseconds: u32| {
+            (args.valid & bit != 0).then(|| {
+                if args.valid & now != 0 {
+                    SetTime::Now
+                } else {
+                    SetTime::At(Timestamp { seconds: seconds.cast_signed(), nanoseconds })
+                }
+            })
+        };
+        let change = SetAttr {
+            mode: (args.valid & fattr::MODE != 0).then_some(args.mode),
+            uid: (args.valid & fattr::UID != 0).then_some(args.uid),
+            gid: (args.valid & fattr::GID != 0).then_some(args.gid),
+            size: (args.valid & fattr::SIZE != 0).then_some(args.size),
+            atime: when(fattr::ATIME, fattr::ATIME_NOW, args.atime, args.atimensec),
+            mtime: when(fattr::MTIME, fattr::MTIME_NOW, args.mtime, args.mtimensec),
+            kill_privileges: args.valid & fattr::KILL_SUIDGID != 0,
+        };
+        let handle = (args.valid & fattr::FH != 0).then_some(handle_of(args.fh));
+        Ok(attr_out(&self.file_system.setattr(request.ino(), handle, &change)?, self.trust))
+    }
+
+    fn write(&self, request: &Request, data: &[u8]) -> FsResult<WriteOut> {
+        let args: WriteIn = request.fixed()?;
+        let data = data.get(..usize_of(args.size)).ok_or(FsError::Invalid)?;
+        let mode = WriteMode {
+            flags: OpenFlags(args.flags.cast_signed()),
+            kill_privileges: args.write_flags & WRITE_KILL_SUIDGID != 0,
+            from_page_cache: args.write_flags & WRITE_CACHE != 0,
+        };
+        let written = self.file_system.write(request.ino(), handle_of(args.fh), args.offset, data, mode)?;
+        self.counters.write(written);
+        Ok(WriteOut { size: u32::try_from(written).map_err(|_| FsError::Io)?, padding: 0 })
+    }
+
+    fn open(&self, request: &Request, out: &mut Vec<u8>, undo: &mut Undo) -> FsResult<()> {
+        let args: OpenIn = request.fixed()?;
+        let flags = OpenFlags(args.flags.cast_signed()).without(libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY);
+        let opened = self.file_system.open(request.ino(), flags, args.open_flags & OPEN_KILL_SUIDGID != 0)?;
+        let reply = self.open_out(request.ino(), opened, flags);
+        *undo = Undo::Open(request.ino(), reply.fh);
+        put(out, &reply);
+        Ok(())
+    }
+
+    fn create(&self, request: &Request, input: &[u8], out: &mut Vec<u8>, undo: &mut Undo) -> FsResult<()> {
+        let args: CreateIn = request.fixed()?;
+        let node = NewNode { mode: args.mode, umask: args.umask, rdev: 0 };
+        let flags = OpenFlags(args.flags.cast_signed());
+        let (caller, parent, mut input) = (request.caller(), request.ino(), input);
+        let (entry, opened) = if request.header.opcode == opcode::TMPFILE {
+            self.file_system.tmpfile(&caller, parent, node, flags)?
+        } else {
+            self.file_system.create(&caller, parent, take_name(&mut input)?, node, flags)?
+        };
+        let reply = self.open_out(entry.ino, opened, flags);
+        *undo = Undo::EntryAndOpen(entry.ino, reply.fh);
+        put::<EntryOut>(out, &entry_out(&entry, self.trust));
+        put(out, &reply);
+        Ok(())
+    }
+
+    /// Decides how the kernel treats an open file: passthrough, direct, or through its page cache.
+    fn open_out(&self, ino: Ino, opened: Opened, flags: OpenFlags) -> OpenOut {
+        let Handle(fh) = opened.handle;
+        assert!(fh < PASSTHROUGH_HANDLE, "file system handle {fh:#x} is out of the range for handles");
+        let file = self.backing.as_ref().and_then(|backing| {
+            let file = self.file_system.backing_file(ino, opened.handle)?;
+            backing.open(ino, std::os::fd::AsFd::as_fd(&*file))
+        });
+        if let Some(backing_id) = file {
+            // Data never passes here, so a close has nothing to push out.
+            let open_flags = fopen::PASSTHROUGH | fopen::NOFLUSH;
+            return OpenOut { fh: fh | PASSTHROUGH_HANDLE, open_flags, backing_id };
+        }
+        let mut open_flags = if flags.writes() { 0 } else { fopen::NOFLUSH };
+        if self.policy.direct_io {
+            open_flags |= fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES;
+        }
+        if opened.cache_still_valid {
+            open_flags |= fopen::KEEP_CACHE;
+        }
+        OpenOut { fh, open_flags, backing_id: 0 }
+    }
+
+    fn release(&self, ino: Ino, fh: u64) {
+        self.file_system.release(ino, handle_of(fh));
+        if let (true, Some(backing)) = (fh & PASSTHROUGH_HANDLE != 0, &self.backing) {
+            backing.release(ino);
+        }
+    }
+
+    fn rename(&self, request: &Request, input: &[u8]) -> FsResult<()> {
+        let (target, flags) = if request.header.opcode == opcode::RENAME2 {
+            let args: Rename2In = request.fixed()?;
+            (args.newdir, args.flags)
+        } else {
+            let args: RenameIn = request.fixed()?;
+            (args.newdir, 0)
+        };
+        let mut input = input;
+        let from = take_name(&mut input)?;
+        let to = take_name(&mut input)?;
+        let flags = RenameFlags(flags);
+        self.file_system.rename(&request.caller(), (request.ino(), from), (Ino(target), to), flags)
+    }
+
+    fn list(&self, request: &Request, out: &mut Vec<u8>) -> FsResult<()> {
+        let args: ReadIn = request.fixed()?;
+        let with_entries = request.header.opcode == opcode::READDIRPLUS;
+        let mut listing = Listing::new(out, usize_of(args.size), with_entries.then_some(self.trust));
+        let (ino, handle) = (request.ino(), Handle(args.fh));
+        if with_entries {
+            self.file_system.readdir_plus(ino, handle, args.offset, &mut listing)
+        } else {
+            self.file_system.readdir(ino, handle, args.offset, &mut listing)
+        }
+    }
+
+    fn xattr(&self, request: &Request, input: &[u8], out: &mut Vec<u8>) -> FsResult<()> {
+        let (fs, ino) = (&self.file_system, request.ino());
+        let mut input = input;
+        let value = match request.header.opcode {
+            opcode::SETXATTR => {
+                let args: SetxattrIn = request.fixed()?;
+                let name = take_name(&mut input)?;
+                let value = input.get(..usize_of(args.size)).ok_or(FsError::Invalid)?;
+                let clear_setgid = args.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0;
+                return fs.setxattr(ino, name, value, XattrFlags(args.flags.cast_signed()), clear_setgid);
+            }
+            opcode::REMOVEXATTR => return fs.removexattr(ino, take_name(&mut input)?),
+            opcode::GETXATTR => {
+                let name = take_name(&mut input)?;
+                if ino == Ino::ROOT && name == STATS_XATTR {
+                    (self.stats_document)()
+                } else {
+                    fs.getxattr(ino, name)?
+                }
+            }
+            _ => fs.listxattr(ino)?,
+        };
+        let args: GetxattrIn = request.fixed()?;
+        let bytes = u32::try_from(value.len()).map_err(|_| FsError::OutOfRange)?;
+        if args.size == 0 {
+            put(out, &GetxattrOut { size: bytes, padding: 0 });
+        } else if bytes > args.size {
+            return Err(FsError::OutOfRange);
+        } else {
+            out.extend_from_slice(&value);
+        }
+        Ok(())
+    }
+
+    fn copy(&self, request: &Request, out: &mut Vec<u8>) -> FsResult<()> {
+        let args: CopyFileRangeIn = request.fixed()?;
+        if args.flags != 0 {
+            return Err(FsError::Invalid);
+        }
+        let wide = request.header.opcode == opcode::COPY_FILE_RANGE_64;
+        // The older reply counts in 32 bits: a longer copy is answered short and asked again.
+        let length = if wide { args.len } else { args.len.min(u64::from(u32::MAX & !0xfff)) };
+        let copied = self.file_system.copy_file_range(&CopyRange {
+            source: (request.ino(), handle_of(args.fh_in)),
+            source_offset: args.off_in,
+            target: (Ino(args.nodeid_out), handle_of(args.fh_out)),
+            target_offset: args.off_out,
+            length,
+        })?;
+        if wide {
+            put(out, &CopyFileRangeOut { bytes_copied: copied });
+        } else {
+            put(out, &WriteOut { size: u32::try_from(copied).map_err(|_| FsError::Io)?, padding: 0 });
+        }
+        Ok(())
+    }
+
+    fn ioctl(&self, request: &Request, input: &[u8], out: &mut Vec<u8>) -> FsResult<()> {
+        let args: IoctlIn = request.fixed()?;
+        let input = input.get(..usize_of(args.in_size)).ok_or(FsError::Invalid)?;
+        let handle = if args.flags & IOCTL_DIR != 0 { Handle(args.fh) } else { handle_of(args.fh) };
+        let output_bytes_max = usize_of(args.out_size);
+        let reply = self.file_system.ioctl(request.ino(), handle, args.cmd, input, output_bytes_max)?;
+        put(out, &IoctlOut { result: reply.result, ..IoctlOut::default() });
+        out.extend_from_slice(&reply.data[..reply.data.len().min(output_bytes_max)]);
+        Ok(())
+    }
+}
+
+fn handle_of(fh: u64) -> Handle {
+    Handle(fh & !PASSTHROUGH_HANDLE)
+}
+
+fn usize_of(value: u32) -> usize {
+    usize::try_from(value).expect("usize has at least 32 bits on every target with FUSE")
+}
+
+fn put<T: IntoBytes + zerocopy::Immutable>(out: &mut Vec<u8>, value: &T) {
+    out.extend_from_slice(value.as_bytes());
+}

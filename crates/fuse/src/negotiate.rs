@@ -1,0 +1,272 @@
+//! The INIT exchange: what is asked of the kernel, and what comes of it.
+
+use zerocopy::FromBytes;
+
+use crate::abi::{InitIn, InitOut, MAJOR, MINOR, MINOR_OLDEST, init};
+use crate::config::{MountConfig, MountError, Negotiated, Switch, Transport};
+
+/// Size of a page, the unit of `max_pages`.
+pub const PAGE_BYTES: u32 = 4096;
+/// Requests in the background (read-ahead, writeback) before the kernel holds back.
+const BACKGROUND_MAX: u16 = 64;
+/// Read-ahead asked for; the kernel may grant less.
+const READAHEAD_BYTES: u32 = 1 << 20;
+
+/// What this process and machine offer, asked once before INIT.
+#[derive(Clone, Debug)]
+pub struct Surroundings {
+    /// `fs.fuse.max_pages_limit`, or what kernels without it allow.
+    pub pages_max: u16,
+    /// `CAP_SYS_ADMIN` is effective.
+    pub administrator: bool,
+    /// `/sys/module/fuse/parameters/enable_uring`.
+    pub uring_enabled: bool,
+    /// Processors that can be online.
+    pub processors: u16,
+}
+
+impl Surroundings {
+    /// Asks the host.
+    pub fn ask() -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let pages: u32 = read("/proc/sys/fs/fuse/max_pages_limit").trim().parse().unwrap_or(256);
+        let effective = read("/proc/self/status")
+            .lines()
+            .find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok())
+            .unwrap_or(0);
+        const CAP_SYS_ADMIN: u32 = 21;
+        Self {
+            pages_max: u16::try_from(pages).unwrap_or(u16::MAX),
+            administrator: effective & (1 << CAP_SYS_ADMIN) != 0,
+            uring_enabled: read("/sys/module/fuse/parameters/enable_uring").trim() == "Y",
+            processors: std::thread::available_parallelism()
+                .map_or(1, |count| u16::try_from(count.get()).unwrap_or(u16::MAX)),
+        }
+    }
+}
+
+/// Answers the kernel's INIT: the reply to send and what it amounts to.
+pub fn answer(
+    body: &[u8],
+    config: &MountConfig,
+    surroundings: &Surroundings,
+) -> Result<(InitOut, Negotiated), MountError> {
+    let protocol = |message: String| MountError::Protocol {
+        doing: "reading the kernel's INIT",
+        source: std::io::Error::new(std::io::ErrorKind::InvalidData, message),
+    };
+    // Older kernels send a shorter structure; what is missing is zero.
+    let mut padded = [0; size_of::<InitIn>()];
+    let length = body.len().min(padded.len());
+    padded[..length].copy_from_slice(&body[..length]);
+    let (asked, _) = InitIn::read_from_prefix(&padded).map_err(|_| protocol("no structure".to_owned()))?;
+    if asked.major != MAJOR || asked.minor < MINOR_OLDEST {
+        return Err(protocol(format!(
+            "the kernel speaks FUSE {}.{}, this build needs {MAJOR}.{MINOR_OLDEST} or newer (Linux 5.4)",
+            asked.major, asked.minor
+        )));
+    }
+    let high = if u64::from(asked.flags) & init::INIT_EXT != 0 { asked.flags2 } else { 0 };
+    let offered = u64::from(asked.flags) | (u64::from(high) << 32);
+    let mut not_granted = Vec::new();
+    let passthrough = choose(
+        "passthrough",
+        config.passthrough,
+        if offered & init::PASSTHROUGH == 0 {
+            Err("this kernel has no FUSE passthrough (Linux 6.9 and newer have)")
+        } else if !surroundings.administrator {
+            Err("it needs CAP_SYS_ADMIN")
+        } else {
+            Ok(())
+        },
+        &mut not_granted,
+    )?;
+    let direct_io = !passthrough && config.direct_io == Switch::On;
+    let writeback = choose(
+        "writeback",
+        config.writeback,
+        if passthrough {
+            Err("passthrough leaves no data to cache")
+        } else if direct_io {
+            Err("direct I/O leaves no data to cache")
+        } else {
+            Ok(())
+        },
+        &mut not_granted,
+    )?;
+    let uring = choose(
+        "uring",
+        config.uring,
+        if offered & init::OVER_IO_URING == 0 {
+            Err(if surroundings.uring_enabled {
+                "this kernel has no FUSE over io_uring (Linux 6.14 and newer have)"
+            } else {
+                "not enabled in the kernel (echo Y > /sys/module/fuse/parameters/enable_uring)"
+            })
+        } else {
+            Ok(())
+        },
+        &mut not_granted,
+    )?;
+    let mut wanted = init::ASYNC_READ
+        | init::ATOMIC_O_TRUNC
+        | init::DONT_MASK
+        | init::HAS_IOCTL_DIR
+        | init::AUTO_INVAL_DATA
+        | init::DO_READDIRPLUS
+        | init::READDIRPLUS_AUTO
+        | init::ASYNC_DIO
+        | init::PARALLEL_DIROPS
+        | init::ABORT_ERROR
+        | init::MAX_PAGES
+        | init::CACHE_SYMLINKS
+        | init::HANDLE_KILLPRIV_V2
+        | init::SETXATTR_EXT
+        | init::INIT_EXT
+        | init::DIRECT_IO_ALLOW_MMAP;
+    let pages = match config.io_unit_bytes {
+        Some(bytes) => u16::try_from(bytes / PAGE_BYTES).unwrap_or(u16::MAX).min(surroundings.pages_max).max(1),
+        None => surroundings.pages_max,
+    };
+    for (want, flag) in [
+        (config.posix_acl, init::POSIX_ACL),
+        (passthrough, init::PASSTHROUGH),
+        (writeback, init::WRITEBACK_CACHE),
+        (uring, init::OVER_IO_URING),
+        (pages > 1, init::BIG_WRITES),
+    ] {
+        if want {
+            wanted |= flag;
+        }
+    }
+    let granted = wanted & offered;
+    let words = (
+        u32::try_from(granted & u64::from(u32::MAX)).expect("32 bits are left"),
+        u32::try_from(granted >> 32).expect("32 bits are left"),
+    );
+    let threads = config.threads.unwrap_or_else(|| surroundings.processors.clamp(2, 8)).max(1);
+    let readahead_bytes_max = READAHEAD_BYTES.min(asked.max_readahead).max(u32::from(pages) * PAGE_BYTES);
+    let out = InitOut {
+        major: MAJOR,
+        minor: MINOR.min(asked.minor),
+        max_readahead: readahead_bytes_max,
+        flags: words.0,
+        flags2: words.1,
+        max_background: BACKGROUND_MAX,
+        congestion_threshold: BACKGROUND_MAX / 4 * 3,
+        max_write: u32::from(pages) * PAGE_BYTES,
+        time_gran: 1,
+        max_pages: pages,
+        max_stack_depth: u32::from(passthrough),
+        ..InitOut::default()
+    };
+    let negotiated = Negotiated {
+        kernel_protocol: (asked.major, asked.minor),
+        write_bytes_max: out.max_write,
+        readahead_bytes_max,
+        writeback,
+        passthrough,
+        transport: if uring { Transport::IoUring } else { Transport::Device },
+        direct_io,
+        kill_privileges: granted & init::HANDLE_KILLPRIV_V2 != 0,
+        threads,
+        not_granted,
+    };
+    Ok((out, negotiated))
+}
+
+/// Whether a feature is used: an obstacle is noted for `auto` and an error for `on`.
+fn choose(
+    feature: &'static str,
+    switch: Switch,
+    possible: Result<(), &'static str>,
+    not_granted: &mut Vec<String>,
+) -> Result<bool, MountError> {
+    match (switch, possible) {
+        (Switch::Off, _) => Ok(false),
+        (Switch::Auto | Switch::On, Ok(())) => Ok(true),
+        (Switch::Auto, Err(reason)) => {
+            not_granted.push(format!("{feature}: {reason}"));
+            Ok(false)
+        }
+        (Switch::On, Err(reason)) => Err(MountError::Demanded { feature, reason: reason.to_owned() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use zerocopy::IntoBytes;
+
+    use super::*;
+
+    fn config() -> MountConfig {
+        MountConfig {
+            source: String::new(),
+            subtype: String::new(),
+            io_unit_bytes: None,
+            writeback: Switch::Auto,
+            passthrough: Switch::Auto,
+            uring: Switch::Auto,
+            direct_io: Switch::Auto,
+            threads: None,
+            read_only: false,
+            allow_other: false,
+            posix_acl: true,
+            attr_ttl: Duration::ZERO,
+            entry_ttl: Duration::ZERO,
+            kernel_options: Vec::new(),
+        }
+    }
+
+    fn kernel(minor: u32, flags: u64) -> InitIn {
+        InitIn {
+            major: 7,
+            minor,
+            max_readahead: 128 << 10,
+            flags: u32::try_from(flags & u64::from(u32::MAX)).unwrap(),
+            flags2: u32::try_from(flags >> 32).unwrap(),
+            unused: [0; 11],
+        }
+    }
+
+    const ROOT: Surroundings =
+        Surroundings { pages_max: 256, administrator: true, uring_enabled: false, processors: 2 };
+
+    #[test]
+    fn root_on_a_recent_kernel_gets_passthrough_and_no_writeback_beside_it() {
+        let all = init::PASSTHROUGH | init::WRITEBACK_CACHE | init::INIT_EXT | init::POSIX_ACL;
+        let (out, negotiated) = answer(kernel(45, all).as_bytes(), &config(), &ROOT).unwrap();
+        assert!(negotiated.passthrough && !negotiated.writeback);
+        assert_eq!(out.max_stack_depth, 1);
+        assert_eq!(u64::from(out.flags) & init::WRITEBACK_CACHE, 0);
+        assert_eq!(negotiated.write_bytes_max, 1 << 20);
+    }
+
+    #[test]
+    fn an_ordinary_user_is_told_why_passthrough_is_not_in_use() {
+        let user = Surroundings { administrator: false, ..ROOT };
+        let all = init::PASSTHROUGH | init::WRITEBACK_CACHE | init::INIT_EXT;
+        let (_, negotiated) = answer(kernel(45, all).as_bytes(), &config(), &user).unwrap();
+        assert!(!negotiated.passthrough && negotiated.writeback);
+        assert!(negotiated.not_granted.iter().any(|reason| reason.contains("CAP_SYS_ADMIN")));
+        let demanded = MountConfig { passthrough: Switch::On, ..config() };
+        let error = answer(kernel(45, all).as_bytes(), &demanded, &user).unwrap_err();
+        assert_eq!(error.to_string(), "passthrough=on can't be had: it needs CAP_SYS_ADMIN");
+    }
+
+    #[test]
+    fn a_4_kib_unit_is_one_page_a_request() {
+        let small = MountConfig { io_unit_bytes: Some(4096), ..config() };
+        let (out, _) = answer(kernel(45, init::MAX_PAGES).as_bytes(), &small, &ROOT).unwrap();
+        assert_eq!((out.max_pages, out.max_write), (1, 4096));
+    }
+
+    #[test]
+    fn an_old_or_strange_kernel_is_refused_by_name() {
+        let error = answer(kernel(23, 0).as_bytes(), &config(), &ROOT).unwrap_err();
+        assert!(error.to_string().contains("FUSE"), "{error}");
+        assert!(answer(&[], &config(), &ROOT).is_err());
+    }
+}
