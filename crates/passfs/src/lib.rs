@@ -1,1 +1,233 @@
-//! Work in progress.
+//! A host directory as a [`vfs::FileSystem`].
+//!
+//! It is: the translation of each call of the contract into as few host system calls as possible, with the host's
+//! semantics. It is not: a buffer (see the crate `buffer`), a kernel protocol (see `fuse`) or a permission check (the
+//! caller's kernel made it by mode and ACL).
+//!
+//! # How names and files are held
+//! Each inode that the caller knows is held by an `O_PATH` descriptor ([`inodes`]); nothing is ever addressed by a path
+//! from the root, so a rename of the source behind the mount can't lead a call astray. Names are resolved one component
+//! at a time without following symbolic links. Submounts inside the source are entered; their inode numbers are shown
+//! with a device number mixed in ([`attributes`]).
+//!
+//! One descriptor for each known inode needs a high limit: [`PassFs::open`] raises `RLIMIT_NOFILE` of the process to
+//! its hard limit, and as root to at most 1,048,576. When descriptors still run short, calls fail with
+//! [`vfs::FsError::TooManyOpenFiles`] until inodes are forgotten.
+//!
+//! # How files are opened
+//! A file is opened anew through `/proc/self/fd`, which therefore must be mounted. Of the caller's flags:
+//! - `O_APPEND` is dropped: offsets come explicit with each write.
+//! - `O_DIRECT` is dropped: alignment of the caller's buffers is not known here. Layers above write through.
+//! - `O_SYNC` and `O_DSYNC` are dropped: the caller sends an `fsync` after each such write, as the kernel does.
+//! - `O_NOATIME` is dropped where the host refuses it.
+//! - `O_WRONLY` becomes `O_RDWR` where the host permits, since a page cache above must read to fill partial pages.
+//!
+//! # Who makes files
+//! Creating calls run with the caller's file system ids and umask on the worker thread ([`identity`]). An ordinary
+//! user's daemon makes everything as that user. With an [`IdMap`] everything belongs to the daemon, attributes show the
+//! mapped ids, and `chmod` and `chown` succeed without effect, as Android's sdcard service has it.
+//!
+//! Changes of content drop setuid, setgid and file capabilities when the caller had no `CAP_FSETID`; for that the
+//! worker thread gives up its own during the call. `fallocate` and `copy_file_range` always drop them, since the
+//! contract does not say who asks.
+//!
+//! # Limits
+//! - [`vfs::FileSystem::sync`] reaches the file system of the source, not submounts in it.
+//! - A fork after [`PassFs::open`] is not supported: the kept `/proc/self/fd` belongs to the process that opened it.
+//! - Special files are shown but never opened; the caller's kernel does that itself.
+
+mod attributes;
+mod counters;
+mod data;
+mod directory;
+mod file_system;
+mod handles;
+mod identity;
+mod inodes;
+mod ioctl;
+mod nodes;
+mod setattr;
+mod validity;
+mod xattr;
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::process::{Resource, Rlimit};
+use thiserror::Error;
+use vfs::{Attr, Caller, FsError, FsResult};
+
+pub use counters::PassCounters;
+
+use crate::attributes::{Devices, HostKey};
+use crate::counters::Tally;
+use crate::handles::HandleTable;
+use crate::identity::Creator;
+use crate::inodes::{Inode, InodeTable};
+
+/// How a host directory is offered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassConfig {
+    /// Shows these ids and masks permissions instead of the host's, as Android's sdcard service does.
+    pub id_map: Option<IdMap>,
+    /// Answers each changing call with [`FsError::ReadOnly`].
+    pub read_only: bool,
+    /// Starts writing to the medium, without waiting, once a handle has written so many contiguous bytes.
+    pub write_out_bytes: Option<u64>,
+    /// Offers each open file to the kernel for passthrough ([`vfs::FileSystem::backing_file`]).
+    pub offer_backing: bool,
+}
+
+/// Owner, group and permissions to show for every file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdMap {
+    /// Owner shown.
+    pub uid: u32,
+    /// Group shown.
+    pub gid: u32,
+    /// Permission bits hidden.
+    pub umask: u32,
+}
+
+/// Why a host directory can't be offered.
+#[derive(Debug, Error)]
+pub enum PassFsError {
+    /// The source can't be opened.
+    #[error("{}: can't be opened as a directory: {cause}", path.display())]
+    Source {
+        /// The directory asked for.
+        path: PathBuf,
+        /// What the host said.
+        cause: FsError,
+    },
+    /// `/proc/self/fd` can't be opened.
+    #[error("/proc/self/fd can't be opened: {cause}; mount /proc, files are reopened through it")]
+    NoProc {
+        /// What the host said.
+        cause: FsError,
+    },
+}
+
+/// A host directory as a file system; see the crate's description.
+#[derive(Debug)]
+pub struct PassFs {
+    config: PassConfig,
+    inodes: InodeTable,
+    handles: HandleTable,
+    devices: Devices,
+    fine_times: bool,
+    tally: Tally,
+    /// `/proc/self/fd`, to open an inode anew.
+    proc_fd: OwnedFd,
+    /// The source opened for reading: `syncfs` does not take an `O_PATH` descriptor.
+    source: OwnedFd,
+}
+
+/// Descriptors that the process may hold at most, as root.
+const DESCRIPTORS_MAX: u64 = 1 << 20;
+/// The descriptor table is made this large at once: growing it later in a process with threads waits for every
+/// processor each time it doubles.
+const DESCRIPTORS_EXPECTED: i32 = 1 << 14;
+
+impl PassFs {
+    /// Opens the directory `source`, and raises the process's limit of open files.
+    ///
+    /// # Errors
+    /// When `source` is no readable directory, or `/proc` is not mounted.
+    pub fn open(source: &Path, config: PassConfig) -> Result<Self, PassFsError> {
+        let failed = |cause| PassFsError::Source {
+            path: source.to_owned(),
+            cause,
+        };
+        let no_proc = |error| PassFsError::NoProc {
+            cause: identity::errno(error),
+        };
+        raise_descriptor_limit();
+
+        let directory = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let proc_fd =
+            rustix::fs::open("/proc/self/fd", directory | OFlags::PATH, Mode::empty()).map_err(no_proc)?;
+        let opened = rustix::fs::open(source, directory | OFlags::RDONLY, Mode::empty())
+            .map_err(|error| failed(identity::errno(error)))?;
+        let root = rustix::fs::openat(&opened, ".", directory | OFlags::PATH, Mode::empty())
+            .map_err(|error| failed(identity::errno(error)))?;
+        let stat = attributes::stat(&root).map_err(failed)?;
+        // Only the table's new size is wanted. Without room for it, it grows as it must.
+        drop(rustix::io::fcntl_dupfd_cloexec(&root, DESCRIPTORS_EXPECTED));
+
+        let key = HostKey::of(&stat);
+        Ok(Self {
+            config,
+            devices: Devices::new(key.device),
+            inodes: InodeTable::new(Inode::new(root, key, attributes::kind_of(&stat))),
+            handles: HandleTable::new(),
+            fine_times: validity::has_fine_times(&opened),
+            tally: Tally::default(),
+            proc_fd,
+            source: opened,
+        })
+    }
+
+    /// What was done so far, and what is held.
+    #[must_use]
+    pub fn counters(&self) -> PassCounters {
+        self.tally.snapshot(self.inodes.held(), self.handles.held())
+    }
+
+    fn attr(&self, stat: &rustix::fs::Statx) -> Attr {
+        attributes::attr_of(stat, &self.devices, self.config.id_map.as_ref())
+    }
+
+    fn check_writable(&self) -> FsResult<()> {
+        if self.config.read_only {
+            Err(FsError::ReadOnly)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Prepares the thread for a call that makes a node on behalf of `caller`.
+    fn act_as(&self, caller: &Caller, umask: u32) -> FsResult<()> {
+        let ids = self.config.id_map.is_none().then_some((caller.uid, caller.gid));
+        identity::act_as(Creator { ids, umask })
+    }
+
+    /// Opens the inode anew, for data.
+    fn reopen(&self, inode: &Inode, flags: OFlags) -> FsResult<OwnedFd> {
+        let name = rustix::path::DecInt::from_fd(inode.fd());
+        rustix::fs::openat(&self.proc_fd, name, flags | OFlags::CLOEXEC, Mode::empty())
+            .map_err(identity::errno)
+    }
+}
+
+/// Fails silently: the limit may be what it is, and calls say so when it is reached.
+fn raise_descriptor_limit() {
+    let now = rustix::process::getrlimit(Resource::Nofile);
+    let hard = now.maximum.unwrap_or(DESCRIPTORS_MAX);
+    let wished = hard.max(DESCRIPTORS_MAX);
+    let wished = Rlimit {
+        current: Some(wished),
+        maximum: Some(wished),
+    };
+    if now.current.is_none_or(|current| current >= DESCRIPTORS_MAX) {
+        return;
+    }
+    if rustix::process::setrlimit(Resource::Nofile, wished).is_err() {
+        let granted = Rlimit {
+            current: Some(hard),
+            maximum: now.maximum,
+        };
+        // Raising the soft limit to the hard one is always allowed.
+        let _ = rustix::process::setrlimit(Resource::Nofile, granted);
+    }
+}
+
+/// The path by which calls that take no descriptor reach the inode behind `fd`.
+fn proc_path(fd: std::os::fd::BorrowedFd<'_>) -> String {
+    use std::os::fd::AsRawFd;
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// No path: the call is about the descriptor itself.
+const ITSELF: (&str, AtFlags) = ("", AtFlags::EMPTY_PATH);

@@ -1,0 +1,67 @@
+//! What a [`crate::PassFs`] has done so far, for statistics.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+
+/// Counts since the file system was opened; `inodes_held` and `open_handles` are the state of the moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PassCounters {
+    /// Read calls.
+    pub reads: u64,
+    /// Bytes they returned.
+    pub read_bytes: u64,
+    /// Write calls.
+    pub writes: u64,
+    /// Bytes they took.
+    pub written_bytes: u64,
+    /// `fsync` and `fdatasync` calls.
+    pub fsyncs: u64,
+    /// Write-outs started in the background.
+    pub write_outs_started: u64,
+    /// Host inodes held by a descriptor, the source itself included.
+    pub inodes_held: u64,
+    /// Open files and directories.
+    pub open_handles: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub reads: AtomicU64,
+    pub read_bytes: AtomicU64,
+    pub writes: AtomicU64,
+    pub written_bytes: AtomicU64,
+    pub fsyncs: AtomicU64,
+    pub write_outs_started: AtomicU64,
+}
+
+impl Tally {
+    pub(crate) fn read_done(&self, bytes: usize) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(
+            u64::try_from(bytes).expect("usize fits in u64"),
+            Ordering::Relaxed,
+        );
+    }
+
+    pub(crate) fn write_done(&self, bytes: usize) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.written_bytes.fetch_add(
+            u64::try_from(bytes).expect("usize fits in u64"),
+            Ordering::Relaxed,
+        );
+    }
+
+    pub(crate) fn snapshot(&self, inodes_held: u64, open_handles: u64) -> PassCounters {
+        PassCounters {
+            reads: self.reads.load(Ordering::Relaxed),
+            read_bytes: self.read_bytes.load(Ordering::Relaxed),
+            writes: self.writes.load(Ordering::Relaxed),
+            written_bytes: self.written_bytes.load(Ordering::Relaxed),
+            fsyncs: self.fsyncs.load(Ordering::Relaxed),
+            write_outs_started: self.write_outs_started.load(Ordering::Relaxed),
+            inodes_held,
+            open_handles,
+        }
+    }
+}

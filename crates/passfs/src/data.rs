@@ -1,0 +1,236 @@
+//! Open files: content, space and durability.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{FallocateFlags, OFlags, Statx};
+use rustix::io::Errno;
+use vfs::{CopyRange, FallocateMode, FileKind, FsError, FsResult, Handle, Ino, OpenFlags, Opened, SeekFrom};
+
+use crate::PassFs;
+use crate::attributes::stat;
+use crate::handles::{Open, OpenFile};
+use crate::identity::{Privileges, errno, set_privileges};
+use crate::inodes::Inode;
+use crate::nodes::host_flags;
+use crate::validity::Stamp;
+
+/// The host moves at most so many bytes in one call (`MAX_RW_COUNT`).
+const COPY_BYTES_MAX: usize = 0x7fff_f000;
+
+impl PassFs {
+    pub(crate) fn open_file(&self, ino: Ino, flags: OpenFlags, privileges: Privileges) -> FsResult<Opened> {
+        let truncates = flags.has(libc::O_TRUNC);
+        if truncates || flags.writes() {
+            self.check_writable()?;
+        }
+        let inode = self.inodes.get(ino)?;
+        match inode.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(FsError::IsADirectory),
+            FileKind::Symlink => return Err(FsError::TooManySymlinks),
+            FileKind::Fifo
+            | FileKind::Socket
+            | FileKind::CharDevice
+            | FileKind::BlockDevice
+            | FileKind::Unknown => return Err(FsError::NotSupported),
+        }
+        let mut wanted = host_flags(flags) - OFlags::NOFOLLOW;
+        if truncates {
+            set_privileges(privileges)?;
+            wanted |= OFlags::TRUNC;
+        }
+        let file = self.reopen_as_permitted(&inode, wanted)?;
+        let stat = stat(&file)?;
+        let cache_still_valid = self.stamp(&inode, &stat) && !truncates;
+        let handle = self
+            .handles
+            .insert(Open::File(Arc::new(OpenFile::new(file, inode))));
+        Ok(Opened {
+            handle,
+            cache_still_valid,
+        })
+    }
+
+    /// Opens anew, giving up what was only a wish: `O_NOATIME`, and reading from a file asked for writing.
+    fn reopen_as_permitted(&self, inode: &Inode, flags: OFlags) -> FsResult<OwnedFd> {
+        let mut flags = flags;
+        let mut opened = self.reopen(inode, flags);
+        if opened.as_ref().err() == Some(&FsError::NotPermitted) && flags.contains(OFlags::NOATIME) {
+            flags.remove(OFlags::NOATIME);
+            opened = self.reopen(inode, flags);
+        }
+        if opened.as_ref().err() == Some(&FsError::AccessDenied) && flags.contains(OFlags::RDWR) {
+            opened = self.reopen(inode, (flags - OFlags::RDWR) | OFlags::WRONLY);
+        }
+        opened
+    }
+
+    /// Records the state of an inode's content; true when the state recorded before vouches for it.
+    pub(crate) fn stamp(&self, inode: &Inode, stat: &Statx) -> bool {
+        let taken = Stamp::taken(stat, self.fine_times);
+        let before = inode
+            .stamp
+            .lock()
+            .expect("no panic under a stamp's lock")
+            .replace(taken);
+        before.is_some_and(|before| before.vouches_for(&taken))
+    }
+
+    fn stamp_after_writes(&self, open: &OpenFile) {
+        if !open.wrote.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        match stat(&open.file) {
+            Ok(stat) => {
+                self.stamp(&open.inode, &stat);
+            }
+            // Without a state to compare with, the next open answers that caches are void.
+            Err(_) => *open.inode.stamp.lock().expect("no panic under a stamp's lock") = None,
+        }
+    }
+
+    pub(crate) fn read_at(&self, handle: Handle, offset: u64, out: &mut [u8]) -> FsResult<usize> {
+        let open = self.handles.file(handle)?;
+        let mut filled = 0;
+        while filled < out.len() {
+            match rustix::io::pread(&open.file, &mut out[filled..], advanced(offset, filled)?) {
+                Ok(0) => break,
+                Ok(bytes) => filled += bytes,
+                Err(Errno::INTR) => {}
+                Err(error) if filled == 0 => return Err(errno(error)),
+                // What was read is given; the error comes back with the next call.
+                Err(_) => break,
+            }
+        }
+        self.tally.read_done(filled);
+        Ok(filled)
+    }
+
+    pub(crate) fn write_at(
+        &self,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        privileges: Privileges,
+    ) -> FsResult<usize> {
+        let open = self.handles.file(handle)?;
+        set_privileges(privileges)?;
+        open.wrote.store(true, Ordering::Release);
+        let mut written = 0;
+        while written < data.len() {
+            match rustix::io::pwrite(&open.file, &data[written..], advanced(offset, written)?) {
+                Ok(0) => break,
+                Ok(bytes) => written += bytes,
+                Err(Errno::INTR) => {}
+                Err(error) if written == 0 => return Err(errno(error)),
+                Err(_) => break,
+            }
+        }
+        self.tally.write_done(written);
+        self.write_out(&open, offset, written);
+        Ok(written)
+    }
+
+    /// Starts writing to the medium once enough has come together. Errors are the file's own and come back at fsync.
+    fn write_out(&self, open: &OpenFile, offset: u64, written: usize) {
+        let Some(threshold_bytes) = self.config.write_out_bytes else {
+            return;
+        };
+        let Ok(length) = u64::try_from(written) else {
+            return;
+        };
+        let mut run = open.run.lock().expect("no panic under a run's lock");
+        let Some((start, length)) = run.extend(offset, length, threshold_bytes) else {
+            return;
+        };
+        drop(run);
+        let (Ok(start), Ok(length)) = (i64::try_from(start), i64::try_from(length)) else {
+            return;
+        };
+        let fd = open.file.as_raw_fd();
+        // SAFETY: no pointers; `fd` is held by `open` over the call.
+        unsafe { libc::sync_file_range(fd, start, length, libc::SYNC_FILE_RANGE_WRITE) };
+        self.tally.write_outs_started.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn flush_file(&self, handle: Handle) -> FsResult<()> {
+        let open = self.handles.file(handle)?;
+        self.stamp_after_writes(&open);
+        Ok(())
+    }
+
+    pub(crate) fn sync_file(&self, handle: Handle, data_only: bool) -> FsResult<()> {
+        let open = self.handles.file(handle)?;
+        self.tally.fsyncs.fetch_add(1, Ordering::Relaxed);
+        sync(&open.file, data_only)?;
+        self.stamp_after_writes(&open);
+        Ok(())
+    }
+
+    pub(crate) fn sync_directory(&self, handle: Handle, data_only: bool) -> FsResult<()> {
+        let open = self.handles.directory(handle)?;
+        self.tally.fsyncs.fetch_add(1, Ordering::Relaxed);
+        sync(&open.fd, data_only)
+    }
+
+    pub(crate) fn release_file(&self, handle: Handle) {
+        if let Some(Open::File(open)) = self.handles.remove(handle) {
+            self.stamp_after_writes(&open);
+        }
+    }
+
+    pub(crate) fn allocate(
+        &self,
+        handle: Handle,
+        mode: FallocateMode,
+        offset: u64,
+        length: u64,
+    ) -> FsResult<()> {
+        self.check_writable()?;
+        let open = self.handles.file(handle)?;
+        set_privileges(Privileges::Kill)?;
+        open.wrote.store(true, Ordering::Release);
+        let mode = FallocateFlags::from_bits_retain(mode.0.cast_unsigned());
+        rustix::io::retry_on_intr(|| rustix::fs::fallocate(&open.file, mode, offset, length)).map_err(errno)
+    }
+
+    pub(crate) fn seek_file(&self, handle: Handle, from: SeekFrom) -> FsResult<u64> {
+        let open = self.handles.file(handle)?;
+        let from = match from {
+            SeekFrom::Data(offset) => rustix::fs::SeekFrom::Data(offset),
+            SeekFrom::Hole(offset) => rustix::fs::SeekFrom::Hole(offset),
+        };
+        // This moves the descriptor's own position, which nothing here uses.
+        rustix::fs::seek(&open.file, from).map_err(errno)
+    }
+
+    pub(crate) fn copy(&self, copy: &CopyRange) -> FsResult<u64> {
+        self.check_writable()?;
+        let source = self.handles.file(copy.source.1)?;
+        let target = self.handles.file(copy.target.1)?;
+        set_privileges(Privileges::Kill)?;
+        target.wrote.store(true, Ordering::Release);
+        let length = usize::try_from(copy.length).map_or(COPY_BYTES_MAX, |length| length.min(COPY_BYTES_MAX));
+        let (mut from, mut to) = (copy.source_offset, copy.target_offset);
+        let copied =
+            rustix::fs::copy_file_range(&source.file, Some(&mut from), &target.file, Some(&mut to), length)
+                .map_err(errno)?;
+        Ok(u64::try_from(copied).expect("usize fits in u64"))
+    }
+}
+
+fn sync(file: &OwnedFd, data_only: bool) -> FsResult<()> {
+    if data_only {
+        rustix::fs::fdatasync(file)
+    } else {
+        rustix::fs::fsync(file)
+    }
+    .map_err(errno)
+}
+
+fn advanced(offset: u64, bytes: usize) -> FsResult<u64> {
+    let bytes = u64::try_from(bytes).map_err(|_| FsError::FileTooBig)?;
+    offset.checked_add(bytes).ok_or(FsError::FileTooBig)
+}

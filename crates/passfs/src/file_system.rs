@@ -1,0 +1,220 @@
+//! The contract's calls, each in the hands of the module that knows about it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::AtFlags;
+use vfs::{
+    Attr, Caller, CopyRange, DirSink, Entry, FallocateMode, FileSystem, FsResult, Handle, Ino, IoctlReply,
+    NewNode, OpenFlags, Opened, RenameFlags, SeekFrom, SetAttr, StatFs, WriteMode, XattrFlags,
+};
+
+use crate::PassFs;
+use crate::attributes::stat;
+use crate::identity::{Privileges, errno};
+
+impl FileSystem for PassFs {
+    fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        self.find(parent, name)
+    }
+
+    fn forget(&self, ino: Ino, count: u64) {
+        self.inodes.forget(ino, count);
+    }
+
+    fn getattr(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Attr> {
+        let stat = match handle.map(|handle| self.handles.get(handle)) {
+            Some(Ok(open)) => stat(open.fd())?,
+            Some(Err(_)) | None => stat(self.inodes.get(ino)?.fd())?,
+        };
+        Ok(self.attr(&stat))
+    }
+
+    fn setattr(&self, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> FsResult<Attr> {
+        self.change(ino, handle, change)
+    }
+
+    fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
+        let inode = self.inodes.get(ino)?;
+        let target = rustix::fs::readlinkat(inode.fd(), "", Vec::new()).map_err(errno)?;
+        Ok(target.into_bytes())
+    }
+
+    fn mknod(&self, caller: &Caller, parent: Ino, name: &[u8], node: NewNode) -> FsResult<Entry> {
+        self.make_node(caller, parent, name, node)
+    }
+
+    fn mkdir(&self, caller: &Caller, parent: Ino, name: &[u8], node: NewNode) -> FsResult<Entry> {
+        self.make_directory(caller, parent, name, node)
+    }
+
+    fn symlink(&self, caller: &Caller, parent: Ino, name: &[u8], target: &[u8]) -> FsResult<Entry> {
+        self.make_symlink(caller, parent, name, target)
+    }
+
+    fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
+        self.remove(parent, name, AtFlags::empty())
+    }
+
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
+        self.remove(parent, name, AtFlags::REMOVEDIR)
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        flags: RenameFlags,
+    ) -> FsResult<()> {
+        self.move_name(caller, from, to, flags)
+    }
+
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        self.add_name(ino, parent, name)
+    }
+
+    fn open(&self, ino: Ino, flags: OpenFlags, kill_privileges: bool) -> FsResult<Opened> {
+        self.open_file(ino, flags, Privileges::killed_if(kill_privileges))
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        node: NewNode,
+        flags: OpenFlags,
+    ) -> FsResult<(Entry, Opened)> {
+        self.make_file(caller, parent, name, node, flags)
+    }
+
+    fn tmpfile(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        node: NewNode,
+        flags: OpenFlags,
+    ) -> FsResult<(Entry, Opened)> {
+        self.make_unnamed(caller, parent, node, flags)
+    }
+
+    fn read(&self, _ino: Ino, handle: Handle, offset: u64, out: &mut [u8]) -> FsResult<usize> {
+        self.read_at(handle, offset, out)
+    }
+
+    fn write(&self, _ino: Ino, handle: Handle, offset: u64, data: &[u8], mode: WriteMode) -> FsResult<usize> {
+        self.write_at(handle, offset, data, Privileges::killed_if(mode.kill_privileges))
+    }
+
+    fn flush(&self, _ino: Ino, handle: Handle) -> FsResult<()> {
+        self.flush_file(handle)
+    }
+
+    fn fsync(&self, _ino: Ino, handle: Handle, data_only: bool) -> FsResult<()> {
+        self.sync_file(handle, data_only)
+    }
+
+    fn release(&self, _ino: Ino, handle: Handle) {
+        self.release_file(handle);
+    }
+
+    fn backing_file(&self, _ino: Ino, handle: Handle) -> Option<Arc<OwnedFd>> {
+        if !self.config.offer_backing {
+            return None;
+        }
+        self.handles.file(handle).ok().map(|open| Arc::clone(&open.file))
+    }
+
+    fn fallocate(
+        &self,
+        _ino: Ino,
+        handle: Handle,
+        mode: FallocateMode,
+        offset: u64,
+        length: u64,
+    ) -> FsResult<()> {
+        self.allocate(handle, mode, offset, length)
+    }
+
+    fn lseek(&self, _ino: Ino, handle: Handle, from: SeekFrom) -> FsResult<u64> {
+        self.seek_file(handle, from)
+    }
+
+    fn copy_file_range(&self, copy: &CopyRange) -> FsResult<u64> {
+        self.copy(copy)
+    }
+
+    fn ioctl(
+        &self,
+        _ino: Ino,
+        handle: Handle,
+        command: u32,
+        input: &[u8],
+        output_bytes_max: usize,
+    ) -> FsResult<IoctlReply> {
+        self.control(handle, command, input, output_bytes_max)
+    }
+
+    fn opendir(&self, ino: Ino) -> FsResult<Handle> {
+        self.open_directory(ino)
+    }
+
+    fn readdir(&self, _ino: Ino, handle: Handle, offset: u64, sink: &mut dyn DirSink) -> FsResult<()> {
+        self.list(handle, offset, sink, false)
+    }
+
+    fn readdir_plus(&self, _ino: Ino, handle: Handle, offset: u64, sink: &mut dyn DirSink) -> FsResult<()> {
+        self.list(handle, offset, sink, true)
+    }
+
+    fn fsyncdir(&self, _ino: Ino, handle: Handle, data_only: bool) -> FsResult<()> {
+        self.sync_directory(handle, data_only)
+    }
+
+    fn releasedir(&self, _ino: Ino, handle: Handle) {
+        drop(self.handles.remove(handle));
+    }
+
+    fn statfs(&self, ino: Ino) -> FsResult<StatFs> {
+        let found = rustix::fs::fstatvfs(self.inodes.get(ino)?.fd()).map_err(errno)?;
+        let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        Ok(StatFs {
+            blocks: found.f_blocks,
+            blocks_free: found.f_bfree,
+            blocks_available: found.f_bavail,
+            files: found.f_files,
+            files_free: found.f_ffree,
+            block_size: narrow(found.f_bsize),
+            fragment_size: narrow(found.f_frsize),
+            name_max: narrow(found.f_namemax),
+        })
+    }
+
+    fn sync(&self) -> FsResult<()> {
+        rustix::fs::syncfs(&self.source).map_err(errno)
+    }
+
+    fn setxattr(
+        &self,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+        clear_setgid: bool,
+    ) -> FsResult<()> {
+        self.set_attribute(ino, name, value, flags, clear_setgid)
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
+        self.attribute(ino, name)
+    }
+
+    fn listxattr(&self, ino: Ino) -> FsResult<Vec<u8>> {
+        self.attribute_names(ino)
+    }
+
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
+        self.remove_attribute(ino, name)
+    }
+}

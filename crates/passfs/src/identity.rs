@@ -1,0 +1,175 @@
+//! Who the worker thread is towards the host: file system ids, umask, and `CAP_FSETID`.
+//!
+//! Linux keeps all three per thread, so each worker thread changes its own and no lock is needed. What the thread
+//! currently is gets cached in a thread-local; a call that needs what is already set costs no system call.
+//!
+//! It is not: a permission check (the kernel above made it), nor a sandbox. Real, effective and saved ids stay as
+//! they are, and so do the capabilities except `CAP_FSETID` in the effective set.
+//!
+//! Invariants:
+//! - [`act_as`] and [`set_privileges`] are called before each host call whose result depends on ids, umask or
+//!   `CAP_FSETID`; none of these calls relies on what an earlier request left behind.
+//! - A thread without `CAP_SETUID`, `CAP_SETGID` and `CAP_SETPCAP` never changes ids: what it makes belongs to the
+//!   daemon, as for every FUSE file system of an ordinary user.
+//! - `SECBIT_NO_SETUID_FIXUP` is set on a thread before its file system uid changes, so that its capabilities survive.
+
+use std::cell::RefCell;
+
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::thread::{
+    CapabilitiesSecureBits, CapabilitySet, CapabilitySets, UnshareFlags, capabilities,
+    capabilities_secure_bits, set_capabilities, set_capabilities_secure_bits, unshare_unsafe,
+};
+use vfs::{FsError, FsResult};
+
+/// What a creating call is made as.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Creator {
+    /// Owner and group of what is made; `None` leaves the daemon's own.
+    pub ids: Option<(u32, u32)>,
+    /// Umask for the host to apply where the parent has no default ACL.
+    pub umask: u32,
+}
+
+/// Whether setuid, setgid and capability bits survive a change of content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Privileges {
+    /// The caller had `CAP_FSETID`.
+    Keep,
+    /// The caller had not: the host drops them.
+    Kill,
+}
+
+impl Privileges {
+    pub(crate) const fn killed_if(kill: bool) -> Self {
+        if kill { Self::Kill } else { Self::Keep }
+    }
+}
+
+struct ThreadIdentity {
+    capabilities: CapabilitySets,
+    changes_ids: bool,
+    own_umask: bool,
+    uid: u32,
+    gid: u32,
+    umask: u32,
+}
+
+thread_local! {
+    static THREAD: RefCell<Option<ThreadIdentity>> = const { RefCell::new(None) };
+}
+
+/// Makes the calling thread act as `creator` in the calls that follow, with `CAP_FSETID` where the daemon has it.
+pub(crate) fn act_as(creator: Creator) -> FsResult<()> {
+    with_thread(|thread| {
+        thread.set_fsetid(true)?;
+        thread.set_umask(creator.umask & 0o777)?;
+        match creator.ids {
+            Some((uid, gid)) => thread.set_ids(uid, gid),
+            None => Ok(()),
+        }
+    })
+}
+
+/// Makes the calling thread keep or kill setuid, setgid and file capabilities in the calls that follow.
+pub(crate) fn set_privileges(privileges: Privileges) -> FsResult<()> {
+    with_thread(|thread| thread.set_fsetid(privileges == Privileges::Keep))
+}
+
+fn with_thread<T>(body: impl FnOnce(&mut ThreadIdentity) -> FsResult<T>) -> FsResult<T> {
+    THREAD.with_borrow_mut(|slot| {
+        if slot.is_none() {
+            *slot = Some(ThreadIdentity::of_this_thread()?);
+        }
+        body(slot.as_mut().expect("filled above"))
+    })
+}
+
+impl ThreadIdentity {
+    fn of_this_thread() -> FsResult<Self> {
+        let capabilities = capabilities(None).map_err(errno)?;
+        let needed = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::SETPCAP;
+        let changes_ids =
+            capabilities.effective.contains(needed) && keep_capabilities_over_setfsuid().is_ok();
+        Ok(Self {
+            capabilities,
+            changes_ids,
+            own_umask: false,
+            uid: current_fsuid(),
+            gid: current_fsgid(),
+            umask: u32::MAX,
+        })
+    }
+
+    fn set_ids(&mut self, uid: u32, gid: u32) -> FsResult<()> {
+        if !self.changes_ids {
+            return Ok(());
+        }
+        if self.gid != gid {
+            // SAFETY: setfsgid takes no pointers; it changes the calling thread's credentials only.
+            unsafe { libc::setfsgid(gid) };
+            self.gid = current_fsgid();
+        }
+        if self.uid != uid {
+            // SAFETY: setfsuid takes no pointers; it changes the calling thread's credentials only.
+            unsafe { libc::setfsuid(uid) };
+            self.uid = current_fsuid();
+        }
+        // The host refuses silently an id that the daemon's user namespace does not map.
+        if (self.uid, self.gid) == (uid, gid) {
+            Ok(())
+        } else {
+            Err(FsError::Overflow)
+        }
+    }
+
+    fn set_umask(&mut self, umask: u32) -> FsResult<()> {
+        if !self.own_umask {
+            // SAFETY: CLONE_FS separates umask, root and working directory only; descriptors stay shared.
+            unsafe { unshare_unsafe(UnshareFlags::FS) }.map_err(errno)?;
+            self.own_umask = true;
+        }
+        if self.umask != umask {
+            rustix::process::umask(Mode::from_bits_retain(umask));
+            self.umask = umask;
+        }
+        Ok(())
+    }
+
+    fn set_fsetid(&mut self, raised: bool) -> FsResult<()> {
+        let may_raise = self.capabilities.permitted.contains(CapabilitySet::FSETID);
+        if self.capabilities.effective.contains(CapabilitySet::FSETID) == (raised && may_raise) {
+            return Ok(());
+        }
+        let mut wanted = self.capabilities;
+        wanted.effective.set(CapabilitySet::FSETID, raised);
+        set_capabilities(None, wanted).map_err(errno)?;
+        self.capabilities = wanted;
+        Ok(())
+    }
+}
+
+fn keep_capabilities_over_setfsuid() -> Result<(), Errno> {
+    let bits = capabilities_secure_bits()?;
+    if bits.contains(CapabilitiesSecureBits::NO_SETUID_FIXUP) {
+        return Ok(());
+    }
+    set_capabilities_secure_bits(bits | CapabilitiesSecureBits::NO_SETUID_FIXUP)
+}
+
+/// No valid id, so the call changes nothing; the C library's prototype says `int`, the value is an unsigned id.
+fn current_fsuid() -> u32 {
+    // SAFETY: no pointers; an invalid id leaves the credentials as they are.
+    unsafe { libc::setfsuid(u32::MAX) }.cast_unsigned()
+}
+
+fn current_fsgid() -> u32 {
+    // SAFETY: no pointers; an invalid id leaves the credentials as they are.
+    unsafe { libc::setfsgid(u32::MAX) }.cast_unsigned()
+}
+
+/// The error of this project for a host errno.
+pub(crate) fn errno(error: Errno) -> FsError {
+    FsError::from_errno(error.raw_os_error())
+}

@@ -1,0 +1,316 @@
+//! The inode table: from [`Ino`] to a held host inode, and from the host's (device, inode) pair back to the `Ino`.
+//!
+//! Each entry holds an `O_PATH` descriptor. While it is held the host can't give the inode's number to another file,
+//! so the pair identifies the file. The table is cut into shards by that pair; both directions of one entry live in one
+//! shard, so each operation takes one short lock and never makes a system call under it.
+//!
+//! An `Ino` is built of shard, slot and the slot's generation. A number that was forgotten is answered with
+//! [`FsError::Stale`], also after its slot was taken again. [`Ino::ROOT`] is kept beside the shards and never leaves.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use vfs::{FileKind, FsError, FsResult, Ino};
+
+use crate::attributes::HostKey;
+use crate::validity::Stamp;
+
+const SHARD_BITS: u32 = 4;
+const SLOT_BITS: u32 = 32;
+const GENERATION_BITS: u32 = 64 - SHARD_BITS - SLOT_BITS - 1;
+/// The first number after [`Ino::ROOT`].
+const FIRST: u64 = 2;
+
+/// A host inode that the caller knows.
+#[derive(Debug)]
+pub(crate) struct Inode {
+    fd: OwnedFd,
+    pub key: HostKey,
+    pub kind: FileKind,
+    /// State of the content when this file system last vouched for it; see [`crate::validity`].
+    pub stamp: Mutex<Option<Stamp>>,
+}
+
+impl Inode {
+    pub(crate) fn new(fd: OwnedFd, key: HostKey, kind: FileKind) -> Self {
+        Self {
+            fd,
+            key,
+            kind,
+            stamp: Mutex::new(None),
+        }
+    }
+
+    /// The `O_PATH` descriptor.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// An inode as handed out: number, generation, and the inode itself.
+#[derive(Debug)]
+pub(crate) struct Interned {
+    pub ino: Ino,
+    pub generation: u64,
+    pub inode: Arc<Inode>,
+}
+
+#[derive(Debug)]
+pub(crate) struct InodeTable {
+    root: Arc<Inode>,
+    shards: Vec<Mutex<Shard>>,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    by_key: HashMap<HostKey, u32>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    live: Option<Live>,
+}
+
+#[derive(Debug)]
+struct Live {
+    inode: Arc<Inode>,
+    lookups: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    shard: usize,
+    slot: u32,
+    generation: u32,
+}
+
+impl InodeTable {
+    pub(crate) fn new(root: Inode) -> Self {
+        let shards = (0..1_u32 << SHARD_BITS).map(|_| Mutex::default()).collect();
+        Self {
+            root: Arc::new(root),
+            shards,
+        }
+    }
+
+    pub(crate) fn root(&self) -> &Arc<Inode> {
+        &self.root
+    }
+
+    /// The inode behind `ino`.
+    pub(crate) fn get(&self, ino: Ino) -> FsResult<Arc<Inode>> {
+        if ino == Ino::ROOT {
+            return Ok(Arc::clone(&self.root));
+        }
+        let place = Place::of(ino).ok_or(FsError::Stale)?;
+        let mut shard = self.lock(place.shard);
+        shard
+            .live(place)
+            .map(|live| Arc::clone(&live.inode))
+            .ok_or(FsError::Stale)
+    }
+
+    /// Counts one more entry of the host inode `key`, made by `inode` when it is not in the table.
+    ///
+    /// The caller holds a descriptor of the host inode over this call.
+    pub(crate) fn intern(&self, key: HostKey, inode: impl FnOnce() -> Inode) -> Interned {
+        if key == self.root.key {
+            return Interned {
+                ino: Ino::ROOT,
+                generation: 0,
+                inode: Arc::clone(&self.root),
+            };
+        }
+        let shard_index = shard_of(key);
+        let mut shard = self.lock(shard_index);
+        let slot_index = shard.slot_for(key, inode);
+        let slot = shard.slot(slot_index);
+        let place = Place {
+            shard: shard_index,
+            slot: slot_index,
+            generation: slot.generation,
+        };
+        let live = slot.live.as_mut().expect("slot_for answers a live slot");
+        live.lookups += 1;
+        Interned {
+            ino: place.ino(),
+            generation: u64::from(place.generation),
+            inode: Arc::clone(&live.inode),
+        }
+    }
+
+    /// Counts one more entry of a known inode; stale when it was forgotten meanwhile.
+    pub(crate) fn count_again(&self, ino: Ino) -> FsResult<u64> {
+        if ino == Ino::ROOT {
+            return Ok(0);
+        }
+        let place = Place::of(ino).ok_or(FsError::Stale)?;
+        let mut shard = self.lock(place.shard);
+        let live = shard.live(place).ok_or(FsError::Stale)?;
+        live.lookups += 1;
+        Ok(u64::from(place.generation))
+    }
+
+    /// Takes `count` entries back; the last one closes the descriptor unless an open handle still needs it.
+    pub(crate) fn forget(&self, ino: Ino, count: u64) {
+        let Some(place) = Place::of(ino) else { return };
+        let mut shard = self.lock(place.shard);
+        let Some(live) = shard.live(place) else { return };
+        live.lookups = live.lookups.saturating_sub(count);
+        if live.lookups > 0 {
+            return;
+        }
+        let slot = shard.slot(place.slot);
+        let dropped = slot.live.take();
+        slot.generation = slot.generation.wrapping_add(1);
+        if let Some(live) = &dropped {
+            shard.by_key.remove(&live.inode.key);
+        }
+        shard.free.push(place.slot);
+        drop(shard);
+        // The descriptor is closed here, outside the lock.
+        drop(dropped);
+    }
+
+    /// Inodes held, the root included.
+    pub(crate) fn held(&self) -> u64 {
+        let lengths = (0..self.shards.len()).map(|index| self.lock(index).by_key.len());
+        u64::try_from(lengths.sum::<usize>() + 1).expect("usize fits in u64")
+    }
+
+    fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
+        self.shards[shard].lock().expect("no panic under a shard's lock")
+    }
+}
+
+impl Shard {
+    fn slot(&mut self, index: u32) -> &mut Slot {
+        let index = usize::try_from(index).expect("u32 fits in usize");
+        &mut self.slots[index]
+    }
+
+    fn live(&mut self, place: Place) -> Option<&mut Live> {
+        let index = usize::try_from(place.slot).ok()?;
+        let slot = self.slots.get_mut(index)?;
+        if slot.generation & generation_mask() != place.generation & generation_mask() {
+            return None;
+        }
+        slot.live.as_mut()
+    }
+
+    fn slot_for(&mut self, key: HostKey, inode: impl FnOnce() -> Inode) -> u32 {
+        if let Some(slot) = self.by_key.get(&key) {
+            return *slot;
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            u32::try_from(self.slots.len() - 1).expect("descriptors run out long before 2^32 inodes")
+        });
+        self.slot(slot).live = Some(Live {
+            inode: Arc::new(inode()),
+            lookups: 0,
+        });
+        self.by_key.insert(key, slot);
+        slot
+    }
+}
+
+impl Place {
+    fn of(ino: Ino) -> Option<Self> {
+        let bits = ino.0.checked_sub(FIRST)?;
+        let shard = bits & ((1 << SHARD_BITS) - 1);
+        let slot = bits >> SHARD_BITS & u64::from(u32::MAX);
+        let generation = bits >> (SHARD_BITS + SLOT_BITS);
+        Some(Self {
+            shard: usize::try_from(shard).ok()?,
+            slot: u32::try_from(slot).ok()?,
+            generation: u32::try_from(generation).ok()?,
+        })
+    }
+
+    fn ino(self) -> Ino {
+        let generation = u64::from(self.generation & generation_mask());
+        let shard = u64::try_from(self.shard).expect("usize fits in u64");
+        let bits = generation << (SHARD_BITS + SLOT_BITS) | u64::from(self.slot) << SHARD_BITS | shard;
+        Ino(bits + FIRST)
+    }
+}
+
+const fn generation_mask() -> u32 {
+    (1 << GENERATION_BITS) - 1
+}
+
+fn shard_of(key: HostKey) -> usize {
+    let mixed = (key.inode ^ key.device.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    usize::try_from(mixed >> (64 - SHARD_BITS)).expect("four bits fit in usize")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inode(number: u64) -> (HostKey, impl Fn() -> Inode) {
+        let key = HostKey {
+            device: 1,
+            inode: number,
+        };
+        let make = move || {
+            let fd = rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+            Inode::new(fd, key, FileKind::Regular)
+        };
+        (key, make)
+    }
+
+    fn table() -> InodeTable {
+        InodeTable::new(inode(1).1())
+    }
+
+    #[test]
+    fn the_same_host_inode_has_one_number_until_it_is_forgotten() {
+        let table = table();
+        let (key, make) = inode(5);
+        let first = table.intern(key, &make).ino;
+        assert_eq!(table.intern(key, &make).ino, first);
+        table.forget(first, 1);
+        assert!(table.get(first).is_ok());
+        table.forget(first, 1);
+        assert_eq!(table.get(first).err(), Some(FsError::Stale));
+        assert_eq!(table.held(), 1);
+    }
+
+    #[test]
+    fn a_forgotten_number_is_stale_after_its_slot_was_taken_again() {
+        let table = table();
+        let (key, make) = inode(5);
+        let first = table.intern(key, &make).ino;
+        table.forget(first, 1);
+        let second = table.intern(key, &make).ino;
+        assert_ne!(first, second);
+        assert_eq!(table.get(first).err(), Some(FsError::Stale));
+        assert!(table.get(second).is_ok());
+    }
+
+    #[test]
+    fn numbers_of_many_inodes_are_distinct_and_found_again() {
+        let table = table();
+        let numbers: Vec<_> = (10..500)
+            .map(|number| table.intern(inode(number).0, inode(number).1).ino)
+            .collect();
+        let distinct: std::collections::HashSet<_> = numbers.iter().collect();
+        assert_eq!(distinct.len(), numbers.len());
+        for (number, ino) in (10..500).zip(&numbers) {
+            assert_eq!(table.get(*ino).unwrap().key.inode, number);
+        }
+    }
+
+    #[test]
+    fn the_root_is_never_forgotten() {
+        let table = table();
+        table.forget(Ino::ROOT, 1_000);
+        assert!(table.get(Ino::ROOT).is_ok());
+    }
+}

@@ -1,0 +1,345 @@
+//! Names: finding, making, removing and renaming them.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx};
+use rustix::io::Errno;
+use vfs::{
+    Caller, DirSink, Entry, FileKind, FsError, FsResult, Handle, Ino, NewNode, OpenFlags, Opened, RenameFlags,
+};
+
+use crate::attributes::{HostKey, host_rdev, kind_of, stat};
+use crate::directory::HostName;
+use crate::handles::{Open, OpenDirectory, OpenFile};
+use crate::identity::{Privileges, errno};
+use crate::inodes::{Inode, Interned};
+use crate::{ITSELF, PassFs, proc_path};
+
+/// Directories deeper than this below the source have no `..` here.
+const DEPTH_MAX: usize = 4096;
+
+/// The permission bits of a mode for the host.
+fn permissions(mode: u32) -> Mode {
+    Mode::from_bits_retain(mode & 0o7777)
+}
+
+impl PassFs {
+    pub(crate) fn find(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        let directory = self.inodes.get(parent)?;
+        match name {
+            b"." => self.entry_of(parent, &directory),
+            b".." if parent == Ino::ROOT => self.entry_of(parent, &directory),
+            b".." => self.find_parent(&directory),
+            _ => self.find_in(directory.fd(), name),
+        }
+    }
+
+    /// Finds a plain name in an open directory: two system calls.
+    fn find_in(&self, directory: BorrowedFd<'_>, name: &[u8]) -> FsResult<Entry> {
+        let fd = open_path(directory, name)?;
+        let stat = stat(&fd)?;
+        Ok(self.entry(fd, &stat).0)
+    }
+
+    /// The parent of a directory, unless the directory was moved out of the source behind the mount.
+    fn find_parent(&self, directory: &Inode) -> FsResult<Entry> {
+        let found = open_path(directory.fd(), b"..")?;
+        let found_stat = stat(&found)?;
+        let root = self.inodes.root().key;
+        let mut key = HostKey::of(&found_stat);
+        let mut above: Option<OwnedFd> = None;
+        for _ in 0..DEPTH_MAX {
+            if key == root {
+                return Ok(self.entry(found, &found_stat).0);
+            }
+            let next = open_path(above.as_ref().unwrap_or(&found).as_fd(), b"..")?;
+            let next_key = HostKey::of(&stat(&next)?);
+            if next_key == key {
+                break;
+            }
+            (key, above) = (next_key, Some(next));
+        }
+        Err(FsError::Stale)
+    }
+
+    /// Counts the inode behind `fd` once more.
+    fn entry(&self, fd: OwnedFd, stat: &Statx) -> (Entry, Arc<Inode>) {
+        let key = HostKey::of(stat);
+        let Interned {
+            ino,
+            generation,
+            inode,
+        } = self.inodes.intern(key, || Inode::new(fd, key, kind_of(stat)));
+        (
+            Entry {
+                ino,
+                generation,
+                attr: self.attr(stat),
+            },
+            inode,
+        )
+    }
+
+    /// Counts a known inode once more.
+    fn entry_of(&self, ino: Ino, inode: &Inode) -> FsResult<Entry> {
+        let stat = stat(inode.fd())?;
+        let generation = self.inodes.count_again(ino)?;
+        Ok(Entry {
+            ino,
+            generation,
+            attr: self.attr(&stat),
+        })
+    }
+
+    pub(crate) fn make_node(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        node: NewNode,
+    ) -> FsResult<Entry> {
+        self.check_writable()?;
+        let directory = self.inodes.get(parent)?;
+        let kind = match FileKind::of_mode(node.mode) {
+            FileKind::Unknown => FileKind::Regular,
+            kind => kind,
+        };
+        let kind = FileType::from_raw_mode(kind.mode_bits());
+        self.act_as(caller, node.umask)?;
+        rustix::fs::mknodat(
+            directory.fd(),
+            name,
+            kind,
+            permissions(node.mode),
+            host_rdev(node.rdev),
+        )
+        .map_err(errno)?;
+        self.find_in(directory.fd(), name)
+    }
+
+    pub(crate) fn make_directory(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        node: NewNode,
+    ) -> FsResult<Entry> {
+        self.check_writable()?;
+        let directory = self.inodes.get(parent)?;
+        self.act_as(caller, node.umask)?;
+        rustix::fs::mkdirat(directory.fd(), name, permissions(node.mode)).map_err(errno)?;
+        self.find_in(directory.fd(), name)
+    }
+
+    pub(crate) fn make_symlink(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        target: &[u8],
+    ) -> FsResult<Entry> {
+        self.check_writable()?;
+        let directory = self.inodes.get(parent)?;
+        self.act_as(caller, 0)?;
+        rustix::fs::symlinkat(target, directory.fd(), name).map_err(errno)?;
+        self.find_in(directory.fd(), name)
+    }
+
+    pub(crate) fn remove(&self, parent: Ino, name: &[u8], flags: AtFlags) -> FsResult<()> {
+        self.check_writable()?;
+        let directory = self.inodes.get(parent)?;
+        rustix::fs::unlinkat(directory.fd(), name, flags).map_err(errno)
+    }
+
+    pub(crate) fn move_name(
+        &self,
+        caller: &Caller,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        flags: RenameFlags,
+    ) -> FsResult<()> {
+        self.check_writable()?;
+        let source = self.inodes.get(from.0)?;
+        let target = self.inodes.get(to.0)?;
+        let flags = rustix::fs::RenameFlags::from_bits_retain(flags.0);
+        if flags.contains(rustix::fs::RenameFlags::WHITEOUT) {
+            self.act_as(caller, 0)?;
+        }
+        rustix::fs::renameat_with(source.fd(), from.1, target.fd(), to.1, flags).map_err(errno)
+    }
+
+    pub(crate) fn add_name(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        self.check_writable()?;
+        let inode = self.inodes.get(ino)?;
+        let directory = self.inodes.get(parent)?;
+        let (itself, by_descriptor) = ITSELF;
+        let mut linked = rustix::fs::linkat(inode.fd(), itself, directory.fd(), name, by_descriptor);
+        // What the host answers to a daemon without CAP_DAC_READ_SEARCH.
+        if matches!(linked, Err(Errno::NOENT | Errno::PERM)) {
+            let path = proc_path(inode.fd());
+            linked = rustix::fs::linkat(
+                rustix::fs::CWD,
+                path,
+                directory.fd(),
+                name,
+                AtFlags::SYMLINK_FOLLOW,
+            );
+        }
+        linked.map_err(errno)?;
+        self.entry_of(ino, &inode)
+    }
+
+    /// Makes the file, or opens it when it is there and `flags` allow that.
+    pub(crate) fn make_file(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        node: NewNode,
+        flags: OpenFlags,
+    ) -> FsResult<(Entry, Opened)> {
+        self.check_writable()?;
+        let directory = self.inodes.get(parent)?;
+        self.act_as(caller, node.umask)?;
+        // Always O_EXCL: a name that appeared meanwhile may be a FIFO, on which an open would wait.
+        let new = host_flags(flags) | OFlags::CREATE | OFlags::EXCL;
+        match open_new(directory.fd(), name, new, permissions(node.mode)) {
+            Ok(file) => self.opened_new(file),
+            Err(Errno::EXIST) if !flags.has(libc::O_EXCL) => {
+                let entry = self.find_in(directory.fd(), name)?;
+                let kill = Privileges::killed_if(caller.uid != 0);
+                match self.open_file(entry.ino, flags, kill) {
+                    Ok(opened) => Ok((entry, opened)),
+                    Err(error) => {
+                        self.inodes.forget(entry.ino, 1);
+                        Err(error)
+                    }
+                }
+            }
+            Err(error) => Err(errno(error)),
+        }
+    }
+
+    pub(crate) fn make_unnamed(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        node: NewNode,
+        flags: OpenFlags,
+    ) -> FsResult<(Entry, Opened)> {
+        self.check_writable()?;
+        let directory = self.inodes.get(parent)?;
+        self.act_as(caller, node.umask)?;
+        let mut new = host_flags(flags) | OFlags::TMPFILE;
+        // Here O_EXCL means that the file never gets a name.
+        new.set(OFlags::EXCL, flags.has(libc::O_EXCL));
+        let file = open_new(directory.fd(), b".", new, permissions(node.mode)).map_err(errno)?;
+        self.opened_new(file)
+    }
+
+    /// Entry and handle of a file that was just made. The inode gets a descriptor of its own, since the open file may
+    /// not outlive its handle: an executable that is still open for writing can't be run.
+    fn opened_new(&self, file: OwnedFd) -> FsResult<(Entry, Opened)> {
+        let stat = stat(&file)?;
+        let name = rustix::path::DecInt::from_fd(&file);
+        let path = rustix::fs::openat(&self.proc_fd, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .map_err(errno)?;
+        let (entry, inode) = self.entry(path, &stat);
+        self.stamp(&inode, &stat);
+        let handle = self
+            .handles
+            .insert(Open::File(Arc::new(OpenFile::new(file, inode))));
+        Ok((
+            entry,
+            Opened {
+                handle,
+                cache_still_valid: false,
+            },
+        ))
+    }
+
+    pub(crate) fn open_directory(&self, ino: Ino) -> FsResult<Handle> {
+        let inode = self.inodes.get(ino)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(inode.fd(), ".", flags, Mode::empty()).map_err(errno)?;
+        let open = OpenDirectory {
+            fd,
+            inode,
+            stream: Default::default(),
+        };
+        Ok(self.handles.insert(Open::Directory(Arc::new(open))))
+    }
+
+    pub(crate) fn list(
+        &self,
+        handle: Handle,
+        offset: u64,
+        sink: &mut dyn DirSink,
+        with_entries: bool,
+    ) -> FsResult<()> {
+        let directory = self.handles.directory(handle)?;
+        let mut stream = directory
+            .stream
+            .lock()
+            .expect("no panic while a directory is listed");
+        stream.seek(&directory.fd, offset)?;
+        while let Some(found) = stream.peek(&directory.fd)? {
+            if !sink.fits(found.name.len()) {
+                break;
+            }
+            self.push_name(&directory, &found, sink, with_entries);
+            stream.advance()?;
+        }
+        Ok(())
+    }
+
+    fn push_name(
+        &self,
+        directory: &OpenDirectory,
+        found: &HostName<'_>,
+        sink: &mut dyn DirSink,
+        with_entry: bool,
+    ) {
+        let plain = found.name != b"." && found.name != b"..";
+        let entry = (with_entry && plain)
+            .then(|| self.find_in(directory.inode.fd(), found.name))
+            .and_then(Result::ok);
+        let listed_ino = || self.devices.shown_ino(directory.inode.key.device, found.inode);
+        let name = vfs::DirEntry {
+            name: found.name,
+            shown_ino: entry
+                .as_ref()
+                .map_or_else(listed_ino, |entry| entry.attr.shown_ino),
+            kind: found.kind,
+            next_offset: found.next_offset,
+        };
+        sink.push(&name, entry.as_ref());
+    }
+}
+
+fn open_path(directory: BorrowedFd<'_>, name: &[u8]) -> FsResult<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(directory, name, flags, Mode::empty()).map_err(errno)
+}
+
+/// Opens a file that is being made, with reading where the directory's file system lets it.
+fn open_new(directory: BorrowedFd<'_>, name: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    let noatime = flags.contains(OFlags::NOATIME);
+    match rustix::fs::openat(directory, name, flags, mode) {
+        Err(Errno::PERM) if noatime => rustix::fs::openat(directory, name, flags - OFlags::NOATIME, mode),
+        other => other,
+    }
+}
+
+/// The flags that reach the host; see the crate's description for those that don't.
+pub(crate) fn host_flags(flags: OpenFlags) -> OFlags {
+    let access = if flags.writes() {
+        OFlags::RDWR
+    } else {
+        OFlags::RDONLY
+    };
+    let mut host = access | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    host.set(OFlags::NOATIME, flags.has(libc::O_NOATIME));
+    host
+}

@@ -1,0 +1,120 @@
+//! Changes of attributes, in the order size, owner, mode, times.
+
+use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
+use vfs::{Attr, FileKind, FsError, FsResult, Handle, Ino, SetAttr, SetTime};
+
+use crate::attributes::stat;
+use crate::handles::Open;
+use crate::identity::{Privileges, errno, set_privileges};
+use crate::inodes::Inode;
+use crate::{ITSELF, PassFs, proc_path};
+
+impl PassFs {
+    pub(crate) fn change(&self, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> FsResult<Attr> {
+        self.check_writable()?;
+        let inode = self.inodes.get(ino)?;
+        if let Some(size) = change.size {
+            set_privileges(Privileges::killed_if(change.kill_privileges))?;
+            self.truncate(&inode, handle, size)?;
+        }
+        if self.config.id_map.is_none() {
+            // The host itself drops setuid and setgid of a file whose owner changes, for root too. With CAP_FSETID
+            // it keeps setgid without group execution (mandatory locking once), which is what root sees natively.
+            set_privileges(Privileges::Keep)?;
+            change_owner(&inode, change.uid, change.gid)?;
+            if let Some(mode) = change.mode {
+                change_mode(&inode, mode)?;
+            }
+        }
+        change_times(&inode, change.atime, change.mtime)?;
+        Ok(self.attr(&stat(inode.fd())?))
+    }
+
+    fn truncate(&self, inode: &Inode, handle: Option<Handle>, size: u64) -> FsResult<()> {
+        match inode.kind {
+            FileKind::Directory => return Err(FsError::IsADirectory),
+            FileKind::Regular => {}
+            FileKind::Symlink
+            | FileKind::Fifo
+            | FileKind::Socket
+            | FileKind::CharDevice
+            | FileKind::BlockDevice
+            | FileKind::Unknown => return Err(FsError::Invalid),
+        }
+        if let Some(handle) = handle
+            && let Open::File(open) = self.handles.get(handle)?
+        {
+            open.wrote.store(true, std::sync::atomic::Ordering::Release);
+            return rustix::fs::ftruncate(&open.file, size).map_err(errno);
+        }
+        truncate_path(&proc_path(inode.fd()), size)
+    }
+}
+
+/// Truncation without an open file: unlike an open with `O_RDWR`, it also works where nobody may write but root.
+fn truncate_path(path: &str, size: u64) -> FsResult<()> {
+    let path = std::ffi::CString::new(path).map_err(|_| FsError::Invalid)?;
+    let size = i64::try_from(size).map_err(|_| FsError::FileTooBig)?;
+    // SAFETY: `path` is a NUL-terminated string that outlives the call.
+    match unsafe { libc::truncate64(path.as_ptr(), size) } {
+        0 => Ok(()),
+        _ => Err(FsError::from(std::io::Error::last_os_error())),
+    }
+}
+
+fn change_owner(inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> FsResult<()> {
+    if uid.is_none() && gid.is_none() {
+        return Ok(());
+    }
+    // All ones means "leave it" to the host and is no id.
+    if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
+        return Err(FsError::Invalid);
+    }
+    let (itself, by_descriptor) = ITSELF;
+    rustix::fs::chownat(
+        inode.fd(),
+        itself,
+        uid.map(Uid::from_raw),
+        gid.map(Gid::from_raw),
+        by_descriptor,
+    )
+    .map_err(errno)
+}
+
+/// Through `/proc`, since `fchmodat2` is younger than the oldest host.
+pub(crate) fn change_mode(inode: &Inode, mode: u32) -> FsResult<()> {
+    if inode.kind == FileKind::Symlink {
+        return Err(FsError::NotSupported);
+    }
+    let mode = Mode::from_bits_retain(mode & 0o7777);
+    rustix::fs::chmodat(rustix::fs::CWD, proc_path(inode.fd()), mode, AtFlags::empty()).map_err(errno)
+}
+
+fn change_times(inode: &Inode, atime: Option<SetTime>, mtime: Option<SetTime>) -> FsResult<()> {
+    if atime.is_none() && mtime.is_none() {
+        return Ok(());
+    }
+    let times = Timestamps {
+        last_access: host_time(atime),
+        last_modification: host_time(mtime),
+    };
+    let (itself, by_descriptor) = ITSELF;
+    rustix::fs::utimensat(inode.fd(), itself, &times, by_descriptor).map_err(errno)
+}
+
+fn host_time(time: Option<SetTime>) -> Timespec {
+    match time {
+        None => Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_OMIT,
+        },
+        Some(SetTime::Now) => Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_NOW,
+        },
+        Some(SetTime::At(time)) => Timespec {
+            tv_sec: time.seconds,
+            tv_nsec: i64::from(time.nanoseconds),
+        },
+    }
+}

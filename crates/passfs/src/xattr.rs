@@ -1,0 +1,72 @@
+//! Extended attributes.
+//!
+//! The calls take a path, since an `O_PATH` descriptor is refused: `/proc/self/fd/N` leads to the inode itself, also to
+//! a symbolic link or a special file, where the host then answers as it does for the file.
+
+use rustix::fs::XattrFlags as HostFlags;
+use rustix::io::Errno;
+use vfs::{FsResult, Ino, XattrFlags};
+
+use crate::attributes::stat;
+use crate::identity::{Privileges, errno, set_privileges};
+use crate::setattr::change_mode;
+use crate::{PassFs, proc_path};
+
+/// Most values fit here (ACLs, labels, capabilities), and one call does.
+const SMALL_BYTES: usize = 512;
+/// `XATTR_SIZE_MAX` and `XATTR_LIST_MAX`.
+const VALUE_BYTES_MAX: usize = 64 * 1024;
+
+impl PassFs {
+    pub(crate) fn set_attribute(
+        &self,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+        clear_setgid: bool,
+    ) -> FsResult<()> {
+        self.check_writable()?;
+        let inode = self.inodes.get(ino)?;
+        // The host must not decide by our groups whether the setgid bit stays.
+        set_privileges(Privileges::Keep)?;
+        let flags = HostFlags::from_bits_retain(flags.0.cast_unsigned());
+        rustix::fs::setxattr(proc_path(inode.fd()), name, value, flags).map_err(errno)?;
+        if clear_setgid {
+            let mode = u32::from(stat(inode.fd())?.stx_mode);
+            if mode & libc::S_ISGID != 0 {
+                change_mode(&inode, mode & !libc::S_ISGID)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn attribute(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
+        let path = proc_path(self.inodes.get(ino)?.fd());
+        with_room(|out| rustix::fs::getxattr(path.as_str(), name, out))
+    }
+
+    pub(crate) fn attribute_names(&self, ino: Ino) -> FsResult<Vec<u8>> {
+        let path = proc_path(self.inodes.get(ino)?.fd());
+        with_room(|out| rustix::fs::listxattr(path.as_str(), out))
+    }
+
+    pub(crate) fn remove_attribute(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
+        self.check_writable()?;
+        let path = proc_path(self.inodes.get(ino)?.fd());
+        rustix::fs::removexattr(path, name).map_err(errno)
+    }
+}
+
+fn with_room(get: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> FsResult<Vec<u8>> {
+    let mut small = [0; SMALL_BYTES];
+    match get(&mut small) {
+        Ok(length) => return Ok(small[..length].to_vec()),
+        Err(Errno::RANGE) => {}
+        Err(error) => return Err(errno(error)),
+    }
+    let mut large = vec![0; VALUE_BYTES_MAX];
+    let length = get(&mut large).map_err(errno)?;
+    large.truncate(length);
+    Ok(large)
+}
