@@ -622,7 +622,9 @@ pub mod opcode {
     /// Bytes of the fixed structure behind the header; names and data follow it.
     pub const fn fixed_bytes(opcode: u32) -> usize {
         use super::{
-            BatchForgetIn, CopyFileRangeIn, CreateIn, FallocateIn, FlushIn, ForgetIn, FsyncIn, GetattrIn, GetxattrIn, InitIn, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, StatxIn, WriteIn,
+            BatchForgetIn, CopyFileRangeIn, CreateIn, FallocateIn, FlushIn, ForgetIn, FsyncIn, GetattrIn,
+            GetxattrIn, InitIn, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn, ReleaseIn,
+            Rename2In, RenameIn, SetattrIn, SetxattrIn, StatxIn, WriteIn,
         };
         match opcode {
             FORGET => size_of::<ForgetIn>(),
@@ -773,7 +775,10 @@ mod tests {
     #[test]
     fn every_fixed_structure_fits_the_uring_header_area() {
         for opcode in 0..64 {
-            assert!(opcode::fixed_bytes(opcode) <= URING_HEADER_BYTES, "opcode {opcode}");
+            assert!(
+                opcode::fixed_bytes(opcode) <= URING_HEADER_BYTES,
+                "opcode {opcode}"
+            );
         }
     }
 }

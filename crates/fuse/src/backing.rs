@@ -57,12 +57,24 @@ impl BackingFiles {
             backing.opens += 1;
             return Some(backing.id);
         }
-        let map = BackingMap { fd: file.as_raw_fd(), ..BackingMap::default() };
+        let map = BackingMap {
+            fd: file.as_raw_fd(),
+            ..BackingMap::default()
+        };
         // SAFETY: the ioctl reads one BackingMap, which lives across the call; both descriptors are open.
-        let id = unsafe { libc::ioctl(self.device.as_raw_fd(), libc::c_ulong::from(DEV_IOC_BACKING_OPEN), &raw const map) };
+        let id = unsafe {
+            libc::ioctl(
+                self.device.as_raw_fd(),
+                libc::c_ulong::from(DEV_IOC_BACKING_OPEN),
+                &raw const map,
+            )
+        };
         if id <= 0 {
             let error = std::io::Error::last_os_error();
-            if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ELOOP | libc::EOPNOTSUPP | libc::ENOTTY)) {
+            if matches!(
+                error.raw_os_error(),
+                Some(libc::EPERM | libc::ELOOP | libc::EOPNOTSUPP | libc::ENOTTY)
+            ) {
                 self.refused.store(true, Relaxed);
                 let _ = self.refusal.set(error.to_string());
             }
@@ -75,7 +87,9 @@ impl BackingFiles {
     /// One open of `ino` that had an id is gone.
     pub fn release(&self, ino: Ino) {
         let mut shard = self.shard(ino);
-        let Some(backing) = shard.get_mut(&ino) else { return };
+        let Some(backing) = shard.get_mut(&ino) else {
+            return;
+        };
         backing.opens -= 1;
         if backing.opens > 0 {
             return;
@@ -83,7 +97,13 @@ impl BackingFiles {
         let id = u32::try_from(backing.id).expect("ids are positive");
         shard.remove(&ino);
         // SAFETY: the ioctl reads one u32, which lives across the call.
-        unsafe { libc::ioctl(self.device.as_raw_fd(), libc::c_ulong::from(DEV_IOC_BACKING_CLOSE), &raw const id) };
+        unsafe {
+            libc::ioctl(
+                self.device.as_raw_fd(),
+                libc::c_ulong::from(DEV_IOC_BACKING_CLOSE),
+                &raw const id,
+            )
+        };
     }
 
     /// Why the kernel refused, once it has.

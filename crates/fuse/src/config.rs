@@ -142,7 +142,9 @@ impl fmt::Display for Negotiated {
 #[derive(Debug, Error)]
 pub enum MountError {
     /// `/dev/fuse` can't be opened.
-    #[error("/dev/fuse can't be opened: {source}; load the fuse module (`modprobe fuse`) or give this process access to the device")]
+    #[error(
+        "/dev/fuse can't be opened: {source}; load the fuse module (`modprobe fuse`) or give this process access to the device"
+    )]
     NoDevice {
         /// What the host said.
         source: std::io::Error,

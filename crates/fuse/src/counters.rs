@@ -50,12 +50,14 @@ impl Counters {
 
     pub fn read(&self, bytes: usize) {
         self.sizes[class(bytes)].reads.fetch_add(1, Relaxed);
-        self.read_bytes.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Relaxed);
+        self.read_bytes
+            .fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Relaxed);
     }
 
     pub fn write(&self, bytes: usize) {
         self.sizes[class(bytes)].writes.fetch_add(1, Relaxed);
-        self.written_bytes.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Relaxed);
+        self.written_bytes
+            .fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Relaxed);
     }
 
     pub fn snapshot(&self) -> SessionStats {
@@ -96,10 +98,14 @@ fn class(bytes: usize) -> usize {
 
 /// Voluntary and involuntary context switches of all threads, as `/proc/self/task/*/status` counts them.
 fn context_switches() -> (u64, u64) {
-    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return (0, 0) };
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
+        return (0, 0);
+    };
     let mut sum = (0, 0);
     for task in tasks.flatten() {
-        let Ok(status) = std::fs::read_to_string(task.path().join("status")) else { continue };
+        let Ok(status) = std::fs::read_to_string(task.path().join("status")) else {
+            continue;
+        };
         let field = |name: &str| -> u64 {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             line.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
@@ -120,8 +126,12 @@ mod tests {
         for bytes in [0, 1, 512, 513, 4096, 1 << 20] {
             counters.write(bytes);
         }
-        let classes: Vec<(u64, u64)> =
-            counters.snapshot().sizes.iter().map(|size| (size.bytes_max, size.writes)).collect();
+        let classes: Vec<(u64, u64)> = counters
+            .snapshot()
+            .sizes
+            .iter()
+            .map(|size| (size.bytes_max, size.writes))
+            .collect();
         assert_eq!(classes, [(512, 3), (1024, 1), (4096, 1), (1 << 20, 1)]);
     }
 }

@@ -34,13 +34,18 @@ pub struct Channel {
 impl Channel {
     /// A channel that can carry `data_bytes_max` of data a request.
     pub fn new(device: Arc<OwnedFd>, data_bytes_max: usize) -> io::Result<Self> {
-        Ok(Self { device, region: Region::new(DATA_AT + data_bytes_max)?, small: Vec::new() })
+        Ok(Self {
+            device,
+            region: Region::new(DATA_AT + data_bytes_max)?,
+            small: Vec::new(),
+        })
     }
 
     /// Serves requests until the connection ends (unmount, abort) or the dispatcher is closed.
     pub fn serve(&mut self, dispatcher: &Dispatcher) -> io::Result<()> {
         loop {
-            let received = rustix::io::read(self.device.as_fd(), &mut self.region.as_mut_slice()[MESSAGE_AT..]);
+            let received =
+                rustix::io::read(self.device.as_fd(), &mut self.region.as_mut_slice()[MESSAGE_AT..]);
             let length = match received {
                 Ok(length) => length,
                 // ENOENT: the request was interrupted while it was being read.
@@ -60,7 +65,10 @@ impl Channel {
     fn serve_one(&mut self, dispatcher: &Dispatcher, length: usize) -> io::Result<()> {
         let memory = self.region.as_mut_slice();
         let Some((request, input)) = Request::from_message(&memory[MESSAGE_AT..MESSAGE_AT + length]) else {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("request of {length} bytes is cut short")));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("request of {length} bytes is cut short"),
+            ));
         };
         let unique = request.header.unique;
         if request.header.opcode == opcode::READ {
@@ -70,7 +78,9 @@ impl Channel {
         }
         self.small.clear();
         let (answer, undo) = dispatcher.serve(&request, input, &mut self.small);
-        let Answer::Reply(result) = answer else { return Ok(()) };
+        let Answer::Reply(result) = answer else {
+            return Ok(());
+        };
         let delivered = reply(&self.device, unique, result.map(|()| self.small.as_slice()))?;
         if !delivered && !matches!(undo, Undo::Nothing) {
             dispatcher.undo(&undo);
@@ -89,7 +99,11 @@ pub fn reply(device: &OwnedFd, unique: u64, result: Result<&[u8], FsError>) -> i
         Err(error) => (-error.errno(), &[][..]),
     };
     let length = u32::try_from(size_of::<OutHeader>() + data.len()).expect("replies are below 4 GiB");
-    let header = OutHeader { len: length, error, unique };
+    let header = OutHeader {
+        len: length,
+        error,
+        unique,
+    };
     loop {
         return match rustix::io::writev(device, &[IoSlice::new(header.as_bytes()), IoSlice::new(data)]) {
             Ok(_) => Ok(true),

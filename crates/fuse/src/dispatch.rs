@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vfs::{
-    CopyRange, FallocateMode, FileSystem, FsError, FsResult, Handle, Ino, NewNode, OpenFlags, Opened, RenameFlags,
-    SeekFrom, SetAttr, SetTime, Timestamp, WriteMode, XattrFlags,
+    CopyRange, FallocateMode, FileSystem, FsError, FsResult, Handle, Ino, NewNode, OpenFlags, Opened,
+    RenameFlags, SeekFrom, SetAttr, SetTime, Timestamp, WriteMode, XattrFlags,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{
-    AttrOut, BatchForgetIn, CopyFileRangeIn, CopyFileRangeOut, CreateIn, EntryOut, FallocateIn, FlushIn, ForgetIn,
-    ForgetOne, FsyncIn, GETATTR_FH, GetattrIn, GetxattrIn, GetxattrOut, IOCTL_DIR, IoctlIn, IoctlOut, LinkIn, LseekIn,
-    LseekOut, MkdirIn, MknodIn, OPEN_KILL_SUIDGID, OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn,
-    SETXATTR_ACL_KILL_SGID, SetattrIn, SetxattrIn, StatxIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut, fattr,
-    fopen, opcode,
+    AttrOut, BatchForgetIn, CopyFileRangeIn, CopyFileRangeOut, CreateIn, EntryOut, FallocateIn, FlushIn,
+    ForgetIn, ForgetOne, FsyncIn, GETATTR_FH, GetattrIn, GetxattrIn, GetxattrOut, IOCTL_DIR, IoctlIn,
+    IoctlOut, LinkIn, LseekIn, LseekOut, MkdirIn, MknodIn, OPEN_KILL_SUIDGID, OpenIn, OpenOut, ReadIn,
+    ReleaseIn, Rename2In, RenameIn, SETXATTR_ACL_KILL_SGID, SetattrIn, SetxattrIn, StatxIn, WRITE_CACHE,
+    WRITE_KILL_SUIDGID, WriteIn, WriteOut, fattr, fopen, opcode,
 };
 use crate::abi::{FSYNC_FDATASYNC, StatfsOut};
 use crate::backing::BackingFiles;
@@ -35,8 +35,6 @@ const PASSTHROUGH_HANDLE: u64 = 1 << 63;
 pub struct OpenPolicy {
     /// Reads and writes skip the kernel's page cache.
     pub direct_io: bool,
-    /// The kernel's writeback cache is in use: the page cache takes writes.
-    pub writeback: bool,
 }
 
 /// What to send back.
@@ -90,7 +88,8 @@ impl Dispatcher {
         let result = request.fixed::<ReadIn>().and_then(|args| {
             let wanted = usize_of(args.size).min(out.len());
             let handle = Handle(args.fh & !PASSTHROUGH_HANDLE);
-            self.file_system.read(request.ino(), handle, args.offset, &mut out[..wanted])
+            self.file_system
+                .read(request.ino(), handle, args.offset, &mut out[..wanted])
         });
         self.counters.operation(opcode::READ, result.is_err());
         if let Ok(bytes) = result {
@@ -175,7 +174,14 @@ impl Dispatcher {
             opcode::READLINK => out.extend_from_slice(&fs.readlink(ino)?),
             opcode::OPENDIR => {
                 let handle = fs.opendir(ino)?;
-                put(out, &OpenOut { fh: handle.0, open_flags: 0, backing_id: 0 });
+                put(
+                    out,
+                    &OpenOut {
+                        fh: handle.0,
+                        open_flags: 0,
+                        backing_id: 0,
+                    },
+                );
             }
             opcode::READDIR | opcode::READDIRPLUS => self.list(request, out)?,
             opcode::RELEASEDIR => {
@@ -204,7 +210,12 @@ impl Dispatcher {
                     libc::SEEK_HOLE => SeekFrom::Hole(args.offset),
                     _ => return Err(FsError::Invalid),
                 };
-                put(out, &LseekOut { offset: fs.lseek(ino, handle_of(args.fh), from)? });
+                put(
+                    out,
+                    &LseekOut {
+                        offset: fs.lseek(ino, handle_of(args.fh), from)?,
+                    },
+                );
             }
             opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => self.copy(request, out)?,
             opcode::IOCTL => self.ioctl(request, input, out)?,
@@ -221,10 +232,14 @@ impl Dispatcher {
             }
             return;
         }
-        let Ok(args) = request.fixed::<BatchForgetIn>() else { return };
+        let Ok(args) = request.fixed::<BatchForgetIn>() else {
+            return;
+        };
         let mut rest = input;
         for _ in 0..args.count {
-            let Ok((one, tail)) = ForgetOne::read_from_prefix(rest) else { return };
+            let Ok((one, tail)) = ForgetOne::read_from_prefix(rest) else {
+                return;
+            };
             self.file_system.forget(Ino(one.nodeid), one.nlookup);
             rest = tail;
         }
@@ -237,12 +252,20 @@ impl Dispatcher {
             opcode::LOOKUP => fs.lookup(request.ino(), take_name(input)?),
             opcode::MKNOD => {
                 let args: MknodIn = request.fixed()?;
-                let node = NewNode { mode: args.mode, umask: args.umask, rdev: args.rdev };
+                let node = NewNode {
+                    mode: args.mode,
+                    umask: args.umask,
+                    rdev: args.rdev,
+                };
                 fs.mknod(&caller, request.ino(), take_name(input)?, node)
             }
             opcode::MKDIR => {
                 let args: MkdirIn = request.fixed()?;
-                let node = NewNode { mode: args.mode | libc::S_IFDIR, umask: args.umask, rdev: 0 };
+                let node = NewNode {
+                    mode: args.mode | libc::S_IFDIR,
+                    umask: args.umask,
+                    rdev: 0,
+                };
                 fs.mkdir(&caller, request.ino(), take_name(input)?, node)
             }
             opcode::SYMLINK => {
@@ -264,7 +287,10 @@ impl Dispatcher {
                 if args.valid & now != 0 {
                     SetTime::Now
                 } else {
-                    SetTime::At(Timestamp { seconds: seconds.cast_signed(), nanoseconds })
+                    SetTime::At(Timestamp {
+                        seconds: seconds.cast_signed(),
+                        nanoseconds,
+                    })
                 }
             })
         };
@@ -278,7 +304,10 @@ impl Dispatcher {
             kill_privileges: args.valid & fattr::KILL_SUIDGID != 0,
         };
         let handle = (args.valid & fattr::FH != 0).then_some(handle_of(args.fh));
-        Ok(attr_out(&self.file_system.setattr(request.ino(), handle, &change)?, self.trust))
+        Ok(attr_out(
+            &self.file_system.setattr(request.ino(), handle, &change)?,
+            self.trust,
+        ))
     }
 
     fn write(&self, request: &Request, data: &[u8]) -> FsResult<WriteOut> {
@@ -289,15 +318,23 @@ impl Dispatcher {
             kill_privileges: args.write_flags & WRITE_KILL_SUIDGID != 0,
             from_page_cache: args.write_flags & WRITE_CACHE != 0,
         };
-        let written = self.file_system.write(request.ino(), handle_of(args.fh), args.offset, data, mode)?;
+        let written = self
+            .file_system
+            .write(request.ino(), handle_of(args.fh), args.offset, data, mode)?;
         self.counters.write(written);
-        Ok(WriteOut { size: u32::try_from(written).map_err(|_| FsError::Io)?, padding: 0 })
+        Ok(WriteOut {
+            size: u32::try_from(written).map_err(|_| FsError::Io)?,
+            padding: 0,
+        })
     }
 
     fn open(&self, request: &Request, out: &mut Vec<u8>, undo: &mut Undo) -> FsResult<()> {
         let args: OpenIn = request.fixed()?;
-        let flags = OpenFlags(args.flags.cast_signed()).without(libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY);
-        let opened = self.file_system.open(request.ino(), flags, args.open_flags & OPEN_KILL_SUIDGID != 0)?;
+        let flags =
+            OpenFlags(args.flags.cast_signed()).without(libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY);
+        let opened = self
+            .file_system
+            .open(request.ino(), flags, args.open_flags & OPEN_KILL_SUIDGID != 0)?;
         let reply = self.open_out(request.ino(), opened, flags);
         *undo = Undo::Open(request.ino(), reply.fh);
         put(out, &reply);
@@ -306,13 +343,18 @@ impl Dispatcher {
 
     fn create(&self, request: &Request, input: &[u8], out: &mut Vec<u8>, undo: &mut Undo) -> FsResult<()> {
         let args: CreateIn = request.fixed()?;
-        let node = NewNode { mode: args.mode, umask: args.umask, rdev: 0 };
+        let node = NewNode {
+            mode: args.mode,
+            umask: args.umask,
+            rdev: 0,
+        };
         let flags = OpenFlags(args.flags.cast_signed());
         let (caller, parent, mut input) = (request.caller(), request.ino(), input);
         let (entry, opened) = if request.header.opcode == opcode::TMPFILE {
             self.file_system.tmpfile(&caller, parent, node, flags)?
         } else {
-            self.file_system.create(&caller, parent, take_name(&mut input)?, node, flags)?
+            self.file_system
+                .create(&caller, parent, take_name(&mut input)?, node, flags)?
         };
         let reply = self.open_out(entry.ino, opened, flags);
         *undo = Undo::EntryAndOpen(entry.ino, reply.fh);
@@ -324,7 +366,10 @@ impl Dispatcher {
     /// Decides how the kernel treats an open file: passthrough, direct, or through its page cache.
     fn open_out(&self, ino: Ino, opened: Opened, flags: OpenFlags) -> OpenOut {
         let Handle(fh) = opened.handle;
-        assert!(fh < PASSTHROUGH_HANDLE, "file system handle {fh:#x} is out of the range for handles");
+        assert!(
+            fh < PASSTHROUGH_HANDLE,
+            "file system handle {fh:#x} is out of the range for handles"
+        );
         let file = self.backing.as_ref().and_then(|backing| {
             let file = self.file_system.backing_file(ino, opened.handle)?;
             backing.open(ino, std::os::fd::AsFd::as_fd(&*file))
@@ -332,7 +377,11 @@ impl Dispatcher {
         if let Some(backing_id) = file {
             // Data never passes here, so a close has nothing to push out.
             let open_flags = fopen::PASSTHROUGH | fopen::NOFLUSH;
-            return OpenOut { fh: fh | PASSTHROUGH_HANDLE, open_flags, backing_id };
+            return OpenOut {
+                fh: fh | PASSTHROUGH_HANDLE,
+                open_flags,
+                backing_id,
+            };
         }
         let mut open_flags = if flags.writes() { 0 } else { fopen::NOFLUSH };
         if self.policy.direct_io {
@@ -341,7 +390,11 @@ impl Dispatcher {
         if opened.cache_still_valid {
             open_flags |= fopen::KEEP_CACHE;
         }
-        OpenOut { fh, open_flags, backing_id: 0 }
+        OpenOut {
+            fh,
+            open_flags,
+            backing_id: 0,
+        }
     }
 
     fn release(&self, ino: Ino, fh: u64) {
@@ -363,7 +416,8 @@ impl Dispatcher {
         let from = take_name(&mut input)?;
         let to = take_name(&mut input)?;
         let flags = RenameFlags(flags);
-        self.file_system.rename(&request.caller(), (request.ino(), from), (Ino(target), to), flags)
+        self.file_system
+            .rename(&request.caller(), (request.ino(), from), (Ino(target), to), flags)
     }
 
     fn list(&self, request: &Request, out: &mut Vec<u8>) -> FsResult<()> {
@@ -372,7 +426,8 @@ impl Dispatcher {
         let mut listing = Listing::new(out, usize_of(args.size), with_entries.then_some(self.trust));
         let (ino, handle) = (request.ino(), Handle(args.fh));
         if with_entries {
-            self.file_system.readdir_plus(ino, handle, args.offset, &mut listing)
+            self.file_system
+                .readdir_plus(ino, handle, args.offset, &mut listing)
         } else {
             self.file_system.readdir(ino, handle, args.offset, &mut listing)
         }
@@ -387,7 +442,13 @@ impl Dispatcher {
                 let name = take_name(&mut input)?;
                 let value = input.get(..usize_of(args.size)).ok_or(FsError::Invalid)?;
                 let clear_setgid = args.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0;
-                return fs.setxattr(ino, name, value, XattrFlags(args.flags.cast_signed()), clear_setgid);
+                return fs.setxattr(
+                    ino,
+                    name,
+                    value,
+                    XattrFlags(args.flags.cast_signed()),
+                    clear_setgid,
+                );
             }
             opcode::REMOVEXATTR => return fs.removexattr(ino, take_name(&mut input)?),
             opcode::GETXATTR => {
@@ -403,7 +464,13 @@ impl Dispatcher {
         let args: GetxattrIn = request.fixed()?;
         let bytes = u32::try_from(value.len()).map_err(|_| FsError::OutOfRange)?;
         if args.size == 0 {
-            put(out, &GetxattrOut { size: bytes, padding: 0 });
+            put(
+                out,
+                &GetxattrOut {
+                    size: bytes,
+                    padding: 0,
+                },
+            );
         } else if bytes > args.size {
             return Err(FsError::OutOfRange);
         } else {
@@ -419,7 +486,11 @@ impl Dispatcher {
         }
         let wide = request.header.opcode == opcode::COPY_FILE_RANGE_64;
         // The older reply counts in 32 bits: a longer copy is answered short and asked again.
-        let length = if wide { args.len } else { args.len.min(u64::from(u32::MAX & !0xfff)) };
+        let length = if wide {
+            args.len
+        } else {
+            args.len.min(u64::from(!0xfff_u32))
+        };
         let copied = self.file_system.copy_file_range(&CopyRange {
             source: (request.ino(), handle_of(args.fh_in)),
             source_offset: args.off_in,
@@ -430,7 +501,13 @@ impl Dispatcher {
         if wide {
             put(out, &CopyFileRangeOut { bytes_copied: copied });
         } else {
-            put(out, &WriteOut { size: u32::try_from(copied).map_err(|_| FsError::Io)?, padding: 0 });
+            put(
+                out,
+                &WriteOut {
+                    size: u32::try_from(copied).map_err(|_| FsError::Io)?,
+                    padding: 0,
+                },
+            );
         }
         Ok(())
     }
@@ -438,10 +515,22 @@ impl Dispatcher {
     fn ioctl(&self, request: &Request, input: &[u8], out: &mut Vec<u8>) -> FsResult<()> {
         let args: IoctlIn = request.fixed()?;
         let input = input.get(..usize_of(args.in_size)).ok_or(FsError::Invalid)?;
-        let handle = if args.flags & IOCTL_DIR != 0 { Handle(args.fh) } else { handle_of(args.fh) };
+        let handle = if args.flags & IOCTL_DIR != 0 {
+            Handle(args.fh)
+        } else {
+            handle_of(args.fh)
+        };
         let output_bytes_max = usize_of(args.out_size);
-        let reply = self.file_system.ioctl(request.ino(), handle, args.cmd, input, output_bytes_max)?;
-        put(out, &IoctlOut { result: reply.result, ..IoctlOut::default() });
+        let reply = self
+            .file_system
+            .ioctl(request.ino(), handle, args.cmd, input, output_bytes_max)?;
+        put(
+            out,
+            &IoctlOut {
+                result: reply.result,
+                ..IoctlOut::default()
+            },
+        );
         out.extend_from_slice(&reply.data[..reply.data.len().min(output_bytes_max)]);
         Ok(())
     }

@@ -17,6 +17,7 @@ mod reply;
 mod request;
 mod session;
 mod stats;
+mod uring;
 
 pub use config::{MountConfig, MountError, Negotiated, Switch, Transport};
 pub use mount::unmount;

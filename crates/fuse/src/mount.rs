@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg,
+    socketpair,
 };
 
 use crate::config::{MountConfig, MountError};
@@ -31,19 +32,32 @@ pub fn mount(mountpoint: &Path, config: &MountConfig, max_read: Option<u32>) -> 
 fn check_mountpoint(mountpoint: &Path) -> Result<(), MountError> {
     match std::fs::metadata(mountpoint) {
         Ok(_) => Ok(()),
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
-            Err(MountError::DeadMount { mountpoint: mountpoint.to_owned() })
-        }
-        Err(source) => Err(MountError::Mountpoint { mountpoint: mountpoint.to_owned(), source }),
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Err(MountError::DeadMount {
+            mountpoint: mountpoint.to_owned(),
+        }),
+        Err(source) => Err(MountError::Mountpoint {
+            mountpoint: mountpoint.to_owned(),
+            source,
+        }),
     }
 }
 
-fn mount_directly(mountpoint: &Path, config: &MountConfig, max_read: Option<u32>) -> Result<OwnedFd, MountError> {
-    let failed = |source: io::Error| MountError::Mount { mountpoint: mountpoint.to_owned(), source };
+fn mount_directly(
+    mountpoint: &Path,
+    config: &MountConfig,
+    max_read: Option<u32>,
+) -> Result<OwnedFd, MountError> {
+    let failed = |source: io::Error| MountError::Mount {
+        mountpoint: mountpoint.to_owned(),
+        source,
+    };
     let device = open_device().map_err(|source| MountError::NoDevice { source })?;
     let root_mode = std::fs::metadata(mountpoint)
         .map(|metadata| std::os::unix::fs::MetadataExt::mode(&metadata) & libc::S_IFMT)
-        .map_err(|source| MountError::Mountpoint { mountpoint: mountpoint.to_owned(), source })?;
+        .map_err(|source| MountError::Mountpoint {
+            mountpoint: mountpoint.to_owned(),
+            source,
+        })?;
     let mut data = format!(
         "fd={},rootmode={root_mode:o},user_id={},group_id={},default_permissions",
         device.as_raw_fd(),
@@ -64,9 +78,16 @@ fn mount_directly(mountpoint: &Path, config: &MountConfig, max_read: Option<u32>
         apply(option, &mut flags, &mut data);
     }
     let kind = format!("fuse.{}", config.subtype);
-    let c_data = std::ffi::CString::new(data).map_err(|_| failed(io::Error::from_raw_os_error(libc::EINVAL)))?;
-    rustix::mount::mount(config.source.as_str(), mountpoint, kind.as_str(), flags, Some(c_data.as_c_str()))
-        .map_err(|errno| failed(errno.into()))?;
+    let c_data =
+        std::ffi::CString::new(data).map_err(|_| failed(io::Error::from_raw_os_error(libc::EINVAL)))?;
+    rustix::mount::mount(
+        config.source.as_str(),
+        mountpoint,
+        kind.as_str(),
+        flags,
+        Some(c_data.as_c_str()),
+    )
+    .map_err(|errno| failed(errno.into()))?;
     Ok(device)
 }
 
@@ -94,13 +115,28 @@ fn apply(option: &str, flags: &mut MountFlags, data: &mut String) {
 }
 
 fn open_device() -> io::Result<OwnedFd> {
-    Ok(rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+    Ok(rustix::fs::open(
+        "/dev/fuse",
+        OFlags::RDWR | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?)
 }
 
 /// Lets the setuid helper mount and receives the connection's descriptor over a socket, as libfuse does.
-fn mount_by_fusermount(mountpoint: &Path, config: &MountConfig, max_read: Option<u32>) -> Result<OwnedFd, MountError> {
-    let failed = |reason: String| MountError::Fusermount { mountpoint: mountpoint.to_owned(), reason };
-    let mut options = format!("fsname={},subtype={},default_permissions", escape(&config.source), config.subtype);
+fn mount_by_fusermount(
+    mountpoint: &Path,
+    config: &MountConfig,
+    max_read: Option<u32>,
+) -> Result<OwnedFd, MountError> {
+    let failed = |reason: String| MountError::Fusermount {
+        mountpoint: mountpoint.to_owned(),
+        reason,
+    };
+    let mut options = format!(
+        "fsname={},subtype={},default_permissions",
+        escape(&config.source),
+        config.subtype
+    );
     if config.allow_other {
         options.push_str(",allow_other");
     }
@@ -114,8 +150,13 @@ fn mount_by_fusermount(mountpoint: &Path, config: &MountConfig, max_read: Option
         options.push(',');
         options.push_str(option);
     }
-    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-        .map_err(|errno| failed(format!("no socket: {errno}")))?;
+    let (ours, theirs) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(|errno| failed(format!("no socket: {errno}")))?;
     rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())
         .map_err(|errno| failed(format!("no socket: {errno}")))?;
     let child = Command::new("fusermount3")
@@ -128,15 +169,25 @@ fn mount_by_fusermount(mountpoint: &Path, config: &MountConfig, max_read: Option
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| failed(format!("{error}; install fuse3 (it has the setuid helper fusermount3)")))?;
+        .map_err(|error| {
+            failed(format!(
+                "{error}; install fuse3 (it has the setuid helper fusermount3)"
+            ))
+        })?;
     drop(theirs);
     let received = receive_descriptor(&ours);
-    let output = child.wait_with_output().map_err(|error| failed(error.to_string()))?;
+    let output = child
+        .wait_with_output()
+        .map_err(|error| failed(error.to_string()))?;
     match received {
         Ok(Some(device)) if output.status.success() => Ok(device),
         _ => {
             let printed = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            Err(failed(if printed.is_empty() { output.status.to_string() } else { printed }))
+            Err(failed(if printed.is_empty() {
+                output.status.to_string()
+            } else {
+                printed
+            }))
         }
     }
 }
@@ -163,17 +214,30 @@ fn receive_descriptor(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
 /// Makes one more descriptor of the connection, with a queue of its own.
 pub fn clone_device(device: &OwnedFd) -> io::Result<OwnedFd> {
     let clone = open_device()?;
-    let mut original = u32::try_from(device.as_raw_fd()).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
+    let mut original =
+        u32::try_from(device.as_raw_fd()).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
     // SAFETY: the ioctl reads one u32, the descriptor number of an open connection.
     let result = unsafe {
-        libc::ioctl(clone.as_raw_fd(), libc::c_ulong::from(crate::abi::DEV_IOC_CLONE), &raw mut original)
+        libc::ioctl(
+            clone.as_raw_fd(),
+            libc::c_ulong::from(crate::abi::DEV_IOC_CLONE),
+            &raw mut original,
+        )
     };
-    if result == 0 { Ok(clone) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(clone)
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Takes the mount off; with `lazily` also when files are open in it.
 pub fn unmount(mountpoint: &Path, lazily: bool) -> io::Result<()> {
-    let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    let flags = if lazily {
+        UnmountFlags::DETACH
+    } else {
+        UnmountFlags::empty()
+    };
     match rustix::mount::unmount(mountpoint, flags | UnmountFlags::NOFOLLOW) {
         Ok(()) => return Ok(()),
         Err(rustix::io::Errno::PERM) => {}
@@ -189,19 +253,36 @@ pub fn unmount(mountpoint: &Path, lazily: bool) -> io::Result<()> {
         return Ok(());
     }
     let printed = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    let kind = if printed.contains("busy") { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other };
-    Err(io::Error::new(kind, if printed.is_empty() { "fusermount3 refused".to_owned() } else { printed }))
+    let kind = if printed.contains("busy") {
+        io::ErrorKind::ResourceBusy
+    } else {
+        io::ErrorKind::Other
+    };
+    Err(io::Error::new(
+        kind,
+        if printed.is_empty() {
+            "fusermount3 refused".to_owned()
+        } else {
+            printed
+        },
+    ))
 }
 
 /// Pushes out what the kernel's page cache holds for the mount.
 pub fn write_back(mountpoint: &Path) -> io::Result<()> {
-    let root = rustix::fs::open(mountpoint, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let root = rustix::fs::open(
+        mountpoint,
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     Ok(rustix::fs::syncfs(root.as_fd())?)
 }
 
 /// The mountpoint as an absolute path, so that it can be unmounted after a change of directory.
 pub fn absolute(mountpoint: &Path) -> Result<PathBuf, MountError> {
     check_mountpoint(mountpoint)?;
-    std::fs::canonicalize(mountpoint)
-        .map_err(|source| MountError::Mountpoint { mountpoint: mountpoint.to_owned(), source })
+    std::fs::canonicalize(mountpoint).map_err(|source| MountError::Mountpoint {
+        mountpoint: mountpoint.to_owned(),
+        source,
+    })
 }

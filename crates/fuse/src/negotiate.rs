@@ -29,7 +29,10 @@ impl Surroundings {
     /// Asks the host.
     pub fn ask() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let pages: u32 = read("/proc/sys/fs/fuse/max_pages_limit").trim().parse().unwrap_or(256);
+        let pages: u32 = read("/proc/sys/fs/fuse/max_pages_limit")
+            .trim()
+            .parse()
+            .unwrap_or(256);
         let effective = read("/proc/self/status")
             .lines()
             .find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok())
@@ -66,7 +69,11 @@ pub fn answer(
             asked.major, asked.minor
         )));
     }
-    let high = if u64::from(asked.flags) & init::INIT_EXT != 0 { asked.flags2 } else { 0 };
+    let high = if u64::from(asked.flags) & init::INIT_EXT != 0 {
+        asked.flags2
+    } else {
+        0
+    };
     let offered = u64::from(asked.flags) | (u64::from(high) << 32);
     let mut not_granted = Vec::new();
     let passthrough = choose(
@@ -125,7 +132,10 @@ pub fn answer(
         | init::INIT_EXT
         | init::DIRECT_IO_ALLOW_MMAP;
     let pages = match config.io_unit_bytes {
-        Some(bytes) => u16::try_from(bytes / PAGE_BYTES).unwrap_or(u16::MAX).min(surroundings.pages_max).max(1),
+        Some(bytes) => u16::try_from(bytes / PAGE_BYTES)
+            .unwrap_or(u16::MAX)
+            .min(surroundings.pages_max)
+            .max(1),
         None => surroundings.pages_max,
     };
     for (want, flag) in [
@@ -144,8 +154,13 @@ pub fn answer(
         u32::try_from(granted & u64::from(u32::MAX)).expect("32 bits are left"),
         u32::try_from(granted >> 32).expect("32 bits are left"),
     );
-    let threads = config.threads.unwrap_or_else(|| surroundings.processors.clamp(2, 8)).max(1);
-    let readahead_bytes_max = READAHEAD_BYTES.min(asked.max_readahead).max(u32::from(pages) * PAGE_BYTES);
+    let threads = config
+        .threads
+        .unwrap_or_else(|| surroundings.processors.clamp(2, 8))
+        .max(1);
+    let readahead_bytes_max = READAHEAD_BYTES
+        .min(asked.max_readahead)
+        .max(u32::from(pages) * PAGE_BYTES);
     let out = InitOut {
         major: MAJOR,
         minor: MINOR.min(asked.minor),
@@ -166,7 +181,11 @@ pub fn answer(
         readahead_bytes_max,
         writeback,
         passthrough,
-        transport: if uring { Transport::IoUring } else { Transport::Device },
+        transport: if uring {
+            Transport::IoUring
+        } else {
+            Transport::Device
+        },
         direct_io,
         kill_privileges: granted & init::HANDLE_KILLPRIV_V2 != 0,
         threads,
@@ -189,7 +208,10 @@ fn choose(
             not_granted.push(format!("{feature}: {reason}"));
             Ok(false)
         }
-        (Switch::On, Err(reason)) => Err(MountError::Demanded { feature, reason: reason.to_owned() }),
+        (Switch::On, Err(reason)) => Err(MountError::Demanded {
+            feature,
+            reason: reason.to_owned(),
+        }),
     }
 }
 
@@ -231,8 +253,12 @@ mod tests {
         }
     }
 
-    const ROOT: Surroundings =
-        Surroundings { pages_max: 256, administrator: true, uring_enabled: false, processors: 2 };
+    const ROOT: Surroundings = Surroundings {
+        pages_max: 256,
+        administrator: true,
+        uring_enabled: false,
+        processors: 2,
+    };
 
     #[test]
     fn root_on_a_recent_kernel_gets_passthrough_and_no_writeback_beside_it() {
@@ -246,19 +272,36 @@ mod tests {
 
     #[test]
     fn an_ordinary_user_is_told_why_passthrough_is_not_in_use() {
-        let user = Surroundings { administrator: false, ..ROOT };
+        let user = Surroundings {
+            administrator: false,
+            ..ROOT
+        };
         let all = init::PASSTHROUGH | init::WRITEBACK_CACHE | init::INIT_EXT;
         let (_, negotiated) = answer(kernel(45, all).as_bytes(), &config(), &user).unwrap();
         assert!(!negotiated.passthrough && negotiated.writeback);
-        assert!(negotiated.not_granted.iter().any(|reason| reason.contains("CAP_SYS_ADMIN")));
-        let demanded = MountConfig { passthrough: Switch::On, ..config() };
+        assert!(
+            negotiated
+                .not_granted
+                .iter()
+                .any(|reason| reason.contains("CAP_SYS_ADMIN"))
+        );
+        let demanded = MountConfig {
+            passthrough: Switch::On,
+            ..config()
+        };
         let error = answer(kernel(45, all).as_bytes(), &demanded, &user).unwrap_err();
-        assert_eq!(error.to_string(), "passthrough=on can't be had: it needs CAP_SYS_ADMIN");
+        assert_eq!(
+            error.to_string(),
+            "passthrough=on can't be had: it needs CAP_SYS_ADMIN"
+        );
     }
 
     #[test]
     fn a_4_kib_unit_is_one_page_a_request() {
-        let small = MountConfig { io_unit_bytes: Some(4096), ..config() };
+        let small = MountConfig {
+            io_unit_bytes: Some(4096),
+            ..config()
+        };
         let (out, _) = answer(kernel(45, init::MAX_PAGES).as_bytes(), &small, &ROOT).unwrap();
         assert_eq!((out.max_pages, out.max_write), (1, 4096));
     }

@@ -67,7 +67,12 @@ pub fn statx_out(attr: &Attr, trust: Trust) -> StatxOut {
         nanoseconds: time.nanoseconds,
         reserved: 0,
     };
-    let mask = libc::STATX_BASIC_STATS | if attr.btime.is_some() { libc::STATX_BTIME } else { 0 };
+    let mask = libc::STATX_BASIC_STATS
+        | if attr.btime.is_some() {
+            libc::STATX_BTIME
+        } else {
+            0
+        };
     let (rdev_major, rdev_minor) = split_device(attr.rdev);
     StatxOut {
         attr_valid: trust.attr.as_secs(),
@@ -99,7 +104,10 @@ pub fn statx_out(attr: &Attr, trust: Trust) -> StatxOut {
 
 /// Major and minor number in the kernel's 32-bit encoding: `mmmM MMmm` by hex digits (12 bits major, 20 minor).
 fn split_device(device: u32) -> (u32, u32) {
-    ((device >> 8) & 0xfff, (device & 0xff) | ((device >> 12) & 0xf_ff00))
+    (
+        (device >> 8) & 0xfff,
+        (device & 0xff) | ((device >> 12) & 0xf_ff00),
+    )
 }
 
 pub fn statfs_out(stat: &StatFs) -> StatfsOut {
@@ -127,11 +135,19 @@ pub struct Listing<'a> {
 impl<'a> Listing<'a> {
     /// Appends to the empty `out`; `with_entries` makes it a READDIRPLUS reply.
     pub fn new(out: &'a mut Vec<u8>, bytes_max: usize, with_entries: Option<Trust>) -> Self {
-        Self { out, bytes_max, with_entries }
+        Self {
+            out,
+            bytes_max,
+            with_entries,
+        }
     }
 
     fn record_bytes(&self, name_bytes: usize) -> usize {
-        let entry_bytes = if self.with_entries.is_some() { size_of::<EntryOut>() } else { 0 };
+        let entry_bytes = if self.with_entries.is_some() {
+            size_of::<EntryOut>()
+        } else {
+            0
+        };
         (entry_bytes + size_of::<Dirent>() + name_bytes).next_multiple_of(8)
     }
 }
@@ -142,7 +158,11 @@ impl DirSink for Listing<'_> {
     }
 
     fn push(&mut self, name: &DirEntry<'_>, entry: Option<&Entry>) {
-        assert!(self.fits(name.name.len()), "a listing of {} bytes was pushed past its end", self.bytes_max);
+        assert!(
+            self.fits(name.name.len()),
+            "a listing of {} bytes was pushed past its end",
+            self.bytes_max
+        );
         let end = self.out.len() + self.record_bytes(name.name.len());
         if let Some(trust) = self.with_entries {
             // A zero node number tells the kernel that this name comes without an inode.
@@ -168,7 +188,12 @@ mod tests {
     use super::*;
 
     fn name(bytes: &[u8]) -> DirEntry<'_> {
-        DirEntry { name: bytes, shown_ino: 7, kind: FileKind::Regular, next_offset: 3 }
+        DirEntry {
+            name: bytes,
+            shown_ino: 7,
+            kind: FileKind::Regular,
+            next_offset: 3,
+        }
     }
 
     #[test]

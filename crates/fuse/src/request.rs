@@ -29,7 +29,11 @@ impl Request {
 
     /// A request whose fixed structure came apart from its names and data.
     pub fn new(header: InHeader, fixed: &[u8]) -> Self {
-        let mut request = Self { header, fixed: [0; URING_HEADER_BYTES], fixed_bytes: fixed.len() };
+        let mut request = Self {
+            header,
+            fixed: [0; URING_HEADER_BYTES],
+            fixed_bytes: fixed.len(),
+        };
         request.fixed[..fixed.len()].copy_from_slice(fixed);
         request
     }
@@ -73,13 +77,25 @@ mod tests {
     use crate::abi::WriteIn;
 
     fn message(opcode: u32, body: &[u8], extensions_of_8_bytes: u16) -> Vec<u8> {
-        let header = InHeader { opcode, total_extlen: extensions_of_8_bytes, ..InHeader::default() };
+        let header = InHeader {
+            opcode,
+            total_extlen: extensions_of_8_bytes,
+            ..InHeader::default()
+        };
         [header.as_bytes(), body].concat()
     }
 
     #[test]
     fn a_request_cut_anywhere_is_refused_or_read_within_its_bounds() {
-        let body = [WriteIn { size: 3, ..WriteIn::default() }.as_bytes(), b"abc"].concat();
+        let body = [
+            WriteIn {
+                size: 3,
+                ..WriteIn::default()
+            }
+            .as_bytes(),
+            b"abc",
+        ]
+        .concat();
         let whole = message(opcode::WRITE, &body, 0);
         for length in 0..=whole.len() {
             let fixed_end = size_of::<InHeader>() + size_of::<WriteIn>();
@@ -96,7 +112,8 @@ mod tests {
 
     #[test]
     fn extensions_are_not_taken_for_data_and_never_reach_before_the_body() {
-        let (_, rest) = Request::from_message(&message(opcode::LOOKUP, b"name\0\0\0\0........", 1)).unwrap();
+        let extended = message(opcode::LOOKUP, b"name\0\0\0\0........", 1);
+        let (_, rest) = Request::from_message(&extended).unwrap();
         assert_eq!(rest, b"name\0\0\0\0");
         assert!(Request::from_message(&message(opcode::LOOKUP, b"name", 9)).is_none());
     }

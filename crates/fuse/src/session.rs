@@ -21,7 +21,8 @@ use crate::device::{Channel, reply};
 use crate::dispatch::{Dispatcher, OpenPolicy};
 use crate::negotiate::{self, Surroundings};
 use crate::reply::Trust;
-use crate::{MountConfig, MountError, Negotiated, SessionStats, mount};
+use crate::uring::{self, RingChannel};
+use crate::{MountConfig, MountError, Negotiated, SessionStats, Transport, mount};
 
 /// How long a stopped session serves files that are still open after the lazy unmount.
 const GRACE: Duration = Duration::from_secs(2);
@@ -66,7 +67,11 @@ impl Stopper {
     pub fn stop(&self) {
         let _ = mount::write_back(&self.mountpoint);
         let _ = mount::unmount(&self.mountpoint, true);
-        self.shared.life.lock().expect("no panic under this lock").stop_asked = true;
+        self.shared
+            .life
+            .lock()
+            .expect("no panic under this lock")
+            .stop_asked = true;
         self.shared.changed.notify_all();
     }
 }
@@ -84,12 +89,21 @@ impl Session {
         let surroundings = Surroundings::ask();
         let mountpoint = mount::absolute(mountpoint)?;
         let device = mount::mount(&mountpoint, config, config.io_unit_bytes)?;
-        let mut up = MountGuard { mountpoint: &mountpoint, armed: true };
+        let mut up = MountGuard {
+            mountpoint: &mountpoint,
+            armed: true,
+        };
         let (device, negotiated) = handshake(device, config, &surroundings)?;
         let negotiated = Arc::new(negotiated);
         let dispatcher = Self::dispatcher(file_system, config, &device, &negotiated, document);
         let shared = Arc::new(Shared::default());
-        let mut session = Self { dispatcher, negotiated, shared, mountpoint: mountpoint.clone(), workers: Vec::new() };
+        let mut session = Self {
+            dispatcher,
+            negotiated,
+            shared,
+            mountpoint: mountpoint.clone(),
+            workers: Vec::new(),
+        };
         session.start(&device)?;
         up.armed = false;
         Ok(session)
@@ -106,15 +120,24 @@ impl Session {
             let (weak, granted) = (weak.clone(), negotiated.clone());
             Dispatcher {
                 file_system,
-                trust: Trust { attr: config.attr_ttl, entry: config.entry_ttl },
-                policy: OpenPolicy { direct_io: negotiated.direct_io, writeback: negotiated.writeback },
+                trust: Trust {
+                    attr: config.attr_ttl,
+                    entry: config.entry_ttl,
+                },
+                policy: OpenPolicy {
+                    direct_io: negotiated.direct_io,
+                },
                 backing: negotiated.passthrough.then(|| BackingFiles::new(device.clone())),
                 counters: Counters::new(),
                 stats_document: Box::new(move || {
-                    let Some(dispatcher) = weak.upgrade() else { return Vec::new() };
+                    let Some(dispatcher) = weak.upgrade() else {
+                        return Vec::new();
+                    };
                     let mut granted = Negotiated::clone(&granted);
                     if let Some(refusal) = dispatcher.backing.as_ref().and_then(BackingFiles::refusal) {
-                        granted.not_granted.push(format!("passthrough: the kernel refused a file: {refusal}"));
+                        granted
+                            .not_granted
+                            .push(format!("passthrough: the kernel refused a file: {refusal}"));
                     }
                     document(&dispatcher.counters.snapshot(), &granted)
                 }),
@@ -124,29 +147,62 @@ impl Session {
     }
 
     fn start(&mut self, device: &Arc<OwnedFd>) -> Result<(), MountError> {
-        let failed = |source| MountError::Protocol { doing: "starting the workers", source };
+        let failed = |source| MountError::Protocol {
+            doing: "starting the workers",
+            source,
+        };
         let data_bytes = usize::try_from(self.negotiated.write_bytes_max).expect("32 bits fit");
-        for number in 0..self.negotiated.threads {
+        let over_rings = self.negotiated.transport == Transport::IoUring;
+        // Requests that no ring carries (forgets, interrupts) and those before the rings are ready come by the device.
+        let device_workers = if over_rings { 1 } else { self.negotiated.threads };
+        for number in 0..device_workers {
             // A connection's descriptor may be shared where the kernel gives no second one.
-            let own = if number == 0 { device.clone() } else { mount::clone_device(device).map_or_else(|_| device.clone(), Arc::new) };
+            let own = match number {
+                0 => device.clone(),
+                _ => mount::clone_device(device).map_or_else(|_| device.clone(), Arc::new),
+            };
             let mut channel = Channel::new(own, data_bytes).map_err(failed)?;
-            let (dispatcher, shared) = (self.dispatcher.clone(), self.shared.clone());
-            self.shared.life.lock().expect("no panic under this lock").workers += 1;
-            let worker = std::thread::Builder::new()
-                .name(format!("fuse-{number}"))
-                .stack_size(256 << 10)
-                .spawn(move || {
-                    let result = channel.serve(&dispatcher);
-                    let mut life = shared.life.lock().expect("no panic under this lock");
-                    life.workers -= 1;
-                    if let Err(error) = result {
-                        life.failure.get_or_insert(error);
-                    }
-                    shared.changed.notify_all();
-                })
-                .map_err(failed)?;
-            self.workers.push(worker);
+            self.spawn(format!("fuse-{number}"), move |dispatcher| {
+                channel.serve(dispatcher)
+            })
+            .map_err(failed)?;
         }
+        if over_rings {
+            let queues = uring::queue_count();
+            for number in 0..queues.max(self.negotiated.threads) {
+                let queue = number % queues;
+                let mut channel = RingChannel::new(device.clone(), queue, data_bytes).map_err(failed)?;
+                let serve = move |dispatcher: &Dispatcher| {
+                    uring::pin_to(queue);
+                    channel.register()?;
+                    channel.serve(dispatcher)
+                };
+                self.spawn(format!("fuse-ring-{number}"), serve).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn spawn(
+        &mut self,
+        name: String,
+        serve: impl FnOnce(&Dispatcher) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let (dispatcher, shared) = (self.dispatcher.clone(), self.shared.clone());
+        self.shared.life.lock().expect("no panic under this lock").workers += 1;
+        let worker = std::thread::Builder::new()
+            .name(name)
+            .stack_size(256 << 10)
+            .spawn(move || {
+                let result = serve(&dispatcher);
+                let mut life = shared.life.lock().expect("no panic under this lock");
+                life.workers -= 1;
+                if let Err(error) = result {
+                    life.failure.get_or_insert(error);
+                }
+                shared.changed.notify_all();
+            })?;
+        self.workers.push(worker);
         Ok(())
     }
 
@@ -159,7 +215,10 @@ impl Session {
     /// Ends this session from elsewhere.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
-        Stopper { shared: self.shared.clone(), mountpoint: self.mountpoint.clone() }
+        Stopper {
+            shared: self.shared.clone(),
+            mountpoint: self.mountpoint.clone(),
+        }
     }
 
     /// Serves until the file system is unmounted or stopped. On return no request is being served and none will be:
@@ -171,14 +230,23 @@ impl Session {
         }
         let until = Instant::now() + GRACE;
         while life.workers > 0 {
-            let Some(left) = until.checked_duration_since(Instant::now()) else { break };
-            life = self.shared.changed.wait_timeout(life, left).expect("no panic under this lock").0;
+            let Some(left) = until.checked_duration_since(Instant::now()) else {
+                break;
+            };
+            life = self
+                .shared
+                .changed
+                .wait_timeout(life, left)
+                .expect("no panic under this lock")
+                .0;
         }
         let failure = life.failure.take();
         let all_ended = life.workers == 0;
         drop(life);
         // Files are still open in the detached mount: their next request finds the session closed.
-        self.dispatcher.in_flight.fetch_add(Dispatcher::CLOSED, Ordering::AcqRel);
+        self.dispatcher
+            .in_flight
+            .fetch_add(Dispatcher::CLOSED, Ordering::AcqRel);
         while self.dispatcher.in_flight.load(Ordering::Acquire) != Dispatcher::CLOSED {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -189,7 +257,10 @@ impl Session {
         }
         match failure {
             None => Ok(()),
-            Some(source) => Err(MountError::Protocol { doing: "serving requests", source }),
+            Some(source) => Err(MountError::Protocol {
+                doing: "serving requests",
+                source,
+            }),
         }
     }
 }
@@ -214,7 +285,10 @@ fn handshake(
     config: &MountConfig,
     surroundings: &Surroundings,
 ) -> Result<(Arc<OwnedFd>, Negotiated), MountError> {
-    let failed = |source: io::Error| MountError::Protocol { doing: "answering the kernel's INIT", source };
+    let failed = |source: io::Error| MountError::Protocol {
+        doing: "answering the kernel's INIT",
+        source,
+    };
     let mut message = vec![0; 64 << 10];
     let length = loop {
         match rustix::io::read(&device, &mut message[..]) {
@@ -222,8 +296,14 @@ fn handshake(
             other => break other.map_err(|errno| failed(errno.into()))?,
         }
     };
-    let short = || failed(io::Error::new(io::ErrorKind::InvalidData, format!("INIT of {length} bytes is cut short")));
-    let (header, body) = <InHeader as zerocopy::FromBytes>::read_from_prefix(&message[..length]).map_err(|_| short())?;
+    let short = || {
+        failed(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("INIT of {length} bytes is cut short"),
+        ))
+    };
+    let (header, body) =
+        <InHeader as zerocopy::FromBytes>::read_from_prefix(&message[..length]).map_err(|_| short())?;
     match negotiate::answer(body, config, surroundings) {
         Ok((out, negotiated)) => {
             reply(&device, header.unique, Ok(out.as_bytes())).map_err(failed)?;

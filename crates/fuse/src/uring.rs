@@ -1,0 +1,203 @@
+//! The transport over io_uring: requests arrive as completions, a reply and the wait for the next are one system call.
+//!
+//! The kernel keeps one queue a processor and hands a request to the queue of the processor it was made on. A worker
+//! has a ring of its own with one registered entry, so that a slow request (an fsync) occupies one worker and the
+//! queue's next request finds another. Forgets and interrupts keep coming by `/dev/fuse`, so a device worker stays.
+//!
+//! Source: the kernel's `Documentation/filesystems/fuse/fuse-io-uring.rst` and `fuse.h` 7.42. JUSTIFICATION of the
+//! unsafe code here: the kernel reads and writes the entry's memory while a command is under way; this module only
+//! touches it between a completion and the commit that follows.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use io_uring::squeue::Entry128;
+use io_uring::{IoUring, cqueue, opcode as ring_op, types};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::abi::{
+    InHeader, OutHeader, URING_CMD_COMMIT_AND_FETCH, URING_CMD_REGISTER, URING_HEADER_BYTES, UringCmdReq,
+    UringEntInOut, opcode,
+};
+use crate::dispatch::{Answer, Dispatcher};
+use crate::region::Region;
+use crate::request::Request;
+
+/// Where the payload stands in the region: a page of its own for the headers before it.
+const PAYLOAD_AT: usize = 4096;
+/// Offset of the entry's own structure behind the two header areas.
+const ENTRY_AT: usize = 2 * URING_HEADER_BYTES;
+const HEADERS_BYTES: usize = ENTRY_AT + size_of::<UringEntInOut>();
+
+/// One worker's ring, registered with one queue of the connection.
+pub struct RingChannel {
+    ring: IoUring<Entry128, cqueue::Entry>,
+    device: Arc<OwnedFd>,
+    queue: u16,
+    region: Region,
+    vectors: Box<[libc::iovec; 2]>,
+    small: Vec<u8>,
+}
+
+// SAFETY: the vectors point into `region`, which moves with them; the ring is used by one thread at a time.
+unsafe impl Send for RingChannel {}
+
+impl RingChannel {
+    /// A ring for the queue of processor `queue`, carrying `data_bytes_max` of data a request.
+    pub fn new(device: Arc<OwnedFd>, queue: u16, data_bytes_max: usize) -> io::Result<Self> {
+        let ring = IoUring::<Entry128, cqueue::Entry>::builder()
+            .setup_submit_all()
+            .build(2)?;
+        let mut region = Region::new(PAYLOAD_AT + data_bytes_max.max(8192))?;
+        let start = region.as_mut_ptr();
+        let payload = region.as_mut_slice()[PAYLOAD_AT..].as_mut_ptr();
+        let vectors = Box::new([
+            libc::iovec {
+                iov_base: start.cast(),
+                iov_len: HEADERS_BYTES,
+            },
+            libc::iovec {
+                iov_base: payload.cast(),
+                iov_len: data_bytes_max.max(8192),
+            },
+        ]);
+        Ok(Self {
+            ring,
+            device,
+            queue,
+            region,
+            vectors,
+            small: Vec::new(),
+        })
+    }
+
+    /// Registers the entry; requests may arrive once every queue of the connection has one.
+    pub fn register(&mut self) -> io::Result<()> {
+        self.push(URING_CMD_REGISTER, 0)?;
+        self.ring.submit().map(|_| ())
+    }
+
+    fn push(&mut self, command: u32, commit_id: u64) -> io::Result<()> {
+        let mut area = [0; 80];
+        let request = UringCmdReq {
+            commit_id,
+            qid: self.queue,
+            ..UringCmdReq::default()
+        };
+        area[..size_of::<UringCmdReq>()].copy_from_slice(request.as_bytes());
+        let mut entry = ring_op::UringCmd80::new(types::Fd(self.device.as_raw_fd()), command)
+            .cmd(area)
+            .addr(Some(
+                u64::try_from(self.vectors.as_ptr().addr()).expect("addresses have at most 64 bits"),
+            ))
+            .build();
+        // The wrapper has no setter for `len`, which REGISTER wants to hold the number of vectors.
+        const LEN_AT: usize = 24;
+        const { assert!(size_of::<Entry128>() == 128) };
+        // SAFETY: `Entry128` is the kernel's 128-byte submission entry, whose u32 `len` stands at byte 24.
+        unsafe { (&raw mut entry).cast::<u8>().add(LEN_AT).cast::<u32>().write(2) };
+        // SAFETY: the vectors and the memory they name live as long as the ring; see the module's justification.
+        unsafe { self.ring.submission().push(&entry) }
+            .map_err(|_| io::Error::other("the submission queue of one entry is full"))
+    }
+
+    /// Serves requests until the connection ends or the dispatcher is closed.
+    pub fn serve(&mut self, dispatcher: &Dispatcher) -> io::Result<()> {
+        loop {
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            let Some(completion) = self.ring.completion().next() else {
+                continue;
+            };
+            match completion.result() {
+                0 => {}
+                code if code == -libc::EINTR || code == -libc::EAGAIN => {
+                    self.push(URING_CMD_REGISTER, 0)?;
+                    continue;
+                }
+                code if [libc::ENOTCONN, libc::ECANCELED, libc::ENODEV, libc::ECONNABORTED]
+                    .contains(&-code) =>
+                {
+                    return Ok(());
+                }
+                code => return Err(io::Error::from_raw_os_error(-code)),
+            }
+            if !dispatcher.enter() {
+                return Ok(());
+            }
+            let result = self.serve_one(dispatcher);
+            dispatcher.leave();
+            result?;
+        }
+    }
+
+    fn serve_one(&mut self, dispatcher: &Dispatcher) -> io::Result<()> {
+        let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+        let (headers, payload) = self.region.as_mut_slice().split_at_mut(PAYLOAD_AT);
+        let (entry, _) = UringEntInOut::read_from_prefix(&headers[ENTRY_AT..])
+            .map_err(|_| invalid("ring entry cut short"))?;
+        let (header, _) =
+            InHeader::read_from_prefix(&headers[..]).map_err(|_| invalid("ring request header cut short"))?;
+        let fixed_bytes = opcode::fixed_bytes(header.opcode);
+        let request = Request::new(
+            header,
+            &headers[URING_HEADER_BYTES..URING_HEADER_BYTES + fixed_bytes],
+        );
+        let input_bytes = usize::try_from(entry.payload_sz)
+            .expect("32 bits fit")
+            .min(payload.len());
+        let result = if header.opcode == opcode::READ {
+            dispatcher.read(&request, payload)
+        } else {
+            self.small.clear();
+            // A reply that the kernel no longer waits for can't be told here: io_uring has no answer to a commit.
+            let (answer, _) = dispatcher.serve(&request, &payload[..input_bytes], &mut self.small);
+            match answer {
+                Answer::None => Ok(0),
+                Answer::Reply(result) => result.map(|()| {
+                    payload[..self.small.len()].copy_from_slice(&self.small);
+                    self.small.len()
+                }),
+            }
+        };
+        let (error, bytes) = match result {
+            Ok(bytes) => (0, u32::try_from(bytes).expect("replies are below 4 GiB")),
+            Err(error) => (-error.errno(), 0),
+        };
+        let out = OutHeader {
+            len: bytes,
+            error,
+            unique: header.unique,
+        };
+        headers[..size_of::<OutHeader>()].copy_from_slice(out.as_bytes());
+        let entry_out = UringEntInOut {
+            payload_sz: bytes,
+            ..entry
+        };
+        headers[ENTRY_AT..HEADERS_BYTES].copy_from_slice(entry_out.as_bytes());
+        self.push(URING_CMD_COMMIT_AND_FETCH, entry.commit_id)
+    }
+}
+
+/// Queues of the connection: the processors that can ever be online.
+pub fn queue_count() -> u16 {
+    let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    let last = possible
+        .trim()
+        .rsplit(['-', ','])
+        .next()
+        .and_then(|number| number.parse::<u16>().ok());
+    last.map_or(1, |number| number + 1)
+}
+
+/// Keeps the calling thread on the processor whose queue it serves.
+pub fn pin_to(processor: u16) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(usize::from(processor));
+    // A processor that is offline or not ours to use has requests all the same: serve it from wherever we run.
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}
