@@ -1,0 +1,203 @@
+//! What all files share: free slots, and the lists of files that hold entries.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::inode::{InodeBuffer, InodeState};
+use crate::slot::Slot;
+
+/// What the flush manager is doing, so that nobody pays for waking one that is awake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ManagerState {
+    /// There is none, or it will look at the lists before it sleeps.
+    Awake,
+    /// Sleeping until the next tick.
+    Dozing,
+    /// Sleeping until woken: the buffer is empty and its memory given back.
+    Asleep,
+}
+
+/// The lists and their conditions.
+#[derive(Debug)]
+pub struct Central {
+    /// See [`Lists`]. The innermost lock: nothing else is taken and nothing slow is done while it is held.
+    lists: Mutex<Lists>,
+    /// Signalled when a slot has come back.
+    slot_freed: Condvar,
+    /// Signalled when the manager has something to do.
+    work: Condvar,
+    /// Length of `Lists::active`, read without the lock by calls that only want to know that nothing is
+    /// buffered.
+    active_count: AtomicUsize,
+    /// Rounds of the manager's loop.
+    manager_rounds: AtomicU64,
+}
+
+/// Guarded by [`Central`]'s lock.
+#[derive(Debug)]
+pub struct Lists {
+    /// Slots that belong to no entry; the last used is taken first, so that few pages are touched.
+    pub free: Vec<Slot>,
+    /// Slots that ever came back. A waiter compares it, so that one freed and taken before it sleeps is not
+    /// missed.
+    pub freed_count: u64,
+    waiters: usize,
+    /// Files whose front entry is sealed, oldest first, each once.
+    pub ready: VecDeque<Arc<InodeBuffer>>,
+    /// Files that are not clean, in the order in which they became so. Never more than there are slots.
+    pub active: Vec<Arc<InodeBuffer>>,
+    /// What the manager is doing.
+    pub manager: ManagerState,
+    /// The manager is to drain and end.
+    pub stop: bool,
+}
+
+impl Central {
+    /// With these slots free.
+    pub fn new(free: Vec<Slot>) -> Self {
+        Self {
+            lists: Mutex::new(Lists {
+                free,
+                freed_count: 0,
+                waiters: 0,
+                ready: VecDeque::new(),
+                active: Vec::new(),
+                manager: ManagerState::Awake,
+                stop: false,
+            }),
+            slot_freed: Condvar::new(),
+            work: Condvar::new(),
+            active_count: AtomicUsize::new(0),
+            manager_rounds: AtomicU64::new(0),
+        }
+    }
+
+    /// The lists, locked.
+    pub fn lock(&self) -> MutexGuard<'_, Lists> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True when every file is clean. A write that was acknowledged before the call is seen: its file was
+    /// listed before that, and `SeqCst` keeps the order between threads.
+    pub fn is_clean(&self) -> bool {
+        self.active_count.load(Ordering::SeqCst) == 0
+    }
+
+    /// Files that are not clean, oldest first.
+    pub fn active(&self) -> Vec<Arc<InodeBuffer>> {
+        self.lock().active.clone()
+    }
+
+    /// A free slot, if there is one.
+    pub fn take_slot(&self) -> Option<Slot> {
+        self.lock().free.pop()
+    }
+
+    /// Takes a slot back.
+    pub fn free_slot(&self, slot: Slot) {
+        let mut lists = self.lock();
+        lists.free.push(slot);
+        lists.freed_count += 1;
+        if lists.waiters > 0 {
+            drop(lists);
+            self.slot_freed.notify_all();
+        }
+    }
+
+    /// Sleeps until a slot has come back since `freed_count` was read.
+    pub fn wait_for_slot(&self, freed_count: u64) {
+        let mut lists = self.lock();
+        lists.waiters += 1;
+        while lists.freed_count == freed_count {
+            lists = self
+                .slot_freed
+                .wait(lists)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        lists.waiters -= 1;
+    }
+
+    /// Lists `inode` as not clean. A sleeping manager is woken: from here on there are intervals to keep.
+    pub fn activate(&self, inode: &Arc<InodeBuffer>, state: &mut InodeState) {
+        if std::mem::replace(&mut state.active, true) {
+            return;
+        }
+        self.active_count.fetch_add(1, Ordering::SeqCst);
+        let mut lists = self.lock();
+        lists.active.push(Arc::clone(inode));
+        if lists.manager == ManagerState::Asleep {
+            self.wake_manager(lists);
+        }
+    }
+
+    /// Takes `inode` off the list: it is clean.
+    pub fn deactivate(&self, inode: &InodeBuffer, state: &mut InodeState) {
+        state.active = false;
+        self.lock().active.retain(|other| other.ino != inode.ino);
+        self.active_count.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Hands `inode` to the manager, because its front is sealed.
+    pub fn queue(&self, inode: &Arc<InodeBuffer>, state: &mut InodeState) {
+        if std::mem::replace(&mut state.queued, true) {
+            return;
+        }
+        let mut lists = self.lock();
+        lists.ready.push_back(Arc::clone(inode));
+        if lists.manager != ManagerState::Awake {
+            self.wake_manager(lists);
+        }
+    }
+
+    /// Asks the manager to drain and end.
+    pub fn stop_manager(&self) {
+        let mut lists = self.lock();
+        lists.stop = true;
+        self.wake_manager(lists);
+    }
+
+    fn wake_manager(&self, mut lists: MutexGuard<'_, Lists>) {
+        lists.manager = ManagerState::Awake;
+        drop(lists);
+        self.work.notify_one();
+    }
+
+    /// The manager's sleep: until woken, or for `limit`.
+    pub fn manager_sleeps<'a>(
+        &'a self,
+        mut lists: MutexGuard<'a, Lists>,
+        limit: Option<std::time::Duration>,
+    ) -> MutexGuard<'a, Lists> {
+        let mut lists = match limit {
+            Some(limit) => {
+                lists.manager = ManagerState::Dozing;
+                self.work
+                    .wait_timeout(lists, limit)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0
+            }
+            None => {
+                lists.manager = ManagerState::Asleep;
+                self.work.wait(lists).unwrap_or_else(PoisonError::into_inner)
+            }
+        };
+        lists.manager = ManagerState::Awake;
+        lists
+    }
+
+    /// Gives the memory of all free slots back to the host.
+    pub fn give_memory_back(&self) {
+        self.lock().free.iter_mut().for_each(Slot::give_back);
+    }
+
+    /// Counts a round of the manager's loop.
+    pub fn count_round(&self) {
+        self.manager_rounds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Rounds of the manager's loop so far.
+    pub fn manager_rounds(&self) -> u64 {
+        self.manager_rounds.load(Ordering::Relaxed)
+    }
+}

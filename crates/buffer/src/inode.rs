@@ -1,0 +1,171 @@
+//! What the buffer knows of one file: its entries in the order of their writes, and the errors of writes that
+//! were acknowledged and then failed.
+//!
+//! # Errors
+//!
+//! A failed flush can't be told to the writer any more. As `errseq_t` does in the kernel, the inode counts
+//! failures and each open handle remembers how many it was told of: a handle with a lower count gets the last
+//! error, once, and catches up. So each handle open at the failure is told once, later handles never, other
+//! inodes never. The data of the failed entry is dropped, as the page cache drops it; entries behind it are
+//! still tried.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use vfs::{FsError, Handle, Ino};
+
+use crate::entry::{Entry, Extent};
+
+/// One file with at least one open handle.
+#[derive(Debug)]
+pub struct InodeBuffer {
+    /// Its number below.
+    pub ino: Ino,
+    /// Held through one whole write, so that pieces of two writes that each span entries do not mix.
+    /// Lock order: `turn`, then `state` of any one inode, then `Central`. Never two states at once.
+    pub turn: Mutex<()>,
+    /// See [`InodeState`]. Held while data is copied in, never while the file system below is called.
+    state: Mutex<InodeState>,
+    /// Signalled when an entry has been written out.
+    written_out: Condvar,
+}
+
+/// Entries and errors of one file.
+#[derive(Debug, Default)]
+pub struct InodeState {
+    /// Entries in the order of their writes; only the last may be open.
+    pub entries: VecDeque<Entry>,
+    /// The entry that some thread is writing out; it was the front of `entries`. Only one at a time: that is
+    /// the order.
+    pub writing: Option<Extent>,
+    /// Entries ever opened.
+    pub opened: u64,
+    /// Entries ever written out or failed; equal to `opened` when nothing is buffered.
+    pub completed: u64,
+    /// Listed in `Central::active`.
+    pub active: bool,
+    /// Listed in `Central::ready`.
+    pub queued: bool,
+    /// Where the last write ended; `None` before the first.
+    pub last_end: Option<u64>,
+    /// Writes in a row that did not start where the one before ended.
+    pub scattered: u32,
+    /// Flushes that failed.
+    error_count: u64,
+    /// Error of the last one.
+    last_error: Option<FsError>,
+    /// Nobody was told of `last_error` yet.
+    untold: bool,
+}
+
+impl InodeBuffer {
+    /// A file with nothing buffered.
+    pub fn new(ino: Ino) -> Self {
+        Self {
+            ino,
+            turn: Mutex::default(),
+            state: Mutex::default(),
+            written_out: Condvar::new(),
+        }
+    }
+
+    /// The state, locked.
+    pub fn lock(&self) -> MutexGuard<'_, InodeState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until some entry of this file has been written out.
+    pub fn wait<'a>(&'a self, state: MutexGuard<'a, InodeState>) -> MutexGuard<'a, InodeState> {
+        self.written_out
+            .wait(state)
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes those in [`InodeBuffer::wait`].
+    pub fn notify(&self) {
+        self.written_out.notify_all();
+    }
+}
+
+impl InodeState {
+    /// True when every accepted byte is in the file system below.
+    pub fn is_clean(&self) -> bool {
+        self.opened == self.completed
+    }
+
+    /// Everything buffered or being written out.
+    pub fn extents(&self) -> impl Iterator<Item = Extent> {
+        self.writing
+            .into_iter()
+            .chain(self.entries.iter().map(Entry::extent))
+    }
+
+    /// True when some of it is written by `handle`.
+    pub fn uses(&self, handle: Handle) -> bool {
+        self.extents().any(|extent| extent.handle == handle)
+    }
+
+    /// True when the oldest entry can be written out and may not grow.
+    pub fn front_is_sealed(&self) -> bool {
+        self.writing.is_none() && self.entries.front().is_some_and(|entry| entry.sealed.is_some())
+    }
+
+    /// Counts a write at `offset` that ends at `end`; says whether it went on where the one before ended.
+    pub fn note_write(&mut self, offset: u64, end: u64) -> bool {
+        let continues = self.last_end.is_none_or(|last| last == offset);
+        self.scattered = if continues {
+            0
+        } else {
+            self.scattered.saturating_add(1)
+        };
+        self.last_end = Some(end);
+        continues
+    }
+
+    /// Records that acknowledged data is lost. True when no older error was still untold.
+    pub fn record_error(&mut self, error: FsError) -> bool {
+        self.error_count += 1;
+        self.last_error = Some(error);
+        !std::mem::replace(&mut self.untold, true)
+    }
+
+    /// True when an error is forgotten that nobody was told of.
+    pub fn forget_untold(&mut self) -> bool {
+        std::mem::take(&mut self.untold)
+    }
+}
+
+/// One open handle.
+#[derive(Debug)]
+pub struct OpenFile {
+    /// Its file.
+    pub inode: Arc<InodeBuffer>,
+    /// Opened for writing: only then is a write worth buffering.
+    pub writable: bool,
+    /// `error_count` that this handle was told of.
+    told: AtomicU64,
+}
+
+impl OpenFile {
+    /// A handle that will be told of errors from here on.
+    pub fn new(inode: Arc<InodeBuffer>, writable: bool) -> Self {
+        let told = AtomicU64::new(inode.lock().error_count);
+        Self {
+            inode,
+            writable,
+            told,
+        }
+    }
+
+    /// The error that this handle was not told of, with whether it is the first handle told; at most once for
+    /// each.
+    pub fn take_error(&self) -> Option<(FsError, bool)> {
+        let mut state = self.inode.lock();
+        if self.told.fetch_max(state.error_count, Ordering::Relaxed) >= state.error_count {
+            return None;
+        }
+        let first = state.forget_untold();
+        state.last_error.map(|error| (error, first))
+    }
+}

@@ -1,0 +1,58 @@
+//! The flush manager: the thread that writes entries out while writers go on.
+//!
+//! It writes sealed entries at once, the oldest first and one of each file in turn, and looks for overdue
+//! ones at every interval. When the buffer has been empty for [`IDLE_TICKS`] intervals it gives the memory
+//! back and sleeps without a timeout. Until then it keeps ticking, so that a file that is written and closed
+//! need not wake it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use vfs::FileSystem;
+
+use crate::engine::Engine;
+use crate::stats::FlushCause;
+
+/// Intervals with nothing buffered before memory is given back: one second at 10 ms.
+const IDLE_TICKS: u32 = 100;
+
+/// The thread's body; returns when the buffer is drained after a stop.
+pub fn run<F: FileSystem>(engine: &Arc<Engine<F>>) {
+    let interval = engine.config.flush_interval;
+    let mut next_tick = Instant::now() + interval;
+    // Nothing was ever buffered: sleep at the first tick.
+    let mut idle_ticks = IDLE_TICKS;
+    let mut lists = engine.central.lock();
+    loop {
+        engine.central.count_round();
+        if let Some(inode) = lists.ready.pop_front() {
+            drop(lists);
+            engine.flush_ready(&inode);
+            lists = engine.central.lock();
+            continue;
+        }
+        if lists.stop {
+            drop(lists);
+            engine.flush_all(FlushCause::Drain);
+            return;
+        }
+        let now = Instant::now();
+        if now < next_tick {
+            lists = engine.central.manager_sleeps(lists, Some(next_tick - now));
+            continue;
+        }
+        next_tick = now + interval;
+        if !lists.active.is_empty() {
+            idle_ticks = 0;
+            drop(lists);
+            engine.flush_overdue();
+            lists = engine.central.lock();
+        } else if idle_ticks < IDLE_TICKS {
+            idle_ticks += 1;
+        } else {
+            lists.free.iter_mut().for_each(crate::slot::Slot::give_back);
+            lists = engine.central.manager_sleeps(lists, None);
+            (idle_ticks, next_tick) = (0, Instant::now() + interval);
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Counters of the buffer, and what they look like from outside.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Why an entry was written out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushCause {
+    /// Nobody appended for two intervals, or it was growing for eight.
+    Interval,
+    /// No more fits.
+    Full,
+    /// A write elsewhere in the file came.
+    Scattered,
+    /// Another file needed the slot.
+    Pressure,
+    /// A descriptor was closed.
+    Close,
+    /// fsync or fdatasync.
+    Fsync,
+    /// A read reached the end of the file.
+    EndOfFile,
+    /// A read of buffered data before the end of the file.
+    Read,
+    /// Truncation, attributes, copy, seek, open or anything else that could see the data.
+    Other,
+    /// sync, unmount or an explicit drain.
+    Drain,
+}
+
+/// Entries written out, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlushCauses {
+    /// Nobody appended for two intervals, or the entry was growing for eight.
+    pub interval: u64,
+    /// The entry was full.
+    pub full: u64,
+    /// A write elsewhere in the file ended the entry.
+    pub scattered: u64,
+    /// Another file needed the entry.
+    pub pressure: u64,
+    /// A descriptor was closed.
+    pub close: u64,
+    /// fsync or fdatasync.
+    pub fsync: u64,
+    /// A read reached the end of the file.
+    pub end_of_file: u64,
+    /// A read of buffered data before the end of the file.
+    pub read: u64,
+    /// Truncation, attributes, copy, seek, open and the like.
+    pub other: u64,
+    /// sync, unmount or an explicit drain.
+    pub drain: u64,
+}
+
+/// Percentiles of a latency in microseconds, each at most 13 % too high.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyPercentiles {
+    /// Samples.
+    pub count: u64,
+    /// Half of the samples are at most this.
+    pub p50_us: u64,
+    /// 90 of 100 are.
+    pub p90_us: u64,
+    /// 99 of 100 are.
+    pub p99_us: u64,
+    /// All are.
+    pub max_us: u64,
+}
+
+/// What the buffer did since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BufferStats {
+    /// Writes accepted from above.
+    pub writes_accepted: u64,
+    /// Their bytes.
+    pub bytes_accepted: u64,
+    /// Of the writes accepted, those that went through without being buffered.
+    pub writes_through: u64,
+    /// Writes made to the file system below, successful or not.
+    pub backing_writes: u64,
+    /// Bytes that these were asked to write.
+    pub backing_bytes: u64,
+    /// Writes accepted for each backing write.
+    pub coalescing_factor: f64,
+    /// Entries holding data or being written out.
+    pub entries_in_use: u64,
+    /// Entries in all.
+    pub entries_total: u64,
+    /// Bytes accepted and not yet below.
+    pub bytes_buffered: u64,
+    /// Most of these at any one time.
+    pub bytes_buffered_max: u64,
+    /// Times that a writer found no free entry.
+    pub entry_waits: u64,
+    /// Time that writers spent so, in nanoseconds.
+    pub entry_wait_ns: u64,
+    /// Time that writing out one entry took.
+    pub flush_latency: LatencyPercentiles,
+    /// Entries written out, by cause.
+    pub flushes: FlushCauses,
+    /// Flushes that failed: acknowledged data was lost.
+    pub errors_recorded: u64,
+    /// Times that a handle was told of one.
+    pub errors_reported: u64,
+    /// Files with an error that no handle was told of yet.
+    pub errors_pending: u64,
+    /// Files whose last handle went away before any was told.
+    pub errors_unclaimed: u64,
+    /// A flush found no space: writes go through until one succeeds with room to spare.
+    pub degraded: bool,
+    /// Rounds of the flush manager's loop; stands still while nothing is buffered.
+    pub manager_rounds: u64,
+}
+
+/// The counters behind [`BufferStats`]. Relaxed: each is right by itself, together they are a snapshot in
+/// motion.
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub writes_accepted: AtomicU64,
+    pub bytes_accepted: AtomicU64,
+    pub writes_through: AtomicU64,
+    pub backing_writes: AtomicU64,
+    pub backing_bytes: AtomicU64,
+    pub bytes_buffered: AtomicU64,
+    pub bytes_buffered_max: AtomicU64,
+    pub entry_waits: AtomicU64,
+    pub entry_wait_ns: AtomicU64,
+    pub errors_recorded: AtomicU64,
+    pub errors_reported: AtomicU64,
+    pub errors_pending: AtomicU64,
+    pub errors_unclaimed: AtomicU64,
+    pub flush_latency: LatencyHistogram,
+    causes: Causes,
+}
+
+#[derive(Debug, Default)]
+struct Causes {
+    interval: AtomicU64,
+    full: AtomicU64,
+    scattered: AtomicU64,
+    pressure: AtomicU64,
+    close: AtomicU64,
+    fsync: AtomicU64,
+    end_of_file: AtomicU64,
+    read: AtomicU64,
+    other: AtomicU64,
+    drain: AtomicU64,
+}
+
+impl Counters {
+    /// Counts an entry written out.
+    pub fn count_flush(&self, cause: FlushCause) {
+        let causes = &self.causes;
+        add(
+            match cause {
+                FlushCause::Interval => &causes.interval,
+                FlushCause::Full => &causes.full,
+                FlushCause::Scattered => &causes.scattered,
+                FlushCause::Pressure => &causes.pressure,
+                FlushCause::Close => &causes.close,
+                FlushCause::Fsync => &causes.fsync,
+                FlushCause::EndOfFile => &causes.end_of_file,
+                FlushCause::Read => &causes.read,
+                FlushCause::Other => &causes.other,
+                FlushCause::Drain => &causes.drain,
+            },
+            1,
+        );
+    }
+
+    /// Counts bytes that came into the buffer.
+    pub fn buffered(&self, bytes: u64) {
+        let held = self.bytes_buffered.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.bytes_buffered_max.fetch_max(held, Ordering::Relaxed);
+    }
+
+    /// The counters, with zeros for what they do not know.
+    pub fn snapshot(&self) -> BufferStats {
+        let (writes_accepted, backing_writes) = (get(&self.writes_accepted), get(&self.backing_writes));
+        let causes = &self.causes;
+        BufferStats {
+            writes_accepted,
+            bytes_accepted: get(&self.bytes_accepted),
+            writes_through: get(&self.writes_through),
+            backing_writes,
+            backing_bytes: get(&self.backing_bytes),
+            coalescing_factor: if backing_writes == 0 {
+                0.0
+            } else {
+                to_f64(writes_accepted) / to_f64(backing_writes)
+            },
+            bytes_buffered: get(&self.bytes_buffered),
+            bytes_buffered_max: get(&self.bytes_buffered_max),
+            entry_waits: get(&self.entry_waits),
+            entry_wait_ns: get(&self.entry_wait_ns),
+            flush_latency: self.flush_latency.percentiles(),
+            flushes: FlushCauses {
+                interval: get(&causes.interval),
+                full: get(&causes.full),
+                scattered: get(&causes.scattered),
+                pressure: get(&causes.pressure),
+                close: get(&causes.close),
+                fsync: get(&causes.fsync),
+                end_of_file: get(&causes.end_of_file),
+                read: get(&causes.read),
+                other: get(&causes.other),
+                drain: get(&causes.drain),
+            },
+            errors_recorded: get(&self.errors_recorded),
+            errors_reported: get(&self.errors_reported),
+            errors_pending: get(&self.errors_pending),
+            errors_unclaimed: get(&self.errors_unclaimed),
+            ..BufferStats::default()
+        }
+    }
+}
+
+/// Adds to a counter.
+pub fn add(counter: &AtomicU64, amount: u64) {
+    counter.fetch_add(amount, Ordering::Relaxed);
+}
+
+fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+#[expect(
+    clippy::as_conversions,
+    reason = "a ratio shown to people may lose the last bits"
+)]
+fn to_f64(count: u64) -> f64 {
+    count as f64
+}
+
+/// Parts that each power of two is divided into: what a percentile may be too high by.
+const PARTS: u32 = 8;
+/// Buckets for 0 to 2^40 microseconds (12 days); longer ones count as that.
+const BUCKETS: usize = 38 * 8 + 8;
+
+/// Counts of durations in logarithmic buckets: 2.5 KiB, no lock.
+#[derive(Debug)]
+pub struct LatencyHistogram {
+    buckets: [AtomicU64; BUCKETS],
+    max_us: AtomicU64,
+}
+
+impl Default for LatencyHistogram {
+    fn default() -> Self {
+        Self {
+            buckets: [const { AtomicU64::new(0) }; BUCKETS],
+            max_us: AtomicU64::new(0),
+        }
+    }
+}
+
+impl LatencyHistogram {
+    /// Counts one duration.
+    pub fn record(&self, duration: Duration) {
+        let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        add(&self.buckets[bucket_of(us)], 1);
+        self.max_us.fetch_max(us, Ordering::Relaxed);
+    }
+
+    fn percentiles(&self) -> LatencyPercentiles {
+        let counts: Vec<u64> = self.buckets.iter().map(get).collect();
+        let count: u64 = counts.iter().sum();
+        let max_us = get(&self.max_us);
+        let at = |percent: u64| {
+            let rank = (count * percent).div_ceil(100);
+            let mut seen = 0;
+            let found = counts.iter().position(|bucket| {
+                seen += bucket;
+                seen >= rank && rank > 0
+            });
+            found.map_or(0, |index| bucket_end(index).min(max_us))
+        };
+        LatencyPercentiles {
+            count,
+            p50_us: at(50),
+            p90_us: at(90),
+            p99_us: at(99),
+            max_us,
+        }
+    }
+}
+
+/// The first 8 buckets hold one value each; then each power of two has [`PARTS`].
+fn bucket_of(us: u64) -> usize {
+    let Some(power) = us.checked_ilog2().filter(|power| *power >= 3) else {
+        return usize::try_from(us).expect("less than 8");
+    };
+    let part = us >> (power - 3);
+    let index = u64::from((power - 3) * PARTS) + part;
+    usize::try_from(index).expect("less than 500").min(BUCKETS - 1)
+}
+
+/// Largest value that falls into a bucket.
+fn bucket_end(index: usize) -> u64 {
+    let index = crate::entry::byte_count(index);
+    let parts = u64::from(PARTS);
+    if index < 2 * parts {
+        return index;
+    }
+    let shift = index / parts - 1;
+    ((parts + index % parts + 1) << shift) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_ends_at_or_little_above_each_value_in_it() {
+        for us in (0..5000).chain([1 << 20, (1 << 30) + 12_345, (1 << 39) - 1]) {
+            let end = bucket_end(bucket_of(us));
+            assert!(
+                end >= us && end - us <= us / 8,
+                "{us} falls into a bucket that ends at {end}"
+            );
+        }
+    }
+
+    #[test]
+    fn percentiles_of_one_to_a_hundred_are_what_they_say() {
+        let histogram = LatencyHistogram::default();
+        (1..=100).for_each(|us| histogram.record(Duration::from_micros(us)));
+        let found = histogram.percentiles();
+        assert_eq!((found.count, found.max_us), (100, 100));
+        assert!((50..=56).contains(&found.p50_us), "{found:?}");
+        assert!((90..=100).contains(&found.p90_us), "{found:?}");
+        assert!((99..=100).contains(&found.p99_us), "{found:?}");
+    }
+
+    #[test]
+    fn an_empty_histogram_is_all_zero() {
+        assert_eq!(
+            LatencyHistogram::default().percentiles(),
+            LatencyPercentiles::default()
+        );
+    }
+}
