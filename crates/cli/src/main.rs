@@ -1,1 +1,62 @@
-fn main() {}
+//! The command `tidegate`: arguments, wiring and exit codes.
+//!
+//! Everything that does something is in the other crates; here they are put together. Exit codes: 0 done, 1 done and
+//! something was found, 2 could not do it. Messages go to standard error, results to standard output.
+
+mod arguments;
+mod daemon;
+mod invocation;
+mod manual;
+mod mount;
+mod mount_options;
+mod mount_table;
+mod output;
+mod quantity;
+mod stack;
+mod stats;
+mod stats_document;
+mod stats_prometheus;
+mod stats_table;
+mod unmount;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{CommandFactory, Parser};
+
+use crate::arguments::{Arguments, Command};
+
+fn main() -> ExitCode {
+    let words = command_words();
+    let arguments = Arguments::parse_from(&words);
+    match run(&arguments, &words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody is left to tell when standard error is gone as well.
+            let _ = writeln!(std::io::stderr(), "tidegate: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn command_words() -> Vec<OsString> {
+    let definition = Arguments::command();
+    let names: Vec<&str> = definition
+        .get_subcommands()
+        .flat_map(clap::Command::get_name_and_visible_aliases)
+        .chain(["help"])
+        .collect();
+    invocation::normalise(std::env::args_os().collect(), &names, |path| path.exists())
+}
+
+fn run(arguments: &Arguments, words: &[OsString]) -> Result<()> {
+    match &arguments.command {
+        Command::Mount(arguments) => mount::run(arguments, words),
+        Command::Unmount(arguments) => unmount::run(arguments),
+        Command::Stats(arguments) => stats::run(arguments),
+        Command::Completions(arguments) => manual::print_completions(arguments),
+        Command::Man(arguments) => manual::write_man_pages(arguments),
+    }
+}

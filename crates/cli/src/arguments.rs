@@ -1,0 +1,268 @@
+//! The command line: the one definition from which parsing, help, man pages and completions come.
+//!
+//! Numbers in help texts carry units, and each text names its default. What the mount options mean when several are
+//! given, and how `-o` maps onto the same settings, is in `mount_options.rs`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use buffer::Flusher;
+use clap::{Args, Parser, Subcommand};
+use fuse::Switch;
+
+use crate::quantity::{parse_bytes, parse_duration};
+
+/// The storage stack of a device with embedded flash, in user space: run it, load it, trace it, tune it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tidegate",
+    version,
+    max_term_width = 100,
+    propagate_version = true,
+    after_help = "Exit codes: 0 done, 1 done and something was found, 2 could not do it.\n\
+                  From /etc/fstab:  /data  /mnt/data  fuse.tidegate  buffer=8m,allow_other,nofail  0  0"
+)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Mount a folder through bFUSE, the buffered FUSE
+    Mount(MountArguments),
+    /// Unmount, and wait until all data is on its way to the source
+    #[command(visible_alias = "umount")]
+    Unmount(UnmountArguments),
+    /// Show what a mount has done: requests, backing writes, buffer, errors
+    Stats(StatsArguments),
+    /// Print a completion script for a shell
+    Completions(CompletionsArguments),
+    /// Write the man pages to a folder
+    Man(ManArguments),
+}
+
+/// Arguments of `tidegate mount`.
+#[derive(Args, Debug, Clone, Default)]
+#[command(
+    after_help = "Every setting is also an -o key, with `_` for `-`: -o io_unit=512k,buffer=8m,flusher=inline,ro.\n\
+                  A flag wins over an -o key; the last of several -o keys wins.\n\
+                  Further -o keys: fsname=NAME, subtype=NAME, rw, suid, nosuid, dev, nodev, exec, noexec, atime,\n\
+                  noatime, nodiratime, relatime, sync, async, dirsync, default_permissions. The fstab words auto,\n\
+                  noauto, nofail, _netdev, user, users, owner, group, defaults, comment=... and x-... are ignored."
+)]
+pub struct MountArguments {
+    /// The folder that is shown
+    pub source: PathBuf,
+    /// The folder that it is shown at
+    pub mountpoint: PathBuf,
+    /// Mount options, separated by commas; may be given several times
+    #[arg(short = 'o', value_name = "KEY[=VALUE],...", help_heading = "Mount")]
+    pub options: Vec<String>,
+    /// Stay in the foreground; the default is to go to the background once the mount answers
+    #[arg(long, short = 'f', help_heading = "Mount")]
+    pub foreground: bool,
+    /// Print what was mounted and negotiated as one line of JSON
+    #[arg(long, help_heading = "Mount")]
+    pub json: bool,
+    /// Append messages of the background process to this file [default: discarded]
+    #[arg(long, value_name = "FILE", help_heading = "Mount")]
+    pub log_file: Option<PathBuf>,
+
+    /// Largest request in bytes: 4k to 1m, or max for the kernel's limit [default: max]
+    #[arg(long, value_name = "SIZE", value_parser = parse_io_unit, help_heading = "Transport")]
+    pub io_unit: Option<IoUnit>,
+    /// Kernel writeback cache: auto, on or off [default: auto]
+    #[arg(long, value_name = "auto|on|off", help_heading = "Transport")]
+    pub writeback: Option<Switch>,
+    /// Kernel passthrough of file data: auto, on or off; needs root and Linux 6.9 [default: auto]
+    #[arg(long, value_name = "auto|on|off", help_heading = "Transport")]
+    pub passthrough: Option<Switch>,
+    /// Requests over io_uring: auto, on or off; needs Linux 6.14 and the fuse module's enable_uring [default: auto]
+    #[arg(long, value_name = "auto|on|off", help_heading = "Transport")]
+    pub uring: Option<Switch>,
+    /// Skip the kernel's page cache on the FUSE side: auto, on or off [default: auto]
+    #[arg(long, value_name = "auto|on|off", help_heading = "Transport")]
+    pub direct_io: Option<Switch>,
+    /// Worker threads, 1 to 256 [default: by the number of processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Transport")]
+    pub threads: Option<u16>,
+    /// How long the kernel may trust attributes [default: 1s]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Transport")]
+    pub attr_timeout: Option<Duration>,
+    /// How long the kernel may trust names [default: 1s]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Transport")]
+    pub entry_timeout: Option<Duration>,
+
+    /// Size of the write buffer in bytes, over all files [default: 8m]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Write buffer")]
+    pub buffer: Option<u64>,
+    /// Size of one buffer entry in bytes, the largest write to the source [default: 2m]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Write buffer")]
+    pub entry: Option<u64>,
+    /// How often the flush manager empties the buffer [default: 10ms]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Write buffer")]
+    pub flush_interval: Option<Duration>,
+    /// Who flushes: a thread, the writer itself (inline), or no buffer at all (off) [default: thread]
+    #[arg(long, value_name = "thread|inline|off", help_heading = "Write buffer")]
+    pub flusher: Option<Flusher>,
+
+    /// Refuse every change
+    #[arg(long, help_heading = "Access")]
+    pub read_only: bool,
+    /// Let other users in; an ordinary user needs user_allow_other in /etc/fuse.conf
+    #[arg(long, help_heading = "Access")]
+    pub allow_other: bool,
+    /// Show every file as owned by this user [default: as in the source; with --gid or --umask, who mounts]
+    #[arg(long, value_name = "UID", help_heading = "Access")]
+    pub uid: Option<u32>,
+    /// Show every file as of this group [default: as in the source; with --uid or --umask, who mounts]
+    #[arg(long, value_name = "GID", help_heading = "Access")]
+    pub gid: Option<u32>,
+    /// Take these permission bits (octal) from every file shown [default: as in the source]
+    #[arg(long, value_name = "OCTAL", value_parser = parse_umask, help_heading = "Access")]
+    pub umask: Option<u32>,
+
+    /// Serve as the background process: report on standard output, then let go of the terminal.
+    #[arg(long, hide = true)]
+    pub daemon: bool,
+    /// Ignore unknown -o keys, as mount(8) asks for with -s.
+    #[arg(long, hide = true)]
+    pub sloppy: bool,
+    /// Check everything and mount nothing, as mount(8) asks for with -f.
+    #[arg(long, hide = true)]
+    pub fake: bool,
+}
+
+/// Largest request of a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoUnit {
+    /// What the kernel allows.
+    Max,
+    /// So many bytes.
+    Bytes(u32),
+}
+
+/// Arguments of `tidegate unmount`.
+#[derive(Args, Debug)]
+pub struct UnmountArguments {
+    /// The mountpoint
+    pub mountpoint: PathBuf,
+    /// When files are open, take the mount out of sight and let it end when the last one is closed
+    #[arg(long, short = 'l')]
+    pub lazy: bool,
+    /// How long to wait for the daemon to write everything out and end
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
+    pub timeout: Duration,
+}
+
+/// Arguments of `tidegate stats`.
+#[derive(Args, Debug)]
+pub struct StatsArguments {
+    /// The mountpoint
+    pub mountpoint: PathBuf,
+    /// Print the daemon's document as it is, in JSON
+    #[arg(long, conflicts_with_all = ["prometheus", "watch"])]
+    pub json: bool,
+    /// Print metrics in the Prometheus text format
+    #[arg(long, conflicts_with = "watch")]
+    pub prometheus: bool,
+    /// Print rates over and over, one line each SECONDS, until interrupted
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        default_missing_value = "1s",
+        value_parser = parse_duration
+    )]
+    pub watch: Option<Duration>,
+}
+
+/// Arguments of `tidegate completions`.
+#[derive(Args, Debug)]
+pub struct CompletionsArguments {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+/// Arguments of `tidegate man`.
+#[derive(Args, Debug)]
+pub struct ManArguments {
+    /// Folder for the pages; made when missing
+    pub directory: PathBuf,
+}
+
+/// Smallest and largest request that FUSE knows, in bytes.
+const IO_UNIT_BYTES: std::ops::RangeInclusive<u64> = 4096..=1 << 20;
+
+/// Parses an I/O unit: `max`, or a whole number of pages from 4 KiB to 1 MiB.
+pub fn parse_io_unit(text: &str) -> Result<IoUnit, String> {
+    if text == "max" {
+        return Ok(IoUnit::Max);
+    }
+    let bytes = parse_bytes(text)?;
+    if !IO_UNIT_BYTES.contains(&bytes) || !bytes.is_multiple_of(4096) {
+        return Err(format!(
+            "an I/O unit of `{text}` is not a multiple of 4k from 4k to 1m, or max"
+        ));
+    }
+    u32::try_from(bytes)
+        .map(IoUnit::Bytes)
+        .map_err(|error| error.to_string())
+}
+
+/// Parses permission bits in octal.
+pub fn parse_umask(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mask) if mask <= 0o777 => Ok(mask),
+        _ => Err(format!("`{text}` is no octal umask from 000 to 777")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_argument_has_a_help_text() {
+        fn check(command: &clap::Command) {
+            for argument in command.get_arguments() {
+                assert!(
+                    argument.get_help().is_some(),
+                    "{} {}",
+                    command.get_name(),
+                    argument.get_id()
+                );
+            }
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+            command.get_subcommands().for_each(check);
+        }
+        check(&Arguments::command());
+    }
+
+    #[test]
+    fn an_io_unit_is_whole_pages_within_the_protocols_limits() {
+        assert_eq!(parse_io_unit("max"), Ok(IoUnit::Max));
+        assert_eq!(parse_io_unit("512k"), Ok(IoUnit::Bytes(512 << 10)));
+        for text in ["0", "1k", "5000", "2m", "most"] {
+            parse_io_unit(text).expect_err(text);
+        }
+    }
+
+    #[test]
+    fn a_umask_is_octal() {
+        assert_eq!(parse_umask("027"), Ok(0o27));
+        for text in ["8", "1000", "x", ""] {
+            parse_umask(text).expect_err(text);
+        }
+    }
+}

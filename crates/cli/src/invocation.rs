@@ -1,0 +1,164 @@
+//! Rewrites the ways in which mount(8) and `mount.fuse3` call this program into `tidegate mount ...`.
+//!
+//! Three ways lead to a mount: `tidegate mount SOURCE MOUNTPOINT`, a program name that starts with `mount.` (the helper
+//! that mount(8) looks for is `/sbin/mount.fuse.tidegate`), and `tidegate SOURCE MOUNTPOINT` (what `mount.fuse3` runs
+//! for the type `fuse.tidegate`). The helpers' short flags are those of mount(8): `-n -v -w` mean nothing here, `-s`
+//! accepts unknown options, `-r` mounts read-only, `-t` names the type, and `-f` pretends.
+//!
+//! It does not parse options; `arguments.rs` does that with what comes out of here.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// The arguments with the program's name first, as `arguments.rs` reads them.
+///
+/// `commands` are the names of the subcommands; `exists` tells whether a path names something.
+pub fn normalise(
+    arguments: Vec<OsString>,
+    commands: &[&str],
+    exists: impl Fn(&Path) -> bool,
+) -> Vec<OsString> {
+    let helper = arguments.first().is_some_and(|program| is_mount_helper(program));
+    if !helper && !is_bare_mount(&arguments, commands, exists) {
+        return arguments;
+    }
+    let mut normalised: Vec<OsString> = vec!["tidegate".into(), "mount".into()];
+    if helper {
+        // What mount(8) promises for the default options, and mount.fuse3 adds too; later options may take it back.
+        // The kernel refuses both to ordinary users.
+        normalised.extend(["-o", "suid,dev"].map(OsString::from));
+    }
+    let mut rest = arguments.into_iter().skip(1);
+    while let Some(argument) = rest.next() {
+        match argument.as_bytes() {
+            b"--" => {
+                normalised.push(argument);
+                normalised.extend(rest.by_ref());
+            }
+            b"-o" => {
+                normalised.push(argument);
+                normalised.extend(rest.next());
+            }
+            b"-t" => drop(rest.next()),
+            [b'-', letters @ ..] if is_flag_cluster(letters) => {
+                normalised.extend(
+                    letters
+                        .iter()
+                        .filter_map(|letter| flag_for(*letter, helper))
+                        .map(OsString::from),
+                );
+            }
+            _ => normalised.push(argument),
+        }
+    }
+    normalised
+}
+
+fn is_mount_helper(program: &OsStr) -> bool {
+    Path::new(program)
+        .file_name()
+        .is_some_and(|name| name.as_bytes().starts_with(b"mount."))
+}
+
+/// `tidegate SOURCE MOUNTPOINT ...`: the source must look like a path, so that a misspelt command stays one.
+fn is_bare_mount(arguments: &[OsString], commands: &[&str], exists: impl Fn(&Path) -> bool) -> bool {
+    let [_, source, _, ..] = arguments else {
+        return false;
+    };
+    let is_command = commands.iter().any(|name| OsStr::new(name) == source);
+    !is_command
+        && !source.as_bytes().starts_with(b"-")
+        && (source.as_bytes().contains(&b'/') || exists(Path::new(source)))
+}
+
+fn is_flag_cluster(letters: &[u8]) -> bool {
+    !letters.is_empty() && letters.iter().all(|letter| b"nsvfrw".contains(letter))
+}
+
+fn flag_for(letter: u8, helper: bool) -> Option<&'static str> {
+    match letter {
+        b's' => Some("--sloppy"),
+        b'r' => Some("--read-only"),
+        b'f' if helper => Some("--fake"),
+        b'f' => Some("--foreground"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(words: &[&str]) -> Vec<String> {
+        let arguments = words.iter().map(OsString::from).collect();
+        let exists = |path: &Path| path == Path::new("folder");
+        normalise(arguments, &["mount", "stats"], exists)
+            .into_iter()
+            .map(|word| word.into_string().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn a_command_is_left_as_it_is() {
+        let words = ["tidegate", "stats", "/mnt", "-v"];
+        assert_eq!(run(&words), words);
+    }
+
+    #[test]
+    fn a_misspelt_command_is_left_for_its_error_message() {
+        let words = ["tidegate", "stat", "/mnt"];
+        assert_eq!(run(&words), words);
+    }
+
+    #[test]
+    fn mount_fuse3_form_becomes_a_mount() {
+        assert_eq!(
+            run(&["tidegate", "/source", "/mnt", "-o", "rw,dev,suid"]),
+            ["tidegate", "mount", "/source", "/mnt", "-o", "rw,dev,suid"]
+        );
+        assert_eq!(
+            run(&["tidegate", "folder", "mnt"]),
+            ["tidegate", "mount", "folder", "mnt"]
+        );
+    }
+
+    #[test]
+    fn the_flags_of_a_mount_helper_are_translated() {
+        assert_eq!(
+            run(&[
+                "/sbin/mount.fuse.tidegate",
+                "src",
+                "/mnt",
+                "-nsv",
+                "-r",
+                "-t",
+                "fuse.tidegate",
+                "-o",
+                "-n",
+                "-f"
+            ]),
+            [
+                "tidegate",
+                "mount",
+                "-o",
+                "suid,dev",
+                "src",
+                "/mnt",
+                "--sloppy",
+                "--read-only",
+                "-o",
+                "-n",
+                "--fake"
+            ]
+        );
+    }
+
+    #[test]
+    fn after_two_dashes_nothing_is_a_flag() {
+        assert_eq!(
+            run(&["mount.tidegate", "--", "-n", "/mnt"]),
+            ["tidegate", "mount", "-o", "suid,dev", "--", "-n", "/mnt"]
+        );
+    }
+}

@@ -1,0 +1,28 @@
+//! Completions and man pages, generated from the one definition in `arguments.rs`.
+
+use anyhow::{Context, Result};
+use clap::CommandFactory;
+
+use crate::arguments::{Arguments, CompletionsArguments, ManArguments};
+use crate::output;
+
+/// Prints the completion script of a shell.
+pub fn print_completions(arguments: &CompletionsArguments) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(
+        arguments.shell,
+        &mut Arguments::command(),
+        "tidegate",
+        &mut script,
+    );
+    output::print_bytes(&script)?;
+    Ok(())
+}
+
+/// Writes `tidegate.1` and one page for each command (`tidegate-mount.1` ...) to a folder.
+pub fn write_man_pages(arguments: &ManArguments) -> Result<()> {
+    let directory = &arguments.directory;
+    std::fs::create_dir_all(directory)
+        .and_then(|()| clap_mangen::generate_to(Arguments::command(), directory))
+        .with_context(|| format!("man pages can't be written to {}", directory.display()))
+}

@@ -1,0 +1,512 @@
+//! Turns flags and `-o` keys into one [`MountPlan`], and refuses what makes no sense before anything is touched.
+//!
+//! A flag wins over an `-o` key, the last of several keys wins. Every flag of `tidegate mount` is a key too, with `_`
+//! for `-`; beside them are the generic mount options, which go to the kernel, and fstab words, which mean nothing here.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use buffer::{BufferConfig, Flusher};
+use fuse::{MountConfig, Switch};
+
+use crate::arguments::{IoUnit, MountArguments, parse_io_unit, parse_umask};
+use crate::mount_table::resolve_without_entering;
+use crate::quantity::{parse_bytes, parse_duration};
+
+/// Everything that a mount needs to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountPlan {
+    /// The folder that is shown.
+    pub source: PathBuf,
+    /// Where it is shown.
+    pub mountpoint: PathBuf,
+    /// For the FUSE session.
+    pub session: MountConfig,
+    /// For the write buffer.
+    pub buffer: BufferConfig,
+    /// Owners and permissions shown.
+    pub ids: IdPlan,
+}
+
+/// Owner, group and permission bits that every file is shown with; `None` shows the source's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IdPlan {
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Permission bits taken away.
+    pub umask: Option<u32>,
+}
+
+impl IdPlan {
+    /// True when files are shown other than they are in the source.
+    pub fn maps(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+/// Keys that take a value.
+const VALUE_KEYS: [&str; 17] = [
+    "io_unit",
+    "buffer",
+    "entry",
+    "flush_interval",
+    "flusher",
+    "writeback",
+    "passthrough",
+    "uring",
+    "direct_io",
+    "threads",
+    "uid",
+    "gid",
+    "umask",
+    "attr_timeout",
+    "entry_timeout",
+    "fsname",
+    "subtype",
+];
+
+/// Keys without a value.
+const WORD_KEYS: [&str; 4] = ["ro", "rw", "read_only", "allow_other"];
+
+/// Generic options for the kernel, each with the word that takes it back.
+const KERNEL_PAIRS: [(&str, &str); 7] = [
+    ("nosuid", "suid"),
+    ("nodev", "dev"),
+    ("noexec", "exec"),
+    ("noatime", "atime"),
+    ("nodiratime", "diratime"),
+    ("sync", "async"),
+    ("dirsync", "nodirsync"),
+];
+
+/// Of the words that take an option back, those that the session must hear.
+const FREEING: [&str; 2] = ["suid", "dev"];
+
+/// Words of fstab(5) and mount(8) that are not for the file system, and options that always hold here.
+const IGNORED: [&str; 15] = [
+    "defaults",
+    "auto",
+    "noauto",
+    "nofail",
+    "_netdev",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "relatime",
+    "default_permissions",
+    "silent",
+    "loud",
+    "nonempty",
+];
+
+/// What was collected from `-o` keys and then from flags.
+#[derive(Default)]
+struct Settings {
+    io_unit: Option<IoUnit>,
+    writeback: Option<Switch>,
+    passthrough: Option<Switch>,
+    uring: Option<Switch>,
+    direct_io: Option<Switch>,
+    threads: Option<u16>,
+    attr_timeout: Option<Duration>,
+    entry_timeout: Option<Duration>,
+    buffer: Option<u64>,
+    entry: Option<u64>,
+    flush_interval: Option<Duration>,
+    flusher: Option<Flusher>,
+    read_only: bool,
+    allow_other: bool,
+    ids: IdPlan,
+    fsname: Option<String>,
+    subtype: Option<String>,
+    kernel: Vec<String>,
+}
+
+impl MountPlan {
+    /// Merges flags and `-o` keys.
+    pub fn from_arguments(arguments: &MountArguments) -> Result<Self> {
+        let mut settings = Settings::default();
+        for list in &arguments.options {
+            for option in split_options(list) {
+                settings.apply(&option, arguments.sloppy)?;
+            }
+        }
+        settings.override_with(arguments);
+        settings.finish(arguments)
+    }
+}
+
+impl Settings {
+    fn apply(&mut self, option: &str, sloppy: bool) -> Result<()> {
+        let (key, value) = match option.split_once('=') {
+            Some((key, value)) => (key, Some(value)),
+            None => (option, None),
+        };
+        let key = key.replace('-', "_");
+        if is_ignored(option, &key) || (value.is_none() && self.apply_word(&key)) {
+            return Ok(());
+        }
+        if VALUE_KEYS.contains(&key.as_str()) {
+            let value = value.ok_or_else(|| anyhow!("option `{key}` needs a value: {key}=..."))?;
+            return self
+                .apply_value(&key, value)
+                .map_err(|reason| anyhow!("option `{key}={value}`: {reason}"));
+        }
+        if sloppy {
+            return Ok(());
+        }
+        if value.is_some() && is_word(&key) {
+            bail!("option `{key}` takes no value, `{option}` has one");
+        }
+        bail!(
+            "option `{key}` is unknown; the nearest known are {}",
+            nearest(&key).join(", ")
+        )
+    }
+
+    fn apply_value(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let number = || {
+            value
+                .parse::<u32>()
+                .map_err(|_| format!("`{value}` is no number from 0 to {}", u32::MAX))
+        };
+        match key {
+            "io_unit" => self.io_unit = Some(parse_io_unit(value)?),
+            "buffer" => self.buffer = Some(parse_bytes(value)?),
+            "entry" => self.entry = Some(parse_bytes(value)?),
+            "flush_interval" => self.flush_interval = Some(parse_duration(value)?),
+            "flusher" => self.flusher = Some(value.parse()?),
+            "writeback" => self.writeback = Some(value.parse()?),
+            "passthrough" => self.passthrough = Some(value.parse()?),
+            "uring" => self.uring = Some(value.parse()?),
+            "direct_io" => self.direct_io = Some(value.parse()?),
+            "threads" => match value.parse() {
+                Ok(threads @ 1..=256) => self.threads = Some(threads),
+                _ => return Err(format!("`{value}` is no number from 1 to 256")),
+            },
+            "uid" => self.ids.uid = Some(number()?),
+            "gid" => self.ids.gid = Some(number()?),
+            "umask" => self.ids.umask = Some(parse_umask(value)?),
+            "attr_timeout" => self.attr_timeout = Some(parse_duration(value)?),
+            "entry_timeout" => self.entry_timeout = Some(parse_duration(value)?),
+            "fsname" => self.fsname = Some(value.to_owned()),
+            "subtype" => self.subtype = Some(value.to_owned()),
+            other => unreachable!("{other} is listed in VALUE_KEYS and not handled"),
+        }
+        Ok(())
+    }
+
+    /// Applies an option without a value; false when it is none.
+    fn apply_word(&mut self, key: &str) -> bool {
+        match key {
+            "ro" | "read_only" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "allow_other" => self.allow_other = true,
+            _ => {
+                let Some((set, clear)) = KERNEL_PAIRS
+                    .iter()
+                    .find(|(set, clear)| key == *set || key == *clear)
+                else {
+                    return false;
+                };
+                self.kernel.retain(|option| option != set && option != clear);
+                // A FUSE mount is nosuid and nodev unless told otherwise; the other opposites are the default.
+                if key == *set || FREEING.contains(&key) {
+                    self.kernel.push(key.to_owned());
+                }
+            }
+        }
+        true
+    }
+
+    fn override_with(&mut self, flags: &MountArguments) {
+        self.io_unit = flags.io_unit.or(self.io_unit);
+        self.writeback = flags.writeback.or(self.writeback);
+        self.passthrough = flags.passthrough.or(self.passthrough);
+        self.uring = flags.uring.or(self.uring);
+        self.direct_io = flags.direct_io.or(self.direct_io);
+        self.threads = flags.threads.or(self.threads);
+        self.attr_timeout = flags.attr_timeout.or(self.attr_timeout);
+        self.entry_timeout = flags.entry_timeout.or(self.entry_timeout);
+        self.buffer = flags.buffer.or(self.buffer);
+        self.entry = flags.entry.or(self.entry);
+        self.flush_interval = flags.flush_interval.or(self.flush_interval);
+        self.flusher = flags.flusher.or(self.flusher);
+        self.read_only |= flags.read_only;
+        self.allow_other |= flags.allow_other;
+        self.ids.uid = flags.uid.or(self.ids.uid);
+        self.ids.gid = flags.gid.or(self.ids.gid);
+        self.ids.umask = flags.umask.or(self.ids.umask);
+    }
+
+    fn finish(self, arguments: &MountArguments) -> Result<MountPlan> {
+        let source = arguments
+            .source
+            .canonicalize()
+            .with_context(|| format!("source {} can't be used", arguments.source.display()))?;
+        if !source.is_dir() {
+            bail!("source {} is not a folder", source.display());
+        }
+        let mountpoint = resolve_without_entering(&arguments.mountpoint)?;
+        let buffer = self.buffer_config()?;
+        let session = MountConfig {
+            source: self.fsname.unwrap_or_else(|| source.display().to_string()),
+            subtype: self.subtype.unwrap_or_else(|| "tidegate".to_owned()),
+            io_unit_bytes: match self.io_unit {
+                None | Some(IoUnit::Max) => None,
+                Some(IoUnit::Bytes(bytes)) => Some(bytes),
+            },
+            writeback: self.writeback.unwrap_or_default(),
+            passthrough: self.passthrough.unwrap_or_default(),
+            uring: self.uring.unwrap_or_default(),
+            direct_io: self.direct_io.unwrap_or_default(),
+            threads: self.threads,
+            read_only: self.read_only,
+            allow_other: self.allow_other,
+            posix_acl: !self.ids.maps(),
+            attr_ttl: self.attr_timeout.unwrap_or(Duration::from_secs(1)),
+            entry_ttl: self.entry_timeout.unwrap_or(Duration::from_secs(1)),
+            kernel_options: self.kernel,
+        };
+        Ok(MountPlan {
+            source,
+            mountpoint,
+            session,
+            buffer,
+            ids: self.ids,
+        })
+    }
+
+    fn buffer_config(&self) -> Result<BufferConfig> {
+        let defaults = BufferConfig::default();
+        let buffer_bytes = self.buffer.unwrap_or(defaults.buffer_bytes);
+        let config = BufferConfig {
+            buffer_bytes,
+            // A buffer smaller than the usual entry is one entry.
+            entry_bytes: self.entry.unwrap_or(defaults.entry_bytes.min(buffer_bytes)),
+            flush_interval: self.flush_interval.unwrap_or(defaults.flush_interval),
+            flusher: self.flusher.unwrap_or(defaults.flusher),
+        };
+        Ok(config.validated()?)
+    }
+}
+
+/// Splits at commas; `\,` is a comma and `\\` a backslash within a value.
+fn split_options(list: &str) -> Vec<String> {
+    let mut options = vec![String::new()];
+    let mut characters = list.chars();
+    while let Some(character) = characters.next() {
+        let escaped = (character == '\\').then(|| characters.next()).flatten();
+        match (character, escaped, options.last_mut()) {
+            (_, Some(literal), Some(option)) => option.push(literal),
+            (',', None, _) => options.push(String::new()),
+            (other, None, Some(option)) => option.push(other),
+            (_, _, None) => unreachable!("the list starts with one option"),
+        }
+    }
+    options.retain(|option| !option.is_empty());
+    options
+}
+
+fn is_ignored(option: &str, key: &str) -> bool {
+    IGNORED.contains(&option) || option.starts_with("x-") || option.starts_with("X-") || key == "comment"
+}
+
+fn is_word(key: &str) -> bool {
+    known_keys().any(|known| known == key) && !VALUE_KEYS.contains(&key)
+}
+
+fn known_keys() -> impl Iterator<Item = &'static str> {
+    let kernel = KERNEL_PAIRS.iter().flat_map(|(set, clear)| [*set, *clear]);
+    VALUE_KEYS
+        .into_iter()
+        .chain(WORD_KEYS)
+        .chain(kernel)
+        .chain(IGNORED)
+}
+
+/// The three known keys that differ from `key` by the fewest edits.
+fn nearest(key: &str) -> Vec<&'static str> {
+    let mut keys: Vec<_> = known_keys().collect();
+    keys.sort_by_key(|known| edit_distance(key, known));
+    keys.truncate(3);
+    keys
+}
+
+/// Insertions, removals and replacements of one byte that turn `from` into `to`.
+fn edit_distance(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (line, from_byte) in from.bytes().enumerate() {
+        let mut diagonal = line;
+        row[0] = line + 1;
+        for (column, to_byte) in to.bytes().enumerate() {
+            let replaced = diagonal + usize::from(from_byte != to_byte);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(row[column] + 1).min(diagonal + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(options: &str) -> Result<MountPlan> {
+        MountPlan::from_arguments(&arguments(options))
+    }
+
+    fn arguments(options: &str) -> MountArguments {
+        MountArguments {
+            source: "/".into(),
+            mountpoint: "/mnt".into(),
+            options: vec![options.to_owned()],
+            ..MountArguments::default()
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_help_text() {
+        let plan = plan("").unwrap();
+        assert_eq!(plan.buffer.buffer_bytes, 8 << 20);
+        assert_eq!(plan.buffer.entry_bytes, 2 << 20);
+        assert_eq!(plan.buffer.flush_interval, Duration::from_millis(10));
+        assert_eq!(plan.buffer.flusher, Flusher::Thread);
+        assert_eq!(plan.session.io_unit_bytes, None);
+        assert_eq!(plan.session.attr_ttl, Duration::from_secs(1));
+        assert_eq!(plan.session.source, "/");
+        assert_eq!(plan.session.subtype, "tidegate");
+        assert!(plan.session.posix_acl);
+    }
+
+    #[test]
+    fn every_key_sets_what_it_names() {
+        let plan = plan(
+            "io_unit=512k,buffer=4m,entry=1m,flush_interval=20ms,flusher=inline,writeback=off,passthrough=on,\
+             uring=off,direct_io=on,threads=3,ro,allow_other,uid=1,gid=2,umask=027,attr_timeout=2s,\
+             entry_timeout=0,fsname=a\\,b,subtype=x,nosuid",
+        )
+        .unwrap();
+        let expected = MountConfig {
+            source: "a,b".into(),
+            subtype: "x".into(),
+            io_unit_bytes: Some(512 << 10),
+            writeback: Switch::Off,
+            passthrough: Switch::On,
+            uring: Switch::Off,
+            direct_io: Switch::On,
+            threads: Some(3),
+            read_only: true,
+            allow_other: true,
+            posix_acl: false,
+            attr_ttl: Duration::from_secs(2),
+            entry_ttl: Duration::ZERO,
+            kernel_options: vec!["nosuid".into()],
+        };
+        assert_eq!(plan.session, expected);
+        assert_eq!(
+            plan.ids,
+            IdPlan {
+                uid: Some(1),
+                gid: Some(2),
+                umask: Some(0o27)
+            }
+        );
+        assert_eq!(
+            (plan.buffer.buffer_bytes, plan.buffer.entry_bytes),
+            (4 << 20, 1 << 20)
+        );
+        assert_eq!(plan.buffer.flush_interval, Duration::from_millis(20));
+        assert_eq!(plan.buffer.flusher, Flusher::Inline);
+    }
+
+    #[test]
+    fn a_flag_wins_over_a_key_and_the_last_key_wins() {
+        let mut arguments = arguments("buffer=16m,io_unit=4k,io_unit=8k,ro,rw");
+        arguments.buffer = Some(32 << 20);
+        let plan = MountPlan::from_arguments(&arguments).unwrap();
+        assert_eq!(plan.buffer.buffer_bytes, 32 << 20);
+        assert_eq!(plan.session.io_unit_bytes, Some(8 << 10));
+        assert!(!plan.session.read_only);
+    }
+
+    #[test]
+    fn words_of_fstab_mean_nothing() {
+        let with_words = plan(
+            "defaults,noauto,nofail,_netdev,user,users,x-systemd.automount,comment=mine,default_permissions,rw",
+        );
+        assert_eq!(with_words.unwrap(), plan("").unwrap());
+    }
+
+    #[test]
+    fn an_opposite_takes_a_kernel_option_back() {
+        let plan = plan("nosuid,nodev,noexec,noatime,sync,dirsync,suid,exec,async").unwrap();
+        assert_eq!(
+            plan.session.kernel_options,
+            ["nodev", "noatime", "dirsync", "suid"]
+        );
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_the_nearest_known() {
+        let message = plan("bufer=8m").unwrap_err().to_string();
+        assert!(
+            message.contains("`bufer`") && message.contains("buffer"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn an_unknown_key_passes_when_mount_asked_to_be_sloppy() {
+        let mut arguments = arguments("bufer=8m");
+        arguments.sloppy = true;
+        MountPlan::from_arguments(&arguments).unwrap();
+    }
+
+    #[test]
+    fn every_known_key_is_accepted() {
+        let value_of = |key| match key {
+            "flusher" => "off",
+            "writeback" | "passthrough" | "uring" | "direct_io" => "auto",
+            "io_unit" | "entry" => "4k",
+            _ => "7",
+        };
+        for key in known_keys().filter(|key| *key != "buffer") {
+            let option = if VALUE_KEYS.contains(&key) {
+                format!("{key}={}", value_of(key))
+            } else {
+                key.to_owned()
+            };
+            plan(&option).unwrap_or_else(|error| panic!("{option}: {error}"));
+        }
+    }
+
+    #[test]
+    fn senseless_sizes_are_refused() {
+        for options in [
+            "buffer=1m,entry=2m",
+            "entry=5000",
+            "buffer=0",
+            "flush_interval=0",
+            "threads=0",
+            "umask=9",
+            "uid=x",
+            "ro=1",
+            "buffer",
+        ] {
+            plan(options).expect_err(options);
+        }
+    }
+
+    #[test]
+    fn edits_are_counted() {
+        assert_eq!(edit_distance("bufer", "buffer"), 1);
+        assert_eq!(edit_distance("", "abc"), 3);
+        assert_eq!(edit_distance("kitten", "sitting"), 3);
+    }
+}

@@ -1,0 +1,150 @@
+//! Finds a mount in `/proc/self/mountinfo` (format: proc_pid_mountinfo(5)).
+//!
+//! It never touches the mount itself, so that a dead or hanging mount is found like a live one.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Where.
+    pub mountpoint: PathBuf,
+    /// Type, with subtype: `fuse.tidegate`.
+    pub kind: String,
+    /// What the type's first column shows.
+    pub source: OsString,
+}
+
+impl Mount {
+    /// True when one of our daemons serves it, as far as the type tells.
+    pub fn is_tidegate(&self) -> bool {
+        self.kind == "fuse.tidegate"
+    }
+
+    /// True for any FUSE file system.
+    pub fn is_fuse(&self) -> bool {
+        self.kind == "fuse" || self.kind.starts_with("fuse.")
+    }
+}
+
+/// The topmost mount at `mountpoint`, which may be written relative or through symbolic links.
+pub fn find(mountpoint: &Path) -> Result<Mount> {
+    let path = resolve_without_entering(mountpoint)?;
+    let table = std::fs::read("/proc/self/mountinfo").context("/proc/self/mountinfo can't be read")?;
+    match topmost(&table, &path) {
+        Some(mount) => Ok(mount),
+        None => bail!("{}: nothing is mounted here", path.display()),
+    }
+}
+
+/// The absolute path of a mountpoint: the parent is resolved, the last name is not entered, as its mount may be dead.
+pub fn resolve_without_entering(mountpoint: &Path) -> Result<PathBuf> {
+    let absolute = std::path::absolute(mountpoint)
+        .with_context(|| format!("{}: the current folder is gone", mountpoint.display()))?;
+    if let Ok(resolved) = absolute.canonicalize() {
+        return Ok(resolved);
+    }
+    let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+        return Ok(absolute);
+    };
+    let parent = parent
+        .canonicalize()
+        .with_context(|| format!("{} can't be found", mountpoint.display()))?;
+    Ok(parent.join(name))
+}
+
+fn topmost(table: &[u8], mountpoint: &Path) -> Option<Mount> {
+    table
+        .split(|byte| *byte == b'\n')
+        .filter_map(parse_line)
+        .rfind(|mount| mount.mountpoint == mountpoint)
+}
+
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let mountpoint = unescape(fields.nth(4)?);
+    // The optional fields before the single dash are of any number.
+    fields.find(|field| field == b"-")?;
+    let kind = String::from_utf8_lossy(fields.next()?).into_owned();
+    let source = unescape(fields.next()?);
+    Some(Mount {
+        mountpoint: mountpoint.into(),
+        kind,
+        source,
+    })
+}
+
+/// Undoes the octal escapes (`\040` is a space).
+fn unescape(field: &[u8]) -> OsString {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, tail)) = rest.split_first() {
+        let octal = tail.get(..3).filter(|_| *first == b'\\').and_then(|digits| {
+            let digits = std::str::from_utf8(digits).ok()?;
+            u8::from_str_radix(digits, 8).ok()
+        });
+        match octal {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &tail[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    const TABLE: &[u8] = b"22 28 0:20 / /proc rw,nosuid shared:12 - proc proc rw\n\
+        98 28 0:50 / /mnt/a\\040b rw,relatime shared:1 master:2 - fuse.tidegate /src\\134x rw,user_id=0\n\
+        99 28 0:51 / /mnt/two rw - fuse.tidegate one rw\n\
+        100 28 0:52 / /mnt/two rw - fuse.sshfs two rw\n";
+
+    /// A path as the table writes it.
+    fn escape(path: &Path) -> Vec<u8> {
+        let escape_byte = |byte: &u8| match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
+            other => vec![*other],
+        };
+        path.as_os_str().as_bytes().iter().flat_map(escape_byte).collect()
+    }
+
+    #[test]
+    fn a_mount_is_found_with_escapes_undone() {
+        let mount = topmost(TABLE, Path::new("/mnt/a b")).unwrap();
+        assert!(mount.is_tidegate());
+        assert_eq!(mount.source, "/src\\x");
+    }
+
+    #[test]
+    fn the_last_mount_on_a_mountpoint_is_the_one_in_sight() {
+        let mount = topmost(TABLE, Path::new("/mnt/two")).unwrap();
+        assert_eq!(mount.kind, "fuse.sshfs");
+        assert!(mount.is_fuse() && !mount.is_tidegate());
+    }
+
+    #[test]
+    fn what_is_not_mounted_is_not_found() {
+        assert_eq!(topmost(TABLE, Path::new("/mnt")), None);
+        assert_eq!(topmost(b"", Path::new("/mnt")), None);
+    }
+
+    #[test]
+    fn unescape_undoes_escape() {
+        for path in ["/plain", "/with space", "/back\\slash", "/new\nline", "/\\040"] {
+            assert_eq!(unescape(&escape(Path::new(path))), path);
+        }
+    }
+}

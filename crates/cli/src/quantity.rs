@@ -1,0 +1,116 @@
+//! Sizes and durations as people type them: `4k`, `512K`, `1MiB`, `10ms`, `1s`.
+//!
+//! Sizes are powers of 1024 whatever the spelling (`k`, `K`, `KB` and `KiB` are all 1024 bytes), as in mount options.
+
+use std::time::Duration;
+
+/// Parses a size in bytes: digits and an optional unit (`b`, `k`, `m`, `g`, `t`, each also as `kb` or `kib`).
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let (number, unit) = split_unit(text);
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => {
+            return Err(format!(
+                "`{text}` is no size; write for example 4k, 512K, 1m or 1MiB"
+            ));
+        }
+    };
+    let count: u64 = number
+        .parse()
+        .map_err(|_| format!("`{text}` is no size; write for example 4k, 512K, 1m or 1MiB"))?;
+    count
+        .checked_mul(1 << shift)
+        .ok_or_else(|| format!("`{text}` is more than 2^64 bytes"))
+}
+
+/// Parses a duration: a number, which may have a fraction, and a unit (`us`, `ms`, `s`, `m`; none means seconds).
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is no duration; write for example 500us, 10ms, 1s or 0.5s");
+    let (number, unit) = split_unit(text);
+    let seconds_per_unit = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        _ => return Err(wrong()),
+    };
+    let count: f64 = number.parse().map_err(|_| wrong())?;
+    let duration = Duration::try_from_secs_f64(count * seconds_per_unit).map_err(|_| wrong())?;
+    // Rounded to whole microseconds, so that 10ms is exactly 10 ms whatever binary fractions make of it.
+    let micros = duration.as_nanos().saturating_add(500) / 1000;
+    u64::try_from(micros)
+        .map(Duration::from_micros)
+        .map_err(|_| wrong())
+}
+
+/// A size with the largest binary unit that leaves no fraction: `8 MiB`, `1536 KiB`.
+pub fn show_bytes(bytes: u64) -> String {
+    for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        if bytes != 0 && bytes.trailing_zeros() >= shift {
+            return format!("{} {unit}", bytes >> shift);
+        }
+    }
+    format!("{bytes} B")
+}
+
+fn split_unit(text: &str) -> (&str, &str) {
+    let end = text
+        .find(|character: char| !(character.is_ascii_digit() || character == '.'))
+        .unwrap_or(text.len());
+    text.split_at(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_powers_of_1024_in_every_spelling() {
+        for text in ["4k", "4K", "4kb", "4KiB", "4096", "4096b"] {
+            assert_eq!(parse_bytes(text), Ok(4096), "{text}");
+        }
+        assert_eq!(parse_bytes("1m"), Ok(1 << 20));
+        assert_eq!(parse_bytes("3GiB"), Ok(3 << 30));
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused_with_an_example() {
+        for text in [
+            "",
+            "k",
+            "-1",
+            "1.5m",
+            "4 k",
+            "4kk",
+            "99999999999999999999",
+            "99999999999t",
+        ] {
+            let message = parse_bytes(text).expect_err(text);
+            assert!(message.contains(text), "{message}");
+        }
+    }
+
+    #[test]
+    fn durations_take_fractions_and_units() {
+        assert_eq!(parse_duration("10ms"), Ok(Duration::from_millis(10)));
+        assert_eq!(parse_duration("1"), Ok(Duration::from_secs(1)));
+        assert_eq!(parse_duration("0.25s"), Ok(Duration::from_millis(250)));
+        assert_eq!(parse_duration("500us"), Ok(Duration::from_micros(500)));
+        assert_eq!(parse_duration("0"), Ok(Duration::ZERO));
+        for text in ["", "ms", "1h", "-1s", "1..2s"] {
+            parse_duration(text).expect_err(text);
+        }
+    }
+
+    #[test]
+    fn shown_sizes_use_the_largest_exact_unit() {
+        assert_eq!(show_bytes(8 << 20), "8 MiB");
+        assert_eq!(show_bytes(1536 << 10), "1536 KiB");
+        assert_eq!(show_bytes(1000), "1000 B");
+        assert_eq!(show_bytes(0), "0 B");
+    }
+}

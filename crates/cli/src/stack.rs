@@ -1,0 +1,80 @@
+//! The layers of a bFUSE mount, put together: the host folder, the write buffer over it, and their statistics.
+
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use buffer::Buffered;
+use fuse::{StatsDocument, Switch};
+use passfs::{IdMap, PassConfig, PassFs};
+use vfs::FileSystem;
+
+use crate::mount_options::{IdPlan, MountPlan};
+use crate::stats_document::{self, DocumentParts};
+
+/// The layers below the FUSE session.
+pub struct Stack {
+    buffered: Arc<Buffered<PassFs>>,
+}
+
+impl Stack {
+    /// Opens the source and makes the buffer; nothing is mounted yet.
+    pub fn build(plan: &MountPlan) -> Result<Self> {
+        let config = PassConfig {
+            id_map: id_map(plan.ids),
+            read_only: plan.session.read_only,
+            write_out_bytes: None,
+            offer_backing: plan.session.passthrough != Switch::Off,
+        };
+        let buffered = Buffered::new(PassFs::open(&plan.source, config)?, plan.buffer)?;
+        Ok(Self {
+            buffered: Arc::new(buffered),
+        })
+    }
+
+    /// What the session serves.
+    pub fn file_system(&self) -> Arc<dyn FileSystem> {
+        self.buffered.clone()
+    }
+
+    /// Produces the document of `tidegate stats`.
+    pub fn statistics(&self, plan: &MountPlan) -> StatsDocument {
+        let buffered = self.buffered.clone();
+        let source = plan.source.display().to_string();
+        let pid_namespace = stats_document::own_pid_namespace();
+        Box::new(move |session, negotiated| {
+            let document = DocumentParts {
+                version: stats_document::VERSION,
+                pid: std::process::id(),
+                pid_namespace: pid_namespace.clone(),
+                source: source.clone(),
+                negotiated,
+                session,
+                buffer: buffered.stats(),
+                backing: buffered.inner().counters(),
+            };
+            serde_json::to_vec(&document).expect("counters have string keys and no failing serializers")
+        })
+    }
+
+    /// Writes all buffered data to the source. Fails when data was lost and no program was told.
+    pub fn drain(&self) -> Result<()> {
+        self.buffered.drain();
+        let stats = self.buffered.stats();
+        let untold = stats.errors_pending + stats.errors_unclaimed;
+        if untold > 0 {
+            bail!(
+                "data of {untold} files could not be written to the source, and no program was left to be told"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The map for the folder. What is not given is the daemon's own, as everything in the source will be.
+fn id_map(ids: IdPlan) -> Option<IdMap> {
+    ids.maps().then(|| IdMap {
+        uid: ids.uid.unwrap_or_else(|| rustix::process::geteuid().as_raw()),
+        gid: ids.gid.unwrap_or_else(|| rustix::process::getegid().as_raw()),
+        umask: ids.umask.unwrap_or(0),
+    })
+}

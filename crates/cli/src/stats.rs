@@ -1,0 +1,59 @@
+//! `tidegate stats`: asks the daemon and prints its counters as a table, JSON, Prometheus text, or rates over time.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::arguments::StatsArguments;
+use crate::mount_table::{self, Mount};
+use crate::output::{self, Printed};
+use crate::{stats_document, stats_prometheus, stats_table};
+
+/// Runs the command.
+pub fn run(arguments: &StatsArguments) -> Result<()> {
+    let mount = mount_table::find(&arguments.mountpoint)?;
+    if !mount.is_fuse() {
+        bail!(
+            "{}: this is a mount of type {}, not of tidegate",
+            mount.mountpoint.display(),
+            mount.kind
+        );
+    }
+    if let Some(interval) = arguments.watch {
+        return watch(&mount, interval);
+    }
+    let document = stats_document::read(&mount.mountpoint)?;
+    if arguments.json {
+        output::print_line(&serde_json::to_string(&document)?)?;
+    } else if arguments.prometheus {
+        output::print_bytes(stats_prometheus::render(&mount.mountpoint, &document).as_bytes())?;
+    } else {
+        output::print_bytes(stats_table::render(&mount.mountpoint, &document).as_bytes())?;
+    }
+    Ok(())
+}
+
+fn watch(mount: &Mount, interval: Duration) -> Result<()> {
+    if interval.is_zero() {
+        bail!("an interval of 0 s would ask without pause; give for example --watch 1");
+    }
+    let mut before = stats_document::read(&mount.mountpoint)?;
+    let mut asked_at = Instant::now();
+    for line in 0_u64.. {
+        if line.is_multiple_of(20) && output::print_line(stats_table::RATES_HEADER)? == Printed::Closed {
+            return Ok(());
+        }
+        // Waits for points of one grid, so that lateness of one line does not delay the next ones.
+        let next = asked_at + interval;
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+        let now = stats_document::read(&mount.mountpoint)?;
+        let answered_at = Instant::now();
+        let rates = stats_table::render_rates(&before, &now, answered_at - asked_at);
+        if output::print_line(&rates)? == Printed::Closed {
+            return Ok(());
+        }
+        (before, asked_at) = (now, answered_at);
+    }
+    Ok(())
+}

@@ -1,0 +1,236 @@
+//! The document behind `tidegate stats`: the daemon writes it, the commands read it by an extended attribute.
+//!
+//! The attribute is `user.tidegate.stats` on the root of the mount; its value is one JSON object ([`Document`]). The
+//! layers below put in their own counters as they are; their members are flat objects of numbers and small lists.
+
+use std::path::{Path, PathBuf};
+
+use fuse::{Negotiated, SessionStats};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+/// Name of the extended attribute.
+pub const ATTRIBUTE: &str = "user.tidegate.stats";
+
+/// Version of the document that this program writes and reads.
+pub const VERSION: u32 = 1;
+
+/// Largest value of an extended attribute in bytes, by Linux.
+const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
+
+/// The document as the daemon writes it; the members are those of [`Document`].
+#[derive(Debug, Serialize)]
+pub struct DocumentParts<'a, Buffer, Backing> {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The process that serves.
+    pub pid: u32,
+    /// Tells whose process number `pid` is.
+    pub pid_namespace: Option<PathBuf>,
+    /// The folder that is shown.
+    pub source: String,
+    /// What the kernel granted.
+    pub negotiated: &'a Negotiated,
+    /// Counters of the FUSE session.
+    pub session: &'a SessionStats,
+    /// Counters of the write buffer.
+    pub buffer: Buffer,
+    /// Counters of the host folder.
+    pub backing: Backing,
+}
+
+/// The document as it is read.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Document {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The process that serves, by its number in `pid_namespace`.
+    pub pid: u32,
+    /// Target of the daemon's `/proc/self/ns/pid`.
+    pub pid_namespace: Option<PathBuf>,
+    /// The folder that is shown.
+    pub source: String,
+    /// What the kernel granted.
+    pub negotiated: Map<String, Value>,
+    /// Counters of the FUSE session.
+    pub session: SessionCounters,
+    /// Counters of the write buffer.
+    pub buffer: Map<String, Value>,
+    /// Counters of the host folder.
+    pub backing: Map<String, Value>,
+}
+
+/// [`SessionStats`] as read back.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct SessionCounters {
+    /// By kind.
+    pub operations: Vec<OperationCounter>,
+    /// By size.
+    pub sizes: Vec<SizeCounter>,
+    /// Bytes read by requests.
+    pub read_bytes: u64,
+    /// Bytes written by requests.
+    pub written_bytes: u64,
+    /// Voluntary context switches of the daemon.
+    pub context_switches_voluntary: u64,
+    /// Involuntary context switches of the daemon.
+    pub context_switches_involuntary: u64,
+    /// Whatever else the session counts.
+    #[serde(flatten)]
+    pub more: Map<String, Value>,
+}
+
+/// One kind of request.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct OperationCounter {
+    /// Its name.
+    pub operation: String,
+    /// Served.
+    pub count: u64,
+    /// Answered with an error.
+    pub errors: u64,
+}
+
+/// One class of request sizes.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct SizeCounter {
+    /// Upper bound in bytes.
+    pub bytes_max: u64,
+    /// Read requests.
+    pub reads: u64,
+    /// Write requests.
+    pub writes: u64,
+}
+
+/// Why the document could not be read.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// The daemon is gone.
+    #[error("the daemon of this mount is gone; remove the mount with `tidegate unmount`")]
+    Dead,
+    /// This user may not enter the mount.
+    #[error("{}: {source}; only the user that mounted it may ask, unless it has allow_other", mountpoint.display())]
+    Refused {
+        /// Where.
+        mountpoint: PathBuf,
+        /// What the kernel said.
+        source: Errno,
+    },
+    /// Something else is mounted there, or nothing.
+    #[error("{}: no tidegate mount answers here ({source})", mountpoint.display())]
+    NotOurs {
+        /// Where.
+        mountpoint: PathBuf,
+        /// What the kernel said.
+        source: Errno,
+    },
+    /// The answer is not a document of this version.
+    #[error("{}: the daemon's answer can't be read: {source}", mountpoint.display())]
+    Malformed {
+        /// Where.
+        mountpoint: PathBuf,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// The daemon is of another version.
+    #[error("{}: the daemon writes statistics of version {found}, this program reads {VERSION}", mountpoint.display())]
+    Version {
+        /// Where.
+        mountpoint: PathBuf,
+        /// The version found.
+        found: u32,
+    },
+}
+
+/// Asks the daemon behind `mountpoint` for its document, as bytes.
+pub fn read_raw(mountpoint: &Path) -> Result<Vec<u8>, ReadError> {
+    let mut value = vec![0; ATTRIBUTE_BYTES_MAX];
+    match rustix::fs::getxattr(mountpoint, ATTRIBUTE, value.as_mut_slice()) {
+        Ok(length) => {
+            value.truncate(length);
+            Ok(value)
+        }
+        Err(Errno::NOTCONN | Errno::CONNABORTED) => Err(ReadError::Dead),
+        Err(source @ (Errno::ACCESS | Errno::PERM)) => Err(ReadError::Refused {
+            mountpoint: mountpoint.to_owned(),
+            source,
+        }),
+        Err(source) => Err(ReadError::NotOurs {
+            mountpoint: mountpoint.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// Asks the daemon behind `mountpoint` for its document.
+pub fn read(mountpoint: &Path) -> Result<Document, ReadError> {
+    parse(mountpoint, &read_raw(mountpoint)?)
+}
+
+/// Identity of this process's process namespace; `None` without /proc.
+pub fn own_pid_namespace() -> Option<PathBuf> {
+    std::fs::read_link("/proc/self/ns/pid").ok()
+}
+
+fn parse(mountpoint: &Path, raw: &[u8]) -> Result<Document, ReadError> {
+    #[derive(Deserialize)]
+    struct Envelope {
+        version: u32,
+    }
+    let malformed = |source| ReadError::Malformed {
+        mountpoint: mountpoint.to_owned(),
+        source,
+    };
+    let Envelope { version } = serde_json::from_slice(raw).map_err(malformed)?;
+    if version != VERSION {
+        return Err(ReadError::Version {
+            mountpoint: mountpoint.to_owned(),
+            found: version,
+        });
+    }
+    serde_json::from_slice(raw).map_err(malformed)
+}
+
+/// A document whose counters grow with `step`.
+#[cfg(test)]
+pub fn example(step: u64) -> Document {
+    let raw = serde_json::json!({
+        "version": 1, "pid": 7, "pid_namespace": "pid:[1]", "source": "/the/source",
+        "negotiated": {"kernel_protocol": [7, 45], "transport": "device", "not_granted": ["uring: off"]},
+        "session": {
+            "operations": [{"operation": "lookup", "count": 10 * step, "errors": step}],
+            "sizes": [{"bytes_max": 524_288, "reads": 0, "writes": 4 * step}],
+            "read_bytes": 0, "written_bytes": 2_097_152 * step,
+            "context_switches_voluntary": step, "context_switches_involuntary": 0
+        },
+        "buffer": {"bytes_buffered": 4096, "flushes": step, "causes": {"full": step}},
+        "backing": {"writes": 4 * step}
+    });
+    parse(Path::new("/mnt"), raw.to_string().as_bytes()).expect("the example is a document")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_version_is_told_apart_from_nonsense() {
+        let mountpoint = Path::new("/mnt");
+        let other = parse(mountpoint, br#"{"version":2,"anything":true}"#);
+        assert!(matches!(other, Err(ReadError::Version { found: 2, .. })));
+        assert!(matches!(
+            parse(mountpoint, b"nonsense"),
+            Err(ReadError::Malformed { .. })
+        ));
+    }
+
+    #[test]
+    fn members_that_this_version_does_not_know_are_kept() {
+        let mut raw = serde_json::to_value(example(1)).expect("a document is JSON");
+        raw["session"]["queue_depth"] = 3.into();
+        let document = parse(Path::new("/mnt"), raw.to_string().as_bytes()).expect("one more member is fine");
+        assert_eq!(document.session.more["queue_depth"], 3);
+    }
+}

@@ -1,0 +1,194 @@
+//! The document of `tidegate stats` in the Prometheus text format, version 0.0.4.
+//!
+//! Counters of the session have fixed names; those of the buffer and of the source are named after the document's
+//! members, `tidegate_buffer_...` and `tidegate_source_...`. Counters end in `_total`; what can fall is a gauge.
+
+use std::fmt::{Display, Write};
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::stats_document::Document;
+
+/// Words in the name of a member that is a level, not a count.
+const GAUGE_WORDS: [&str; 8] = [
+    "buffered",
+    "in_use",
+    "used",
+    "occupancy",
+    "percentile",
+    "latency",
+    "factor",
+    "open",
+];
+
+/// All counters of one mount.
+pub fn render(mountpoint: &Path, document: &Document) -> String {
+    let mountpoint = label_value(&mountpoint.display().to_string());
+    let mut page = Page {
+        text: String::new(),
+        mountpoint,
+    };
+    let session = &document.session;
+    page.head("tidegate_up", "gauge", "1 while the daemon answers.");
+    page.sample("tidegate_up", &[("source", &document.source)], 1);
+    page.head(
+        "tidegate_requests_total",
+        "counter",
+        "FUSE requests served, by operation.",
+    );
+    for operation in &session.operations {
+        page.sample(
+            "tidegate_requests_total",
+            &[("operation", &operation.operation)],
+            operation.count,
+        );
+    }
+    page.head(
+        "tidegate_request_errors_total",
+        "counter",
+        "FUSE requests answered with an error, by operation.",
+    );
+    for operation in &session.operations {
+        page.sample(
+            "tidegate_request_errors_total",
+            &[("operation", &operation.operation)],
+            operation.errors,
+        );
+    }
+    page.head(
+        "tidegate_requests_by_size_total",
+        "counter",
+        "Read and write requests, by size class in bytes.",
+    );
+    for class in &session.sizes {
+        let bytes = class.bytes_max.to_string();
+        for (operation, count) in [("read", class.reads), ("write", class.writes)] {
+            let labels = [("operation", operation), ("bytes_max", bytes.as_str())];
+            page.sample("tidegate_requests_by_size_total", &labels, count);
+        }
+    }
+    page.head("tidegate_bytes_total", "counter", "Bytes moved by requests.");
+    page.sample(
+        "tidegate_bytes_total",
+        &[("operation", "read")],
+        session.read_bytes,
+    );
+    page.sample(
+        "tidegate_bytes_total",
+        &[("operation", "write")],
+        session.written_bytes,
+    );
+    page.head(
+        "tidegate_context_switches_total",
+        "counter",
+        "Context switches of the daemon.",
+    );
+    let switches = [
+        ("voluntary", session.context_switches_voluntary),
+        ("involuntary", session.context_switches_involuntary),
+    ];
+    for (kind, count) in switches {
+        page.sample("tidegate_context_switches_total", &[("kind", kind)], count);
+    }
+    page.members("tidegate_session", "FUSE session", &session.more);
+    page.members("tidegate_buffer", "Write buffer", &document.buffer);
+    page.members("tidegate_source", "Source folder", &document.backing);
+    page.text
+}
+
+struct Page {
+    text: String,
+    mountpoint: String,
+}
+
+impl Page {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}")
+            .expect("writing to a string can't fail");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        let labels: String = labels
+            .iter()
+            .map(|(label, value)| format!(",{label}=\"{}\"", label_value(value)))
+            .collect();
+        writeln!(
+            self.text,
+            "{name}{{mountpoint=\"{}\"{labels}}} {value}",
+            self.mountpoint
+        )
+        .expect("writing to a string can't fail");
+    }
+
+    /// One metric for each number; members of nested objects get their parents' names before them.
+    fn members(&mut self, prefix: &str, layer: &str, members: &Map<String, Value>) {
+        for (name, value) in members {
+            let path = format!("{prefix}_{name}");
+            match value {
+                Value::Object(inner) => self.members(&path, layer, inner),
+                Value::Number(number) => {
+                    let words = path.replace('_', " ");
+                    let (name, kind) = if GAUGE_WORDS.iter().any(|word| path.contains(word)) {
+                        (path, "gauge")
+                    } else {
+                        (format!("{path}_total"), "counter")
+                    };
+                    let words = words.trim_start_matches("tidegate ");
+                    self.head(
+                        &name,
+                        kind,
+                        &format!("{layer}: {words}, as in the JSON document."),
+                    );
+                    self.sample(&name, &[], number);
+                }
+                Value::Null | Value::Bool(_) | Value::String(_) | Value::Array(_) => {}
+            }
+        }
+    }
+}
+
+/// Escapes what the format gives a meaning to.
+fn label_value(text: &str) -> String {
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats_document::example;
+
+    #[test]
+    fn every_sample_has_a_help_and_a_type_line_before_it() {
+        let page = render(Path::new("/mnt"), &example(1));
+        let mut typed = Vec::new();
+        for line in page.lines() {
+            let mut words = line.split([' ', '{']);
+            match (words.next(), words.next()) {
+                (Some("#"), Some("TYPE")) => typed.push(words.next().unwrap().to_owned()),
+                (Some("#"), Some("HELP")) => {}
+                (Some(name), _) => assert!(typed.iter().any(|typed| typed == name), "{line} has no type"),
+                (None, _) => panic!("empty line"),
+            }
+        }
+        assert!(typed.iter().any(|name| name == "tidegate_requests_total"));
+    }
+
+    #[test]
+    fn each_metric_has_one_head() {
+        let page = render(Path::new("/mnt"), &example(1));
+        let mut heads: Vec<&str> = page.lines().filter(|line| line.starts_with("# TYPE")).collect();
+        let all = heads.len();
+        heads.sort_unstable();
+        heads.dedup();
+        assert_eq!(heads.len(), all);
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        let page = render(Path::new("/a\"b\\c\nd"), &example(1));
+        assert!(page.contains(r#"mountpoint="/a\"b\\c\nd""#), "{page}");
+    }
+}

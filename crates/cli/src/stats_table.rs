@@ -1,0 +1,192 @@
+//! The document of `tidegate stats` for people: one table, or one line of rates for each interval.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::quantity::show_bytes;
+use crate::stats_document::Document;
+
+/// Header of [`render_rates`].
+pub const RATES_HEADER: &str =
+    "  requests/s   errors/s  read MB/s  write MB/s  source writes/s  context switches/s  buffered KiB";
+
+/// The whole document as a table.
+pub fn render(mountpoint: &Path, document: &Document) -> String {
+    let mut text = format!(
+        "{} on {}, process {}\n",
+        document.source,
+        mountpoint.display(),
+        document.pid
+    );
+    section(&mut text, "negotiated");
+    members(&mut text, &document.negotiated);
+    operations(&mut text, document);
+    sizes(&mut text, document);
+    let session = &document.session;
+    section(&mut text, "session");
+    line(&mut text, "read bytes", &session.read_bytes.to_string());
+    line(&mut text, "written bytes", &session.written_bytes.to_string());
+    line(
+        &mut text,
+        "voluntary context switches",
+        &session.context_switches_voluntary.to_string(),
+    );
+    line(
+        &mut text,
+        "involuntary context switches",
+        &session.context_switches_involuntary.to_string(),
+    );
+    members(&mut text, &session.more);
+    section(&mut text, "write buffer");
+    members(&mut text, &document.buffer);
+    section(&mut text, "source");
+    members(&mut text, &document.backing);
+    text
+}
+
+/// What happened between two documents, in a line under [`RATES_HEADER`].
+pub fn render_rates(before: &Document, after: &Document, elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs_f64().max(1e-9);
+    let per_second = |count: fn(&Document) -> u64| {
+        u32::try_from(count(after).saturating_sub(count(before))).map_or(f64::INFINITY, f64::from) / seconds
+    };
+    let megabytes = |count: fn(&Document) -> u64| {
+        u32::try_from(count(after).saturating_sub(count(before)) / 1000).map_or(f64::INFINITY, f64::from)
+            / 1000.0
+            / seconds
+    };
+    format!(
+        "{:>12.0} {:>10.0} {:>10.1} {:>11.1} {:>16.0} {:>19.0} {:>13}",
+        per_second(requests),
+        per_second(errors),
+        megabytes(|document| document.session.read_bytes),
+        megabytes(|document| document.session.written_bytes),
+        per_second(|document| number(&document.backing, "writes")),
+        per_second(context_switches),
+        number(&after.buffer, "bytes_buffered") / 1024,
+    )
+}
+
+fn requests(document: &Document) -> u64 {
+    document
+        .session
+        .operations
+        .iter()
+        .map(|operation| operation.count)
+        .sum()
+}
+
+fn errors(document: &Document) -> u64 {
+    document
+        .session
+        .operations
+        .iter()
+        .map(|operation| operation.errors)
+        .sum()
+}
+
+fn context_switches(document: &Document) -> u64 {
+    document.session.context_switches_voluntary + document.session.context_switches_involuntary
+}
+
+/// A counter by name; 0 where the daemon has none of this name.
+fn number(members: &Map<String, Value>, name: &str) -> u64 {
+    members.get(name).and_then(Value::as_u64).unwrap_or(0)
+}
+
+fn operations(text: &mut String, document: &Document) {
+    section(text, "requests");
+    line(text, "operation", &format!("{:>14} {:>10}", "count", "errors"));
+    for operation in &document.session.operations {
+        line(
+            text,
+            &operation.operation,
+            &format!("{:>14} {:>10}", operation.count, operation.errors),
+        );
+    }
+}
+
+fn sizes(text: &mut String, document: &Document) {
+    section(text, "request sizes");
+    line(text, "up to", &format!("{:>14} {:>10}", "reads", "writes"));
+    for class in &document.session.sizes {
+        line(
+            text,
+            &show_bytes(class.bytes_max),
+            &format!("{:>14} {:>10}", class.reads, class.writes),
+        );
+    }
+}
+
+fn section(text: &mut String, name: &str) {
+    text.push('\n');
+    text.push_str(name);
+    text.push('\n');
+}
+
+fn line(text: &mut String, name: &str, value: &str) {
+    writeln!(text, "  {name:<34} {value}").expect("writing to a string can't fail");
+}
+
+/// Members as they are named, nested ones with their parents' names before them.
+fn members(text: &mut String, members: &Map<String, Value>) {
+    for (name, value) in members {
+        member(text, &name.replace('_', " "), value);
+    }
+}
+
+fn member(text: &mut String, name: &str, value: &Value) {
+    match value {
+        Value::Object(inner) => {
+            for (inner_name, value) in inner {
+                member(text, &format!("{name} {}", inner_name.replace('_', " ")), value);
+            }
+        }
+        Value::Array(items) if items.iter().all(Value::is_number) => {
+            let items: Vec<String> = items.iter().map(Value::to_string).collect();
+            line(text, name, &items.join("."));
+        }
+        Value::Array(items) => {
+            for item in items {
+                member(text, name, item);
+            }
+        }
+        Value::Bool(on) => line(text, name, if *on { "on" } else { "off" }),
+        Value::String(word) => line(text, name, word),
+        Value::Null => line(text, name, "-"),
+        Value::Number(number) => line(text, name, &number.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats_document::example;
+
+    #[test]
+    fn the_table_names_every_counter() {
+        let table = render(Path::new("/mnt"), &example(1));
+        for name in [
+            "lookup",
+            "512 KiB",
+            "buffered bytes",
+            "writes",
+            "source on /mnt",
+            "transport",
+        ] {
+            assert!(table.contains(name), "{name} is missing in\n{table}");
+        }
+    }
+
+    #[test]
+    fn rates_are_differences_over_the_time_between() {
+        let line = render_rates(&example(1), &example(3), Duration::from_secs(2));
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(columns[0], "10", "20 requests in 2 s: {line}");
+        assert_eq!(columns[4], "4", "8 source writes in 2 s: {line}");
+        assert_eq!(columns.len(), 7);
+    }
+}
