@@ -1,6 +1,6 @@
 //! Open files: content, space and durability.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -157,8 +157,12 @@ impl PassFs {
 
     pub(crate) fn flush_file(&self, handle: Handle) -> FsResult<()> {
         let open = self.handles.file(handle)?;
+        if !open.wrote.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let told = close_a_duplicate(&open.file);
         self.stamp_after_writes(&open);
-        Ok(())
+        told
     }
 
     pub(crate) fn sync_file(&self, handle: Handle, data_only: bool) -> FsResult<()> {
@@ -228,6 +232,16 @@ fn sync(file: &OwnedFd, data_only: bool) -> FsResult<()> {
         rustix::fs::fsync(file)
     }
     .map_err(errno)
+}
+
+/// Hosts that write back at close (NFS and other FUSE mounts) tell their errors to each `close(2)` of a duplicate.
+fn close_a_duplicate(file: &OwnedFd) -> FsResult<()> {
+    let duplicate = rustix::io::fcntl_dupfd_cloexec(file, 0).map_err(errno)?;
+    // SAFETY: the descriptor was made above and `into_raw_fd` gave up its only owner.
+    match unsafe { libc::close(duplicate.into_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(FsError::from(std::io::Error::last_os_error())),
+    }
 }
 
 fn advanced(offset: u64, bytes: usize) -> FsResult<u64> {

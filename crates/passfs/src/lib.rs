@@ -34,6 +34,7 @@
 //! # Limits
 //! - [`vfs::FileSystem::sync`] reaches the file system of the source, not submounts in it.
 //! - A fork after [`PassFs::open`] is not supported: the kept `/proc/self/fd` belongs to the process that opened it.
+//! - A root daemon keeps `CAP_SYS_RESOURCE`: the host's quotas and reserved blocks don't bind what it writes.
 //! - Special files are shown but never opened; the caller's kernel does that itself.
 
 mod attributes;

@@ -311,7 +311,7 @@ impl PassFs {
             shown_ino: entry
                 .as_ref()
                 .map_or_else(listed_ino, |entry| entry.attr.shown_ino),
-            kind: found.kind,
+            kind: entry.as_ref().map_or(found.kind, |entry| entry.attr.kind()),
             next_offset: found.next_offset,
         };
         sink.push(&name, entry.as_ref());

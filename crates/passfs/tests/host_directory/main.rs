@@ -1,0 +1,20 @@
+//! What a host directory looks like through the file system contract, compared with the directory itself.
+//!
+//! Tests that need root say so in one line and pass without it.
+
+#[cfg(test)]
+mod concurrency;
+#[cfg(test)]
+mod content;
+#[cfg(test)]
+mod listing;
+#[cfg(test)]
+mod names;
+#[cfg(test)]
+mod ownership;
+#[cfg(test)]
+mod privileges;
+#[cfg(test)]
+mod source;
+#[cfg(test)]
+mod validity;

@@ -1,0 +1,172 @@
+//! setuid, setgid and file capabilities: what a change of content or owner leaves of them.
+
+use vfs::{FileSystem, Ino, OpenFlags, SetAttr, XattrFlags};
+
+use crate::source::{Source, caller, is_root, write_mode};
+
+/// A file with `mode`, owned by a user, made by root.
+fn file(source: &Source, name: &str, mode: u32) -> (vfs::Entry, vfs::Handle) {
+    let (entry, opened) = source
+        .create_as(&caller(1234, 1234), Ino::ROOT, name, 0o755)
+        .unwrap();
+    let change = SetAttr {
+        mode: Some(mode),
+        ..Default::default()
+    };
+    source.fs.setattr(entry.ino, None, &change).unwrap();
+    (entry, opened.handle)
+}
+
+fn mode_of(source: &Source, entry: &vfs::Entry) -> u32 {
+    source.fs.getattr(entry.ino, None).unwrap().mode & 0o7777
+}
+
+#[test]
+fn a_users_write_drops_setuid_and_a_privileged_one_does_not() {
+    if !is_root("a_users_write_drops_setuid_and_a_privileged_one_does_not") {
+        return;
+    }
+    let source = Source::new();
+    let (entry, handle) = file(&source, "file", 0o6755);
+    source
+        .fs
+        .write(entry.ino, handle, 0, b"by root", write_mode(false))
+        .unwrap();
+    assert_eq!(mode_of(&source, &entry), 0o6755);
+    source
+        .fs
+        .write(entry.ino, handle, 0, b"by user", write_mode(true))
+        .unwrap();
+    assert_eq!(mode_of(&source, &entry), 0o755);
+    let change = SetAttr {
+        mode: Some(0o6755),
+        ..Default::default()
+    };
+    source.fs.setattr(entry.ino, None, &change).unwrap();
+    assert_eq!(
+        mode_of(&source, &entry),
+        0o6755,
+        "the thread got its capability back"
+    );
+}
+
+#[test]
+fn a_users_write_keeps_setgid_without_group_execution() {
+    if !is_root("a_users_write_keeps_setgid_without_group_execution") {
+        return;
+    }
+    let source = Source::new();
+    let (entry, handle) = file(&source, "file", 0o6745);
+    source
+        .fs
+        .write(entry.ino, handle, 0, b"by user", write_mode(true))
+        .unwrap();
+    let native = tempfile::NamedTempFile::new().unwrap();
+    let expected = native_mode_after_user_write(native.path(), 0o6745);
+    assert_eq!(mode_of(&source, &entry), expected);
+}
+
+/// What the host leaves of `mode` after a write of the owner, who is no member of another group and no root.
+fn native_mode_after_user_write(path: &std::path::Path, mode: u32) -> u32 {
+    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+    use std::os::unix::fs::{FileExt, PermissionsExt};
+    std::os::unix::fs::chown(path, Some(1234), Some(1234)).unwrap();
+    std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (uid, gid) = (rustix::fs::Uid::from_raw(1234), rustix::fs::Gid::from_raw(1234));
+            set_thread_groups(&[]).unwrap();
+            set_thread_res_gid(gid, gid, gid).unwrap();
+            set_thread_res_uid(uid, uid, uid).unwrap();
+            file.write_at(b"by user", 0).unwrap();
+        });
+    });
+    file.metadata().unwrap().permissions().mode() & 0o7777
+}
+
+#[test]
+fn a_users_truncation_drops_setuid_by_setattr_and_by_open() {
+    if !is_root("a_users_truncation_drops_setuid_by_setattr_and_by_open") {
+        return;
+    }
+    let source = Source::new();
+    let truncate = |kill_privileges| SetAttr {
+        size: Some(3),
+        kill_privileges,
+        ..Default::default()
+    };
+    let (entry, handle) = file(&source, "one", 0o4755);
+    source
+        .fs
+        .setattr(entry.ino, Some(handle), &truncate(false))
+        .unwrap();
+    assert_eq!(mode_of(&source, &entry), 0o4755);
+    source
+        .fs
+        .setattr(entry.ino, Some(handle), &truncate(true))
+        .unwrap();
+    assert_eq!(mode_of(&source, &entry), 0o755);
+
+    let (entry, _) = file(&source, "two", 0o4755);
+    let flags = OpenFlags(libc::O_WRONLY | libc::O_TRUNC);
+    source.fs.open(entry.ino, flags, false).unwrap();
+    assert_eq!(mode_of(&source, &entry), 0o4755);
+    source.fs.open(entry.ino, flags, true).unwrap();
+    assert_eq!(mode_of(&source, &entry), 0o755);
+}
+
+#[test]
+fn a_change_of_owner_drops_what_it_drops_natively() {
+    if !is_root("a_change_of_owner_drops_what_it_drops_natively") {
+        return;
+    }
+    use std::os::unix::fs::PermissionsExt;
+    for mode in [0o4755, 0o2755, 0o2745, 0o6777] {
+        let source = Source::new();
+        let (entry, _) = file(&source, "file", mode);
+        let native = tempfile::NamedTempFile::new().unwrap();
+        std::os::unix::fs::chown(native.path(), Some(1234), Some(1234)).unwrap();
+        std::fs::set_permissions(native.path(), PermissionsExt::from_mode(mode)).unwrap();
+        std::os::unix::fs::chown(native.path(), Some(4321), None).unwrap();
+        let expected = native.path().metadata().unwrap().permissions().mode() & 0o7777;
+        let change = SetAttr {
+            uid: Some(4321),
+            kill_privileges: true,
+            ..Default::default()
+        };
+        source.fs.setattr(entry.ino, None, &change).unwrap();
+        assert_eq!(mode_of(&source, &entry), expected, "mode {mode:o}");
+    }
+}
+
+#[test]
+fn a_write_drops_file_capabilities() {
+    if !is_root("a_write_drops_file_capabilities") {
+        return;
+    }
+    let source = Source::new();
+    let (entry, handle) = file(&source, "file", 0o755);
+    // Revision 2, effective, CAP_NET_RAW permitted.
+    let mut capability = 0x0200_0001_u32.to_le_bytes().to_vec();
+    capability.extend(0x2000_u32.to_le_bytes());
+    capability.extend([0; 12]);
+    source
+        .fs
+        .setxattr(
+            entry.ino,
+            b"security.capability",
+            &capability,
+            XattrFlags(0),
+            false,
+        )
+        .unwrap();
+    source
+        .fs
+        .write(entry.ino, handle, 0, b"changed", write_mode(true))
+        .unwrap();
+    assert_eq!(
+        source.fs.getxattr(entry.ino, b"security.capability"),
+        Err(vfs::FsError::NoData)
+    );
+}

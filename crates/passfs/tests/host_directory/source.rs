@@ -1,0 +1,136 @@
+//! A source directory of its own for each test, and short forms of the calls that most tests make.
+
+use std::path::PathBuf;
+
+use passfs::{PassConfig, PassFs};
+use vfs::{Caller, Entry, FileSystem, FsResult, Handle, Ino, NewNode, OpenFlags, Opened, WriteMode};
+
+pub(crate) const PLAIN: PassConfig = PassConfig {
+    id_map: None,
+    read_only: false,
+    write_out_bytes: None,
+    offer_backing: false,
+};
+
+pub(crate) struct Source {
+    pub fs: PassFs,
+    directory: tempfile::TempDir,
+}
+
+impl Source {
+    pub(crate) fn new() -> Self {
+        Self::with(PLAIN)
+    }
+
+    pub(crate) fn with(config: PassConfig) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let fs = PassFs::open(directory.path(), config).unwrap();
+        Self { fs, directory }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn create(&self, name: &str) -> (Entry, Handle) {
+        let (entry, opened) = self.create_as(&daemon(), Ino::ROOT, name, 0o644).unwrap();
+        (entry, opened.handle)
+    }
+
+    pub(crate) fn create_as(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &str,
+        mode: u32,
+    ) -> FsResult<(Entry, Opened)> {
+        self.fs.create(
+            caller,
+            parent,
+            name.as_bytes(),
+            node(mode),
+            OpenFlags(libc::O_RDWR | libc::O_EXCL),
+        )
+    }
+
+    pub(crate) fn lookup(&self, name: &str) -> FsResult<Entry> {
+        self.fs.lookup(Ino::ROOT, name.as_bytes())
+    }
+
+    pub(crate) fn write(
+        &self,
+        (entry, handle): (Entry, Handle),
+        offset: u64,
+        data: &[u8],
+    ) -> FsResult<usize> {
+        self.fs.write(entry.ino, handle, offset, data, write_mode(false))
+    }
+
+    pub(crate) fn read(
+        &self,
+        (entry, handle): (Entry, Handle),
+        offset: u64,
+        bytes: usize,
+    ) -> FsResult<Vec<u8>> {
+        let mut out = vec![0; bytes];
+        let read = self.fs.read(entry.ino, handle, offset, &mut out)?;
+        out.truncate(read);
+        Ok(out)
+    }
+
+    /// Descriptors of this process that lead into the source.
+    pub(crate) fn descriptors(&self) -> usize {
+        let names = std::fs::read_dir("/proc/self/fd").unwrap();
+        let targets = names.filter_map(|name| std::fs::read_link(name.ok()?.path()).ok());
+        targets
+            .filter(|target| target.starts_with(self.directory.path()))
+            .count()
+    }
+}
+
+/// The caller that has the ids of this process.
+pub(crate) fn daemon() -> Caller {
+    let uid = rustix::process::geteuid().as_raw();
+    let gid = rustix::process::getegid().as_raw();
+    Caller {
+        uid,
+        gid,
+        pid: 1,
+        supplementary_gid: None,
+    }
+}
+
+pub(crate) fn caller(uid: u32, gid: u32) -> Caller {
+    Caller {
+        uid,
+        gid,
+        pid: 1,
+        supplementary_gid: None,
+    }
+}
+
+pub(crate) fn node(mode: u32) -> NewNode {
+    NewNode {
+        mode: libc::S_IFREG | mode,
+        umask: 0o022,
+        rdev: 0,
+    }
+}
+
+pub(crate) fn write_mode(kill_privileges: bool) -> WriteMode {
+    WriteMode {
+        flags: OpenFlags(libc::O_RDWR),
+        kill_privileges,
+        from_page_cache: false,
+    }
+}
+
+/// True as root; else says that `test` is left out.
+pub(crate) fn is_root(test: &str) -> bool {
+    use std::io::Write;
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        writeln!(std::io::stderr(), "left out, needs root: {test}").unwrap();
+    }
+    root
+}

@@ -1,0 +1,84 @@
+//! Whether an open says that content cached at an earlier close is still good.
+
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use vfs::{FileSystem, OpenFlags};
+
+use crate::source::Source;
+
+fn valid(source: &Source, entry: &vfs::Entry) -> bool {
+    let opened = source
+        .fs
+        .open(entry.ino, OpenFlags(libc::O_RDONLY), false)
+        .unwrap();
+    source.fs.release(entry.ino, opened.handle);
+    opened.cache_still_valid
+}
+
+/// Waits until the file's last change lies clearly in the past of the host's clock.
+fn age(source: &Source, name: &str) {
+    let changed = std::fs::metadata(source.path(name)).unwrap();
+    let seconds = u64::try_from(changed.ctime()).unwrap();
+    let nanoseconds = u32::try_from(changed.ctime_nsec()).unwrap();
+    let past = UNIX_EPOCH + Duration::new(seconds, nanoseconds) + Duration::from_millis(30);
+    while SystemTime::now() < past {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn the_first_open_vouches_for_nothing_and_the_second_does() {
+    let source = Source::new();
+    std::fs::write(source.path("file"), b"content").unwrap();
+    age(&source, "file");
+    let entry = source.lookup("file").unwrap();
+    assert!(!valid(&source, &entry));
+    assert!(valid(&source, &entry));
+}
+
+#[test]
+fn a_change_behind_the_mount_voids_caches_once() {
+    let source = Source::new();
+    let path = source.path("file");
+    std::fs::write(&path, b"content").unwrap();
+    age(&source, "file");
+    let entry = source.lookup("file").unwrap();
+    valid(&source, &entry);
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .write_all(b"CONTENT")
+        .unwrap();
+    assert!(!valid(&source, &entry), "same size, another time");
+    age(&source, "file");
+    valid(&source, &entry);
+    assert!(valid(&source, &entry));
+}
+
+#[test]
+fn our_own_writes_void_nothing_once_they_are_flushed() {
+    let source = Source::new();
+    let file = source.create("file");
+    source.write(file, 0, b"content").unwrap();
+    age(&source, "file");
+    source.fs.flush(file.0.ino, file.1).unwrap();
+    assert!(valid(&source, &file.0));
+    source.write(file, 0, b"more").unwrap();
+    assert!(!valid(&source, &file.0), "not flushed yet: in doubt");
+}
+
+#[test]
+fn a_truncating_open_never_vouches() {
+    let source = Source::new();
+    let (entry, _) = source.create("file");
+    age(&source, "file");
+    valid(&source, &entry);
+    let opened = source
+        .fs
+        .open(entry.ino, OpenFlags(libc::O_WRONLY | libc::O_TRUNC), false)
+        .unwrap();
+    assert!(!opened.cache_still_valid);
+}
