@@ -1,1 +1,43 @@
-//! Work in progress.
+//! Workloads that measure any directory through system calls.
+//!
+//! It knows no file system and no device of this project: what it measures is whatever is mounted at the path it
+//! is given. It prints nothing; progress goes to a [`Progress`], results come back as outcomes that turn into
+//! [`results::RunRecord`]s.
+//!
+//! What the timed window holds, for every file workload:
+//! - nothing of the preparation: files are made, synced, opened (and mapped) and the cache is set before it;
+//! - each operation, each per-record sync, the final sync when asked for, and the close of every file, because a
+//!   file system in user space may flush there. The three parts are reported apart;
+//! - rates use the bytes really moved and a monotonic clock. An error fails the run, with operation, file, offset.
+//!
+//! Each run works in a directory of its own inside the one given and removes it whatever happens, also when the
+//! `stop` flag is raised; a stopped run returns what it has, marked as not complete.
+//!
+//! JUSTIFICATION for `unsafe`: memory maps are a workload (a mapping needs `mmap`, `msync`, `mincore`), and
+//! `close` reports a failed flush that dropping a `File` would hide. Both live in [`mapping`] and [`access`];
+//! nothing else in this crate is unsafe.
+
+mod access;
+mod cache;
+mod data;
+pub mod environment;
+mod error;
+mod file;
+mod gate;
+mod mapping;
+pub mod metadata;
+mod order;
+mod processor;
+mod progress;
+mod record;
+mod scratch;
+mod spec;
+mod worker;
+
+pub use cache::{CacheMethod, CacheOutcome};
+pub use error::BenchError;
+pub use file::{FileOutcome, OperationOutcome, run};
+pub use processor::{ProcessorUse, WorkerUse};
+pub use progress::{NoProgress, Phase, Progress};
+pub use record::RunIdentity;
+pub use spec::{Cache, DataPattern, FileSpec, Mode, Pattern, Sharing, WriteTarget};

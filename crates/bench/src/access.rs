@@ -1,0 +1,248 @@
+//! One worker's way to its file: a descriptor, or a mapping of its part of the file.
+//!
+//! Short transfers are continued until the record is done; an interrupted call is repeated.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::IntoRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::{Errno, retry_on_intr};
+
+use crate::error::BenchError;
+use crate::mapping::Mapping;
+use crate::spec::{FileSpec, Mode};
+
+/// An open file, ready for one worker.
+#[derive(Debug)]
+pub struct Target {
+    path: PathBuf,
+    file: File,
+    mode: Mode,
+    /// The worker's part of the file, in mapped modes.
+    mapping: Option<Part>,
+}
+
+#[derive(Debug)]
+struct Part {
+    mapping: Mapping,
+    /// File offset of the first mapped byte.
+    base: u64,
+}
+
+impl Target {
+    /// Opens `path` for the part of `spec.file_bytes` bytes that begins at `base`.
+    pub fn open(path: &Path, spec: &FileSpec, base: u64) -> Result<Self, BenchError> {
+        let mode = spec.mode;
+        let writes = spec.pattern.writes();
+        let mut options = OpenOptions::new();
+        // A shared mapping that is written needs a descriptor that may read too.
+        options
+            .read(spec.pattern.reads() || mode.is_mapped())
+            .write(writes)
+            .custom_flags(open_flags(mode));
+        let file = options
+            .open(path)
+            .map_err(|error| BenchError::io("open", path, error))?;
+        let mapping = if mode.is_mapped() {
+            let length = in_memory(path, spec.file_bytes)?;
+            let mapping = Mapping::shared(&file, base, length, writes);
+            Some(Part {
+                mapping: mapping.map_err(|error| BenchError::io("mmap", path, error))?,
+                base,
+            })
+        } else {
+            None
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            mode,
+            mapping,
+        })
+    }
+
+    /// Reads the whole of `record` from `offset` of the file.
+    pub fn read(&self, offset: u64, record: &mut [u8]) -> Result<(), BenchError> {
+        if let Some(part) = &self.mapping {
+            part.mapping.read(part.position(offset), record);
+            return Ok(());
+        }
+        let (mut done, mut offset) = (0, offset);
+        while done < record.len() {
+            let rest = &mut record[done..];
+            let missing_bytes = nonnegative(rest.len());
+            match retry_on_intr(|| rustix::io::pread(&self.file, &mut *rest, offset)) {
+                Ok(0) => {
+                    let path = self.path.clone();
+                    return Err(BenchError::ShortRead {
+                        path,
+                        offset_bytes: offset,
+                        missing_bytes,
+                    });
+                }
+                Ok(moved) => {
+                    done += moved;
+                    offset += nonnegative(moved);
+                }
+                Err(errno) => return Err(BenchError::data("read", &self.path, offset, errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the whole of `record` at `offset` of the file.
+    pub fn write(&self, offset: u64, record: &[u8]) -> Result<(), BenchError> {
+        if let Some(part) = &self.mapping {
+            part.mapping.write(part.position(offset), record);
+            return Ok(());
+        }
+        let (mut done, mut offset) = (0, offset);
+        while done < record.len() {
+            match retry_on_intr(|| rustix::io::pwrite(&self.file, &record[done..], offset)) {
+                // A file that takes nothing and says no error would loop for ever.
+                Ok(0) => return Err(BenchError::data("write", &self.path, offset, Errno::IO)),
+                Ok(moved) => {
+                    done += moved;
+                    offset += nonnegative(moved);
+                }
+                Err(errno) => return Err(BenchError::data("write", &self.path, offset, errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The sync that the mode asks for after each write; false when it asks for none.
+    pub fn sync_record(&self, offset: u64, length: usize) -> Result<bool, BenchError> {
+        let (operation, answer) = match self.mode {
+            Mode::Buffered | Mode::Sync | Mode::DataSync | Mode::Direct | Mode::DirectSync | Mode::Mmap => {
+                return Ok(false);
+            }
+            Mode::Fsync => ("fsync", rustix::fs::fsync(&self.file)),
+            Mode::Fdatasync => ("fdatasync", rustix::fs::fdatasync(&self.file)),
+            Mode::MmapSync => match &self.mapping {
+                Some(part) => ("msync", part.mapping.sync(part.position(offset), length)),
+                None => return Ok(false),
+            },
+        };
+        answer
+            .map(|()| true)
+            .map_err(|errno| BenchError::data(operation, &self.path, offset, errno))
+    }
+
+    /// Writes the whole mapping back; false for descriptors.
+    pub fn sync_mapping(&self, file_bytes: u64) -> Result<bool, BenchError> {
+        let Some(part) = &self.mapping else {
+            return Ok(false);
+        };
+        let synced = part.mapping.sync(0, in_memory(&self.path, file_bytes)?);
+        synced
+            .map(|()| true)
+            .map_err(|errno| BenchError::io("msync", &self.path, errno))
+    }
+
+    /// The sync at the end of the timed window.
+    pub fn fsync(&self) -> Result<(), BenchError> {
+        rustix::fs::fsync(&self.file).map_err(|errno| BenchError::io("fsync", &self.path, errno))
+    }
+
+    /// Closes the file and reports what the file system says to it: one in user space may flush only here.
+    pub fn close(self) -> Result<(), BenchError> {
+        drop(self.mapping);
+        let descriptor = self.file.into_raw_fd();
+        // SAFETY: the descriptor was just taken out of its `File`, so it is open and nobody else closes it.
+        let answer = unsafe { libc::close(descriptor) };
+        if answer == 0 {
+            Ok(())
+        } else {
+            Err(BenchError::io("close", &self.path, io::Error::last_os_error()))
+        }
+    }
+}
+
+impl Part {
+    /// Position in the mapping of an offset of the file.
+    fn position(&self, offset: u64) -> usize {
+        let position = usize::try_from(offset - self.base);
+        position.expect("the mapping was made, so its length and every position in it fit in memory")
+    }
+}
+
+fn open_flags(mode: Mode) -> i32 {
+    match mode {
+        Mode::Buffered | Mode::Fsync | Mode::Fdatasync | Mode::Mmap | Mode::MmapSync => 0,
+        Mode::Sync => libc::O_SYNC,
+        Mode::DataSync => libc::O_DSYNC,
+        Mode::Direct => libc::O_DIRECT,
+        Mode::DirectSync => libc::O_DIRECT | libc::O_SYNC,
+    }
+}
+
+fn in_memory(path: &Path, bytes: u64) -> Result<usize, BenchError> {
+    usize::try_from(bytes).map_err(|_| BenchError::io("mmap", path, io::ErrorKind::FileTooLarge))
+}
+
+/// A length in memory as a number of bytes in a file.
+fn nonnegative(length: usize) -> u64 {
+    u64::try_from(length).expect("lengths in memory fit in 64 bits")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{Cache, DataPattern, Pattern, Sharing, WriteTarget};
+
+    fn open(path: &str, pattern: Pattern, mode: Mode) -> Result<Target, BenchError> {
+        let spec = FileSpec {
+            directory: PathBuf::new(),
+            pattern,
+            record_bytes: 512,
+            file_bytes: 8192,
+            threads: 1,
+            sharing: Sharing::OneEach,
+            mode,
+            write_target: WriteTarget::NewFile,
+            fsync_at_end: false,
+            cache: Cache::AsIs,
+            data: DataPattern::Zero,
+            seed: 0,
+            keep_files: false,
+        };
+        Target::open(Path::new(path), &spec, 0)
+    }
+
+    #[test]
+    fn a_failed_write_names_file_offset_and_errno() {
+        let target = open("/dev/full", Pattern::SequentialWrite, Mode::Buffered).unwrap();
+        let message = target.write(4096, &[0; 512]).unwrap_err().to_string();
+        let expected = "write of /dev/full at byte 4096 failed: No space left on device (os error 28)";
+        assert_eq!(message, expected);
+    }
+
+    #[test]
+    fn a_read_past_the_end_says_how_much_is_missing() {
+        let target = open("/dev/null", Pattern::SequentialRead, Mode::Buffered).unwrap();
+        let message = target.read(1024, &mut [0; 512]).unwrap_err().to_string();
+        let expected = "read of /dev/null at byte 1024 met the end of the file: 512 bytes are missing";
+        assert_eq!(message, expected);
+    }
+
+    #[test]
+    fn a_sync_that_the_file_cannot_do_is_an_error_and_not_a_fast_sync() {
+        let target = open("/dev/full", Pattern::SequentialWrite, Mode::Fsync).unwrap();
+        let message = target.sync_record(0, 512).unwrap_err().to_string();
+        assert!(
+            message.starts_with("fsync of /dev/full at byte 0 failed: Invalid argument"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_mapped_is_named() {
+        let message = open("/dev/null", Pattern::RandomRead, Mode::Mmap)
+            .unwrap_err()
+            .to_string();
+        assert!(message.starts_with("mmap of /dev/null failed: "), "{message}");
+    }
+}

@@ -1,0 +1,191 @@
+//! Brings the page cache into the state that the workload asks for, and says what it found afterwards.
+//!
+//! "Cold" is checked, not believed: after dropping, the pages of the test files that are still in memory are
+//! counted (`mincore`). A file system that keeps data in memory by nature (tmpfs) is never cold, and a file system
+//! in user space has a second cache that an ordinary user cannot empty: the outcome says which way was used.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::Advice;
+use serde::{Deserialize, Serialize};
+
+use crate::error::BenchError;
+use crate::mapping::resident_bytes;
+use crate::progress::{Phase, Progress};
+use crate::spec::Cache;
+
+const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// How the cache was brought into its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CacheMethod {
+    /// Nothing was done.
+    None,
+    /// `sync`, then the whole machine's caches were dropped (root).
+    DropCaches,
+    /// Each file was synced and its pages given up (`POSIX_FADV_DONTNEED`). Caches below a mount in user space,
+    /// and of inodes and directories, stay.
+    Advice,
+    /// Each file was read once.
+    ReadOnce,
+}
+
+/// The state of the cache when the timed window began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheOutcome {
+    /// What was asked for.
+    pub requested: Cache,
+    /// What was done.
+    pub method: CacheMethod,
+    /// Bytes of the test files found in the page cache; `None` where the file system cannot tell.
+    pub cached_bytes: Option<u64>,
+    /// Bytes of the test files.
+    pub total_bytes: u64,
+}
+
+impl CacheOutcome {
+    /// A cold run was asked for, and more than one byte in 64 is known to be in memory: results are too good.
+    #[must_use]
+    pub fn is_warmer_than_asked(&self) -> bool {
+        let limit = self.total_bytes / 64;
+        self.requested == Cache::Cold && self.cached_bytes.is_some_and(|cached| cached > limit)
+    }
+
+    /// One line for people.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let how = match self.method {
+            CacheMethod::None => "cache left as it was",
+            CacheMethod::DropCaches => "caches of the machine dropped",
+            CacheMethod::Advice => "pages of the files given up (not root: lower caches may stay warm)",
+            CacheMethod::ReadOnce => "files read once before",
+        };
+        match self.cached_bytes {
+            Some(cached) => format!(
+                "{how}; {cached} of {} bytes in memory at the start",
+                self.total_bytes
+            ),
+            None => format!("{how}; bytes in memory at the start unknown"),
+        }
+    }
+}
+
+/// Prepares the cache for `files` of `bytes` each (0 for files that are still empty).
+pub fn apply(
+    cache: Cache,
+    files: &[PathBuf],
+    bytes: u64,
+    progress: &dyn Progress,
+    stop: &AtomicBool,
+) -> Result<CacheOutcome, BenchError> {
+    let total_bytes = u64::try_from(files.len())
+        .unwrap_or(u64::MAX)
+        .saturating_mul(bytes);
+    let method = match cache {
+        Cache::AsIs => CacheMethod::None,
+        Cache::Warm => {
+            read_once(files, total_bytes, progress, stop)?;
+            CacheMethod::ReadOnce
+        }
+        Cache::Cold => make_cold(files)?,
+    };
+    let cached_bytes = files.iter().try_fold(0_u64, |sum, path| {
+        let resident = File::open(path)
+            .and_then(|file| resident_bytes(&file, bytes))
+            .ok()?;
+        Some(sum.saturating_add(resident.min(bytes)))
+    });
+    Ok(CacheOutcome {
+        requested: cache,
+        method,
+        cached_bytes,
+        total_bytes,
+    })
+}
+
+/// Empties the cache of every page of `files`, by the strongest means allowed.
+pub(crate) fn make_cold(files: &[PathBuf]) -> Result<CacheMethod, BenchError> {
+    // Only clean pages can be dropped: without this the run would be a warm one.
+    rustix::fs::sync();
+    match fs::write(DROP_CACHES, "3\n") {
+        Ok(()) => Ok(CacheMethod::DropCaches),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound
+            ) =>
+        {
+            give_up_pages(files)
+        }
+        Err(error) if error.raw_os_error() == Some(libc::EROFS) => give_up_pages(files),
+        Err(error) => Err(BenchError::io("write", DROP_CACHES.as_ref(), error)),
+    }
+}
+
+fn give_up_pages(files: &[PathBuf]) -> Result<CacheMethod, BenchError> {
+    for path in files {
+        let file = File::open(path).map_err(|error| BenchError::io("open", path, error))?;
+        rustix::fs::fsync(&file).map_err(|errno| BenchError::io("fsync", path, errno))?;
+        let advised = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
+        advised.map_err(|errno| BenchError::io("posix_fadvise", path, errno))?;
+    }
+    Ok(CacheMethod::Advice)
+}
+
+fn read_once(
+    files: &[PathBuf],
+    total_bytes: u64,
+    progress: &dyn Progress,
+    stop: &AtomicBool,
+) -> Result<(), BenchError> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut done = 0_u64;
+    for path in files {
+        let mut file = File::open(path).map_err(|error| BenchError::io("open", path, error))?;
+        while !stop.load(Ordering::Relaxed) {
+            let moved = file
+                .read(&mut chunk)
+                .map_err(|error| BenchError::io("read", path, error))?;
+            if moved == 0 {
+                break;
+            }
+            done += u64::try_from(moved).unwrap_or(0);
+            progress.advance(Phase::Cache, done.min(total_bytes), total_bytes);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::NoProgress;
+
+    #[test]
+    fn a_warm_file_is_found_in_memory() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), vec![1; 100_000]).unwrap();
+        let files = [file.path().to_owned()];
+        let outcome = apply(Cache::Warm, &files, 100_000, &NoProgress, &AtomicBool::new(false)).unwrap();
+        assert_eq!(outcome.method, CacheMethod::ReadOnce);
+        assert_eq!(outcome.cached_bytes, Some(100_000));
+        assert!(!outcome.is_warmer_than_asked());
+    }
+
+    #[test]
+    fn a_cold_run_with_data_in_memory_says_so() {
+        let outcome = CacheOutcome {
+            requested: Cache::Cold,
+            method: CacheMethod::Advice,
+            cached_bytes: Some(4096),
+            total_bytes: 8192,
+        };
+        assert!(outcome.is_warmer_than_asked());
+        assert!(outcome.describe().contains("not root"), "{}", outcome.describe());
+    }
+}

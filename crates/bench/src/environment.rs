@@ -1,0 +1,204 @@
+//! What a run record says about the machine and the file system under test.
+//!
+//! Everything is read from the kernel and nothing is guessed: what it does not tell is `None`.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use results::{HostInfo, TargetInfo};
+
+/// The machine.
+#[must_use]
+pub fn host() -> HostInfo {
+    let system = rustix::system::uname();
+    let memory = rustix::system::sysinfo();
+    let name = system.sysname().to_string_lossy().into_owned();
+    HostInfo {
+        kernel: format!("{name} {}", system.release().to_string_lossy()),
+        machine: system.machine().to_string_lossy().into_owned(),
+        processor: processor_model(),
+        cpus: thread::available_parallelism()
+            .map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX)),
+        memory_bytes: memory.totalram.saturating_mul(u64::from(memory.mem_unit)),
+    }
+}
+
+/// The file system that `directory` lies on.
+///
+/// # Errors
+/// When the directory does not exist or cannot be examined.
+pub fn target(directory: &Path) -> io::Result<TargetInfo> {
+    let path = directory.canonicalize()?;
+    let space = rustix::fs::statvfs(&path)?;
+    let mount = fs::read("/proc/self/mountinfo")
+        .ok()
+        .and_then(|table| mount_of(&String::from_utf8_lossy(&table), &path));
+    let device = mount
+        .as_ref()
+        .and_then(|mount| BlockDevice::of(&mount.device_number));
+    Ok(TargetInfo {
+        path: path.to_string_lossy().into_owned(),
+        file_system_type: mount.as_ref().map(|mount| mount.file_system_type.clone()),
+        mount_source: mount.as_ref().map(|mount| mount.source.clone()),
+        mount_options: mount.map(|mount| mount.options),
+        scheduler: device.as_ref().and_then(BlockDevice::scheduler),
+        block_device: device.map(|device| device.name),
+        free_bytes: Some(space.f_bavail.saturating_mul(space.f_frsize)),
+    })
+}
+
+fn processor_model() -> Option<String> {
+    let table = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = table.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Mount {
+    device_number: String,
+    file_system_type: String,
+    source: String,
+    options: String,
+}
+
+/// The mount that holds `path`: the one with the longest mount point, and the topmost of those.
+fn mount_of(table: &str, path: &Path) -> Option<Mount> {
+    let mut best: Option<(usize, Mount)> = None;
+    for line in table.lines() {
+        // ID, parent, major:minor, root, mount point, options, optional fields, "-", type, source, super options.
+        let Some((left, right)) = line.split_once(" - ") else {
+            continue;
+        };
+        let left: Vec<&str> = left.split(' ').collect();
+        let right: Vec<&str> = right.split(' ').collect();
+        let (&[_, _, device, _, point, options, ..], &[kind, source, super_options]) =
+            (&left[..], &right[..])
+        else {
+            continue;
+        };
+        let point = unescaped(point);
+        let length = point.as_os_str().as_bytes().len();
+        if path.starts_with(&point) && best.as_ref().is_none_or(|(longest, _)| length >= *longest) {
+            let mount = Mount {
+                device_number: device.to_owned(),
+                file_system_type: kind.to_owned(),
+                source: unescaped(source).to_string_lossy().into_owned(),
+                options: merged_options(options, super_options),
+            };
+            best = Some((length, mount));
+        }
+    }
+    best.map(|(_, mount)| mount)
+}
+
+/// The options of the mount, then those of the file system that are not among them.
+fn merged_options(mount: &str, file_system: &str) -> String {
+    let mut options: Vec<&str> = mount.split(',').collect();
+    for option in file_system.split(',') {
+        if !options.contains(&option) {
+            options.push(option);
+        }
+    }
+    options.join(",")
+}
+
+/// The mount table writes blanks and backslashes as three octal digits (`\040`).
+fn unescaped(text: &str) -> PathBuf {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        let digits = tail.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        if let (b'\\', Some(byte)) = (first, escaped) {
+            plain.push(byte);
+            rest = &tail[3..];
+        } else {
+            plain.push(first);
+            rest = tail;
+        }
+    }
+    PathBuf::from(std::ffi::OsString::from(
+        String::from_utf8_lossy(&plain).into_owned(),
+    ))
+}
+
+struct BlockDevice {
+    name: String,
+    directory: PathBuf,
+}
+
+impl BlockDevice {
+    /// `None` for file systems without a block device of their own number (FUSE, tmpfs, btrfs).
+    fn of(device_number: &str) -> Option<Self> {
+        let directory = Path::new("/sys/dev/block")
+            .join(device_number)
+            .canonicalize()
+            .ok()?;
+        let name = directory.file_name()?.to_string_lossy().into_owned();
+        Some(Self { name, directory })
+    }
+
+    /// The scheduler in brackets; a partition has that of its disk.
+    fn scheduler(&self) -> Option<String> {
+        let places = [Some(self.directory.as_path()), self.directory.parent()];
+        let text = places
+            .into_iter()
+            .flatten()
+            .find_map(|place| fs::read_to_string(place.join("queue/scheduler")).ok())?;
+        let active = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+        Some(active.map_or(text.trim(), |(name, _)| name).to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,errors=remount-ro
+30 22 0:25 / /tmp rw,nosuid - tmpfs tmpfs rw,size=1024k
+31 30 0:40 / /tmp/with\\040blank rw,nosuid - fuse.tidegate /srv/data rw,user_id=0
+32 22 7:0 / /tmp rw - xfs /dev/loop0 rw,noquota
+garbage
+";
+
+    #[test]
+    fn the_longest_and_topmost_mount_wins() {
+        let found = mount_of(TABLE, Path::new("/tmp/x")).unwrap();
+        assert_eq!(
+            (found.file_system_type.as_str(), found.source.as_str()),
+            ("xfs", "/dev/loop0")
+        );
+        assert_eq!(found.options, "rw,noquota");
+        let found = mount_of(TABLE, Path::new("/tmpfile")).unwrap();
+        assert_eq!(found.file_system_type, "ext4");
+        assert_eq!(found.options, "rw,relatime,errors=remount-ro");
+    }
+
+    #[test]
+    fn escaped_blanks_in_mount_points_are_understood() {
+        let found = mount_of(TABLE, Path::new("/tmp/with blank/deep")).unwrap();
+        assert_eq!(found.file_system_type, "fuse.tidegate");
+    }
+
+    #[test]
+    fn this_machine_describes_itself() {
+        let host = host();
+        assert!(host.kernel.starts_with("Linux "), "{}", host.kernel);
+        assert!(host.cpus > 0 && host.memory_bytes > 0);
+        let target = target(&std::env::temp_dir()).unwrap();
+        assert!(target.file_system_type.is_some());
+        assert!(target.free_bytes.is_some());
+    }
+
+    #[test]
+    fn a_missing_directory_is_an_error() {
+        assert_eq!(
+            target(Path::new("/nowhere")).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
+    }
+}

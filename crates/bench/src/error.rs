@@ -1,0 +1,121 @@
+//! Why a workload could not be run to its end.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use thiserror::Error;
+
+/// Why a workload could not be run to its end. Nothing is left behind on the file system under test.
+#[derive(Debug, Error)]
+pub enum BenchError {
+    /// The workload contradicts itself; nothing was touched.
+    #[error("{field}: {problem}")]
+    Spec {
+        /// Which part of the description.
+        field: &'static str,
+        /// Expected and found.
+        problem: String,
+    },
+    /// The files would not fit; nothing was touched.
+    #[error(
+        "{}: the workload needs {needed_bytes} bytes (margin included), {free_bytes} bytes are free; \
+         choose a smaller file size or another directory",
+        directory.display()
+    )]
+    NoSpace {
+        /// The directory given.
+        directory: PathBuf,
+        /// What the workload writes, and a margin.
+        needed_bytes: u64,
+        /// What the file system offers.
+        free_bytes: u64,
+    },
+    /// The file system has too few free inodes; nothing was touched.
+    #[error("{}: the workload needs {needed} inodes, {free} are free", directory.display())]
+    NoInodes {
+        /// The directory given.
+        directory: PathBuf,
+        /// Files that the workload makes.
+        needed: u64,
+        /// What the file system offers.
+        free: u64,
+    },
+    /// A system call failed.
+    #[error("{operation} of {}{} failed: {source}", path.display(), at(*offset_bytes))]
+    Io {
+        /// The call, as the field names it (`write`, `fsync`, `open`).
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Where in the file, for data.
+        offset_bytes: Option<u64>,
+        /// The system's answer, with its errno.
+        #[source]
+        source: io::Error,
+    },
+    /// A read met the end of a file that the workload had made longer.
+    #[error(
+        "read of {} at byte {offset_bytes} met the end of the file: {missing_bytes} bytes are missing",
+        path.display()
+    )]
+    ShortRead {
+        /// The file.
+        path: PathBuf,
+        /// Where the missing bytes should be.
+        offset_bytes: u64,
+        /// How many.
+        missing_bytes: u64,
+    },
+    /// A directory does not list the files that were made in it.
+    #[error("{}: the directory lists {found} files, expected {expected}", directory.display())]
+    WrongListing {
+        /// The test directory.
+        directory: PathBuf,
+        /// Files made.
+        expected: u64,
+        /// Files listed.
+        found: u64,
+    },
+    /// The machine refused a thread.
+    #[error("cannot start worker {worker}: {source}")]
+    Thread {
+        /// Number of the worker, counted from 0.
+        worker: u32,
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl BenchError {
+    pub(crate) fn io(operation: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
+        Self::Io {
+            operation,
+            path: path.to_owned(),
+            offset_bytes: None,
+            source: source.into(),
+        }
+    }
+
+    pub(crate) fn data(operation: &'static str, path: &Path, offset_bytes: u64, source: Errno) -> Self {
+        let source = source.into();
+        Self::Io {
+            operation,
+            path: path.to_owned(),
+            offset_bytes: Some(offset_bytes),
+            source,
+        }
+    }
+
+    pub(crate) fn spec(field: &'static str, problem: impl Into<String>) -> Self {
+        Self::Spec {
+            field,
+            problem: problem.into(),
+        }
+    }
+}
+
+fn at(offset_bytes: Option<u64>) -> String {
+    offset_bytes.map_or_else(String::new, |offset| format!(" at byte {offset}"))
+}

@@ -1,0 +1,88 @@
+//! Holds workers back until all are ready, and lets them go together or not at all.
+//!
+//! A plain barrier would hang the run when one of the threads cannot be started.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Waiting { ready: u32 },
+    Open,
+    Cancelled,
+}
+
+/// The start line of the timed window.
+#[derive(Debug)]
+pub struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Gate {
+    pub const fn new() -> Self {
+        Self {
+            state: Mutex::new(State::Waiting { ready: 0 }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Called by a worker: says that it is ready and waits. False when the run was cancelled.
+    pub fn wait(&self) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let State::Waiting { ready } = &mut *state {
+            *ready += 1;
+        }
+        self.changed.notify_all();
+        while matches!(*state, State::Waiting { .. }) {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        *state == State::Open
+    }
+
+    /// Waits until `workers` are ready.
+    pub fn wait_for(&self, workers: u32) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while matches!(*state, State::Waiting { ready } if ready < workers) {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Lets the workers go.
+    pub fn open(&self) {
+        self.set(State::Open);
+    }
+
+    /// Sends the workers home.
+    pub fn cancel(&self) {
+        self.set(State::Cancelled);
+    }
+
+    fn set(&self, next: State) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn workers_leave_together_or_learn_that_the_run_was_cancelled() {
+        for cancelled in [false, true] {
+            let gate = Gate::new();
+            let passed: Vec<bool> = thread::scope(|scope| {
+                let workers: Vec<_> = (0..3).map(|_| scope.spawn(|| gate.wait())).collect();
+                gate.wait_for(3);
+                if cancelled {
+                    gate.cancel()
+                } else {
+                    gate.open()
+                }
+                workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+            });
+            assert_eq!(passed, [!cancelled; 3]);
+        }
+    }
+}

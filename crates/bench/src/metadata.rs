@@ -1,0 +1,315 @@
+//! The metadata workload: create, list, look at and remove many small files in one directory.
+//!
+//! Each of the four steps has its own timed window. Creating is open, write, close; listing reads the whole
+//! directory once; looking at is one `stat` a file, in the order listed; removing is one `unlink` a file.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use results::LatencyHistogram;
+use serde::{Deserialize, Serialize};
+
+use crate::cache::{self, CacheMethod};
+use crate::data::RecordBuffer;
+use crate::error::BenchError;
+use crate::file::{check_bytes, elapsed_ns, unix_ns};
+use crate::processor::{ProcessorSnapshot, ProcessorUse, WorkerUse};
+use crate::progress::{Phase, Progress};
+use crate::scratch::Scratch;
+use crate::spec::{Cache, DataPattern};
+
+/// The usual number of files.
+pub const USUAL_FILES: u32 = 10_000;
+
+/// Files after which progress is reported and the stop flag looked at.
+const BATCH: u32 = 256;
+
+/// Largest content of a small file.
+const CONTENT_BYTES_MAX: u32 = 1 << 20;
+
+/// Blocks are allocated whole: a small file takes at least this.
+const BLOCK_BYTES: u64 = 4096;
+
+/// A workload on many small files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MetadataSpec {
+    /// An existing directory; the run makes one of its own inside.
+    pub directory: PathBuf,
+    /// Files to make (usually [`USUAL_FILES`]).
+    pub files: u32,
+    /// Content of each (usually 0 or 4096).
+    pub content_bytes: u32,
+    /// Whether creating and removing end with an fsync of the directory, inside their windows.
+    pub sync_directory: bool,
+    /// `Cold` empties the caches before listing and before looking at the files.
+    pub cache: Cache,
+    /// Decides the contents.
+    pub seed: u64,
+}
+
+/// One timed step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepOutcome {
+    /// Files created, listed, looked at or removed.
+    pub count: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Length of the window.
+    pub elapsed_ns: u64,
+    /// Part of it that synced the directory.
+    pub sync_ns: u64,
+    /// Latency of each file; of the whole directory for listing.
+    pub latency: LatencyHistogram,
+}
+
+/// What a metadata workload did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetadataOutcome {
+    /// The workload.
+    pub spec: MetadataSpec,
+    /// False when the run was stopped: the steps are partial or missing.
+    pub complete: bool,
+    /// When the first window began (wall clock).
+    pub started_unix_ns: u64,
+    /// Open, write, close.
+    pub create: StepOutcome,
+    /// Reading the directory.
+    pub list: StepOutcome,
+    /// `stat` of each file.
+    pub stat: StepOutcome,
+    /// `unlink` of each file.
+    pub remove: StepOutcome,
+    /// The machine's processors over the whole run.
+    pub processor: Option<ProcessorUse>,
+    /// The working thread over the whole run.
+    pub worker: Option<WorkerUse>,
+    /// How the caches were emptied.
+    pub cache_method: CacheMethod,
+    /// Why the test directory is still there, when removing it failed.
+    pub leftover: Option<String>,
+}
+
+/// Runs a metadata workload. Raising `stop` ends it early with a partial outcome; the test directory is removed
+/// in every case.
+///
+/// # Errors
+/// Before anything is touched: a contradiction, too few bytes or inodes. Later: any call that failed, with the file.
+pub fn run(
+    spec: &MetadataSpec,
+    progress: &dyn Progress,
+    stop: &AtomicBool,
+) -> Result<MetadataOutcome, BenchError> {
+    validate(spec)?;
+    let scratch = Scratch::create(&spec.directory)?;
+    let run = Run {
+        spec,
+        directory: scratch.path(),
+        progress,
+        stop,
+    };
+    let mut outcome = MetadataOutcome {
+        spec: spec.clone(),
+        complete: false,
+        started_unix_ns: unix_ns(),
+        create: StepOutcome::default(),
+        list: StepOutcome::default(),
+        stat: StepOutcome::default(),
+        remove: StepOutcome::default(),
+        processor: None,
+        worker: None,
+        cache_method: CacheMethod::None,
+        leftover: None,
+    };
+    let (before, worker_before) = (ProcessorSnapshot::take(), WorkerUse::of_this_thread());
+    run.steps(&mut outcome)?;
+    let (after, worker_after) = (ProcessorSnapshot::take(), WorkerUse::of_this_thread());
+    outcome.processor = after.zip(before).and_then(|(after, before)| after.since(&before));
+    outcome.worker = worker_after
+        .zip(worker_before)
+        .map(|(after, before)| after.since(before));
+    outcome.leftover = scratch.remove().err().map(|error| error.to_string());
+    Ok(outcome)
+}
+
+fn validate(spec: &MetadataSpec) -> Result<(), BenchError> {
+    if spec.files == 0 {
+        return Err(BenchError::spec("files", "0, expected at least 1"));
+    }
+    if spec.content_bytes > CONTENT_BYTES_MAX {
+        let problem = format!(
+            "{} bytes, expected at most {CONTENT_BYTES_MAX}",
+            spec.content_bytes
+        );
+        return Err(BenchError::spec("content size", problem));
+    }
+    if spec.cache == Cache::Warm {
+        return Err(BenchError::spec(
+            "cache",
+            "`warm`, expected `as_is` or `cold` for a metadata workload",
+        ));
+    }
+    let blocks = u64::from(spec.content_bytes).div_ceil(BLOCK_BYTES);
+    check_bytes(
+        &spec.directory,
+        u64::from(spec.files).saturating_mul(blocks.saturating_mul(BLOCK_BYTES)),
+    )?;
+    let space = rustix::fs::statvfs(&spec.directory)
+        .map_err(|errno| BenchError::io("statvfs", &spec.directory, errno))?;
+    // File systems that make inodes as they need them report no total.
+    let needed = u64::from(spec.files) + 1;
+    if space.f_files > 0 && needed > space.f_favail {
+        return Err(BenchError::NoInodes {
+            directory: spec.directory.clone(),
+            needed,
+            free: space.f_favail,
+        });
+    }
+    Ok(())
+}
+
+struct Run<'run> {
+    spec: &'run MetadataSpec,
+    directory: &'run Path,
+    progress: &'run dyn Progress,
+    stop: &'run AtomicBool,
+}
+
+impl Run<'_> {
+    fn steps(&self, outcome: &mut MetadataOutcome) -> Result<(), BenchError> {
+        self.create(&mut outcome.create)?;
+        if self.stopped() {
+            return Ok(());
+        }
+        self.make_cold(outcome)?;
+        let names = self.list(&mut outcome.list)?;
+        self.make_cold(outcome)?;
+        self.each(Phase::Stat, "stat", &names, &mut outcome.stat, |path| {
+            fs::symlink_metadata(path).map(drop)
+        })?;
+        self.remove(&names, &mut outcome.remove)?;
+        outcome.complete = !self.stopped();
+        Ok(())
+    }
+
+    fn create(&self, step: &mut StepOutcome) -> Result<(), BenchError> {
+        let length =
+            usize::try_from(self.spec.content_bytes).expect("contents are checked to be at most 1 MiB");
+        let mut buffer = RecordBuffer::new(length, DataPattern::Random, self.spec.seed);
+        let started = Instant::now();
+        for number in 0..self.spec.files {
+            if self.batch(Phase::Create, number) {
+                break;
+            }
+            let path = self.directory.join(format!("file-{number:07}"));
+            let content = buffer.content_at(u64::from(number) * BLOCK_BYTES);
+            let start = Instant::now();
+            create_one(&path, content)?;
+            step.latency.record(elapsed_ns(start, Instant::now()));
+            step.count += 1;
+            step.bytes += u64::from(self.spec.content_bytes);
+        }
+        self.finish(step, started)
+    }
+
+    fn list(&self, step: &mut StepOutcome) -> Result<Vec<OsString>, BenchError> {
+        self.progress.advance(Phase::List, 0, u64::from(self.spec.files));
+        let failed = |error| BenchError::io("readdir", self.directory, error);
+        let started = Instant::now();
+        let entries = fs::read_dir(self.directory).map_err(failed)?;
+        let names: Vec<OsString> = entries
+            .map(|entry| entry.map(|entry| entry.file_name()))
+            .collect::<Result<_, _>>()
+            .map_err(failed)?;
+        step.elapsed_ns = elapsed_ns(started, Instant::now());
+        step.latency.record(step.elapsed_ns);
+        step.count = u64::try_from(names.len()).unwrap_or(u64::MAX);
+        let expected = u64::from(self.spec.files);
+        if step.count != expected {
+            let directory = self.directory.to_owned();
+            return Err(BenchError::WrongListing {
+                directory,
+                expected,
+                found: step.count,
+            });
+        }
+        self.progress.advance(Phase::List, expected, expected);
+        Ok(names)
+    }
+
+    fn remove(&self, names: &[OsString], step: &mut StepOutcome) -> Result<(), BenchError> {
+        let started = Instant::now();
+        self.each(Phase::Remove, "unlink", names, step, |path| fs::remove_file(path))?;
+        self.finish(step, started)
+    }
+
+    fn each(
+        &self,
+        phase: Phase,
+        operation: &'static str,
+        names: &[OsString],
+        step: &mut StepOutcome,
+        call: impl Fn(&Path) -> std::io::Result<()>,
+    ) -> Result<(), BenchError> {
+        let started = Instant::now();
+        for (number, name) in (0..).zip(names) {
+            if self.batch(phase, number) {
+                break;
+            }
+            let path = self.directory.join(name);
+            let start = Instant::now();
+            call(&path).map_err(|error| BenchError::io(operation, &path, error))?;
+            step.latency.record(elapsed_ns(start, Instant::now()));
+            step.count += 1;
+        }
+        step.elapsed_ns = elapsed_ns(started, Instant::now());
+        Ok(())
+    }
+
+    /// Ends a window that changed the directory.
+    fn finish(&self, step: &mut StepOutcome, started: Instant) -> Result<(), BenchError> {
+        let worked = Instant::now();
+        if self.spec.sync_directory && !self.stopped() {
+            let synced = File::open(self.directory).and_then(|directory| directory.sync_all());
+            synced.map_err(|error| BenchError::io("fsync", self.directory, error))?;
+            step.sync_ns = elapsed_ns(worked, Instant::now());
+        }
+        step.elapsed_ns = elapsed_ns(started, Instant::now());
+        Ok(())
+    }
+
+    fn make_cold(&self, outcome: &mut MetadataOutcome) -> Result<(), BenchError> {
+        if self.spec.cache == Cache::Cold {
+            // Inodes and directories cannot be given up one by one: without root this empties nothing.
+            outcome.cache_method = cache::make_cold(&[])?;
+        }
+        Ok(())
+    }
+
+    /// Reports progress at every batch; true when the run is to stop.
+    fn batch(&self, phase: Phase, number: u32) -> bool {
+        if number.is_multiple_of(BATCH) {
+            self.progress
+                .advance(phase, u64::from(number), u64::from(self.spec.files));
+        }
+        self.stopped()
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// The file is dropped without looking at what `close` says: no data is acknowledged by this workload.
+fn create_one(path: &Path, content: &[u8]) -> Result<(), BenchError> {
+    let created = OpenOptions::new().write(true).create_new(true).open(path);
+    let mut file = created.map_err(|error| BenchError::io("open", path, error))?;
+    if content.is_empty() {
+        return Ok(());
+    }
+    file.write_all(content)
+        .map_err(|error| BenchError::io("write", path, error))
+}

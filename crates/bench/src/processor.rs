@@ -1,0 +1,181 @@
+//! Processor time and context switches, of the machine and of one worker.
+
+use std::fs;
+
+use results::nearest_f64;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+/// What the machine's processors did during the timed window; percentages of all processors' time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProcessorUse {
+    /// User mode, nice included.
+    pub user_percent: f64,
+    /// Kernel mode.
+    pub system_percent: f64,
+    /// Hardware and software interrupts.
+    pub interrupt_percent: f64,
+    /// Idle, nothing outstanding.
+    pub idle_percent: f64,
+    /// Idle, I/O outstanding.
+    pub iowait_percent: f64,
+    /// Taken by the hypervisor.
+    pub steal_percent: f64,
+    /// Context switches of all processes.
+    pub context_switches_count: u64,
+}
+
+impl ProcessorUse {
+    /// User, kernel and interrupts.
+    #[must_use]
+    pub fn active_percent(&self) -> f64 {
+        self.user_percent + self.system_percent + self.interrupt_percent
+    }
+}
+
+/// What the workers themselves used during the timed window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerUse {
+    /// Times a worker waited.
+    pub context_switches_voluntary_count: u64,
+    /// Times a worker was interrupted in favour of another thread.
+    pub context_switches_involuntary_count: u64,
+    /// Processor time, user and kernel.
+    pub cpu_ns: u64,
+}
+
+impl WorkerUse {
+    /// Use of the calling thread since it started; `None` without `/proc`.
+    pub(crate) fn of_this_thread() -> Option<Self> {
+        let status = fs::read_to_string("/proc/thread-self/status").ok()?;
+        let field = |name: &str| -> Option<u64> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().parse().ok()
+        };
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        let (seconds, nanoseconds) = (
+            u64::try_from(time.tv_sec).ok()?,
+            u64::try_from(time.tv_nsec).ok()?,
+        );
+        Some(Self {
+            context_switches_voluntary_count: field("voluntary_ctxt_switches:")?,
+            context_switches_involuntary_count: field("nonvoluntary_ctxt_switches:")?,
+            cpu_ns: seconds * 1_000_000_000 + nanoseconds,
+        })
+    }
+
+    pub(crate) const fn since(self, earlier: Self) -> Self {
+        Self {
+            context_switches_voluntary_count: self
+                .context_switches_voluntary_count
+                .saturating_sub(earlier.context_switches_voluntary_count),
+            context_switches_involuntary_count: self
+                .context_switches_involuntary_count
+                .saturating_sub(earlier.context_switches_involuntary_count),
+            cpu_ns: self.cpu_ns.saturating_sub(earlier.cpu_ns),
+        }
+    }
+
+    pub(crate) const fn plus(self, other: Self) -> Self {
+        Self {
+            context_switches_voluntary_count: self
+                .context_switches_voluntary_count
+                .saturating_add(other.context_switches_voluntary_count),
+            context_switches_involuntary_count: self
+                .context_switches_involuntary_count
+                .saturating_add(other.context_switches_involuntary_count),
+            cpu_ns: self.cpu_ns.saturating_add(other.cpu_ns),
+        }
+    }
+}
+
+/// Counters of the machine at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessorSnapshot {
+    /// Ticks of user, nice, system, idle, iowait, irq, softirq, steal. Guest time is part of user and nice.
+    ticks: [u64; 8],
+    context_switches: u64,
+}
+
+impl ProcessorSnapshot {
+    /// `None` without `/proc/stat`.
+    pub fn take() -> Option<Self> {
+        Self::parse(&fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let all = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let mut fields = all.split_whitespace();
+        let mut ticks = [0; 8];
+        for tick in &mut ticks {
+            // Kernels before 2.6.11 have fewer fields; a missing one counts nothing.
+            *tick = fields.next().map_or(Ok(0), str::parse).ok()?;
+        }
+        let switches = text.lines().find_map(|line| line.strip_prefix("ctxt "))?;
+        Some(Self {
+            ticks,
+            context_switches: switches.trim().parse().ok()?,
+        })
+    }
+
+    /// What happened since `earlier`; `None` when the window was shorter than one tick.
+    pub fn since(&self, earlier: &Self) -> Option<ProcessorUse> {
+        let mut spent = [0; 8];
+        for (spent, (now, then)) in spent.iter_mut().zip(self.ticks.iter().zip(earlier.ticks)) {
+            // iowait may run backwards on a machine that changes its processors.
+            *spent = now.saturating_sub(then);
+        }
+        let total: u64 = spent.iter().sum();
+        if total == 0 {
+            return None;
+        }
+        let percent = |ticks: u64| 100.0 * nearest_f64(ticks) / nearest_f64(total);
+        let [user, nice, system, idle, iowait, interrupt, soft_interrupt, steal] = spent;
+        Some(ProcessorUse {
+            user_percent: percent(user + nice),
+            system_percent: percent(system),
+            interrupt_percent: percent(interrupt + soft_interrupt),
+            idle_percent: percent(idle),
+            iowait_percent: percent(iowait),
+            steal_percent: percent(steal),
+            context_switches_count: self.context_switches.saturating_sub(earlier.context_switches),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_of_the_kernel_is_counted_once() {
+        let before = "cpu  100 0 100 1000 10 0 0 0 0 0\ncpu0 1 2 3\nctxt 500\n";
+        let after = "cpu  130 10 120 1020 15 2 3 10 7 0\ncpu0 1 2 3\nctxt 750\n";
+        let (before, after) = (
+            ProcessorSnapshot::parse(before).unwrap(),
+            ProcessorSnapshot::parse(after).unwrap(),
+        );
+        let found = after.since(&before).unwrap();
+        assert_eq!(found.user_percent, 40.0, "guest time is part of user time");
+        assert_eq!(found.system_percent, 20.0);
+        assert_eq!(found.interrupt_percent, 5.0);
+        assert_eq!(
+            (found.idle_percent, found.iowait_percent, found.steal_percent),
+            (20.0, 5.0, 10.0)
+        );
+        assert_eq!(found.active_percent(), 65.0);
+        assert_eq!(found.context_switches_count, 250);
+    }
+
+    #[test]
+    fn a_window_without_a_tick_has_no_percentages() {
+        let now = ProcessorSnapshot::parse("cpu  1 2 3 4\nctxt 5\n").unwrap();
+        assert_eq!(now.since(&now), None);
+    }
+
+    #[test]
+    fn this_machine_and_this_thread_can_be_read() {
+        assert!(ProcessorSnapshot::take().is_some());
+        assert!(WorkerUse::of_this_thread().is_some());
+    }
+}

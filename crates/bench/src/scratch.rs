@@ -1,0 +1,86 @@
+//! The directory that a run works in: its own, and gone when the run is over.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process;
+
+use crate::error::BenchError;
+
+/// A directory that no other run uses. Dropping it removes it with its content, also while an error returns.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Scratch {
+    /// Makes a directory inside `parent`.
+    pub fn create(parent: &Path) -> Result<Self, BenchError> {
+        let process = process::id();
+        for number in 0_u32.. {
+            let path = parent.join(format!(".tidegate-bench-{process}-{number}"));
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(Self { path, keep: false }),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(BenchError::io("mkdir", &path, error)),
+            }
+        }
+        Err(BenchError::io(
+            "mkdir",
+            parent,
+            std::io::Error::from(ErrorKind::AlreadyExists),
+        ))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Leaves the directory where it is.
+    pub fn keep(mut self) -> PathBuf {
+        self.keep = true;
+        self.path.clone()
+    }
+
+    /// Removes the directory now and says when that fails.
+    pub fn remove(mut self) -> Result<(), BenchError> {
+        self.keep = true;
+        fs::remove_dir_all(&self.path).map_err(|error| BenchError::io("removal", &self.path, error))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if !self.keep {
+            // An error is on its way already; it says more than a second one about what it left behind.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_runs_in_one_directory_do_not_meet() {
+        let parent = tempfile::tempdir().unwrap();
+        let (one, other) = (
+            Scratch::create(parent.path()).unwrap(),
+            Scratch::create(parent.path()).unwrap(),
+        );
+        assert_ne!(one.path(), other.path());
+    }
+
+    #[test]
+    fn dropping_removes_the_content_and_keeping_does_not() {
+        let parent = tempfile::tempdir().unwrap();
+        let dropped = Scratch::create(parent.path()).unwrap();
+        fs::write(dropped.path().join("data"), "x").unwrap();
+        drop(dropped);
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+        let kept = Scratch::create(parent.path()).unwrap().keep();
+        assert!(kept.is_dir());
+    }
+}

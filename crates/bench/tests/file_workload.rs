@@ -1,0 +1,395 @@
+//! The file workload on a real directory: what is done, what is counted, what is left behind.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bench::{
+    BenchError, Cache, CacheMethod, DataPattern, FileOutcome, FileSpec, Mode, NoProgress, Pattern, Phase,
+    Progress, RunIdentity, Sharing, WriteTarget, environment, run,
+};
+
+const RECORD: u64 = 4096;
+const RECORDS: u64 = 16;
+
+const PATTERNS: [Pattern; 5] = [
+    Pattern::SequentialWrite,
+    Pattern::RandomWrite,
+    Pattern::SequentialRead,
+    Pattern::RandomRead,
+    Pattern::Mixed { read_percent: 50 },
+];
+
+fn spec(directory: &Path, pattern: Pattern, mode: Mode) -> FileSpec {
+    FileSpec {
+        directory: directory.to_owned(),
+        pattern,
+        record_bytes: RECORD,
+        file_bytes: RECORD * RECORDS,
+        threads: 2,
+        sharing: Sharing::OneEach,
+        mode,
+        write_target: WriteTarget::NewFile,
+        fsync_at_end: true,
+        cache: Cache::AsIs,
+        data: DataPattern::Random,
+        seed: 42,
+        keep_files: true,
+    }
+}
+
+fn done(spec: &FileSpec) -> FileOutcome {
+    run(spec, &NoProgress, &AtomicBool::new(false)).expect("the workload must run")
+}
+
+/// A directory on a file system that takes O_DIRECT, beside the build's own output.
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the build directory is writable")
+}
+
+fn entries(directory: &Path) -> usize {
+    fs::read_dir(directory).expect("the directory exists").count()
+}
+
+#[test]
+fn every_pattern_in_every_mode_moves_each_record_once() {
+    for mode in Mode::ALL {
+        for pattern in PATTERNS {
+            let directory = directory();
+            let spec = spec(directory.path(), pattern, mode);
+            if spec.validate().is_err() {
+                assert!(!pattern.writes(), "{mode} {pattern:?} must be possible");
+                continue;
+            }
+            let outcome = done(&spec);
+            assert!(outcome.complete, "{mode} {pattern:?}");
+            assert_eq!(
+                outcome.read.count + outcome.write.count,
+                2 * RECORDS,
+                "{mode} {pattern:?}"
+            );
+            assert_eq!(
+                outcome.read.bytes + outcome.write.bytes,
+                spec.total_bytes(),
+                "{mode} {pattern:?}"
+            );
+            assert_eq!(outcome.read.count > 0, pattern.reads(), "{mode} {pattern:?}");
+            assert_eq!(outcome.write.count > 0, pattern.writes(), "{mode} {pattern:?}");
+            let kept = outcome.kept_directory.unwrap();
+            assert_eq!(entries(&kept), 2);
+            for entry in fs::read_dir(kept).unwrap() {
+                assert_eq!(
+                    entry.unwrap().metadata().unwrap().len(),
+                    RECORD * RECORDS,
+                    "{mode} {pattern:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn all_modes_and_orders_of_writing_leave_the_same_bytes() {
+    let content = |pattern, mode, write_target, sharing| {
+        let directory = directory();
+        let spec = FileSpec {
+            write_target,
+            sharing,
+            ..spec(directory.path(), pattern, mode)
+        };
+        let kept = done(&spec).kept_directory.unwrap();
+        let mut files: Vec<_> = fs::read_dir(kept)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        files.sort();
+        files
+            .iter()
+            .map(|path| fs::read(path).unwrap())
+            .collect::<Vec<_>>()
+    };
+    for sharing in [Sharing::OneEach, Sharing::Shared] {
+        let expected = content(
+            Pattern::SequentialWrite,
+            Mode::Buffered,
+            WriteTarget::NewFile,
+            sharing,
+        );
+        for mode in Mode::ALL {
+            for target in [WriteTarget::NewFile, WriteTarget::ExistingFile] {
+                let found = content(Pattern::RandomWrite, mode, target, sharing);
+                assert!(
+                    found == expected,
+                    "{mode} {target:?} {sharing:?} wrote other bytes"
+                );
+            }
+        }
+        let blocks: Vec<&[u8]> = expected.iter().flat_map(|file| file.chunks(4096)).collect();
+        let distinct: std::collections::BTreeSet<_> = blocks.iter().collect();
+        assert_eq!(distinct.len(), blocks.len(), "blocks repeat");
+    }
+}
+
+#[test]
+fn threads_share_one_file_of_the_full_length() {
+    let directory = directory();
+    let spec = FileSpec {
+        sharing: Sharing::Shared,
+        ..spec(directory.path(), Pattern::SequentialWrite, Mode::Mmap)
+    };
+    let kept = done(&spec).kept_directory.unwrap();
+    assert_eq!(entries(&kept), 1);
+    assert_eq!(
+        fs::metadata(kept.join("data-0")).unwrap().len(),
+        2 * RECORD * RECORDS
+    );
+}
+
+#[test]
+fn syncs_are_counted_apart_for_each_record_and_at_the_end() {
+    let counts = |mode| {
+        let directory = directory();
+        let outcome = done(&spec(directory.path(), Pattern::SequentialWrite, mode));
+        (outcome.write.count, outcome.sync.count)
+    };
+    assert_eq!(counts(Mode::Buffered), (2 * RECORDS, 2));
+    assert_eq!(counts(Mode::Fsync), (2 * RECORDS, 2 * RECORDS + 2));
+    assert_eq!(
+        counts(Mode::Mmap),
+        (2 * RECORDS, 4),
+        "msync and fsync of each file"
+    );
+}
+
+#[test]
+fn the_window_is_the_sum_of_its_parts_and_the_record_says_everything() {
+    let directory = directory();
+    let outcome = done(&spec(directory.path(), Pattern::SequentialWrite, Mode::Buffered));
+    assert_eq!(
+        outcome.elapsed_ns(),
+        outcome.operation_ns + outcome.sync_ns + outcome.close_ns
+    );
+    assert!(outcome.operation_ns > 0 && outcome.sync_ns > 0);
+    let elapsed_ns = outcome.elapsed_ns();
+    let record = outcome.into_record(RunIdentity {
+        command: vec!["tidegate".to_owned()],
+        tool_version: "0".to_owned(),
+        label: "native".to_owned(),
+        round: 3,
+        host: environment::host(),
+        target: environment::target(directory.path()).unwrap(),
+    });
+    let write = record.sample("write").unwrap();
+    assert_eq!(
+        (write.operations_count, write.bytes),
+        (2 * RECORDS, 2 * RECORD * RECORDS)
+    );
+    assert_eq!(
+        (write.elapsed_ns, write.latency.count()),
+        (elapsed_ns, 2 * RECORDS)
+    );
+    assert_eq!(record.sample("sync").unwrap().operations_count, 2);
+    assert!(record.sample("read").is_none());
+    assert_eq!(record.workload["kind"], "file");
+    assert_eq!(record.workload["record_bytes"], RECORD);
+    assert!(
+        record.counters.contains_key("context_switches_voluntary_count"),
+        "{:?}",
+        record.counters
+    );
+    assert!(record.complete && record.mb_per_s().is_some());
+}
+
+#[test]
+fn a_cold_run_says_how_it_was_made_cold() {
+    let directory = directory();
+    let spec = FileSpec {
+        cache: Cache::Cold,
+        ..spec(directory.path(), Pattern::RandomRead, Mode::Buffered)
+    };
+    let outcome = done(&spec);
+    assert!(matches!(
+        outcome.cache.method,
+        CacheMethod::DropCaches | CacheMethod::Advice
+    ));
+    assert_eq!(outcome.cache.total_bytes, spec.total_bytes());
+    let tmpfs = environment::target(directory.path())
+        .unwrap()
+        .file_system_type
+        .as_deref()
+        == Some("tmpfs");
+    assert!(
+        tmpfs || !outcome.cache.is_warmer_than_asked(),
+        "{}",
+        outcome.cache.describe()
+    );
+}
+
+#[test]
+fn nothing_is_left_behind_unless_asked() {
+    let directory = directory();
+    let spec = FileSpec {
+        keep_files: false,
+        ..spec(directory.path(), Pattern::SequentialWrite, Mode::Buffered)
+    };
+    let outcome = done(&spec);
+    assert_eq!((outcome.kept_directory, outcome.leftover), (None, None));
+    assert_eq!(entries(directory.path()), 0);
+}
+
+/// Raises the stop flag as soon as the preparation reports anything.
+struct StopWhilePreparing<'run>(&'run AtomicBool);
+
+impl Progress for StopWhilePreparing<'_> {
+    fn advance(&self, phase: Phase, _done: u64, _total: u64) {
+        if phase == Phase::Prepare {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn a_stopped_run_is_marked_and_leaves_nothing() {
+    for mode in Mode::ALL {
+        let directory = directory();
+        let stop = AtomicBool::new(false);
+        let spec = FileSpec {
+            keep_files: false,
+            file_bytes: 4 << 20,
+            ..spec(directory.path(), Pattern::Mixed { read_percent: 50 }, mode)
+        };
+        let outcome = run(&spec, &StopWhilePreparing(&stop), &stop).unwrap();
+        assert!(!outcome.complete, "{mode}");
+        assert_eq!(outcome.read.count + outcome.write.count, 0, "{mode}");
+        assert_eq!(entries(directory.path()), 0, "{mode}");
+    }
+}
+
+#[derive(Default)]
+struct Largest(AtomicU64);
+
+impl Progress for Largest {
+    fn advance(&self, phase: Phase, done: u64, total: u64) {
+        assert!(done <= total, "{}: {done} of {total}", phase.name());
+        if phase == Phase::Measure {
+            self.0.fetch_max(done, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn progress_ends_at_the_total() {
+    let directory = directory();
+    let spec = spec(directory.path(), Pattern::RandomRead, Mode::Buffered);
+    let progress = Largest::default();
+    run(&spec, &progress, &AtomicBool::new(false)).unwrap();
+    assert_eq!(progress.0.into_inner(), spec.total_bytes());
+}
+
+fn refused(spec: &FileSpec) -> String {
+    run(spec, &NoProgress, &AtomicBool::new(false))
+        .expect_err("the workload must be refused")
+        .to_string()
+}
+
+#[test]
+fn contradictions_are_refused_before_anything_is_made() {
+    let directory = directory();
+    let good = spec(directory.path(), Pattern::SequentialWrite, Mode::Buffered);
+    let cases = [
+        (
+            FileSpec {
+                record_bytes: 0,
+                ..good.clone()
+            },
+            "record size: 0 bytes, expected 1 to",
+        ),
+        (
+            FileSpec {
+                file_bytes: 5000,
+                ..good.clone()
+            },
+            "such as 8192 bytes",
+        ),
+        (
+            FileSpec {
+                threads: 0,
+                ..good.clone()
+            },
+            "threads: 0, expected 1 to 1024",
+        ),
+        (
+            FileSpec {
+                pattern: Pattern::Mixed { read_percent: 101 },
+                ..good.clone()
+            },
+            "101 % reads",
+        ),
+        (
+            FileSpec {
+                record_bytes: 100,
+                file_bytes: 1000,
+                mode: Mode::Direct,
+                ..good.clone()
+            },
+            "expected a multiple of 512 for O_DIRECT",
+        ),
+        (
+            FileSpec {
+                pattern: Pattern::SequentialRead,
+                mode: Mode::Fsync,
+                ..good.clone()
+            },
+            "`fsync` syncs after each write, but the pattern writes nothing",
+        ),
+        (
+            FileSpec {
+                file_bytes: 1 << 60,
+                record_bytes: 1 << 20,
+                threads: 1,
+                ..good
+            },
+            "are free; choose",
+        ),
+    ];
+    for (spec, expected) in cases {
+        let message = refused(&spec);
+        assert!(
+            message.contains(expected),
+            "`{message}` does not say `{expected}`"
+        );
+        assert_eq!(entries(directory.path()), 0);
+    }
+}
+
+#[test]
+fn a_missing_directory_is_named() {
+    let spec = spec(
+        Path::new("/nowhere/at-all"),
+        Pattern::SequentialWrite,
+        Mode::Buffered,
+    );
+    let message = refused(&spec);
+    assert!(
+        message.starts_with("statvfs of /nowhere/at-all failed: No such file"),
+        "{message}"
+    );
+}
+
+#[test]
+fn an_error_in_the_run_names_operation_file_and_errno_and_leaves_nothing() {
+    // procfs passes every check and refuses the directory.
+    let spec = spec(Path::new("/proc/self"), Pattern::SequentialWrite, Mode::Buffered);
+    let error = run(&spec, &NoProgress, &AtomicBool::new(false)).unwrap_err();
+    let BenchError::Io {
+        operation: "mkdir",
+        path,
+        source,
+        ..
+    } = &error
+    else {
+        panic!("{error}")
+    };
+    assert!(path.starts_with("/proc/self"), "{error}");
+    assert!(source.raw_os_error().is_some(), "{error}");
+}
