@@ -10,16 +10,21 @@ use serde_json::{Map, Value};
 
 use crate::stats_document::Document;
 
-/// Words in the name of a member that is a level, not a count.
-const GAUGE_WORDS: [&str; 8] = [
-    "buffered",
-    "in_use",
-    "used",
-    "occupancy",
-    "percentile",
-    "latency",
-    "factor",
-    "open",
+/// Members that are levels of the moment, which may fall; all others only grow.
+const LEVELS: [&str; 13] = [
+    "tidegate_buffer_entries_in_use",
+    "tidegate_buffer_entries_total",
+    "tidegate_buffer_bytes_buffered",
+    "tidegate_buffer_bytes_buffered_max",
+    "tidegate_buffer_coalescing_factor",
+    "tidegate_buffer_errors_pending",
+    "tidegate_buffer_degraded",
+    "tidegate_buffer_flush_latency_p50_us",
+    "tidegate_buffer_flush_latency_p90_us",
+    "tidegate_buffer_flush_latency_p99_us",
+    "tidegate_buffer_flush_latency_max_us",
+    "tidegate_source_inodes_held",
+    "tidegate_source_open_handles",
 ];
 
 /// All counters of one mount.
@@ -127,23 +132,25 @@ impl Page {
             let path = format!("{prefix}_{name}");
             match value {
                 Value::Object(inner) => self.members(&path, layer, inner),
-                Value::Number(number) => {
-                    let words = path.replace('_', " ");
-                    let (name, kind) = if GAUGE_WORDS.iter().any(|word| path.contains(word)) {
-                        (path, "gauge")
-                    } else {
-                        (format!("{path}_total"), "counter")
-                    };
-                    let words = words.trim_start_matches("tidegate ");
-                    self.head(
-                        &name,
-                        kind,
-                        &format!("{layer}: {words}, as in the JSON document."),
-                    );
-                    self.sample(&name, &[], number);
-                }
-                Value::Null | Value::Bool(_) | Value::String(_) | Value::Array(_) => {}
+                Value::Number(number) => self.member(&path, layer, number),
+                Value::Bool(on) => self.member(&path, layer, u8::from(*on)),
+                Value::Null | Value::String(_) | Value::Array(_) => {}
             }
+        }
+    }
+
+    fn member(&mut self, path: &str, layer: &str, value: impl Display) {
+        let words = path.trim_start_matches("tidegate_").replace('_', " ");
+        let help = format!("{layer}: {words}, as in the JSON document.");
+        // The suffix `_total` is a counter's by convention, so a level may not keep it.
+        let name = path.trim_end_matches("_total");
+        if LEVELS.contains(&path) {
+            self.head(name, "gauge", &help);
+            self.sample(name, &[], value);
+        } else {
+            let name = format!("{name}_total");
+            self.head(&name, "counter", &help);
+            self.sample(&name, &[], value);
         }
     }
 }

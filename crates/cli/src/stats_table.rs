@@ -172,7 +172,7 @@ mod tests {
         for name in [
             "lookup",
             "512 KiB",
-            "buffered bytes",
+            "bytes buffered",
             "writes",
             "source on /mnt",
             "transport",

@@ -1,0 +1,59 @@
+# Targets for people. Everything that a target needs it sets up itself (scripts/setup.sh), or says what is missing.
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+CARGO   ?= cargo
+OUT     ?= out
+TARGET   = $(or $(CARGO_TARGET_DIR),target)
+BINARY   = $(TARGET)/release/tidegate
+
+.PHONY: all build demo test test-full bench install uninstall clean setup
+
+all: build
+
+setup:
+	@scripts/setup.sh
+
+build: setup
+	@. scripts/cargo_path.sh; $(CARGO) build --release -p cli
+
+# The paper's ladder on this machine, in under two minutes: a table and $(OUT)/demo.html.
+demo: build
+	@mkdir -p $(OUT)
+	$(BINARY) demo $(OUT) --report $(OUT)/demo.html
+
+# What each commit must pass: format, lints, unit, property and integration tests.
+test: setup
+	@scripts/test.sh
+
+# Beside that, what takes long: outside judges and long random runs.
+test-full: setup
+	@TIDEGATE_FULL=1 scripts/test.sh
+
+# This machine's numbers for one folder, as JSON lines in $(OUT)/bench.jsonl.
+bench: build
+	@mkdir -p $(OUT)/bench
+	$(BINARY) bench file $(OUT)/bench --output $(OUT)/bench.jsonl
+
+install: build
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)/sbin
+	install -m 0755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/tidegate
+	$(BINARY) man $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	$(BINARY) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/tidegate
+	$(BINARY) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_tidegate
+	$(BINARY) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/tidegate.fish
+	# mount(8) looks for its helper here, so that `mount -t fuse.tidegate` and /etc/fstab work.
+	ln -sf $(PREFIX)/bin/tidegate $(DESTDIR)/sbin/mount.fuse.tidegate
+
+uninstall:
+	rm -f $(DESTDIR)/sbin/mount.fuse.tidegate $(DESTDIR)$(PREFIX)/bin/tidegate \
+		$(DESTDIR)$(PREFIX)/share/man/man1/tidegate.1 $(DESTDIR)$(PREFIX)/share/man/man1/tidegate-*.1 \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/tidegate \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_tidegate \
+		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/tidegate.fish
+
+clean:
+	@. scripts/cargo_path.sh; $(CARGO) clean
+	rm -rf $(OUT)

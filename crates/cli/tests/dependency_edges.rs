@@ -1,0 +1,186 @@
+//! The boundaries between the crates, held by the compiler's own view of the workspace.
+//!
+//! [`ALLOWED`] lists every edge that may exist between crates of this workspace; one that is not listed fails, whatever
+//! prose says. [`UNSAFE_CRATES`] lists who may contain `unsafe`. Both are copied to ARCHITECTURE.md, and a test compares.
+//! Each gate has a canary that must fail.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use cargo_metadata::{DependencyKind, MetadataCommand};
+
+/// Who may depend on whom, in what is shipped. Contract crates (`vfs`, `results`) depend on nobody.
+const ALLOWED: [(&str, &[&str]); 9] = [
+    ("vfs", &[]),
+    ("results", &[]),
+    ("passfs", &["vfs"]),
+    ("buffer", &["vfs"]),
+    ("fuse", &["vfs"]),
+    ("bench", &["results"]),
+    ("report", &["results"]),
+    ("testkit", &["vfs"]),
+    (
+        "cli",
+        &["bench", "buffer", "fuse", "passfs", "report", "results", "vfs"],
+    ),
+];
+
+/// What tests alone may use beside that.
+const ALLOWED_IN_TESTS: [(&str, &[&str]); 4] = [
+    ("buffer", &["passfs", "testkit"]),
+    ("passfs", &["testkit"]),
+    ("fuse", &["testkit"]),
+    ("cli", &["testkit"]),
+];
+
+/// Crates with `unsafe` blocks.
+const UNSAFE_CRATES: [&str; 4] = ["bench", "buffer", "fuse", "passfs"];
+
+/// External crates that belong to one of ours alone.
+const EXTERNAL_OWNERS: [(&str, &str); 3] = [("anyhow", "cli"), ("clap", "cli"), ("io-uring", "fuse")];
+
+type Edge = (String, String, DependencyKind);
+
+fn forbidden(edges: &[Edge], ours: &BTreeSet<String>) -> Vec<String> {
+    let allowed: BTreeMap<_, _> = ALLOWED.into_iter().collect();
+    let in_tests: BTreeMap<_, _> = ALLOWED_IN_TESTS.into_iter().collect();
+    let lists = |table: &BTreeMap<&str, &[&str]>, from: &str, to: &str| {
+        table.get(from).is_some_and(|targets| targets.contains(&to))
+    };
+    let mut found = Vec::new();
+    for (from, to, kind) in edges {
+        if ours.contains(to) {
+            let for_tests = *kind == DependencyKind::Development && lists(&in_tests, from, to);
+            if !for_tests && !lists(&allowed, from, to) {
+                found.push(format!("{from} -> {to}"));
+            }
+        }
+        let foreign_owner = EXTERNAL_OWNERS
+            .iter()
+            .find(|(name, owner)| name == to && owner != from);
+        if let Some((name, owner)) = foreign_owner {
+            found.push(format!("{from} -> {name}, which only {owner} may use"));
+        }
+    }
+    found
+}
+
+fn workspace_edges() -> (Vec<Edge>, BTreeSet<String>) {
+    let metadata = MetadataCommand::new()
+        .manifest_path(workspace_root().join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .expect("cargo metadata reads the workspace");
+    let ours = metadata
+        .packages
+        .iter()
+        .map(|package| package.name.to_string())
+        .collect();
+    let edges = metadata
+        .packages
+        .iter()
+        .flat_map(|package| {
+            package
+                .dependencies
+                .iter()
+                .map(|dependency| (package.name.to_string(), dependency.name.clone(), dependency.kind))
+        })
+        .collect();
+    (edges, ours)
+}
+
+fn workspace_root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[test]
+fn no_crate_depends_on_one_that_it_must_not_know() {
+    let (edges, ours) = workspace_edges();
+    assert!(edges.len() > 10, "the workspace was not read");
+    assert_eq!(forbidden(&edges, &ours), Vec::<String>::new());
+}
+
+#[test]
+fn every_crate_is_in_the_table() {
+    let (_, ours) = workspace_edges();
+    let listed: BTreeSet<String> = ALLOWED.into_iter().map(|(name, _)| name.to_owned()).collect();
+    assert_eq!(listed, ours);
+}
+
+#[test]
+fn canary_a_forbidden_edge_is_found() {
+    let ours: BTreeSet<String> = ["fuse", "passfs", "vfs", "buffer"].map(str::to_owned).into();
+    let edge = |from: &str, to: &str, kind| (from.to_owned(), to.to_owned(), kind);
+    let edges = [
+        edge("fuse", "passfs", DependencyKind::Normal),
+        edge("vfs", "buffer", DependencyKind::Development),
+        edge("buffer", "passfs", DependencyKind::Normal),
+        edge("passfs", "anyhow", DependencyKind::Normal),
+        edge("buffer", "vfs", DependencyKind::Normal),
+    ];
+    assert_eq!(forbidden(&edges, &ours).len(), 4);
+}
+
+#[test]
+fn unsafe_is_only_where_architecture_says() {
+    let mut found = BTreeSet::new();
+    for package in std::fs::read_dir(workspace_root().join("crates")).expect("crates/ is readable") {
+        let package = package.expect("crates/ is readable");
+        if rust_files(&package.path())
+            .iter()
+            .any(|path| has_unsafe(&read(path)))
+        {
+            found.insert(package.file_name().into_string().expect("crate names are UTF-8"));
+        }
+    }
+    let allowed: BTreeSet<String> = UNSAFE_CRATES.map(str::to_owned).into();
+    assert!(
+        found.is_subset(&allowed),
+        "unsafe in {:?}",
+        found.difference(&allowed)
+    );
+    let architecture = read(&workspace_root().join("ARCHITECTURE.md"));
+    for name in UNSAFE_CRATES {
+        assert!(
+            architecture.contains(&format!("`{name}`: ")),
+            "ARCHITECTURE.md does not list {name}"
+        );
+    }
+}
+
+#[test]
+fn canary_an_unsafe_block_is_seen() {
+    // Put together here, so that this file does not contain one.
+    let block = ["un", "safe { call() }"].concat();
+    assert!(has_unsafe(&format!("let x = {block};")));
+    assert!(!has_unsafe(&format!("// why {block} is not needed")));
+    assert!(!has_unsafe("#![deny(unsafe_code)]"));
+}
+
+fn has_unsafe(source: &str) -> bool {
+    source
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or(line))
+        .any(|code| {
+            ["{", "fn ", "impl ", "extern "]
+                .iter()
+                .any(|next| code.contains(&["un", "safe ", next].concat()))
+        })
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("the folder is readable") {
+        let path = entry.expect("the folder is readable").path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}

@@ -1,0 +1,146 @@
+//! Mounts for the tests of the command: temporary folders, the built binary, and an end for each mount whatever happens.
+//!
+//! Tests that mount need `/dev/fuse` and, as an ordinary user, `fusermount3`; without them they print a reason and pass
+//! ([`Mounted::start`] returns `None`).
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A source and a mountpoint in a temporary folder, mounted in the background.
+pub struct Mounted {
+    folder: TempDir,
+    /// What `tidegate mount --json` printed.
+    pub report: Value,
+}
+
+impl Mounted {
+    /// Mounts with these further arguments. `None`, with a reason printed, where this machine can't mount.
+    pub fn start(arguments: &[&str]) -> Option<Self> {
+        if !can_mount() {
+            return None;
+        }
+        let folder = TempDir::new().expect("a temporary folder");
+        std::fs::create_dir(folder.path().join("source")).expect("a source");
+        std::fs::create_dir(folder.path().join("mountpoint")).expect("a mountpoint");
+        let output = tidegate()
+            .args(["mount", "--json"])
+            .arg(folder.path().join("source"))
+            .arg(folder.path().join("mountpoint"))
+            .args(arguments)
+            .output()
+            .expect("the binary runs");
+        assert!(
+            output.status.success(),
+            "mount failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let report = serde_json::from_slice(&output.stdout).expect("a report in JSON");
+        Some(Self { folder, report })
+    }
+
+    /// The folder that is shown.
+    pub fn source(&self) -> PathBuf {
+        self.folder.path().join("source")
+    }
+
+    /// Where it is shown.
+    pub fn mountpoint(&self) -> PathBuf {
+        self.folder.path().join("mountpoint")
+    }
+
+    /// The daemon's process number.
+    pub fn pid(&self) -> rustix::process::Pid {
+        let pid = self.report["pid"]
+            .as_i64()
+            .and_then(|pid| i32::try_from(pid).ok());
+        pid.and_then(rustix::process::Pid::from_raw)
+            .expect("the report has the daemon's pid")
+    }
+
+    /// Runs a command of tidegate on the mountpoint, with further arguments.
+    pub fn run(&self, command: &str, arguments: &[&str]) -> Output {
+        tidegate()
+            .arg(command)
+            .arg(self.mountpoint())
+            .args(arguments)
+            .output()
+            .expect("the binary runs")
+    }
+
+    /// The document of `tidegate stats --json`.
+    pub fn stats(&self) -> Value {
+        let output = self.run("stats", &["--json"]);
+        assert!(
+            output.status.success(),
+            "stats failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        serde_json::from_slice(&output.stdout).expect("a document in JSON")
+    }
+
+    /// True while the kernel lists the mount.
+    pub fn is_listed(&self) -> bool {
+        let table = std::fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
+        table.contains(&format!(" {} ", self.mountpoint().display()))
+    }
+
+    /// Sends the daemon a signal and waits for its end.
+    pub fn end_daemon(&self, signal: rustix::process::Signal) {
+        let descriptor = rustix::process::pidfd_open(self.pid(), rustix::process::PidfdFlags::empty())
+            .expect("the daemon runs");
+        rustix::process::pidfd_send_signal(&descriptor, signal).expect("the daemon may be signalled");
+        wait_for_end(&descriptor);
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.is_listed() {
+            // Best effort: a failure here would hide the test's own message.
+            let _ = self.run("unmount", &["--lazy", "--timeout", "10s"]);
+        }
+    }
+}
+
+/// The built binary.
+pub fn tidegate() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+}
+
+/// Waits until the process behind a descriptor has ended.
+pub fn wait_for_end(descriptor: &rustix::fd::OwnedFd) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut watched = [PollFd::new(descriptor, PollFlags::IN)];
+    let timeout = Timespec {
+        tv_sec: 20,
+        tv_nsec: 0,
+    };
+    let ended = rustix::io::retry_on_intr(|| poll(&mut watched, Some(&timeout))).expect("poll works");
+    assert_eq!(ended, 1, "the daemon did not end within 20 s");
+}
+
+/// True where a FUSE mount is possible; prints why not.
+fn can_mount() -> bool {
+    let device = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse");
+    if let Err(error) = device {
+        report_skip(&format!("/dev/fuse can't be opened: {error}"));
+        return false;
+    }
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root && !Path::new("/usr/bin/fusermount3").exists() && !Path::new("/bin/fusermount3").exists() {
+        report_skip("fusermount3 is missing (package fuse3) and this is not root");
+        return false;
+    }
+    true
+}
+
+#[expect(clippy::print_stderr, reason = "a test that leaves something out must say so")]
+fn report_skip(reason: &str) {
+    eprintln!("left out: {reason}");
+}

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Installs what building and testing need on Debian 12 and 13 and Ubuntu 24.04, as far as this user may.
+#
+# It asks nothing. What is there already is left alone; what can't be had is named, and only a missing compiler is an
+# error. Rust: the toolchain in rust-toolchain.toml, through rustup.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/cargo_path.sh
+
+say() { printf 'setup: %s\n' "$*"; }
+
+# Command (or file) that shows a package is there, and the package.
+needs=(
+    fusermount3:fuse3
+    mkfs.ext4:e2fsprogs
+    losetup:util-linux
+    getfattr:attr
+    getfacl:acl
+    cc:gcc
+)
+# For comparisons and long tests alone.
+wishes=(fio:fio)
+[ "${TIDEGATE_FULL:-}" ] && needs+=("${wishes[@]}")
+
+PATH="$PATH:/usr/sbin:/sbin"
+missing=()
+for need in "${needs[@]}"; do
+    command -v "${need%%:*}" >/dev/null 2>&1 || missing+=("${need##*:}")
+done
+if ! printf '#include <stdlib.h>\n' | cc -E - >/dev/null 2>&1; then
+    missing+=(libc6-dev)
+fi
+
+as_root=()
+may_install=yes
+if [ "$(id -u)" -ne 0 ]; then
+    if command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
+        as_root=(sudo -n)
+    else
+        may_install=
+    fi
+fi
+command -v apt-get >/dev/null 2>&1 || may_install=
+
+install_packages() {
+    local environment=(env DEBIAN_FRONTEND=noninteractive)
+    "${as_root[@]}" "${environment[@]}" apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 && return
+    "${as_root[@]}" "${environment[@]}" apt-get update -qq >/dev/null 2>&1 || true
+    "${as_root[@]}" "${environment[@]}" apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+if [ "${#missing[@]}" -gt 0 ]; then
+    if [ "$may_install" ]; then
+        say "installing ${missing[*]}"
+        install_packages "${missing[@]}" || say "could not install all of: ${missing[*]}"
+    else
+        say "missing, and neither root nor sudo without a password to install them with apt-get: ${missing[*]}"
+        say "what needs them is left out; by hand: apt-get install ${missing[*]}"
+    fi
+fi
+
+command -v cc >/dev/null 2>&1 || { say "no C compiler to link with: install gcc and libc6-dev"; exit 2; }
+
+if ! command -v cargo >/dev/null 2>&1; then
+    if [ "$may_install" ] && apt-cache show rustup >/dev/null 2>&1; then
+        say "installing rustup from the distribution"
+        install_packages rustup || true
+    fi
+    if command -v rustup >/dev/null 2>&1; then
+        rustup toolchain install >/dev/null 2>&1 || true
+    elif command -v curl >/dev/null 2>&1; then
+        say "installing Rust with rustup-init from sh.rustup.rs"
+        curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal \
+            --default-toolchain none --no-modify-path >/dev/null || true
+        . scripts/cargo_path.sh
+    fi
+    command -v cargo >/dev/null 2>&1 || {
+        say "cargo is missing and could not be installed; see https://rustup.rs"
+        exit 2
+    }
+fi
+
+wanted=$(sed -n 's/^channel *= *"\(.*\)"/\1/p' rust-toolchain.toml)
+if command -v rustup >/dev/null 2>&1; then
+    # rustup reads rust-toolchain.toml; an older one installs at the first call of cargo.
+    cargo --version >/dev/null 2>&1 || rustup toolchain install "$wanted" --profile minimal -c rustfmt -c clippy
+elif ! cargo --version | grep -qF "cargo $wanted"; then
+    say "$(cargo --version) is not the pinned $wanted, and there is no rustup to get it; it may do"
+fi
+
+[ -e /dev/fuse ] || { [ "$(id -u)" -eq 0 ] && modprobe fuse 2>/dev/null; } || true
+[ -e /dev/fuse ] || say "/dev/fuse is missing: everything that mounts is left out"
