@@ -59,7 +59,8 @@ pub struct MountConfig {
     pub passthrough: Switch,
     /// Requests over io_uring instead of `/dev/fuse` reads and writes.
     pub uring: Switch,
-    /// Direct I/O on the FUSE side: reads and writes skip the kernel's page cache (Off keeps them in it).
+    /// Direct I/O on the FUSE side: reads and writes skip the kernel's page cache. `Auto`: files opened for writing,
+    /// where the writeback cache is not in use; `On`: all files; `Off`: none.
     pub direct_io: Switch,
     /// Worker threads; `None` chooses by the number of processors.
     pub threads: Option<u16>,
@@ -76,6 +77,18 @@ pub struct MountConfig {
     pub entry_ttl: Duration,
     /// More generic mount options for the kernel (`nosuid`, `nodev`, `noexec`, `noatime`, `sync`, `dirsync` ...).
     pub kernel_options: Vec<String>,
+}
+
+/// Which open files skip the kernel's page cache on the FUSE side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DirectIo {
+    /// None: all data is cached.
+    Off,
+    /// Those opened for writing.
+    Writers,
+    /// All.
+    On,
 }
 
 /// How requests travel.
@@ -103,8 +116,8 @@ pub struct Negotiated {
     pub passthrough: bool,
     /// Transport in use.
     pub transport: Transport,
-    /// Direct I/O on the FUSE side.
-    pub direct_io: bool,
+    /// Files whose data skips the kernel's page cache on the FUSE side; does not matter under passthrough.
+    pub direct_io: DirectIo,
     /// setuid and capability bits are dropped by the file system, without a question for each write.
     pub kill_privileges: bool,
     /// Worker threads.
@@ -124,7 +137,11 @@ impl fmt::Display for Negotiated {
             self.write_bytes_max / 1024,
             on_off(self.passthrough),
             on_off(self.writeback),
-            on_off(self.direct_io),
+            match self.direct_io {
+                DirectIo::Off => "off",
+                DirectIo::Writers => "for writers",
+                DirectIo::On => "on",
+            },
             match self.transport {
                 Transport::Device => "/dev/fuse",
                 Transport::IoUring => "io_uring",

@@ -20,6 +20,7 @@ use crate::abi::{
 };
 use crate::abi::{FSYNC_FDATASYNC, StatfsOut};
 use crate::backing::BackingFiles;
+use crate::config::DirectIo;
 use crate::counters::Counters;
 use crate::reply::{Listing, Trust, attr_out, entry_out, statfs_out, statx_out};
 use crate::request::{Request, take_name};
@@ -29,13 +30,6 @@ const STATS_XATTR: &[u8] = b"user.tidegate.stats";
 
 /// Marks a handle whose file is read and written by the kernel; file systems number their handles below it.
 const PASSTHROUGH_HANDLE: u64 = 1 << 63;
-
-/// How files are opened towards the kernel.
-#[derive(Clone, Copy, Debug)]
-pub struct OpenPolicy {
-    /// Reads and writes skip the kernel's page cache.
-    pub direct_io: bool,
-}
 
 /// What to send back.
 pub enum Answer {
@@ -57,7 +51,7 @@ pub enum Undo {
 pub struct Dispatcher {
     pub file_system: Arc<dyn FileSystem>,
     pub trust: Trust,
-    pub policy: OpenPolicy,
+    pub direct_io: DirectIo,
     pub backing: Option<BackingFiles>,
     pub counters: Counters,
     pub stats_document: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
@@ -384,7 +378,12 @@ impl Dispatcher {
             };
         }
         let mut open_flags = if flags.writes() { 0 } else { fopen::NOFLUSH };
-        if self.policy.direct_io {
+        let direct_io = match self.direct_io {
+            DirectIo::Off => false,
+            DirectIo::Writers => flags.writes(),
+            DirectIo::On => true,
+        };
+        if direct_io {
             open_flags |= fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES;
         }
         if opened.cache_still_valid {

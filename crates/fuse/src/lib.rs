@@ -19,7 +19,7 @@ mod session;
 mod stats;
 mod uring;
 
-pub use config::{MountConfig, MountError, Negotiated, Switch, Transport};
+pub use config::{DirectIo, MountConfig, MountError, Negotiated, Switch, Transport};
 pub use mount::unmount;
 pub use session::{Session, StatsDocument, Stopper};
 pub use stats::{OperationCount, SessionStats, SizeCount};

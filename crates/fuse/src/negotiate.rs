@@ -3,7 +3,7 @@
 use zerocopy::FromBytes;
 
 use crate::abi::{InitIn, InitOut, MAJOR, MINOR, MINOR_OLDEST, init};
-use crate::config::{MountConfig, MountError, Negotiated, Switch, Transport};
+use crate::config::{DirectIo, MountConfig, MountError, Negotiated, Switch, Transport};
 
 /// Size of a page, the unit of `max_pages`.
 pub const PAGE_BYTES: u32 = 4096;
@@ -83,24 +83,26 @@ pub fn answer(
             Err("this kernel has no FUSE passthrough (Linux 6.9 and newer have)")
         } else if !surroundings.administrator {
             Err("it needs CAP_SYS_ADMIN")
+        } else if config.writeback == Switch::On {
+            Err("writeback=on was asked for, and the kernel has one or the other")
         } else {
             Ok(())
         },
         &mut not_granted,
     )?;
-    let direct_io = !passthrough && config.direct_io == Switch::On;
-    let writeback = choose(
-        "writeback",
-        config.writeback,
-        if passthrough {
-            Err("passthrough leaves no data to cache")
-        } else if direct_io {
-            Err("direct I/O leaves no data to cache")
-        } else {
-            Ok(())
-        },
-        &mut not_granted,
-    )?;
+    let writeback = config.writeback == Switch::On;
+    if config.writeback == Switch::Auto && !passthrough {
+        not_granted.push(
+            "writeback: it hides changes made to the source behind the mount (writeback=on accepts that)"
+                .to_owned(),
+        );
+    }
+    let direct_io = match config.direct_io {
+        Switch::Auto if writeback => DirectIo::Off,
+        Switch::Auto => DirectIo::Writers,
+        Switch::On => DirectIo::On,
+        Switch::Off => DirectIo::Off,
+    };
     let uring = choose(
         "uring",
         config.uring,
@@ -278,7 +280,8 @@ mod tests {
         };
         let all = init::PASSTHROUGH | init::WRITEBACK_CACHE | init::INIT_EXT;
         let (_, negotiated) = answer(kernel(45, all).as_bytes(), &config(), &user).unwrap();
-        assert!(!negotiated.passthrough && negotiated.writeback);
+        assert!(!negotiated.passthrough && !negotiated.writeback);
+        assert_eq!(negotiated.direct_io, DirectIo::Writers);
         assert!(
             negotiated
                 .not_granted

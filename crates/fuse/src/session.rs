@@ -18,7 +18,7 @@ use crate::abi::InHeader;
 use crate::backing::BackingFiles;
 use crate::counters::Counters;
 use crate::device::{Channel, reply};
-use crate::dispatch::{Dispatcher, OpenPolicy};
+use crate::dispatch::Dispatcher;
 use crate::negotiate::{self, Surroundings};
 use crate::reply::Trust;
 use crate::uring::{self, RingChannel};
@@ -124,9 +124,7 @@ impl Session {
                     attr: config.attr_ttl,
                     entry: config.entry_ttl,
                 },
-                policy: OpenPolicy {
-                    direct_io: negotiated.direct_io,
-                },
+                direct_io: negotiated.direct_io,
                 backing: negotiated.passthrough.then(|| BackingFiles::new(device.clone())),
                 counters: Counters::new(),
                 stats_document: Box::new(move || {
