@@ -25,7 +25,7 @@ impl FileSystem for PassFs {
     fn getattr(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Attr> {
         let stat = match handle.map(|handle| self.handles.get(handle)) {
             Some(Ok(open)) => stat(open.fd())?,
-            Some(Err(_)) | None => stat(self.inodes.get(ino)?.fd())?,
+            Some(Err(_)) | None => stat(self.inodes.get(ino)?.fd()?)?,
         };
         Ok(self.attr(&stat))
     }
@@ -36,7 +36,7 @@ impl FileSystem for PassFs {
 
     fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
         let inode = self.inodes.get(ino)?;
-        let target = rustix::fs::readlinkat(inode.fd(), "", Vec::new()).map_err(errno)?;
+        let target = rustix::fs::readlinkat(inode.fd()?, "", Vec::new()).map_err(errno)?;
         Ok(target.into_bytes())
     }
 
@@ -177,7 +177,7 @@ impl FileSystem for PassFs {
     }
 
     fn statfs(&self, ino: Ino) -> FsResult<StatFs> {
-        let found = rustix::fs::fstatvfs(self.inodes.get(ino)?.fd()).map_err(errno)?;
+        let found = rustix::fs::fstatvfs(self.inodes.get(ino)?.fd()?).map_err(errno)?;
         let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
         Ok(StatFs {
             blocks: found.f_blocks,

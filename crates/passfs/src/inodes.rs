@@ -1,18 +1,18 @@
 //! The inode table: from [`Ino`] to a held host inode, and from the host's (device, inode) pair back to the `Ino`.
 //!
-//! Each entry holds an `O_PATH` descriptor. While it is held the host can't give the inode's number to another file,
-//! so the pair identifies the file. The table is cut into shards by that pair; both directions of one entry live in one
+//! Each entry holds an `O_PATH` descriptor (or, where these are short, a host file handle, see [`crate::anchor`]). While a
+//! descriptor is held the host can't give the inode's number to another file, so the pair identifies the file. The table is cut into shards by that pair; both directions of one entry live in one
 //! shard, so each operation takes one short lock and never makes a system call under it.
 //!
 //! An `Ino` is built of shard, slot and the slot's generation. A number that was forgotten is answered with
 //! [`FsError::Stale`], also after its slot was taken again. [`Ino::ROOT`] is kept beside the shards and never leaves.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use vfs::{FileKind, FsError, FsResult, Ino};
 
+use crate::anchor::{Anchor, HostHandle, PathFd};
 use crate::attributes::HostKey;
 use crate::validity::Stamp;
 
@@ -25,7 +25,7 @@ const FIRST: u64 = 2;
 /// A host inode that the caller knows.
 #[derive(Debug)]
 pub(crate) struct Inode {
-    fd: OwnedFd,
+    anchor: Anchor,
     pub key: HostKey,
     pub kind: FileKind,
     /// State of the content when this file system last vouched for it; see [`crate::validity`].
@@ -33,18 +33,18 @@ pub(crate) struct Inode {
 }
 
 impl Inode {
-    pub(crate) fn new(fd: OwnedFd, key: HostKey, kind: FileKind) -> Self {
+    pub(crate) fn new(anchor: Anchor, key: HostKey, kind: FileKind) -> Self {
         Self {
-            fd,
+            anchor,
             key,
             kind,
             stamp: Mutex::new(None),
         }
     }
 
-    /// The `O_PATH` descriptor.
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+    /// An `O_PATH` descriptor; stale when the inode is held by handle and is gone.
+    pub(crate) fn fd(&self) -> FsResult<PathFd<'_>> {
+        self.anchor.path_fd()
     }
 }
 
@@ -116,8 +116,14 @@ impl InodeTable {
 
     /// Counts one more entry of the host inode `key`, made by `inode` when it is not in the table.
     ///
-    /// The caller holds a descriptor of the host inode over this call.
-    pub(crate) fn intern(&self, key: HostKey, inode: impl FnOnce() -> Inode) -> Interned {
+    /// The caller holds a descriptor of the host inode over this call. `handle` is its handle where entries may be
+    /// held by handle: an entry whose number the host gave to another file since is replaced, and is stale.
+    pub(crate) fn intern(
+        &self,
+        key: HostKey,
+        handle: Option<&HostHandle>,
+        inode: impl FnOnce() -> Inode,
+    ) -> Interned {
         if key == self.root.key {
             return Interned {
                 ino: Ino::ROOT,
@@ -127,7 +133,7 @@ impl InodeTable {
         }
         let shard_index = shard_of(key);
         let mut shard = self.lock(shard_index);
-        let slot_index = shard.slot_for(key, inode);
+        let slot_index = shard.slot_for(key, handle, inode);
         let slot = shard.slot(slot_index);
         let place = Place {
             shard: shard_index,
@@ -167,7 +173,9 @@ impl InodeTable {
         let slot = shard.slot(place.slot);
         let dropped = slot.live.take();
         slot.generation = slot.generation.wrapping_add(1);
-        if let Some(live) = &dropped {
+        if let Some(live) = &dropped
+            && shard.by_key.get(&live.inode.key) == Some(&place.slot)
+        {
             shard.by_key.remove(&live.inode.key);
         }
         shard.free.push(place.slot);
@@ -178,7 +186,10 @@ impl InodeTable {
 
     /// Inodes held, the root included.
     pub(crate) fn held(&self) -> u64 {
-        let lengths = (0..self.shards.len()).map(|index| self.lock(index).by_key.len());
+        let lengths = (0..self.shards.len()).map(|index| {
+            let shard = self.lock(index);
+            shard.slots.len() - shard.free.len()
+        });
         u64::try_from(lengths.sum::<usize>() + 1).expect("usize fits in u64")
     }
 
@@ -202,9 +213,12 @@ impl Shard {
         slot.live.as_mut()
     }
 
-    fn slot_for(&mut self, key: HostKey, inode: impl FnOnce() -> Inode) -> u32 {
-        if let Some(slot) = self.by_key.get(&key) {
-            return *slot;
+    fn slot_for(&mut self, key: HostKey, handle: Option<&HostHandle>, inode: impl FnOnce() -> Inode) -> u32 {
+        if let Some(slot) = self.by_key.get(&key).copied() {
+            let live = self.slot(slot).live.as_ref().expect("a key leads to a live slot");
+            if live.inode.anchor.is_of(handle) {
+                return slot;
+            }
         }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
@@ -260,7 +274,7 @@ mod tests {
         };
         let make = move || {
             let fd = rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
-            Inode::new(fd, key, FileKind::Regular)
+            Inode::new(Anchor::Descriptor(fd), key, FileKind::Regular)
         };
         (key, make)
     }
@@ -273,8 +287,8 @@ mod tests {
     fn the_same_host_inode_has_one_number_until_it_is_forgotten() {
         let table = table();
         let (key, make) = inode(5);
-        let first = table.intern(key, &make).ino;
-        assert_eq!(table.intern(key, &make).ino, first);
+        let first = table.intern(key, None, &make).ino;
+        assert_eq!(table.intern(key, None, &make).ino, first);
         table.forget(first, 1);
         assert!(table.get(first).is_ok());
         table.forget(first, 1);
@@ -286,9 +300,9 @@ mod tests {
     fn a_forgotten_number_is_stale_after_its_slot_was_taken_again() {
         let table = table();
         let (key, make) = inode(5);
-        let first = table.intern(key, &make).ino;
+        let first = table.intern(key, None, &make).ino;
         table.forget(first, 1);
-        let second = table.intern(key, &make).ino;
+        let second = table.intern(key, None, &make).ino;
         assert_ne!(first, second);
         assert_eq!(table.get(first).err(), Some(FsError::Stale));
         assert!(table.get(second).is_ok());
@@ -298,7 +312,7 @@ mod tests {
     fn numbers_of_many_inodes_are_distinct_and_found_again() {
         let table = table();
         let numbers: Vec<_> = (10..500)
-            .map(|number| table.intern(inode(number).0, inode(number).1).ino)
+            .map(|number| table.intern(inode(number).0, None, inode(number).1).ino)
             .collect();
         let distinct: std::collections::HashSet<_> = numbers.iter().collect();
         assert_eq!(distinct.len(), numbers.len());

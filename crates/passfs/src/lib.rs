@@ -11,8 +11,9 @@
 //! with a device number mixed in ([`attributes`]).
 //!
 //! One descriptor for each known inode needs a high limit: [`PassFs::open`] raises `RLIMIT_NOFILE` of the process to
-//! its hard limit, and as root to at most 1,048,576. When descriptors still run short, calls fail with
-//! [`vfs::FsError::TooManyOpenFiles`] until inodes are forgotten.
+//! its hard limit, and as root to at most 1,048,576. When descriptors still run short, root's daemon holds further inodes
+//! by host file handles ([`anchor`]); an ordinary user's calls fail with [`vfs::FsError::TooManyOpenFiles`] until inodes
+//! are forgotten.
 //!
 //! # How files are opened
 //! A file is opened anew through `/proc/self/fd`, which therefore must be mounted. Of the caller's flags:
@@ -37,6 +38,7 @@
 //! - A root daemon keeps `CAP_SYS_RESOURCE`: the host's quotas and reserved blocks don't bind what it writes.
 //! - Special files are shown but never opened; the caller's kernel does that itself.
 
+mod anchor;
 mod attributes;
 mod counters;
 mod data;
@@ -53,6 +55,7 @@ mod xattr;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
@@ -61,6 +64,7 @@ use vfs::{Attr, Caller, FsError, FsResult};
 
 pub use counters::PassCounters;
 
+use crate::anchor::{Anchor, Anchors};
 use crate::attributes::{Devices, HostKey};
 use crate::counters::Tally;
 use crate::handles::HandleTable;
@@ -122,7 +126,8 @@ pub struct PassFs {
     /// `/proc/self/fd`, to open an inode anew.
     proc_fd: OwnedFd,
     /// The source opened for reading: `syncfs` does not take an `O_PATH` descriptor.
-    source: OwnedFd,
+    source: Arc<OwnedFd>,
+    anchors: Anchors,
 }
 
 /// Descriptors that the process may hold at most, as root.
@@ -144,7 +149,7 @@ impl PassFs {
         let no_proc = |error| PassFsError::NoProc {
             cause: identity::errno(error),
         };
-        raise_descriptor_limit();
+        let descriptors_max = raise_descriptor_limit();
 
         let directory = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let proc_fd =
@@ -158,15 +163,21 @@ impl PassFs {
         drop(rustix::io::fcntl_dupfd_cloexec(&root, DESCRIPTORS_EXPECTED));
 
         let key = HostKey::of(&stat);
+        let source_fd = Arc::new(opened);
         Ok(Self {
             config,
             devices: Devices::new(key.device),
-            inodes: InodeTable::new(Inode::new(root, key, attributes::kind_of(&stat))),
+            inodes: InodeTable::new(Inode::new(
+                Anchor::Descriptor(root),
+                key,
+                attributes::kind_of(&stat),
+            )),
             handles: HandleTable::new(),
-            fine_times: validity::has_fine_times(&opened),
+            fine_times: validity::has_fine_times(&source_fd),
             tally: Tally::default(),
             proc_fd,
-            source: opened,
+            anchors: Anchors::new(Arc::clone(&source_fd), key.device, descriptors_max),
+            source: source_fd,
         })
     }
 
@@ -196,14 +207,15 @@ impl PassFs {
 
     /// Opens the inode anew, for data.
     fn reopen(&self, inode: &Inode, flags: OFlags) -> FsResult<OwnedFd> {
-        let name = rustix::path::DecInt::from_fd(inode.fd());
+        let fd = inode.fd()?;
+        let name = rustix::path::DecInt::from_fd(&fd);
         rustix::fs::openat(&self.proc_fd, name, flags | OFlags::CLOEXEC, Mode::empty())
             .map_err(identity::errno)
     }
 }
 
-/// Fails silently: the limit may be what it is, and calls say so when it is reached.
-fn raise_descriptor_limit() {
+/// Answers the limit as it ended up. Fails silently: calls say so when it is reached.
+fn raise_descriptor_limit() -> u64 {
     let now = rustix::process::getrlimit(Resource::Nofile);
     let hard = now.maximum.unwrap_or(DESCRIPTORS_MAX);
     let wished = hard.max(DESCRIPTORS_MAX);
@@ -211,17 +223,19 @@ fn raise_descriptor_limit() {
         current: Some(wished),
         maximum: Some(wished),
     };
-    if now.current.is_none_or(|current| current >= DESCRIPTORS_MAX) {
-        return;
-    }
+    let Some(current) = now.current.filter(|current| *current < DESCRIPTORS_MAX) else {
+        return now.current.unwrap_or(u64::MAX);
+    };
     if rustix::process::setrlimit(Resource::Nofile, wished).is_err() {
         let granted = Rlimit {
             current: Some(hard),
             maximum: now.maximum,
         };
         // Raising the soft limit to the hard one is always allowed.
-        let _ = rustix::process::setrlimit(Resource::Nofile, granted);
+        let raised = rustix::process::setrlimit(Resource::Nofile, granted);
+        return if raised.is_ok() { hard } else { current };
     }
+    hard.max(DESCRIPTORS_MAX)
 }
 
 /// The path by which calls that take no descriptor reach the inode behind `fd`.

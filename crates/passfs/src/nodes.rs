@@ -31,7 +31,7 @@ impl PassFs {
             b"." => self.entry_of(parent, &directory),
             b".." if parent == Ino::ROOT => self.entry_of(parent, &directory),
             b".." => self.find_parent(&directory),
-            _ => self.find_in(directory.fd(), name),
+            _ => self.find_in(directory.fd()?.as_fd(), name),
         }
     }
 
@@ -44,7 +44,7 @@ impl PassFs {
 
     /// The parent of a directory, unless the directory was moved out of the source behind the mount.
     fn find_parent(&self, directory: &Inode) -> FsResult<Entry> {
-        let found = open_path(directory.fd(), b"..")?;
+        let found = open_path(directory.fd()?.as_fd(), b"..")?;
         let found_stat = stat(&found)?;
         let root = self.inodes.root().key;
         let mut key = HostKey::of(&found_stat);
@@ -66,11 +66,13 @@ impl PassFs {
     /// Counts the inode behind `fd` once more.
     fn entry(&self, fd: OwnedFd, stat: &Statx) -> (Entry, Arc<Inode>) {
         let key = HostKey::of(stat);
+        let handle = self.anchors.handle_of(fd.as_fd(), key.device);
+        let make = || Inode::new(self.anchors.anchor(fd, handle.as_ref()), key, kind_of(stat));
         let Interned {
             ino,
             generation,
             inode,
-        } = self.inodes.intern(key, || Inode::new(fd, key, kind_of(stat)));
+        } = self.inodes.intern(key, handle.as_ref(), make);
         (
             Entry {
                 ino,
@@ -83,7 +85,7 @@ impl PassFs {
 
     /// Counts a known inode once more.
     fn entry_of(&self, ino: Ino, inode: &Inode) -> FsResult<Entry> {
-        let stat = stat(inode.fd())?;
+        let stat = stat(inode.fd()?)?;
         let generation = self.inodes.count_again(ino)?;
         Ok(Entry {
             ino,
@@ -108,14 +110,14 @@ impl PassFs {
         let kind = FileType::from_raw_mode(kind.mode_bits());
         self.act_as(caller, node.umask)?;
         rustix::fs::mknodat(
-            directory.fd(),
+            directory.fd()?,
             name,
             kind,
             permissions(node.mode),
             host_rdev(node.rdev),
         )
         .map_err(errno)?;
-        self.find_in(directory.fd(), name)
+        self.find_in(directory.fd()?.as_fd(), name)
     }
 
     pub(crate) fn make_directory(
@@ -128,8 +130,8 @@ impl PassFs {
         self.check_writable()?;
         let directory = self.inodes.get(parent)?;
         self.act_as(caller, node.umask)?;
-        rustix::fs::mkdirat(directory.fd(), name, permissions(node.mode)).map_err(errno)?;
-        self.find_in(directory.fd(), name)
+        rustix::fs::mkdirat(directory.fd()?, name, permissions(node.mode)).map_err(errno)?;
+        self.find_in(directory.fd()?.as_fd(), name)
     }
 
     pub(crate) fn make_symlink(
@@ -142,14 +144,14 @@ impl PassFs {
         self.check_writable()?;
         let directory = self.inodes.get(parent)?;
         self.act_as(caller, 0)?;
-        rustix::fs::symlinkat(target, directory.fd(), name).map_err(errno)?;
-        self.find_in(directory.fd(), name)
+        rustix::fs::symlinkat(target, directory.fd()?, name).map_err(errno)?;
+        self.find_in(directory.fd()?.as_fd(), name)
     }
 
     pub(crate) fn remove(&self, parent: Ino, name: &[u8], flags: AtFlags) -> FsResult<()> {
         self.check_writable()?;
         let directory = self.inodes.get(parent)?;
-        rustix::fs::unlinkat(directory.fd(), name, flags).map_err(errno)
+        rustix::fs::unlinkat(directory.fd()?, name, flags).map_err(errno)
     }
 
     pub(crate) fn move_name(
@@ -166,7 +168,7 @@ impl PassFs {
         if flags.contains(rustix::fs::RenameFlags::WHITEOUT) {
             self.act_as(caller, 0)?;
         }
-        rustix::fs::renameat_with(source.fd(), from.1, target.fd(), to.1, flags).map_err(errno)
+        rustix::fs::renameat_with(source.fd()?, from.1, target.fd()?, to.1, flags).map_err(errno)
     }
 
     pub(crate) fn add_name(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
@@ -174,14 +176,15 @@ impl PassFs {
         let inode = self.inodes.get(ino)?;
         let directory = self.inodes.get(parent)?;
         let (itself, by_descriptor) = ITSELF;
-        let mut linked = rustix::fs::linkat(inode.fd(), itself, directory.fd(), name, by_descriptor);
+        let fd = inode.fd()?;
+        let mut linked = rustix::fs::linkat(&fd, itself, directory.fd()?, name, by_descriptor);
         // What the host answers to a daemon without CAP_DAC_READ_SEARCH.
         if matches!(linked, Err(Errno::NOENT | Errno::PERM)) {
-            let path = proc_path(inode.fd());
+            let path = proc_path(fd.as_fd());
             linked = rustix::fs::linkat(
                 rustix::fs::CWD,
                 path,
-                directory.fd(),
+                directory.fd()?,
                 name,
                 AtFlags::SYMLINK_FOLLOW,
             );
@@ -204,10 +207,10 @@ impl PassFs {
         self.act_as(caller, node.umask)?;
         // Always O_EXCL: a name that appeared meanwhile may be a FIFO, on which an open would wait.
         let new = host_flags(flags) | OFlags::CREATE | OFlags::EXCL;
-        match open_new(directory.fd(), name, new, permissions(node.mode)) {
+        match open_new(directory.fd()?.as_fd(), name, new, permissions(node.mode)) {
             Ok(file) => self.opened_new(file),
             Err(Errno::EXIST) if !flags.has(libc::O_EXCL) => {
-                let entry = self.find_in(directory.fd(), name)?;
+                let entry = self.find_in(directory.fd()?.as_fd(), name)?;
                 let kill = Privileges::killed_if(caller.uid != 0);
                 match self.open_file(entry.ino, flags, kill) {
                     Ok(opened) => Ok((entry, opened)),
@@ -234,7 +237,7 @@ impl PassFs {
         let mut new = host_flags(flags) | OFlags::TMPFILE;
         // Here O_EXCL means that the file never gets a name.
         new.set(OFlags::EXCL, flags.has(libc::O_EXCL));
-        let file = open_new(directory.fd(), b".", new, permissions(node.mode)).map_err(errno)?;
+        let file = open_new(directory.fd()?.as_fd(), b".", new, permissions(node.mode)).map_err(errno)?;
         self.opened_new(file)
     }
 
@@ -262,7 +265,7 @@ impl PassFs {
     pub(crate) fn open_directory(&self, ino: Ino) -> FsResult<Handle> {
         let inode = self.inodes.get(ino)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(inode.fd(), ".", flags, Mode::empty()).map_err(errno)?;
+        let fd = rustix::fs::openat(inode.fd()?, ".", flags, Mode::empty()).map_err(errno)?;
         let open = OpenDirectory {
             fd,
             inode,
@@ -303,7 +306,7 @@ impl PassFs {
     ) {
         let plain = found.name != b"." && found.name != b"..";
         let entry = (with_entry && plain)
-            .then(|| self.find_in(directory.inode.fd(), found.name))
+            .then(|| self.find_in(directory.fd.as_fd(), found.name))
             .and_then(Result::ok);
         let listed_ino = || self.devices.shown_ino(directory.inode.key.device, found.inode);
         let name = vfs::DirEntry {

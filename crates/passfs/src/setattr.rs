@@ -1,5 +1,7 @@
 //! Changes of attributes, in the order size, owner, mode, times.
 
+use std::os::fd::AsFd;
+
 use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use vfs::{Attr, FileKind, FsError, FsResult, Handle, Ino, SetAttr, SetTime};
 
@@ -27,7 +29,7 @@ impl PassFs {
             }
         }
         change_times(&inode, change.atime, change.mtime)?;
-        Ok(self.attr(&stat(inode.fd())?))
+        Ok(self.attr(&stat(inode.fd()?)?))
     }
 
     fn truncate(&self, inode: &Inode, handle: Option<Handle>, size: u64) -> FsResult<()> {
@@ -47,7 +49,8 @@ impl PassFs {
             open.wrote.store(true, std::sync::atomic::Ordering::Release);
             return rustix::fs::ftruncate(&open.file, size).map_err(errno);
         }
-        truncate_path(&proc_path(inode.fd()), size)
+        let fd = inode.fd()?;
+        truncate_path(&proc_path(fd.as_fd()), size)
     }
 }
 
@@ -72,7 +75,7 @@ fn change_owner(inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> FsResult<(
     }
     let (itself, by_descriptor) = ITSELF;
     rustix::fs::chownat(
-        inode.fd(),
+        inode.fd()?,
         itself,
         uid.map(Uid::from_raw),
         gid.map(Gid::from_raw),
@@ -87,7 +90,8 @@ pub(crate) fn change_mode(inode: &Inode, mode: u32) -> FsResult<()> {
         return Err(FsError::NotSupported);
     }
     let mode = Mode::from_bits_retain(mode & 0o7777);
-    rustix::fs::chmodat(rustix::fs::CWD, proc_path(inode.fd()), mode, AtFlags::empty()).map_err(errno)
+    let fd = inode.fd()?;
+    rustix::fs::chmodat(rustix::fs::CWD, proc_path(fd.as_fd()), mode, AtFlags::empty()).map_err(errno)
 }
 
 fn change_times(inode: &Inode, atime: Option<SetTime>, mtime: Option<SetTime>) -> FsResult<()> {
@@ -99,7 +103,7 @@ fn change_times(inode: &Inode, atime: Option<SetTime>, mtime: Option<SetTime>) -
         last_modification: host_time(mtime),
     };
     let (itself, by_descriptor) = ITSELF;
-    rustix::fs::utimensat(inode.fd(), itself, &times, by_descriptor).map_err(errno)
+    rustix::fs::utimensat(inode.fd()?, itself, &times, by_descriptor).map_err(errno)
 }
 
 fn host_time(time: Option<SetTime>) -> Timespec {

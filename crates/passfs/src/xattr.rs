@@ -3,6 +3,8 @@
 //! The calls take a path, since an `O_PATH` descriptor is refused: `/proc/self/fd/N` leads to the inode itself, also to
 //! a symbolic link or a special file, where the host then answers as it does for the file.
 
+use std::os::fd::AsFd;
+
 use rustix::fs::XattrFlags as HostFlags;
 use rustix::io::Errno;
 use vfs::{FsResult, Ino, XattrFlags};
@@ -31,9 +33,10 @@ impl PassFs {
         // The host must not decide by our groups whether the setgid bit stays.
         set_privileges(Privileges::Keep)?;
         let flags = HostFlags::from_bits_retain(flags.0.cast_unsigned());
-        rustix::fs::setxattr(proc_path(inode.fd()), name, value, flags).map_err(errno)?;
+        let fd = inode.fd()?;
+        rustix::fs::setxattr(proc_path(fd.as_fd()), name, value, flags).map_err(errno)?;
         if clear_setgid {
-            let mode = u32::from(stat(inode.fd())?.stx_mode);
+            let mode = u32::from(stat(&fd)?.stx_mode);
             if mode & libc::S_ISGID != 0 {
                 change_mode(&inode, mode & !libc::S_ISGID)?;
             }
@@ -42,18 +45,24 @@ impl PassFs {
     }
 
     pub(crate) fn attribute(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
-        let path = proc_path(self.inodes.get(ino)?.fd());
+        let inode = self.inodes.get(ino)?;
+        let fd = inode.fd()?;
+        let path = proc_path(fd.as_fd());
         with_room(|out| rustix::fs::getxattr(path.as_str(), name, out))
     }
 
     pub(crate) fn attribute_names(&self, ino: Ino) -> FsResult<Vec<u8>> {
-        let path = proc_path(self.inodes.get(ino)?.fd());
+        let inode = self.inodes.get(ino)?;
+        let fd = inode.fd()?;
+        let path = proc_path(fd.as_fd());
         with_room(|out| rustix::fs::listxattr(path.as_str(), out))
     }
 
     pub(crate) fn remove_attribute(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
         self.check_writable()?;
-        let path = proc_path(self.inodes.get(ino)?.fd());
+        let inode = self.inodes.get(ino)?;
+        let fd = inode.fd()?;
+        let path = proc_path(fd.as_fd());
         rustix::fs::removexattr(path, name).map_err(errno)
     }
 }

@@ -48,7 +48,7 @@ fn ids_of_creating_calls_do_not_leak_between_threads_or_calls() {
                 for round in 0..100_u32 {
                     let user = caller(1000 * (thread + 1) + round % 3, 500 * (thread + 1) + round % 2);
                     let name = format!("{thread}-{round}");
-                    let umask = 0o777 & (thread << 6 | round % 8);
+                    let umask = 0o777 & ((thread << 6) | (round % 8));
                     let node = vfs::NewNode {
                         mode: 0o777,
                         umask,

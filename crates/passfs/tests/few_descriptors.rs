@@ -1,0 +1,76 @@
+//! More inodes than descriptors. A process of its own: the limit is one for all threads.
+
+use std::path::Path;
+
+use passfs::{PassConfig, PassFs};
+use rustix::process::{Resource, Rlimit};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use vfs::{FileSystem, FsError, Ino, OpenFlags};
+
+const LIMIT: u64 = 256;
+const FILES: u32 = 1_000;
+
+/// Lowers the limit for good: without `CAP_SYS_RESOURCE` nobody raises it again.
+fn open_with_few_descriptors(source: &Path) -> PassFs {
+    let limit = Rlimit {
+        current: Some(LIMIT),
+        maximum: Some(LIMIT),
+    };
+    rustix::process::setrlimit(Resource::Nofile, limit).expect("lowering is always allowed");
+    let mut sets = capabilities(None).expect("capget has no way to fail");
+    sets.effective.remove(CapabilitySet::SYS_RESOURCE);
+    set_capabilities(None, sets).expect("giving up is always allowed");
+    let config = PassConfig {
+        id_map: None,
+        read_only: false,
+        write_out_bytes: None,
+        offer_backing: false,
+    };
+    PassFs::open(source, config).expect("the source is there")
+}
+
+#[test]
+fn roots_daemon_holds_more_inodes_than_it_may_have_descriptors() {
+    if !rustix::process::geteuid().is_root() {
+        use std::io::Write;
+        writeln!(std::io::stderr(), "left out, needs root: few descriptors").unwrap();
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for number in 0..FILES {
+        std::fs::write(directory.path().join(number.to_string()), number.to_string()).unwrap();
+    }
+    let fs = open_with_few_descriptors(directory.path());
+    let lookup = |number: u32| fs.lookup(Ino::ROOT, number.to_string().as_bytes());
+
+    let entries: Vec<_> = (0..FILES).map(|number| lookup(number).unwrap()).collect();
+    for (number, entry) in (0..FILES).zip(&entries) {
+        assert_eq!(lookup(number).unwrap().ino, entry.ino, "one file, one inode");
+        let opened = fs.open(entry.ino, OpenFlags(libc::O_RDONLY), false).unwrap();
+        let mut content = [0; 8];
+        let read = fs.read(entry.ino, opened.handle, 0, &mut content).unwrap();
+        assert_eq!(&content[..read], number.to_string().as_bytes());
+        fs.release(entry.ino, opened.handle);
+    }
+
+    // The host gives the numbers of removed files to the next ones; those held by handle alone are told apart.
+    for number in 0..FILES {
+        std::fs::remove_file(directory.path().join(number.to_string())).unwrap();
+    }
+    for number in 0..FILES {
+        std::fs::write(directory.path().join(number.to_string()), "new").unwrap();
+    }
+    let old: std::collections::HashSet<_> = entries.iter().map(|entry| entry.ino).collect();
+    for number in 0..FILES {
+        let entry = lookup(number).unwrap();
+        assert!(!old.contains(&entry.ino), "file {number} is another one");
+        assert_eq!(fs.getattr(entry.ino, None).unwrap().size, 3);
+    }
+    let last = entries.last().unwrap();
+    assert_eq!(fs.getattr(last.ino, None).err(), Some(FsError::Stale));
+    for entry in &entries {
+        fs.forget(entry.ino, 2);
+    }
+    assert_eq!(lookup(0).unwrap().attr.size, 3);
+    assert_eq!(fs.counters().inodes_held, u64::from(FILES) + 1);
+}
