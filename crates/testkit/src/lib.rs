@@ -1,1 +1,19 @@
-//! Work in progress.
+//! Test support, for `dev-dependencies` alone.
+//!
+//! - [`prng`]: seeded randomness, a stream of its own for each purpose.
+//! - [`MemFs`]: a file system in memory, the model that others are compared with.
+//! - [`FaultyFs`]: injects write errors and holds writes back, over any file system.
+//! - [`contract`]: what every [`vfs::FileSystem`] must do.
+//! - [`model`]: random operations from several threads on a file system and on the model, compared step by
+//!   step.
+//!
+//! It is not used by anything that ships: failures here are panics.
+
+pub mod contract;
+mod faulty_fs;
+mod mem_fs;
+pub mod model;
+pub mod prng;
+
+pub use faulty_fs::{FaultyFs, WriteRecord};
+pub use mem_fs::MemFs;

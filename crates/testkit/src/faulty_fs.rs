@@ -1,0 +1,362 @@
+//! [`FaultyFs`]: write errors and held-back writes over any file system, and a record of the writes that
+//! came.
+//!
+//! Faults are set while it runs, through `&self`. It changes nothing but [`FileSystem::write`].
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use vfs::{
+    Attr, Caller, CopyRange, DirSink, Entry, FallocateMode, FileSystem, FsError, FsResult, Handle, Ino,
+    IoctlReply, NewNode, OpenFlags, Opened, RenameFlags, SeekFrom, SetAttr, StatFs, WriteMode, XattrFlags,
+};
+
+/// One write that reached the file system below, in the order of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteRecord {
+    /// The file.
+    pub ino: Ino,
+    /// Where it starts, in bytes.
+    pub offset: u64,
+    /// How long it is, in bytes.
+    pub bytes: usize,
+    /// The error it was answered with instead of being made.
+    pub injected: Option<FsError>,
+}
+
+/// A file system whose writes can be made to fail or to wait.
+#[derive(Debug)]
+pub struct FaultyFs<F> {
+    inner: F,
+    faults: Mutex<Faults>,
+    /// Signalled at every change of `faults`.
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Faults {
+    writes: Vec<WriteRecord>,
+    /// By number of the write, counted from 0.
+    failing_writes: HashMap<usize, FsError>,
+    failing_inodes: HashMap<Ino, FsError>,
+    failing_all: Option<FsError>,
+    gate_closed: bool,
+    at_gate: usize,
+    /// Inodes with a write in the file system below, to find out that one had two.
+    in_flight: HashSet<Ino>,
+    overlaps: usize,
+}
+
+impl<F: FileSystem> FaultyFs<F> {
+    /// Without faults.
+    pub fn new(inner: F) -> Self {
+        Self {
+            inner,
+            faults: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// The file system below.
+    pub const fn inner(&self) -> &F {
+        &self.inner
+    }
+
+    /// The write with this number, counted from 0 since the start, fails with `error`.
+    pub fn fail_write(&self, number: usize, error: FsError) {
+        self.lock().failing_writes.insert(number, error);
+    }
+
+    /// Every write to `ino` fails with `error`.
+    pub fn fail_inode(&self, ino: Ino, error: FsError) {
+        self.lock().failing_inodes.insert(ino, error);
+    }
+
+    /// Every write fails with `error`.
+    pub fn fail_all(&self, error: FsError) {
+        self.lock().failing_all = Some(error);
+    }
+
+    /// No write fails any more.
+    pub fn heal(&self) {
+        let mut faults = self.lock();
+        faults.failing_writes.clear();
+        faults.failing_inodes.clear();
+        faults.failing_all = None;
+    }
+
+    /// Writes wait from here on.
+    pub fn close_gate(&self) {
+        self.lock().gate_closed = true;
+    }
+
+    /// Writes go on.
+    pub fn open_gate(&self) {
+        self.lock().gate_closed = false;
+        self.changed.notify_all();
+    }
+
+    /// The writes so far, those at the gate included.
+    pub fn writes(&self) -> Vec<WriteRecord> {
+        self.lock().writes.clone()
+    }
+
+    /// Times that a write to an inode came while another to the same inode was being made.
+    pub fn overlaps(&self) -> usize {
+        self.lock().overlaps
+    }
+
+    /// Waits until `count` writes have come; false after `limit`.
+    pub fn wait_for_writes(&self, count: usize, limit: Duration) -> bool {
+        self.wait_until(limit, |faults| faults.writes.len() >= count)
+    }
+
+    /// Waits until `count` writes are at the gate; false after `limit`.
+    pub fn wait_at_gate(&self, count: usize, limit: Duration) -> bool {
+        self.wait_until(limit, |faults| faults.at_gate >= count)
+    }
+
+    fn wait_until(&self, limit: Duration, holds: impl Fn(&Faults) -> bool) -> bool {
+        let deadline = Instant::now() + limit;
+        let mut faults = self.lock();
+        while !holds(&faults) {
+            let Some(rest) = deadline.checked_duration_since(Instant::now()) else {
+                return false;
+            };
+            faults = self
+                .changed
+                .wait_timeout(faults, rest)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Faults> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records a write, waits at the gate, and says which error it is to get.
+    fn arrive(&self, ino: Ino, offset: u64, bytes: usize) -> Option<FsError> {
+        let mut faults = self.lock();
+        let number = faults.writes.len();
+        let by_number = faults.failing_writes.get(&number).copied();
+        let injected = by_number
+            .or(faults.failing_inodes.get(&ino).copied())
+            .or(faults.failing_all);
+        faults.writes.push(WriteRecord {
+            ino,
+            offset,
+            bytes,
+            injected,
+        });
+        if !faults.in_flight.insert(ino) {
+            faults.overlaps += 1;
+        }
+        faults.at_gate += 1;
+        self.changed.notify_all();
+        while faults.gate_closed {
+            faults = self.changed.wait(faults).unwrap_or_else(PoisonError::into_inner);
+        }
+        faults.at_gate -= 1;
+        injected
+    }
+
+    fn leave(&self, ino: Ino) {
+        self.lock().in_flight.remove(&ino);
+    }
+}
+
+impl<F: FileSystem> FileSystem for FaultyFs<F> {
+    fn write(&self, ino: Ino, handle: Handle, offset: u64, data: &[u8], mode: WriteMode) -> FsResult<usize> {
+        let injected = self.arrive(ino, offset, data.len());
+        let outcome = match injected {
+            Some(error) => Err(error),
+            None => self.inner.write(ino, handle, offset, data, mode),
+        };
+        self.leave(ino);
+        outcome
+    }
+
+    fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        self.inner.lookup(parent, name)
+    }
+
+    fn forget(&self, ino: Ino, count: u64) {
+        self.inner.forget(ino, count);
+    }
+
+    fn getattr(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Attr> {
+        self.inner.getattr(ino, handle)
+    }
+
+    fn setattr(&self, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> FsResult<Attr> {
+        self.inner.setattr(ino, handle, change)
+    }
+
+    fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
+        self.inner.readlink(ino)
+    }
+
+    fn mknod(&self, caller: &Caller, parent: Ino, name: &[u8], node: NewNode) -> FsResult<Entry> {
+        self.inner.mknod(caller, parent, name, node)
+    }
+
+    fn mkdir(&self, caller: &Caller, parent: Ino, name: &[u8], node: NewNode) -> FsResult<Entry> {
+        self.inner.mkdir(caller, parent, name, node)
+    }
+
+    fn symlink(&self, caller: &Caller, parent: Ino, name: &[u8], target: &[u8]) -> FsResult<Entry> {
+        self.inner.symlink(caller, parent, name, target)
+    }
+
+    fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
+        self.inner.unlink(parent, name)
+    }
+
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
+        self.inner.rmdir(parent, name)
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        flags: RenameFlags,
+    ) -> FsResult<()> {
+        self.inner.rename(caller, from, to, flags)
+    }
+
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        self.inner.link(ino, parent, name)
+    }
+
+    fn open(&self, ino: Ino, flags: OpenFlags, kill_privileges: bool) -> FsResult<Opened> {
+        self.inner.open(ino, flags, kill_privileges)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        node: NewNode,
+        flags: OpenFlags,
+    ) -> FsResult<(Entry, Opened)> {
+        self.inner.create(caller, parent, name, node, flags)
+    }
+
+    fn tmpfile(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        node: NewNode,
+        flags: OpenFlags,
+    ) -> FsResult<(Entry, Opened)> {
+        self.inner.tmpfile(caller, parent, node, flags)
+    }
+
+    fn read(&self, ino: Ino, handle: Handle, offset: u64, out: &mut [u8]) -> FsResult<usize> {
+        self.inner.read(ino, handle, offset, out)
+    }
+
+    fn flush(&self, ino: Ino, handle: Handle) -> FsResult<()> {
+        self.inner.flush(ino, handle)
+    }
+
+    fn fsync(&self, ino: Ino, handle: Handle, data_only: bool) -> FsResult<()> {
+        self.inner.fsync(ino, handle, data_only)
+    }
+
+    fn release(&self, ino: Ino, handle: Handle) {
+        self.inner.release(ino, handle);
+    }
+
+    fn backing_file(&self, ino: Ino, handle: Handle) -> Option<Arc<OwnedFd>> {
+        self.inner.backing_file(ino, handle)
+    }
+
+    fn fallocate(
+        &self,
+        ino: Ino,
+        handle: Handle,
+        mode: FallocateMode,
+        offset: u64,
+        length: u64,
+    ) -> FsResult<()> {
+        self.inner.fallocate(ino, handle, mode, offset, length)
+    }
+
+    fn lseek(&self, ino: Ino, handle: Handle, from: SeekFrom) -> FsResult<u64> {
+        self.inner.lseek(ino, handle, from)
+    }
+
+    fn copy_file_range(&self, copy: &CopyRange) -> FsResult<u64> {
+        self.inner.copy_file_range(copy)
+    }
+
+    fn ioctl(
+        &self,
+        ino: Ino,
+        handle: Handle,
+        command: u32,
+        input: &[u8],
+        max: usize,
+    ) -> FsResult<IoctlReply> {
+        self.inner.ioctl(ino, handle, command, input, max)
+    }
+
+    fn opendir(&self, ino: Ino) -> FsResult<Handle> {
+        self.inner.opendir(ino)
+    }
+
+    fn readdir(&self, ino: Ino, handle: Handle, offset: u64, sink: &mut dyn DirSink) -> FsResult<()> {
+        self.inner.readdir(ino, handle, offset, sink)
+    }
+
+    fn readdir_plus(&self, ino: Ino, handle: Handle, offset: u64, sink: &mut dyn DirSink) -> FsResult<()> {
+        self.inner.readdir_plus(ino, handle, offset, sink)
+    }
+
+    fn fsyncdir(&self, ino: Ino, handle: Handle, data_only: bool) -> FsResult<()> {
+        self.inner.fsyncdir(ino, handle, data_only)
+    }
+
+    fn releasedir(&self, ino: Ino, handle: Handle) {
+        self.inner.releasedir(ino, handle);
+    }
+
+    fn statfs(&self, ino: Ino) -> FsResult<StatFs> {
+        self.inner.statfs(ino)
+    }
+
+    fn sync(&self) -> FsResult<()> {
+        self.inner.sync()
+    }
+
+    fn setxattr(
+        &self,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+        clear_setgid: bool,
+    ) -> FsResult<()> {
+        self.inner.setxattr(ino, name, value, flags, clear_setgid)
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
+        self.inner.getxattr(ino, name)
+    }
+
+    fn listxattr(&self, ino: Ino) -> FsResult<Vec<u8>> {
+        self.inner.listxattr(ino)
+    }
+
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
+        self.inner.removexattr(ino, name)
+    }
+}

@@ -1,0 +1,169 @@
+//! Inodes of [`super::MemFs`].
+
+use std::collections::BTreeMap;
+
+use vfs::{Attr, FileKind, FsError, FsResult, Ino, Timestamp};
+
+use super::content::{CHUNK, Content};
+
+/// The file capabilities that a write by an ordinary user takes away.
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// What an inode is.
+#[derive(Debug)]
+pub enum Body {
+    File(Content),
+    Directory(Directory),
+    Symlink(Vec<u8>),
+    Special,
+}
+
+/// Names of a directory, each with a cookie that never changes: listings stay stable while names come and go.
+#[derive(Debug)]
+pub struct Directory {
+    pub parent: Ino,
+    pub names: BTreeMap<Vec<u8>, (Ino, u64)>,
+    next_cookie: u64,
+}
+
+impl Directory {
+    /// An empty one. Cookies 1 and 2 are `.` and `..`.
+    pub const fn new(parent: Ino) -> Self {
+        Self {
+            parent,
+            names: BTreeMap::new(),
+            next_cookie: 3,
+        }
+    }
+
+    /// Adds or replaces a name.
+    pub fn insert(&mut self, name: &[u8], ino: Ino) {
+        let cookie = self.next_cookie;
+        self.next_cookie += 1;
+        self.names.insert(name.to_vec(), (ino, cookie));
+    }
+
+    /// The inode of a name.
+    pub fn get(&self, name: &[u8]) -> FsResult<Ino> {
+        self.names.get(name).map(|(ino, _)| *ino).ok_or(FsError::NotFound)
+    }
+
+    /// Names behind `cookie` in the order of their cookies.
+    pub fn listing(&self, cookie: u64) -> Vec<(Vec<u8>, Ino, u64)> {
+        let mut found: Vec<_> = self
+            .names
+            .iter()
+            .filter(|(_, (_, own))| *own > cookie)
+            .map(|(name, (ino, own))| (name.clone(), *ino, *own))
+            .collect();
+        found.sort_by_key(|(_, _, own)| *own);
+        found
+    }
+}
+
+/// One inode.
+#[derive(Debug)]
+pub struct Node {
+    pub body: Body,
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub nlink: u32,
+    pub rdev: u32,
+    pub atime: Timestamp,
+    pub mtime: Timestamp,
+    pub ctime: Timestamp,
+    pub btime: Timestamp,
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Entries handed out and not forgotten.
+    pub lookups: u64,
+    /// Open handles.
+    pub opens: u64,
+}
+
+impl Node {
+    /// Attributes, as inode `ino`.
+    pub fn attr(&self, ino: Ino) -> Attr {
+        let (size, chunks) = match &self.body {
+            Body::File(content) => (content.size(), content.chunk_count()),
+            Body::Directory(directory) => (super::content::to_u64(directory.names.len()), 1),
+            Body::Symlink(target) => (super::content::to_u64(target.len()), 0),
+            Body::Special => (0, 0),
+        };
+        Attr {
+            shown_ino: ino.0,
+            size,
+            blocks: chunks * (CHUNK / 512),
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            btime: Some(self.btime),
+            mode: self.mode,
+            nlink: self.nlink,
+            uid: self.uid,
+            gid: self.gid,
+            rdev: self.rdev,
+            block_size: 4096,
+            attributes: 0,
+            attributes_mask: 0,
+        }
+    }
+
+    /// What it is.
+    pub const fn kind(&self) -> FileKind {
+        FileKind::of_mode(self.mode)
+    }
+
+    /// Its names.
+    pub const fn directory(&self) -> FsResult<&Directory> {
+        match &self.body {
+            Body::Directory(directory) => Ok(directory),
+            _ => Err(FsError::NotADirectory),
+        }
+    }
+
+    /// Its names, to be changed.
+    pub const fn directory_mut(&mut self) -> FsResult<&mut Directory> {
+        match &mut self.body {
+            Body::Directory(directory) => Ok(directory),
+            _ => Err(FsError::NotADirectory),
+        }
+    }
+
+    /// Its bytes.
+    pub const fn content(&self) -> FsResult<&Content> {
+        match &self.body {
+            Body::File(content) => Ok(content),
+            Body::Directory(_) => Err(FsError::IsADirectory),
+            _ => Err(FsError::Invalid),
+        }
+    }
+
+    /// Its bytes, to be changed.
+    pub const fn content_mut(&mut self) -> FsResult<&mut Content> {
+        match &mut self.body {
+            Body::File(content) => Ok(content),
+            Body::Directory(_) => Err(FsError::IsADirectory),
+            _ => Err(FsError::Invalid),
+        }
+    }
+
+    /// Content and inode changed.
+    pub const fn touch(&mut self, now: Timestamp) {
+        self.mtime = now;
+        self.ctime = now;
+    }
+
+    /// Drops setuid, setgid (where group-executable) and file capabilities, as a write by an ordinary user
+    /// does.
+    pub fn kill_privileges(&mut self) {
+        if self.kind() == FileKind::Directory {
+            return;
+        }
+        self.mode &= !libc::S_ISUID;
+        if self.mode & libc::S_IXGRP != 0 {
+            self.mode &= !libc::S_ISGID;
+        }
+        self.xattrs.remove(CAPABILITY);
+    }
+}
