@@ -114,16 +114,11 @@ impl InodeTable {
             .ok_or(FsError::Stale)
     }
 
-    /// Counts one more entry of the host inode `key`, made by `inode` when it is not in the table.
-    ///
-    /// The caller holds a descriptor of the host inode over this call. `handle` is its handle where entries may be
-    /// held by handle: an entry whose number the host gave to another file since is replaced, and is stale.
-    pub(crate) fn intern(
-        &self,
-        key: HostKey,
-        handle: Option<&HostHandle>,
-        inode: impl FnOnce() -> Inode,
-    ) -> Interned {
+    /// Counts one more entry of the host inode that `candidate` holds; the candidate itself enters the table when there
+    /// is none of it yet, and is given up otherwise. `handle` is the inode's handle where entries may be held by handle: an
+    /// entry whose number the host gave to another file since is replaced, and is stale.
+    pub(crate) fn intern(&self, candidate: Inode, handle: Option<&HostHandle>) -> Interned {
+        let key = candidate.key;
         if key == self.root.key {
             return Interned {
                 ino: Ino::ROOT,
@@ -132,8 +127,10 @@ impl InodeTable {
             };
         }
         let shard_index = shard_of(key);
+        // Declared before the guard: a candidate that is not wanted is closed after the lock is gone.
+        let mut candidate = Some(candidate);
         let mut shard = self.lock(shard_index);
-        let slot_index = shard.slot_for(key, handle, inode);
+        let slot_index = shard.slot_for(key, handle, &mut candidate);
         let slot = shard.slot(slot_index);
         let place = Place {
             shard: shard_index,
@@ -213,19 +210,20 @@ impl Shard {
         slot.live.as_mut()
     }
 
-    fn slot_for(&mut self, key: HostKey, handle: Option<&HostHandle>, inode: impl FnOnce() -> Inode) -> u32 {
+    fn slot_for(&mut self, key: HostKey, handle: Option<&HostHandle>, candidate: &mut Option<Inode>) -> u32 {
         if let Some(slot) = self.by_key.get(&key).copied() {
             let live = self.slot(slot).live.as_ref().expect("a key leads to a live slot");
             if live.inode.anchor.is_of(handle) {
                 return slot;
             }
         }
+        let inode = candidate.take().expect("taken once, here");
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
             u32::try_from(self.slots.len() - 1).expect("descriptors run out long before 2^32 inodes")
         });
         self.slot(slot).live = Some(Live {
-            inode: Arc::new(inode()),
+            inode: Arc::new(inode),
             lookups: 0,
         });
         self.by_key.insert(key, slot);
@@ -267,28 +265,24 @@ fn shard_of(key: HostKey) -> usize {
 mod tests {
     use super::*;
 
-    fn inode(number: u64) -> (HostKey, impl Fn() -> Inode) {
+    fn inode(number: u64) -> Inode {
         let key = HostKey {
             device: 1,
             inode: number,
         };
-        let make = move || {
-            let fd = rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
-            Inode::new(Anchor::Descriptor(fd), key, FileKind::Regular)
-        };
-        (key, make)
+        let fd = rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+        Inode::new(Anchor::Descriptor(fd), key, FileKind::Regular)
     }
 
     fn table() -> InodeTable {
-        InodeTable::new(inode(1).1())
+        InodeTable::new(inode(1))
     }
 
     #[test]
     fn the_same_host_inode_has_one_number_until_it_is_forgotten() {
         let table = table();
-        let (key, make) = inode(5);
-        let first = table.intern(key, None, &make).ino;
-        assert_eq!(table.intern(key, None, &make).ino, first);
+        let first = table.intern(inode(5), None).ino;
+        assert_eq!(table.intern(inode(5), None).ino, first);
         table.forget(first, 1);
         assert!(table.get(first).is_ok());
         table.forget(first, 1);
@@ -299,10 +293,9 @@ mod tests {
     #[test]
     fn a_forgotten_number_is_stale_after_its_slot_was_taken_again() {
         let table = table();
-        let (key, make) = inode(5);
-        let first = table.intern(key, None, &make).ino;
+        let first = table.intern(inode(5), None).ino;
         table.forget(first, 1);
-        let second = table.intern(key, None, &make).ino;
+        let second = table.intern(inode(5), None).ino;
         assert_ne!(first, second);
         assert_eq!(table.get(first).err(), Some(FsError::Stale));
         assert!(table.get(second).is_ok());
@@ -312,7 +305,7 @@ mod tests {
     fn numbers_of_many_inodes_are_distinct_and_found_again() {
         let table = table();
         let numbers: Vec<_> = (10..500)
-            .map(|number| table.intern(inode(number).0, None, inode(number).1).ino)
+            .map(|number| table.intern(inode(number), None).ino)
             .collect();
         let distinct: std::collections::HashSet<_> = numbers.iter().collect();
         assert_eq!(distinct.len(), numbers.len());

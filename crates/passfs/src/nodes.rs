@@ -67,12 +67,12 @@ impl PassFs {
     fn entry(&self, fd: OwnedFd, stat: &Statx) -> (Entry, Arc<Inode>) {
         let key = HostKey::of(stat);
         let handle = self.anchors.handle_of(fd.as_fd(), key.device);
-        let make = || Inode::new(self.anchors.anchor(fd, handle.as_ref()), key, kind_of(stat));
+        let candidate = Inode::new(self.anchors.anchor(fd, handle.as_ref()), key, kind_of(stat));
         let Interned {
             ino,
             generation,
             inode,
-        } = self.inodes.intern(key, handle.as_ref(), make);
+        } = self.inodes.intern(candidate, handle.as_ref());
         (
             Entry {
                 ino,
