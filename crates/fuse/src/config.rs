@@ -160,14 +160,14 @@ impl fmt::Display for Negotiated {
 pub enum MountError {
     /// `/dev/fuse` can't be opened.
     #[error(
-        "/dev/fuse can't be opened: {source}; load the fuse module (`modprobe fuse`) or give this process access to the device"
+        "/dev/fuse can't be opened; load the fuse module (`modprobe fuse`) or give this process access to the device"
     )]
     NoDevice {
         /// What the host said.
         source: std::io::Error,
     },
     /// mount(2) failed.
-    #[error("{}: mount failed: {source}", mountpoint.display())]
+    #[error("{}: mount failed", mountpoint.display())]
     Mount {
         /// Where.
         mountpoint: PathBuf,
@@ -189,7 +189,7 @@ pub enum MountError {
         mountpoint: PathBuf,
     },
     /// The mountpoint can't be used.
-    #[error("{}: not usable as a mountpoint: {source}", mountpoint.display())]
+    #[error("{}: not usable as a mountpoint", mountpoint.display())]
     Mountpoint {
         /// Where.
         mountpoint: PathBuf,
@@ -205,7 +205,7 @@ pub enum MountError {
         reason: String,
     },
     /// The kernel's first message made no sense, or the session broke.
-    #[error("FUSE session failed while {doing}: {source}")]
+    #[error("FUSE session failed while {doing}")]
     Protocol {
         /// What was going on.
         doing: &'static str,

@@ -21,6 +21,9 @@ use crate::request::Request;
 const DATA_AT: usize = 4096;
 /// Where a message must start for its WRITE data to stand there.
 const MESSAGE_AT: usize = DATA_AT - size_of::<InHeader>() - size_of::<WriteIn>();
+/// The least room for data: the kernel refuses to hand out requests into less than 8 KiB, and the value of an extended
+/// attribute may have 64 KiB whatever the I/O unit is.
+pub const DATA_BYTES_LEAST: usize = 128 << 10;
 /// A small reply buffer that has grown past this is given back.
 const SMALL_REPLY_BYTES: usize = 16 << 10;
 
@@ -36,7 +39,7 @@ impl Channel {
     pub fn new(device: Arc<OwnedFd>, data_bytes_max: usize) -> io::Result<Self> {
         Ok(Self {
             device,
-            region: Region::new(DATA_AT + data_bytes_max)?,
+            region: Region::new(DATA_AT + data_bytes_max.max(DATA_BYTES_LEAST))?,
             small: Vec::new(),
         })
     }

@@ -20,6 +20,7 @@ use crate::abi::{
     InHeader, OutHeader, URING_CMD_COMMIT_AND_FETCH, URING_CMD_REGISTER, URING_HEADER_BYTES, UringCmdReq,
     UringEntInOut, opcode,
 };
+use crate::device::DATA_BYTES_LEAST;
 use crate::dispatch::{Answer, Dispatcher};
 use crate::region::Region;
 use crate::request::Request;
@@ -46,10 +47,11 @@ unsafe impl Send for RingChannel {}
 impl RingChannel {
     /// A ring for the queue of processor `queue`, carrying `data_bytes_max` of data a request.
     pub fn new(device: Arc<OwnedFd>, queue: u16, data_bytes_max: usize) -> io::Result<Self> {
+        let data_bytes = data_bytes_max.max(DATA_BYTES_LEAST);
         let ring = IoUring::<Entry128, cqueue::Entry>::builder()
             .setup_submit_all()
             .build(2)?;
-        let mut region = Region::new(PAYLOAD_AT + data_bytes_max.max(8192))?;
+        let mut region = Region::new(PAYLOAD_AT + data_bytes)?;
         let start = region.as_mut_ptr();
         let payload = region.as_mut_slice()[PAYLOAD_AT..].as_mut_ptr();
         let vectors = Box::new([
@@ -59,7 +61,7 @@ impl RingChannel {
             },
             libc::iovec {
                 iov_base: payload.cast(),
-                iov_len: data_bytes_max.max(8192),
+                iov_len: data_bytes,
             },
         ]);
         Ok(Self {
