@@ -10,6 +10,7 @@ use buffer::Flusher;
 use clap::{Args, Parser, Subcommand};
 use fuse::Switch;
 
+use crate::bench_arguments::{BenchCommand, DemoArguments};
 use crate::quantity::{parse_bytes, parse_duration};
 
 /// The storage stack of a device with embedded flash, in user space: run it, load it, trace it, tune it.
@@ -38,6 +39,11 @@ pub enum Command {
     Unmount(UnmountArguments),
     /// Show what a mount has done: requests, backing writes, buffer, errors
     Stats(StatsArguments),
+    /// Measure a file system, of any kind, through system calls
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// Show what the layers are worth on this machine: native, plain FUSE, bFUSE, tuned
+    Demo(DemoArguments),
     /// Print a completion script for a shell
     Completions(CompletionsArguments),
     /// Write the man pages to a folder

@@ -4,7 +4,10 @@
 //! something was found, 2 could not do it. Messages go to standard error, results to standard output.
 
 mod arguments;
+mod bench_arguments;
+mod bench_command;
 mod daemon;
+mod demo;
 mod invocation;
 mod manual;
 mod mount;
@@ -20,7 +23,6 @@ mod stats_table;
 mod unmount;
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -28,14 +30,23 @@ use clap::{CommandFactory, Parser};
 
 use crate::arguments::{Arguments, Command};
 
+/// What a command that could do its work has to say by its exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// Done.
+    Nothing,
+    /// Done, and something was found that a script should know.
+    Something,
+}
+
 fn main() -> ExitCode {
     let words = command_words();
     let arguments = Arguments::parse_from(&words);
     match run(&arguments, &words) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(Finding::Nothing) => ExitCode::SUCCESS,
+        Ok(Finding::Something) => ExitCode::from(1),
         Err(error) => {
-            // Nobody is left to tell when standard error is gone as well.
-            let _ = writeln!(std::io::stderr(), "tidegate: {error:#}");
+            output::print_error(&format!("{error:#}"));
             ExitCode::from(2)
         }
     }
@@ -51,12 +62,15 @@ fn command_words() -> Vec<OsString> {
     invocation::normalise(std::env::args_os().collect(), &names, |path| path.exists())
 }
 
-fn run(arguments: &Arguments, words: &[OsString]) -> Result<()> {
+fn run(arguments: &Arguments, words: &[OsString]) -> Result<Finding> {
     match &arguments.command {
-        Command::Mount(arguments) => mount::run(arguments, words),
-        Command::Unmount(arguments) => unmount::run(arguments),
-        Command::Stats(arguments) => stats::run(arguments),
-        Command::Completions(arguments) => manual::print_completions(arguments),
-        Command::Man(arguments) => manual::write_man_pages(arguments),
+        Command::Mount(arguments) => mount::run(arguments, words)?,
+        Command::Unmount(arguments) => unmount::run(arguments)?,
+        Command::Stats(arguments) => stats::run(arguments)?,
+        Command::Bench(command) => return bench_command::run(command),
+        Command::Demo(arguments) => return demo::run(arguments),
+        Command::Completions(arguments) => manual::print_completions(arguments)?,
+        Command::Man(arguments) => manual::write_man_pages(arguments)?,
     }
+    Ok(Finding::Nothing)
 }

@@ -1,4 +1,4 @@
-//! Standard output. A pipe that its reader closed is success: `tidegate stats --watch | head` must not complain.
+//! Standard output and messages. A pipe that its reader closed is success: `tidegate stats --watch | head` must not complain.
 
 use std::io::{ErrorKind, Write, stdout};
 
@@ -26,4 +26,9 @@ pub fn print_bytes(bytes: &[u8]) -> Result<Printed> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Printed::Closed),
         Err(error) => Err(error).context("standard output can't be written"),
     }
+}
+
+/// Prints a message for people to standard error. When that is gone as well, nobody is left to tell.
+pub fn print_error(message: &str) {
+    let _ = writeln!(std::io::stderr(), "tidegate: {message}");
 }

@@ -1,0 +1,191 @@
+//! The configurations that are compared, lowest first after native, and their mounts.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail};
+
+use crate::mount::Report;
+
+use super::{Bed, Document, stats_document, this_program};
+
+/// A configuration: its name, and the arguments of its mount; `None` measures the file system itself.
+pub struct Configuration {
+    /// Name in tables and records.
+    pub label: &'static str,
+    /// What it stands for.
+    pub meaning: &'static str,
+    /// Arguments of `tidegate mount`.
+    pub mount: Option<&'static [&'static str]>,
+}
+
+/// Label of the baseline.
+pub const NATIVE: &str = "native";
+
+/// Plain FUSE as the paper has it: no newer help of the kernel.
+const PLAIN: [&str; 8] = [
+    "--writeback",
+    "off",
+    "--passthrough",
+    "off",
+    "--uring",
+    "off",
+    "--direct-io",
+    "off",
+];
+
+/// The ladder. `bfuse-8m` lets the session choose direct I/O: the buffer takes the place of the page cache above it.
+pub const LADDER: [Configuration; 5] = [
+    Configuration {
+        label: NATIVE,
+        meaning: "the file system itself",
+        mount: None,
+    },
+    Configuration {
+        label: "fuse-4k",
+        meaning: "plain FUSE, 4 KiB requests",
+        mount: Some(&[
+            PLAIN[0],
+            PLAIN[1],
+            PLAIN[2],
+            PLAIN[3],
+            PLAIN[4],
+            PLAIN[5],
+            PLAIN[6],
+            PLAIN[7],
+            "--io-unit",
+            "4k",
+            "--flusher",
+            "off",
+        ]),
+    },
+    Configuration {
+        label: "fuse-512k",
+        meaning: "plain FUSE, 512 KiB requests",
+        mount: Some(&[
+            PLAIN[0],
+            PLAIN[1],
+            PLAIN[2],
+            PLAIN[3],
+            PLAIN[4],
+            PLAIN[5],
+            PLAIN[6],
+            PLAIN[7],
+            "--io-unit",
+            "512k",
+            "--flusher",
+            "off",
+        ]),
+    },
+    Configuration {
+        label: "bfuse-8m",
+        meaning: "512 KiB requests, 8 MiB write buffer",
+        mount: Some(&[
+            PLAIN[0],
+            PLAIN[1],
+            PLAIN[2],
+            PLAIN[3],
+            PLAIN[4],
+            PLAIN[5],
+            "--io-unit",
+            "512k",
+            "--buffer",
+            "8m",
+            "--flusher",
+            "thread",
+        ]),
+    },
+    Configuration {
+        label: "tuned",
+        meaning: "all that the kernel grants",
+        mount: Some(&[]),
+    },
+];
+
+/// A configuration that is ready to be measured. Its drop unmounts it.
+pub struct Rung {
+    label: &'static str,
+    directory: PathBuf,
+    is_mount: bool,
+    negotiated: Option<String>,
+}
+
+impl Rung {
+    /// Mounts a configuration over the bed.
+    pub fn mount(configuration: &Configuration, bed: &Bed) -> Result<Self> {
+        let label = configuration.label;
+        let Some(arguments) = configuration.mount else {
+            return Ok(Self {
+                label,
+                directory: bed.data(),
+                is_mount: false,
+                negotiated: None,
+            });
+        };
+        if let Err(error) = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open("/dev/fuse")
+        {
+            bail!("/dev/fuse can't be opened: {error}");
+        }
+        let mut rung = Self {
+            label,
+            directory: bed.mountpoint(label)?,
+            is_mount: true,
+            negotiated: None,
+        };
+        let output = this_program()?
+            .args(["mount", "--json"])
+            .arg(bed.data())
+            .arg(&rung.directory)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .context("the mounting process can't be started")?;
+        if !output.status.success() {
+            bail!("{}", String::from_utf8_lossy(&output.stderr).trim_end());
+        }
+        let report: Report = serde_json::from_slice(&output.stdout).context("the mount reported nonsense")?;
+        if let Report::Mounted { negotiated, .. } = report {
+            rung.negotiated = negotiated.lines().next().map(str::to_owned);
+        }
+        Ok(rung)
+    }
+
+    /// Name of the configuration.
+    pub fn label(&self) -> &'static str {
+        self.label
+    }
+
+    /// Where to measure.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What the kernel granted, in words; `None` where there is no daemon.
+    pub fn negotiated(&self) -> Option<&str> {
+        self.negotiated.as_deref()
+    }
+
+    /// The daemon's counters; `None` where there is no daemon.
+    pub fn statistics(&self) -> Result<Option<Document>> {
+        if !self.is_mount {
+            return Ok(None);
+        }
+        Ok(Some(stats_document::read(&self.directory)?))
+    }
+}
+
+impl Drop for Rung {
+    fn drop(&mut self) {
+        if !self.is_mount {
+            return;
+        }
+        // A failure shows by the folder that stays; there is nothing more that a drop could do.
+        let _ = this_program().and_then(|mut program| {
+            let unmount = program.arg("unmount").arg("--lazy").arg(&self.directory);
+            Ok(unmount.stdin(Stdio::null()).stderr(Stdio::null()).status()?)
+        });
+    }
+}

@@ -1,0 +1,106 @@
+//! The demo's rows, and whether they are in the order of the paper.
+
+use report::{LadderRow, LadderStep};
+use results::RunRecord;
+
+use super::ladder::{LADDER, NATIVE};
+
+/// One row for each configuration that was measured, native first.
+pub fn rows(records: &[RunRecord]) -> Vec<LadderRow> {
+    LADDER
+        .iter()
+        .filter(|configuration| records.iter().any(|record| record.label == configuration.label))
+        .map(|configuration| {
+            let step = LadderStep {
+                group: String::new(),
+                run_label: configuration.label.to_owned(),
+                label: configuration.label.to_owned(),
+                description: configuration.meaning.to_owned(),
+            };
+            LadderRow::from_records(records, NATIVE, &step)
+        })
+        .collect()
+}
+
+/// What is not as the paper has it: each step of the ladder is faster than the one before.
+pub fn order_note(rows: &[LadderRow]) -> Option<String> {
+    let ladder: Vec<(&str, f64)> = rows
+        .iter()
+        .filter(|row| !row.is_baseline)
+        .filter_map(|row| Some((row.label.as_str(), row.ratio_to_native?)))
+        .collect();
+    let (lower, upper) = ladder
+        .windows(2)
+        .map(|pair| (pair[0], pair[1]))
+        .find(|(lower, upper)| lower.1 >= upper.1)?;
+    Some(format!(
+        "not in the order of the paper: {} ({:.2} of native) is not slower than {} ({:.2}); is the machine busy?",
+        lower.0, lower.1, upper.0, upper.1
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use results::{HostInfo, LatencyHistogram, SCHEMA, Sample, TargetInfo, counter};
+
+    use super::*;
+
+    fn record(label: &str, round: u32, elapsed_ns: u64) -> RunRecord {
+        let sample = Sample {
+            operation: "write".into(),
+            operations_count: 1,
+            bytes: 1_000_000_000,
+            elapsed_ns,
+            sync_ns: 0,
+            close_ns: 0,
+            latency: LatencyHistogram::new(),
+        };
+        RunRecord {
+            schema: SCHEMA.into(),
+            command: Vec::new(),
+            tool_version: String::new(),
+            started_unix_ns: 0,
+            host: HostInfo::default(),
+            target: TargetInfo::default(),
+            label: label.into(),
+            round,
+            workload: serde_json::Value::Null,
+            samples: vec![sample],
+            counters: BTreeMap::from([(counter::BACKING_WRITES.to_owned(), 1024.0)]),
+            complete: true,
+        }
+    }
+
+    fn records(times_ns: [(&str, u64); 4]) -> Vec<RunRecord> {
+        (0..3)
+            .flat_map(|round| times_ns.map(|(label, ns)| record(label, round, ns)))
+            .collect()
+    }
+
+    #[test]
+    fn a_ladder_in_order_has_no_note() {
+        let rows = rows(&records([
+            ("native", 1_000_000_000),
+            ("fuse-4k", 20_000_000_000),
+            ("fuse-512k", 2_000_000_000),
+            ("bfuse-8m", 1_500_000_000),
+        ]));
+        assert_eq!(order_note(&rows), None);
+        assert_eq!(rows[2].ratio_to_native, Some(0.5));
+        assert_eq!(rows[2].backing_writes, Some(1024.0));
+    }
+
+    #[test]
+    fn a_ladder_out_of_order_names_the_two_rungs() {
+        let rows = rows(&records([
+            ("native", 1_000_000_000),
+            ("fuse-4k", 2_000_000_000),
+            ("fuse-512k", 3_000_000_000),
+            ("bfuse-8m", 1_500_000_000),
+        ]));
+        let note = order_note(&rows).unwrap();
+        assert!(note.contains("fuse-4k") && note.contains("fuse-512k"), "{note}");
+    }
+}
