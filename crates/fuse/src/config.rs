@@ -79,6 +79,17 @@ pub struct MountConfig {
     pub kernel_options: Vec<String>,
 }
 
+impl MountConfig {
+    /// Whether the kernel checks permissions (`default_permissions`) before it asks.
+    ///
+    /// A mount that only its own ordinary user may enter leaves that to the host, which checks the same user again
+    /// anyway: the kernel would otherwise ask for a directory's attributes after each change in it. A privileged
+    /// daemon must not, since the host lets it do more than its callers may.
+    pub(crate) fn kernel_checks_permissions(&self) -> bool {
+        self.allow_other || !self.posix_acl || rustix::process::geteuid().is_root()
+    }
+}
+
 /// Which open files skip the kernel's page cache on the FUSE side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -59,11 +59,14 @@ fn mount_directly(
             source,
         })?;
     let mut data = format!(
-        "fd={},rootmode={root_mode:o},user_id={},group_id={},default_permissions",
+        "fd={},rootmode={root_mode:o},user_id={},group_id={}",
         device.as_raw_fd(),
         rustix::process::getuid().as_raw(),
         rustix::process::getgid().as_raw(),
     );
+    if config.kernel_checks_permissions() {
+        data.push_str(",default_permissions");
+    }
     if config.allow_other {
         data.push_str(",allow_other");
     }
@@ -132,11 +135,10 @@ fn mount_by_fusermount(
         mountpoint: mountpoint.to_owned(),
         reason,
     };
-    let mut options = format!(
-        "fsname={},subtype={},default_permissions",
-        escape(&config.source),
-        config.subtype
-    );
+    let mut options = format!("fsname={},subtype={}", escape(&config.source), config.subtype);
+    if config.kernel_checks_permissions() {
+        options.push_str(",default_permissions");
+    }
     if config.allow_other {
         options.push_str(",allow_other");
     }

@@ -141,7 +141,10 @@ pub fn answer(
         None => surroundings.pages_max,
     };
     for (want, flag) in [
-        (config.posix_acl, init::POSIX_ACL),
+        (
+            config.posix_acl && config.kernel_checks_permissions(),
+            init::POSIX_ACL,
+        ),
         (passthrough, init::PASSTHROUGH),
         (writeback, init::WRITEBACK_CACHE),
         (uring, init::OVER_IO_URING),
