@@ -1,0 +1,244 @@
+//! The ladder: the same workload on one configuration after the other, each compared with the native file system
+//! in the same round; after the combined study of the papers (base, larger I/O unit, buffer, tuned).
+
+use results::{RunRecord, Summary, counter, paired_ratio, values_by_round};
+
+use crate::html;
+use crate::number;
+use crate::svg::{Bar, BarChart, BarGroup, Scale};
+use crate::text_table::{Column, table};
+
+/// One configuration, measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LadderRow {
+    /// Rows of one group are drawn side by side and share a baseline (a file system, a workload). May be empty.
+    pub group: String,
+    /// Short name, drawn below the bar.
+    pub label: String,
+    /// What the configuration is, in a sentence.
+    pub description: String,
+    /// True for the native file system: the line that the others are measured against.
+    pub is_baseline: bool,
+    /// Throughput of each round in MB/s (10^6 bytes a second), rounds in order.
+    pub mb_per_s: Vec<f64>,
+    /// Median over the rounds of this configuration's throughput over the baseline's; 1 for the baseline.
+    pub ratio_to_native: Option<f64>,
+    /// Writes that reached the file system below, median of the rounds.
+    pub backing_writes: Option<f64>,
+    /// Context switches of the machine (of the workers, where the machine's are unknown), median of the rounds.
+    pub context_switches: Option<f64>,
+    /// Active processor time of the machine in percent, median of the rounds.
+    pub cpu_active_percent: Option<f64>,
+}
+
+/// Which records make a row, and what it is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LadderStep {
+    /// See [`LadderRow::group`].
+    pub group: String,
+    /// Label of the records.
+    pub run_label: String,
+    /// See [`LadderRow::label`].
+    pub label: String,
+    /// See [`LadderRow::description`].
+    pub description: String,
+}
+
+impl LadderRow {
+    /// The row of one step. `records` are those of one workload; incomplete ones are left out.
+    #[must_use]
+    pub fn from_records(records: &[RunRecord], baseline_label: &str, step: &LadderStep) -> Self {
+        let throughput = values_by_round(records, &step.run_label, RunRecord::mb_per_s);
+        let baseline = values_by_round(records, baseline_label, RunRecord::mb_per_s);
+        let counter = |name: &str| {
+            let values = values_by_round(records, &step.run_label, |record| {
+                record.counters.get(name).copied()
+            });
+            let values: Vec<f64> = values.iter().map(|round| round.value).collect();
+            results::median(&values)
+        };
+        Self {
+            group: step.group.clone(),
+            label: step.label.clone(),
+            description: step.description.clone(),
+            is_baseline: step.run_label == baseline_label,
+            ratio_to_native: paired_ratio(&baseline, &throughput).map(|compared| compared.summary.median),
+            mb_per_s: throughput.iter().map(|round| round.value).collect(),
+            backing_writes: counter(counter::BACKING_WRITES),
+            context_switches: counter(counter::CONTEXT_SWITCHES_SYSTEM)
+                .or_else(|| counter(counter::CONTEXT_SWITCHES_VOLUNTARY)),
+            cpu_active_percent: counter(counter::CPU_ACTIVE),
+        }
+    }
+
+    /// Median, smallest and largest throughput; `None` without a finite sample.
+    #[must_use]
+    pub fn throughput(&self) -> Option<Summary> {
+        Summary::of(&self.mb_per_s)
+    }
+}
+
+/// Throughput of each configuration: the median as a bar, each round as a dot, native as a line.
+#[must_use]
+pub fn throughput_chart(rows: &[LadderRow]) -> BarChart {
+    let bar = |series: usize, row: &LadderRow| {
+        let summary = row.throughput();
+        let ratio = row
+            .ratio_to_native
+            .map_or_else(|| number::NOT_AVAILABLE.to_owned(), number::ratio);
+        let value = summary.map_or_else(
+            || number::NOT_AVAILABLE.to_owned(),
+            |all| number::significant(all.median),
+        );
+        Bar {
+            label: row.label.clone(),
+            value: summary.map(|all| all.median),
+            samples: row.mb_per_s.clone(),
+            tooltip: format!(
+                "{}: {value} MB/s, {ratio} of native. {}",
+                row.label, row.description
+            ),
+            annotation: vec![format!("{ratio}×"), value],
+            series,
+        }
+    };
+    let reference = |rows: &[&LadderRow]| {
+        rows.iter()
+            .find(|row| row.is_baseline)
+            .and_then(|row| Some(row.throughput()?.median))
+    };
+    BarChart {
+        title: "Throughput of each configuration beside the native file system".to_owned(),
+        axis: "MB/s".to_owned(),
+        scale: Scale::Linear,
+        groups: grouped(rows, bar, reference),
+    }
+}
+
+/// Writes that reached the file system below, on a logarithmic axis. Rows that have no such number (native) are
+/// left out; without any the chart is empty.
+#[must_use]
+pub fn backing_writes_chart(rows: &[LadderRow]) -> BarChart {
+    let bar = |series: usize, row: &LadderRow| {
+        let writes = row
+            .backing_writes
+            .map_or_else(|| number::NOT_AVAILABLE.to_owned(), number::count);
+        Bar {
+            label: row.label.clone(),
+            value: row.backing_writes,
+            samples: Vec::new(),
+            tooltip: format!("{}: {writes} writes. {}", row.label, row.description),
+            annotation: vec![writes],
+            series,
+        }
+    };
+    let mut groups = grouped(rows, bar, |_| None);
+    for group in &mut groups {
+        group.bars.retain(|bar| bar.value.is_some());
+    }
+    groups.retain(|group| !group.bars.is_empty());
+    BarChart {
+        title: "Writes that reach the file system below".to_owned(),
+        axis: "write calls (logarithmic)".to_owned(),
+        scale: Scale::Logarithmic,
+        groups,
+    }
+}
+
+/// The numbers behind both charts, for the page.
+#[must_use]
+pub fn html_table(rows: &[LadderRow]) -> String {
+    html::table(&columns(rows), &cells(rows))
+}
+
+/// The numbers behind both charts, for the terminal.
+#[must_use]
+pub fn text_table(rows: &[LadderRow]) -> String {
+    table(&columns(rows), &cells(rows))
+}
+
+/// The groups in order of their first row; colours go by position in the group.
+fn grouped(
+    rows: &[LadderRow],
+    bar: impl Fn(usize, &LadderRow) -> Bar,
+    reference: impl Fn(&[&LadderRow]) -> Option<f64>,
+) -> Vec<BarGroup> {
+    let mut names: Vec<&str> = Vec::new();
+    for row in rows {
+        if !names.contains(&row.group.as_str()) {
+            names.push(&row.group);
+        }
+    }
+    names
+        .into_iter()
+        .map(|name| {
+            let members: Vec<&LadderRow> = rows.iter().filter(|row| row.group == name).collect();
+            BarGroup {
+                label: name.to_owned(),
+                reference: reference(&members),
+                bars: members
+                    .iter()
+                    .enumerate()
+                    .map(|(series, row)| bar(series, row))
+                    .collect(),
+            }
+        })
+        .collect()
+}
+
+fn has_groups(rows: &[LadderRow]) -> bool {
+    rows.iter().any(|row| !row.group.is_empty())
+}
+
+fn columns(rows: &[LadderRow]) -> Vec<Column> {
+    let mut columns = vec![
+        Column::left("configuration"),
+        Column::right("MB/s"),
+        Column::right("min–max"),
+        Column::right("of native"),
+        Column::right("backing writes"),
+        Column::right("context switches"),
+        Column::right("CPU active %"),
+    ];
+    if has_groups(rows) {
+        columns.insert(1, Column::left("group"));
+    }
+    columns
+}
+
+fn cells(rows: &[LadderRow]) -> Vec<Vec<String>> {
+    let or_dash = |value: Option<f64>, text: fn(f64) -> String| {
+        value
+            .filter(|value| value.is_finite())
+            .map_or_else(|| "–".to_owned(), text)
+    };
+    let with_groups = has_groups(rows);
+    rows.iter()
+        .map(|row| {
+            let summary = row.throughput();
+            let range = summary.map_or_else(
+                || "–".to_owned(),
+                |all| {
+                    format!(
+                        "{}–{}",
+                        number::significant(all.min),
+                        number::significant(all.max)
+                    )
+                },
+            );
+            let mut cells = vec![
+                row.label.clone(),
+                or_dash(summary.map(|all| all.median), number::significant),
+                range,
+                or_dash(row.ratio_to_native, number::ratio),
+                or_dash(row.backing_writes, number::count),
+                or_dash(row.context_switches, number::count),
+                or_dash(row.cpu_active_percent, |percent| format!("{percent:.1}")),
+            ];
+            if with_groups {
+                cells.insert(1, row.group.clone());
+            }
+            cells
+        })
+        .collect()
+}

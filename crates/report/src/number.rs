@@ -1,0 +1,199 @@
+//! Numbers as text: separators, significant digits, durations, dates. Not finite is always "n/a".
+
+use results::nearest_f64;
+
+/// What stands where there is no number.
+pub const NOT_AVAILABLE: &str = "n/a";
+
+/// A whole number with separators of thousands: `131,072`.
+#[must_use]
+pub fn count(value: f64) -> String {
+    if !value.is_finite() {
+        return NOT_AVAILABLE.to_owned();
+    }
+    // Digits beyond what a floating-point number holds would be invented.
+    if value.abs() < 1e15 {
+        separated(&format!("{value:.0}"))
+    } else {
+        format!("{value:.2e}")
+    }
+}
+
+/// About three significant digits: `1,234`, `412`, `87.3`, `9.88`, `0.0123`.
+#[must_use]
+pub fn significant(value: f64) -> String {
+    let size = value.abs();
+    if !value.is_finite() {
+        NOT_AVAILABLE.to_owned()
+    } else if size == 0.0 {
+        "0".to_owned()
+    } else if size >= 99.95 {
+        count(value)
+    } else if size >= 9.995 {
+        format!("{value:.1}")
+    } else if size >= 0.9995 {
+        format!("{value:.2}")
+    } else if size >= 0.09995 {
+        format!("{value:.3}")
+    } else if size >= 0.000_1 {
+        format!("{value:.4}")
+    } else {
+        format!("{value:.1e}")
+    }
+}
+
+/// A ratio with two decimals, or two significant digits when it is small: `0.87`, `0.0041`.
+#[must_use]
+pub fn ratio(value: f64) -> String {
+    let size = value.abs();
+    if !value.is_finite() {
+        NOT_AVAILABLE.to_owned()
+    } else if size >= 0.0095 || size == 0.0 {
+        format!("{value:.2}")
+    } else {
+        format!("{value:.4}")
+    }
+}
+
+/// A duration in the unit that suits it: `850 ns`, `12.3 µs`, `4.56 ms`, `1.20 s`.
+#[must_use]
+pub fn duration_ns(value: u64) -> String {
+    let nanoseconds = nearest_f64(value);
+    match value {
+        0..1_000 => format!("{value} ns"),
+        1_000..1_000_000 => format!("{} µs", significant(nanoseconds / 1e3)),
+        1_000_000..1_000_000_000 => format!("{} ms", significant(nanoseconds / 1e6)),
+        _ => format!("{} s", significant(nanoseconds / 1e9)),
+    }
+}
+
+/// A size in binary units: `512 B`, `4 KiB`, `7.75 GiB`.
+#[must_use]
+pub fn bytes(value: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut size = nearest_f64(value);
+    let mut unit = units[0];
+    for next in &units[1..] {
+        if size < 1024.0 {
+            break;
+        }
+        size /= 1024.0;
+        unit = next;
+    }
+    if size.fract() == 0.0 {
+        format!("{size:.0} {unit}")
+    } else {
+        format!("{} {unit}", significant(size))
+    }
+}
+
+/// A moment in UTC: `2026-01-31 23:59:59 UTC`.
+#[must_use]
+pub fn utc(unix_ns: u64) -> String {
+    let seconds = unix_ns / 1_000_000_000;
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (second / 3600, second % 3600 / 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+/// The Gregorian date of a day counted from 1970-01-01.
+///
+/// Years are counted from March, so that the leap day is the last day of a year, in eras of 400 years of 146,097
+/// days each; 719,468 days lie between 0000-03-01 and 1970-01-01.
+fn date(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+fn separated(digits: &str) -> String {
+    let (sign, digits) = digits.strip_prefix('-').map_or(("", digits), |rest| ("-", rest));
+    let mut text = String::from(sign);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_separated() {
+        let values = [0.0, 7.0, 999.0, 1_000.0, 131_072.0, -1_234_567.0, f64::NAN];
+        let texts = values.map(count);
+        assert_eq!(texts, ["0", "7", "999", "1,000", "131,072", "-1,234,567", "n/a"]);
+    }
+
+    #[test]
+    fn three_digits_are_shown_at_every_size() {
+        let values = [
+            1234.4,
+            412.3,
+            99.96,
+            87.25,
+            9.876,
+            1.0,
+            0.1234,
+            0.0123,
+            0.0,
+            f64::INFINITY,
+        ];
+        let texts = values.map(significant);
+        assert_eq!(
+            texts,
+            [
+                "1,234", "412", "100", "87.2", "9.88", "1.00", "0.123", "0.0123", "0", "n/a"
+            ]
+        );
+    }
+
+    #[test]
+    fn ratios_have_two_decimals_unless_small() {
+        assert_eq!(
+            [0.874, 1.0, 0.05, 0.0041, 0.0].map(ratio),
+            ["0.87", "1.00", "0.05", "0.0041", "0.00"]
+        );
+    }
+
+    #[test]
+    fn durations_and_sizes_choose_their_unit() {
+        assert_eq!(
+            [850, 12_300, 4_560_000, 1_200_000_000].map(duration_ns),
+            ["850 ns", "12.3 µs", "4.56 ms", "1.20 s"]
+        );
+        assert_eq!(
+            [512, 4096, 8_321_499_136].map(bytes),
+            ["512 B", "4 KiB", "7.75 GiB"]
+        );
+    }
+
+    #[test]
+    fn moments_are_dates_of_the_gregorian_calendar() {
+        let seconds = [0, 951_782_400, 1_709_164_800, 4_102_444_799];
+        let texts = seconds.map(|seconds: u64| utc(seconds * 1_000_000_000));
+        assert_eq!(
+            texts,
+            [
+                "1970-01-01 00:00:00 UTC",
+                "2000-02-29 00:00:00 UTC",
+                "2024-02-29 00:00:00 UTC",
+                "2099-12-31 23:59:59 UTC"
+            ]
+        );
+    }
+}
