@@ -195,7 +195,8 @@ impl Dispatcher {
             opcode::FALLOCATE => {
                 let args: FallocateIn = request.fixed()?;
                 let mode = FallocateMode(args.mode.cast_signed());
-                fs.fallocate(ino, handle_of(args.fh), mode, args.offset, args.length)?;
+                let kill = lacks_fsetid(request);
+                fs.fallocate(ino, handle_of(args.fh), mode, args.offset, args.length, kill)?;
             }
             opcode::LSEEK => {
                 let args: LseekIn = request.fixed()?;
@@ -302,6 +303,25 @@ impl Dispatcher {
             &self.file_system.setattr(request.ino(), handle, &change)?,
             self.trust,
         ))
+    }
+
+    /// A SETATTR of nothing is what HANDLE_KILLPRIV_V2 makes of a write that the kernel does itself (passthrough) on a
+    /// file with setuid or setgid: the caller has no `CAP_FSETID`, and the bits are to go before the data comes.
+    fn drop_privilege_bits(&self, ino: Ino) -> FsResult<vfs::Attr> {
+        let attr = self.file_system.getattr(ino, None)?;
+        let mut mode = attr.mode & !libc::S_ISUID;
+        // Without group execution the bit once meant mandatory locking: it stays (`setattr_should_drop_sgid`).
+        if mode & libc::S_IXGRP != 0 {
+            mode &= !libc::S_ISGID;
+        }
+        if mode == attr.mode {
+            return Ok(attr);
+        }
+        let change = SetAttr {
+            mode: Some(mode & 0o7777),
+            ..SetAttr::default()
+        };
+        self.file_system.setattr(ino, None, &change)
     }
 
     fn write(&self, request: &Request, data: &[u8]) -> FsResult<WriteOut> {
@@ -496,6 +516,7 @@ impl Dispatcher {
             target: (Ino(args.nodeid_out), handle_of(args.fh_out)),
             target_offset: args.off_out,
             length,
+            kill_privileges: lacks_fsetid(request),
         })?;
         if wide {
             put(out, &CopyFileRangeOut { bytes_copied: copied });
@@ -533,6 +554,12 @@ impl Dispatcher {
         out.extend_from_slice(&reply.data[..reply.data.len().min(output_bytes_max)]);
         Ok(())
     }
+}
+
+/// Whether `fallocate` and `copy_file_range` take setuid, setgid and capability bits with them. The protocol does not
+/// say for these two; a caller that is not root is assumed to lack `CAP_FSETID`.
+const fn lacks_fsetid(request: &Request) -> bool {
+    request.header.uid != 0
 }
 
 fn handle_of(fh: u64) -> Handle {
