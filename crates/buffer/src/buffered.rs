@@ -250,9 +250,12 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
     ) -> FsResult<(Entry, Opened)> {
         self.flush_existing(parent, name, flags);
         let (entry, opened) = self.engine.inner.create(caller, parent, name, node, flags)?;
-        self.engine
-            .registry
-            .opened(entry.ino, opened.handle, flags.writes());
+        let ino = entry.ino;
+        // Without `O_EXCL` it may have found a file with data buffered.
+        let entry = self
+            .refreshed(entry)
+            .inspect_err(|_| self.engine.inner.release(ino, opened.handle))?;
+        self.engine.registry.opened(ino, opened.handle, flags.writes());
         Ok((entry, opened))
     }
 

@@ -1,5 +1,5 @@
-//! A buffered file system is a file system: the contract holds with every flusher and with a buffer so small that
-//! every write meets its limits.
+//! A buffered file system is a file system: the contract holds with every flusher and with a buffer so small
+//! that every write meets its limits.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 //! [`FaultyFs`]: write errors and held-back writes over any file system, and a record of the writes that
 //! came.
 //!
-//! Faults are set while it runs, through `&self`. It changes nothing but [`FileSystem::write`].
+//! Faults are set while it runs, through [`Faults`], which outlives the file system. Nothing but
+//! [`FileSystem::write`] is changed.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -30,13 +31,24 @@ pub struct WriteRecord {
 #[derive(Debug)]
 pub struct FaultyFs<F> {
     inner: F,
-    faults: Mutex<Faults>,
-    /// Signalled at every change of `faults`.
+    faults: Faults,
+}
+
+/// Sets faults and shows what came; a clone is the same.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// Signalled at every change of `state`.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Faults {
+struct State {
     writes: Vec<WriteRecord>,
     /// By number of the write, counted from 0.
     failing_writes: HashMap<usize, FsError>,
@@ -54,16 +66,22 @@ impl<F: FileSystem> FaultyFs<F> {
     pub fn new(inner: F) -> Self {
         Self {
             inner,
-            faults: Mutex::default(),
-            changed: Condvar::new(),
+            faults: Faults::default(),
         }
+    }
+
+    /// Sets faults.
+    pub fn faults(&self) -> Faults {
+        self.faults.clone()
     }
 
     /// The file system below.
     pub const fn inner(&self) -> &F {
         &self.inner
     }
+}
 
+impl Faults {
     /// The write with this number, counted from 0 since the start, fails with `error`.
     pub fn fail_write(&self, number: usize, error: FsError) {
         self.lock().failing_writes.insert(number, error);
@@ -81,10 +99,10 @@ impl<F: FileSystem> FaultyFs<F> {
 
     /// No write fails any more.
     pub fn heal(&self) {
-        let mut faults = self.lock();
-        faults.failing_writes.clear();
-        faults.failing_inodes.clear();
-        faults.failing_all = None;
+        let mut state = self.lock();
+        state.failing_writes.clear();
+        state.failing_inodes.clear();
+        state.failing_all = None;
     }
 
     /// Writes wait from here on.
@@ -95,7 +113,7 @@ impl<F: FileSystem> FaultyFs<F> {
     /// Writes go on.
     pub fn open_gate(&self) {
         self.lock().gate_closed = false;
-        self.changed.notify_all();
+        self.shared.changed.notify_all();
     }
 
     /// The writes so far, those at the gate included.
@@ -110,57 +128,62 @@ impl<F: FileSystem> FaultyFs<F> {
 
     /// Waits until `count` writes have come; false after `limit`.
     pub fn wait_for_writes(&self, count: usize, limit: Duration) -> bool {
-        self.wait_until(limit, |faults| faults.writes.len() >= count)
+        self.wait_until(limit, |state| state.writes.len() >= count)
     }
 
     /// Waits until `count` writes are at the gate; false after `limit`.
     pub fn wait_at_gate(&self, count: usize, limit: Duration) -> bool {
-        self.wait_until(limit, |faults| faults.at_gate >= count)
+        self.wait_until(limit, |state| state.at_gate >= count)
     }
 
-    fn wait_until(&self, limit: Duration, holds: impl Fn(&Faults) -> bool) -> bool {
+    fn wait_until(&self, limit: Duration, holds: impl Fn(&State) -> bool) -> bool {
         let deadline = Instant::now() + limit;
-        let mut faults = self.lock();
-        while !holds(&faults) {
+        let mut state = self.lock();
+        while !holds(&state) {
             let Some(rest) = deadline.checked_duration_since(Instant::now()) else {
                 return false;
             };
-            faults = self
+            state = self
+                .shared
                 .changed
-                .wait_timeout(faults, rest)
+                .wait_timeout(state, rest)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
         true
     }
 
-    fn lock(&self) -> MutexGuard<'_, Faults> {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records a write, waits at the gate, and says which error it is to get.
     fn arrive(&self, ino: Ino, offset: u64, bytes: usize) -> Option<FsError> {
-        let mut faults = self.lock();
-        let number = faults.writes.len();
-        let by_number = faults.failing_writes.get(&number).copied();
+        let mut state = self.lock();
+        let number = state.writes.len();
+        let by_number = state.failing_writes.get(&number).copied();
         let injected = by_number
-            .or(faults.failing_inodes.get(&ino).copied())
-            .or(faults.failing_all);
-        faults.writes.push(WriteRecord {
+            .or(state.failing_inodes.get(&ino).copied())
+            .or(state.failing_all);
+        state.writes.push(WriteRecord {
             ino,
             offset,
             bytes,
             injected,
         });
-        if !faults.in_flight.insert(ino) {
-            faults.overlaps += 1;
+        if !state.in_flight.insert(ino) {
+            state.overlaps += 1;
         }
-        faults.at_gate += 1;
-        self.changed.notify_all();
-        while faults.gate_closed {
-            faults = self.changed.wait(faults).unwrap_or_else(PoisonError::into_inner);
+        state.at_gate += 1;
+        self.shared.changed.notify_all();
+        while state.gate_closed {
+            state = self
+                .shared
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
-        faults.at_gate -= 1;
+        state.at_gate -= 1;
         injected
     }
 
@@ -171,12 +194,12 @@ impl<F: FileSystem> FaultyFs<F> {
 
 impl<F: FileSystem> FileSystem for FaultyFs<F> {
     fn write(&self, ino: Ino, handle: Handle, offset: u64, data: &[u8], mode: WriteMode) -> FsResult<usize> {
-        let injected = self.arrive(ino, offset, data.len());
+        let injected = self.faults.arrive(ino, offset, data.len());
         let outcome = match injected {
             Some(error) => Err(error),
             None => self.inner.write(ino, handle, offset, data, mode),
         };
-        self.leave(ino);
+        self.faults.leave(ino);
         outcome
     }
 

@@ -15,5 +15,5 @@ mod mem_fs;
 pub mod model;
 pub mod prng;
 
-pub use faulty_fs::{FaultyFs, WriteRecord};
+pub use faulty_fs::{Faults, FaultyFs, WriteRecord};
 pub use mem_fs::MemFs;
