@@ -299,10 +299,12 @@ impl Dispatcher {
             kill_privileges: args.valid & fattr::KILL_SUIDGID != 0,
         };
         let handle = (args.valid & fattr::FH != 0).then_some(handle_of(args.fh));
-        Ok(attr_out(
-            &self.file_system.setattr(request.ino(), handle, &change)?,
-            self.trust,
-        ))
+        let attr = if args.valid == 0 {
+            self.drop_privilege_bits(request.ino())?
+        } else {
+            self.file_system.setattr(request.ino(), handle, &change)?
+        };
+        Ok(attr_out(&attr, self.trust))
     }
 
     /// A SETATTR of nothing is what HANDLE_KILLPRIV_V2 makes of a write that the kernel does itself (passthrough) on a
