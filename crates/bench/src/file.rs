@@ -229,6 +229,7 @@ fn open<'run>(spec: &'run FileSpec, files: &[PathBuf]) -> Result<Vec<Worker<'run
             Ok(Worker {
                 spec,
                 index,
+                base,
                 target,
                 buffer: RecordBuffer::new(record, spec.data, seed),
             })

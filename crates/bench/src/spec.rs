@@ -109,10 +109,12 @@ pub enum Mode {
     /// `O_SYNC`.
     Sync,
     /// `O_DSYNC`.
+    #[serde(rename = "dsync")]
     DataSync,
     /// `O_DIRECT`.
     Direct,
     /// `O_DIRECT` and `O_SYNC`.
+    #[serde(rename = "direct-sync")]
     DirectSync,
     /// Through the page cache, `fsync` after each write.
     Fsync,
@@ -121,6 +123,7 @@ pub enum Mode {
     /// A shared mapping; one `msync` at the end of the window when something was written.
     Mmap,
     /// A shared mapping; `msync` after each write.
+    #[serde(rename = "mmap-sync")]
     MmapSync,
 }
 
@@ -312,5 +315,24 @@ impl FileSpec {
             return Err(BenchError::spec("file size", problem + " of a shared mapping"));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mode_has_one_name_on_the_command_line_and_in_records() {
+        for mode in Mode::ALL {
+            assert_eq!(mode.name().parse(), Ok(mode));
+            assert_eq!(serde_json::to_value(mode).unwrap(), mode.name());
+        }
+        assert!(
+            "turbo"
+                .parse::<Mode>()
+                .unwrap_err()
+                .contains("none of buffered, sync, dsync")
+        );
     }
 }

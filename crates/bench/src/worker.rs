@@ -17,6 +17,8 @@ use crate::spec::{FileSpec, Pattern, Sharing};
 pub struct Worker<'run> {
     pub spec: &'run FileSpec,
     pub index: u32,
+    /// File offset of the worker's part.
+    pub base: u64,
     pub target: Target,
     pub buffer: RecordBuffer,
 }
@@ -94,10 +96,6 @@ impl Worker<'_> {
 
     fn work(&mut self, shared: &Shared<'_>, outcome: &mut WorkerOutcome) -> Result<(), BenchError> {
         let spec = self.spec;
-        let base = match spec.sharing {
-            Sharing::OneEach => 0,
-            Sharing::Shared => u64::from(self.index) * spec.file_bytes,
-        };
         let records = spec.records();
         let seed = mixed(spec.seed ^ (u64::from(self.index) << 32));
         let shuffle = (!spec.pattern.is_sequential()).then(|| Permutation::new(records, seed));
@@ -108,7 +106,7 @@ impl Worker<'_> {
                 return Ok(());
             }
             let record = shuffle.map_or(step, |shuffle| shuffle.at(step));
-            let offset = base + record * spec.record_bytes;
+            let offset = self.base + record * spec.record_bytes;
             if reads_this_record(spec.pattern, seed, record) {
                 self.read(offset, outcome)?;
             } else {
