@@ -17,6 +17,9 @@ use crate::manager;
 use crate::slot::Slot;
 use crate::stats::{BufferStats, FlushCause, add};
 
+/// File capabilities, which the host drops when the file is written to.
+const CAPABILITY: &[u8] = b"security.capability";
+
 /// A file system whose writes are buffered.
 ///
 /// It may start a thread when it is made: a process that forks into the background does so before. Dropping
@@ -323,9 +326,12 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
         mode: FallocateMode,
         offset: u64,
         length: u64,
+        kill_privileges: bool,
     ) -> FsResult<()> {
         self.engine.flush_ino(ino, FlushCause::Other);
-        self.engine.inner.fallocate(ino, handle, mode, offset, length)
+        self.engine
+            .inner
+            .fallocate(ino, handle, mode, offset, length, kill_privileges)
     }
 
     fn lseek(&self, ino: Ino, handle: Handle, from: SeekFrom) -> FsResult<u64> {
@@ -398,8 +404,10 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
-        // A buffered write may take file capabilities (security.capability) with it.
-        self.engine.flush_ino(ino, FlushCause::Other);
+        // The one attribute that a write takes away; a flush for any other would chop streams for nothing.
+        if name == CAPABILITY {
+            self.engine.flush_ino(ino, FlushCause::Other);
+        }
         self.engine.inner.getxattr(ino, name)
     }
 

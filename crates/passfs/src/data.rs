@@ -191,10 +191,11 @@ impl PassFs {
         mode: FallocateMode,
         offset: u64,
         length: u64,
+        privileges: Privileges,
     ) -> FsResult<()> {
         self.check_writable()?;
         let open = self.handles.file(handle)?;
-        set_privileges(Privileges::Kill)?;
+        set_privileges(privileges)?;
         open.wrote.store(true, Ordering::Release);
         let mode = FallocateFlags::from_bits_retain(mode.0.cast_unsigned());
         rustix::io::retry_on_intr(|| rustix::fs::fallocate(&open.file, mode, offset, length)).map_err(errno)
@@ -214,7 +215,7 @@ impl PassFs {
         self.check_writable()?;
         let source = self.handles.file(copy.source.1)?;
         let target = self.handles.file(copy.target.1)?;
-        set_privileges(Privileges::Kill)?;
+        set_privileges(Privileges::killed_if(copy.kill_privileges))?;
         target.wrote.store(true, Ordering::Release);
         let length = usize::try_from(copy.length).map_or(COPY_BYTES_MAX, |length| length.min(COPY_BYTES_MAX));
         let (mut from, mut to) = (copy.source_offset, copy.target_offset);

@@ -133,8 +133,10 @@ impl FileSystem for PassFs {
         mode: FallocateMode,
         offset: u64,
         length: u64,
+        kill_privileges: bool,
     ) -> FsResult<()> {
-        self.allocate(handle, mode, offset, length)
+        let privileges = Privileges::killed_if(kill_privileges);
+        self.allocate(handle, mode, offset, length, privileges)
     }
 
     fn lseek(&self, _ino: Ino, handle: Handle, from: SeekFrom) -> FsResult<u64> {

@@ -29,8 +29,7 @@
 //! mapped ids, and `chmod` and `chown` succeed without effect, as Android's sdcard service has it.
 //!
 //! Changes of content drop setuid, setgid and file capabilities when the caller had no `CAP_FSETID`; for that the
-//! worker thread gives up its own during the call. `fallocate` and `copy_file_range` always drop them, since the
-//! contract does not say who asks.
+//! worker thread gives up its own during the call.
 //!
 //! # Limits
 //! - [`vfs::FileSystem::sync`] reaches the file system of the source, not submounts in it.

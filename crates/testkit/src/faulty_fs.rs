@@ -309,8 +309,10 @@ impl<F: FileSystem> FileSystem for FaultyFs<F> {
         mode: FallocateMode,
         offset: u64,
         length: u64,
+        kill_privileges: bool,
     ) -> FsResult<()> {
-        self.inner.fallocate(ino, handle, mode, offset, length)
+        self.inner
+            .fallocate(ino, handle, mode, offset, length, kill_privileges)
     }
 
     fn lseek(&self, ino: Ino, handle: Handle, from: SeekFrom) -> FsResult<u64> {

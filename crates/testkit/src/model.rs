@@ -298,7 +298,7 @@ impl<'a, F: FileSystem> Twin<'a, F> {
         let mode = FallocateMode(mode);
         let real = self
             .real
-            .fallocate(pair.real.0, pair.real.1, mode, offset, length);
+            .fallocate(pair.real.0, pair.real.1, mode, offset, length, false);
         if real == Err(FsError::NotSupported) {
             return;
         }
@@ -306,7 +306,7 @@ impl<'a, F: FileSystem> Twin<'a, F> {
             &real,
             &self
                 .model
-                .fallocate(pair.model.0, pair.model.1, mode, offset, length),
+                .fallocate(pair.model.0, pair.model.1, mode, offset, length, false),
         );
     }
 
@@ -343,6 +343,7 @@ impl<'a, F: FileSystem> Twin<'a, F> {
             target,
             target_offset,
             length,
+            kill_privileges: false,
         };
         let real = self.real.copy_file_range(&copy(source.real, target.real));
         if matches!(real, Err(FsError::NotSupported | FsError::CrossDevice)) {

@@ -98,6 +98,8 @@ pub struct CopyRange {
     pub target_offset: u64,
     /// Bytes wanted.
     pub length: u64,
+    /// The caller has no `CAP_FSETID`: the target loses what a write takes, see [`WriteMode`].
+    pub kill_privileges: bool,
 }
 
 /// Result of an ioctl: the return value and the bytes to hand out.
@@ -208,7 +210,7 @@ pub trait FileSystem: Send + Sync + 'static {
         None
     }
 
-    /// Allocates, punches, zeroes, collapses or inserts space.
+    /// Allocates, punches, zeroes, collapses or inserts space; `kill_privileges` as in [`WriteMode`].
     fn fallocate(
         &self,
         _ino: Ino,
@@ -216,6 +218,7 @@ pub trait FileSystem: Send + Sync + 'static {
         _mode: FallocateMode,
         _offset: u64,
         _length: u64,
+        _kill_privileges: bool,
     ) -> FsResult<()> {
         Err(FsError::NotSupported)
     }

@@ -55,13 +55,13 @@ fn space_can_be_allocated_and_punched() {
     let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     source
         .fs
-        .fallocate(file.0.ino, file.1, FallocateMode(punch), 4096, 4096)
+        .fallocate(file.0.ino, file.1, FallocateMode(punch), 4096, 4096, false)
         .unwrap();
     assert_eq!(source.read(file, 4095, 3).unwrap(), [7, 0, 0]);
     assert_eq!(source.fs.lseek(file.0.ino, file.1, SeekFrom::Hole(0)), Ok(4096));
     source
         .fs
-        .fallocate(file.0.ino, file.1, FallocateMode(0), 0, 1 << 20)
+        .fallocate(file.0.ino, file.1, FallocateMode(0), 0, 1 << 20, false)
         .unwrap();
     assert_eq!(source.fs.getattr(file.0.ino, None).unwrap().size, 1 << 20);
     let senseless = source.fs.fallocate(
@@ -70,6 +70,7 @@ fn space_can_be_allocated_and_punched() {
         FallocateMode(libc::FALLOC_FL_PUNCH_HOLE),
         0,
         4096,
+        false,
     );
     assert_eq!(senseless, Err(FsError::NotSupported));
 }
@@ -85,6 +86,7 @@ fn ranges_are_copied_between_files() {
         target: (to.0.ino, to.1),
         target_offset: 1,
         length: u64::MAX >> 1,
+        kill_privileges: false,
     };
     assert_eq!(source.fs.copy_file_range(&copy), Ok(8));
     assert_eq!(source.read(to, 0, 100).unwrap(), b"\x0023456789");

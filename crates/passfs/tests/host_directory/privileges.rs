@@ -1,6 +1,6 @@
 //! setuid, setgid and file capabilities: what a change of content or owner leaves of them.
 
-use vfs::{FileSystem, Ino, OpenFlags, SetAttr, XattrFlags};
+use vfs::{CopyRange, FallocateMode, FileSystem, Ino, OpenFlags, SetAttr, XattrFlags};
 
 use crate::source::{Source, caller, is_root, write_mode};
 
@@ -169,4 +169,36 @@ fn a_write_drops_file_capabilities() {
         source.fs.getxattr(entry.ino, b"security.capability"),
         Err(vfs::FsError::NoData)
     );
+}
+
+#[test]
+fn a_users_allocation_or_copy_drops_setuid_and_a_privileged_one_does_not() {
+    if !is_root("a_users_allocation_or_copy_drops_setuid_and_a_privileged_one_does_not") {
+        return;
+    }
+    let source = Source::new();
+    let from = source.create("from");
+    source.write(from, 0, b"0123456789").unwrap();
+    for kill_privileges in [false, true] {
+        let expected = if kill_privileges { 0o755 } else { 0o6755 };
+        let name = |what| format!("{what} {kill_privileges}");
+        let (entry, handle) = file(&source, &name("allocated"), 0o6755);
+        source
+            .fs
+            .fallocate(entry.ino, handle, FallocateMode(0), 0, 4096, kill_privileges)
+            .unwrap();
+        assert_eq!(mode_of(&source, &entry), expected);
+
+        let (entry, handle) = file(&source, &name("copied"), 0o6755);
+        let copy = CopyRange {
+            source: (from.0.ino, from.1),
+            source_offset: 0,
+            target: (entry.ino, handle),
+            target_offset: 0,
+            length: 10,
+            kill_privileges,
+        };
+        assert_eq!(source.fs.copy_file_range(&copy), Ok(10));
+        assert_eq!(mode_of(&source, &entry), expected);
+    }
 }

@@ -375,6 +375,7 @@ fn copies_are_coherent<F: FileSystem>(scene: &Scene<'_, F>) {
         target: (to.ino, to.handle),
         target_offset: 4,
         length: 5,
+        kill_privileges: false,
     };
     match scene.file_system.copy_file_range(&copy) {
         Err(FsError::NotSupported | FsError::CrossDevice) => {}
@@ -391,7 +392,7 @@ fn allocation_and_punching<F: FileSystem>(scene: &Scene<'_, F>) {
     let fallocate = |mode: i32, offset, length| {
         let done = scene
             .file_system
-            .fallocate(file.ino, file.handle, FallocateMode(mode), offset, length);
+            .fallocate(file.ino, file.handle, FallocateMode(mode), offset, length, false);
         assert!(
             matches!(done, Ok(()) | Err(FsError::NotSupported)),
             "fallocate({mode}): {done:?}"

@@ -384,6 +384,7 @@ impl FileSystem for MemFs {
         mode: FallocateMode,
         offset: u64,
         length: u64,
+        kill_privileges: bool,
     ) -> FsResult<()> {
         let mut state = self.lock();
         if !state.opened(ino, handle)?.flags.writes() {
@@ -399,6 +400,9 @@ impl FileSystem for MemFs {
         let now = state.now();
         let node = state.node_mut(ino)?;
         fallocate(node.content_mut()?, mode, offset, length, end)?;
+        if kill_privileges {
+            node.kill_privileges();
+        }
         node.touch(now);
         Ok(())
     }
@@ -432,7 +436,11 @@ impl FileSystem for MemFs {
             state.write(copy.target.0, copy.target_offset, &data)?
         };
         let now = state.now();
-        state.node_mut(copy.target.0)?.touch(now);
+        let target = state.node_mut(copy.target.0)?;
+        if copy.kill_privileges {
+            target.kill_privileges();
+        }
+        target.touch(now);
         Ok(to_u64(written))
     }
 
