@@ -5,6 +5,7 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -18,6 +19,10 @@ use crate::arguments::UnmountArguments;
 use crate::mount_table::{self, Mount};
 use crate::output;
 use crate::stats_document::{self, ReadError};
+
+/// How often a busy mount is tried again, and the pause before each: half a second in all.
+const BUSY_TRIES: u32 = 25;
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 /// Why a mount could not be taken away.
 enum UnmountFailure {
@@ -36,7 +41,7 @@ pub fn run(arguments: &UnmountArguments) -> Result<()> {
         );
     }
     let daemon = find_daemon(&mount)?;
-    let detached = match take_away(&mount.mountpoint, false) {
+    let detached = match take_away_patiently(&mount.mountpoint) {
         Ok(()) => false,
         Err(UnmountFailure::Busy) if arguments.lazy => {
             take_away(&mount.mountpoint, true).map_err(|failure| explain(failure, &mount.mountpoint))?;
@@ -101,6 +106,18 @@ impl Daemon {
         }
         Ok(())
     }
+}
+
+/// Tries for a moment: programs that look at every mount (`df`, indexers) hold each one for an instant, and so does the
+/// kernel while it closes what a program has just left.
+fn take_away_patiently(mountpoint: &Path) -> Result<(), UnmountFailure> {
+    for _ in 0..BUSY_TRIES {
+        match take_away(mountpoint, false) {
+            Err(UnmountFailure::Busy) => thread::sleep(BUSY_PAUSE),
+            other => return other,
+        }
+    }
+    take_away(mountpoint, false)
 }
 
 fn take_away(mountpoint: &Path, lazy: bool) -> Result<(), UnmountFailure> {

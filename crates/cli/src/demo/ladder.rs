@@ -15,6 +15,8 @@ pub struct Configuration {
     pub label: &'static str,
     /// What it stands for.
     pub meaning: &'static str,
+    /// True for the rungs that the paper has, in its order: each is faster than the one before.
+    pub is_in_paper: bool,
     /// Arguments of `tidegate mount`.
     pub mount: Option<&'static [&'static str]>,
 }
@@ -38,11 +40,13 @@ const PLAIN: [&str; 8] = [
 pub const LADDER: [Configuration; 5] = [
     Configuration {
         label: NATIVE,
+        is_in_paper: false,
         meaning: "the file system itself",
         mount: None,
     },
     Configuration {
         label: "fuse-4k",
+        is_in_paper: true,
         meaning: "plain FUSE, 4 KiB requests",
         mount: Some(&[
             PLAIN[0],
@@ -61,6 +65,7 @@ pub const LADDER: [Configuration; 5] = [
     },
     Configuration {
         label: "fuse-512k",
+        is_in_paper: true,
         meaning: "plain FUSE, 512 KiB requests",
         mount: Some(&[
             PLAIN[0],
@@ -79,6 +84,7 @@ pub const LADDER: [Configuration; 5] = [
     },
     Configuration {
         label: "bfuse-8m",
+        is_in_paper: true,
         meaning: "512 KiB requests, 8 MiB write buffer",
         mount: Some(&[
             PLAIN[0],
@@ -97,6 +103,7 @@ pub const LADDER: [Configuration; 5] = [
     },
     Configuration {
         label: "tuned",
+        is_in_paper: false,
         meaning: "all that the kernel grants",
         mount: Some(&[]),
     },
@@ -185,7 +192,11 @@ impl Drop for Rung {
         // A failure shows by the folder that stays; there is nothing more that a drop could do.
         let _ = this_program().and_then(|mut program| {
             let unmount = program.arg("unmount").arg("--lazy").arg(&self.directory);
-            Ok(unmount.stdin(Stdio::null()).stderr(Stdio::null()).status()?)
+            Ok(unmount
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()?)
         });
     }
 }

@@ -24,9 +24,14 @@ pub fn rows(records: &[RunRecord]) -> Vec<LadderRow> {
 
 /// What is not as the paper has it: each step of the ladder is faster than the one before.
 pub fn order_note(rows: &[LadderRow]) -> Option<String> {
+    let in_paper = |row: &&LadderRow| {
+        LADDER
+            .iter()
+            .any(|configuration| configuration.is_in_paper && configuration.label == row.label)
+    };
     let ladder: Vec<(&str, f64)> = rows
         .iter()
-        .filter(|row| !row.is_baseline)
+        .filter(in_paper)
         .filter_map(|row| Some((row.label.as_str(), row.ratio_to_native?)))
         .collect();
     let (lower, upper) = ladder
