@@ -169,8 +169,7 @@ impl<F: FileSystem> Drop for Buffered<F> {
     fn drop(&mut self) {
         if let Some(manager) = self.manager.take() {
             self.engine.central.stop_manager();
-            // The thread ends by itself or by a panic below it; what it could not write is tried here once
-            // more.
+            // A thread that panicked below left entries behind as one that stopped: they are written next.
             let _ = manager.join();
         }
         self.drain();

@@ -49,7 +49,7 @@ pub struct Lists {
     pub active: Vec<Arc<InodeBuffer>>,
     /// What the manager is doing.
     pub manager: ManagerState,
-    /// The manager is to drain and end.
+    /// The manager is to end.
     pub stop: bool,
 }
 
@@ -150,7 +150,7 @@ impl Central {
         }
     }
 
-    /// Asks the manager to drain and end.
+    /// Asks the manager to end.
     pub fn stop_manager(&self) {
         let mut lists = self.lock();
         lists.stop = true;

@@ -11,12 +11,11 @@ use std::time::Instant;
 use vfs::FileSystem;
 
 use crate::engine::Engine;
-use crate::stats::FlushCause;
 
 /// Intervals with nothing buffered before memory is given back: one second at 10 ms.
 const IDLE_TICKS: u32 = 100;
 
-/// The thread's body; returns when the buffer is drained after a stop.
+/// The thread's body; returns when it is told to stop. What is left then is for whoever told it to.
 pub fn run<F: FileSystem>(engine: &Arc<Engine<F>>) {
     let interval = engine.config.flush_interval;
     let mut next_tick = Instant::now() + interval;
@@ -32,8 +31,6 @@ pub fn run<F: FileSystem>(engine: &Arc<Engine<F>>) {
             continue;
         }
         if lists.stop {
-            drop(lists);
-            engine.flush_all(FlushCause::Drain);
             return;
         }
         let now = Instant::now();

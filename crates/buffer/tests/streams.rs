@@ -5,11 +5,13 @@ mod scene;
 use std::time::{Duration, Instant};
 
 use buffer::{BufferConfig, Flusher};
-use scene::{LIMIT, NEVER, Scene, small};
+use scene::{NEVER, Scene, small};
 use testkit::contract::plain;
-use vfs::{FileSystem, WriteMode};
+use vfs::{FileSystem, FsError, WriteMode, XattrFlags};
 
 const MIB: u64 = 1 << 20;
+/// Longest time for something that happens within milliseconds: only a failing test waits as long.
+const LIMIT: Duration = Duration::from_secs(20);
 
 fn write_in_records(scene: &Scene, file: scene::File, bytes: u64, record: usize) {
     let data = vec![0x5A; record];
@@ -272,6 +274,21 @@ fn dropping_the_buffer_writes_everything_out() {
 }
 
 #[test]
+fn data_goes_down_before_the_handle_that_wrote_it_is_released() {
+    for flusher in [Flusher::Thread, Flusher::Inline] {
+        let scene = Scene::new(small(flusher, NEVER));
+        let file = scene.create(b"file");
+        let other = scene.open(file.ino);
+        scene.write(file, 0, b"by the first handle");
+        scene.release(other);
+        assert_eq!(scene.faults.writes().len(), 0, "the other handle wrote nothing");
+        scene.release(file);
+        assert_eq!(scene.faults.writes().len(), 1, "{flusher} flusher");
+        assert_eq!(scene.buffered.stats().errors_recorded, 0, "{flusher} flusher");
+    }
+}
+
+#[test]
 fn the_cause_of_a_flush_is_counted() {
     let scene = Scene::new(small(Flusher::Thread, NEVER));
     let file = scene.create(b"file");
@@ -305,4 +322,26 @@ fn the_cause_of_a_flush_is_counted() {
         flushes.drain,
     ];
     assert_eq!(found, [1; 6], "{flushes:?}");
+}
+
+#[test]
+fn file_capabilities_are_gone_as_soon_as_an_ordinary_user_has_written() {
+    let scene = Scene::new(small(Flusher::Thread, NEVER));
+    let file = scene.create(b"program");
+    let name = b"security.capability";
+    let set = scene
+        .buffered
+        .setxattr(file.ino, name, b"caps", XattrFlags(0), false);
+    set.expect("the attribute can be set");
+    let mode = WriteMode {
+        kill_privileges: true,
+        ..plain(libc::O_RDWR)
+    };
+    assert_eq!(
+        scene.buffered.write(file.ino, file.handle, 0, b"patched", mode),
+        Ok(7)
+    );
+    let other = scene.buffered.getxattr(file.ino, b"user.other");
+    assert_eq!((other, scene.faults.writes().len()), (Err(FsError::NoData), 0));
+    assert_eq!(scene.buffered.getxattr(file.ino, name), Err(FsError::NoData));
 }

@@ -1,7 +1,5 @@
 //! A buffer over a model file system with faults, and the calls that the tests make.
 
-#![expect(dead_code, reason = "each test binary uses its own part")]
-
 use std::time::Duration;
 
 use buffer::{BufferConfig, Buffered, Flusher};
@@ -9,8 +7,6 @@ use testkit::contract::{FILE, caller, plain};
 use testkit::{Faults, FaultyFs, MemFs};
 use vfs::{FileSystem, FsResult, Handle, Ino, OpenFlags};
 
-/// Longest time for something that happens within milliseconds: only a failing test waits as long.
-pub const LIMIT: Duration = Duration::from_secs(20);
 /// An interval that no test reaches.
 pub const NEVER: Duration = Duration::from_secs(30);
 
