@@ -137,6 +137,9 @@ pub struct MountArguments {
     /// Ignore unknown -o keys, as mount(8) asks for with -s.
     #[arg(long, hide = true)]
     pub sloppy: bool,
+    /// Print nothing when the mount is up, as mount(8) expects of a helper without -v.
+    #[arg(long, hide = true)]
+    pub quiet: bool,
     /// Check everything and mount nothing, as mount(8) asks for with -f.
     #[arg(long, hide = true)]
     pub fake: bool,

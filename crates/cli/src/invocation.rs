@@ -27,7 +27,7 @@ pub fn normalise(
     if helper {
         // What mount(8) promises for the default options, and mount.fuse3 adds too; later options may take it back.
         // The kernel refuses both to ordinary users.
-        normalised.extend(["-o", "suid,dev"].map(OsString::from));
+        normalised.extend(["--quiet", "-o", "suid,dev"].map(OsString::from));
     }
     let mut rest = arguments.into_iter().skip(1);
     while let Some(argument) = rest.next() {
@@ -41,6 +41,16 @@ pub fn normalise(
                 normalised.extend(rest.next());
             }
             b"-t" => drop(rest.next()),
+            // A helper of mount(8) says nothing unless asked to.
+            [b'-', letters @ ..] if helper && is_flag_cluster(letters) && letters.contains(&b'v') => {
+                normalised.retain(|word| word != "--quiet");
+                normalised.extend(
+                    letters
+                        .iter()
+                        .filter_map(|letter| flag_for(*letter, helper))
+                        .map(OsString::from),
+                );
+            }
             [b'-', letters @ ..] if is_flag_cluster(letters) => {
                 normalised.extend(
                     letters
@@ -158,7 +168,9 @@ mod tests {
     fn after_two_dashes_nothing_is_a_flag() {
         assert_eq!(
             run(&["mount.tidegate", "--", "-n", "/mnt"]),
-            ["tidegate", "mount", "-o", "suid,dev", "--", "-n", "/mnt"]
+            [
+                "tidegate", "mount", "--quiet", "-o", "suid,dev", "--", "-n", "/mnt"
+            ]
         );
     }
 }

@@ -50,10 +50,11 @@ impl Report {
         }
     }
 
-    fn print(&self, as_json: bool) -> Result<()> {
+    fn print(&self, arguments: &MountArguments) -> Result<()> {
         match self {
             Self::Failed { error } => bail!("{error}"),
-            Self::Mounted { .. } if as_json => output::print_line(&serde_json::to_string(self)?)?,
+            Self::Mounted { .. } if arguments.quiet => return Ok(()),
+            Self::Mounted { .. } if arguments.json => output::print_line(&serde_json::to_string(self)?)?,
             Self::Mounted {
                 source,
                 mountpoint,
@@ -76,10 +77,10 @@ pub fn run(arguments: &MountArguments, words: &[OsString]) -> Result<()> {
     }
     if arguments.foreground {
         return daemon::serve(&plan, |negotiated| {
-            Report::mounted(&plan, negotiated.to_string()).print(arguments.json)
+            Report::mounted(&plan, negotiated.to_string()).print(arguments)
         });
     }
-    start_in_background(arguments, words)?.print(arguments.json)
+    start_in_background(arguments, words)?.print(arguments)
 }
 
 fn run_as_daemon(arguments: &MountArguments) -> Result<()> {

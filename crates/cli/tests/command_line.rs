@@ -1,4 +1,4 @@
-//! Errors, exit codes and generated texts of the command; nothing here mounts.
+//! Errors, exit codes and generated texts of the command; nothing here mounts anything.
 
 use std::process::{Command, Output, Stdio};
 
@@ -86,4 +86,31 @@ fn a_closed_pipe_is_success() {
     drop(child.stdout.take());
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn a_benchmark_prints_one_run_record_for_each_round() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let path = folder.path().to_str().expect("UTF-8");
+    let output = run(&[
+        "bench", "file", path, "--size", "1m", "--record", "64k", "--rounds", "2", "--json",
+    ]);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let records: Vec<serde_json::Value> = String::from_utf8(output.stdout)
+        .expect("UTF-8")
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a record in JSON"))
+        .collect();
+    assert_eq!(records.len(), 2);
+    assert_eq!(records[1]["round"], 1);
+    assert_eq!(records[0]["samples"][0]["bytes"], 1 << 20);
+    assert_eq!(
+        std::fs::read_dir(folder.path()).expect("it is there").count(),
+        0,
+        "files were left behind"
+    );
 }

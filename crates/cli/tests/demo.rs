@@ -1,0 +1,40 @@
+//! `tidegate demo` with small files: what it leaves, and what it finds.
+
+use std::process::Command;
+
+#[test]
+fn a_demo_leaves_its_report_and_its_records_and_nothing_else() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let directory = folder.path().join("out");
+    let report = directory.join("demo.html");
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["demo", "--rounds", "3", "--size", "32m", "--report"])
+        .args([&report, &directory])
+        .output()
+        .expect("the binary runs");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{messages}");
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(table.contains("native"), "{table}");
+    if !messages.contains("left out") {
+        // The paper's table 3, for 32 MiB: every 4 KiB a write, every record a write, every entry a write.
+        for line in ["fuse-4k", "fuse-512k", "bfuse-8m"] {
+            assert!(table.contains(line), "{table}");
+        }
+        assert!(table.contains("8,192"), "{table}");
+    }
+    let mut left: Vec<_> = std::fs::read_dir(&directory)
+        .expect("it is there")
+        .map(|entry| {
+            entry
+                .expect("it is there")
+                .file_name()
+                .into_string()
+                .expect("UTF-8")
+        })
+        .collect();
+    left.sort();
+    assert_eq!(left, ["demo.html", "demo.jsonl"]);
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
+    assert!(!mounts.contains(directory.to_str().expect("UTF-8")), "{mounts}");
+}
