@@ -487,6 +487,15 @@ pub struct BackingMap {
     pub padding: u64,
 }
 
+/// Body of `FUSE_NOTIFY_INVAL_INODE`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+pub struct NotifyInvalInodeOut {
+    pub ino: u64,
+    pub off: i64,
+    pub len: i64,
+}
+
 /// Io_uring: what goes with a request beside its headers.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -718,6 +727,9 @@ pub const FSYNC_FDATASYNC: u32 = 1;
 pub const SETXATTR_ACL_KILL_SGID: u32 = 1;
 /// `ioctl_in.flags`: the target is a directory.
 pub const IOCTL_DIR: u32 = 1 << 4;
+
+/// Code of the notification `FUSE_NOTIFY_INVAL_INODE`, in the error field of a reply to nothing.
+pub const NOTIFY_INVAL_INODE: i32 = 2;
 
 /// `_IOR(229, 0, uint32_t)`: makes a second descriptor of a connection.
 pub const DEV_IOC_CLONE: u32 = 0x8004_e500;

@@ -19,6 +19,8 @@ const SHARDS: usize = 16;
 struct Backing {
     id: i32,
     opens: u64,
+    /// A writer may map the file: its changes pass both this process and the kernel's cached attributes.
+    written: bool,
 }
 
 /// Backing ids by inode.
@@ -48,13 +50,14 @@ impl BackingFiles {
     /// The id for one more open of `ino`; `None` when the kernel refuses passthrough for this file.
     ///
     /// A refusal of the first kind (`EPERM`, `ELOOP`, `EOPNOTSUPP`) holds for the mount and is not asked again.
-    pub fn open(&self, ino: Ino, file: BorrowedFd<'_>) -> Option<i32> {
+    pub fn open(&self, ino: Ino, file: BorrowedFd<'_>, for_writing: bool) -> Option<i32> {
         if self.refused.load(Relaxed) {
             return None;
         }
         let mut shard = self.shard(ino);
         if let Some(backing) = shard.get_mut(&ino) {
             backing.opens += 1;
+            backing.written |= for_writing;
             return Some(backing.id);
         }
         let map = BackingMap {
@@ -80,7 +83,8 @@ impl BackingFiles {
             }
             return None;
         }
-        shard.insert(ino, Backing { id, opens: 1 });
+        let (opens, written) = (1, for_writing);
+        shard.insert(ino, Backing { id, opens, written });
         Some(id)
     }
 
@@ -104,6 +108,11 @@ impl BackingFiles {
                 &raw const id,
             )
         };
+    }
+
+    /// True while `ino` has an open for writing (or had one, and is open still).
+    pub fn is_written(&self, ino: Ino) -> bool {
+        self.shard(ino).get(&ino).is_some_and(|backing| backing.written)
     }
 
     /// Why the kernel refused, once it has.

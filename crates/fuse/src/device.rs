@@ -9,10 +9,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vfs::FsError;
+use vfs::{FsError, Ino};
 use zerocopy::IntoBytes;
 
-use crate::abi::{InHeader, OutHeader, WriteIn, opcode};
+use crate::abi::{InHeader, NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader, WriteIn, opcode};
 use crate::dispatch::{Answer, Dispatcher, Undo};
 use crate::region::Region;
 use crate::request::Request;
@@ -93,6 +93,28 @@ impl Channel {
         }
         Ok(())
     }
+}
+
+/// Tells the kernel that its cached attributes of `ino` are void. Data stays: a mapping of it may be held by the very
+/// caller that is being served.
+pub fn forget_attributes(device: &OwnedFd, ino: Ino) {
+    let body = NotifyInvalInodeOut {
+        ino: ino.0,
+        off: -1,
+        len: 0,
+    };
+    let length = size_of::<OutHeader>() + size_of::<NotifyInvalInodeOut>();
+    let length = u32::try_from(length).expect("a few dozen bytes");
+    let header = OutHeader {
+        len: length,
+        error: NOTIFY_INVAL_INODE,
+        unique: 0,
+    };
+    // ENOENT says that the kernel does not know the inode: then it has no attributes of it either.
+    let _ = rustix::io::writev(
+        device,
+        &[IoSlice::new(header.as_bytes()), IoSlice::new(body.as_bytes())],
+    );
 }
 
 /// Sends a reply; false when the kernel no longer waits for it.

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use vfs::{
     CopyRange, FallocateMode, FileSystem, FsError, FsResult, Handle, Ino, NewNode, OpenFlags, Opened,
@@ -54,6 +55,8 @@ pub struct Dispatcher {
     pub direct_io: DirectIo,
     pub backing: Option<BackingFiles>,
     pub counters: Counters,
+    /// Tells the kernel that its cached attributes of an inode are void.
+    pub forget_attributes: Box<dyn Fn(Ino) + Send + Sync>,
     pub stats_document: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
     /// Requests being served; above [`Dispatcher::CLOSED`] no further one is let in.
     pub in_flight: AtomicUsize,
@@ -134,12 +137,12 @@ impl Dispatcher {
             opcode::GETATTR => {
                 let args: GetattrIn = request.fixed()?;
                 let handle = (args.getattr_flags & GETATTR_FH != 0).then_some(handle_of(args.fh));
-                put(out, &attr_out(&fs.getattr(ino, handle)?, self.trust));
+                put(out, &attr_out(&fs.getattr(ino, handle)?, self.trust_in(ino)));
             }
             opcode::STATX => {
                 let args: StatxIn = request.fixed()?;
                 let handle = (args.getattr_flags & GETATTR_FH != 0).then_some(handle_of(args.fh));
-                put(out, &statx_out(&fs.getattr(ino, handle)?, self.trust));
+                put(out, &statx_out(&fs.getattr(ino, handle)?, self.trust_in(ino)));
             }
             opcode::SETATTR => put(out, &self.setattr(request)?),
             opcode::WRITE => put(out, &self.write(request, input)?),
@@ -160,7 +163,7 @@ impl Dispatcher {
             opcode::LOOKUP | opcode::MKNOD | opcode::MKDIR | opcode::SYMLINK | opcode::LINK => {
                 let entry = self.entry(request, &mut input)?;
                 *undo = Undo::Entry(entry.ino);
-                put(out, &entry_out(&entry, self.trust));
+                put(out, &entry_out(&entry, self.trust_in(entry.ino)));
             }
             opcode::UNLINK => fs.unlink(ino, take_name(&mut input)?)?,
             opcode::RMDIR => fs.rmdir(ino, take_name(&mut input)?)?,
@@ -218,6 +221,23 @@ impl Dispatcher {
             _ => return Err(FsError::NoSuchCall),
         }
         Ok(())
+    }
+
+    /// How long attributes hold: not at all while the kernel lets a writer change the file past this process, by
+    /// passthrough and above all by a shared mapping.
+    fn trust_in(&self, ino: Ino) -> Trust {
+        let written = self
+            .backing
+            .as_ref()
+            .is_some_and(|backing| backing.is_written(ino));
+        if written {
+            Trust {
+                attr: Duration::ZERO,
+                ..self.trust
+            }
+        } else {
+            self.trust
+        }
     }
 
     fn forget(&self, request: &Request, input: &[u8]) {
@@ -304,7 +324,7 @@ impl Dispatcher {
         } else {
             self.file_system.setattr(request.ino(), handle, &change)?
         };
-        Ok(attr_out(&attr, self.trust))
+        Ok(attr_out(&attr, self.trust_in(request.ino())))
     }
 
     /// A SETATTR of nothing is what HANDLE_KILLPRIV_V2 makes of a write that the kernel does itself (passthrough) on a
@@ -374,7 +394,7 @@ impl Dispatcher {
         };
         let reply = self.open_out(entry.ino, opened, flags);
         *undo = Undo::EntryAndOpen(entry.ino, reply.fh);
-        put::<EntryOut>(out, &entry_out(&entry, self.trust));
+        put::<EntryOut>(out, &entry_out(&entry, self.trust_in(entry.ino)));
         put(out, &reply);
         Ok(())
     }
@@ -388,7 +408,7 @@ impl Dispatcher {
         );
         let file = self.backing.as_ref().and_then(|backing| {
             let file = self.file_system.backing_file(ino, opened.handle)?;
-            backing.open(ino, std::os::fd::AsFd::as_fd(&*file))
+            backing.open(ino, std::os::fd::AsFd::as_fd(&*file), flags.writes())
         });
         if let Some(backing_id) = file {
             // Data never passes here, so a close has nothing to push out.
@@ -546,6 +566,10 @@ impl Dispatcher {
         let reply = self
             .file_system
             .ioctl(request.ino(), handle, args.cmd, input, output_bytes_max)?;
+        if !input.is_empty() {
+            // Setting flags changes the inode's time, which the kernel would go on showing from its cache.
+            (self.forget_attributes)(request.ino());
+        }
         put(
             out,
             &IoctlOut {

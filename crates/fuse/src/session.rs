@@ -17,7 +17,7 @@ use zerocopy::IntoBytes;
 use crate::abi::InHeader;
 use crate::backing::BackingFiles;
 use crate::counters::Counters;
-use crate::device::{Channel, reply};
+use crate::device::{self, Channel, reply};
 use crate::dispatch::Dispatcher;
 use crate::negotiate::{self, Surroundings};
 use crate::reply::Trust;
@@ -126,6 +126,10 @@ impl Session {
                 },
                 direct_io: negotiated.direct_io,
                 backing: negotiated.passthrough.then(|| BackingFiles::new(device.clone())),
+                forget_attributes: {
+                    let device = device.clone();
+                    Box::new(move |ino| device::forget_attributes(&device, ino))
+                },
                 counters: Counters::new(),
                 stats_document: Box::new(move || {
                     let Some(dispatcher) = weak.upgrade() else {
