@@ -1,18 +1,30 @@
-//! What holds a host inode: a descriptor, or a host file handle where descriptors are short.
+//! What holds a host inode: a descriptor, or a host file handle.
 //!
-//! A descriptor is the rule: nothing beats it in speed, and it keeps the inode alive. Once the process's descriptors are
-//! seven eighths used, inodes that come on top are held by `name_to_handle_at(2)` handles and opened for each call. This
-//! needs `CAP_DAC_READ_SEARCH` and a host file system with handles; without them calls fail with
-//! [`vfs::FsError::TooManyOpenFiles`].
+//! A descriptor keeps the inode alive, and with it the space of a file that was removed behind the mount. So files and
+//! symbolic links are held by `name_to_handle_at(2)` handles and opened for each call. This needs
+//! `CAP_DAC_READ_SEARCH`, and a host file system whose handles lead to the file for as long as it has a name
+//! ([`has_lasting_handles`]). Descriptors hold the rest:
+//! - directories, through which names are resolved all the time;
+//! - special files, which the caller's kernel may have open without a word to this side;
+//! - everything on other mounts in the source, and everything where handles can't be used.
+//!
+//! Where handles work but may not last, inodes that come once the process's descriptors are seven eighths used are held
+//! by handle too. Without handles calls then fail with [`vfs::FsError::TooManyOpenFiles`].
 //!
 //! A handle does not keep the inode alive. It contains the host's generation, so a file that took over the number is told
-//! apart, and a call on one that is gone is answered with [`vfs::FsError::Stale`].
+//! apart, and a call on one that is gone is answered with [`vfs::FsError::Stale`]. A file that is open here stays
+//! reachable without a name: see [`crate::inodes::Inode::fd`].
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use vfs::{FsError, FsResult};
+use rustix::fs::OFlags;
+use rustix::path::Arg;
+use vfs::{FileKind, FsError, FsResult};
+
+use crate::attributes::HostKey;
 
 /// `MAX_HANDLE_SZ`.
 const HANDLE_BYTES_MAX: usize = 128;
@@ -22,6 +34,13 @@ const HANDLE_BYTES_MAX: usize = 128;
 pub(crate) struct HostHandle {
     kind: i32,
     bytes: Box<[u8]>,
+}
+
+/// A handle, and the mount on which its inode was found.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub handle: HostHandle,
+    mount_id: i32,
 }
 
 /// `struct file_handle` with room for any handle.
@@ -41,10 +60,11 @@ pub(crate) enum Anchor {
     Handle(HostHandle, Arc<OwnedFd>),
 }
 
-/// An `O_PATH` descriptor of an inode for the time of a call.
+/// A descriptor of an inode for the time of a call, good for what `O_PATH` is good for.
 #[derive(Debug)]
 pub(crate) enum PathFd<'a> {
     Held(BorrowedFd<'a>),
+    Shared(Arc<OwnedFd>),
     Opened(OwnedFd),
 }
 
@@ -52,16 +72,17 @@ impl AsFd for PathFd<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Held(fd) => *fd,
+            Self::Shared(fd) => fd.as_fd(),
             Self::Opened(fd) => fd.as_fd(),
         }
     }
 }
 
 impl Anchor {
-    pub(crate) fn path_fd(&self) -> FsResult<PathFd<'_>> {
+    pub(crate) const fn handle(&self) -> Option<&HostHandle> {
         match self {
-            Self::Descriptor(fd) => Ok(PathFd::Held(fd.as_fd())),
-            Self::Handle(handle, mount) => handle.open(mount.as_fd()).map(PathFd::Opened),
+            Self::Descriptor(_) => None,
+            Self::Handle(handle, _) => Some(handle),
         }
     }
 
@@ -74,12 +95,21 @@ impl Anchor {
     }
 }
 
-impl HostHandle {
+impl Found {
     /// The handle of the inode behind `fd`, where its file system has handles.
     pub(crate) fn of(fd: BorrowedFd<'_>) -> Option<Self> {
-        let bytes = u32::try_from(HANDLE_BYTES_MAX).ok()?;
+        Self::ask(fd, c"", libc::AT_EMPTY_PATH)
+    }
+
+    /// The handle of what has this name, be it a symbolic link.
+    fn named(directory: BorrowedFd<'_>, name: &[u8]) -> Option<Self> {
+        let ask = |name: &CStr| Ok(Self::ask(directory, name, 0));
+        name.into_with_c_str(ask).ok().flatten()
+    }
+
+    fn ask(directory: BorrowedFd<'_>, name: &CStr, flags: i32) -> Option<Self> {
         let mut raw = RawHandle {
-            bytes,
+            bytes: u32::try_from(HANDLE_BYTES_MAX).ok()?,
             kind: 0,
             data: [0; HANDLE_BYTES_MAX],
         };
@@ -89,21 +119,27 @@ impl HostHandle {
         // path is NUL-terminated; all outlive the call.
         let result = unsafe {
             libc::name_to_handle_at(
-                fd.as_raw_fd(),
-                c"".as_ptr(),
+                directory.as_raw_fd(),
+                name.as_ptr(),
                 handle,
                 &raw mut mount_id,
-                libc::AT_EMPTY_PATH,
+                flags,
             )
         };
         let length = usize::try_from(raw.bytes).ok()?;
         (result == 0).then(|| Self {
-            kind: raw.kind,
-            bytes: raw.data[..length].into(),
+            handle: HostHandle {
+                kind: raw.kind,
+                bytes: raw.data[..length].into(),
+            },
+            mount_id,
         })
     }
+}
 
-    fn open(&self, mount: BorrowedFd<'_>) -> FsResult<OwnedFd> {
+impl HostHandle {
+    /// Opens the inode anew.
+    pub(crate) fn open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> FsResult<OwnedFd> {
         let mut raw = RawHandle {
             bytes: 0,
             kind: self.kind,
@@ -112,7 +148,7 @@ impl HostHandle {
         raw.bytes = u32::try_from(self.bytes.len()).map_err(|_| FsError::Stale)?;
         raw.data[..self.bytes.len()].copy_from_slice(&self.bytes);
         let handle = (&raw mut raw).cast::<libc::file_handle>();
-        let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        let flags = (flags | OFlags::CLOEXEC).bits().cast_signed();
         // SAFETY: `raw` is laid out as `struct file_handle` followed by as many bytes as its first field says, and
         // outlives the call.
         match unsafe { libc::open_by_handle_at(mount.as_raw_fd(), handle, flags) } {
@@ -121,45 +157,118 @@ impl HostHandle {
             fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         }
     }
+
+    /// An `O_PATH` descriptor.
+    pub(crate) fn open_path(&self, mount: BorrowedFd<'_>) -> FsResult<OwnedFd> {
+        self.open(mount, OFlags::PATH | OFlags::NOFOLLOW)
+    }
+
+    /// The inode number in the handle, where its layout is a known one. Numbers are in the host's byte order.
+    fn inode_number(&self) -> Option<u64> {
+        let narrow = |at: usize| {
+            let bytes = self.bytes.get(at..)?.first_chunk::<4>()?;
+            Some(u64::from(u32::from_ne_bytes(*bytes)))
+        };
+        let wide = || Some(u64::from_ne_bytes(*self.bytes.first_chunk::<8>()?));
+        match (self.kind, self.bytes.len()) {
+            // ext4, f2fs, nilfs2, and xfs with small numbers: number, generation.
+            (1, 8) => narrow(0),
+            // tmpfs: generation, lower half, upper half.
+            (1, 12) => Some(narrow(8)? << 32 | narrow(4)?),
+            // xfs: number of 64 bits, generation. btrfs: number, subvolume, generation.
+            (0x81 | 0x4d, _) => wide(),
+            _ => None,
+        }
+    }
+}
+
+/// When inodes are held by handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Never,
+    /// Descriptors from this number on are not kept for inodes.
+    From(u64),
+    Always,
 }
 
 /// Decides between descriptor and handle for each inode that comes.
 #[derive(Debug)]
 pub(crate) struct Anchors {
     mount: Arc<OwnedFd>,
+    mount_id: i32,
     device: u64,
-    /// Descriptors from this number on are not kept for inodes; `None` where handles can't be used.
-    kept_below: Option<u64>,
+    handles: Use,
     any_handles: AtomicBool,
 }
 
 impl Anchors {
     /// `mount` is the source, on `device`; the process may have `descriptors_max` descriptors.
     pub(crate) fn new(mount: Arc<OwnedFd>, device: u64, descriptors_max: u64) -> Self {
-        let usable = HostHandle::of(mount.as_fd()).is_some_and(|handle| handle.open(mount.as_fd()).is_ok());
-        let kept_below = usable.then_some(descriptors_max - descriptors_max / 8);
+        let found = Found::of(mount.as_fd());
+        let usable = found
+            .as_ref()
+            .is_some_and(|found| found.handle.open_path(mount.as_fd()).is_ok());
+        let handles = match usable {
+            false => Use::Never,
+            true if has_lasting_handles(mount.as_fd()) => Use::Always,
+            true => Use::From(descriptors_max - descriptors_max / 8),
+        };
         Self {
             mount,
+            mount_id: found.map_or(-1, |found| found.mount_id),
             device,
-            kept_below,
-            any_handles: AtomicBool::new(false),
+            handles,
+            any_handles: AtomicBool::new(handles == Use::Always),
         }
+    }
+
+    /// True when files are held by handle, however many descriptors there are.
+    pub(crate) fn always_by_handle(&self) -> bool {
+        self.handles == Use::Always
+    }
+
+    /// What is to hold the inode `key` that was found by this name, without a descriptor of it. `None` where it needs
+    /// one, and where the name leads to another inode since: then only a descriptor tells what belongs together.
+    pub(crate) fn of_name(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: &[u8],
+        key: HostKey,
+        kind: FileKind,
+    ) -> Option<Anchor> {
+        if !self.always_by_handle() || key.device != self.device || !needs_no_descriptor(kind) {
+            return None;
+        }
+        let found = Found::named(directory, name)?;
+        let same = found.handle.inode_number() == Some(key.inode);
+        same.then(|| self.by_handle(found)).flatten()
+    }
+
+    /// What is to hold the inode `key` of this kind behind an open file, without a further descriptor of it.
+    pub(crate) fn of_fd(&self, file: BorrowedFd<'_>, key: HostKey, kind: FileKind) -> Option<Anchor> {
+        if !self.always_by_handle() || key.device != self.device || !needs_no_descriptor(kind) {
+            return None;
+        }
+        self.by_handle(Found::of(file)?)
+    }
+
+    fn by_handle(&self, found: Found) -> Option<Anchor> {
+        (found.mount_id == self.mount_id).then(|| Anchor::Handle(found.handle, Arc::clone(&self.mount)))
     }
 
     /// The handle of the inode behind `fd`, if it may be held by handle or be compared with one that is.
-    pub(crate) fn handle_of(&self, fd: BorrowedFd<'_>, device: u64) -> Option<HostHandle> {
-        if device != self.device || !(self.is_short(fd) || self.any_handles.load(Ordering::Relaxed)) {
-            return None;
-        }
-        HostHandle::of(fd)
+    pub(crate) fn handle_of(&self, fd: BorrowedFd<'_>, device: u64) -> Option<Found> {
+        let wanted = self.is_short(fd) || self.any_handles.load(Ordering::Relaxed);
+        (device == self.device && wanted).then(|| Found::of(fd)).flatten()
     }
 
-    /// What is to hold the inode behind `fd`.
-    pub(crate) fn anchor(&self, fd: OwnedFd, handle: Option<&HostHandle>) -> Anchor {
-        match handle {
-            Some(handle) if self.is_short(fd.as_fd()) => {
+    /// What is to hold the inode of this kind behind `fd`.
+    pub(crate) fn anchor(&self, fd: OwnedFd, kind: FileKind, found: Option<&Found>) -> Anchor {
+        let by_handle = self.is_short(fd.as_fd()) || self.always_by_handle() && needs_no_descriptor(kind);
+        match found {
+            Some(found) if by_handle && found.mount_id == self.mount_id => {
                 self.any_handles.store(true, Ordering::Relaxed);
-                Anchor::Handle(handle.clone(), Arc::clone(&self.mount))
+                Anchor::Handle(found.handle.clone(), Arc::clone(&self.mount))
             }
             _ => Anchor::Descriptor(fd),
         }
@@ -167,6 +276,41 @@ impl Anchors {
 
     fn is_short(&self, fd: BorrowedFd<'_>) -> bool {
         let number = u64::try_from(fd.as_raw_fd()).unwrap_or(u64::MAX);
-        self.kept_below.is_some_and(|limit| number >= limit)
+        matches!(self.handles, Use::From(limit) if number >= limit)
+    }
+}
+
+const fn needs_no_descriptor(kind: FileKind) -> bool {
+    matches!(kind, FileKind::Regular | FileKind::Symlink)
+}
+
+/// True for file systems on which a handle leads to the file for as long as the file has a name. Elsewhere it may end
+/// when the host drops the inode from its memory (FAT), or a server decides.
+fn has_lasting_handles(source: BorrowedFd<'_>) -> bool {
+    /// ext4, xfs, btrfs, f2fs, tmpfs by their `statfs` magic.
+    const MAGICS: [i64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
+    rustix::fs::fstatfs(source).is_ok_and(|found| MAGICS.contains(&found.f_type))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_inode_number_is_found_in_each_known_layout() {
+        let handle = |kind, bytes: &[u8]| HostHandle {
+            kind,
+            bytes: bytes.into(),
+        };
+        let number = |value: u32| value.to_ne_bytes();
+        let short = [number(77), number(5)].concat();
+        assert_eq!(handle(1, &short).inode_number(), Some(77));
+        let tmpfs = [number(5), number(77), number(1)].concat();
+        assert_eq!(handle(1, &tmpfs).inode_number(), Some(1 << 32 | 77));
+        let wide = (1_u64 << 40 | 3).to_ne_bytes();
+        assert_eq!(handle(0x81, &wide).inode_number(), Some(1 << 40 | 3));
+        assert_eq!(handle(0x4d, &wide).inode_number(), Some(1 << 40 | 3));
+        assert_eq!(handle(1, &[1; 3]).inode_number(), None);
+        assert_eq!(handle(200, &wide).inode_number(), None);
     }
 }

@@ -9,7 +9,7 @@ use vfs::{Attr, FileKind, FsResult, Timestamp};
 use crate::IdMap;
 use crate::identity::errno;
 
-/// What identifies a host inode while a descriptor of it is held.
+/// What identifies a host inode while it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct HostKey {
     pub device: u64,
@@ -30,6 +30,13 @@ impl HostKey {
 pub(crate) fn stat(fd: impl AsFd) -> FsResult<Statx> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, wanted).map_err(errno)
+}
+
+/// `statx` of what has this name, be it a symbolic link. Like an `O_PATH` open, it mounts nothing.
+pub(crate) fn stat_at(directory: impl AsFd, name: &[u8]) -> FsResult<Statx> {
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    rustix::fs::statx(directory, name, flags, wanted).map_err(errno)
 }
 
 /// Small numbers for the devices under the source, so that inode numbers of submounts don't collide.

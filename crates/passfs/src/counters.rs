@@ -19,7 +19,7 @@ pub struct PassCounters {
     pub fsyncs: u64,
     /// Write-outs started in the background.
     pub write_outs_started: u64,
-    /// Host inodes held by a descriptor, the source itself included.
+    /// Host inodes that the caller knows, the source itself included.
     pub inodes_held: u64,
     /// Open files and directories.
     pub open_handles: u64,

@@ -51,8 +51,10 @@ pub(crate) struct OpenDirectory {
 
 impl OpenFile {
     pub(crate) fn new(file: OwnedFd, inode: Arc<Inode>) -> Self {
+        let file = Arc::new(file);
+        inode.opened_as(&file);
         Self {
-            file: Arc::new(file),
+            file,
             inode,
             wrote: AtomicBool::new(false),
             run: Mutex::default(),

@@ -1,15 +1,19 @@
 //! The inode table: from [`Ino`] to a held host inode, and from the host's (device, inode) pair back to the `Ino`.
 //!
-//! Each entry holds an `O_PATH` descriptor (or, where these are short, a host file handle, see [`crate::anchor`]). While a
-//! descriptor is held the host can't give the inode's number to another file, so the pair identifies the file. The table is cut into shards by that pair; both directions of one entry live in one
-//! shard, so each operation takes one short lock and never makes a system call under it.
+//! Each entry holds a host file handle or an `O_PATH` descriptor, see [`crate::anchor`]. While a descriptor is held the
+//! host can't give the inode's number to another file, so the pair identifies the file; a handle contains the host's
+//! generation and tells files apart that had one number in turn. The table is cut into shards by that pair; both
+//! directions of one entry live in one shard, so each operation takes one short lock and never makes a system call under
+//! it.
 //!
 //! An `Ino` is built of shard, slot and the slot's generation. A number that was forgotten is answered with
 //! [`FsError::Stale`], also after its slot was taken again. [`Ino::ROOT`] is kept beside the shards and never leaves.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use rustix::fs::OFlags;
 use vfs::{FileKind, FsError, FsResult, Ino};
 
 use crate::anchor::{Anchor, HostHandle, PathFd};
@@ -30,6 +34,8 @@ pub(crate) struct Inode {
     pub kind: FileKind,
     /// State of the content when this file system last vouched for it; see [`crate::validity`].
     pub stamp: Mutex<Option<Stamp>>,
+    /// Open files of an inode that is held by handle. The last that lives is used for calls on the inode.
+    opened: Mutex<Vec<Weak<OwnedFd>>>,
 }
 
 impl Inode {
@@ -39,12 +45,53 @@ impl Inode {
             key,
             kind,
             stamp: Mutex::new(None),
+            opened: Mutex::default(),
         }
     }
 
-    /// An `O_PATH` descriptor; stale when the inode is held by handle and is gone.
+    /// A descriptor for calls for which `O_PATH` is enough: the one that is held, that of an open file, or one opened
+    /// by handle, in this order. Stale when the inode is held by handle, is open nowhere here, and is gone.
     pub(crate) fn fd(&self) -> FsResult<PathFd<'_>> {
-        self.anchor.path_fd()
+        match &self.anchor {
+            Anchor::Descriptor(fd) => Ok(PathFd::Held(fd.as_fd())),
+            Anchor::Handle(handle, mount) => match self.any_open() {
+                Some(open) => Ok(PathFd::Shared(open)),
+                None => handle.open_path(mount.as_fd()).map(PathFd::Opened),
+            },
+        }
+    }
+
+    /// Opens an inode that is held by handle anew; `None` where a descriptor leads to it.
+    pub(crate) fn open_by_handle(&self, flags: OFlags) -> Option<FsResult<OwnedFd>> {
+        match &self.anchor {
+            Anchor::Handle(handle, mount) if self.any_open().is_none() => {
+                Some(handle.open(mount.as_fd(), flags))
+            }
+            Anchor::Handle(..) | Anchor::Descriptor(_) => None,
+        }
+    }
+
+    /// Takes note of an open file: while it is open the inode needs no name.
+    pub(crate) fn opened_as(&self, file: &Arc<OwnedFd>) {
+        if self.anchor.handle().is_none() {
+            return;
+        }
+        let mut opened = self.opened.lock().expect("no panic under this lock");
+        if opened.len() == opened.capacity() {
+            opened.retain(|open| open.strong_count() > 0);
+        }
+        opened.push(Arc::downgrade(file));
+    }
+
+    fn any_open(&self) -> Option<Arc<OwnedFd>> {
+        let mut opened = self.opened.lock().expect("no panic under this lock");
+        while let Some(last) = opened.last() {
+            match last.upgrade() {
+                Some(open) => return Some(open),
+                None => opened.pop(),
+            };
+        }
+        None
     }
 }
 
@@ -115,8 +162,9 @@ impl InodeTable {
     }
 
     /// Counts one more entry of the host inode that `candidate` holds; the candidate itself enters the table when there
-    /// is none of it yet, and is given up otherwise. `handle` is the inode's handle where entries may be held by handle: an
-    /// entry whose number the host gave to another file since is replaced, and is stale.
+    /// is none of it yet, and is given up otherwise. `handle` is the inode's handle where the candidate is held by a
+    /// descriptor and entries may be held by handle: an entry whose number the host gave to another file since is
+    /// replaced, and is stale.
     pub(crate) fn intern(&self, candidate: Inode, handle: Option<&HostHandle>) -> Interned {
         let key = candidate.key;
         if key == self.root.key {
@@ -144,6 +192,28 @@ impl InodeTable {
             generation: u64::from(place.generation),
             inode: Arc::clone(&live.inode),
         }
+    }
+
+    /// Counts one more entry of a known inode that is held by a descriptor: its number can't have been reused.
+    pub(crate) fn count_held(&self, key: HostKey) -> Option<(Ino, u64)> {
+        if key == self.root.key {
+            return Some((Ino::ROOT, 0));
+        }
+        let shard_index = shard_of(key);
+        let mut shard = self.lock(shard_index);
+        let index = shard.by_key.get(&key).copied()?;
+        let slot = shard.slot(index);
+        let live = slot.live.as_mut().expect("a key leads to a live slot");
+        if live.inode.anchor.handle().is_some() {
+            return None;
+        }
+        live.lookups += 1;
+        let place = Place {
+            shard: shard_index,
+            slot: index,
+            generation: slot.generation,
+        };
+        Some((place.ino(), u64::from(place.generation)))
     }
 
     /// Counts one more entry of a known inode; stale when it was forgotten meanwhile.
@@ -213,7 +283,8 @@ impl Shard {
     fn slot_for(&mut self, key: HostKey, handle: Option<&HostHandle>, candidate: &mut Option<Inode>) -> u32 {
         if let Some(slot) = self.by_key.get(&key).copied() {
             let live = self.slot(slot).live.as_ref().expect("a key leads to a live slot");
-            if live.inode.anchor.is_of(handle) {
+            let own = candidate.as_ref().and_then(|inode| inode.anchor.handle());
+            if live.inode.anchor.is_of(handle.or(own)) {
                 return slot;
             }
         }
@@ -270,7 +341,7 @@ mod tests {
             device: 1,
             inode: number,
         };
-        let fd = rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+        let fd = rustix::fs::open("/", OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
         Inode::new(Anchor::Descriptor(fd), key, FileKind::Regular)
     }
 

@@ -5,18 +5,19 @@
 //! caller's kernel made it by mode and ACL).
 //!
 //! # How names and files are held
-//! Each inode that the caller knows is held by an `O_PATH` descriptor ([`inodes`]); nothing is ever addressed by a path
-//! from the root, so a rename of the source behind the mount can't lead a call astray. Names are resolved one component
-//! at a time without following symbolic links. Submounts inside the source are entered; their inode numbers are shown
-//! with a device number mixed in ([`attributes`]).
+//! Each inode that the caller knows is held by a host file handle or an `O_PATH` descriptor ([`inodes`]); nothing is ever
+//! addressed by a path from the root, so a rename of the source behind the mount can't lead a call astray. Names are
+//! resolved one component at a time without following symbolic links. Submounts inside the source are entered; their
+//! inode numbers are shown with a device number mixed in ([`attributes`]).
 //!
-//! One descriptor for each known inode needs a high limit: [`PassFs::open`] raises `RLIMIT_NOFILE` of the process to
-//! its hard limit, and as root to at most 1,048,576. When descriptors still run short, root's daemon holds further inodes
-//! by host file handles ([`anchor`]); an ordinary user's calls fail with [`vfs::FsError::TooManyOpenFiles`] until inodes
-//! are forgotten.
+//! Root's daemon holds files by handle ([`anchor`]): a file removed behind the mount gives its space back at once, and
+//! calls on it are answered with [`vfs::FsError::Stale`]. An ordinary user's daemon holds them by descriptor. That needs a
+//! high limit: [`PassFs::open`] raises `RLIMIT_NOFILE` of the process to its hard limit, and as root to at most
+//! 1,048,576. When descriptors run short all the same, calls fail with [`vfs::FsError::TooManyOpenFiles`] until inodes are
+//! forgotten.
 //!
 //! # How files are opened
-//! A file is opened anew through `/proc/self/fd`, which therefore must be mounted. Of the caller's flags:
+//! A file is opened by handle, or anew through `/proc/self/fd`, which therefore must be mounted. Of the caller's flags:
 //! - `O_APPEND` is dropped: offsets come explicit with each write.
 //! - `O_DIRECT` is dropped: alignment of the caller's buffers is not known here. Layers above write through.
 //! - `O_SYNC` and `O_DSYNC` are dropped: the caller sends an `fsync` after each such write, as the kernel does.
@@ -35,6 +36,8 @@
 //! - [`vfs::FileSystem::sync`] reaches the file system of the source, not submounts in it.
 //! - A fork after [`PassFs::open`] is not supported: the kept `/proc/self/fd` belongs to the process that opened it.
 //! - A root daemon keeps `CAP_SYS_RESOURCE`: the host's quotas and reserved blocks don't bind what it writes.
+//! - Root's daemon answers that a file is stale which has no name any more and is open nowhere, also when the caller
+//!   still holds an `O_PATH` descriptor of it.
 //! - Special files are shown but never opened; the caller's kernel does that itself.
 
 mod anchor;
@@ -158,11 +161,13 @@ impl PassFs {
         let root = rustix::fs::openat(&opened, ".", directory | OFlags::PATH, Mode::empty())
             .map_err(|error| failed(identity::errno(error)))?;
         let stat = attributes::stat(&root).map_err(failed)?;
-        // Only the table's new size is wanted. Without room for it, it grows as it must.
-        drop(rustix::io::fcntl_dupfd_cloexec(&root, DESCRIPTORS_EXPECTED));
-
         let key = HostKey::of(&stat);
         let source_fd = Arc::new(opened);
+        let anchors = Anchors::new(Arc::clone(&source_fd), key.device, descriptors_max);
+        if !anchors.always_by_handle() {
+            // Only the table's new size is wanted. Without room for it, it grows as it must.
+            drop(rustix::io::fcntl_dupfd_cloexec(&root, DESCRIPTORS_EXPECTED));
+        }
         Ok(Self {
             config,
             devices: Devices::new(key.device),
@@ -175,7 +180,7 @@ impl PassFs {
             fine_times: validity::has_fine_times(&source_fd),
             tally: Tally::default(),
             proc_fd,
-            anchors: Anchors::new(Arc::clone(&source_fd), key.device, descriptors_max),
+            anchors,
             source: source_fd,
         })
     }
@@ -206,6 +211,9 @@ impl PassFs {
 
     /// Opens the inode anew, for data.
     fn reopen(&self, inode: &Inode, flags: OFlags) -> FsResult<OwnedFd> {
+        if let Some(opened) = inode.open_by_handle(flags) {
+            return opened;
+        }
         let fd = inode.fd()?;
         let name = rustix::path::DecInt::from_fd(&fd);
         rustix::fs::openat(&self.proc_fd, name, flags | OFlags::CLOEXEC, Mode::empty())

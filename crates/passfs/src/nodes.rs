@@ -9,7 +9,8 @@ use vfs::{
     Caller, DirSink, Entry, FileKind, FsError, FsResult, Handle, Ino, NewNode, OpenFlags, Opened, RenameFlags,
 };
 
-use crate::attributes::{HostKey, host_rdev, kind_of, stat};
+use crate::anchor::HostHandle;
+use crate::attributes::{HostKey, host_rdev, kind_of, stat, stat_at};
 use crate::directory::HostName;
 use crate::handles::{Open, OpenDirectory, OpenFile};
 use crate::identity::{Privileges, errno};
@@ -28,18 +29,40 @@ impl PassFs {
     pub(crate) fn find(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         let directory = self.inodes.get(parent)?;
         match name {
-            b"." => self.entry_of(parent, &directory),
-            b".." if parent == Ino::ROOT => self.entry_of(parent, &directory),
+            b"." => self.entry_of(parent, directory.fd()?),
+            b".." if parent == Ino::ROOT => self.entry_of(parent, directory.fd()?),
             b".." => self.find_parent(&directory),
             _ => self.find_in(directory.fd()?.as_fd(), name),
         }
     }
 
-    /// Finds a plain name in an open directory: two system calls.
+    /// Finds a plain name in an open directory: two system calls, and one for a known directory.
     fn find_in(&self, directory: BorrowedFd<'_>, name: &[u8]) -> FsResult<Entry> {
+        if self.anchors.always_by_handle()
+            && let Some(entry) = self.find_without_descriptor(directory, name)?
+        {
+            return Ok(entry);
+        }
         let fd = open_path(directory, name)?;
         let stat = stat(&fd)?;
         Ok(self.entry(fd, &stat).0)
+    }
+
+    /// `None` where it takes a descriptor.
+    fn find_without_descriptor(&self, directory: BorrowedFd<'_>, name: &[u8]) -> FsResult<Option<Entry>> {
+        let stat = stat_at(directory, name)?;
+        let (key, kind) = (HostKey::of(&stat), kind_of(&stat));
+        if kind == FileKind::Directory {
+            return Ok(self.inodes.count_held(key).map(|(ino, generation)| Entry {
+                ino,
+                generation,
+                attr: self.attr(&stat),
+            }));
+        }
+        let Some(anchor) = self.anchors.of_name(directory, name, key, kind) else {
+            return Ok(None);
+        };
+        Ok(Some(self.intern(Inode::new(anchor, key, kind), None, &stat).0))
     }
 
     /// The parent of a directory, unless the directory was moved out of the source behind the mount.
@@ -65,14 +88,19 @@ impl PassFs {
 
     /// Counts the inode behind `fd` once more.
     fn entry(&self, fd: OwnedFd, stat: &Statx) -> (Entry, Arc<Inode>) {
-        let key = HostKey::of(stat);
-        let handle = self.anchors.handle_of(fd.as_fd(), key.device);
-        let candidate = Inode::new(self.anchors.anchor(fd, handle.as_ref()), key, kind_of(stat));
+        let (key, kind) = (HostKey::of(stat), kind_of(stat));
+        let found = self.anchors.handle_of(fd.as_fd(), key.device);
+        let anchor = self.anchors.anchor(fd, kind, found.as_ref());
+        let handle = found.as_ref().map(|found| &found.handle);
+        self.intern(Inode::new(anchor, key, kind), handle, stat)
+    }
+
+    fn intern(&self, candidate: Inode, handle: Option<&HostHandle>, stat: &Statx) -> (Entry, Arc<Inode>) {
         let Interned {
             ino,
             generation,
             inode,
-        } = self.inodes.intern(candidate, handle.as_ref());
+        } = self.inodes.intern(candidate, handle);
         (
             Entry {
                 ino,
@@ -84,8 +112,8 @@ impl PassFs {
     }
 
     /// Counts a known inode once more.
-    fn entry_of(&self, ino: Ino, inode: &Inode) -> FsResult<Entry> {
-        let stat = stat(inode.fd()?)?;
+    fn entry_of(&self, ino: Ino, fd: impl AsFd) -> FsResult<Entry> {
+        let stat = stat(fd)?;
         let generation = self.inodes.count_again(ino)?;
         Ok(Entry {
             ino,
@@ -190,7 +218,7 @@ impl PassFs {
             );
         }
         linked.map_err(errno)?;
-        self.entry_of(ino, &inode)
+        self.entry_of(ino, &fd)
     }
 
     /// Makes the file, or opens it when it is there and `flags` allow that.
@@ -241,14 +269,20 @@ impl PassFs {
         self.opened_new(file)
     }
 
-    /// Entry and handle of a file that was just made. The inode gets a descriptor of its own, since the open file may
-    /// not outlive its handle: an executable that is still open for writing can't be run.
+    /// Entry and handle of a file that was just made. Where the inode is held by a descriptor, it gets one of its own,
+    /// since the open file may not outlive its handle: an executable that is still open for writing can't be run.
     fn opened_new(&self, file: OwnedFd) -> FsResult<(Entry, Opened)> {
         let stat = stat(&file)?;
-        let name = rustix::path::DecInt::from_fd(&file);
-        let path = rustix::fs::openat(&self.proc_fd, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-            .map_err(errno)?;
-        let (entry, inode) = self.entry(path, &stat);
+        let (key, kind) = (HostKey::of(&stat), kind_of(&stat));
+        let (entry, inode) = match self.anchors.of_fd(file.as_fd(), key, kind) {
+            Some(anchor) => self.intern(Inode::new(anchor, key, kind), None, &stat),
+            None => {
+                let name = rustix::path::DecInt::from_fd(&file);
+                let flags = OFlags::PATH | OFlags::CLOEXEC;
+                let path = rustix::fs::openat(&self.proc_fd, name, flags, Mode::empty()).map_err(errno)?;
+                self.entry(path, &stat)
+            }
+        };
         self.stamp(&inode, &stat);
         let handle = self
             .handles

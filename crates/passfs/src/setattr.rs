@@ -1,57 +1,59 @@
 //! Changes of attributes, in the order size, owner, mode, times.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use vfs::{Attr, FileKind, FsError, FsResult, Handle, Ino, SetAttr, SetTime};
 
+use crate::anchor::PathFd;
 use crate::attributes::stat;
 use crate::handles::Open;
 use crate::identity::{Privileges, errno, set_privileges};
-use crate::inodes::Inode;
 use crate::{ITSELF, PassFs, proc_path};
 
 impl PassFs {
     pub(crate) fn change(&self, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> FsResult<Attr> {
         self.check_writable()?;
         let inode = self.inodes.get(ino)?;
+        let open = handle.and_then(|handle| self.handles.get(handle).ok());
+        let fd = match &open {
+            Some(open) => PathFd::Held(open.fd()),
+            None => inode.fd()?,
+        };
         if let Some(size) = change.size {
             set_privileges(Privileges::killed_if(change.kill_privileges))?;
-            self.truncate(&inode, handle, size)?;
+            truncate(inode.kind, open.as_ref(), fd.as_fd(), size)?;
         }
         if self.config.id_map.is_none() {
             // The host itself drops setuid and setgid of a file whose owner changes, for root too. With CAP_FSETID
             // it keeps setgid without group execution (mandatory locking once), which is what root sees natively.
             set_privileges(Privileges::Keep)?;
-            change_owner(&inode, change.uid, change.gid)?;
+            change_owner(fd.as_fd(), change.uid, change.gid)?;
             if let Some(mode) = change.mode {
-                change_mode(&inode, mode)?;
+                change_mode(inode.kind, fd.as_fd(), mode)?;
             }
         }
-        change_times(&inode, change.atime, change.mtime)?;
-        Ok(self.attr(&stat(inode.fd()?)?))
+        change_times(fd.as_fd(), change.atime, change.mtime)?;
+        Ok(self.attr(&stat(&fd)?))
     }
+}
 
-    fn truncate(&self, inode: &Inode, handle: Option<Handle>, size: u64) -> FsResult<()> {
-        match inode.kind {
-            FileKind::Directory => return Err(FsError::IsADirectory),
-            FileKind::Regular => {}
-            FileKind::Symlink
-            | FileKind::Fifo
-            | FileKind::Socket
-            | FileKind::CharDevice
-            | FileKind::BlockDevice
-            | FileKind::Unknown => return Err(FsError::Invalid),
-        }
-        if let Some(handle) = handle
-            && let Open::File(open) = self.handles.get(handle)?
-        {
-            open.wrote.store(true, std::sync::atomic::Ordering::Release);
-            return rustix::fs::ftruncate(&open.file, size).map_err(errno);
-        }
-        let fd = inode.fd()?;
-        truncate_path(&proc_path(fd.as_fd()), size)
+fn truncate(kind: FileKind, open: Option<&Open>, fd: BorrowedFd<'_>, size: u64) -> FsResult<()> {
+    match kind {
+        FileKind::Directory => return Err(FsError::IsADirectory),
+        FileKind::Regular => {}
+        FileKind::Symlink
+        | FileKind::Fifo
+        | FileKind::Socket
+        | FileKind::CharDevice
+        | FileKind::BlockDevice
+        | FileKind::Unknown => return Err(FsError::Invalid),
     }
+    if let Some(Open::File(open)) = open {
+        open.wrote.store(true, std::sync::atomic::Ordering::Release);
+        return rustix::fs::ftruncate(&open.file, size).map_err(errno);
+    }
+    truncate_path(&proc_path(fd), size)
 }
 
 /// Truncation without an open file: unlike an open with `O_RDWR`, it also works where nobody may write but root.
@@ -65,7 +67,7 @@ fn truncate_path(path: &str, size: u64) -> FsResult<()> {
     }
 }
 
-fn change_owner(inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> FsResult<()> {
+fn change_owner(fd: BorrowedFd<'_>, uid: Option<u32>, gid: Option<u32>) -> FsResult<()> {
     if uid.is_none() && gid.is_none() {
         return Ok(());
     }
@@ -75,7 +77,7 @@ fn change_owner(inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> FsResult<(
     }
     let (itself, by_descriptor) = ITSELF;
     rustix::fs::chownat(
-        inode.fd()?,
+        fd,
         itself,
         uid.map(Uid::from_raw),
         gid.map(Gid::from_raw),
@@ -85,16 +87,15 @@ fn change_owner(inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> FsResult<(
 }
 
 /// Through `/proc`, since `fchmodat2` is younger than the oldest host.
-pub(crate) fn change_mode(inode: &Inode, mode: u32) -> FsResult<()> {
-    if inode.kind == FileKind::Symlink {
+pub(crate) fn change_mode(kind: FileKind, fd: BorrowedFd<'_>, mode: u32) -> FsResult<()> {
+    if kind == FileKind::Symlink {
         return Err(FsError::NotSupported);
     }
     let mode = Mode::from_bits_retain(mode & 0o7777);
-    let fd = inode.fd()?;
-    rustix::fs::chmodat(rustix::fs::CWD, proc_path(fd.as_fd()), mode, AtFlags::empty()).map_err(errno)
+    rustix::fs::chmodat(rustix::fs::CWD, proc_path(fd), mode, AtFlags::empty()).map_err(errno)
 }
 
-fn change_times(inode: &Inode, atime: Option<SetTime>, mtime: Option<SetTime>) -> FsResult<()> {
+fn change_times(fd: BorrowedFd<'_>, atime: Option<SetTime>, mtime: Option<SetTime>) -> FsResult<()> {
     if atime.is_none() && mtime.is_none() {
         return Ok(());
     }
@@ -103,7 +104,7 @@ fn change_times(inode: &Inode, atime: Option<SetTime>, mtime: Option<SetTime>) -
         last_modification: host_time(mtime),
     };
     let (itself, by_descriptor) = ITSELF;
-    rustix::fs::utimensat(inode.fd()?, itself, &times, by_descriptor).map_err(errno)
+    rustix::fs::utimensat(fd, itself, &times, by_descriptor).map_err(errno)
 }
 
 fn host_time(time: Option<SetTime>) -> Timespec {

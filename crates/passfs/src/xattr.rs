@@ -38,7 +38,7 @@ impl PassFs {
         if clear_setgid {
             let mode = u32::from(stat(&fd)?.stx_mode);
             if mode & libc::S_ISGID != 0 {
-                change_mode(&inode, mode & !libc::S_ISGID)?;
+                change_mode(inode.kind, fd.as_fd(), mode & !libc::S_ISGID)?;
             }
         }
         Ok(())

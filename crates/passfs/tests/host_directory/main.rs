@@ -15,6 +15,8 @@ mod ownership;
 #[cfg(test)]
 mod privileges;
 #[cfg(test)]
+mod removed;
+#[cfg(test)]
 mod source;
 #[cfg(test)]
 mod validity;

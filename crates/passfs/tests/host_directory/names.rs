@@ -162,7 +162,7 @@ fn removing_needs_the_right_kind_and_an_empty_directory() {
 #[test]
 fn a_file_replaced_behind_the_mount_gets_another_inode() {
     let source = Source::new();
-    let (before, _) = source.create("file");
+    let (before, _handle) = source.create("file");
     std::fs::write(source.path("other"), b"x").unwrap();
     std::fs::rename(source.path("other"), source.path("file")).unwrap();
     let after = source.lookup("file").unwrap();
@@ -170,7 +170,7 @@ fn a_file_replaced_behind_the_mount_gets_another_inode() {
     assert_eq!(
         source.fs.getattr(before.ino, None).unwrap().nlink,
         0,
-        "the old one is still held"
+        "the old one is still open"
     );
 }
 
@@ -179,7 +179,7 @@ fn forgotten_inodes_give_their_descriptors_back() {
     let source = Source::new();
     let idle = source.descriptors();
     for number in 0..50 {
-        std::fs::write(source.path(&number.to_string()), b"").unwrap();
+        std::fs::create_dir(source.path(&number.to_string())).unwrap();
     }
     let entries: Vec<_> = (0..50)
         .map(|number| source.lookup(&number.to_string()).unwrap())

@@ -219,6 +219,7 @@ fn an_ordinary_users_daemon_makes_everything_its_own() {
     std::fs::write(source.path("roots"), b"private").unwrap();
     std::fs::set_permissions(source.path("roots"), PermissionsExt::from_mode(0o600)).unwrap();
     as_ordinary_user(|| {
+        let source = source.opened_anew();
         let (entry, opened) = source
             .create_as(&caller(1234, 1234), Ino::ROOT, "file", 0o4755)
             .unwrap();
@@ -254,6 +255,7 @@ fn a_file_that_may_only_be_written_is_opened_for_writing_alone() {
     let source = Source::new();
     std::os::unix::fs::chown(source.path(""), Some(65_534), Some(65_534)).unwrap();
     as_ordinary_user(|| {
+        let source = source.opened_anew();
         source.create_as(&daemon(), Ino::ROOT, "file", 0o200).unwrap();
         let entry = source.lookup("file").unwrap();
         let opened = source

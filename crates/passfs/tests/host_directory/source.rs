@@ -28,6 +28,15 @@ impl Source {
         Self { fs, directory }
     }
 
+    /// The same source, opened by the calling thread.
+    pub(crate) fn opened_anew(self) -> Self {
+        let fs = PassFs::open(self.directory.path(), PLAIN).unwrap();
+        Self {
+            fs,
+            directory: self.directory,
+        }
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
