@@ -185,6 +185,14 @@ pub enum MountError {
         /// What the host said.
         source: std::io::Error,
     },
+    /// The flags of a mount could not be changed.
+    #[error("{}: remount failed", mountpoint.display())]
+    Remount {
+        /// Where.
+        mountpoint: PathBuf,
+        /// What the host said.
+        source: std::io::Error,
+    },
     /// fusermount3 is missing or refused.
     #[error("{}: fusermount3 did not mount: {reason}", mountpoint.display())]
     Fusermount {

@@ -20,6 +20,6 @@ mod stats;
 mod uring;
 
 pub use config::{DirectIo, MountConfig, MountError, Negotiated, Switch, Transport};
-pub use mount::unmount;
+pub use mount::{remount, unmount};
 pub use session::{Session, StatsDocument, Stopper};
 pub use stats::{OperationCount, SessionStats, SizeCount};

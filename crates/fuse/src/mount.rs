@@ -96,25 +96,73 @@ fn mount_directly(
 
 /// Turns a word of `mount(8)` into a flag of `mount(2)`, or hands it to the kernel as it is.
 fn apply(option: &str, flags: &mut MountFlags, data: &mut String) {
-    let known = match option.strip_prefix("no").unwrap_or(option) {
-        "suid" => Some((MountFlags::NOSUID, option == "nosuid")),
-        "dev" => Some((MountFlags::NODEV, option == "nodev")),
-        "exec" => Some((MountFlags::NOEXEC, option == "noexec")),
-        "atime" => Some((MountFlags::NOATIME, option == "noatime")),
-        "diratime" => Some((MountFlags::NODIRATIME, option == "nodiratime")),
-        "relatime" => Some((MountFlags::RELATIME, option == "relatime")),
-        "strictatime" => Some((MountFlags::STRICTATIME, option == "strictatime")),
-        "sync" => Some((MountFlags::SYNCHRONOUS, option == "sync")),
-        "dirsync" => Some((MountFlags::DIRSYNC, option == "dirsync")),
-        _ => None,
-    };
-    match known {
+    match flag_of(option) {
         Some((flag, on)) => flags.set(flag, on),
         None => {
             data.push(',');
             data.push_str(option);
         }
     }
+}
+
+/// The flag that a word of `mount(8)` stands for, and whether the word sets it.
+fn flag_of(option: &str) -> Option<(MountFlags, bool)> {
+    let known = match option.strip_prefix("no").unwrap_or(option) {
+        "suid" => (MountFlags::NOSUID, option == "nosuid"),
+        "dev" => (MountFlags::NODEV, option == "nodev"),
+        "exec" => (MountFlags::NOEXEC, option == "noexec"),
+        "atime" => (MountFlags::NOATIME, option == "noatime"),
+        "diratime" => (MountFlags::NODIRATIME, option == "nodiratime"),
+        "relatime" => (MountFlags::RELATIME, option == "relatime"),
+        "strictatime" => (MountFlags::STRICTATIME, option == "strictatime"),
+        "lazytime" => (MountFlags::LAZYTIME, option == "lazytime"),
+        "dirsync" => (MountFlags::DIRSYNC, option == "dirsync"),
+        "sync" => (MountFlags::SYNCHRONOUS, option == "sync"),
+        "async" => (MountFlags::SYNCHRONOUS, false),
+        "ro" => (MountFlags::RDONLY, true),
+        "rw" => (MountFlags::RDONLY, false),
+        _ => return None,
+    };
+    Some(known)
+}
+
+/// Changes the generic flags of a mount that is up; the connection and its daemon notice nothing.
+///
+/// `options` is the whole list of words, those in force first: a flag that no word sets is switched off. A later word
+/// wins over an earlier one. Words that are no generic flag (`user_id=0`, `allow_other`) can't be changed and are
+/// passed over: the caller decides whether that is an error.
+///
+/// # Errors
+/// [`MountError::Remount`], with EBUSY when a file is open for writing and `ro` is asked for, EPERM without privileges.
+/// The mount is then as it was.
+pub fn remount(mountpoint: &Path, options: &[String]) -> Result<(), MountError> {
+    let flags = remount_flags(options);
+    rustix::mount::mount_remount(mountpoint, flags, "").map_err(|errno| MountError::Remount {
+        mountpoint: mountpoint.to_owned(),
+        source: errno.into(),
+    })
+}
+
+/// The kernel keeps its atime mode when no flag names one, so that the plain mode is asked for by its name.
+fn remount_flags(options: &[String]) -> MountFlags {
+    let atime = MountFlags::NOATIME | MountFlags::RELATIME | MountFlags::STRICTATIME;
+    let mut flags = MountFlags::empty();
+    for (flag, on) in options.iter().filter_map(|option| flag_of(option)) {
+        // The three modes of access times exclude each other.
+        if on && atime.contains(flag) {
+            flags.remove(atime);
+        }
+        flags.set(flag, on);
+    }
+    if !flags.intersects(atime) {
+        let forbidden = options.iter().any(|option| option == "nostrictatime");
+        flags |= if forbidden {
+            MountFlags::RELATIME
+        } else {
+            MountFlags::STRICTATIME
+        };
+    }
+    flags
 }
 
 fn open_device() -> io::Result<OwnedFd> {
@@ -287,4 +335,40 @@ pub fn absolute(mountpoint: &Path) -> Result<PathBuf, MountError> {
         mountpoint: mountpoint.to_owned(),
         source,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(words: &str) -> MountFlags {
+        let options: Vec<String> = words.split(',').map(str::to_owned).collect();
+        remount_flags(&options)
+    }
+
+    #[test]
+    fn a_later_word_wins_over_the_flags_in_force() {
+        let plain = MountFlags::NOSUID | MountFlags::RELATIME;
+        assert_eq!(flags("rw,nosuid,relatime,user_id=0"), plain);
+        assert_eq!(flags("rw,nosuid,relatime,ro"), plain | MountFlags::RDONLY);
+        assert_eq!(flags("ro,nosuid,relatime,rw"), plain);
+        assert_eq!(flags("rw,nosuid,relatime,suid"), MountFlags::RELATIME);
+    }
+
+    #[test]
+    fn one_mode_of_access_times_is_in_force() {
+        assert_eq!(flags("relatime,noatime"), MountFlags::NOATIME);
+        assert_eq!(flags("noatime,strictatime"), MountFlags::STRICTATIME);
+        assert_eq!(
+            flags("rw"),
+            MountFlags::STRICTATIME,
+            "no word: times are kept always"
+        );
+        assert_eq!(flags("relatime,norelatime"), MountFlags::STRICTATIME);
+        assert_eq!(flags("strictatime,nostrictatime"), MountFlags::RELATIME);
+        assert_eq!(
+            flags("relatime,nodiratime"),
+            MountFlags::RELATIME | MountFlags::NODIRATIME
+        );
+    }
 }
