@@ -199,6 +199,7 @@ mod tests {
             pattern,
             record_bytes: 512,
             file_bytes: 8192,
+            records_max: None,
             threads: 1,
             sharing: Sharing::OneEach,
             mode,

@@ -311,7 +311,7 @@ fn collect(
                         .iter()
                         .map(|counter| counter.0.load(Ordering::Relaxed))
                         .sum();
-                    progress.advance(Phase::Measure, done, spec.total_bytes());
+                    progress.advance(Phase::Measure, done, spec.visited_bytes());
                 }
                 // Only a worker that panicked ends without an answer; the scope passes the panic on.
                 Err(mpsc::RecvTimeoutError::Disconnected) => return answers,
@@ -324,7 +324,7 @@ fn collect(
         .iter()
         .map(|counter| counter.0.load(Ordering::Relaxed))
         .sum();
-    progress.advance(Phase::Measure, done, spec.total_bytes());
+    progress.advance(Phase::Measure, done, spec.visited_bytes());
     answers
 }
 

@@ -28,6 +28,9 @@ pub struct FileSpec {
     pub record_bytes: u64,
     /// Bytes that each thread moves; a multiple of `record_bytes`.
     pub file_bytes: u64,
+    /// Records that each thread visits at most, of the order that the pattern gives; `None` visits all.
+    #[serde(default)]
+    pub records_max: Option<u64>,
     /// Threads, each with its own part of the work.
     pub threads: u32,
     /// Whether threads share a file.
@@ -48,7 +51,7 @@ pub struct FileSpec {
     pub keep_files: bool,
 }
 
-/// Order and kind of operations. Each record is visited exactly once, also in random order.
+/// Order and kind of operations. Each record is visited once at most, also in random order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
@@ -251,6 +254,20 @@ impl FileSpec {
     #[must_use]
     pub(crate) const fn records(&self) -> u64 {
         self.file_bytes / self.record_bytes
+    }
+
+    /// Records that each thread visits.
+    #[must_use]
+    pub(crate) fn visited_records(&self) -> u64 {
+        self.records().min(self.records_max.unwrap_or(u64::MAX))
+    }
+
+    /// Bytes that all threads move in the timed window.
+    #[must_use]
+    pub(crate) fn visited_bytes(&self) -> u64 {
+        self.visited_records()
+            .saturating_mul(self.record_bytes)
+            .saturating_mul(u64::from(self.threads))
     }
 
     /// True when the files have their full content before the window.

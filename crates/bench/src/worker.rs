@@ -101,7 +101,7 @@ impl Worker<'_> {
         let shuffle = (!spec.pattern.is_sequential()).then(|| Permutation::new(records, seed));
         let place = usize::try_from(self.index).expect("worker numbers fit in memory");
         let done_bytes = &shared.done_bytes[place].0;
-        for step in 0..records {
+        for step in 0..spec.visited_records() {
             if shared.stop.load(Ordering::Relaxed) || shared.failed.load(Ordering::Relaxed) {
                 return Ok(());
             }

@@ -26,6 +26,7 @@ fn spec(directory: &Path, pattern: Pattern, mode: Mode) -> FileSpec {
         pattern,
         record_bytes: RECORD,
         file_bytes: RECORD * RECORDS,
+        records_max: None,
         threads: 2,
         sharing: Sharing::OneEach,
         mode,
@@ -223,6 +224,25 @@ fn a_cold_run_says_how_it_was_made_cold() {
         "{}",
         outcome.cache.describe()
     );
+}
+
+#[test]
+fn a_bounded_run_visits_so_many_records_of_the_whole_file() {
+    let directory = directory();
+    let spec = FileSpec {
+        records_max: Some(3),
+        write_target: WriteTarget::ExistingFile,
+        ..spec(directory.path(), Pattern::RandomWrite, Mode::Fsync)
+    };
+    let outcome = done(&spec);
+    assert!(outcome.complete);
+    assert_eq!(
+        (outcome.write.count, outcome.write.bytes),
+        (3 * 2, 3 * 2 * RECORD)
+    );
+    let kept = outcome.kept_directory.expect("the spec keeps its files");
+    let length = fs::metadata(kept.join("data-0")).expect("it is there").len();
+    assert_eq!(length, RECORD * RECORDS);
 }
 
 #[test]

@@ -87,6 +87,7 @@ fn file_spec(arguments: &BenchFileArguments, round: u32) -> FileSpec {
         pattern: arguments.pattern,
         record_bytes: arguments.record,
         file_bytes: arguments.size,
+        records_max: None,
         threads: arguments.threads,
         sharing: if arguments.shared {
             Sharing::Shared
