@@ -25,6 +25,7 @@ use crate::config::DirectIo;
 use crate::counters::Counters;
 use crate::reply::{Listing, Trust, attr_out, entry_out, statfs_out, statx_out};
 use crate::request::{Request, take_name};
+use crate::told_modes::ToldModes;
 
 /// Attribute of the root directory that the edge itself answers.
 const STATS_XATTR: &[u8] = b"user.tidegate.stats";
@@ -54,6 +55,7 @@ pub struct Dispatcher {
     pub trust: Trust,
     pub direct_io: DirectIo,
     pub backing: Option<BackingFiles>,
+    pub told_modes: ToldModes,
     pub counters: Counters,
     /// Tells the kernel that its cached attributes of an inode are void.
     pub forget_attributes: Box<dyn Fn(Ino) + Send + Sync>,
@@ -137,12 +139,14 @@ impl Dispatcher {
             opcode::GETATTR => {
                 let args: GetattrIn = request.fixed()?;
                 let handle = (args.getattr_flags & GETATTR_FH != 0).then_some(handle_of(args.fh));
-                put(out, &attr_out(&fs.getattr(ino, handle)?, self.trust_in(ino)));
+                let attr = fs.getattr(ino, handle)?;
+                put(out, &attr_out(&attr, self.trust_in(ino, &attr)));
             }
             opcode::STATX => {
                 let args: StatxIn = request.fixed()?;
                 let handle = (args.getattr_flags & GETATTR_FH != 0).then_some(handle_of(args.fh));
-                put(out, &statx_out(&fs.getattr(ino, handle)?, self.trust_in(ino)));
+                let attr = fs.getattr(ino, handle)?;
+                put(out, &statx_out(&attr, self.trust_in(ino, &attr)));
             }
             opcode::SETATTR => put(out, &self.setattr(request)?),
             opcode::WRITE => put(out, &self.write(request, input)?),
@@ -163,7 +167,7 @@ impl Dispatcher {
             opcode::LOOKUP | opcode::MKNOD | opcode::MKDIR | opcode::SYMLINK | opcode::LINK => {
                 let entry = self.entry(request, &mut input)?;
                 *undo = Undo::Entry(entry.ino);
-                put(out, &entry_out(&entry, self.trust_in(entry.ino)));
+                put(out, &entry_out(&entry, self.trust_in(entry.ino, &entry.attr)));
             }
             opcode::UNLINK => fs.unlink(ino, take_name(&mut input)?)?,
             opcode::RMDIR => fs.rmdir(ino, take_name(&mut input)?)?,
@@ -200,6 +204,7 @@ impl Dispatcher {
                 let mode = FallocateMode(args.mode.cast_signed());
                 let kill = lacks_fsetid(request);
                 fs.fallocate(ino, handle_of(args.fh), mode, args.offset, args.length, kill)?;
+                self.privileges_killed(ino, kill);
             }
             opcode::LSEEK => {
                 let args: LseekIn = request.fixed()?;
@@ -223,9 +228,10 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// How long attributes hold: not at all while the kernel lets a writer change the file past this process, by
-    /// passthrough and above all by a shared mapping.
-    fn trust_in(&self, ino: Ino) -> Trust {
+    /// How long `attr`, about to be told to the kernel, holds: not at all while the kernel lets a writer change the
+    /// file past this process, by passthrough and above all by a shared mapping.
+    fn trust_in(&self, ino: Ino, attr: &vfs::Attr) -> Trust {
+        self.told_modes.tell(ino, attr);
         let written = self
             .backing
             .as_ref()
@@ -237,6 +243,13 @@ impl Dispatcher {
             }
         } else {
             self.trust
+        }
+    }
+
+    /// The file's content was changed for a caller whose changes clear setuid and setgid.
+    fn privileges_killed(&self, ino: Ino, killed: bool) {
+        if killed && self.told_modes.take(ino) {
+            (self.forget_attributes)(ino);
         }
     }
 
@@ -324,7 +337,7 @@ impl Dispatcher {
         } else {
             self.file_system.setattr(request.ino(), handle, &change)?
         };
-        Ok(attr_out(&attr, self.trust_in(request.ino())))
+        Ok(attr_out(&attr, self.trust_in(request.ino(), &attr)))
     }
 
     /// A SETATTR of nothing is what HANDLE_KILLPRIV_V2 makes of a write that the kernel does itself (passthrough) on a
@@ -358,6 +371,7 @@ impl Dispatcher {
             .file_system
             .write(request.ino(), handle_of(args.fh), args.offset, data, mode)?;
         self.counters.write(written);
+        self.privileges_killed(request.ino(), mode.kill_privileges);
         Ok(WriteOut {
             size: u32::try_from(written).map_err(|_| FsError::Io)?,
             padding: 0,
@@ -372,6 +386,10 @@ impl Dispatcher {
             .file_system
             .open(request.ino(), flags, args.open_flags & OPEN_KILL_SUIDGID != 0)?;
         let reply = self.open_out(request.ino(), opened, flags);
+        if reply.open_flags & fopen::PASSTHROUGH != 0 && flags.writes() {
+            // What the kernel was told before this open was told to hold for longer than it does from here on.
+            (self.forget_attributes)(request.ino());
+        }
         *undo = Undo::Open(request.ino(), reply.fh);
         put(out, &reply);
         Ok(())
@@ -394,7 +412,7 @@ impl Dispatcher {
         };
         let reply = self.open_out(entry.ino, opened, flags);
         *undo = Undo::EntryAndOpen(entry.ino, reply.fh);
-        put::<EntryOut>(out, &entry_out(&entry, self.trust_in(entry.ino)));
+        put::<EntryOut>(out, &entry_out(&entry, self.trust_in(entry.ino, &entry.attr)));
         put(out, &reply);
         Ok(())
     }
@@ -464,7 +482,12 @@ impl Dispatcher {
     fn list(&self, request: &Request, out: &mut Vec<u8>) -> FsResult<()> {
         let args: ReadIn = request.fixed()?;
         let with_entries = request.header.opcode == opcode::READDIRPLUS;
-        let mut listing = Listing::new(out, usize_of(args.size), with_entries.then_some(self.trust));
+        let trust = |entry: &vfs::Entry| self.trust_in(entry.ino, &entry.attr);
+        let mut listing = Listing::new(
+            out,
+            usize_of(args.size),
+            if with_entries { Some(&trust) } else { None },
+        );
         let (ino, handle) = (request.ino(), Handle(args.fh));
         if with_entries {
             self.file_system

@@ -17,6 +17,7 @@ mod reply;
 mod request;
 mod session;
 mod stats;
+mod told_modes;
 mod uring;
 
 pub use config::{DirectIo, MountConfig, MountError, Negotiated, Switch, Transport};

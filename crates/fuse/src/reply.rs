@@ -129,21 +129,24 @@ pub fn statfs_out(stat: &StatFs) -> StatfsOut {
 pub struct Listing<'a> {
     out: &'a mut Vec<u8>,
     bytes_max: usize,
-    with_entries: Option<Trust>,
+    trust: Option<&'a TrustIn<'a>>,
 }
 
+/// Says how long the attributes of an entry about to be told hold.
+pub type TrustIn<'a> = dyn Fn(&Entry) -> Trust + 'a;
+
 impl<'a> Listing<'a> {
-    /// Appends to the empty `out`; `with_entries` makes it a READDIRPLUS reply.
-    pub fn new(out: &'a mut Vec<u8>, bytes_max: usize, with_entries: Option<Trust>) -> Self {
+    /// Appends to the empty `out`; `trust` makes it a READDIRPLUS reply.
+    pub fn new(out: &'a mut Vec<u8>, bytes_max: usize, trust: Option<&'a TrustIn<'a>>) -> Self {
         Self {
             out,
             bytes_max,
-            with_entries,
+            trust,
         }
     }
 
     fn record_bytes(&self, name_bytes: usize) -> usize {
-        let entry_bytes = if self.with_entries.is_some() {
+        let entry_bytes = if self.trust.is_some() {
             size_of::<EntryOut>()
         } else {
             0
@@ -164,9 +167,11 @@ impl DirSink for Listing<'_> {
             self.bytes_max
         );
         let end = self.out.len() + self.record_bytes(name.name.len());
-        if let Some(trust) = self.with_entries {
+        if let Some(trust) = self.trust {
             // A zero node number tells the kernel that this name comes without an inode.
-            let out = entry.map(|entry| entry_out(entry, trust)).unwrap_or_default();
+            let out = entry
+                .map(|entry| entry_out(entry, trust(entry)))
+                .unwrap_or_default();
             self.out.extend_from_slice(out.as_bytes());
         }
         let dirent = Dirent {

@@ -21,6 +21,7 @@ use crate::device::{self, Channel, reply};
 use crate::dispatch::Dispatcher;
 use crate::negotiate::{self, Surroundings};
 use crate::reply::Trust;
+use crate::told_modes::ToldModes;
 use crate::uring::{self, RingChannel};
 use crate::{MountConfig, MountError, Negotiated, SessionStats, Transport, mount};
 
@@ -130,6 +131,7 @@ impl Session {
                     let device = device.clone();
                     Box::new(move |ino| device::forget_attributes(&device, ino))
                 },
+                told_modes: ToldModes::default(),
                 counters: Counters::new(),
                 stats_document: Box::new(move || {
                     let Some(dispatcher) = weak.upgrade() else {
