@@ -114,6 +114,10 @@ pub struct MountArguments {
     /// Who flushes: a thread, the writer itself (inline), or no buffer at all (off) [default: thread]
     #[arg(long, value_name = "thread|inline|off", help_heading = "Write buffer")]
     pub flusher: Option<Flusher>,
+    /// Write a stream past the source's page cache after so many contiguous bytes, or off [default: 8m; off without a
+    /// buffer]
+    #[arg(long, value_name = "SIZE|off", value_parser = parse_stream_after, help_heading = "Write buffer")]
+    pub stream_after: Option<StreamAfter>,
 
     /// Refuse every change
     #[arg(long, help_heading = "Access")]
@@ -152,6 +156,15 @@ pub enum IoUnit {
     Max,
     /// So many bytes.
     Bytes(u32),
+}
+
+/// When a stream of writes leaves the source's page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamAfter {
+    /// Never.
+    Off,
+    /// After so many contiguous bytes.
+    Bytes(u64),
 }
 
 /// Arguments of `tidegate unmount`.
@@ -220,6 +233,14 @@ pub fn parse_io_unit(text: &str) -> Result<IoUnit, String> {
     u32::try_from(bytes)
         .map(IoUnit::Bytes)
         .map_err(|error| error.to_string())
+}
+
+/// Parses when a stream leaves the page cache: `off`, or a size.
+pub fn parse_stream_after(text: &str) -> Result<StreamAfter, String> {
+    if text == "off" {
+        return Ok(StreamAfter::Off);
+    }
+    parse_bytes(text).map(StreamAfter::Bytes)
 }
 
 /// Parses permission bits in octal.

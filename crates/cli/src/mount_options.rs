@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use buffer::{BufferConfig, Flusher};
 use fuse::{MountConfig, Switch};
 
-use crate::arguments::{IoUnit, MountArguments, parse_io_unit, parse_umask};
+use crate::arguments::{IoUnit, MountArguments, StreamAfter, parse_io_unit, parse_stream_after, parse_umask};
 use crate::mount_table::resolve_without_entering;
 use crate::quantity::{parse_bytes, parse_duration};
 
@@ -25,6 +25,8 @@ pub struct MountPlan {
     pub session: MountConfig,
     /// For the write buffer.
     pub buffer: BufferConfig,
+    /// Contiguous bytes after which a stream of writes leaves the source's page cache.
+    pub stream_after_bytes: Option<u64>,
     /// Owners and permissions shown.
     pub ids: IdPlan,
 }
@@ -47,13 +49,18 @@ impl IdPlan {
     }
 }
 
+/// A file of this size or less is written through the page cache, from where it will be read soon; that is what the
+/// whole write buffer holds by default.
+const STREAM_AFTER_BYTES: u64 = 8 << 20;
+
 /// Keys that take a value.
-const VALUE_KEYS: [&str; 17] = [
+const VALUE_KEYS: [&str; 18] = [
     "io_unit",
     "buffer",
     "entry",
     "flush_interval",
     "flusher",
+    "stream_after",
     "writeback",
     "passthrough",
     "uring",
@@ -119,6 +126,7 @@ struct Settings {
     entry: Option<u64>,
     flush_interval: Option<Duration>,
     flusher: Option<Flusher>,
+    stream_after: Option<StreamAfter>,
     read_only: bool,
     allow_other: bool,
     ids: IdPlan,
@@ -181,6 +189,7 @@ impl Settings {
             "entry" => self.entry = Some(parse_bytes(value)?),
             "flush_interval" => self.flush_interval = Some(parse_duration(value)?),
             "flusher" => self.flusher = Some(value.parse()?),
+            "stream_after" => self.stream_after = Some(parse_stream_after(value)?),
             "writeback" => self.writeback = Some(value.parse()?),
             "passthrough" => self.passthrough = Some(value.parse()?),
             "uring" => self.uring = Some(value.parse()?),
@@ -237,6 +246,7 @@ impl Settings {
         self.entry = flags.entry.or(self.entry);
         self.flush_interval = flags.flush_interval.or(self.flush_interval);
         self.flusher = flags.flusher.or(self.flusher);
+        self.stream_after = flags.stream_after.or(self.stream_after);
         self.read_only |= flags.read_only;
         self.allow_other |= flags.allow_other;
         self.ids.uid = flags.uid.or(self.ids.uid);
@@ -254,6 +264,11 @@ impl Settings {
         }
         let mountpoint = resolve_without_entering(&arguments.mountpoint)?;
         let buffer = self.buffer_config()?;
+        let stream_after_bytes = match self.stream_after {
+            Some(StreamAfter::Bytes(bytes)) => Some(bytes),
+            None if buffer.flusher != Flusher::Off => Some(STREAM_AFTER_BYTES),
+            Some(StreamAfter::Off) | None => None,
+        };
         let session = MountConfig {
             source: self.fsname.unwrap_or_else(|| source.display().to_string()),
             subtype: self.subtype.unwrap_or_else(|| "tidegate".to_owned()),
@@ -278,6 +293,7 @@ impl Settings {
             mountpoint,
             session,
             buffer,
+            stream_after_bytes,
             ids: self.ids,
         })
     }
@@ -423,6 +439,16 @@ mod tests {
         );
         assert_eq!(plan.buffer.flush_interval, Duration::from_millis(20));
         assert_eq!(plan.buffer.flusher, Flusher::Inline);
+    }
+
+    #[test]
+    fn streams_leave_the_page_cache_unless_told_otherwise_or_without_a_buffer() {
+        let after = |options| plan(options).unwrap().stream_after_bytes;
+        assert_eq!(after(""), Some(8 << 20));
+        assert_eq!(after("stream_after=64m"), Some(64 << 20));
+        assert_eq!(after("stream_after=off"), None);
+        assert_eq!(after("flusher=off"), None);
+        assert_eq!(after("flusher=off,stream_after=1m"), Some(1 << 20));
     }
 
     #[test]

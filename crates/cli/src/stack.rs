@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use buffer::Buffered;
+use buffer::{Buffered, Flusher};
 use fuse::{StatsDocument, Switch};
 use passfs::{IdMap, PassConfig, PassFs};
 use vfs::FileSystem;
@@ -16,13 +16,17 @@ pub struct Stack {
     buffered: Arc<Buffered<PassFs>>,
 }
 
+/// The medium starts on a stream after each usual buffer entry instead of at fsync.
+const WRITE_OUT_BYTES: u64 = 2 << 20;
+
 impl Stack {
     /// Opens the source and makes the buffer; nothing is mounted yet.
     pub fn build(plan: &MountPlan) -> Result<Self> {
         let config = PassConfig {
             id_map: id_map(plan.ids),
             read_only: plan.session.read_only,
-            write_out_bytes: None,
+            write_out_bytes: (plan.buffer.flusher != Flusher::Off).then_some(WRITE_OUT_BYTES),
+            stream_direct_after_bytes: plan.stream_after_bytes,
             offer_backing: plan.session.passthrough != Switch::Off,
         };
         let buffered = Buffered::new(PassFs::open(&plan.source, config)?, plan.buffer)?;

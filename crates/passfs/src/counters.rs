@@ -19,6 +19,10 @@ pub struct PassCounters {
     pub fsyncs: u64,
     /// Write-outs started in the background.
     pub write_outs_started: u64,
+    /// Writes of long streams that went past the host's page cache.
+    pub direct_writes: u64,
+    /// Times that the host refused such a write; the first ends them for the whole mount.
+    pub direct_refusals: u64,
     /// Host inodes that the caller knows, the source itself included.
     pub inodes_held: u64,
     /// Open files and directories.
@@ -33,6 +37,8 @@ pub(crate) struct Tally {
     pub written_bytes: AtomicU64,
     pub fsyncs: AtomicU64,
     pub write_outs_started: AtomicU64,
+    pub direct_writes: AtomicU64,
+    pub direct_refusals: AtomicU64,
 }
 
 impl Tally {
@@ -60,6 +66,8 @@ impl Tally {
             written_bytes: self.written_bytes.load(Ordering::Relaxed),
             fsyncs: self.fsyncs.load(Ordering::Relaxed),
             write_outs_started: self.write_outs_started.load(Ordering::Relaxed),
+            direct_writes: self.direct_writes.load(Ordering::Relaxed),
+            direct_refusals: self.direct_refusals.load(Ordering::Relaxed),
             inodes_held,
             open_handles,
         }

@@ -10,6 +10,7 @@ use vfs::{CopyRange, FallocateMode, FileKind, FsError, FsResult, Handle, Ino, Op
 
 use crate::PassFs;
 use crate::attributes::stat;
+use crate::direct::advanced;
 use crate::handles::{Open, OpenFile};
 use crate::identity::{Privileges, errno, set_privileges};
 use crate::inodes::Inode;
@@ -118,6 +119,18 @@ impl PassFs {
         let open = self.handles.file(handle)?;
         set_privileges(privileges)?;
         open.wrote.store(true, Ordering::Release);
+        let written = if self.is_stream(&open, offset) {
+            self.write_stream(&open, offset, data)
+        } else {
+            self.write_cached(&open, offset, data)
+        }?;
+        self.tally.write_done(written);
+        self.count_contiguous(&open, offset, written);
+        Ok(written)
+    }
+
+    /// Writes all of `data` through the page cache.
+    pub(crate) fn write_cached(&self, open: &OpenFile, offset: u64, data: &[u8]) -> FsResult<usize> {
         let mut written = 0;
         while written < data.len() {
             match rustix::io::pwrite(&open.file, &data[written..], advanced(offset, written)?) {
@@ -128,19 +141,28 @@ impl PassFs {
                 Err(_) => break,
             }
         }
-        self.tally.write_done(written);
-        self.write_out(&open, offset, written);
         Ok(written)
     }
 
-    /// Starts writing to the medium once enough has come together. Errors are the file's own and come back at fsync.
-    fn write_out(&self, open: &OpenFile, offset: u64, written: usize) {
-        let Some(threshold_bytes) = self.config.write_out_bytes else {
-            return;
+    /// True once a write at `offset` goes on where enough contiguous bytes end.
+    fn is_stream(&self, open: &OpenFile, offset: u64) -> bool {
+        let Some(threshold_bytes) = self.config.stream_direct_after_bytes else {
+            return false;
         };
+        let run = open.run.lock().expect("no panic under a run's lock");
+        run.contiguous_before(offset) >= threshold_bytes
+    }
+
+    /// Starts writing to the medium once enough has come together. Errors are the file's own and come back at fsync.
+    fn count_contiguous(&self, open: &OpenFile, offset: u64, written: usize) {
+        let wanted = (self.config.write_out_bytes, self.config.stream_direct_after_bytes);
+        if wanted == (None, None) {
+            return;
+        }
         let Ok(length) = u64::try_from(written) else {
             return;
         };
+        let threshold_bytes = self.config.write_out_bytes.unwrap_or(u64::MAX);
         let mut run = open.run.lock().expect("no panic under a run's lock");
         let Some((start, length)) = run.extend(offset, length, threshold_bytes) else {
             return;
@@ -243,9 +265,4 @@ fn close_a_duplicate(file: &OwnedFd) -> FsResult<()> {
         0 => Ok(()),
         _ => Err(FsError::from(std::io::Error::last_os_error())),
     }
-}
-
-fn advanced(offset: u64, bytes: usize) -> FsResult<u64> {
-    let bytes = u64::try_from(bytes).map_err(|_| FsError::FileTooBig)?;
-    offset.checked_add(bytes).ok_or(FsError::FileTooBig)
 }

@@ -6,10 +6,11 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use vfs::{FsError, FsResult, Handle};
 
+use crate::direct::DirectFile;
 use crate::directory::DirStream;
 use crate::inodes::Inode;
 
@@ -29,13 +30,15 @@ pub(crate) struct OpenFile {
     pub inode: Arc<Inode>,
     /// Changed content since the last stamp of the inode.
     pub wrote: AtomicBool,
-    /// Contiguous bytes written since write-out was last started.
     pub run: Mutex<WriteRun>,
+    /// For long streams, see [`crate::direct`]; `None` inside where the host does not permit it.
+    pub direct: OnceLock<Option<DirectFile>>,
 }
 
-/// Contiguous bytes written through one handle.
+/// Contiguous bytes written through one handle: from `first` to `end`, with write-out started up to `start`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WriteRun {
+    pub first: u64,
     pub start: u64,
     pub end: u64,
 }
@@ -58,6 +61,7 @@ impl OpenFile {
             inode,
             wrote: AtomicBool::new(false),
             run: Mutex::default(),
+            direct: OnceLock::new(),
         }
     }
 }
@@ -75,7 +79,7 @@ impl WriteRun {
     /// Adds a write; answers the range to write out once `threshold_bytes` contiguous bytes have come together.
     pub(crate) fn extend(&mut self, offset: u64, length: u64, threshold_bytes: u64) -> Option<(u64, u64)> {
         if offset != self.end {
-            self.start = offset;
+            (self.first, self.start) = (offset, offset);
         }
         self.end = offset.saturating_add(length);
         if self.end - self.start < threshold_bytes {
@@ -84,6 +88,15 @@ impl WriteRun {
         let range = (self.start, self.end - self.start);
         self.start = self.end;
         Some(range)
+    }
+
+    /// Bytes of the run that a write at `offset` continues.
+    pub(crate) const fn contiguous_before(&self, offset: u64) -> u64 {
+        if offset == self.end {
+            self.end - self.first
+        } else {
+            0
+        }
     }
 }
 
@@ -193,5 +206,15 @@ mod tests {
         assert_eq!(run.extend(120, 60, 100), None);
         assert_eq!(run.extend(500, 60, 100), None, "a jump starts anew");
         assert_eq!(run.extend(560, 40, 100), Some((500, 100)));
+    }
+
+    #[test]
+    fn a_run_goes_on_over_write_outs_until_a_jump() {
+        let mut run = WriteRun::default();
+        run.extend(0, 100, 100);
+        run.extend(100, 50, 100);
+        assert_eq!((run.contiguous_before(150), run.contiguous_before(151)), (150, 0));
+        run.extend(500, 10, 100);
+        assert_eq!(run.contiguous_before(510), 10);
     }
 }

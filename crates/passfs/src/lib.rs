@@ -19,7 +19,8 @@
 //! # How files are opened
 //! A file is opened by handle, or anew through `/proc/self/fd`, which therefore must be mounted. Of the caller's flags:
 //! - `O_APPEND` is dropped: offsets come explicit with each write.
-//! - `O_DIRECT` is dropped: alignment of the caller's buffers is not known here. Layers above write through.
+//! - `O_DIRECT` is dropped: alignment of the caller's buffers is not known here. Layers above write through. Long streams
+//!   may be written past the host's page cache all the same ([`direct`]).
 //! - `O_SYNC` and `O_DSYNC` are dropped: the caller sends an `fsync` after each such write, as the kernel does.
 //! - `O_NOATIME` is dropped where the host refuses it.
 //! - `O_WRONLY` becomes `O_RDWR` where the host permits, since a page cache above must read to fill partial pages.
@@ -44,6 +45,7 @@ mod anchor;
 mod attributes;
 mod counters;
 mod data;
+mod direct;
 mod directory;
 mod file_system;
 mod handles;
@@ -58,6 +60,7 @@ mod xattr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
@@ -82,6 +85,9 @@ pub struct PassConfig {
     pub read_only: bool,
     /// Starts writing to the medium, without waiting, once a handle has written so many contiguous bytes.
     pub write_out_bytes: Option<u64>,
+    /// Writes large aligned pieces past the host's page cache once a handle has written so many contiguous bytes;
+    /// without effect where the host refuses `O_DIRECT`.
+    pub stream_direct_after_bytes: Option<u64>,
     /// Offers each open file to the kernel for passthrough ([`vfs::FileSystem::backing_file`]).
     pub offer_backing: bool,
 }
@@ -130,6 +136,8 @@ pub struct PassFs {
     /// The source opened for reading: `syncfs` does not take an `O_PATH` descriptor.
     source: Arc<OwnedFd>,
     anchors: Anchors,
+    /// The host refused `O_DIRECT`.
+    direct_refused: AtomicBool,
 }
 
 /// Descriptors that the process may hold at most, as root.
@@ -181,6 +189,7 @@ impl PassFs {
             tally: Tally::default(),
             proc_fd,
             anchors,
+            direct_refused: AtomicBool::new(false),
             source: source_fd,
         })
     }

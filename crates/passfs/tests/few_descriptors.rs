@@ -24,6 +24,7 @@ fn open_with_few_descriptors(source: &Path) -> PassFs {
         id_map: None,
         read_only: false,
         write_out_bytes: None,
+        stream_direct_after_bytes: None,
         offer_backing: false,
     };
     PassFs::open(source, config).expect("the source is there")

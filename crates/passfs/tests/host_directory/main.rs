@@ -19,4 +19,6 @@ mod removed;
 #[cfg(test)]
 mod source;
 #[cfg(test)]
+mod streams;
+#[cfg(test)]
 mod validity;

@@ -9,6 +9,7 @@ pub(crate) const PLAIN: PassConfig = PassConfig {
     id_map: None,
     read_only: false,
     write_out_bytes: None,
+    stream_direct_after_bytes: None,
     offer_backing: false,
 };
 
