@@ -563,6 +563,7 @@ impl Dispatcher {
             length,
             kill_privileges: lacks_fsetid(request),
         })?;
+        self.privileges_killed(Ino(args.nodeid_out), lacks_fsetid(request));
         if wide {
             put(out, &CopyFileRangeOut { bytes_copied: copied });
         } else {
