@@ -115,7 +115,11 @@ impl PassFs {
             return Ok(written);
         }
         match self.write_direct(direct, advanced(offset, written)?, &rest[..pieces.body]) {
-            Ok(bytes) => written += bytes,
+            Ok(bytes) => {
+                written += bytes;
+                let mut run = open.run.lock().expect("no panic under a run's lock");
+                run.start = advanced(offset, written)?;
+            }
             Err(Errno::INVAL) => self.refuse_direct(),
             Err(error) if written == 0 => return Err(errno(error)),
             Err(_) => return Ok(written),

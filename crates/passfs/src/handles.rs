@@ -35,7 +35,7 @@ pub(crate) struct OpenFile {
     pub direct: OnceLock<Option<DirectFile>>,
 }
 
-/// Contiguous bytes written through one handle: from `first` to `end`, with write-out started up to `start`.
+/// Contiguous bytes written through one handle: from `first` to `end`, written out or on its way up to `start`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WriteRun {
     pub first: u64,
@@ -82,10 +82,12 @@ impl WriteRun {
             (self.first, self.start) = (offset, offset);
         }
         self.end = offset.saturating_add(length);
-        if self.end - self.start < threshold_bytes {
+        // Nothing while another thread's write has moved `start` past this one.
+        let length = self.end.saturating_sub(self.start);
+        if length < threshold_bytes {
             return None;
         }
-        let range = (self.start, self.end - self.start);
+        let range = (self.start, length);
         self.start = self.end;
         Some(range)
     }
@@ -93,7 +95,7 @@ impl WriteRun {
     /// Bytes of the run that a write at `offset` continues.
     pub(crate) const fn contiguous_before(&self, offset: u64) -> u64 {
         if offset == self.end {
-            self.end - self.first
+            self.end.saturating_sub(self.first)
         } else {
             0
         }

@@ -69,6 +69,11 @@ fn a_stream_goes_past_the_page_cache_and_a_jump_ends_it() {
     assert_eq!(direct_writes(), u64::from(offered), "a jump");
     write(6 * MIB, 2 * MIB);
     assert_eq!(direct_writes(), 2 * u64::from(offered));
+    assert_eq!(
+        source.fs.counters().write_outs_started,
+        2 + 2 * u64::from(!offered),
+        "what went past the cache needs no write-out"
+    );
     write(3 * MIB, 2 * MIB);
     assert_eq!(std::fs::read(source.path("file")).unwrap(), data.bytes());
 }
