@@ -390,9 +390,10 @@ fn allocation_and_punching<F: FileSystem>(scene: &Scene<'_, F>) {
     let file = scene.create(b"file");
     scene.write(file, 0, &[5; 20_000]);
     let fallocate = |mode: i32, offset, length| {
-        let done = scene
-            .file_system
-            .fallocate(file.ino, file.handle, FallocateMode(mode), offset, length, false);
+        let done =
+            scene
+                .file_system
+                .fallocate(file.ino, file.handle, FallocateMode(mode), offset, length, false);
         assert!(
             matches!(done, Ok(()) | Err(FsError::NotSupported)),
             "fallocate({mode}): {done:?}"
