@@ -105,6 +105,9 @@ fn apply(option: &str, flags: &mut MountFlags, data: &mut String) {
     }
 }
 
+/// `MS_NOSYMFOLLOW`, which rustix does not name.
+const NOSYMFOLLOW: MountFlags = MountFlags::from_bits_retain(1 << 8);
+
 /// The flag that a word of `mount(8)` stands for, and whether the word sets it.
 fn flag_of(option: &str) -> Option<(MountFlags, bool)> {
     let known = match option.strip_prefix("no").unwrap_or(option) {
@@ -116,6 +119,7 @@ fn flag_of(option: &str) -> Option<(MountFlags, bool)> {
         "relatime" => (MountFlags::RELATIME, option == "relatime"),
         "strictatime" => (MountFlags::STRICTATIME, option == "strictatime"),
         "lazytime" => (MountFlags::LAZYTIME, option == "lazytime"),
+        "symfollow" => (NOSYMFOLLOW, option == "nosymfollow"),
         "dirsync" => (MountFlags::DIRSYNC, option == "dirsync"),
         "sync" => (MountFlags::SYNCHRONOUS, option == "sync"),
         "async" => (MountFlags::SYNCHRONOUS, false),
@@ -353,6 +357,10 @@ mod tests {
         assert_eq!(flags("rw,nosuid,relatime,ro"), plain | MountFlags::RDONLY);
         assert_eq!(flags("ro,nosuid,relatime,rw"), plain);
         assert_eq!(flags("rw,nosuid,relatime,suid"), MountFlags::RELATIME);
+        assert_eq!(
+            flags("nosymfollow,relatime,async"),
+            NOSYMFOLLOW | MountFlags::RELATIME
+        );
     }
 
     #[test]
