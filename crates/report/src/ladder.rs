@@ -8,6 +8,10 @@ use crate::number;
 use crate::svg::{Bar, BarChart, BarGroup, Scale};
 use crate::text_table::{Column, table};
 
+/// Counter of the run records: those of the backing writes that follow from what the program writes, as no daemon
+/// makes them.
+pub const BACKING_WRITES_COMPUTED: &str = "backing_writes_computed_count";
+
 /// One configuration, measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LadderRow {
@@ -25,6 +29,8 @@ pub struct LadderRow {
     pub ratio_to_native: Option<f64>,
     /// Writes that reached the file system below, median of the rounds.
     pub backing_writes: Option<f64>,
+    /// True when no daemon counted those writes: they follow from what the program writes.
+    pub backing_writes_computed: bool,
     /// Context switches of the machine (of the workers, where the machine's are unknown), median of the rounds.
     pub context_switches: Option<f64>,
     /// Active processor time of the machine in percent, median of the rounds.
@@ -65,6 +71,7 @@ impl LadderRow {
             ratio_to_native: paired_ratio(&baseline, &throughput).map(|compared| compared.summary.median),
             mb_per_s: throughput.iter().map(|round| round.value).collect(),
             backing_writes: counter(counter::BACKING_WRITES),
+            backing_writes_computed: counter(BACKING_WRITES_COMPUTED).is_some_and(|computed| computed > 0.0),
             context_switches: counter(counter::CONTEXT_SWITCHES_SYSTEM)
                 .or_else(|| counter(counter::CONTEXT_SWITCHES_VOLUNTARY)),
             cpu_active_percent: counter(counter::CPU_ACTIVE),
@@ -123,12 +130,16 @@ pub fn backing_writes_chart(rows: &[LadderRow]) -> BarChart {
         let writes = row
             .backing_writes
             .map_or_else(|| number::NOT_AVAILABLE.to_owned(), number::count);
+        let mut annotation = vec![writes.clone()];
+        if row.backing_writes_computed {
+            annotation.push("computed".to_owned());
+        }
         Bar {
             label: row.label.clone(),
             value: row.backing_writes,
             samples: Vec::new(),
             tooltip: format!("{}: {writes} writes. {}", row.label, row.description),
-            annotation: vec![writes],
+            annotation,
             series,
         }
     };
@@ -231,7 +242,12 @@ fn cells(rows: &[LadderRow]) -> Vec<Vec<String>> {
                 or_dash(summary.map(|all| all.median), number::significant),
                 range,
                 or_dash(row.ratio_to_native, number::ratio),
-                or_dash(row.backing_writes, number::count),
+                or_dash(row.backing_writes, number::count)
+                    + if row.backing_writes_computed {
+                        " (computed)"
+                    } else {
+                        ""
+                    },
                 or_dash(row.context_switches, number::count),
                 or_dash(row.cpu_active_percent, |percent| format!("{percent:.1}")),
             ];

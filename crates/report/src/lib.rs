@@ -7,9 +7,10 @@
 //! - Every text from outside is escaped; every number that is not finite is shown as "n/a", never drawn.
 //! - A chart never says more than the table below it, and the table never more than the raw samples.
 //!
-//! [`svg`] draws, [`html`] escapes and tabulates, [`ladder`] knows the comparison of configurations, [`number`] is
-//! the one place where numbers become text.
+//! [`svg`] draws, [`html`] escapes and tabulates, [`ladder`] knows the comparison of configurations for one workload,
+//! [`comparison`] that for several, [`number`] is the one place where numbers become text.
 
+pub mod comparison;
 pub mod html;
 pub mod ladder;
 pub mod number;
@@ -17,6 +18,7 @@ mod page;
 pub mod svg;
 mod text_table;
 
+pub use comparison::{Comparison, ComparisonInput, ComparisonRow};
 pub use ladder::{LadderRow, LadderStep};
 pub use page::{ReportInput, render};
 pub use text_table::{Align, Column, table};

@@ -2,6 +2,7 @@
 
 use results::{HostInfo, RunRecord, Sample, TargetInfo};
 
+use crate::comparison;
 use crate::html::{self, escape};
 use crate::ladder::{self, LadderRow};
 use crate::number;
@@ -27,13 +28,13 @@ pub struct ReportInput {
 /// One self-contained HTML file.
 #[must_use]
 pub fn render(input: &ReportInput) -> String {
-    let title = escape(&input.title);
-    let mut page = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n"
-    );
-    page += &header(input);
+    let mut page = head(&input.title);
+    page += "<header>\n";
+    page += &heading(&input.title, &input.subtitle, &input.records);
+    if let Some(sentence) = headline(&input.ladder) {
+        page += &format!("<p class=\"headline\">{}</p>\n", escape(&sentence));
+    }
+    page += "</header>\n";
     page += &ladder_section(&input.ladder);
     page += &notes(&input.notes);
     page += &environment(&input.records);
@@ -43,23 +44,30 @@ pub fn render(input: &ReportInput) -> String {
     page + "</body>\n</html>\n"
 }
 
-fn header(input: &ReportInput) -> String {
-    let mut html = String::from("<header>\n");
-    html += &html::text("h1", &input.title);
-    html += &format!("<p class=\"subtitle\">{}</p>\n", escape(&input.subtitle));
-    let starts = input.records.iter().map(|record| record.started_unix_ns);
+/// Everything before the first visible element.
+pub(crate) fn head(title: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n"
+    )
+}
+
+/// The heading, what was measured, and when.
+pub(crate) fn heading(title: &str, subtitle: &str, records: &[RunRecord]) -> String {
+    let mut html = html::text("h1", title);
+    html += &format!("<p class=\"subtitle\">{}</p>\n", escape(subtitle));
+    let starts = records.iter().map(|record| record.started_unix_ns);
     if let (Some(first), Some(last)) = (starts.clone().min(), starts.max()) {
         let (runs, first, last) = (
-            counted(input.records.len(), "run"),
+            counted(records.len(), "run"),
             number::utc(first),
             number::utc(last),
         );
         html += &format!("<p class=\"when\">{runs}, first started {first}, last started {last}</p>\n");
     }
-    if let Some(sentence) = headline(&input.ladder) {
-        html += &format!("<p class=\"headline\">{}</p>\n", escape(&sentence));
-    }
-    html + "</header>\n"
+    html
 }
 
 /// What the ladder shows, from its lowest to its highest step; `None` when there is nothing to compare.
@@ -115,8 +123,9 @@ fn ladder_section(rows: &[LadderRow]) -> String {
         html += &html::text("h2", "Writes that reach the file system below");
         html += &html::figure(
             &writes,
-            "Fewer is better: fewer, larger writes. Logarithmic axis. Writes of the file system in user space to the \
-             files behind it: native has none, and with passthrough the kernel writes by itself.",
+            "Fewer is better: fewer, larger writes. Logarithmic axis. Counted by the daemon, where one makes the \
+             writes. Where none does, the number is computed: native, and with passthrough the kernel, hand on each \
+             write of the program as it is, so there are as many as records, by construction.",
         );
     }
     html += &html::text("h2", "Numbers");
@@ -141,7 +150,7 @@ fn descriptions(rows: &[LadderRow]) -> String {
     }
 }
 
-fn notes(notes: &[String]) -> String {
+pub(crate) fn notes(notes: &[String]) -> String {
     if notes.is_empty() {
         return String::new();
     }
@@ -149,7 +158,7 @@ fn notes(notes: &[String]) -> String {
     format!("<h2>Notes</h2>\n<ul>\n{items}</ul>\n")
 }
 
-fn environment(records: &[RunRecord]) -> String {
+pub(crate) fn environment(records: &[RunRecord]) -> String {
     let mut html = html::text("h2", "Environment");
     if records.is_empty() {
         return html + "<p class=\"empty\">No run was recorded.</p>\n";
@@ -207,8 +216,8 @@ fn place(target: &TargetInfo) -> Vec<String> {
     ]
 }
 
-fn raw_samples(records: &[RunRecord]) -> String {
-    let columns = [
+pub(crate) fn raw_samples(records: &[RunRecord]) -> String {
+    let mut columns = vec![
         Column::left("configuration"),
         Column::right("round"),
         Column::left("operation"),
@@ -226,7 +235,7 @@ fn raw_samples(records: &[RunRecord]) -> String {
         Column::right("max"),
         Column::left("complete"),
     ];
-    let rows: Vec<Vec<String>> = records
+    let mut rows: Vec<Vec<String>> = records
         .iter()
         .flat_map(|record| {
             record
@@ -235,6 +244,21 @@ fn raw_samples(records: &[RunRecord]) -> String {
                 .map(move |sample| sample_cells(record, sample))
         })
         .collect();
+    if records
+        .iter()
+        .any(|record| comparison::workload_name(record).is_some())
+    {
+        columns.insert(0, Column::left("workload"));
+        let samples = records
+            .iter()
+            .flat_map(|record| record.samples.iter().map(move |_| record));
+        for (row, record) in rows.iter_mut().zip(samples) {
+            row.insert(
+                0,
+                comparison::workload_name(record).unwrap_or_default().to_owned(),
+            );
+        }
+    }
     let (head, table) = (counted(rows.len(), "sample"), html::table(&columns, &rows));
     format!(
         "<h2>Raw samples</h2>\n<details>\n<summary>{head}, with latencies of each operation</summary>\n{table}{}\
@@ -318,7 +342,7 @@ fn counter_text(name: &str, value: f64) -> String {
     }
 }
 
-fn rerun(records: &[RunRecord]) -> String {
+pub(crate) fn rerun(records: &[RunRecord]) -> String {
     let commands = distinct(
         records
             .iter()
@@ -348,7 +372,7 @@ fn shell_line(command: &[String]) -> String {
     command.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-fn footer(records: &[RunRecord]) -> String {
+pub(crate) fn footer(records: &[RunRecord]) -> String {
     let versions = versions(records);
     let maker = if versions.is_empty() {
         "tidegate".to_owned()
@@ -363,7 +387,7 @@ fn footer(records: &[RunRecord]) -> String {
 }
 
 /// Values in order of appearance, each once.
-fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+pub(crate) fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     let mut seen = Vec::new();
     for value in values {
         if !seen.contains(&value) {
@@ -373,7 +397,7 @@ fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     seen
 }
 
-fn counted(count: usize, noun: &str) -> String {
+pub(crate) fn counted(count: usize, noun: &str) -> String {
     if count == 1 {
         format!("1 {noun}")
     } else {

@@ -9,6 +9,8 @@ use results::nearest_f64;
 use crate::html::escape;
 use crate::number;
 
+const STYLE: &str = include_str!("page.css");
+
 /// Colours in the style sheet; series beyond them begin again.
 pub const SERIES_COLORS: usize = 8;
 
@@ -85,9 +87,46 @@ impl BarChart {
     /// The drawing, or an empty text when there is no bar.
     #[must_use]
     pub fn render(&self) -> String {
+        let Some(Drawing {
+            width,
+            height,
+            inside,
+        }) = self.draw()
+        else {
+            return String::new();
+        };
+        // A chart of few bars shrinks to a phone, where the style sheet enlarges its words; a wide one scrolls.
+        let smallest = width * if width <= WIDTH_WANTED { 0.5 } else { 0.85 };
+        let largest = width * 1.5;
+        format!(
+            "<svg class=\"chart\" role=\"img\" viewBox=\"0 0 {width:.1} {height:.1}\" \
+             style=\"min-width:{smallest:.0}px;max-width:{largest:.0}px\">\n{inside}</svg>\n"
+        )
+    }
+
+    /// The drawing as a file of its own, in the page's light colours on a light ground; empty when there is no bar.
+    #[must_use]
+    pub fn render_standalone(&self) -> String {
+        let Some(Drawing {
+            width,
+            height,
+            inside,
+        }) = self.draw()
+        else {
+            return String::new();
+        };
+        let (style, paper) = (light_style(), light_color("paper"));
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" width=\"{width:.0}\" height=\"{height:.0}\" \
+             viewBox=\"0 0 {width:.1} {height:.1}\" font-family=\"system-ui, Helvetica, Arial, sans-serif\">\n\
+             <style>\n{style}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"{paper}\"/>\n{inside}</svg>\n"
+        )
+    }
+
+    fn draw(&self) -> Option<Drawing> {
         let bars: usize = self.groups.iter().map(|group| group.bars.len()).sum();
         if bars == 0 {
-            return String::new();
+            return None;
         }
         let gaps = GROUP_GAP * small(self.groups.len());
         let labels = self
@@ -105,17 +144,7 @@ impl BarChart {
         let group_line = if has_group_labels { LINE_HEIGHT + 8.0 } else { 0.0 };
         let height = TOP + PLOT_HEIGHT + LINE_HEIGHT * small(layout.label_lines) + 12.0 + group_line;
         let title = escape(&self.title);
-        let mut svg = format!(
-            "<svg class=\"chart\" role=\"img\" viewBox=\"0 0 {width:.1} {height:.1}\" \
-             style=\"min-width:{:.0}px;max-width:{:.0}px\">\n<title>{title}</title>\n",
-            // A chart of few bars shrinks to a phone, where the style sheet enlarges its words; a wide one scrolls.
-            if width <= WIDTH_WANTED {
-                width * 0.5
-            } else {
-                width * 0.85
-            },
-            width * 1.5,
-        );
+        let mut svg = format!("<title>{title}</title>\n");
         svg += &layout.axis.render(&self.axis, width - RIGHT);
         let mut left = LEFT;
         for group in &self.groups {
@@ -124,9 +153,14 @@ impl BarChart {
         }
         let bottom = TOP + PLOT_HEIGHT;
         let end = width - RIGHT;
-        svg + &format!(
-            "<line class=\"axis\" x1=\"{LEFT:.1}\" y1=\"{bottom:.1}\" x2=\"{end:.1}\" y2=\"{bottom:.1}\"/>\n</svg>\n"
-        )
+        svg += &format!(
+            "<line class=\"axis\" x1=\"{LEFT:.1}\" y1=\"{bottom:.1}\" x2=\"{end:.1}\" y2=\"{bottom:.1}\"/>\n"
+        );
+        Some(Drawing {
+            width,
+            height,
+            inside: svg,
+        })
     }
 
     fn values(&self) -> Vec<f64> {
@@ -221,6 +255,13 @@ impl Bar {
         }
         svg
     }
+}
+
+/// What is between the tags of a drawing, and its size.
+struct Drawing {
+    width: f64,
+    height: f64,
+    inside: String,
 }
 
 /// What all bars of one drawing share.
@@ -369,6 +410,36 @@ fn words(class: &str, x: f64, y: f64, text: &str) -> String {
         "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>\n",
         escape(text)
     )
+}
+
+/// The style sheet's rules for drawings, with its light colours in the place of variables, which not every program
+/// that shows pictures knows.
+fn light_style() -> String {
+    let rules = STYLE
+        .lines()
+        .filter(|line| line.starts_with("svg ") || line.starts_with(".series-"));
+    let mut style = String::new();
+    for rule in rules {
+        let mut rest = rule;
+        while let Some((before, after)) = rest.split_once("var(--") {
+            let (name, after) = after.split_once(')').unwrap_or((after, ""));
+            style += before;
+            style += light_color(name);
+            rest = after;
+        }
+        style += rest;
+        style.push('\n');
+    }
+    style
+}
+
+/// A colour of the style sheet's first, light set.
+fn light_color(name: &str) -> &'static str {
+    let definition = format!("--{name}: ");
+    let value = STYLE.split_once(definition.as_str()).map(|(_, after)| after);
+    value
+        .and_then(|after| after.split(';').next())
+        .unwrap_or("#000000")
 }
 
 /// A number of things that are drawn.

@@ -1,0 +1,336 @@
+//! Several workloads on several configurations: for each workload, how fast each configuration is beside a baseline.
+//!
+//! Ratios are formed inside each round (see [`results::paired_ratio`]), and are always "higher is better": throughput
+//! over the baseline's, or the baseline's time over the configuration's. Incomplete runs take no part.
+
+use results::{PairedRatio, RunRecord, Summary, nearest_f64, paired_ratio, values_by_round};
+
+use crate::html::{self, escape};
+use crate::number;
+use crate::page;
+use crate::svg::{Bar, BarChart, BarGroup, Scale};
+use crate::text_table::{Column, table};
+
+/// Steps of a workload on many small files: what the table calls it, and the operations that are summed.
+const FILE_STEPS: [(&str, &[&str]); 3] = [
+    ("create", &["create"]),
+    ("list", &["list", "stat"]),
+    ("remove", &["remove"]),
+];
+
+/// One workload on all configurations.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// Name of the workload.
+    pub workload: String,
+    /// Label of the configuration that the others are compared with.
+    pub baseline: String,
+    /// Unit of the speeds: `MB/s` (10^6 bytes a second) or `files/s`.
+    pub unit: &'static str,
+    /// The configurations, in the order of the first round.
+    pub rows: Vec<ComparisonRow>,
+}
+
+/// One configuration under one workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ComparisonRow {
+    /// Label of the records.
+    pub label: String,
+    /// Speed of each complete run, rounds in order.
+    pub speeds: Vec<f64>,
+    /// Speed over the baseline's in the same round; `None` when they share no round.
+    pub ratio: Option<PairedRatio>,
+    /// Steps of the workload, each with the median of its ratios; empty where it has one step.
+    pub steps: Vec<(&'static str, Option<f64>)>,
+}
+
+/// What the page of a comparison shows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ComparisonInput {
+    /// Heading, also the title of the window.
+    pub title: String,
+    /// What was measured, in a sentence.
+    pub subtitle: String,
+    /// Every run, also incomplete ones, in the order measured.
+    pub records: Vec<RunRecord>,
+    /// Made from the records by [`Comparison::all`].
+    pub comparisons: Vec<Comparison>,
+    /// Remarks of the run: what was skipped, which requirement was not met.
+    pub notes: Vec<String>,
+}
+
+/// The name of a record's workload, where its maker gave it one.
+#[must_use]
+pub fn workload_name(record: &RunRecord) -> Option<&str> {
+    record.workload.get("name")?.as_str()
+}
+
+impl Comparison {
+    /// One comparison for each named workload, in the order of the records.
+    #[must_use]
+    pub fn all(records: &[RunRecord], baseline: &str) -> Vec<Self> {
+        page::distinct(records.iter().filter_map(workload_name))
+            .into_iter()
+            .map(|name| {
+                let of_workload = records
+                    .iter()
+                    .filter(|record| workload_name(record) == Some(name));
+                Self::of(name, &of_workload.cloned().collect::<Vec<_>>(), baseline)
+            })
+            .collect()
+    }
+
+    fn of(name: &str, records: &[RunRecord], baseline: &str) -> Self {
+        let counts_files = records.iter().any(is_about_files);
+        let row = |label: &str| {
+            let compare = |speed: &dyn Fn(&RunRecord) -> Option<f64>| {
+                let measured = values_by_round(records, label, speed);
+                let ratio = paired_ratio(&values_by_round(records, baseline, speed), &measured);
+                (measured, ratio)
+            };
+            let (measured, ratio) = compare(&speed);
+            let steps = FILE_STEPS.iter().filter(|_| counts_files);
+            ComparisonRow {
+                label: label.to_owned(),
+                speeds: measured.iter().map(|round| round.value).collect(),
+                ratio,
+                steps: steps
+                    .map(|(name, operations)| {
+                        let (_, ratio) = compare(&|record| files_per_s(record, operations));
+                        (*name, ratio.map(|ratio| ratio.summary.median))
+                    })
+                    .collect(),
+            }
+        };
+        let labels = page::distinct(records.iter().map(|record| record.label.as_str()));
+        Self {
+            workload: name.to_owned(),
+            baseline: baseline.to_owned(),
+            unit: if counts_files { "files/s" } else { "MB/s" },
+            rows: labels.into_iter().map(row).collect(),
+        }
+    }
+
+    /// Median of the ratios of a configuration; `None` when it shares no round with the baseline.
+    #[must_use]
+    pub fn ratio_of(&self, label: &str) -> Option<f64> {
+        let row = self.rows.iter().find(|row| row.label == label)?;
+        Some(row.ratio.as_ref()?.summary.median)
+    }
+
+    /// Ratios as bars, each round as a dot, the baseline as a line.
+    #[must_use]
+    pub fn chart(&self) -> BarChart {
+        let bars = self.rows.iter().enumerate().map(|(series, row)| {
+            let ratio = row.ratio.as_ref();
+            let speed = self.speed_text(row);
+            let ratio_text = ratio.map_or_else(
+                || number::NOT_AVAILABLE.to_owned(),
+                |ratio| number::ratio(ratio.summary.median),
+            );
+            Bar {
+                label: row.label.replace('-', " "),
+                value: ratio.map(|ratio| ratio.summary.median),
+                samples: ratio.map_or_else(Vec::new, |ratio| {
+                    ratio.ratios.iter().map(|round| round.value).collect()
+                }),
+                tooltip: format!(
+                    "{}: {ratio_text} of {}, {speed} {}",
+                    row.label, self.baseline, self.unit
+                ),
+                annotation: vec![format!("{ratio_text}×"), speed],
+                series,
+            }
+        });
+        BarChart {
+            title: format!(
+                "{}: speed of each configuration beside {}",
+                self.workload, self.baseline
+            ),
+            axis: format!("of {}", self.baseline),
+            scale: Scale::Linear,
+            groups: vec![BarGroup {
+                label: String::new(),
+                reference: Some(1.0),
+                bars: bars.collect(),
+            }],
+        }
+    }
+
+    /// A heading and the numbers, for the terminal.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!("{}\n{}", self.workload, table(&self.columns(), &self.cells()))
+    }
+
+    fn section(&self) -> String {
+        let rounds = self.rows.iter().map(|row| row.speeds.len()).max().unwrap_or(0);
+        let caption = format!(
+            "Higher is better. Bar and bold: median of the ratios to {} in the same round, {}; dot: one round; below: \
+             median speed in {}.",
+            self.baseline,
+            page::counted(rounds, "round"),
+            self.unit
+        );
+        html::text("h2", &self.workload)
+            + &html::figure(&self.chart().render(), &caption)
+            + &html::table(&self.columns(), &self.cells())
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        let mut columns = vec![
+            Column::left("configuration"),
+            Column::right(self.unit),
+            Column::right("min–max"),
+            Column::right(&format!("of {}", self.baseline)),
+            Column::right("min–max"),
+        ];
+        if let Some(row) = self.rows.first() {
+            columns.extend(row.steps.iter().map(|(name, _)| Column::right(name)));
+        }
+        columns.push(Column::right("rounds"));
+        columns
+    }
+
+    fn cells(&self) -> Vec<Vec<String>> {
+        let cells_of = |row: &ComparisonRow| {
+            let speed = Summary::of(&row.speeds);
+            let mut cells = vec![
+                row.label.clone(),
+                self.speed_text(row),
+                or_dash(speed, |all| range(all, number::significant)),
+                or_dash(row.ratio.as_ref(), |ratio| number::ratio(ratio.summary.median)),
+                or_dash(row.ratio.as_ref(), |ratio| range(ratio.summary, number::ratio)),
+            ];
+            cells.extend(
+                row.steps
+                    .iter()
+                    .map(|(_, median)| or_dash(*median, number::ratio)),
+            );
+            cells.push(row.speeds.len().to_string());
+            cells
+        };
+        self.rows.iter().map(cells_of).collect()
+    }
+
+    fn speed_text(&self, row: &ComparisonRow) -> String {
+        or_dash(Summary::of(&row.speeds), |all| number::significant(all.median))
+    }
+}
+
+/// One self-contained HTML file: a section for each workload, then where and how it was measured.
+#[must_use]
+pub fn render(input: &ComparisonInput) -> String {
+    let mut html = page::head(&input.title);
+    html += "<header>\n";
+    html += &page::heading(&input.title, &input.subtitle, &input.records);
+    html += "</header>\n";
+    for comparison in &input.comparisons {
+        html += &comparison.section();
+    }
+    if input.comparisons.is_empty() {
+        html += "<p class=\"empty\">No comparison was made.</p>\n";
+    }
+    html += &page::notes(&input.notes);
+    html += &page::environment(&input.records);
+    html += &page::raw_samples(&input.records);
+    html += &page::rerun(&input.records);
+    html += &page::footer(&input.records);
+    html + "</body>\n</html>\n"
+}
+
+/// One Markdown table: a row for each workload, a column for each configuration; the baseline's speed, and the others'
+/// ratios with their smallest and largest. Below it the machine.
+#[must_use]
+pub fn markdown(comparisons: &[Comparison], records: &[RunRecord]) -> String {
+    let labels = page::distinct(
+        comparisons
+            .iter()
+            .flat_map(|one| one.rows.iter().map(|row| row.label.as_str())),
+    );
+    let mut text = String::from("| workload |");
+    for label in &labels {
+        text += &format!(" {} |", cell(label));
+    }
+    text += "\n|---|";
+    text += &"---:|".repeat(labels.len());
+    text.push('\n');
+    for comparison in comparisons {
+        text += &format!("| {} |", cell(&comparison.workload));
+        for label in &labels {
+            let row = comparison.rows.iter().find(|row| row.label == *label);
+            text += &format!(" {} |", or_dash(row, |row| markdown_cell(comparison, row)));
+        }
+        text.push('\n');
+    }
+    let rounds = records.iter().map(|record| record.round + 1).max().unwrap_or(0);
+    text += &format!(
+        "\nThe baseline's median speed; for the others the median of their ratios to it in the same round, and the \
+         smallest and largest. Rounds: {rounds}.\n"
+    );
+    for host in page::distinct(records.iter().map(|record| &record.host)) {
+        let processor = host.processor.as_deref().unwrap_or("unknown processor");
+        let memory = number::bytes(host.memory_bytes);
+        text += &format!(
+            "Machine: {}, {}, {} x {processor}, {memory}.\n",
+            host.kernel, host.machine, host.cpus
+        );
+    }
+    text
+}
+
+fn markdown_cell(comparison: &Comparison, row: &ComparisonRow) -> String {
+    if row.label == comparison.baseline {
+        return format!("{} {}", comparison.speed_text(row), comparison.unit);
+    }
+    or_dash(row.ratio.as_ref(), |ratio| {
+        let all = ratio.summary;
+        format!(
+            "**{}** ({})",
+            number::ratio(all.median),
+            range(all, number::ratio)
+        )
+    })
+}
+
+/// Text that can't end its cell.
+fn cell(text: &str) -> String {
+    escape(text).replace('|', "\\|").replace('\n', " ")
+}
+
+fn is_about_files(record: &RunRecord) -> bool {
+    record.workload.get("kind").and_then(|kind| kind.as_str()) == Some("metadata")
+}
+
+/// Throughput; of workloads on many small files, files over the time of all steps.
+fn speed(record: &RunRecord) -> Option<f64> {
+    if is_about_files(record) {
+        let operations: Vec<&str> = FILE_STEPS
+            .iter()
+            .flat_map(|(_, all)| all.iter().copied())
+            .collect();
+        files_per_s(record, &operations)
+    } else {
+        record.mb_per_s()
+    }
+}
+
+/// Files over the time that these operations took for all of them; `None` where one of them is missing.
+fn files_per_s(record: &RunRecord, operations: &[&str]) -> Option<f64> {
+    let mut elapsed_ns = 0_u64;
+    let mut files = 0;
+    for operation in operations {
+        let sample = record.sample(operation)?;
+        elapsed_ns = elapsed_ns.saturating_add(sample.elapsed_ns);
+        files = files.max(sample.operations_count);
+    }
+    (elapsed_ns > 0).then(|| nearest_f64(files) * 1e9 / nearest_f64(elapsed_ns))
+}
+
+fn range(all: Summary, text: fn(f64) -> String) -> String {
+    format!("{}–{}", text(all.min), text(all.max))
+}
+
+fn or_dash<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
+    value.map_or_else(|| "–".to_owned(), text)
+}
