@@ -51,12 +51,14 @@ pub enum Command {
 }
 
 /// Arguments of `tidegate mount`.
-#[derive(Args, Debug, Clone, Default)]
+#[derive(Args, Debug, Clone, Default, PartialEq)]
 #[command(
     after_help = "Every setting is also an -o key, with `_` for `-`: -o io_unit=512k,buffer=8m,flusher=inline,ro.\n\
                   A flag wins over an -o key; the last of several -o keys wins.\n\
                   Further -o keys: fsname=NAME, subtype=NAME, rw, suid, nosuid, dev, nodev, exec, noexec, atime,\n\
-                  noatime, nodiratime, relatime, sync, async, dirsync, default_permissions. The fstab words auto,\n\
+                  noatime, diratime, nodiratime, relatime, norelatime, strictatime, nostrictatime, lazytime,\n\
+                  nosymfollow, sync, async, dirsync, default_permissions. With -o remount,... these are changed on a\n\
+                  mount that is up (tidegate's own settings can't be). The fstab words auto,\n\
                   noauto, nofail, _netdev, user, users, owner, group, defaults, comment=... and x-... are ignored."
 )]
 pub struct MountArguments {
@@ -191,11 +193,12 @@ pub struct StatsArguments {
     /// Print metrics in the Prometheus text format
     #[arg(long, conflicts_with = "watch")]
     pub prometheus: bool,
-    /// Print rates over and over, one line each SECONDS, until interrupted
+    /// Print rates over and over, one line each SECONDS, until interrupted [default: 1s]
     #[arg(
         long,
         value_name = "SECONDS",
         num_args = 0..=1,
+        require_equals = true,
         default_missing_value = "1s",
         value_parser = parse_duration
     )]

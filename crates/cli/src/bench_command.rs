@@ -11,17 +11,19 @@ use indicatif::{ProgressBar, ProgressStyle};
 use results::{RecordWriter, RunRecord, counter, median};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::Finding;
 use crate::bench_arguments::{
     BenchCommand, BenchCommonArguments, BenchFileArguments, BenchMetadataArguments,
 };
 use crate::output::{self, Printed};
+use crate::{Finding, compare};
 
 /// Runs the command.
 pub fn run(command: &BenchCommand) -> Result<Finding> {
     match command {
         BenchCommand::File(arguments) => run_file(arguments),
         BenchCommand::Metadata(arguments) => run_metadata(arguments),
+        BenchCommand::Compare(arguments) => compare::run(arguments),
+        BenchCommand::Show(arguments) => compare::run_show(arguments),
     }
 }
 
@@ -158,9 +160,7 @@ fn repeat(
 
 fn identity(common: &BenchCommonArguments, directory: &Path, round: u32) -> Result<RunIdentity> {
     Ok(RunIdentity {
-        command: std::env::args_os()
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect(),
+        command: command_line(),
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         label: common.label.clone(),
         round,
@@ -168,6 +168,13 @@ fn identity(common: &BenchCommonArguments, directory: &Path, round: u32) -> Resu
         target: bench::environment::target(directory)
             .with_context(|| format!("{} can't be used", directory.display()))?,
     })
+}
+
+/// The words that this program was called with; what is not UTF-8 is written with replacement characters.
+pub fn command_line() -> Vec<String> {
+    std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
 }
 
 /// A flag that SIGINT and SIGTERM raise.
@@ -233,20 +240,28 @@ fn summary(records: &[RunRecord]) -> String {
 }
 
 /// A progress bar on standard error; nothing where that is no terminal.
-struct Bar {
+pub struct Bar {
     bar: ProgressBar,
 }
 
 impl Bar {
-    fn new() -> Self {
-        let style = ProgressStyle::with_template("{msg:<8} [{bar:40}] {percent:>3} %  {elapsed_precise}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
+    /// A bar of which nothing is to be seen yet.
+    pub fn new() -> Self {
+        let style =
+            ProgressStyle::with_template("{prefix}{msg:<8} [{bar:40}] {percent:>3} %  {elapsed_precise}")
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
         Self {
             bar: ProgressBar::new(0).with_style(style),
         }
     }
 
-    fn hide(&self) {
+    /// Says before the bar what is being done.
+    pub fn title(&self, title: &str) {
+        self.bar.set_prefix(format!("{title}  "));
+    }
+
+    /// Takes the bar away until the next progress.
+    pub fn hide(&self) {
         self.bar.finish_and_clear();
         self.bar.reset();
     }

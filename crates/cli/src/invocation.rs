@@ -27,7 +27,10 @@ pub fn normalise(
     if helper {
         // What mount(8) promises for the default options, and mount.fuse3 adds too; later options may take it back.
         // The kernel refuses both to ordinary users.
-        normalised.extend(["--quiet", "-o", "suid,dev"].map(OsString::from));
+        normalised.push("--quiet".into());
+        if !is_remount(&arguments) {
+            normalised.extend(["-o", "suid,dev"].map(OsString::from));
+        }
     }
     let mut rest = arguments.into_iter().skip(1);
     while let Some(argument) = rest.next() {
@@ -80,6 +83,14 @@ fn is_bare_mount(arguments: &[OsString], commands: &[&str], exists: impl Fn(&Pat
     !is_command
         && !source.as_bytes().starts_with(b"-")
         && (source.as_bytes().contains(&b'/') || exists(Path::new(source)))
+}
+
+/// A remount keeps what is in force, and has no defaults.
+fn is_remount(arguments: &[OsString]) -> bool {
+    arguments.windows(2).any(|pair| {
+        let mut options = pair[1].as_bytes().split(|byte| *byte == b',');
+        pair[0] == "-o" && options.any(|option| option == b"remount")
+    })
 }
 
 fn is_flag_cluster(letters: &[u8]) -> bool {
@@ -160,6 +171,22 @@ mod tests {
                 "-o",
                 "-n",
                 "--fake"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_remount_is_given_no_defaults() {
+        assert_eq!(
+            run(&["mount.fuse.tidegate", "src", "/mnt", "-o", "rw,remount,ro"]),
+            [
+                "tidegate",
+                "mount",
+                "--quiet",
+                "src",
+                "/mnt",
+                "-o",
+                "rw,remount,ro"
             ]
         );
     }

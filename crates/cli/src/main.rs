@@ -6,6 +6,7 @@
 mod arguments;
 mod bench_arguments;
 mod bench_command;
+mod compare;
 mod daemon;
 mod demo;
 mod invocation;
@@ -15,6 +16,7 @@ mod mount_options;
 mod mount_table;
 mod output;
 mod quantity;
+mod remount;
 mod stack;
 mod stats;
 mod stats_document;
@@ -40,7 +42,7 @@ pub enum Finding {
 }
 
 fn main() -> ExitCode {
-    let words = command_words();
+    let words = normalised(std::env::args_os().collect());
     let arguments = Arguments::parse_from(&words);
     match run(&arguments, &words) {
         Ok(Finding::Nothing) => ExitCode::SUCCESS,
@@ -52,14 +54,15 @@ fn main() -> ExitCode {
     }
 }
 
-fn command_words() -> Vec<OsString> {
+/// The words of a command line in the form that [`Arguments`] reads.
+fn normalised(words: Vec<OsString>) -> Vec<OsString> {
     let definition = Arguments::command();
     let names: Vec<&str> = definition
         .get_subcommands()
         .flat_map(clap::Command::get_name_and_visible_aliases)
         .chain(["help"])
         .collect();
-    invocation::normalise(std::env::args_os().collect(), &names, |path| path.exists())
+    invocation::normalise(words, &names, |path| path.exists())
 }
 
 fn run(arguments: &Arguments, words: &[OsString]) -> Result<Finding> {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arguments::MountArguments;
 use crate::mount_options::MountPlan;
-use crate::{daemon, output};
+use crate::{daemon, output, remount};
 
 /// What the process that serves a mount tells the one that asked for it.
 #[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -70,6 +70,9 @@ impl Report {
 pub fn run(arguments: &MountArguments, words: &[OsString]) -> Result<()> {
     if arguments.daemon {
         return run_as_daemon(arguments);
+    }
+    if remount::is_asked(arguments) {
+        return remount::run(arguments);
     }
     let plan = MountPlan::from_arguments(arguments)?;
     if arguments.fake {

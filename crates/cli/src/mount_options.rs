@@ -79,12 +79,15 @@ const VALUE_KEYS: [&str; 18] = [
 const WORD_KEYS: [&str; 4] = ["ro", "rw", "read_only", "allow_other"];
 
 /// Generic options for the kernel, each with the word that takes it back.
-const KERNEL_PAIRS: [(&str, &str); 7] = [
+const KERNEL_PAIRS: [(&str, &str); 10] = [
     ("nosuid", "suid"),
     ("nodev", "dev"),
     ("noexec", "exec"),
     ("noatime", "atime"),
     ("nodiratime", "diratime"),
+    ("strictatime", "nostrictatime"),
+    ("lazytime", "nolazytime"),
+    ("nosymfollow", "symfollow"),
     ("sync", "async"),
     ("dirsync", "nodirsync"),
 ];
@@ -93,7 +96,7 @@ const KERNEL_PAIRS: [(&str, &str); 7] = [
 const FREEING: [&str; 2] = ["suid", "dev"];
 
 /// Words of fstab(5) and mount(8) that are not for the file system, and options that always hold here.
-const IGNORED: [&str; 15] = [
+const IGNORED: [&str; 16] = [
     "defaults",
     "auto",
     "noauto",
@@ -105,11 +108,15 @@ const IGNORED: [&str; 15] = [
     "owner",
     "group",
     "relatime",
+    "norelatime",
     "default_permissions",
     "silent",
     "loud",
     "nonempty",
 ];
+
+/// Options of the kernel's FUSE that mount(8) copies from the mount table when it remounts.
+const OF_THE_CONNECTION: [&str; 6] = ["fd", "rootmode", "user_id", "group_id", "max_read", "blksize"];
 
 /// What was collected from `-o` keys and then from flags.
 #[derive(Default)]
@@ -138,18 +145,65 @@ struct Settings {
 impl MountPlan {
     /// Merges flags and `-o` keys.
     pub fn from_arguments(arguments: &MountArguments) -> Result<Self> {
-        let mut settings = Settings::default();
-        for list in &arguments.options {
-            for option in split_options(list) {
-                settings.apply(&option, arguments.sloppy)?;
-            }
-        }
-        settings.override_with(arguments);
-        settings.finish(arguments)
+        Settings::of(arguments)?.finish(arguments)
     }
 }
 
+/// All `-o` options of a command line in order, split at their commas.
+pub fn all_options(arguments: &MountArguments) -> Vec<String> {
+    arguments
+        .options
+        .iter()
+        .flat_map(|list| split_options(list))
+        .collect()
+}
+
+/// True for an option that is the kernel's or mount(8)'s, and none of tidegate's own.
+pub fn is_generic(option: &str) -> bool {
+    let key = option.split_once('=').map_or(option, |(key, _)| key);
+    let is_flag = KERNEL_PAIRS
+        .iter()
+        .any(|(set, clear)| option == *set || option == *clear);
+    is_flag
+        || ["ro", "rw", "remount"].contains(&option)
+        || OF_THE_CONNECTION.contains(&key)
+        || is_ignored(option, key)
+}
+
+/// True when a mount made by `running` would be another with the flags of `asked` and the options `own` on top: another
+/// in what is tidegate's own, that is all but the generic options.
+pub fn differs(running: &MountArguments, asked: &MountArguments, own: &[String]) -> Result<bool> {
+    let before = Settings::of(running)?;
+    let mut after = Settings::of(running)?;
+    for option in own {
+        after.apply(option, asked.sloppy)?;
+    }
+    after.override_with(asked);
+    Ok(before.own()? != after.own()?)
+}
+
 impl Settings {
+    fn of(arguments: &MountArguments) -> Result<Self> {
+        let mut settings = Self::default();
+        for option in all_options(arguments) {
+            settings.apply(&option, arguments.sloppy)?;
+        }
+        settings.override_with(arguments);
+        Ok(settings)
+    }
+
+    /// The plan that these settings make of any folder, without what the kernel may change later.
+    fn own(self) -> Result<MountPlan> {
+        let mut plan = self.finish(&MountArguments {
+            source: "/".into(),
+            mountpoint: "/".into(),
+            ..MountArguments::default()
+        })?;
+        plan.session.read_only = false;
+        plan.session.kernel_options.clear();
+        Ok(plan)
+    }
+
     fn apply(&mut self, option: &str, sloppy: bool) -> Result<()> {
         let (key, value) = match option.split_once('=') {
             Some((key, value)) => (key, Some(value)),
@@ -526,6 +580,41 @@ mod tests {
             "buffer",
         ] {
             plan(options).expect_err(options);
+        }
+    }
+
+    #[test]
+    fn a_remount_may_repeat_own_options_and_not_change_them() {
+        let running = MountArguments {
+            entry: Some(1 << 20),
+            ..arguments("buffer=4m,nosuid")
+        };
+        let asked = MountArguments::default();
+        let is_other = |own: &[&str]| {
+            let own: Vec<String> = own.iter().map(|option| (*option).to_owned()).collect();
+            differs(&running, &asked, &own).unwrap()
+        };
+        assert!(!is_other(&[]));
+        assert!(!is_other(&["buffer=4m", "entry=1m", "flusher=thread"]));
+        assert!(is_other(&["buffer=8m"]));
+        assert!(is_other(&["entry=2m"]));
+        assert!(is_other(&["allow_other"]));
+    }
+
+    #[test]
+    fn generic_options_are_told_from_own_ones() {
+        for option in [
+            "remount",
+            "ro",
+            "nosuid",
+            "relatime",
+            "user_id=0",
+            "x-systemd.automount",
+        ] {
+            assert!(is_generic(option), "{option}");
+        }
+        for option in ["buffer=8m", "allow_other", "bufer=8m"] {
+            assert!(!is_generic(option), "{option}");
         }
     }
 

@@ -17,6 +17,8 @@ pub struct Mount {
     pub kind: String,
     /// What the type's first column shows.
     pub source: OsString,
+    /// Options of the mount, then those of its file system: `rw,nosuid,relatime`, `rw,user_id=0`.
+    pub options: Vec<String>,
 }
 
 impl Mount {
@@ -67,15 +69,25 @@ fn topmost(table: &[u8], mountpoint: &Path) -> Option<Mount> {
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let mountpoint = unescape(fields.nth(4)?);
+    let mut options = split_at_commas(fields.next()?);
     // The optional fields before the single dash are of any number.
     fields.find(|field| field == b"-")?;
     let kind = String::from_utf8_lossy(fields.next()?).into_owned();
     let source = unescape(fields.next()?);
+    options.extend(split_at_commas(fields.next().unwrap_or_default()));
     Some(Mount {
         mountpoint: mountpoint.into(),
         kind,
         source,
+        options,
     })
+}
+
+fn split_at_commas(field: &[u8]) -> Vec<String> {
+    let options = field.split(|byte| *byte == b',');
+    options
+        .map(|option| String::from_utf8_lossy(option).into_owned())
+        .collect()
 }
 
 /// Undoes the octal escapes (`\040` is a space).
@@ -126,6 +138,7 @@ mod tests {
         let mount = topmost(TABLE, Path::new("/mnt/a b")).unwrap();
         assert!(mount.is_tidegate());
         assert_eq!(mount.source, "/src\\x");
+        assert_eq!(mount.options, ["rw", "relatime", "rw", "user_id=0"]);
     }
 
     #[test]

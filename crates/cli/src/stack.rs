@@ -24,7 +24,8 @@ impl Stack {
     pub fn build(plan: &MountPlan) -> Result<Self> {
         let config = PassConfig {
             id_map: id_map(plan.ids),
-            read_only: plan.session.read_only,
+            // `ro` is the kernel's flag alone: a remount may switch it off.
+            read_only: false,
             write_out_bytes: (plan.buffer.flusher != Flusher::Off).then_some(WRITE_OUT_BYTES),
             stream_direct_after_bytes: plan.stream_after_bytes,
             offer_backing: plan.session.passthrough != Switch::Off,

@@ -36,7 +36,7 @@ pub fn run(arguments: &StatsArguments) -> Result<()> {
 
 fn watch(mount: &Mount, interval: Duration) -> Result<()> {
     if interval.is_zero() {
-        bail!("an interval of 0 s would ask without pause; give for example --watch 1");
+        bail!("an interval of 0 s would ask without pause; give for example --watch=1");
     }
     let mut before = stats_document::read(&mount.mountpoint)?;
     let mut asked_at = Instant::now();

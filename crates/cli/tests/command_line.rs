@@ -114,3 +114,120 @@ fn a_benchmark_prints_one_run_record_for_each_round() {
         "files were left behind"
     );
 }
+
+/// Two folders to compare, and what `tidegate bench compare` does with them and these further arguments.
+fn compare(folder: &std::path::Path, arguments: &[&str]) -> Output {
+    let target = |name: &str| {
+        let path = folder.join(name);
+        std::fs::create_dir_all(&path).expect("a target");
+        format!("{name}={}", path.display())
+    };
+    let (native, other) = (target("native"), target("other"));
+    let fixed = [
+        "bench", "compare", "--target", &native, "--target", &other, "--rounds", "3", "--size", "1m",
+        "--files", "20",
+    ];
+    run(&[&fixed, arguments].concat())
+}
+
+#[test]
+fn a_comparison_runs_every_workload_on_every_target_and_leaves_only_its_files() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (records, page) = (path("run.jsonl"), path("run.html"));
+    let warm = [
+        "write-512k",
+        "read-4k-warm",
+        "randwrite-4k-fsync",
+        "files-10k",
+        "files-10k-4k",
+    ];
+    let mut arguments = vec!["--output", &records, "--report", &page, "--markdown", "-"];
+    for workload in warm {
+        arguments.extend(["--workload", workload]);
+    }
+    let output = compare(folder.path(), &arguments);
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{messages}");
+    let tables = String::from_utf8_lossy(&output.stdout);
+    let page = std::fs::read_to_string(page).expect("a page");
+    for workload in warm {
+        assert!(tables.contains(&format!("\n| {workload} |")), "{tables}");
+        assert!(page.contains(&format!("<h2>{workload}</h2>")), "{workload}");
+    }
+    assert_eq!(
+        std::fs::read_to_string(&records)
+            .expect("records")
+            .lines()
+            .count(),
+        5 * 2 * 3
+    );
+    for target in ["native", "other"] {
+        assert_eq!(
+            std::fs::read_dir(folder.path().join(target))
+                .expect("it is there")
+                .count(),
+            0
+        );
+    }
+
+    let shown = run(&["bench", "show", &records]);
+    assert!(shown.status.success());
+    assert!(
+        tables.starts_with(&*String::from_utf8_lossy(&shown.stdout)),
+        "{tables}"
+    );
+}
+
+#[test]
+fn a_comparison_rotates_the_order_of_its_targets() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let output = compare(folder.path(), &["--workload", "write-512k", "--json"]);
+    let lines = String::from_utf8(output.stdout).expect("UTF-8");
+    let order: Vec<String> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a record in JSON"))
+        .map(|record: serde_json::Value| record["label"].as_str().expect("a label").to_owned())
+        .collect();
+    assert_eq!(order, ["native", "other", "other", "native", "native", "other"]);
+}
+
+#[test]
+fn a_requirement_that_is_not_met_is_named_and_makes_exit_code_1() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let with = |requirement: &str| {
+        compare(
+            folder.path(),
+            &["--workload", "files-10k", "--require", requirement],
+        )
+    };
+    let output = with("other:files-10k>=1000");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("required: other reaches 1000"), "{message}");
+    assert!(with("other:files-10k>=0.0001").status.success());
+}
+
+#[test]
+fn a_comparison_refuses_what_can_not_be_judged_before_it_measures() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    for (arguments, word) in [
+        (["--baseline", "nobody"], "nobody"),
+        (["--require", "nobody:files-10k>=0.5"], "nobody"),
+        (["--require", "other:files-10k"], "files-10k"),
+        (["--baseline", ""], "baseline"),
+    ] {
+        let output = compare(folder.path(), &arguments);
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(word), "{message}");
+    }
+}
+
+#[test]
+fn watching_takes_its_interval_only_with_an_equals_sign() {
+    let message = refusal(&["stats", "--watch", "/proc"]);
+    assert!(message.contains("not of tidegate"), "{message}");
+    let message = refusal(&["stats", "--watch=0", "/proc"]);
+    assert!(message.contains("/proc"), "{message}");
+}

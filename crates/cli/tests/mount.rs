@@ -183,3 +183,85 @@ fn the_helpers_form_mounts_too() {
         String::from_utf8_lossy(&unmounted.stderr)
     );
 }
+
+/// The options that the kernel lists for the mount, before the dash.
+fn flags_in_force(mounted: &Mounted) -> String {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
+    let place = format!(" {} ", mounted.mountpoint().display());
+    let line = table
+        .lines()
+        .find(|line| line.contains(&place))
+        .expect("it is listed");
+    line.split(' ').nth(5).expect("a line has ten fields").to_owned()
+}
+
+#[test]
+fn a_remount_switches_read_only_on_and_off_and_keeps_the_other_flags() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let Some(mounted) = Mounted::start(&["-o", "noexec,nosuid"]) else {
+        return;
+    };
+    let remount = |options: &str| {
+        let output = tidegate()
+            .args(["mount", "any", "-o", options])
+            .arg(mounted.mountpoint())
+            .output()
+            .unwrap();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let file = mounted.mountpoint().join("file");
+    assert_eq!(remount("remount,ro"), (Some(0), String::new()));
+    assert_eq!(
+        fs::write(&file, "x").unwrap_err().kind(),
+        std::io::ErrorKind::ReadOnlyFilesystem
+    );
+    let flags = flags_in_force(&mounted);
+    assert!(flags.contains("noexec") && flags.contains("nosuid"), "{flags}");
+
+    assert_eq!(
+        remount("remount,rw,nodev,noatime,flusher=thread"),
+        (Some(0), String::new())
+    );
+    fs::write(&file, "x").unwrap();
+    let flags = flags_in_force(&mounted);
+    assert!(flags.contains("noexec") && flags.contains("noatime"), "{flags}");
+
+    let (code, message) = remount("remount,buffer=4m");
+    assert_eq!(code, Some(2));
+    assert!(
+        message.contains("buffer=4m") && message.contains("unmount first"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_mount_made_read_only_can_be_made_writable() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let Some(mounted) = Mounted::start(&["-o", "ro"]) else {
+        return;
+    };
+    let file = mounted.mountpoint().join("file");
+    assert_eq!(
+        fs::write(&file, "x").unwrap_err().kind(),
+        std::io::ErrorKind::ReadOnlyFilesystem
+    );
+    let output = tidegate()
+        .args(["mount", "any", "-o", "remount,rw"])
+        .arg(mounted.mountpoint())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    fs::write(&file, "x").unwrap();
+    assert_eq!(fs::read(mounted.source().join("file")).unwrap(), b"x");
+}

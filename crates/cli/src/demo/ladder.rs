@@ -21,6 +21,17 @@ pub struct Configuration {
     pub mount: Option<&'static [&'static str]>,
 }
 
+impl Configuration {
+    /// What it stands for, and the arguments that make it.
+    pub fn description(&self) -> String {
+        match self.mount {
+            None => self.meaning.to_owned(),
+            Some([]) => format!("{}: tidegate mount with nothing but defaults", self.meaning),
+            Some(arguments) => format!("{}: {}", self.meaning, arguments.join(" ")),
+        }
+    }
+}
+
 /// Label of the baseline.
 pub const NATIVE: &str = "native";
 
@@ -36,7 +47,8 @@ const PLAIN: [&str; 8] = [
     "off",
 ];
 
-/// The ladder. `bfuse-8m` lets the session choose direct I/O: the buffer takes the place of the page cache above it.
+/// The ladder. `bfuse-8m` differs from `fuse-512k` by the buffer, its thread, and by direct I/O for writers: the buffer
+/// takes the place of the page cache above it, as two of them in a row would hide what it is worth.
 pub const LADDER: [Configuration; 5] = [
     Configuration {
         label: NATIVE,
@@ -85,7 +97,8 @@ pub const LADDER: [Configuration; 5] = [
     Configuration {
         label: "bfuse-8m",
         is_in_paper: true,
-        meaning: "512 KiB requests, 8 MiB write buffer",
+        meaning: "512 KiB requests, 8 MiB write buffer emptied by a thread in place of FUSE's page cache for writers \
+                  (direct I/O at auto)",
         mount: Some(&[
             PLAIN[0],
             PLAIN[1],
@@ -99,6 +112,8 @@ pub const LADDER: [Configuration; 5] = [
             "8m",
             "--flusher",
             "thread",
+            "--direct-io",
+            "auto",
         ]),
     },
     Configuration {

@@ -22,6 +22,8 @@ use results::{RecordWriter, RunRecord, counter, nearest_f64};
 
 use crate::Finding;
 use crate::bench_arguments::DemoArguments;
+use crate::bench_command::command_line;
+use crate::compare::write_text;
 use crate::demo::bed::Bed;
 use crate::demo::ladder::{LADDER, Rung};
 use crate::output;
@@ -155,15 +157,18 @@ fn run_once(rung: &Rung, size_bytes: u64, round: u32, stop: &AtomicBool) -> Resu
         // Without a mount each write reaches the file system as it is.
         _ => Counted {
             backing_writes: size_bytes / RECORD_BYTES,
+            computed_writes: size_bytes / RECORD_BYTES,
             context_switches: 0,
         },
     };
-    record.command = std::env::args_os()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
+    record.command = command_line();
     record.counters.insert(
         counter::BACKING_WRITES.to_owned(),
         nearest_f64(counted.backing_writes),
+    );
+    record.counters.insert(
+        report::ladder::BACKING_WRITES_COMPUTED.to_owned(),
+        nearest_f64(counted.computed_writes),
     );
     record.counters.insert(
         CONTEXT_SWITCHES_DAEMON.to_owned(),
@@ -175,6 +180,8 @@ fn run_once(rung: &Rung, size_bytes: u64, round: u32, stop: &AtomicBool) -> Resu
 /// What a daemon did for one run.
 struct Counted {
     backing_writes: u64,
+    /// Those of the backing writes that no daemon made or counted: as many as records, by construction.
+    computed_writes: u64,
     context_switches: u64,
 }
 
@@ -188,14 +195,15 @@ impl Counted {
             .unwrap_or(0)
             .saturating_sub(writes(before).unwrap_or(0));
         let by_the_kernel = after.negotiated.get("passthrough") == Some(&serde_json::Value::Bool(true));
+        // With passthrough the kernel hands each write of the program to the file system as it is.
+        let computed_writes = if by_the_kernel {
+            size_bytes / RECORD_BYTES
+        } else {
+            0
+        };
         Self {
-            // With passthrough the kernel hands each write of the program to the file system as it is.
-            backing_writes: daemon_writes
-                + if by_the_kernel {
-                    size_bytes / RECORD_BYTES
-                } else {
-                    0
-                },
+            backing_writes: daemon_writes + computed_writes,
+            computed_writes,
             context_switches: switches(after).saturating_sub(switches(before)),
         }
     }
@@ -255,6 +263,7 @@ fn report(
     } else {
         output::print_line(&format!("{subtitle}\n"))?;
         output::print_bytes(report::ladder::text_table(&ladder).as_bytes())?;
+        output::print_bytes(table::legend(&ladder).as_bytes())?;
     }
     let order = table::order_note(&ladder);
     if let Some(note) = &order {
@@ -263,16 +272,20 @@ fn report(
     }
     write_records(&arguments.report.with_extension("jsonl"), &records)?;
     let title = "How much of native speed each layer keeps".to_owned();
-    write_html(
-        &arguments.report,
-        &ReportInput {
-            title,
-            subtitle,
-            records,
-            ladder,
-            notes,
-        },
-    )?;
+    if let Some(path) = &arguments.svg {
+        write_text(
+            path,
+            &report::ladder::throughput_chart(&ladder).render_standalone(),
+        )?;
+    }
+    let page = report::render(&ReportInput {
+        title,
+        subtitle,
+        records,
+        ladder,
+        notes,
+    });
+    write_text(&arguments.report, &page)?;
     output::print_error(&format!("report: {}", arguments.report.display()));
     Ok(if order.is_some() && arguments.strict {
         Finding::Something
@@ -288,15 +301,6 @@ fn write_records(path: &Path, records: &[RunRecord]) -> Result<()> {
         writer.write(record)?;
     }
     Ok(writer.finish()?)
-}
-
-fn write_html(path: &Path, input: &ReportInput) -> Result<()> {
-    make_parent(path)?;
-    let page = report::render(input);
-    let partial = path.with_extension("html.partial");
-    std::fs::write(&partial, page)
-        .and_then(|()| std::fs::rename(&partial, path))
-        .with_context(|| format!("{} can't be written", path.display()))
 }
 
 fn make_parent(path: &Path) -> Result<()> {

@@ -15,11 +15,19 @@ pub fn rows(records: &[RunRecord]) -> Vec<LadderRow> {
                 group: String::new(),
                 run_label: configuration.label.to_owned(),
                 label: configuration.label.to_owned(),
-                description: configuration.meaning.to_owned(),
+                description: configuration.description(),
             };
             LadderRow::from_records(records, NATIVE, &step)
         })
         .collect()
+}
+
+/// What each row is, one line each.
+pub fn legend(rows: &[LadderRow]) -> String {
+    let lines = rows
+        .iter()
+        .map(|row| format!("{:<10} {}\n", row.label, row.description));
+    format!("\n{}", lines.collect::<String>())
 }
 
 /// What is not as the paper has it: each step of the ladder is faster than the one before.

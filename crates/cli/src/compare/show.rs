@@ -1,0 +1,83 @@
+//! What a comparison looks like: tables on the terminal, one Markdown table, one HTML file.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use report::{Comparison, ComparisonInput};
+use results::RunRecord;
+
+use crate::bench_arguments::BenchShowArguments;
+use crate::{Finding, output};
+
+/// Runs `tidegate bench show`.
+pub fn run(arguments: &BenchShowArguments) -> Result<Finding> {
+    let records = results::read_records(&arguments.file)?;
+    let comparisons = Comparison::all(&records, &arguments.baseline);
+    if comparisons.is_empty() {
+        bail!(
+            "{}: no record of `tidegate bench compare` in it",
+            arguments.file.display()
+        );
+    }
+    let text = if arguments.markdown {
+        report::comparison::markdown(&comparisons, &records)
+    } else {
+        tables(&comparisons)
+    };
+    output::print_bytes(text.as_bytes())?;
+    if let Some(path) = &arguments.report {
+        write_html(path, comparisons, records, Vec::new())?;
+    }
+    Ok(Finding::Nothing)
+}
+
+/// All tables for the terminal, a line between them.
+pub fn tables(comparisons: &[Comparison]) -> String {
+    let texts: Vec<String> = comparisons.iter().map(Comparison::text).collect();
+    texts.join("\n")
+}
+
+/// Writes the page.
+pub fn write_html(
+    path: &Path,
+    comparisons: Vec<Comparison>,
+    records: Vec<RunRecord>,
+    notes: Vec<String>,
+) -> Result<()> {
+    let rounds = records.iter().map(|record| record.round + 1).max().unwrap_or(0);
+    let page = report::comparison::render(&ComparisonInput {
+        title: "How much of native speed each file system keeps".to_owned(),
+        subtitle: format!(
+            "{rounds} interleaved rounds: each runs every configuration once, in rotated order. Ratios are formed \
+             inside each round; shown are their medians."
+        ),
+        records,
+        comparisons,
+        notes,
+    });
+    write_text(path, &page)
+}
+
+/// Writes a file under another name first; `-` is standard output.
+pub fn write_text(path: &Path, text: &str) -> Result<()> {
+    if path == Path::new("-") {
+        output::print_bytes(text.as_bytes())?;
+        return Ok(());
+    }
+    let failed = || format!("{} can't be written", path.display());
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        std::fs::create_dir_all(parent).with_context(failed)?;
+    }
+    let mut name = path
+        .file_name()
+        .ok_or(ErrorKind::InvalidInput)
+        .map_err(std::io::Error::from)
+        .with_context(failed)?
+        .to_owned();
+    name.push(".partial");
+    let partial = path.with_file_name(name);
+    std::fs::write(&partial, text)
+        .and_then(|()| std::fs::rename(&partial, path))
+        .with_context(failed)
+}

@@ -1,0 +1,158 @@
+//! The workloads of `tidegate bench compare`: their names and what they do.
+//!
+//! "Cold" is after every cache of the machine was dropped (as root; otherwise the records say what was left), "warm"
+//! after the file was read once. Files are always made through the configuration that is measured.
+
+use std::path::Path;
+
+use bench::metadata::MetadataSpec;
+use bench::{Cache, DataPattern, FileSpec, Mode, Pattern, Sharing, WriteTarget};
+use clap::ValueEnum;
+
+/// Random writes with an fsync each: so many, over a file of so many bytes.
+const RANDOM_OPERATIONS: u64 = 2000;
+const RANDOM_FILE_BYTES: u64 = 64 << 20;
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Workload {
+    /// Sequential write of a new file in records of 512 KiB, fsync at the end
+    #[value(name = "write-512k")]
+    Write512k,
+    /// The same in records of 4 KiB
+    #[value(name = "write-4k")]
+    Write4k,
+    /// Sequential read in records of 512 KiB, nothing in memory
+    #[value(name = "read-512k-cold")]
+    Read512kCold,
+    /// The same, the file read once before
+    #[value(name = "read-512k-warm")]
+    Read512kWarm,
+    /// Sequential read in records of 4 KiB, nothing in memory
+    #[value(name = "read-4k-cold")]
+    Read4kCold,
+    /// The same, the file read once before
+    #[value(name = "read-4k-warm")]
+    Read4kWarm,
+    /// 2,000 random writes of 4 KiB over an existing file of 64 MiB, an fsync after each
+    #[value(name = "randwrite-4k-fsync")]
+    RandomWrite4kFsync,
+    /// Create, list with stat, and remove 10,000 empty files
+    #[value(name = "files-10k")]
+    Files10k,
+    /// The same with 4 KiB in each file
+    #[value(name = "files-10k-4k")]
+    Files10k4k,
+}
+
+/// How much a workload does where its name leaves it open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Amount {
+    /// Bytes of sequential files.
+    pub file_bytes: u64,
+    /// Small files.
+    pub files: u32,
+    /// Decides random orders and contents.
+    pub seed: u64,
+}
+
+/// A workload for one directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Spec {
+    /// Reads or writes one file.
+    File(FileSpec),
+    /// Makes many.
+    Files(MetadataSpec),
+}
+
+impl Workload {
+    /// The name on the command line and in records.
+    pub fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// What to run in `directory`.
+    pub fn spec(self, directory: &Path, amount: Amount) -> Spec {
+        let write = |record| file(directory, amount, Pattern::SequentialWrite, record, Cache::AsIs);
+        let read = |record, cache| file(directory, amount, Pattern::SequentialRead, record, cache);
+        let files = |content_bytes| MetadataSpec {
+            directory: directory.to_owned(),
+            files: amount.files,
+            content_bytes,
+            sync_directory: false,
+            cache: Cache::AsIs,
+            seed: amount.seed,
+        };
+        match self {
+            Self::Write512k => Spec::File(write(512 << 10)),
+            Self::Write4k => Spec::File(write(4 << 10)),
+            Self::Read512kCold => Spec::File(read(512 << 10, Cache::Cold)),
+            Self::Read512kWarm => Spec::File(read(512 << 10, Cache::Warm)),
+            Self::Read4kCold => Spec::File(read(4 << 10, Cache::Cold)),
+            Self::Read4kWarm => Spec::File(read(4 << 10, Cache::Warm)),
+            Self::RandomWrite4kFsync => Spec::File(FileSpec {
+                file_bytes: RANDOM_FILE_BYTES.min(amount.file_bytes),
+                records_max: Some(RANDOM_OPERATIONS),
+                mode: Mode::Fsync,
+                write_target: WriteTarget::ExistingFile,
+                fsync_at_end: false,
+                ..file(directory, amount, Pattern::RandomWrite, 4 << 10, Cache::AsIs)
+            }),
+            Self::Files10k => Spec::Files(files(0)),
+            Self::Files10k4k => Spec::Files(files(4096)),
+        }
+    }
+}
+
+fn file(directory: &Path, amount: Amount, pattern: Pattern, record_bytes: u64, cache: Cache) -> FileSpec {
+    FileSpec {
+        directory: directory.to_owned(),
+        pattern,
+        record_bytes,
+        file_bytes: amount.file_bytes,
+        records_max: None,
+        threads: 1,
+        sharing: Sharing::OneEach,
+        mode: Mode::Buffered,
+        write_target: WriteTarget::NewFile,
+        fsync_at_end: true,
+        cache,
+        data: DataPattern::Random,
+        seed: amount.seed,
+        keep_files: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AMOUNT: Amount = Amount {
+        file_bytes: 512 << 20,
+        files: 10_000,
+        seed: 1,
+    };
+
+    #[test]
+    fn each_workload_makes_sense_to_the_bench() {
+        for workload in Workload::value_variants() {
+            if let Spec::File(spec) = workload.spec(Path::new("/"), AMOUNT) {
+                spec.validate()
+                    .unwrap_or_else(|error| panic!("{workload:?}: {error}"));
+            }
+        }
+    }
+
+    #[test]
+    fn random_writes_are_bounded_and_overwrite() {
+        let Spec::File(spec) = Workload::RandomWrite4kFsync.spec(Path::new("/"), AMOUNT) else {
+            panic!("it is about a file");
+        };
+        assert_eq!((spec.file_bytes, spec.records_max), (64 << 20, Some(2000)));
+        assert_eq!(
+            (spec.mode, spec.write_target),
+            (Mode::Fsync, WriteTarget::ExistingFile)
+        );
+    }
+}
