@@ -21,6 +21,9 @@ needs=(
 # For comparisons and long tests alone.
 wishes=(fio:fio)
 [ "${TIDEGATE_FULL:-}" ] && needs+=("${wishes[@]}")
+# The peers that `make bench` compares with; what can't be had is left out there.
+peers=(bindfs:bindfs mergerfs:mergerfs)
+[ "${TIDEGATE_BENCH:-}" ] && needs+=("${peers[@]}")
 
 PATH="$PATH:/usr/sbin:/sbin"
 missing=()

@@ -193,6 +193,47 @@ fn a_comparison_rotates_the_order_of_its_targets() {
 }
 
 #[test]
+fn a_stopped_comparison_keeps_its_records_under_the_partial_name() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let records = folder.path().join("run.jsonl");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args([
+            "bench",
+            "compare",
+            "--workload",
+            "files-10k",
+            "--files",
+            "20",
+            "--rounds",
+            "10000",
+            "--json",
+        ])
+        .arg("--target")
+        .arg(format!("native={}", folder.path().display()))
+        .arg("--output")
+        .arg(&records)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut out = std::io::BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut first = String::new();
+    std::io::BufRead::read_line(&mut out, &mut first).expect("a record");
+    let pid = i32::try_from(child.id())
+        .ok()
+        .and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(pid.expect("a process"), rustix::process::Signal::INT).expect("it runs");
+    std::io::copy(&mut out, &mut std::io::sink()).expect("the rest");
+    let output = child.wait_with_output().expect("it ends");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("partial"), "{message}");
+    let partial = folder.path().join("run.jsonl.partial");
+    let kept = std::fs::read_to_string(partial).expect("the records so far");
+    assert!(kept.starts_with(&first) && !records.exists());
+}
+
+#[test]
 fn a_requirement_that_is_not_met_is_named_and_makes_exit_code_1() {
     let folder = tempfile::TempDir::new().expect("a temporary folder");
     let with = |requirement: &str| {

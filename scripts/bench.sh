@@ -1,0 +1,161 @@
+#!/usr/bin/env bash
+# Compares tidegate with the native file system and with its peers, on one ext4 made for it: `make bench`.
+#
+#   scripts/bench.sh [TIDEGATE]        the binary; default target/release/tidegate
+#
+# Environment: ROUNDS (5), SIZE (512m), WORKLOADS (all), TARGETS (all that are there), OUT (out),
+# PASSTHROUGH_HP (libfuse's example, built; otherwise from PATH), REQUIRE (yes; anything else judges nothing).
+# Exit codes are those of `tidegate bench compare`: 1 when a requirement is not met.
+# Everything that it makes is removed at its end, also after Ctrl-C; only $OUT/bench.jsonl, .html and .md stay.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tidegate=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/release/tidegate}")
+out=${OUT:-out}
+rounds=${ROUNDS:-5}
+size=${SIZE:-512m}
+PATH="$PATH:/usr/sbin:/sbin"
+
+say() { printf 'bench: %s\n' "$*" >&2; }
+
+[ "$(id -u)" -eq 0 ] || { say "needs root: for the ext4 on a loop device, the mounts, and dropping caches"; exit 2; }
+[ -e /dev/fuse ] || { say "/dev/fuse is missing: there is nothing to compare"; exit 2; }
+mkdir -p "$out"
+out=$(realpath "$out")
+work=$(mktemp -d "$out/bench.XXXXXX")
+mounted=()
+
+clean() {
+    local status=$? index
+    trap - EXIT INT TERM
+    cd /
+    for ((index = ${#mounted[@]} - 1; index >= 0; index--)); do
+        for _ in 1 2 3 4 5 6 7 8 9 10; do
+            umount "${mounted[index]}" 2>/dev/null && break
+            mountpoint -q "${mounted[index]}" || break
+            sleep 0.2
+        done
+        ! mountpoint -q "${mounted[index]}" || umount -l "${mounted[index]}" || true
+    done
+    # Never across a mount that stayed: that would remove what is not ours.
+    if grep -qF " $work/" /proc/self/mountinfo; then
+        say "something is still mounted in $work; it is left there"
+    else
+        rm -rf "$work"
+    fi
+    exit "$status"
+}
+trap clean EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# The sparse image: 8 GiB, or what is free less 1 GiB.
+free_kib=$(df --output=avail -k "$work" | tail -n 1)
+image_mib=$(( free_kib / 1024 - 1024 ))
+[ "$image_mib" -le 8192 ] || image_mib=8192
+[ "$image_mib" -ge 512 ] || { say "$((free_kib / 1024)) MiB free in $out are too few"; exit 2; }
+truncate -s "${image_mib}M" "$work/ext4.img"
+# Without lazy initialisation no kernel thread writes while is measured.
+mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0 "$work/ext4.img"
+mkdir "$work/ext4"
+mount -t ext4 -o loop,discard "$work/ext4.img" "$work/ext4"
+mounted+=("$work/ext4")
+
+targets=()
+labels=()
+wanted() { [ -z "${TARGETS:-}" ] || [[ " ${TARGETS//,/ } " == *" $1 "* ]]; }
+left_out() { say "left out: $1: $2"; }
+
+# add LABEL COMMAND...: mounts $source at $target by COMMAND, where @SOURCE@ and @TARGET@ stand for them.
+add() {
+    local label=$1 source="$work/ext4/$1" target="$work/$1" word command=()
+    shift
+    wanted "$label" || return 0
+    mkdir "$source" "$target"
+    for word in "$@"; do
+        word=${word//@SOURCE@/$source}
+        command+=("${word//@TARGET@/$target}")
+    done
+    # In a session of its own, so that Ctrl-C reaches the measuring alone and the mounts go in their order.
+    if ! setsid -w "${command[@]}" </dev/null >"$work/$label.log" 2>&1; then
+        left_out "$label" "$(tail -n 1 "$work/$label.log")"
+        ! mountpoint -q "$target" || umount -l "$target"
+        return 0
+    fi
+    for _ in $(seq 50); do
+        mountpoint -q "$target" && break
+        sleep 0.1
+    done
+    mountpoint -q "$target" || { left_out "$label" "did not come up"; return 0; }
+    mounted+=("$target")
+    targets+=(--target "$label=$target")
+    labels+=("$label")
+    say "$label is up$(sed -n '1s/^mounted .*: FUSE/: FUSE/p' "$work/$label.log")"
+}
+
+mkdir "$work/ext4/native"
+targets+=(--target "native=$work/ext4/native")
+
+add tidegate "$tidegate" mount @SOURCE@ @TARGET@ -o allow_other
+add tidegate-buffered "$tidegate" mount @SOURCE@ @TARGET@ -o allow_other,passthrough=off
+# The transport is io_uring where the kernel has it; then the character device is shown beside it.
+if [ "$(cat /sys/module/fuse/parameters/enable_uring 2>/dev/null)" = Y ]; then
+    add tidegate-nouring "$tidegate" mount @SOURCE@ @TARGET@ -o allow_other,passthrough=off,uring=off
+elif wanted tidegate-nouring; then
+    left_out tidegate-nouring "io_uring is not enabled in the kernel's fuse module: no other target uses it"
+fi
+
+hp=${PASSTHROUGH_HP:-$(command -v passthrough_hp || true)}
+if [ -x "$hp" ]; then
+    add passthrough_hp "$hp" -o allow_other,fsname=passthrough_hp @SOURCE@ @TARGET@
+elif wanted passthrough_hp; then
+    left_out passthrough_hp "not found; build libfuse's example and set PASSTHROUGH_HP"
+fi
+if command -v bindfs >/dev/null; then
+    add bindfs bindfs -o allow_other --multithreaded @SOURCE@ @TARGET@
+elif wanted bindfs; then
+    left_out bindfs "not installed: apt-get install bindfs"
+fi
+if command -v mergerfs >/dev/null; then
+    add mergerfs mergerfs -o allow_other,use_ino,minfreespace=0,category.create=ff @SOURCE@ @TARGET@
+elif wanted mergerfs; then
+    left_out mergerfs "not installed: apt-get install mergerfs"
+fi
+
+all=(write-512k write-4k read-512k-cold read-512k-warm read-4k-cold read-4k-warm
+     randwrite-4k-fsync files-10k files-10k-4k)
+chosen=()
+if [ "${WORKLOADS:-}" ]; then read -ra chosen <<<"${WORKLOADS//,/ }"; else chosen=("${all[@]}"); fi
+workloads=()
+for workload in "${chosen[@]}"; do workloads+=(--workload "$workload"); done
+
+# What the project promises, of the targets and workloads that are measured.
+requirements=()
+require() {
+    [[ " ${labels[*]} " == *" $1 "* && " ${chosen[*]} " == *" $2 "* ]] || return 0
+    requirements+=(--require "$1:$2>=$3")
+}
+if [ "${REQUIRE:-yes}" = yes ]; then
+    # With passthrough, where the kernel grants it; then without it.
+    if grep -q 'passthrough on' "$work/tidegate.log" 2>/dev/null; then
+        require tidegate write-512k 0.98
+        require tidegate write-4k 0.95
+    else
+        require tidegate write-512k 0.90
+        require tidegate write-4k 0.50
+    fi
+    require tidegate-buffered write-512k 0.90
+    require tidegate-buffered write-4k 0.50
+    for label in tidegate tidegate-buffered; do
+        for temperature in cold warm; do
+            require "$label" "read-512k-$temperature" 0.98
+            require "$label" "read-4k-$temperature" 0.90
+        done
+        require "$label" randwrite-4k-fsync 0.90
+        require "$label" files-10k 0.60
+    done
+fi
+
+"$tidegate" bench compare "${targets[@]}" "${workloads[@]}" "${requirements[@]}" \
+    --rounds "$rounds" --size "$size" ${FILES:+--files "$FILES"} \
+    --output "$out/bench.jsonl" --report "$out/bench.html" --markdown "$out/bench.md"
