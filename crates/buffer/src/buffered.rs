@@ -318,11 +318,6 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
         self.engine.inner.backing_file(ino, handle)
     }
 
-    fn readable_file(&self, ino: Ino, handle: Handle, offset: u64, length: usize) -> Option<Arc<OwnedFd>> {
-        self.flush_before_read(ino, offset, length);
-        self.engine.inner.readable_file(ino, handle, offset, length)
-    }
-
     fn fallocate(
         &self,
         ino: Ino,

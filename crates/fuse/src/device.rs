@@ -16,7 +16,6 @@ use crate::abi::{InHeader, NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader, W
 use crate::dispatch::{Answer, Dispatcher, Undo};
 use crate::region::Region;
 use crate::request::Request;
-use crate::splice::Splicer;
 
 /// Where data of a WRITE and a READ stands in a worker's region.
 const DATA_AT: usize = 4096;
@@ -33,7 +32,6 @@ pub struct Channel {
     device: Arc<OwnedFd>,
     region: Region,
     small: Vec<u8>,
-    splicer: Splicer,
 }
 
 impl Channel {
@@ -43,7 +41,6 @@ impl Channel {
             device,
             region: Region::new(DATA_AT + data_bytes_max.max(DATA_BYTES_LEAST))?,
             small: Vec::new(),
-            splicer: Splicer::default(),
         })
     }
 
@@ -78,11 +75,6 @@ impl Channel {
         };
         let unique = request.header.unique;
         if request.header.opcode == opcode::READ {
-            if let Some((file, offset, length)) = dispatcher.readable(&request)
-                && let Some(sent) = self.splicer.answer(&self.device, unique, &file, offset, length)
-            {
-                return sent.map(|bytes| dispatcher.spliced(bytes));
-            }
             let result = dispatcher.read(&request, &mut memory[DATA_AT..]);
             let data = result.map(|bytes| &memory[DATA_AT..DATA_AT + bytes]);
             return reply(&self.device, unique, data).map(|_| ());

@@ -2,7 +2,6 @@
 //!
 //! It knows no transport: a request comes in taken apart ([`Request`], names and data), the answer goes out as bytes.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -96,22 +95,6 @@ impl Dispatcher {
             self.counters.read(bytes);
         }
         result
-    }
-
-    /// The host file, offset and length of a READ whose data need not pass through memory here.
-    pub fn readable(&self, request: &Request) -> Option<(Arc<OwnedFd>, u64, usize)> {
-        let args = request.fixed::<ReadIn>().ok()?;
-        let length = usize_of(args.size);
-        let file = self
-            .file_system
-            .readable_file(request.ino(), handle_of(args.fh), args.offset, length)?;
-        Some((file, args.offset, length))
-    }
-
-    /// A READ was answered with `bytes` bytes from the file that [`Dispatcher::readable`] gave.
-    pub fn spliced(&self, bytes: usize) {
-        self.counters.operation(opcode::READ, false);
-        self.counters.read(bytes);
     }
 
     /// Serves any other request: `input` is names and data, the reply's bytes are appended to the empty `out`.

@@ -16,7 +16,6 @@ mod region;
 mod reply;
 mod request;
 mod session;
-mod splice;
 mod stats;
 mod told_modes;
 mod uring;

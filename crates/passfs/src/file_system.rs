@@ -126,10 +126,6 @@ impl FileSystem for PassFs {
         self.handles.file(handle).ok().map(|open| Arc::clone(&open.file))
     }
 
-    fn readable_file(&self, _ino: Ino, handle: Handle, _offset: u64, _length: usize) -> Option<Arc<OwnedFd>> {
-        self.handles.file(handle).ok().map(|open| Arc::clone(&open.file))
-    }
-
     fn fallocate(
         &self,
         _ino: Ino,

@@ -210,12 +210,6 @@ pub trait FileSystem: Send + Sync + 'static {
         None
     }
 
-    /// A host file that holds the `length` bytes at `offset` of this file right now, at the same offset, so that the
-    /// caller can move them without a copy through memory here. `None` where they must be read; the default.
-    fn readable_file(&self, _ino: Ino, _handle: Handle, _offset: u64, _length: usize) -> Option<Arc<OwnedFd>> {
-        None
-    }
-
     /// Allocates, punches, zeroes, collapses or inserts space; `kill_privileges` as in [`WriteMode`].
     fn fallocate(
         &self,
