@@ -334,3 +334,126 @@ fn range(all: Summary, text: fn(f64) -> String) -> String {
 fn or_dash<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
     value.map_or_else(|| "–".to_owned(), text)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use results::{HostInfo, LatencyHistogram, SCHEMA, Sample, TargetInfo};
+
+    use super::*;
+
+    fn record(name: &str, label: &str, round: u32, samples: &[(&str, u64)]) -> RunRecord {
+        let sample = |(operation, elapsed_ns): &(&str, u64)| Sample {
+            operation: (*operation).to_owned(),
+            operations_count: 1000,
+            bytes: 1_000_000_000,
+            elapsed_ns: *elapsed_ns,
+            sync_ns: 0,
+            close_ns: 0,
+            latency: LatencyHistogram::new(),
+        };
+        let kind = if samples.len() > 1 { "metadata" } else { "file" };
+        RunRecord {
+            schema: SCHEMA.to_owned(),
+            command: Vec::new(),
+            tool_version: "1".to_owned(),
+            started_unix_ns: 0,
+            host: HostInfo::default(),
+            target: TargetInfo::default(),
+            label: label.to_owned(),
+            round,
+            workload: serde_json::json!({ "name": name, "kind": kind }),
+            samples: samples.iter().map(sample).collect(),
+            counters: BTreeMap::new(),
+            complete: true,
+        }
+    }
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn steps(create: u64, list: u64, stat: u64, remove: u64) -> [(&'static str, u64); 4] {
+        [
+            ("create", create),
+            ("list", list),
+            ("stat", stat),
+            ("remove", remove),
+        ]
+    }
+
+    fn records() -> Vec<RunRecord> {
+        let write = |label, round, seconds| record("write", label, round, &[("write", seconds * SECOND)]);
+        let files = |label, times: [(&'static str, u64); 4]| record("files", label, 0, &times);
+        vec![
+            write("native", 0, 1),
+            write("other", 0, 2),
+            write("other", 1, 4),
+            write("native", 1, 1),
+            files("native", steps(SECOND, SECOND, SECOND, SECOND)),
+            files("other", steps(2 * SECOND, SECOND, 3 * SECOND, 4 * SECOND)),
+        ]
+    }
+
+    #[test]
+    fn each_workload_is_compared_by_itself_in_the_order_of_the_records() {
+        let all = Comparison::all(&records(), "native");
+        let names: Vec<&str> = all.iter().map(|one| one.workload.as_str()).collect();
+        assert_eq!(names, ["write", "files"]);
+        assert_eq!(all[0].ratio_of("other"), Some(0.375), "the median of 1/2 and 1/4");
+        assert_eq!(all[0].ratio_of("native"), Some(1.0));
+        assert_eq!(all[0].ratio_of("nobody"), None);
+    }
+
+    #[test]
+    fn small_files_are_compared_by_the_time_of_all_steps_and_of_each() {
+        let all = Comparison::all(&records(), "native");
+        assert_eq!(all[1].unit, "files/s");
+        assert_eq!(all[1].ratio_of("other"), Some(0.4), "4 s over 10 s");
+        let steps = &all[1].rows[1].steps;
+        assert_eq!(
+            *steps,
+            [("create", Some(0.5)), ("list", Some(0.5)), ("remove", Some(0.25))]
+        );
+    }
+
+    #[test]
+    fn runs_that_were_stopped_take_no_part() {
+        let mut records = records();
+        records[2].complete = false;
+        assert_eq!(
+            Comparison::all(&records, "native")[0].ratio_of("other"),
+            Some(0.5)
+        );
+    }
+
+    #[test]
+    fn the_markdown_table_has_a_row_for_each_workload() {
+        let records = records();
+        let text = markdown(&Comparison::all(&records, "native"), &records);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "| workload | native | other |");
+        assert_eq!(lines[1], "|---|---:|---:|");
+        assert_eq!(lines[2], "| write | 1,000 MB/s | **0.38** (0.25–0.50) |");
+        assert!(lines[3].starts_with("| files | 250 files/s | **0.40**"), "{text}");
+    }
+
+    #[test]
+    fn the_page_has_a_section_for_each_workload_and_names_it_in_the_samples() {
+        let records = records();
+        let page = render(&ComparisonInput {
+            title: "t".to_owned(),
+            subtitle: String::new(),
+            comparisons: Comparison::all(&records, "native"),
+            records,
+            notes: vec!["<left out>".to_owned()],
+        });
+        for part in [
+            "<h2>write</h2>",
+            "<h2>files</h2>",
+            "&lt;left out&gt;",
+            "<th scope=\"col\">workload</th>",
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
+    }
+}

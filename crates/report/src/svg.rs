@@ -578,4 +578,32 @@ mod tests {
             "if the change is wanted, replace the golden file by:\n{found}"
         );
     }
+
+    #[test]
+    fn a_chart_of_its_own_carries_its_colours_as_plain_values() {
+        let chart = BarChart {
+            title: "t".to_owned(),
+            axis: "MB/s".to_owned(),
+            scale: Scale::Linear,
+            groups: vec![BarGroup {
+                label: String::new(),
+                reference: None,
+                bars: vec![Bar {
+                    label: "one".to_owned(),
+                    value: Some(1.0),
+                    samples: Vec::new(),
+                    annotation: Vec::new(),
+                    tooltip: String::new(),
+                    series: 0,
+                }],
+            }],
+        };
+        let svg = chart.render_standalone();
+        assert!(
+            svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""),
+            "{svg}"
+        );
+        assert!(svg.contains(".series-0 { fill: #7a8591; }"), "{svg}");
+        assert!(!svg.contains("var("), "{svg}");
+    }
 }
