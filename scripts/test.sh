@@ -19,19 +19,13 @@ step "unit, property and integration tests"
 [ "$(id -u)" -eq 0 ] || echo "left out: tests that need root (loop devices, ids of others), as this is $(id -un)"
 cargo test --workspace --locked --quiet
 
-for judge in scripts/judges/*.sh; do
-    [ -e "$judge" ] || continue
-    step "judge: $(basename "$judge" .sh)"
-    "$judge"
-done
-
+step "judges: pjdfstest and fsx on mounts in every mode"
 if [ "${TIDEGATE_FULL:-}" ]; then
-    for judge in scripts/judges/full/*.sh; do
-        [ -e "$judge" ] || continue
-        step "judge: $(basename "$judge" .sh)"
-        "$judge"
-    done
+    scripts/judges/run.sh --long
+    step "judges: suites in C"
+    scripts/judges/external.sh all "${TMPDIR:-/tmp}"
 else
+    scripts/judges/run.sh
     echo
-    echo "left out: long random runs and outside suites; run \`make test-full\`"
+    echo "left out: long random runs and suites in C; run \`make test-full\`"
 fi
