@@ -129,7 +129,7 @@ impl Comparison {
                 |ratio| number::ratio(ratio.summary.median),
             );
             Bar {
-                label: row.label.replace('-', " "),
+                label: row.label.replace(['-', '_'], " "),
                 value: ratio.map(|ratio| ratio.summary.median),
                 samples: ratio.map_or_else(Vec::new, |ratio| {
                     ratio.ratios.iter().map(|round| round.value).collect()
