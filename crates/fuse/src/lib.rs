@@ -10,6 +10,8 @@ mod config;
 mod counters;
 mod device;
 mod dispatch;
+#[cfg(test)]
+mod fuzz;
 mod mount;
 mod negotiate;
 mod region;

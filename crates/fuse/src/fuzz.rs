@@ -1,0 +1,145 @@
+//! Mutated requests against the dispatcher over the model file system: nothing panics, loops or answers past its limit.
+//!
+//! The messages are valid ones with a few bytes changed, so that they get past the header; `TIDEGATE_FUZZ_REQUESTS` sets
+//! how many, `TIDEGATE_SEED` replays.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use testkit::MemFs;
+use testkit::prng::Prng;
+use vfs::{FileSystem, Ino, NewNode, OpenFlags};
+use zerocopy::IntoBytes;
+
+use crate::abi::{InHeader, opcode};
+use crate::config::DirectIo;
+use crate::counters::Counters;
+use crate::dispatch::{Answer, Dispatcher};
+use crate::reply::Trust;
+use crate::request::Request;
+use crate::told_modes::ToldModes;
+
+/// The largest reply a request may ask for here; the kernel's are bounded by its own buffers.
+const REPLY_BYTES_MAX: u32 = 1 << 20;
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(otherwise)
+}
+
+fn dispatcher() -> (Dispatcher, u64, u64) {
+    let file_system = MemFs::new();
+    let caller = vfs::Caller {
+        uid: 0,
+        gid: 0,
+        pid: 1,
+        supplementary_gid: None,
+    };
+    let node = NewNode {
+        mode: libc::S_IFREG | 0o644,
+        umask: 0,
+        rdev: 0,
+    };
+    let (entry, opened) = file_system
+        .create(&caller, Ino::ROOT, b"name", node, OpenFlags(libc::O_RDWR))
+        .expect("the model is empty");
+    let dispatcher = Dispatcher {
+        file_system: Arc::new(file_system),
+        trust: Trust {
+            attr: Duration::ZERO,
+            entry: Duration::ZERO,
+        },
+        direct_io: DirectIo::Writers,
+        backing: None,
+        told_modes: ToldModes::default(),
+        counters: Counters::new(),
+        forget_attributes: Box::new(|_| {}),
+        stats_document: Box::new(Vec::new),
+        in_flight: AtomicUsize::new(0),
+    };
+    (dispatcher, entry.ino.0, opened.handle.0)
+}
+
+/// A message whose fields are mostly plausible: small numbers, known inodes and handles, names that exist.
+fn message(random: &mut Prng, ino: u64, handle: u64) -> Vec<u8> {
+    let number = u32::try_from(random.below(56)).expect("small");
+    let header = InHeader {
+        opcode: number,
+        unique: random.next_u64(),
+        nodeid: *random.pick(&[1, 1, ino, ino, 7, u64::MAX]),
+        uid: u32::try_from(random.below(3)).expect("small"),
+        total_extlen: if random.chance(2) { 3 } else { 0 },
+        ..InHeader::default()
+    };
+    let mut body = Vec::new();
+    for _ in 0..opcode::fixed_bytes(number).div_ceil(8) {
+        let word = match random.below(6) {
+            0 => handle,
+            1 => random.below(8192),
+            2 => random.below(64),
+            3 => random.next_u64() & 0x000f_ffff_000f_ffff,
+            _ => 0,
+        };
+        body.extend_from_slice(&word.to_ne_bytes());
+    }
+    body.truncate(opcode::fixed_bytes(number));
+    let names: [&[u8]; 4] = [b"name\0", b"other\0", b"user.a\0value", b"no end"];
+    for _ in 0..random.below(3) {
+        let name: &&[u8] = random.pick(&names[..]);
+        body.extend_from_slice(name);
+    }
+    if random.chance(50) {
+        let length = random.below_usize(4096);
+        body.extend_from_slice(&random.bytes(length));
+    }
+    let mut whole = [header.as_bytes(), &body].concat();
+    for _ in 0..random.below(4) {
+        let at = size_of::<InHeader>() + random.below_usize(body.len().max(1));
+        if let Some(byte) = whole.get_mut(at) {
+            *byte ^= u8::try_from(random.below(256)).expect("a byte");
+        }
+    }
+    if random.chance(10) {
+        whole.truncate(random.below_usize(whole.len() + 1));
+    }
+    whole
+}
+
+#[test]
+fn no_request_however_mangled_breaks_the_dispatcher() {
+    let seed = number("TIDEGATE_SEED", 1);
+    let mut random = Prng::named(seed, "fuse requests");
+    let (dispatcher, ino, handle) = dispatcher();
+    let (mut served, mut out, mut data) = (0_u64, Vec::new(), vec![0; 64 << 10]);
+    for step in 0..number("TIDEGATE_FUZZ_REQUESTS", 100_000) {
+        let message = message(&mut random, ino, handle);
+        let Some((request, input)) = Request::from_message(&message) else {
+            continue;
+        };
+        // Sizes that a file of the model would really have to hold are the host's problem, not the decoder's.
+        if matches!(
+            request.header.opcode,
+            opcode::FALLOCATE | opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64
+        ) {
+            continue;
+        }
+        served += 1;
+        if request.header.opcode == opcode::READ {
+            let _ = dispatcher.read(&request, &mut data);
+            continue;
+        }
+        out.clear();
+        if let (Answer::Reply(Ok(())), undo) = dispatcher.serve(&request, input, &mut out) {
+            assert!(
+                out.len() <= usize::try_from(REPLY_BYTES_MAX).expect("fits"),
+                "step {step}: a reply of {} bytes; replay with TIDEGATE_SEED={seed}",
+                out.len()
+            );
+            dispatcher.undo(&undo);
+        }
+    }
+    assert!(served > 0, "the loop served nothing");
+}
