@@ -1,12 +1,10 @@
 //! `tidegate mount`, `unmount` and `stats` as a user runs them, on real mounts.
 
-mod harness;
-
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 
-use harness::{Mounted, tidegate, wait_for_end};
+use crate::harness::{Mounted, tidegate, wait_for_end};
 use rustix::process::{PidfdFlags, Signal, pidfd_open};
 
 /// Every byte passes the daemon and its buffer, none the kernel's shortcut; unflushed data waits for half a minute.

@@ -1,0 +1,247 @@
+//! What a daemon costs while it lives, and what it does when its source is full or its end comes.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::{Mounted, tidegate};
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+const BUFFERED: [&str; 2] = ["--passthrough", "off"];
+const BUFFER_KIB: u64 = 8 << 10;
+
+#[test]
+fn the_daemon_needs_less_than_6_mib_beside_its_buffer() {
+    let Some(mounted) = Mounted::start(&BUFFERED) else {
+        return;
+    };
+    let root = mounted.mountpoint();
+    let mut stream = File::create(root.join("stream")).unwrap();
+    let record = vec![1; 512 << 10];
+    for _ in 0..1024 {
+        stream.write_all(&record).unwrap();
+    }
+    drop(stream);
+    for number in 0..10_000 {
+        File::create(root.join(number.to_string())).unwrap();
+    }
+    let status = fs::read_to_string(process_file(&mounted, "status")).unwrap();
+    let resident_kib: u64 = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .and_then(|rest| rest.split_whitespace().next())
+        .and_then(|number| number.parse().ok())
+        .unwrap();
+    let beside_kib = resident_kib.saturating_sub(BUFFER_KIB);
+    assert!(
+        beside_kib < 6 << 10,
+        "{resident_kib} KiB resident, {beside_kib} KiB beside the buffer"
+    );
+}
+
+#[test]
+fn an_idle_daemon_uses_no_processor_time() {
+    let Some(mounted) = Mounted::start(&BUFFERED) else {
+        return;
+    };
+    fs::write(mounted.mountpoint().join("file"), vec![1; 3 << 20]).unwrap();
+    let descriptor =
+        rustix::process::pidfd_open(mounted.pid(), rustix::process::PidfdFlags::empty()).unwrap();
+    let stays_idle_for = |seconds| {
+        // The daemon does not end, so that this waits for the whole time.
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut watched = [PollFd::new(&descriptor, PollFlags::IN)];
+        let timeout = Timespec {
+            tv_sec: seconds,
+            tv_nsec: 0,
+        };
+        assert_eq!(poll(&mut watched, Some(&timeout)), Ok(0), "the daemon ended");
+    };
+    // The kernel may write access times and forget inodes for a moment.
+    stays_idle_for(1);
+    let before = processor_ticks(&mounted);
+    stays_idle_for(2);
+    assert_eq!(processor_ticks(&mounted), before);
+}
+
+#[test]
+fn a_full_source_is_an_error_and_usable_again_after_a_removal() {
+    let Some(full) = SmallExt4::new() else {
+        return;
+    };
+    let folder = tempfile::TempDir::new().unwrap();
+    let output = tidegate()
+        .arg("mount")
+        .arg(full.folder())
+        .arg(folder.path())
+        .args(BUFFERED)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let outcome = std::panic::catch_unwind(|| {
+        let file = File::create(folder.path().join("file")).unwrap();
+        let record = vec![1; 512 << 10];
+        let written = (0..64).try_for_each(|number| file.write_all_at(&record, number * (512 << 10)));
+        let first = written.and_then(|()| file.sync_all()).unwrap_err();
+        assert_eq!(first.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+        // The write may have said it for itself; what a flush lost is told by one fsync, and by no other.
+        let _ = file.sync_all();
+        file.sync_all().unwrap();
+        drop(file);
+        fs::remove_file(folder.path().join("file")).unwrap();
+        let small = File::create(folder.path().join("small")).unwrap();
+        small.write_all_at(b"room again", 0).unwrap();
+        small.sync_all().unwrap();
+        assert_eq!(fs::read(full.folder().join("small")).unwrap(), b"room again");
+    });
+    let unmounted = tidegate()
+        .arg("unmount")
+        .arg("--lazy")
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    outcome.unwrap();
+    assert!(
+        unmounted.status.success(),
+        "{}",
+        String::from_utf8_lossy(&unmounted.stderr)
+    );
+}
+
+#[test]
+fn sigterm_during_a_stream_keeps_every_acknowledged_write() {
+    let Some(mounted) = Mounted::start(&["--passthrough", "off", "--flush-interval", "30s"]) else {
+        return;
+    };
+    let path = mounted.mountpoint().join("stream");
+    let mut stream = File::create(path).unwrap();
+    let (sender, halfway) = std::sync::mpsc::channel();
+    let writer = std::thread::spawn(move || {
+        let mut acknowledged = 0;
+        while acknowledged < 1 << 30 && stream.write_all(&[6; 65_536]).is_ok() {
+            acknowledged += 65_536;
+            if acknowledged == 16 << 20 {
+                sender.send(()).unwrap();
+            }
+        }
+        acknowledged
+    });
+    halfway.recv().unwrap();
+    mounted.end_daemon(Signal::TERM);
+    let acknowledged = writer.join().unwrap();
+    let kept = fs::read(mounted.source().join("stream")).unwrap();
+    assert!(
+        kept.len() >= acknowledged,
+        "{} of {acknowledged} bytes are kept",
+        kept.len()
+    );
+    assert!(kept.iter().all(|byte| *byte == 6));
+}
+
+#[test]
+fn an_ordinary_users_write_drops_setuid_and_asks_for_no_attribute_each_time() {
+    if !rustix::process::geteuid().is_root() || Command::new("setpriv").arg("--version").output().is_err() {
+        return;
+    }
+    let Some(mounted) = Mounted::start(&["--passthrough", "off", "-o", "allow_other,suid"]) else {
+        return;
+    };
+    for folder in [mounted.mountpoint().parent().unwrap(), &mounted.source()] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = mounted.mountpoint().join("program");
+    fs::write(&path, "x").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4777)).unwrap();
+    let written = Command::new("setpriv")
+        .args([
+            "--reuid",
+            "65534",
+            "--regid",
+            "65534",
+            "--clear-groups",
+            "dd",
+            "if=/dev/zero",
+            "bs=4k",
+            "count=1024",
+        ])
+        .arg(format!("of={}", path.display()))
+        .args(["conv=notrunc", "status=none"])
+        .status()
+        .unwrap();
+    assert!(written.success());
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o777);
+    let stats = mounted.stats();
+    let questions = stats["session"]["operations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|counted| counted["operation"] == "getxattr")
+        .and_then(|counted| counted["count"].as_u64())
+        .unwrap_or(0);
+    assert!(questions < 20, "{questions} getxattr requests for 1,024 writes");
+}
+
+fn process_file(mounted: &Mounted, name: &str) -> String {
+    format!("/proc/{}/{name}", mounted.pid().as_raw_nonzero())
+}
+
+/// User and system time of the daemon, in ticks.
+fn processor_ticks(mounted: &Mounted) -> u64 {
+    let line = fs::read_to_string(process_file(mounted, "stat")).expect("proc_pid_stat(5) says so");
+    let after_name = line.rsplit_once(')').expect("proc_pid_stat(5) says so").1;
+    // Fields 14 and 15 of proc_pid_stat(5); the first after the name is field 3.
+    after_name
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .map(|ticks| ticks.parse::<u64>().expect("proc_pid_stat(5) says so"))
+        .sum()
+}
+
+/// A 16 MiB ext4 on a loop device, unmounted at the end.
+struct SmallExt4 {
+    folder: tempfile::TempDir,
+}
+
+impl SmallExt4 {
+    /// `None` where there is no root or no loop device.
+    fn new() -> Option<Self> {
+        let folder = tempfile::TempDir::new().expect("a temporary folder takes files");
+        let image = folder.path().join("image");
+        let mountpoint = folder.path().join("ext4");
+        fs::create_dir(&mountpoint).expect("a temporary folder takes files");
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&image)
+            .expect("a temporary folder takes files")
+            .set_len(16 << 20)
+            .expect("a temporary folder takes files");
+        let made = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image).status();
+        let mounted = made.is_ok_and(|status| status.success())
+            && Command::new("mount")
+                .args(["-o", "loop"])
+                .args([&image, &mountpoint])
+                .output()
+                .is_ok_and(|output| output.status.success());
+        mounted.then_some(Self { folder })
+    }
+
+    fn folder(&self) -> std::path::PathBuf {
+        Path::new(self.folder.path()).join("ext4")
+    }
+}
+
+impl Drop for SmallExt4 {
+    fn drop(&mut self) {
+        // Best effort; the image goes with its folder.
+        let _ = Command::new("umount").arg("-l").arg(self.folder()).output();
+    }
+}

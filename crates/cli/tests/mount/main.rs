@@ -1,0 +1,6 @@
+//! Tests on real mounts, by what they look at. Without `/dev/fuse` they print a reason and pass.
+
+mod commands;
+mod daemon_life;
+mod harness;
+mod local_file_system;
