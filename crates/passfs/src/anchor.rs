@@ -31,10 +31,18 @@ const HANDLE_BYTES_MAX: usize = 128;
 
 /// A host inode by name, in the host's own terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HostHandle {
-    kind: i32,
-    bytes: Box<[u8]>,
+pub(crate) enum HostHandle {
+    /// Without memory of its own: ext4, xfs, f2fs and tmpfs.
+    Short {
+        kind: i32,
+        length: u8,
+        bytes: [u8; SHORT_BYTES],
+    },
+    /// btrfs and others.
+    Long { kind: i32, bytes: Box<[u8]> },
 }
+
+const SHORT_BYTES: usize = 16;
 
 /// A handle, and the mount on which its inode was found.
 #[derive(Debug)]
@@ -128,25 +136,43 @@ impl Found {
         };
         let length = usize::try_from(raw.bytes).ok()?;
         (result == 0).then(|| Self {
-            handle: HostHandle {
-                kind: raw.kind,
-                bytes: raw.data[..length].into(),
-            },
+            handle: HostHandle::new(raw.kind, &raw.data[..length]),
             mount_id,
         })
     }
 }
 
 impl HostHandle {
+    fn new(kind: i32, data: &[u8]) -> Self {
+        let mut bytes = [0; SHORT_BYTES];
+        match (bytes.get_mut(..data.len()), u8::try_from(data.len())) {
+            (Some(room), Ok(length)) => {
+                room.copy_from_slice(data);
+                Self::Short { kind, length, bytes }
+            }
+            _ => Self::Long {
+                kind,
+                bytes: data.into(),
+            },
+        }
+    }
+
+    fn parts(&self) -> (i32, &[u8]) {
+        match self {
+            Self::Short { kind, length, bytes } => (*kind, &bytes[..usize::from(*length)]),
+            Self::Long { kind, bytes } => (*kind, bytes),
+        }
+    }
+
     /// Opens the inode anew.
     pub(crate) fn open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> FsResult<OwnedFd> {
+        let (kind, bytes) = self.parts();
         let mut raw = RawHandle {
-            bytes: 0,
-            kind: self.kind,
+            bytes: u32::try_from(bytes.len()).map_err(|_| FsError::Stale)?,
+            kind,
             data: [0; HANDLE_BYTES_MAX],
         };
-        raw.bytes = u32::try_from(self.bytes.len()).map_err(|_| FsError::Stale)?;
-        raw.data[..self.bytes.len()].copy_from_slice(&self.bytes);
+        raw.data[..bytes.len()].copy_from_slice(bytes);
         let handle = (&raw mut raw).cast::<libc::file_handle>();
         let flags = (flags | OFlags::CLOEXEC).bits().cast_signed();
         // SAFETY: `raw` is laid out as `struct file_handle` followed by as many bytes as its first field says, and
@@ -165,12 +191,13 @@ impl HostHandle {
 
     /// The inode number in the handle, where its layout is a known one. Numbers are in the host's byte order.
     fn inode_number(&self) -> Option<u64> {
+        let (kind, handle) = self.parts();
         let narrow = |at: usize| {
-            let bytes = self.bytes.get(at..)?.first_chunk::<4>()?;
+            let bytes = handle.get(at..)?.first_chunk::<4>()?;
             Some(u64::from(u32::from_ne_bytes(*bytes)))
         };
-        let wide = || Some(u64::from_ne_bytes(*self.bytes.first_chunk::<8>()?));
-        match (self.kind, self.bytes.len()) {
+        let wide = || Some(u64::from_ne_bytes(*handle.first_chunk::<8>()?));
+        match (kind, handle.len()) {
             // ext4, f2fs, nilfs2, and xfs with small numbers: number, generation.
             (1, 8) => narrow(0),
             // tmpfs: generation, lower half, upper half.
@@ -196,14 +223,14 @@ enum Use {
 pub(crate) struct Anchors {
     mount: Arc<OwnedFd>,
     mount_id: i32,
-    device: u64,
+    device: u32,
     handles: Use,
     any_handles: AtomicBool,
 }
 
 impl Anchors {
     /// `mount` is the source, on `device`; the process may have `descriptors_max` descriptors.
-    pub(crate) fn new(mount: Arc<OwnedFd>, device: u64, descriptors_max: u64) -> Self {
+    pub(crate) fn new(mount: Arc<OwnedFd>, device: u32, descriptors_max: u64) -> Self {
         let found = Found::of(mount.as_fd());
         let usable = found
             .as_ref()
@@ -257,7 +284,7 @@ impl Anchors {
     }
 
     /// The handle of the inode behind `fd`, if it may be held by handle or be compared with one that is.
-    pub(crate) fn handle_of(&self, fd: BorrowedFd<'_>, device: u64) -> Option<Found> {
+    pub(crate) fn handle_of(&self, fd: BorrowedFd<'_>, device: u32) -> Option<Found> {
         let wanted = self.is_short(fd) || self.any_handles.load(Ordering::Relaxed);
         (device == self.device && wanted).then(|| Found::of(fd)).flatten()
     }
@@ -293,15 +320,21 @@ fn has_lasting_handles(source: BorrowedFd<'_>) -> bool {
 }
 
 #[cfg(test)]
+impl Anchor {
+    /// A handle of no file, for tests of tables.
+    pub(crate) fn of_bytes(kind: i32, bytes: &[u8]) -> Self {
+        let mount = rustix::fs::open("/", OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+        Self::Handle(HostHandle::new(kind, bytes), Arc::new(mount))
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_inode_number_is_found_in_each_known_layout() {
-        let handle = |kind, bytes: &[u8]| HostHandle {
-            kind,
-            bytes: bytes.into(),
-        };
+        let handle = HostHandle::new;
         let number = |value: u32| value.to_ne_bytes();
         let short = [number(77), number(5)].concat();
         assert_eq!(handle(1, &short).inode_number(), Some(77));

@@ -12,13 +12,14 @@ use crate::identity::errno;
 /// What identifies a host inode while it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct HostKey {
-    pub device: u64,
+    /// The kernel's own number: 12 bits major, 20 bits minor.
+    pub device: u32,
     pub inode: u64,
 }
 
 impl HostKey {
     pub(crate) fn of(stat: &Statx) -> Self {
-        let device = u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor);
+        let device = stat.stx_dev_major << 20 | stat.stx_dev_minor;
         Self {
             device,
             inode: stat.stx_ino,
@@ -45,12 +46,12 @@ pub(crate) fn stat_at(directory: impl AsFd, name: &[u8]) -> FsResult<Statx> {
 /// upper 16 bits, which no common file system uses.
 #[derive(Debug)]
 pub(crate) struct Devices {
-    own: u64,
-    others: RwLock<Vec<u64>>,
+    own: u32,
+    others: RwLock<Vec<u32>>,
 }
 
 impl Devices {
-    pub(crate) fn new(own: u64) -> Self {
+    pub(crate) fn new(own: u32) -> Self {
         Self {
             own,
             others: RwLock::new(Vec::new()),
@@ -58,7 +59,7 @@ impl Devices {
     }
 
     /// The inode number to show for inode `inode` of `device`.
-    pub(crate) fn shown_ino(&self, device: u64, inode: u64) -> u64 {
+    pub(crate) fn shown_ino(&self, device: u32, inode: u64) -> u64 {
         if device == self.own {
             return inode;
         }

@@ -71,12 +71,7 @@ impl PassFs {
     /// Records the state of an inode's content; true when the state recorded before vouches for it.
     pub(crate) fn stamp(&self, inode: &Inode, stat: &Statx) -> bool {
         let taken = Stamp::taken(stat, self.fine_times);
-        let before = inode
-            .stamp
-            .lock()
-            .expect("no panic under a stamp's lock")
-            .replace(taken);
-        before.is_some_and(|before| before.vouches_for(&taken))
+        inode.replace_stamp(taken).vouches_for(&taken)
     }
 
     fn stamp_after_writes(&self, open: &OpenFile) {
@@ -88,7 +83,9 @@ impl PassFs {
                 self.stamp(&open.inode, &stat);
             }
             // Without a state to compare with, the next open answers that caches are void.
-            Err(_) => *open.inode.stamp.lock().expect("no panic under a stamp's lock") = None,
+            Err(_) => {
+                open.inode.replace_stamp(Stamp::default());
+            }
         }
     }
 

@@ -66,6 +66,12 @@ impl OpenFile {
     }
 }
 
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.inode.closed(&self.file);
+    }
+}
+
 impl Open {
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         match self {

@@ -9,7 +9,6 @@
 //! An `Ino` is built of shard, slot and the slot's generation. A number that was forgotten is answered with
 //! [`FsError::Stale`], also after its slot was taken again. [`Ino::ROOT`] is kept beside the shards and never leaves.
 
-use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -26,27 +25,54 @@ const GENERATION_BITS: u32 = 64 - SHARD_BITS - SLOT_BITS - 1;
 /// The first number after [`Ino::ROOT`].
 const FIRST: u64 = 2;
 
-/// A host inode that the caller knows.
+/// A host inode that the caller knows. Ten thousand are common, so each is kept small: 112 bytes of heap with its counts.
 #[derive(Debug)]
 pub(crate) struct Inode {
     anchor: Anchor,
-    pub key: HostKey,
+    inode: u64,
+    device: u32,
     pub kind: FileKind,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
     /// State of the content when this file system last vouched for it; see [`crate::validity`].
-    pub stamp: Mutex<Option<Stamp>>,
-    /// Open files of an inode that is held by handle. The last that lives is used for calls on the inode.
-    opened: Mutex<Vec<Weak<OwnedFd>>>,
+    stamp: Stamp,
+    opened: Option<Box<OpenFiles>>,
+}
+
+/// Open files of an inode that is held by handle. The last that lives is used for calls on the inode.
+#[derive(Debug, Default)]
+struct OpenFiles {
+    files: Vec<Weak<OwnedFd>>,
 }
 
 impl Inode {
     pub(crate) fn new(anchor: Anchor, key: HostKey, kind: FileKind) -> Self {
         Self {
             anchor,
-            key,
+            inode: key.inode,
+            device: key.device,
             kind,
-            stamp: Mutex::new(None),
-            opened: Mutex::default(),
+            state: Mutex::default(),
         }
+    }
+
+    pub(crate) const fn key(&self) -> HostKey {
+        HostKey {
+            device: self.device,
+            inode: self.inode,
+        }
+    }
+
+    /// Records the state of the content, and answers the one recorded before.
+    pub(crate) fn replace_stamp(&self, stamp: Stamp) -> Stamp {
+        std::mem::replace(&mut self.state().stamp, stamp)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic under an inode's lock")
     }
 
     /// A descriptor for calls for which `O_PATH` is enough: the one that is held, that of an open file, or one opened
@@ -73,25 +99,27 @@ impl Inode {
 
     /// Takes note of an open file: while it is open the inode needs no name.
     pub(crate) fn opened_as(&self, file: &Arc<OwnedFd>) {
-        if self.anchor.handle().is_none() {
-            return;
+        if self.anchor.handle().is_some() {
+            let mut state = self.state();
+            let opened = state.opened.get_or_insert_default();
+            opened.files.push(Arc::downgrade(file));
         }
-        let mut opened = self.opened.lock().expect("no panic under this lock");
-        if opened.len() == opened.capacity() {
-            opened.retain(|open| open.strong_count() > 0);
+    }
+
+    /// Reverses [`Inode::opened_as`].
+    pub(crate) fn closed(&self, file: &Arc<OwnedFd>) {
+        let mut state = self.state();
+        let Some(opened) = &mut state.opened else { return };
+        let own = Arc::as_ptr(file);
+        opened.files.retain(|open| open.as_ptr() != own);
+        if opened.files.is_empty() {
+            state.opened = None;
         }
-        opened.push(Arc::downgrade(file));
     }
 
     fn any_open(&self) -> Option<Arc<OwnedFd>> {
-        let mut opened = self.opened.lock().expect("no panic under this lock");
-        while let Some(last) = opened.last() {
-            match last.upgrade() {
-                Some(open) => return Some(open),
-                None => opened.pop(),
-            };
-        }
-        None
+        let state = self.state();
+        state.opened.as_ref()?.files.iter().rev().find_map(Weak::upgrade)
     }
 }
 
@@ -109,24 +137,27 @@ pub(crate) struct InodeTable {
     shards: Vec<Mutex<Shard>>,
 }
 
+/// Inodes by number, and the numbers by key: `chains` holds the first slot of each chain of slots whose keys have a hash
+/// in common. Slots come in blocks of [`BLOCK_SLOTS`], so that none lies idle for growth.
 #[derive(Debug, Default)]
 struct Shard {
-    by_key: HashMap<HostKey, u32>,
-    slots: Vec<Slot>,
-    free: Vec<u32>,
+    blocks: Vec<Box<[Slot]>>,
+    chains: Vec<u32>,
+    /// Head of the chain of free slots.
+    free: u32,
+    live: usize,
 }
 
+/// `next` leads on in the chain of the inode's key, or of free slots. Slots are counted from 1 in chains; 0 is the end.
 #[derive(Debug, Default)]
 struct Slot {
+    inode: Option<Arc<Inode>>,
+    lookups: u64,
     generation: u32,
-    live: Option<Live>,
+    next: u32,
 }
 
-#[derive(Debug)]
-struct Live {
-    inode: Arc<Inode>,
-    lookups: u64,
-}
+const BLOCK_SLOTS: usize = 32;
 
 #[derive(Clone, Copy)]
 struct Place {
@@ -157,7 +188,7 @@ impl InodeTable {
         let mut shard = self.lock(place.shard);
         shard
             .live(place)
-            .map(|live| Arc::clone(&live.inode))
+            .and_then(|slot| slot.inode.clone())
             .ok_or(FsError::Stale)
     }
 
@@ -166,8 +197,8 @@ impl InodeTable {
     /// descriptor and entries may be held by handle: an entry whose number the host gave to another file since is
     /// replaced, and is stale.
     pub(crate) fn intern(&self, candidate: Inode, handle: Option<&HostHandle>) -> Interned {
-        let key = candidate.key;
-        if key == self.root.key {
+        let key = candidate.key();
+        if key == self.root.key() {
             return Interned {
                 ino: Ino::ROOT,
                 generation: 0,
@@ -185,29 +216,29 @@ impl InodeTable {
             slot: slot_index,
             generation: slot.generation,
         };
-        let live = slot.live.as_mut().expect("slot_for answers a live slot");
-        live.lookups += 1;
+        slot.lookups += 1;
+        let inode = slot.inode.as_ref().expect("slot_for answers a live slot");
         Interned {
             ino: place.ino(),
             generation: u64::from(place.generation),
-            inode: Arc::clone(&live.inode),
+            inode: Arc::clone(inode),
         }
     }
 
     /// Counts one more entry of a known inode that is held by a descriptor: its number can't have been reused.
     pub(crate) fn count_held(&self, key: HostKey) -> Option<(Ino, u64)> {
-        if key == self.root.key {
+        if key == self.root.key() {
             return Some((Ino::ROOT, 0));
         }
         let shard_index = shard_of(key);
         let mut shard = self.lock(shard_index);
-        let index = shard.by_key.get(&key).copied()?;
+        let index = shard.find(key)?;
         let slot = shard.slot(index);
-        let live = slot.live.as_mut().expect("a key leads to a live slot");
-        if live.inode.anchor.handle().is_some() {
+        let inode = slot.inode.as_ref().expect("a key leads to a live slot");
+        if inode.anchor.handle().is_some() {
             return None;
         }
-        live.lookups += 1;
+        slot.lookups += 1;
         let place = Place {
             shard: shard_index,
             slot: index,
@@ -237,15 +268,7 @@ impl InodeTable {
         if live.lookups > 0 {
             return;
         }
-        let slot = shard.slot(place.slot);
-        let dropped = slot.live.take();
-        slot.generation = slot.generation.wrapping_add(1);
-        if let Some(live) = &dropped
-            && shard.by_key.get(&live.inode.key) == Some(&place.slot)
-        {
-            shard.by_key.remove(&live.inode.key);
-        }
-        shard.free.push(place.slot);
+        let dropped = shard.remove(place.slot);
         drop(shard);
         // The descriptor is closed here, outside the lock.
         drop(dropped);
@@ -253,10 +276,7 @@ impl InodeTable {
 
     /// Inodes held, the root included.
     pub(crate) fn held(&self) -> u64 {
-        let lengths = (0..self.shards.len()).map(|index| {
-            let shard = self.lock(index);
-            shard.slots.len() - shard.free.len()
-        });
+        let lengths = (0..self.shards.len()).map(|index| self.lock(index).live);
         u64::try_from(lengths.sum::<usize>() + 1).expect("usize fits in u64")
     }
 
@@ -268,37 +288,129 @@ impl InodeTable {
 impl Shard {
     fn slot(&mut self, index: u32) -> &mut Slot {
         let index = usize::try_from(index).expect("u32 fits in usize");
-        &mut self.slots[index]
+        &mut self.blocks[index / BLOCK_SLOTS][index % BLOCK_SLOTS]
     }
 
-    fn live(&mut self, place: Place) -> Option<&mut Live> {
+    fn live(&mut self, place: Place) -> Option<&mut Slot> {
         let index = usize::try_from(place.slot).ok()?;
-        let slot = self.slots.get_mut(index)?;
-        if slot.generation & generation_mask() != place.generation & generation_mask() {
-            return None;
+        let slot = self
+            .blocks
+            .get_mut(index / BLOCK_SLOTS)?
+            .get_mut(index % BLOCK_SLOTS)?;
+        let same = slot.generation & generation_mask() == place.generation & generation_mask();
+        (same && slot.inode.is_some()).then_some(slot)
+    }
+
+    /// The slot of the inode with this key.
+    fn find(&mut self, key: HostKey) -> Option<u32> {
+        let mut next = *self.chains.get(self.chain_of(key)?)?;
+        while let Some(index) = next.checked_sub(1) {
+            let slot = self.slot(index);
+            if slot.inode.as_ref().is_some_and(|inode| inode.key() == key) {
+                return Some(index);
+            }
+            next = slot.next;
         }
-        slot.live.as_mut()
+        None
     }
 
     fn slot_for(&mut self, key: HostKey, handle: Option<&HostHandle>, candidate: &mut Option<Inode>) -> u32 {
-        if let Some(slot) = self.by_key.get(&key).copied() {
-            let live = self.slot(slot).live.as_ref().expect("a key leads to a live slot");
+        let known = self.find(key);
+        if let Some(index) = known {
+            let known = self
+                .slot(index)
+                .inode
+                .as_ref()
+                .expect("a key leads to a live slot");
             let own = candidate.as_ref().and_then(|inode| inode.anchor.handle());
-            if live.inode.anchor.is_of(handle.or(own)) {
-                return slot;
+            if known.anchor.is_of(handle.or(own)) {
+                return index;
+            }
+            self.unlink(key, index);
+        }
+        let index = self.take_free();
+        let inode = candidate.take().expect("taken once, here");
+        self.slot(index).inode = Some(Arc::new(inode));
+        self.slot(index).lookups = 0;
+        self.live += 1;
+        self.link(key, index);
+        index
+    }
+
+    /// Frees a slot.
+    fn remove(&mut self, index: u32) -> Option<Arc<Inode>> {
+        let inode = self.slot(index).inode.clone()?;
+        // No longer in its chain where another file has taken its key over.
+        self.unlink(inode.key(), index);
+        let free = self.free;
+        let slot = self.slot(index);
+        slot.inode = None;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.next = free;
+        self.free = index + 1;
+        self.live -= 1;
+        Some(inode)
+    }
+
+    fn take_free(&mut self) -> u32 {
+        if self.free == 0 {
+            let first = self.blocks.len() * BLOCK_SLOTS;
+            self.blocks
+                .push((0..BLOCK_SLOTS).map(|_| Slot::default()).collect());
+            for index in (first..first + BLOCK_SLOTS).rev() {
+                let index = u32::try_from(index).expect("memory runs out long before 2^32 inodes");
+                self.slot(index).next = self.free;
+                self.free = index + 1;
             }
         }
-        let inode = candidate.take().expect("taken once, here");
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
-            u32::try_from(self.slots.len() - 1).expect("descriptors run out long before 2^32 inodes")
-        });
-        self.slot(slot).live = Some(Live {
-            inode: Arc::new(inode),
-            lookups: 0,
-        });
-        self.by_key.insert(key, slot);
-        slot
+        let index = self.free - 1;
+        self.free = self.slot(index).next;
+        index
+    }
+
+    /// Puts a live slot at the head of its chain; longer chains than one slot on average become twice as many.
+    fn link(&mut self, key: HostKey, index: u32) {
+        if self.live > self.chains.len() {
+            let twice = (self.chains.len() * 2).max(BLOCK_SLOTS);
+            let linked: Vec<u32> = std::mem::take(&mut self.chains);
+            self.chains = vec![0; twice];
+            for mut next in linked {
+                while let Some(index) = next.checked_sub(1) {
+                    next = self.slot(index).next;
+                    let key = self.slot(index).inode.as_ref().map(|inode| inode.key());
+                    self.link_first(key.expect("a chain has live slots only"), index);
+                }
+            }
+        }
+        self.link_first(key, index);
+    }
+
+    fn link_first(&mut self, key: HostKey, index: u32) {
+        let chain = self.chain_of(key).expect("made before the first slot is linked");
+        let first = std::mem::replace(&mut self.chains[chain], index + 1);
+        self.slot(index).next = first;
+    }
+
+    fn unlink(&mut self, key: HostKey, index: u32) {
+        let Some(chain) = self.chain_of(key) else { return };
+        let after = self.slot(index).next;
+        let mut next = self.chains[chain];
+        if next == index + 1 {
+            self.chains[chain] = after;
+            return;
+        }
+        while let Some(before) = next.checked_sub(1) {
+            next = self.slot(before).next;
+            if next == index + 1 {
+                self.slot(before).next = after;
+                return;
+            }
+        }
+    }
+
+    fn chain_of(&self, key: HostKey) -> Option<usize> {
+        let hash = usize::try_from(hash_of(key) & u64::from(u32::MAX)).expect("32 bits fit in usize");
+        hash.checked_rem(self.chains.len())
     }
 }
 
@@ -328,8 +440,13 @@ const fn generation_mask() -> u32 {
 }
 
 fn shard_of(key: HostKey) -> usize {
-    let mixed = (key.inode ^ key.device.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    usize::try_from(mixed >> (64 - SHARD_BITS)).expect("four bits fit in usize")
+    usize::try_from(hash_of(key) >> (64 - SHARD_BITS)).expect("four bits fit in usize")
+}
+
+/// The top bits choose the shard, the lower half the chain in it.
+fn hash_of(key: HostKey) -> u64 {
+    let mixed = (key.inode ^ u64::from(key.device).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ (mixed & (u64::MAX >> SHARD_BITS)) >> 32
 }
 
 #[cfg(test)]
@@ -381,7 +498,7 @@ mod tests {
         let distinct: std::collections::HashSet<_> = numbers.iter().collect();
         assert_eq!(distinct.len(), numbers.len());
         for (number, ino) in (10..500).zip(&numbers) {
-            assert_eq!(table.get(*ino).unwrap().key.inode, number);
+            assert_eq!(table.get(*ino).unwrap().key().inode, number);
         }
     }
 
@@ -390,5 +507,46 @@ mod tests {
         let table = table();
         table.forget(Ino::ROOT, 1_000);
         assert!(table.get(Ino::ROOT).is_ok());
+    }
+
+    #[test]
+    fn numbers_are_found_again_while_others_come_and_go() {
+        let table = table();
+        let intern = |number| table.intern(inode(number), None).ino;
+        let kept: Vec<_> = (10..300).map(|number| (number, intern(number))).collect();
+        for round in 0..3 {
+            let passing: Vec<_> = (1_000..1_200).map(intern).collect();
+            passing.iter().for_each(|ino| table.forget(*ino, 1));
+            for (number, ino) in &kept {
+                assert_eq!(intern(*number), *ino, "round {round}");
+                table.forget(*ino, 1);
+            }
+        }
+        assert_eq!(table.held(), 291);
+        kept.iter().for_each(|(_, ino)| table.forget(*ino, 1));
+        assert_eq!(table.held(), 1);
+    }
+
+    #[test]
+    fn a_file_that_took_over_a_number_replaces_the_one_before() {
+        let table = table();
+        let held_by = |handle: u8| {
+            let anchor = Anchor::of_bytes(1, &[handle; 8]);
+            let key = HostKey { device: 1, inode: 5 };
+            table.intern(Inode::new(anchor, key, FileKind::Regular), None).ino
+        };
+        let first = held_by(1);
+        let second = held_by(2);
+        assert_ne!(first, second);
+        assert_eq!(held_by(2), second);
+        table.forget(first, 1);
+        assert_eq!(held_by(2), second, "the one before leaves without the one after");
+        assert_eq!(table.held(), 2);
+    }
+
+    #[test]
+    fn an_inode_is_small() {
+        assert!(size_of::<Inode>() <= 88, "{}", size_of::<Inode>());
+        assert!(size_of::<Slot>() <= 24, "{}", size_of::<Slot>());
     }
 }

@@ -69,7 +69,7 @@ impl PassFs {
     fn find_parent(&self, directory: &Inode) -> FsResult<Entry> {
         let found = open_path(directory.fd()?.as_fd(), b"..")?;
         let found_stat = stat(&found)?;
-        let root = self.inodes.root().key;
+        let root = self.inodes.root().key();
         let mut key = HostKey::of(&found_stat);
         let mut above: Option<OwnedFd> = None;
         for _ in 0..DEPTH_MAX {
@@ -342,7 +342,7 @@ impl PassFs {
         let entry = (with_entry && plain)
             .then(|| self.find_in(directory.fd.as_fd(), found.name))
             .and_then(Result::ok);
-        let listed_ino = || self.devices.shown_ino(directory.inode.key.device, found.inode);
+        let listed_ino = || self.devices.shown_ino(directory.inode.key().device, found.inode);
         let name = vfs::DirEntry {
             name: found.name,
             shown_ino: entry

@@ -11,23 +11,22 @@
 
 use std::os::fd::AsFd;
 
-use rustix::fs::Statx;
+use rustix::fs::{Statx, StatxTimestamp};
 use rustix::time::ClockId;
-use vfs::Timestamp;
-
-use crate::attributes::timestamp;
 
 /// The coarsest tick of a Linux host's file times is 10 ms (100 Hz); twice that is on the safe side.
 const TICK_NS: i128 = 20_000_000;
 
-/// State of a file's content by its times and size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// State of a file's content by its times and size, in 24 bytes. The default vouches for nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamp {
-    mtime: Timestamp,
-    ctime: Timestamp,
+    mtime: u64,
+    ctime: u64,
+    /// Size in bytes, which the host keeps below 2^63, and [`VOUCHES`].
     size: u64,
-    vouches: bool,
 }
+
+const VOUCHES: u64 = 1 << 63;
 
 impl Stamp {
     /// The stamp of a file in the state `stat`, taken now.
@@ -36,18 +35,33 @@ impl Stamp {
         let now_ns = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
         let changed = &stat.stx_ctime;
         let changed_ns = i128::from(changed.tv_sec) * 1_000_000_000 + i128::from(changed.tv_nsec);
-        Self {
-            mtime: timestamp(&stat.stx_mtime),
-            ctime: timestamp(&stat.stx_ctime),
-            size: stat.stx_size,
-            vouches: fine_times || now_ns - changed_ns > TICK_NS,
+        let settled = fine_times || now_ns - changed_ns > TICK_NS;
+        match (packed(&stat.stx_mtime), packed(changed)) {
+            (Some(mtime), Some(ctime)) if settled => Self {
+                mtime,
+                ctime,
+                size: stat.stx_size | VOUCHES,
+            },
+            (mtime, ctime) => Self {
+                mtime: mtime.unwrap_or(u64::MAX),
+                ctime: ctime.unwrap_or(u64::MAX),
+                size: stat.stx_size & !VOUCHES,
+            },
         }
     }
 
     /// True when a file stamped `self` then and `current` at this time surely has the same content.
     pub(crate) fn vouches_for(&self, current: &Self) -> bool {
-        self.vouches && (self.mtime, self.ctime, self.size) == (current.mtime, current.ctime, current.size)
+        let content = |stamp: &Self| (stamp.mtime, stamp.ctime, stamp.size & !VOUCHES);
+        self.size & VOUCHES != 0 && content(self) == content(current)
     }
+}
+
+/// Seconds in the upper 34 bits, nanoseconds below; `None` for times that no host file system keeps.
+fn packed(time: &StatxTimestamp) -> Option<u64> {
+    const SECONDS: i64 = 1 << 33;
+    let fits = (-SECONDS..SECONDS).contains(&time.tv_sec);
+    fits.then(|| time.tv_sec.cast_unsigned() << 30 | u64::from(time.tv_nsec))
 }
 
 /// True when the host gives a change made after a `statx` a time of its own.
