@@ -117,8 +117,9 @@ pub fn answer(
         },
         &mut not_granted,
     )?;
+    // Not ATOMIC_O_TRUNC: with it the kernel has an O_TRUNC open truncate a running program before it finds that the
+    // program is running (ETXTBSY), and the program dies of SIGBUS.
     let mut wanted = init::ASYNC_READ
-        | init::ATOMIC_O_TRUNC
         | init::DONT_MASK
         | init::HAS_IOCTL_DIR
         | init::AUTO_INVAL_DATA
