@@ -42,12 +42,17 @@ impl PassFs {
             set_privileges(privileges)?;
             wanted |= OFlags::TRUNC;
         }
-        let file = self.reopen_as_permitted(&inode, wanted)?;
+        let (file, append_only) = match self.reopen_as_permitted(&inode, wanted) {
+            Err(FsError::NotPermitted) if flags.writes() && flags.has(libc::O_APPEND) => {
+                (self.reopen_as_permitted(&inode, wanted | OFlags::APPEND)?, true)
+            }
+            other => (other?, false),
+        };
         let stat = stat(&file)?;
         let cache_still_valid = self.stamp(&inode, &stat) && !truncates;
-        let handle = self
-            .handles
-            .insert(Open::File(Arc::new(OpenFile::new(file, inode))));
+        let mut open = OpenFile::new(file, inode);
+        open.append_only = append_only;
+        let handle = self.handles.insert(Open::File(Arc::new(open)));
         Ok(Opened {
             handle,
             cache_still_valid,
@@ -112,11 +117,14 @@ impl PassFs {
         offset: u64,
         data: &[u8],
         privileges: Privileges,
+        from_page_cache: bool,
     ) -> FsResult<usize> {
         let open = self.handles.file(handle)?;
         set_privileges(privileges)?;
         open.wrote.store(true, Ordering::Release);
-        let written = if self.is_stream(&open, offset) {
+        let written = if open.append_only {
+            self.append(&open, offset, data, from_page_cache)
+        } else if self.is_stream(&open, offset) {
             self.write_stream(&open, offset, data)
         } else {
             self.write_cached(&open, offset, data)
@@ -124,6 +132,20 @@ impl PassFs {
         self.tally.write_done(written);
         self.count_contiguous(&open, offset, written);
         Ok(written)
+    }
+
+    /// Writes to a file that can only grow, at its end. A page cache above writes whole pages back, which begin with what
+    /// the file has already; pages that come before those in front of them fail, as there is no place for them yet.
+    fn append(&self, open: &OpenFile, offset: u64, data: &[u8], from_page_cache: bool) -> FsResult<usize> {
+        let _one_at_a_time = self.appending.lock().expect("no panic under this lock");
+        if !from_page_cache {
+            return self.write_cached(open, offset, data);
+        }
+        let size = stat(&open.file)?.stx_size;
+        let known = size.checked_sub(offset).ok_or(FsError::Io)?;
+        let known = usize::try_from(known).map_or(data.len(), |known| known.min(data.len()));
+        let written = self.write_cached(open, size, &data[known..])?;
+        Ok(known + written)
     }
 
     /// Writes all of `data` through the page cache.

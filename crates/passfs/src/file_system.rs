@@ -104,7 +104,8 @@ impl FileSystem for PassFs {
     }
 
     fn write(&self, _ino: Ino, handle: Handle, offset: u64, data: &[u8], mode: WriteMode) -> FsResult<usize> {
-        self.write_at(handle, offset, data, Privileges::killed_if(mode.kill_privileges))
+        let privileges = Privileges::killed_if(mode.kill_privileges);
+        self.write_at(handle, offset, data, privileges, mode.from_page_cache)
     }
 
     fn flush(&self, _ino: Ino, handle: Handle) -> FsResult<()> {

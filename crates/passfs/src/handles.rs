@@ -30,6 +30,8 @@ pub(crate) struct OpenFile {
     pub inode: Arc<Inode>,
     /// Changed content since the last stamp of the inode.
     pub wrote: AtomicBool,
+    /// The host lets this file grow only (`chattr +a`): the descriptor has `O_APPEND`.
+    pub append_only: bool,
     pub run: Mutex<WriteRun>,
     /// For long streams, see [`crate::direct`]; `None` inside where the host does not permit it.
     pub direct: OnceLock<Option<DirectFile>>,
@@ -60,6 +62,7 @@ impl OpenFile {
             file,
             inode,
             wrote: AtomicBool::new(false),
+            append_only: false,
             run: Mutex::default(),
             direct: OnceLock::new(),
         }

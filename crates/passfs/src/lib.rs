@@ -18,7 +18,8 @@
 //!
 //! # How files are opened
 //! A file is opened by handle, or anew through `/proc/self/fd`, which therefore must be mounted. Of the caller's flags:
-//! - `O_APPEND` is dropped: offsets come explicit with each write.
+//! - `O_APPEND` is dropped: offsets come explicit with each write. It is kept for append-only files (`chattr +a`), which
+//!   the host opens for writing in no other way.
 //! - `O_DIRECT` is dropped: alignment of the caller's buffers is not known here. Layers above write through. Long streams
 //!   may be written past the host's page cache all the same ([`direct`]).
 //! - `O_SYNC` and `O_DSYNC` are dropped: the caller sends an `fsync` after each such write, as the kernel does.
@@ -59,8 +60,8 @@ mod xattr;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
@@ -138,6 +139,8 @@ pub struct PassFs {
     anchors: Anchors,
     /// The host refused `O_DIRECT`.
     direct_refused: AtomicBool,
+    /// Held while one write to an append-only file runs.
+    appending: Mutex<()>,
 }
 
 /// Descriptors that the process may hold at most, as root.
@@ -190,6 +193,7 @@ impl PassFs {
             proc_fd,
             anchors,
             direct_refused: AtomicBool::new(false),
+            appending: Mutex::new(()),
             source: source_fd,
         })
     }

@@ -1,0 +1,90 @@
+//! Files that the host lets grow only (`chattr +a`).
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use rustix::fs::IFlags;
+use vfs::{FileSystem, FsError, OpenFlags, WriteMode};
+
+use crate::source::{Source, is_root, write_mode};
+
+/// A file with the append-only flag, which leaves it when this is dropped: nobody could remove the file.
+struct AppendOnly {
+    path: PathBuf,
+}
+
+impl AppendOnly {
+    /// `None`, and a line that says so, where the host has no such flag.
+    fn new(test: &str, path: PathBuf) -> Option<Self> {
+        use std::io::Write;
+        if !is_root(test) {
+            return None;
+        }
+        std::fs::write(&path, b"first").unwrap();
+        if set_flag(&path, true).is_err() {
+            writeln!(
+                std::io::stderr(),
+                "left out, the host has no append-only files: {test}"
+            )
+            .unwrap();
+            return None;
+        }
+        Some(Self { path })
+    }
+}
+
+impl Drop for AppendOnly {
+    fn drop(&mut self) {
+        set_flag(&self.path, false).unwrap();
+    }
+}
+
+fn set_flag(path: &PathBuf, on: bool) -> rustix::io::Result<()> {
+    let file = File::open(path).unwrap();
+    let mut flags = rustix::fs::ioctl_getflags(&file)?;
+    flags.set(IFlags::APPEND, on);
+    rustix::fs::ioctl_setflags(&file, flags)
+}
+
+#[test]
+fn an_append_only_file_opens_for_appending_and_for_nothing_else() {
+    let source = Source::new();
+    let test = "an_append_only_file_opens_for_appending_and_for_nothing_else";
+    let Some(_file) = AppendOnly::new(test, source.path("log")) else {
+        return;
+    };
+    let entry = source.lookup("log").unwrap();
+    let open = |flags| source.fs.open(entry.ino, OpenFlags(flags), false);
+    assert_eq!(open(libc::O_WRONLY).err(), Some(FsError::NotPermitted));
+    assert_eq!(
+        open(libc::O_RDWR | libc::O_APPEND | libc::O_TRUNC).err(),
+        Some(FsError::NotPermitted)
+    );
+    for access in [libc::O_WRONLY, libc::O_RDWR] {
+        let handle = open(access | libc::O_APPEND).unwrap().handle;
+        assert_eq!(source.write((entry, handle), 5, b"+more"), Ok(5));
+        source.fs.release(entry.ino, handle);
+    }
+    assert_eq!(std::fs::read(source.path("log")).unwrap(), b"first+more+more");
+}
+
+#[test]
+fn pages_written_back_to_an_append_only_file_add_only_what_it_lacks() {
+    let source = Source::new();
+    let test = "pages_written_back_to_an_append_only_file_add_only_what_it_lacks";
+    let Some(_file) = AppendOnly::new(test, source.path("log")) else {
+        return;
+    };
+    let entry = source.lookup("log").unwrap();
+    let flags = OpenFlags(libc::O_WRONLY | libc::O_APPEND);
+    let handle = source.fs.open(entry.ino, flags, false).unwrap().handle;
+    let mode = WriteMode {
+        from_page_cache: true,
+        ..write_mode(false)
+    };
+    let write = |offset, data: &[u8]| source.fs.write(entry.ino, handle, offset, data, mode);
+    assert_eq!(write(0, b"first+more"), Ok(10));
+    assert_eq!(write(0, b"first"), Ok(5), "nothing is added twice");
+    assert_eq!(write(11, b"too far").err(), Some(FsError::Io));
+    assert_eq!(std::fs::read(source.path("log")).unwrap(), b"first+more");
+}
