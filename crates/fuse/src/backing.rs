@@ -19,8 +19,8 @@ const SHARDS: usize = 16;
 struct Backing {
     id: i32,
     opens: u64,
-    /// A writer may map the file: its changes pass both this process and the kernel's cached attributes.
-    written: bool,
+    /// An open may map the file for writing: such changes pass both this process and the kernel's cached attributes.
+    mapped: bool,
 }
 
 /// Backing ids by inode.
@@ -50,14 +50,14 @@ impl BackingFiles {
     /// The id for one more open of `ino`; `None` when the kernel refuses passthrough for this file.
     ///
     /// A refusal of the first kind (`EPERM`, `ELOOP`, `EOPNOTSUPP`) holds for the mount and is not asked again.
-    pub fn open(&self, ino: Ino, file: BorrowedFd<'_>, for_writing: bool) -> Option<i32> {
+    pub fn open(&self, ino: Ino, file: BorrowedFd<'_>, may_map: bool) -> Option<i32> {
         if self.refused.load(Relaxed) {
             return None;
         }
         let mut shard = self.shard(ino);
         if let Some(backing) = shard.get_mut(&ino) {
             backing.opens += 1;
-            backing.written |= for_writing;
+            backing.mapped |= may_map;
             return Some(backing.id);
         }
         let map = BackingMap {
@@ -83,8 +83,8 @@ impl BackingFiles {
             }
             return None;
         }
-        let (opens, written) = (1, for_writing);
-        shard.insert(ino, Backing { id, opens, written });
+        let (opens, mapped) = (1, may_map);
+        shard.insert(ino, Backing { id, opens, mapped });
         Some(id)
     }
 
@@ -110,9 +110,9 @@ impl BackingFiles {
         };
     }
 
-    /// True while `ino` has an open for writing (or had one, and is open still).
-    pub fn is_written(&self, ino: Ino) -> bool {
-        self.shard(ino).get(&ino).is_some_and(|backing| backing.written)
+    /// True while `ino` has an open that may map it for writing (or had one, and is open still).
+    pub fn may_be_mapped(&self, ino: Ino) -> bool {
+        self.shard(ino).get(&ino).is_some_and(|backing| backing.mapped)
     }
 
     /// Why the kernel refused, once it has.

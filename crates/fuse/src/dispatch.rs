@@ -228,15 +228,15 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// How long `attr`, about to be told to the kernel, holds: not at all while the kernel lets a writer change the
-    /// file past this process, by passthrough and above all by a shared mapping.
+    /// How long `attr`, about to be told to the kernel, holds: not at all while a writer under passthrough may change
+    /// the file by a shared mapping, of which neither this process nor the kernel's FUSE side hears.
     fn trust_in(&self, ino: Ino, attr: &vfs::Attr) -> Trust {
         self.told_modes.tell(ino, attr);
-        let written = self
+        let mapped = self
             .backing
             .as_ref()
-            .is_some_and(|backing| backing.is_written(ino));
-        if written {
+            .is_some_and(|backing| backing.may_be_mapped(ino));
+        if mapped {
             Trust {
                 attr: Duration::ZERO,
                 ..self.trust
@@ -367,7 +367,7 @@ impl Dispatcher {
             kill_privileges: args.write_flags & WRITE_KILL_SUIDGID != 0,
             from_page_cache: args.write_flags & WRITE_CACHE != 0,
         };
-        let written = self
+        let mapped = self
             .file_system
             .write(request.ino(), handle_of(args.fh), args.offset, data, mode)?;
         self.counters.write(written);
@@ -386,7 +386,7 @@ impl Dispatcher {
             .file_system
             .open(request.ino(), flags, args.open_flags & OPEN_KILL_SUIDGID != 0)?;
         let reply = self.open_out(request.ino(), opened, flags);
-        if reply.open_flags & fopen::PASSTHROUGH != 0 && flags.writes() {
+        if reply.open_flags & fopen::PASSTHROUGH != 0 && may_map_for_writing(flags) {
             // What the kernel was told before this open was told to hold for longer than it does from here on.
             (self.forget_attributes)(request.ino());
         }
@@ -426,7 +426,7 @@ impl Dispatcher {
         );
         let file = self.backing.as_ref().and_then(|backing| {
             let file = self.file_system.backing_file(ino, opened.handle)?;
-            backing.open(ino, std::os::fd::AsFd::as_fd(&*file), flags.writes())
+            backing.open(ino, std::os::fd::AsFd::as_fd(&*file), may_map_for_writing(flags))
         });
         if let Some(backing_id) = file {
             // Data never passes here, so a close has nothing to push out.
@@ -610,6 +610,11 @@ impl Dispatcher {
 /// say for these two; a caller that is not root is assumed to lack `CAP_FSETID`.
 const fn lacks_fsetid(request: &Request) -> bool {
     request.header.uid != 0
+}
+
+/// A shared writable mapping takes a descriptor that reads and writes.
+fn may_map_for_writing(flags: OpenFlags) -> bool {
+    flags.reads() && flags.writes()
 }
 
 fn handle_of(fh: u64) -> Handle {
