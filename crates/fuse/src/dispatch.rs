@@ -367,7 +367,7 @@ impl Dispatcher {
             kill_privileges: args.write_flags & WRITE_KILL_SUIDGID != 0,
             from_page_cache: args.write_flags & WRITE_CACHE != 0,
         };
-        let mapped = self
+        let written = self
             .file_system
             .write(request.ino(), handle_of(args.fh), args.offset, data, mode)?;
         self.counters.write(written);
