@@ -188,7 +188,8 @@ impl Run<'_> {
         let names = self.list(&mut outcome.list)?;
         self.make_cold(outcome)?;
         self.each(Phase::Stat, "stat", &names, &mut outcome.stat, |path| {
-            fs::symlink_metadata(path).map(drop)
+            // As `ls -l` and `find` look: without the birth time, for which FUSE asks the daemon each time.
+            rustix::fs::lstat(path).map(drop).map_err(std::io::Error::from)
         })?;
         self.remove(&names, &mut outcome.remove)?;
         outcome.complete = !self.stopped();
