@@ -16,10 +16,10 @@ mod error;
 mod file_system;
 mod flags;
 
-pub use attr::{Attr, FileKind, SetAttr, SetTime, StatFs, Timestamp};
+pub use attr::{Attr, FileKind, Privileges, SetAttr, SetTime, StatFs, Timestamp};
 pub use error::{FsError, FsResult};
 pub use file_system::{
-    Caller, CopyRange, DirEntry, DirSink, Entry, FileSystem, Handle, Ino, IoctlReply, NewNode, Opened, SeekFrom,
-    WriteMode,
+    Caller, CopyRange, DirEntry, DirSink, Entry, FileSystem, Handle, Ino, IoctlReply, NewNode, Opened,
+    SeekFrom, WriteMode,
 };
 pub use flags::{FallocateMode, OpenFlags, RenameFlags, XattrFlags};
