@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use vfs::{
     Attr, Caller, CopyRange, DirSink, Entry, FallocateMode, FileSystem, FsResult, Handle, Ino, IoctlReply,
-    NewNode, OpenFlags, Opened, RenameFlags, SeekFrom, SetAttr, StatFs, WriteMode, XattrFlags,
+    NewNode, OpenFlags, Opened, Privileges, RenameFlags, SeekFrom, SetAttr, StatFs, WriteMode, XattrFlags,
 };
 
 use crate::config::{BufferConfig, BufferConfigError, Flusher};
@@ -235,9 +235,9 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
         self.engine.inner.link(ino, parent, name)
     }
 
-    fn open(&self, ino: Ino, flags: OpenFlags, kill_privileges: bool) -> FsResult<Opened> {
+    fn open(&self, ino: Ino, flags: OpenFlags, privileges: Privileges) -> FsResult<Opened> {
         self.engine.flush_ino(ino, FlushCause::Other);
-        let opened = self.engine.inner.open(ino, flags, kill_privileges)?;
+        let opened = self.engine.inner.open(ino, flags, privileges)?;
         self.engine.registry.opened(ino, opened.handle, flags.writes());
         Ok(opened)
     }
@@ -325,12 +325,12 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
         mode: FallocateMode,
         offset: u64,
         length: u64,
-        kill_privileges: bool,
+        privileges: Privileges,
     ) -> FsResult<()> {
         self.engine.flush_ino(ino, FlushCause::Other);
         self.engine
             .inner
-            .fallocate(ino, handle, mode, offset, length, kill_privileges)
+            .fallocate(ino, handle, mode, offset, length, privileges)
     }
 
     fn lseek(&self, ino: Ino, handle: Handle, from: SeekFrom) -> FsResult<u64> {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use vfs::{Handle, WriteMode};
+use vfs::{Handle, Privileges, WriteMode};
 
 use crate::slot::Slot;
 use crate::stats::FlushCause;
@@ -14,8 +14,8 @@ pub struct WriteKind {
     /// The data goes to the end of the file, wherever that is when it is written; the offset is only the
     /// caller's guess.
     pub appends: bool,
-    /// setuid, setgid and capabilities are dropped with the write.
-    pub kill_privileges: bool,
+    /// What the write leaves of setuid, setgid and capabilities.
+    pub privileges: Privileges,
     /// Written back from a page cache.
     pub from_page_cache: bool,
 }
@@ -25,7 +25,7 @@ impl WriteKind {
     pub const fn of(mode: WriteMode) -> Self {
         Self {
             appends: mode.flags.has(libc::O_APPEND) && !mode.from_page_cache,
-            kill_privileges: mode.kill_privileges,
+            privileges: mode.privileges,
             from_page_cache: mode.from_page_cache,
         }
     }

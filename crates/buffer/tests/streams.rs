@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use buffer::{BufferConfig, Flusher};
 use scene::{NEVER, Scene, small};
 use testkit::contract::plain;
-use vfs::{FileSystem, FsError, WriteMode, XattrFlags};
+use vfs::{FileSystem, FsError, Privileges, WriteMode, XattrFlags};
 
 const MIB: u64 = 1 << 20;
 /// Longest time for something that happens within milliseconds: only a failing test waits as long.
@@ -242,7 +242,7 @@ fn writes_that_drop_privileges_do_not_share_an_entry_with_others() {
     let file = scene.create(b"setuid");
     scene.write(file, 0, b"privileged");
     let mode = WriteMode {
-        kill_privileges: true,
+        privileges: Privileges::Kill { gid: 0 },
         ..plain(libc::O_RDWR)
     };
     assert_eq!(
@@ -334,7 +334,7 @@ fn file_capabilities_are_gone_as_soon_as_an_ordinary_user_has_written() {
         .setxattr(file.ino, name, b"caps", XattrFlags(0), false);
     set.expect("the attribute can be set");
     let mode = WriteMode {
-        kill_privileges: true,
+        privileges: Privileges::Kill { gid: 0 },
         ..plain(libc::O_RDWR)
     };
     assert_eq!(

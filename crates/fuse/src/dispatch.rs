@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use vfs::{
     CopyRange, FallocateMode, FileSystem, FsError, FsResult, Handle, Ino, NewNode, OpenFlags, Opened,
-    RenameFlags, SeekFrom, SetAttr, SetTime, Timestamp, WriteMode, XattrFlags,
+    Privileges, RenameFlags, SeekFrom, SetAttr, SetTime, Timestamp, WriteMode, XattrFlags,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -202,9 +202,16 @@ impl Dispatcher {
             opcode::FALLOCATE => {
                 let args: FallocateIn = request.fixed()?;
                 let mode = FallocateMode(args.mode.cast_signed());
-                let kill = lacks_fsetid(request);
-                fs.fallocate(ino, handle_of(args.fh), mode, args.offset, args.length, kill)?;
-                self.privileges_killed(ino, kill);
+                let privileges = privileges_if(lacks_fsetid(request), request);
+                fs.fallocate(
+                    ino,
+                    handle_of(args.fh),
+                    mode,
+                    args.offset,
+                    args.length,
+                    privileges,
+                )?;
+                self.privileges_killed(ino, privileges);
             }
             opcode::LSEEK => {
                 let args: LseekIn = request.fixed()?;
@@ -247,8 +254,8 @@ impl Dispatcher {
     }
 
     /// The file's content was changed for a caller whose changes clear setuid and setgid.
-    fn privileges_killed(&self, ino: Ino, killed: bool) {
-        if killed && self.told_modes.take(ino) {
+    fn privileges_killed(&self, ino: Ino, privileges: Privileges) {
+        if privileges.are_killed() && self.told_modes.take(ino) {
             (self.forget_attributes)(ino);
         }
     }
@@ -329,11 +336,11 @@ impl Dispatcher {
             size: (args.valid & fattr::SIZE != 0).then_some(args.size),
             atime: when(fattr::ATIME, fattr::ATIME_NOW, args.atime, args.atimensec),
             mtime: when(fattr::MTIME, fattr::MTIME_NOW, args.mtime, args.mtimensec),
-            kill_privileges: args.valid & fattr::KILL_SUIDGID != 0,
+            privileges: privileges_if(args.valid & fattr::KILL_SUIDGID != 0, request),
         };
         let handle = (args.valid & fattr::FH != 0).then_some(handle_of(args.fh));
         let attr = if args.valid == 0 {
-            self.drop_privilege_bits(request.ino())?
+            self.drop_privilege_bits(request)?
         } else {
             self.file_system.setattr(request.ino(), handle, &change)?
         };
@@ -342,13 +349,10 @@ impl Dispatcher {
 
     /// A SETATTR of nothing is what HANDLE_KILLPRIV_V2 makes of a write that the kernel does itself (passthrough) on a
     /// file with setuid or setgid: the caller has no `CAP_FSETID`, and the bits are to go before the data comes.
-    fn drop_privilege_bits(&self, ino: Ino) -> FsResult<vfs::Attr> {
+    fn drop_privilege_bits(&self, request: &Request) -> FsResult<vfs::Attr> {
+        let ino = request.ino();
         let attr = self.file_system.getattr(ino, None)?;
-        let mut mode = attr.mode & !libc::S_ISUID;
-        // Without group execution the bit once meant mandatory locking: it stays (`setattr_should_drop_sgid`).
-        if mode & libc::S_IXGRP != 0 {
-            mode &= !libc::S_ISGID;
-        }
+        let mode = privileges_if(true, request).left_of(attr.mode, attr.gid);
         if mode == attr.mode {
             return Ok(attr);
         }
@@ -364,14 +368,14 @@ impl Dispatcher {
         let data = data.get(..usize_of(args.size)).ok_or(FsError::Invalid)?;
         let mode = WriteMode {
             flags: OpenFlags(args.flags.cast_signed()),
-            kill_privileges: args.write_flags & WRITE_KILL_SUIDGID != 0,
+            privileges: privileges_if(args.write_flags & WRITE_KILL_SUIDGID != 0, request),
             from_page_cache: args.write_flags & WRITE_CACHE != 0,
         };
         let written = self
             .file_system
             .write(request.ino(), handle_of(args.fh), args.offset, data, mode)?;
         self.counters.write(written);
-        self.privileges_killed(request.ino(), mode.kill_privileges);
+        self.privileges_killed(request.ino(), mode.privileges);
         Ok(WriteOut {
             size: u32::try_from(written).map_err(|_| FsError::Io)?,
             padding: 0,
@@ -382,9 +386,8 @@ impl Dispatcher {
         let args: OpenIn = request.fixed()?;
         let flags =
             OpenFlags(args.flags.cast_signed()).without(libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY);
-        let opened = self
-            .file_system
-            .open(request.ino(), flags, args.open_flags & OPEN_KILL_SUIDGID != 0)?;
+        let privileges = privileges_if(args.open_flags & OPEN_KILL_SUIDGID != 0, request);
+        let opened = self.file_system.open(request.ino(), flags, privileges)?;
         let reply = self.open_out(request.ino(), opened, flags);
         if reply.open_flags & fopen::PASSTHROUGH != 0 && may_map_for_writing(flags) {
             // What the kernel was told before this open was told to hold for longer than it does from here on.
@@ -555,15 +558,16 @@ impl Dispatcher {
         } else {
             args.len.min(u64::from(!0xfff_u32))
         };
+        let privileges = privileges_if(lacks_fsetid(request), request);
         let copied = self.file_system.copy_file_range(&CopyRange {
             source: (request.ino(), handle_of(args.fh_in)),
             source_offset: args.off_in,
             target: (Ino(args.nodeid_out), handle_of(args.fh_out)),
             target_offset: args.off_out,
             length,
-            kill_privileges: lacks_fsetid(request),
+            privileges,
         })?;
-        self.privileges_killed(Ino(args.nodeid_out), lacks_fsetid(request));
+        self.privileges_killed(Ino(args.nodeid_out), privileges);
         if wide {
             put(out, &CopyFileRangeOut { bytes_copied: copied });
         } else {
@@ -615,6 +619,17 @@ const fn lacks_fsetid(request: &Request) -> bool {
 /// A shared writable mapping takes a descriptor that reads and writes.
 fn may_map_for_writing(flags: OpenFlags) -> bool {
     flags.reads() && flags.writes()
+}
+
+/// The header names the caller's file system group.
+const fn privileges_if(killed: bool, request: &Request) -> Privileges {
+    if killed {
+        Privileges::Kill {
+            gid: request.header.gid,
+        }
+    } else {
+        Privileges::Keep
+    }
 }
 
 fn handle_of(fh: u64) -> Handle {

@@ -6,13 +6,16 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::{FallocateFlags, OFlags, Statx};
 use rustix::io::Errno;
-use vfs::{CopyRange, FallocateMode, FileKind, FsError, FsResult, Handle, Ino, OpenFlags, Opened, SeekFrom};
+use vfs::{
+    CopyRange, FallocateMode, FileKind, FsError, FsResult, Handle, Ino, OpenFlags, Opened, Privileges,
+    SeekFrom,
+};
 
 use crate::PassFs;
 use crate::attributes::stat;
 use crate::direct::advanced;
 use crate::handles::{Open, OpenFile};
-use crate::identity::{Privileges, errno, set_privileges};
+use crate::identity::{errno, set_privileges};
 use crate::inodes::Inode;
 use crate::nodes::host_flags;
 use crate::validity::Stamp;
@@ -256,7 +259,7 @@ impl PassFs {
         self.check_writable()?;
         let source = self.handles.file(copy.source.1)?;
         let target = self.handles.file(copy.target.1)?;
-        set_privileges(Privileges::killed_if(copy.kill_privileges))?;
+        set_privileges(copy.privileges)?;
         target.wrote.store(true, Ordering::Release);
         let length = usize::try_from(copy.length).map_or(COPY_BYTES_MAX, |length| length.min(COPY_BYTES_MAX));
         let (mut from, mut to) = (copy.source_offset, copy.target_offset);

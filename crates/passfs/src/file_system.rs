@@ -6,12 +6,12 @@ use std::sync::Arc;
 use rustix::fs::AtFlags;
 use vfs::{
     Attr, Caller, CopyRange, DirSink, Entry, FallocateMode, FileSystem, FsResult, Handle, Ino, IoctlReply,
-    NewNode, OpenFlags, Opened, RenameFlags, SeekFrom, SetAttr, StatFs, WriteMode, XattrFlags,
+    NewNode, OpenFlags, Opened, Privileges, RenameFlags, SeekFrom, SetAttr, StatFs, WriteMode, XattrFlags,
 };
 
 use crate::PassFs;
 use crate::attributes::stat;
-use crate::identity::{Privileges, errno};
+use crate::identity::errno;
 
 impl FileSystem for PassFs {
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
@@ -74,8 +74,8 @@ impl FileSystem for PassFs {
         self.add_name(ino, parent, name)
     }
 
-    fn open(&self, ino: Ino, flags: OpenFlags, kill_privileges: bool) -> FsResult<Opened> {
-        self.open_file(ino, flags, Privileges::killed_if(kill_privileges))
+    fn open(&self, ino: Ino, flags: OpenFlags, privileges: Privileges) -> FsResult<Opened> {
+        self.open_file(ino, flags, privileges)
     }
 
     fn create(
@@ -104,8 +104,7 @@ impl FileSystem for PassFs {
     }
 
     fn write(&self, _ino: Ino, handle: Handle, offset: u64, data: &[u8], mode: WriteMode) -> FsResult<usize> {
-        let privileges = Privileges::killed_if(mode.kill_privileges);
-        self.write_at(handle, offset, data, privileges, mode.from_page_cache)
+        self.write_at(handle, offset, data, mode.privileges, mode.from_page_cache)
     }
 
     fn flush(&self, _ino: Ino, handle: Handle) -> FsResult<()> {
@@ -134,9 +133,8 @@ impl FileSystem for PassFs {
         mode: FallocateMode,
         offset: u64,
         length: u64,
-        kill_privileges: bool,
+        privileges: Privileges,
     ) -> FsResult<()> {
-        let privileges = Privileges::killed_if(kill_privileges);
         self.allocate(handle, mode, offset, length, privileges)
     }
 

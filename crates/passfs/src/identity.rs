@@ -4,7 +4,8 @@
 //! currently is gets cached in a thread-local; a call that needs what is already set costs no system call.
 //!
 //! It is not: a permission check (the kernel above made it), nor a sandbox. Real, effective and saved ids stay as
-//! they are, and so do the capabilities except `CAP_FSETID` in the effective set.
+//! they are, and so do the capabilities except `CAP_FSETID` in the effective set. Supplementary groups are given up on
+//! each thread that changes ids: the protocol names one group of the caller, and the daemon's are not the caller's.
 //!
 //! Invariants:
 //! - [`act_as`] and [`set_privileges`] are called before each host call whose result depends on ids, umask or
@@ -21,7 +22,7 @@ use rustix::thread::{
     CapabilitiesSecureBits, CapabilitySet, CapabilitySets, UnshareFlags, capabilities,
     capabilities_secure_bits, set_capabilities, set_capabilities_secure_bits, unshare_unsafe,
 };
-use vfs::{FsError, FsResult};
+use vfs::{FsError, FsResult, Privileges};
 
 /// What a creating call is made as.
 #[derive(Clone, Copy, Debug)]
@@ -32,25 +33,12 @@ pub(crate) struct Creator {
     pub umask: u32,
 }
 
-/// Whether setuid, setgid and capability bits survive a change of content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Privileges {
-    /// The caller had `CAP_FSETID`.
-    Keep,
-    /// The caller had not: the host drops them.
-    Kill,
-}
-
-impl Privileges {
-    pub(crate) const fn killed_if(kill: bool) -> Self {
-        if kill { Self::Kill } else { Self::Keep }
-    }
-}
-
 struct ThreadIdentity {
     capabilities: CapabilitySets,
     changes_ids: bool,
     own_umask: bool,
+    /// The daemon's, before any request.
+    daemon_gid: u32,
     uid: u32,
     gid: u32,
     umask: u32,
@@ -67,14 +55,29 @@ pub(crate) fn act_as(creator: Creator) -> FsResult<()> {
         thread.set_umask(creator.umask & 0o777)?;
         match creator.ids {
             Some((uid, gid)) => thread.set_ids(uid, gid),
-            None => Ok(()),
+            None => {
+                thread.set_gid(thread.daemon_gid);
+                Ok(())
+            }
         }
     })
 }
 
 /// Makes the calling thread keep or kill setuid, setgid and file capabilities in the calls that follow.
+///
+/// The host decides: about setgid it asks whether the thread is in the file's group. A group that the daemon's user
+/// namespace does not map can't be taken on; the thread then stays in the group it was in.
 pub(crate) fn set_privileges(privileges: Privileges) -> FsResult<()> {
-    with_thread(|thread| thread.set_fsetid(privileges == Privileges::Keep))
+    with_thread(|thread| match privileges {
+        Privileges::Keep => {
+            thread.set_gid(thread.daemon_gid);
+            thread.set_fsetid(true)
+        }
+        Privileges::Kill { gid } => {
+            thread.set_gid(gid);
+            thread.set_fsetid(false)
+        }
+    })
 }
 
 fn with_thread<T>(body: impl FnOnce(&mut ThreadIdentity) -> FsResult<T>) -> FsResult<T> {
@@ -92,12 +95,18 @@ impl ThreadIdentity {
         let needed = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::SETPCAP;
         let changes_ids =
             capabilities.effective.contains(needed) && keep_capabilities_over_setfsuid().is_ok();
+        if changes_ids {
+            // Refused in a user namespace that denies setgroups; the daemon's groups then count as the caller's.
+            let _refused = rustix::thread::set_thread_groups(&[]);
+        }
+        let daemon_gid = current_fsgid();
         Ok(Self {
             capabilities,
             changes_ids,
             own_umask: false,
             uid: current_fsuid(),
-            gid: current_fsgid(),
+            gid: daemon_gid,
+            daemon_gid,
             umask: u32::MAX,
         })
     }
@@ -106,11 +115,7 @@ impl ThreadIdentity {
         if !self.changes_ids {
             return Ok(());
         }
-        if self.gid != gid {
-            // SAFETY: setfsgid takes no pointers; it changes the calling thread's credentials only.
-            unsafe { libc::setfsgid(gid) };
-            self.gid = current_fsgid();
-        }
+        self.set_gid(gid);
         if self.uid != uid {
             // SAFETY: setfsuid takes no pointers; it changes the calling thread's credentials only.
             unsafe { libc::setfsuid(uid) };
@@ -121,6 +126,14 @@ impl ThreadIdentity {
             Ok(())
         } else {
             Err(FsError::Overflow)
+        }
+    }
+
+    fn set_gid(&mut self, gid: u32) {
+        if self.changes_ids && self.gid != gid {
+            // SAFETY: setfsgid takes no pointers; it changes the calling thread's credentials only.
+            unsafe { libc::setfsgid(gid) };
+            self.gid = current_fsgid();
         }
     }
 

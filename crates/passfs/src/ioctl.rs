@@ -4,10 +4,10 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use vfs::{FsError, FsResult, Handle, IoctlReply};
+use vfs::{FsError, FsResult, Handle, IoctlReply, Privileges};
 
 use crate::PassFs;
-use crate::identity::{Privileges, set_privileges};
+use crate::identity::set_privileges;
 
 /// One command: what it moves and in which direction. The host reads and writes `host_bytes` at most, whatever the
 /// number in the command says (`FS_IOC_GETFLAGS` says `long` and means `int`).

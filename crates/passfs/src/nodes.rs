@@ -6,14 +6,15 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx};
 use rustix::io::Errno;
 use vfs::{
-    Caller, DirSink, Entry, FileKind, FsError, FsResult, Handle, Ino, NewNode, OpenFlags, Opened, RenameFlags,
+    Caller, DirSink, Entry, FileKind, FsError, FsResult, Handle, Ino, NewNode, OpenFlags, Opened, Privileges,
+    RenameFlags,
 };
 
 use crate::anchor::HostHandle;
 use crate::attributes::{HostKey, host_rdev, kind_of, stat, stat_at};
 use crate::directory::HostName;
 use crate::handles::{Open, OpenDirectory, OpenFile};
-use crate::identity::{Privileges, errno};
+use crate::identity::errno;
 use crate::inodes::{Inode, Interned};
 use crate::{ITSELF, PassFs, proc_path};
 
@@ -239,8 +240,11 @@ impl PassFs {
             Ok(file) => self.opened_new(file),
             Err(Errno::EXIST) if !flags.has(libc::O_EXCL) => {
                 let entry = self.find_in(directory.fd()?.as_fd(), name)?;
-                let kill = Privileges::killed_if(caller.uid != 0);
-                match self.open_file(entry.ino, flags, kill) {
+                let privileges = match caller.uid {
+                    0 => Privileges::Keep,
+                    _ => Privileges::Kill { gid: caller.gid },
+                };
+                match self.open_file(entry.ino, flags, privileges) {
                     Ok(opened) => Ok((entry, opened)),
                     Err(error) => {
                         self.inodes.forget(entry.ino, 1);

@@ -3,12 +3,12 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
-use vfs::{Attr, FileKind, FsError, FsResult, Handle, Ino, SetAttr, SetTime};
+use vfs::{Attr, FileKind, FsError, FsResult, Handle, Ino, Privileges, SetAttr, SetTime};
 
 use crate::anchor::PathFd;
 use crate::attributes::stat;
 use crate::handles::Open;
-use crate::identity::{Privileges, errno, set_privileges};
+use crate::identity::{errno, set_privileges};
 use crate::{ITSELF, PassFs, proc_path};
 
 impl PassFs {
@@ -21,7 +21,7 @@ impl PassFs {
             None => inode.fd()?,
         };
         if let Some(size) = change.size {
-            set_privileges(Privileges::killed_if(change.kill_privileges))?;
+            set_privileges(change.privileges)?;
             truncate(inode.kind, open.as_ref(), fd.as_fd(), size)?;
         }
         if self.config.id_map.is_none() {

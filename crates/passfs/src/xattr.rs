@@ -7,10 +7,10 @@ use std::os::fd::AsFd;
 
 use rustix::fs::XattrFlags as HostFlags;
 use rustix::io::Errno;
-use vfs::{FsResult, Ino, XattrFlags};
+use vfs::{FsResult, Ino, Privileges, XattrFlags};
 
 use crate::attributes::stat;
-use crate::identity::{Privileges, errno, set_privileges};
+use crate::identity::{errno, set_privileges};
 use crate::setattr::change_mode;
 use crate::{PassFs, proc_path};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use passfs::{PassConfig, PassFs};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use vfs::{FileSystem, FsError, Ino, OpenFlags};
+use vfs::{FileSystem, FsError, Ino, OpenFlags, Privileges};
 
 const LIMIT: u64 = 256;
 const FILES: u32 = 1_000;
@@ -47,7 +47,9 @@ fn roots_daemon_holds_more_inodes_than_it_may_have_descriptors() {
     let entries: Vec<_> = (0..FILES).map(|number| lookup(number).unwrap()).collect();
     for (number, entry) in (0..FILES).zip(&entries) {
         assert_eq!(lookup(number).unwrap().ino, entry.ino, "one file, one inode");
-        let opened = fs.open(entry.ino, OpenFlags(libc::O_RDONLY), false).unwrap();
+        let opened = fs
+            .open(entry.ino, OpenFlags(libc::O_RDONLY), Privileges::Keep)
+            .unwrap();
         let mut content = [0; 8];
         let read = fs.read(entry.ino, opened.handle, 0, &mut content).unwrap();
         assert_eq!(&content[..read], number.to_string().as_bytes());

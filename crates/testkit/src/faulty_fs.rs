@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use vfs::{
     Attr, Caller, CopyRange, DirSink, Entry, FallocateMode, FileSystem, FsError, FsResult, Handle, Ino,
-    IoctlReply, NewNode, OpenFlags, Opened, RenameFlags, SeekFrom, SetAttr, StatFs, WriteMode, XattrFlags,
+    IoctlReply, NewNode, OpenFlags, Opened, Privileges, RenameFlags, SeekFrom, SetAttr, StatFs, WriteMode,
+    XattrFlags,
 };
 
 /// One write that reached the file system below, in the order of arrival.
@@ -257,8 +258,8 @@ impl<F: FileSystem> FileSystem for FaultyFs<F> {
         self.inner.link(ino, parent, name)
     }
 
-    fn open(&self, ino: Ino, flags: OpenFlags, kill_privileges: bool) -> FsResult<Opened> {
-        self.inner.open(ino, flags, kill_privileges)
+    fn open(&self, ino: Ino, flags: OpenFlags, privileges: Privileges) -> FsResult<Opened> {
+        self.inner.open(ino, flags, privileges)
     }
 
     fn create(
@@ -309,10 +310,10 @@ impl<F: FileSystem> FileSystem for FaultyFs<F> {
         mode: FallocateMode,
         offset: u64,
         length: u64,
-        kill_privileges: bool,
+        privileges: Privileges,
     ) -> FsResult<()> {
         self.inner
-            .fallocate(ino, handle, mode, offset, length, kill_privileges)
+            .fallocate(ino, handle, mode, offset, length, privileges)
     }
 
     fn lseek(&self, ino: Ino, handle: Handle, from: SeekFrom) -> FsResult<u64> {

@@ -8,8 +8,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use vfs::{
-    CopyRange, FallocateMode, FileSystem, FsError, FsResult, Handle, Ino, OpenFlags, RenameFlags, SeekFrom,
-    SetAttr, WriteMode,
+    CopyRange, FallocateMode, FileSystem, FsError, FsResult, Handle, Ino, OpenFlags, Privileges, RenameFlags,
+    SeekFrom, SetAttr, WriteMode,
 };
 
 use crate::contract::{DIRECTORY, FILE, caller};
@@ -212,7 +212,7 @@ impl<'a, F: FileSystem> Twin<'a, F> {
         let more = *prng.pick(&[0, 0, 0, 0, 0, 0, 0, 0, libc::O_SYNC, libc::O_DIRECT]);
         let mode = WriteMode {
             flags: OpenFlags(pair.flags | more),
-            kill_privileges: prng.chance(20),
+            privileges: killed(prng.chance(20)),
             from_page_cache: prng.chance(10) && pair.flags & libc::O_APPEND == 0,
         };
         let data = prng.bytes(length);
@@ -252,7 +252,7 @@ impl<'a, F: FileSystem> Twin<'a, F> {
         self.doing = format!("{}: truncation to {size}", self.doing);
         let change = SetAttr {
             size: Some(size),
-            kill_privileges: prng.chance(50),
+            privileges: killed(prng.chance(50)),
             ..SetAttr::default()
         };
         let (real, model) = if pair.flags & libc::O_ACCMODE == libc::O_RDONLY {
@@ -298,7 +298,7 @@ impl<'a, F: FileSystem> Twin<'a, F> {
         let mode = FallocateMode(mode);
         let real = self
             .real
-            .fallocate(pair.real.0, pair.real.1, mode, offset, length, false);
+            .fallocate(pair.real.0, pair.real.1, mode, offset, length, Privileges::Keep);
         if real == Err(FsError::NotSupported) {
             return;
         }
@@ -306,7 +306,7 @@ impl<'a, F: FileSystem> Twin<'a, F> {
             &real,
             &self
                 .model
-                .fallocate(pair.model.0, pair.model.1, mode, offset, length, false),
+                .fallocate(pair.model.0, pair.model.1, mode, offset, length, Privileges::Keep),
         );
     }
 
@@ -343,7 +343,7 @@ impl<'a, F: FileSystem> Twin<'a, F> {
             target,
             target_offset,
             length,
-            kill_privileges: false,
+            privileges: Privileges::Keep,
         };
         let real = self.real.copy_file_range(&copy(source.real, target.real));
         if matches!(real, Err(FsError::NotSupported | FsError::CrossDevice)) {
@@ -430,7 +430,7 @@ impl<'a, F: FileSystem> Twin<'a, F> {
         for name in NAMES {
             let open = |fs: &dyn FileSystem, dir| -> FsResult<((Ino, Handle), u64)> {
                 let entry = fs.lookup(dir, name)?;
-                let opened = fs.open(entry.ino, OpenFlags(libc::O_RDONLY), false)?;
+                let opened = fs.open(entry.ino, OpenFlags(libc::O_RDONLY), Privileges::Keep)?;
                 Ok(((entry.ino, opened.handle), entry.attr.size))
             };
             self.doing = format!("the end: {}", name.escape_ascii());
@@ -448,5 +448,14 @@ impl<'a, F: FileSystem> Twin<'a, F> {
                 self.real.release(real.0, real.1);
             }
         }
+    }
+}
+
+/// Group 0, so that the owner of what the model made is in its group.
+const fn killed(yes: bool) -> Privileges {
+    if yes {
+        Privileges::Kill { gid: 0 }
+    } else {
+        Privileges::Keep
     }
 }

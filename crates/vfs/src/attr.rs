@@ -135,9 +135,42 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Last change of content.
     pub mtime: Option<SetTime>,
-    /// The caller has no `CAP_FSETID`: clear setuid, setgid (where group-executable) and file capabilities, as a
-    /// truncation or change of owner by an ordinary user does.
-    pub kill_privileges: bool,
+    /// What a truncation or change of owner leaves of setuid, setgid and file capabilities.
+    pub privileges: Privileges,
+}
+
+/// What a change of content leaves of the privileges that a file gives: setuid, setgid and file capabilities.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Privileges {
+    /// The caller has `CAP_FSETID`: all stay.
+    #[default]
+    Keep,
+    /// The caller has not: setuid and capabilities go, and setgid where the file is group-executable or the caller is
+    /// not in the file's group, as with Linux 6.0 and younger.
+    Kill {
+        /// The caller's file system group. Supplementary groups are not known to the kernel protocol and don't count.
+        gid: u32,
+    },
+}
+
+impl Privileges {
+    /// True when anything is to go.
+    #[must_use]
+    pub const fn are_killed(self) -> bool {
+        matches!(self, Self::Kill { .. })
+    }
+
+    /// What is left of the permission bits `mode` of a file of the group `file_gid`.
+    #[must_use]
+    pub const fn left_of(self, mode: u32, file_gid: u32) -> u32 {
+        match self {
+            Self::Keep => mode,
+            Self::Kill { gid } if mode & libc::S_IXGRP != 0 || gid != file_gid => {
+                mode & !(libc::S_ISUID | libc::S_ISGID)
+            }
+            Self::Kill { .. } => mode & !libc::S_ISUID,
+        }
+    }
 }
 
 /// Space and inode counts of a file system, as `statvfs(3)`.

@@ -4,7 +4,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::{
-    Attr, FallocateMode, FileKind, FsError, FsResult, OpenFlags, RenameFlags, SetAttr, StatFs, XattrFlags,
+    Attr, FallocateMode, FileKind, FsError, FsResult, OpenFlags, Privileges, RenameFlags, SetAttr, StatFs,
+    XattrFlags,
 };
 
 /// An inode, by the number that the file system gave it; valid until it is forgotten.
@@ -69,8 +70,8 @@ pub struct Opened {
 pub struct WriteMode {
     /// Flags of the open file description at the time of the write (`O_SYNC` and `O_DIRECT` may change by `fcntl`).
     pub flags: OpenFlags,
-    /// The caller has no `CAP_FSETID`: clear setuid, setgid (where group-executable) and file capabilities.
-    pub kill_privileges: bool,
+    /// What the write leaves of setuid, setgid and file capabilities.
+    pub privileges: Privileges,
     /// Written back from a page cache above: `handle` is any writable handle of the inode, the data was accepted
     /// before, and `O_APPEND`, `O_SYNC` and `O_DIRECT` of that handle do not apply.
     pub from_page_cache: bool,
@@ -98,8 +99,8 @@ pub struct CopyRange {
     pub target_offset: u64,
     /// Bytes wanted.
     pub length: u64,
-    /// The caller has no `CAP_FSETID`: the target loses what a write takes, see [`WriteMode`].
-    pub kill_privileges: bool,
+    /// What the copy leaves of the target's setuid, setgid and file capabilities.
+    pub privileges: Privileges,
 }
 
 /// Result of an ioctl: the return value and the bytes to hand out.
@@ -171,8 +172,8 @@ pub trait FileSystem: Send + Sync + 'static {
     /// Gives `ino` one more name.
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry>;
 
-    /// Opens a file. `O_CREAT` and `O_EXCL` are never among the flags; `kill_privileges` goes with `O_TRUNC`.
-    fn open(&self, ino: Ino, flags: OpenFlags, kill_privileges: bool) -> FsResult<Opened>;
+    /// Opens a file. `O_CREAT` and `O_EXCL` are never among the flags; `privileges` goes with `O_TRUNC`.
+    fn open(&self, ino: Ino, flags: OpenFlags, privileges: Privileges) -> FsResult<Opened>;
     /// Makes (or, without `O_EXCL`, finds) a regular file and opens it.
     fn create(
         &self,
@@ -210,7 +211,7 @@ pub trait FileSystem: Send + Sync + 'static {
         None
     }
 
-    /// Allocates, punches, zeroes, collapses or inserts space; `kill_privileges` as in [`WriteMode`].
+    /// Allocates, punches, zeroes, collapses or inserts space; `privileges` as in [`WriteMode`].
     fn fallocate(
         &self,
         _ino: Ino,
@@ -218,7 +219,7 @@ pub trait FileSystem: Send + Sync + 'static {
         _mode: FallocateMode,
         _offset: u64,
         _length: u64,
-        _kill_privileges: bool,
+        _privileges: Privileges,
     ) -> FsResult<()> {
         Err(FsError::NotSupported)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use buffer::{BufferConfig, Buffered, Flusher};
 use testkit::contract::{FILE, caller, plain};
 use testkit::{Faults, FaultyFs, MemFs};
-use vfs::{FileSystem, FsResult, Handle, Ino, OpenFlags};
+use vfs::{FileSystem, FsResult, Handle, Ino, OpenFlags, Privileges};
 
 /// An interval that no test reaches.
 pub const NEVER: Duration = Duration::from_secs(30);
@@ -63,7 +63,7 @@ impl Scene {
     pub fn open(&self, ino: Ino) -> File {
         let opened = self
             .buffered
-            .open(ino, OpenFlags(libc::O_RDWR), false)
+            .open(ino, OpenFlags(libc::O_RDWR), Privileges::Keep)
             .expect("the file can be opened");
         File {
             ino,

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use rustix::fs::IFlags;
-use vfs::{FileSystem, FsError, OpenFlags, WriteMode};
+use vfs::{FileSystem, FsError, OpenFlags, Privileges, WriteMode};
 
 use crate::source::{Source, is_root, write_mode};
 
@@ -54,7 +54,7 @@ fn an_append_only_file_opens_for_appending_and_for_nothing_else() {
         return;
     };
     let entry = source.lookup("log").unwrap();
-    let open = |flags| source.fs.open(entry.ino, OpenFlags(flags), false);
+    let open = |flags| source.fs.open(entry.ino, OpenFlags(flags), Privileges::Keep);
     assert_eq!(open(libc::O_WRONLY).err(), Some(FsError::NotPermitted));
     assert_eq!(
         open(libc::O_RDWR | libc::O_APPEND | libc::O_TRUNC).err(),
@@ -77,10 +77,10 @@ fn pages_written_back_to_an_append_only_file_add_only_what_it_lacks() {
     };
     let entry = source.lookup("log").unwrap();
     let flags = OpenFlags(libc::O_WRONLY | libc::O_APPEND);
-    let handle = source.fs.open(entry.ino, flags, false).unwrap().handle;
+    let handle = source.fs.open(entry.ino, flags, Privileges::Keep).unwrap().handle;
     let mode = WriteMode {
         from_page_cache: true,
-        ..write_mode(false)
+        ..write_mode(Privileges::Keep)
     };
     let write = |offset, data: &[u8]| source.fs.write(entry.ino, handle, offset, data, mode);
     assert_eq!(write(0, b"first+more"), Ok(10));

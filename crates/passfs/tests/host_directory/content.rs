@@ -2,8 +2,8 @@
 
 use passfs::PassConfig;
 use vfs::{
-    CopyRange, FallocateMode, FileSystem, FsError, Ino, OpenFlags, SeekFrom, SetAttr, SetTime, Timestamp,
-    XattrFlags,
+    CopyRange, FallocateMode, FileSystem, FsError, Ino, OpenFlags, Privileges, SeekFrom, SetAttr, SetTime,
+    Timestamp, XattrFlags,
 };
 
 use crate::source::{PLAIN, Source};
@@ -21,7 +21,7 @@ fn an_unlinked_open_file_stays_readable_and_writable() {
     assert_eq!(source.fs.getattr(file.0.ino, Some(file.1)).unwrap().nlink, 0);
     let again = source
         .fs
-        .open(file.0.ino, OpenFlags(libc::O_RDONLY), false)
+        .open(file.0.ino, OpenFlags(libc::O_RDONLY), Privileges::Keep)
         .unwrap();
     assert_eq!(source.read((file.0, again.handle), 0, 6).unwrap(), b"before");
 }
@@ -55,13 +55,20 @@ fn space_can_be_allocated_and_punched() {
     let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     source
         .fs
-        .fallocate(file.0.ino, file.1, FallocateMode(punch), 4096, 4096, false)
+        .fallocate(
+            file.0.ino,
+            file.1,
+            FallocateMode(punch),
+            4096,
+            4096,
+            Privileges::Keep,
+        )
         .unwrap();
     assert_eq!(source.read(file, 4095, 3).unwrap(), [7, 0, 0]);
     assert_eq!(source.fs.lseek(file.0.ino, file.1, SeekFrom::Hole(0)), Ok(4096));
     source
         .fs
-        .fallocate(file.0.ino, file.1, FallocateMode(0), 0, 1 << 20, false)
+        .fallocate(file.0.ino, file.1, FallocateMode(0), 0, 1 << 20, Privileges::Keep)
         .unwrap();
     assert_eq!(source.fs.getattr(file.0.ino, None).unwrap().size, 1 << 20);
     let senseless = source.fs.fallocate(
@@ -70,7 +77,7 @@ fn space_can_be_allocated_and_punched() {
         FallocateMode(libc::FALLOC_FL_PUNCH_HOLE),
         0,
         4096,
-        false,
+        Privileges::Keep,
     );
     assert_eq!(senseless, Err(FsError::NotSupported));
 }
@@ -86,7 +93,7 @@ fn ranges_are_copied_between_files() {
         target: (to.0.ino, to.1),
         target_offset: 1,
         length: u64::MAX >> 1,
-        kill_privileges: false,
+        privileges: Privileges::Keep,
     };
     assert_eq!(source.fs.copy_file_range(&copy), Ok(8));
     assert_eq!(source.read(to, 0, 100).unwrap(), b"\x0023456789");
@@ -98,7 +105,7 @@ fn append_and_direct_are_left_to_the_layers_above() {
     let (entry, handle) = source.create("file");
     source.write((entry, handle), 0, b"abcdef").unwrap();
     let flags = OpenFlags(libc::O_WRONLY | libc::O_APPEND | libc::O_DIRECT | libc::O_NOATIME);
-    let opened = source.fs.open(entry.ino, flags, false).unwrap();
+    let opened = source.fs.open(entry.ino, flags, Privileges::Keep).unwrap();
     source.write((entry, opened.handle), 1, b"X").unwrap();
     assert_eq!(source.read((entry, opened.handle), 0, 100).unwrap(), b"aXcdef");
 }
@@ -128,7 +135,11 @@ fn truncation_works_with_and_without_a_handle() {
     );
     source
         .fs
-        .open(file.0.ino, OpenFlags(libc::O_WRONLY | libc::O_TRUNC), false)
+        .open(
+            file.0.ino,
+            OpenFlags(libc::O_WRONLY | libc::O_TRUNC),
+            Privileges::Keep,
+        )
         .unwrap();
     assert_eq!(source.fs.getattr(file.0.ino, None).unwrap().size, 0);
 }

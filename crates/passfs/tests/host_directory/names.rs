@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use vfs::{FileKind, FileSystem, FsError, Ino, NewNode, OpenFlags, RenameFlags};
+use vfs::{FileKind, FileSystem, FsError, Ino, NewNode, OpenFlags, Privileges, RenameFlags};
 
 use crate::source::{PLAIN, Source, daemon, is_root, node};
 
@@ -52,7 +52,9 @@ fn a_symbolic_link_can_be_linked_and_is_not_followed() {
     assert_eq!(source.fs.readlink(made.ino).unwrap(), b"/etc/passwd");
     let second = source.fs.link(made.ino, Ino::ROOT, b"second").unwrap();
     assert_eq!((second.ino, second.attr.kind()), (made.ino, FileKind::Symlink));
-    let opened = source.fs.open(made.ino, OpenFlags(libc::O_RDONLY), false);
+    let opened = source
+        .fs
+        .open(made.ino, OpenFlags(libc::O_RDONLY), Privileges::Keep);
     assert_eq!(opened.err(), Some(FsError::TooManySymlinks));
 }
 
@@ -131,7 +133,10 @@ fn special_files_are_made_with_their_numbers() {
     let made = source.fs.mknod(&daemon(), Ino::ROOT, b"fifo", fifo).unwrap();
     assert_eq!(made.attr.kind(), FileKind::Fifo);
     assert_eq!(
-        source.fs.open(made.ino, OpenFlags(libc::O_RDONLY), false).err(),
+        source
+            .fs
+            .open(made.ino, OpenFlags(libc::O_RDONLY), Privileges::Keep)
+            .err(),
         Some(FsError::NotSupported)
     );
     if is_root("special_files_are_made_with_their_numbers: devices") {
@@ -282,11 +287,17 @@ fn a_read_only_source_answers_each_change_with_read_only() {
     assert_eq!(source.fs.unlink(Ino::ROOT, b"file").err(), refused);
     assert_eq!(source.fs.link(entry.ino, Ino::ROOT, b"new").err(), refused);
     assert_eq!(
-        source.fs.open(entry.ino, OpenFlags(libc::O_WRONLY), false).err(),
+        source
+            .fs
+            .open(entry.ino, OpenFlags(libc::O_WRONLY), Privileges::Keep)
+            .err(),
         refused
     );
     assert_eq!(
-        source.fs.open(entry.ino, OpenFlags(libc::O_TRUNC), false).err(),
+        source
+            .fs
+            .open(entry.ino, OpenFlags(libc::O_TRUNC), Privileges::Keep)
+            .err(),
         refused
     );
     let change = vfs::SetAttr {
@@ -297,7 +308,7 @@ fn a_read_only_source_answers_each_change_with_read_only() {
     assert_eq!(source.fs.removexattr(entry.ino, b"user.x").err(), refused);
     let opened = source
         .fs
-        .open(entry.ino, OpenFlags(libc::O_RDONLY), false)
+        .open(entry.ino, OpenFlags(libc::O_RDONLY), Privileges::Keep)
         .unwrap();
     assert_eq!(source.read((entry, opened.handle), 0, 9).unwrap(), b"content");
 }

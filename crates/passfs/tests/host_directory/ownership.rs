@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use passfs::{IdMap, PassConfig};
-use vfs::{FileSystem, FsError, Ino, NewNode, SetAttr, XattrFlags};
+use vfs::{FileSystem, FsError, Ino, NewNode, Privileges, SetAttr, XattrFlags};
 
 use crate::source::{PLAIN, Source, caller, daemon, is_root, node};
 
@@ -242,7 +242,9 @@ fn an_ordinary_users_daemon_makes_everything_its_own() {
             Some(FsError::NotPermitted)
         );
         let private = source.lookup("roots").unwrap();
-        let opened = source.fs.open(private.ino, vfs::OpenFlags(libc::O_RDONLY), false);
+        let opened = source
+            .fs
+            .open(private.ino, vfs::OpenFlags(libc::O_RDONLY), Privileges::Keep);
         assert_eq!(opened.err(), Some(FsError::AccessDenied));
     });
 }
@@ -260,7 +262,7 @@ fn a_file_that_may_only_be_written_is_opened_for_writing_alone() {
         let entry = source.lookup("file").unwrap();
         let opened = source
             .fs
-            .open(entry.ino, vfs::OpenFlags(libc::O_WRONLY), false)
+            .open(entry.ino, vfs::OpenFlags(libc::O_WRONLY), Privileges::Keep)
             .unwrap();
         source.write((entry, opened.handle), 0, b"in").unwrap();
         assert_eq!(

@@ -1,8 +1,11 @@
 //! setuid, setgid and file capabilities: what a change of content or owner leaves of them.
 
-use vfs::{CopyRange, FallocateMode, FileSystem, Ino, OpenFlags, SetAttr, XattrFlags};
+use vfs::{CopyRange, FallocateMode, FileSystem, Ino, OpenFlags, Privileges, SetAttr, XattrFlags};
 
 use crate::source::{Source, caller, is_root, write_mode};
+
+/// The caller is the owner of [`file`]s and has no `CAP_FSETID`.
+const KILL: Privileges = Privileges::Kill { gid: 1234 };
 
 /// A file with `mode`, owned by a user, made by root.
 fn file(source: &Source, name: &str, mode: u32) -> (vfs::Entry, vfs::Handle) {
@@ -30,12 +33,12 @@ fn a_users_write_drops_setuid_and_a_privileged_one_does_not() {
     let (entry, handle) = file(&source, "file", 0o6755);
     source
         .fs
-        .write(entry.ino, handle, 0, b"by root", write_mode(false))
+        .write(entry.ino, handle, 0, b"by root", write_mode(Privileges::Keep))
         .unwrap();
     assert_eq!(mode_of(&source, &entry), 0o6755);
     source
         .fs
-        .write(entry.ino, handle, 0, b"by user", write_mode(true))
+        .write(entry.ino, handle, 0, b"by user", write_mode(KILL))
         .unwrap();
     assert_eq!(mode_of(&source, &entry), 0o755);
     let change = SetAttr {
@@ -59,11 +62,51 @@ fn a_users_write_keeps_setgid_without_group_execution() {
     let (entry, handle) = file(&source, "file", 0o6745);
     source
         .fs
-        .write(entry.ino, handle, 0, b"by user", write_mode(true))
+        .write(entry.ino, handle, 0, b"by user", write_mode(KILL))
         .unwrap();
     let native = tempfile::NamedTempFile::new().unwrap();
     let expected = native_mode_after_user_write(native.path(), 0o6745);
     assert_eq!(mode_of(&source, &entry), expected);
+}
+
+#[test]
+fn a_write_from_outside_the_files_group_drops_setgid_also_without_group_execution() {
+    if !is_root("a_write_from_outside_the_files_group_drops_setgid_also_without_group_execution") {
+        return;
+    }
+    let source = Source::new();
+    let group_left = |gid, name: &str| {
+        let (entry, handle) = file(&source, name, 0o2767);
+        let change = SetAttr {
+            mode: Some(0o2745),
+            ..Default::default()
+        };
+        source.fs.setattr(entry.ino, None, &change).unwrap();
+        let mode = write_mode(Privileges::Kill { gid });
+        source.fs.write(entry.ino, handle, 0, b"by user", mode).unwrap();
+        mode_of(&source, &entry)
+    };
+    assert_eq!(group_left(4321, "by another"), 0o745);
+    // The daemon's own group and its supplementary ones are not the caller's.
+    assert_eq!(group_left(0, "by group 0"), 0o745);
+    assert_eq!(group_left(1234, "by a member"), 0o2745);
+}
+
+#[test]
+fn what_is_made_after_a_users_write_belongs_to_its_maker() {
+    if !is_root("what_is_made_after_a_users_write_belongs_to_its_maker") {
+        return;
+    }
+    let source = Source::new();
+    let (entry, handle) = file(&source, "first", 0o644);
+    source
+        .fs
+        .write(entry.ino, handle, 0, b"by user", write_mode(KILL))
+        .unwrap();
+    let (made, _) = source
+        .create_as(&caller(0, 0), Ino::ROOT, "second", 0o644)
+        .unwrap();
+    assert_eq!((made.attr.uid, made.attr.gid), (0, 0));
 }
 
 /// What the host leaves of `mode` after a write of the owner, who is no member of another group and no root.
@@ -91,28 +134,28 @@ fn a_users_truncation_drops_setuid_by_setattr_and_by_open() {
         return;
     }
     let source = Source::new();
-    let truncate = |kill_privileges| SetAttr {
+    let truncate = |privileges| SetAttr {
         size: Some(3),
-        kill_privileges,
+        privileges,
         ..Default::default()
     };
     let (entry, handle) = file(&source, "one", 0o4755);
     source
         .fs
-        .setattr(entry.ino, Some(handle), &truncate(false))
+        .setattr(entry.ino, Some(handle), &truncate(Privileges::Keep))
         .unwrap();
     assert_eq!(mode_of(&source, &entry), 0o4755);
     source
         .fs
-        .setattr(entry.ino, Some(handle), &truncate(true))
+        .setattr(entry.ino, Some(handle), &truncate(KILL))
         .unwrap();
     assert_eq!(mode_of(&source, &entry), 0o755);
 
     let (entry, _) = file(&source, "two", 0o4755);
     let flags = OpenFlags(libc::O_WRONLY | libc::O_TRUNC);
-    source.fs.open(entry.ino, flags, false).unwrap();
+    source.fs.open(entry.ino, flags, Privileges::Keep).unwrap();
     assert_eq!(mode_of(&source, &entry), 0o4755);
-    source.fs.open(entry.ino, flags, true).unwrap();
+    source.fs.open(entry.ino, flags, KILL).unwrap();
     assert_eq!(mode_of(&source, &entry), 0o755);
 }
 
@@ -132,7 +175,7 @@ fn a_change_of_owner_drops_what_it_drops_natively() {
         let expected = native.path().metadata().unwrap().permissions().mode() & 0o7777;
         let change = SetAttr {
             uid: Some(4321),
-            kill_privileges: true,
+            privileges: KILL,
             ..Default::default()
         };
         source.fs.setattr(entry.ino, None, &change).unwrap();
@@ -163,7 +206,7 @@ fn a_write_drops_file_capabilities() {
         .unwrap();
     source
         .fs
-        .write(entry.ino, handle, 0, b"changed", write_mode(true))
+        .write(entry.ino, handle, 0, b"changed", write_mode(KILL))
         .unwrap();
     assert_eq!(
         source.fs.getxattr(entry.ino, b"security.capability"),
@@ -179,13 +222,13 @@ fn a_users_allocation_or_copy_drops_setuid_and_a_privileged_one_does_not() {
     let source = Source::new();
     let from = source.create("from");
     source.write(from, 0, b"0123456789").unwrap();
-    for kill_privileges in [false, true] {
-        let expected = if kill_privileges { 0o755 } else { 0o6755 };
-        let name = |what| format!("{what} {kill_privileges}");
+    for privileges in [Privileges::Keep, KILL] {
+        let expected = if privileges.are_killed() { 0o755 } else { 0o6755 };
+        let name = |what| format!("{what} {privileges:?}");
         let (entry, handle) = file(&source, &name("allocated"), 0o6755);
         source
             .fs
-            .fallocate(entry.ino, handle, FallocateMode(0), 0, 4096, kill_privileges)
+            .fallocate(entry.ino, handle, FallocateMode(0), 0, 4096, privileges)
             .unwrap();
         assert_eq!(mode_of(&source, &entry), expected);
 
@@ -196,7 +239,7 @@ fn a_users_allocation_or_copy_drops_setuid_and_a_privileged_one_does_not() {
             target: (entry.ino, handle),
             target_offset: 0,
             length: 10,
-            kill_privileges,
+            privileges,
         };
         assert_eq!(source.fs.copy_file_range(&copy), Ok(10));
         assert_eq!(mode_of(&source, &entry), expected);

@@ -1,6 +1,6 @@
 //! Files that lose their names: space that must come back, and calls that must go on.
 
-use vfs::{FileSystem, FsError, Ino, NewNode, OpenFlags, RenameFlags, SetAttr, XattrFlags};
+use vfs::{FileSystem, FsError, Ino, NewNode, OpenFlags, Privileges, RenameFlags, SetAttr, XattrFlags};
 
 use crate::source::{Source, daemon, is_root, node};
 
@@ -26,7 +26,7 @@ fn a_file_removed_behind_the_mount_keeps_no_space() {
     let found = source.lookup("found").unwrap();
     let opened = source
         .fs
-        .open(found.ino, OpenFlags(libc::O_RDONLY), false)
+        .open(found.ino, OpenFlags(libc::O_RDONLY), Privileges::Keep)
         .unwrap();
     source.fs.release(found.ino, opened.handle);
     std::os::unix::fs::symlink("nowhere", source.path("link")).unwrap();
@@ -41,7 +41,10 @@ fn a_file_removed_behind_the_mount_keeps_no_space() {
         assert_eq!(source.fs.getattr(ino, None), Err(FsError::Stale));
     }
     assert_eq!(
-        source.fs.open(found.ino, OpenFlags(libc::O_RDONLY), false).err(),
+        source
+            .fs
+            .open(found.ino, OpenFlags(libc::O_RDONLY), Privileges::Keep)
+            .err(),
         Some(FsError::Stale)
     );
 }
@@ -92,7 +95,7 @@ fn an_open_file_without_a_name_works_until_its_last_handle_is_released() {
 
     let second = source
         .fs
-        .open(entry.ino, OpenFlags(libc::O_RDONLY), false)
+        .open(entry.ino, OpenFlags(libc::O_RDONLY), Privileges::Keep)
         .unwrap();
     source.fs.release(entry.ino, first);
     assert_eq!(source.fs.getattr(entry.ino, None).unwrap().size, 5);

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use passfs::{PassConfig, PassFs};
-use vfs::{Caller, Entry, FileSystem, FsResult, Handle, Ino, NewNode, OpenFlags, Opened, WriteMode};
+use vfs::{
+    Caller, Entry, FileSystem, FsResult, Handle, Ino, NewNode, OpenFlags, Opened, Privileges, WriteMode,
+};
 
 pub(crate) const PLAIN: PassConfig = PassConfig {
     id_map: None,
@@ -73,7 +75,8 @@ impl Source {
         offset: u64,
         data: &[u8],
     ) -> FsResult<usize> {
-        self.fs.write(entry.ino, handle, offset, data, write_mode(false))
+        self.fs
+            .write(entry.ino, handle, offset, data, write_mode(Privileges::Keep))
     }
 
     pub(crate) fn read(
@@ -127,10 +130,10 @@ pub(crate) fn node(mode: u32) -> NewNode {
     }
 }
 
-pub(crate) fn write_mode(kill_privileges: bool) -> WriteMode {
+pub(crate) fn write_mode(privileges: Privileges) -> WriteMode {
     WriteMode {
         flags: OpenFlags(libc::O_RDWR),
-        kill_privileges,
+        privileges,
         from_page_cache: false,
     }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use passfs::{PassConfig, PassFs};
 use rustix::mm::{MapFlags, ProtFlags};
-use vfs::{FileSystem, FsError, Ino, OpenFlags};
+use vfs::{FileSystem, FsError, Ino, OpenFlags, Privileges};
 
 use crate::source::{PLAIN, Source, daemon, is_root, node, write_mode};
 
@@ -206,7 +206,13 @@ fn a_full_medium_cuts_a_stream_short_then_refuses_it_and_a_removal_behind_the_mo
     let refused = loop {
         let piece = &data.bytes()[end..end + 2 * MIB];
         let offset = u64::try_from(end).unwrap();
-        match fs.write(entry.ino, opened.handle, offset, piece, write_mode(false)) {
+        match fs.write(
+            entry.ino,
+            opened.handle,
+            offset,
+            piece,
+            write_mode(Privileges::Keep),
+        ) {
             Ok(0) => panic!("neither written nor refused"),
             Ok(written) => end += written,
             Err(error) => break error,

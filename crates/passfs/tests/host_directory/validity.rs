@@ -4,14 +4,14 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use vfs::{FileSystem, OpenFlags};
+use vfs::{FileSystem, OpenFlags, Privileges};
 
 use crate::source::Source;
 
 fn valid(source: &Source, entry: &vfs::Entry) -> bool {
     let opened = source
         .fs
-        .open(entry.ino, OpenFlags(libc::O_RDONLY), false)
+        .open(entry.ino, OpenFlags(libc::O_RDONLY), Privileges::Keep)
         .unwrap();
     source.fs.release(entry.ino, opened.handle);
     opened.cache_still_valid
@@ -78,7 +78,11 @@ fn a_truncating_open_never_vouches() {
     valid(&source, &entry);
     let opened = source
         .fs
-        .open(entry.ino, OpenFlags(libc::O_WRONLY | libc::O_TRUNC), false)
+        .open(
+            entry.ino,
+            OpenFlags(libc::O_WRONLY | libc::O_TRUNC),
+            Privileges::Keep,
+        )
         .unwrap();
     assert!(!opened.cache_still_valid);
 }

@@ -1,8 +1,8 @@
 //! Cases about the bytes of files, their sizes, times and extended attributes.
 
 use vfs::{
-    CopyRange, FallocateMode, FileSystem, FsError, OpenFlags, SeekFrom, SetAttr, SetTime, Timestamp,
-    WriteMode, XattrFlags,
+    CopyRange, FallocateMode, FileSystem, FsError, OpenFlags, Privileges, SeekFrom, SetAttr, SetTime,
+    Timestamp, WriteMode, XattrFlags,
 };
 
 use super::{Case, Scene, plain};
@@ -338,7 +338,7 @@ fn privileges_are_killed<F: FileSystem>(scene: &Scene<'_, F>) {
     scene.write(file, 0, b"by a privileged user");
     assert_eq!(scene.attr(file.ino).mode & 0o7777, 0o4755);
     let mode = WriteMode {
-        kill_privileges: true,
+        privileges: Privileges::Kill { gid: 0 },
         ..plain(libc::O_RDWR)
     };
     let written = scene
@@ -375,7 +375,7 @@ fn copies_are_coherent<F: FileSystem>(scene: &Scene<'_, F>) {
         target: (to.ino, to.handle),
         target_offset: 4,
         length: 5,
-        kill_privileges: false,
+        privileges: Privileges::Keep,
     };
     match scene.file_system.copy_file_range(&copy) {
         Err(FsError::NotSupported | FsError::CrossDevice) => {}
@@ -390,10 +390,14 @@ fn allocation_and_punching<F: FileSystem>(scene: &Scene<'_, F>) {
     let file = scene.create(b"file");
     scene.write(file, 0, &[5; 20_000]);
     let fallocate = |mode: i32, offset, length| {
-        let done =
-            scene
-                .file_system
-                .fallocate(file.ino, file.handle, FallocateMode(mode), offset, length, false);
+        let done = scene.file_system.fallocate(
+            file.ino,
+            file.handle,
+            FallocateMode(mode),
+            offset,
+            length,
+            Privileges::Keep,
+        );
         assert!(
             matches!(done, Ok(()) | Err(FsError::NotSupported)),
             "fallocate({mode}): {done:?}"

@@ -10,7 +10,8 @@ mod data;
 mod names;
 
 use vfs::{
-    Attr, Caller, DirEntry, DirSink, Entry, FileSystem, FsError, Handle, Ino, NewNode, OpenFlags, WriteMode,
+    Attr, Caller, DirEntry, DirSink, Entry, FileSystem, FsError, Handle, Ino, NewNode, OpenFlags, Privileges,
+    WriteMode,
 };
 
 type Case<F> = (&'static str, fn(&Scene<'_, F>));
@@ -65,7 +66,7 @@ pub const DIRECTORY: NewNode = NewNode {
 pub const fn plain(flags: i32) -> WriteMode {
     WriteMode {
         flags: OpenFlags(flags),
-        kill_privileges: false,
+        privileges: Privileges::Keep,
         from_page_cache: false,
     }
 }
@@ -96,7 +97,7 @@ impl<F: FileSystem> Scene<'_, F> {
     fn open(&self, ino: Ino, flags: i32) -> File {
         let opened = self
             .file_system
-            .open(ino, OpenFlags(flags), false)
+            .open(ino, OpenFlags(flags), Privileges::Keep)
             .expect("the file can be opened");
         File {
             ino,

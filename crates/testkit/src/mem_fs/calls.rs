@@ -2,8 +2,8 @@
 
 use vfs::{
     Attr, Caller, CopyRange, DirEntry, DirSink, Entry, FallocateMode, FileKind, FileSystem, FsError,
-    FsResult, Handle, Ino, NewNode, OpenFlags, Opened, RenameFlags, SeekFrom, SetAttr, SetTime, StatFs,
-    WriteMode, XattrFlags,
+    FsResult, Handle, Ino, NewNode, OpenFlags, Opened, Privileges, RenameFlags, SeekFrom, SetAttr, SetTime,
+    StatFs, WriteMode, XattrFlags,
 };
 
 use super::MemFs;
@@ -44,16 +44,14 @@ impl State {
         Ok(())
     }
 
-    fn truncate(&mut self, ino: Ino, size: u64, kill_privileges: bool) -> FsResult<()> {
+    fn truncate(&mut self, ino: Ino, size: u64, privileges: Privileges) -> FsResult<()> {
         if i64::try_from(size).is_err() {
             return Err(FsError::FileTooBig);
         }
         let now = self.now();
         let node = self.node_mut(ino)?;
         node.content_mut()?.set_size(size);
-        if kill_privileges {
-            node.kill_privileges();
-        }
+        node.lose_privileges(privileges);
         node.touch(now);
         Ok(())
     }
@@ -113,16 +111,14 @@ impl FileSystem for MemFs {
     fn setattr(&self, ino: Ino, _handle: Option<Handle>, change: &SetAttr) -> FsResult<Attr> {
         let mut state = self.lock();
         if let Some(size) = change.size {
-            state.truncate(ino, size, change.kill_privileges)?;
+            state.truncate(ino, size, change.privileges)?;
         }
         let now = state.now();
         let node = state.node_mut(ino)?;
         if change.uid.is_some() || change.gid.is_some() {
             node.uid = change.uid.unwrap_or(node.uid);
             node.gid = change.gid.unwrap_or(node.gid);
-            if change.kill_privileges {
-                node.kill_privileges();
-            }
+            node.lose_privileges(change.privileges);
         }
         if let Some(mode) = change.mode {
             node.mode = (node.mode & !PERMISSIONS) | (mode & PERMISSIONS);
@@ -259,7 +255,7 @@ impl FileSystem for MemFs {
         state.entry(ino)
     }
 
-    fn open(&self, ino: Ino, flags: OpenFlags, kill_privileges: bool) -> FsResult<Opened> {
+    fn open(&self, ino: Ino, flags: OpenFlags, privileges: Privileges) -> FsResult<Opened> {
         let mut state = self.lock();
         match state.node(ino)?.kind() {
             FileKind::Directory => return Err(FsError::IsADirectory),
@@ -267,7 +263,7 @@ impl FileSystem for MemFs {
             _ => {}
         }
         if flags.has(libc::O_TRUNC) {
-            state.truncate(ino, 0, kill_privileges)?;
+            state.truncate(ino, 0, privileges)?;
         }
         Ok(Opened {
             handle: state.open(ino, flags)?,
@@ -293,7 +289,7 @@ impl FileSystem for MemFs {
             Ok(ino) => {
                 state.node(ino)?.content()?;
                 if flags.has(libc::O_TRUNC) {
-                    state.truncate(ino, 0, false)?;
+                    state.truncate(ino, 0, Privileges::Keep)?;
                 }
                 state.entry(ino)?
             }
@@ -358,9 +354,7 @@ impl FileSystem for MemFs {
         let written = state.write(ino, offset, data)?;
         let now = state.now();
         let node = state.node_mut(ino)?;
-        if mode.kill_privileges {
-            node.kill_privileges();
-        }
+        node.lose_privileges(mode.privileges);
         node.touch(now);
         Ok(written)
     }
@@ -384,7 +378,7 @@ impl FileSystem for MemFs {
         mode: FallocateMode,
         offset: u64,
         length: u64,
-        kill_privileges: bool,
+        privileges: Privileges,
     ) -> FsResult<()> {
         let mut state = self.lock();
         if !state.opened(ino, handle)?.flags.writes() {
@@ -400,9 +394,7 @@ impl FileSystem for MemFs {
         let now = state.now();
         let node = state.node_mut(ino)?;
         fallocate(node.content_mut()?, mode, offset, length, end)?;
-        if kill_privileges {
-            node.kill_privileges();
-        }
+        node.lose_privileges(privileges);
         node.touch(now);
         Ok(())
     }
@@ -437,9 +429,7 @@ impl FileSystem for MemFs {
         };
         let now = state.now();
         let target = state.node_mut(copy.target.0)?;
-        if copy.kill_privileges {
-            target.kill_privileges();
-        }
+        target.lose_privileges(copy.privileges);
         target.touch(now);
         Ok(to_u64(written))
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use vfs::{Attr, FileKind, FsError, FsResult, Ino, Timestamp};
+use vfs::{Attr, FileKind, FsError, FsResult, Ino, Privileges, Timestamp};
 
 use super::content::{CHUNK, Content};
 
@@ -154,16 +154,12 @@ impl Node {
         self.ctime = now;
     }
 
-    /// Drops setuid, setgid (where group-executable) and file capabilities, as a write by an ordinary user
-    /// does.
-    pub fn kill_privileges(&mut self) {
-        if self.kind() == FileKind::Directory {
+    /// Drops of setuid, setgid and file capabilities what `privileges` says.
+    pub fn lose_privileges(&mut self, privileges: Privileges) {
+        if self.kind() == FileKind::Directory || !privileges.are_killed() {
             return;
         }
-        self.mode &= !libc::S_ISUID;
-        if self.mode & libc::S_IXGRP != 0 {
-            self.mode &= !libc::S_ISGID;
-        }
+        self.mode = privileges.left_of(self.mode, self.gid);
         self.xattrs.remove(CAPABILITY);
     }
 }
