@@ -17,6 +17,7 @@ mod negotiate;
 mod region;
 mod reply;
 mod request;
+mod resident;
 mod session;
 mod stats;
 mod told_modes;

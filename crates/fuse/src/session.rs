@@ -23,7 +23,7 @@ use crate::negotiate::{self, Surroundings};
 use crate::reply::Trust;
 use crate::told_modes::ToldModes;
 use crate::uring::{self, RingChannel};
-use crate::{MountConfig, MountError, Negotiated, SessionStats, Transport, mount};
+use crate::{MountConfig, MountError, Negotiated, SessionStats, Transport, mount, resident};
 
 /// How long a stopped session serves files that are still open after the lazy unmount.
 const GRACE: Duration = Duration::from_secs(2);
@@ -107,6 +107,7 @@ impl Session {
         };
         session.start(&device)?;
         up.armed = false;
+        resident::drop_program_text();
         Ok(session)
     }
 
