@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use buffer::{Buffered, Flusher};
 use fuse::{StatsDocument, Switch};
-use passfs::{IdMap, PassConfig, PassFs};
+use passfs::{AccessTimeRule, AccessTimes, IdMap, PassConfig, PassFs};
 use vfs::FileSystem;
 
 use crate::mount_options::{IdPlan, MountPlan};
@@ -29,6 +29,7 @@ impl Stack {
             write_out_bytes: (plan.buffer.flusher != Flusher::Off).then_some(WRITE_OUT_BYTES),
             stream_direct_after_bytes: plan.stream_after_bytes,
             offer_backing: plan.session.passthrough != Switch::Off,
+            access_times: access_times(&plan.session.kernel_options),
         };
         let buffered = Buffered::new(PassFs::open(&plan.source, config)?, plan.buffer)?;
         Ok(Self {
@@ -72,6 +73,20 @@ impl Stack {
             );
         }
         Ok(())
+    }
+}
+
+/// What the words of the mount say about access times; of two that contradict each other, mount(2) hears `strictatime`.
+fn access_times(kernel_options: &[String]) -> AccessTimes {
+    let has = |word: &str| kernel_options.iter().any(|option| option == word);
+    let rule = match (has("strictatime"), has("noatime")) {
+        (true, _) => Some(AccessTimeRule::Always),
+        (false, true) => Some(AccessTimeRule::Never),
+        (false, false) => None,
+    };
+    AccessTimes {
+        rule,
+        spare_directories: has("nodiratime"),
     }
 }
 

@@ -41,6 +41,9 @@ impl PassFs {
             | FileKind::Unknown => return Err(FsError::NotSupported),
         }
         let mut wanted = host_flags(flags) - OFlags::NOFOLLOW;
+        if self.opens_noatime {
+            wanted |= OFlags::NOATIME;
+        }
         if truncates {
             set_privileges(privileges)?;
             wanted |= OFlags::TRUNC;

@@ -42,6 +42,7 @@
 //!   still holds an `O_PATH` descriptor of it.
 //! - Special files are shown but never opened; the caller's kernel does that itself.
 
+mod access_times;
 mod anchor;
 mod attributes;
 mod counters;
@@ -68,6 +69,7 @@ use rustix::process::{Resource, Rlimit};
 use thiserror::Error;
 use vfs::{Attr, Caller, FsError, FsResult};
 
+pub use access_times::{AccessTimeRule, AccessTimes};
 pub use counters::PassCounters;
 
 use crate::anchor::{Anchor, Anchors};
@@ -91,6 +93,8 @@ pub struct PassConfig {
     pub stream_direct_after_bytes: Option<u64>,
     /// Offers each open file to the kernel for passthrough ([`vfs::FileSystem::backing_file`]).
     pub offer_backing: bool,
+    /// When the host updates access times.
+    pub access_times: AccessTimes,
 }
 
 /// Owner, group and permissions to show for every file.
@@ -137,6 +141,8 @@ pub struct PassFs {
     /// The source opened for reading: `syncfs` does not take an `O_PATH` descriptor.
     source: Arc<OwnedFd>,
     anchors: Anchors,
+    /// Files are opened with `O_NOATIME` where the host permits.
+    opens_noatime: bool,
     /// The host refused `O_DIRECT`.
     direct_refused: AtomicBool,
     /// Held while one write to an append-only file runs.
@@ -167,8 +173,12 @@ impl PassFs {
         let directory = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let proc_fd =
             rustix::fs::open("/proc/self/fd", directory | OFlags::PATH, Mode::empty()).map_err(no_proc)?;
-        let opened = rustix::fs::open(source, directory | OFlags::RDONLY, Mode::empty())
-            .map_err(|error| failed(identity::errno(error)))?;
+        let own_mount = config.access_times.clone_mount(source);
+        let opened = match &own_mount {
+            Some(mount) => rustix::fs::openat(mount, ".", directory | OFlags::RDONLY, Mode::empty()),
+            None => rustix::fs::open(source, directory | OFlags::RDONLY, Mode::empty()),
+        }
+        .map_err(|error| failed(identity::errno(error)))?;
         let root = rustix::fs::openat(&opened, ".", directory | OFlags::PATH, Mode::empty())
             .map_err(|error| failed(identity::errno(error)))?;
         let stat = attributes::stat(&root).map_err(failed)?;
@@ -180,7 +190,6 @@ impl PassFs {
             drop(rustix::io::fcntl_dupfd_cloexec(&root, DESCRIPTORS_EXPECTED));
         }
         Ok(Self {
-            config,
             devices: Devices::new(key.device),
             inodes: InodeTable::new(Inode::new(
                 Anchor::Descriptor(root),
@@ -192,6 +201,8 @@ impl PassFs {
             tally: Tally::default(),
             proc_fd,
             anchors,
+            opens_noatime: own_mount.is_none() && config.access_times.rule == Some(AccessTimeRule::Never),
+            config,
             direct_refused: AtomicBool::new(false),
             appending: Mutex::new(()),
             source: source_fd,

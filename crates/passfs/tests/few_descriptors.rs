@@ -23,6 +23,7 @@ fn open_with_few_descriptors(source: &Path) -> PassFs {
     let config = PassConfig {
         id_map: None,
         read_only: false,
+        access_times: passfs::AccessTimes::OF_SOURCE,
         write_out_bytes: None,
         stream_direct_after_bytes: None,
         offer_backing: false,

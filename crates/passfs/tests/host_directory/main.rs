@@ -3,6 +3,8 @@
 //! Tests that need root say so in one line and pass without it.
 
 #[cfg(test)]
+mod access_times;
+#[cfg(test)]
 mod append_only;
 #[cfg(test)]
 mod concurrency;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use passfs::{PassConfig, PassFs};
+use passfs::{AccessTimes, PassConfig, PassFs};
 use vfs::{
     Caller, Entry, FileSystem, FsResult, Handle, Ino, NewNode, OpenFlags, Opened, Privileges, WriteMode,
 };
@@ -13,6 +13,7 @@ pub(crate) const PLAIN: PassConfig = PassConfig {
     write_out_bytes: None,
     stream_direct_after_bytes: None,
     offer_backing: false,
+    access_times: AccessTimes::OF_SOURCE,
 };
 
 pub(crate) struct Source {
