@@ -107,7 +107,7 @@ impl Session {
         };
         session.start(&device)?;
         up.armed = false;
-        resident::drop_program_text();
+        resident::drop_start_up_pages();
         Ok(session)
     }
 

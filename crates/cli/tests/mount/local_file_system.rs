@@ -347,3 +347,29 @@ fn the_papers_table_of_backing_writes_comes_out() {
     let buffered = backing_writes(&["--passthrough", "off", "--flush-interval", "30s"]).unwrap();
     assert!(buffered <= 256 / 16, "{buffered}");
 }
+
+/// Once an open for reading with `O_TRUNC` emptied the program before it was refused, and the program died of SIGBUS.
+#[test]
+fn a_running_program_is_not_truncated_by_an_open_that_is_refused() {
+    for mode in MODES {
+        let flags: Vec<&str> = mode.iter().copied().chain(["-o", "exec"]).collect();
+        let Some(mounted) = Mounted::start(&flags) else {
+            return;
+        };
+        let program = mounted.mountpoint().join("program");
+        fs::copy("/bin/sleep", &program).unwrap();
+        let length = fs::metadata(&program).unwrap().len();
+        let mut running = std::process::Command::new(&program).arg("60").spawn().unwrap();
+        let opened = rustix::fs::open(
+            &program,
+            OFlags::RDONLY | OFlags::TRUNC,
+            rustix::fs::Mode::empty(),
+        );
+        let state = running.try_wait().unwrap();
+        running.kill().unwrap();
+        running.wait().unwrap();
+        assert_eq!(opened.err(), Some(Errno::TXTBSY), "{mode:?}");
+        assert_eq!(state, None, "{mode:?}");
+        assert_eq!(fs::metadata(&program).unwrap().len(), length, "{mode:?}");
+    }
+}
