@@ -213,8 +213,9 @@ impl HostHandle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Never,
-    /// Descriptors from this number on are not kept for inodes.
-    From(u64),
+    /// For what comes when descriptors run short.
+    WhenShort,
+    /// For files always; for what needs a descriptor when these run short.
     Always,
 }
 
@@ -225,6 +226,8 @@ pub(crate) struct Anchors {
     mount_id: i32,
     device: u32,
     handles: Use,
+    /// Descriptors from this number on are not kept for inodes.
+    short_from: u64,
     any_handles: AtomicBool,
 }
 
@@ -238,13 +241,14 @@ impl Anchors {
         let handles = match usable {
             false => Use::Never,
             true if has_lasting_handles(mount.as_fd()) => Use::Always,
-            true => Use::From(descriptors_max - descriptors_max / 8),
+            true => Use::WhenShort,
         };
         Self {
             mount,
             mount_id: found.map_or(-1, |found| found.mount_id),
             device,
             handles,
+            short_from: descriptors_max - descriptors_max / 8,
             any_handles: AtomicBool::new(handles == Use::Always),
         }
     }
@@ -303,7 +307,7 @@ impl Anchors {
 
     fn is_short(&self, fd: BorrowedFd<'_>) -> bool {
         let number = u64::try_from(fd.as_raw_fd()).unwrap_or(u64::MAX);
-        matches!(self.handles, Use::From(limit) if number >= limit)
+        self.handles != Use::Never && number >= self.short_from
     }
 }
 
