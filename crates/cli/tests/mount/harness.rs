@@ -140,7 +140,8 @@ fn can_mount() -> bool {
     true
 }
 
+/// Says what is left out, and why.
 #[expect(clippy::print_stderr, reason = "a test that leaves something out must say so")]
-fn report_skip(reason: &str) {
+pub fn report_skip(reason: &str) {
     eprintln!("left out: {reason}");
 }

@@ -4,3 +4,4 @@ mod commands;
 mod daemon_life;
 mod harness;
 mod local_file_system;
+mod users;
