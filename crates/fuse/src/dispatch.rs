@@ -66,7 +66,7 @@ pub struct Dispatcher {
 
 impl Dispatcher {
     /// Added to `in_flight` when the session ends.
-    pub const CLOSED: usize = 1 << 32;
+    pub const CLOSED: usize = 1 << (usize::BITS - 1);
 
     /// Enters a request; false when the session takes no more.
     pub fn enter(&self) -> bool {
@@ -86,9 +86,8 @@ impl Dispatcher {
     pub fn read(&self, request: &Request, out: &mut [u8]) -> FsResult<usize> {
         let result = request.fixed::<ReadIn>().and_then(|args| {
             let wanted = usize_of(args.size).min(out.len());
-            let handle = Handle(args.fh & !PASSTHROUGH_HANDLE);
             self.file_system
-                .read(request.ino(), handle, args.offset, &mut out[..wanted])
+                .read(request.ino(), handle_of(args.fh), args.offset, &mut out[..wanted])
         });
         self.counters.operation(opcode::READ, result.is_err());
         if let Ok(bytes) = result {

@@ -36,7 +36,6 @@ fn dispatcher() -> (Dispatcher, u64, u64) {
         uid: 0,
         gid: 0,
         pid: 1,
-        supplementary_gid: None,
     };
     let node = NewNode {
         mode: libc::S_IFREG | 0o644,

@@ -64,15 +64,7 @@ fn mount_directly(
         rustix::process::getuid().as_raw(),
         rustix::process::getgid().as_raw(),
     );
-    if config.kernel_checks_permissions() {
-        data.push_str(",default_permissions");
-    }
-    if config.allow_other {
-        data.push_str(",allow_other");
-    }
-    if let Some(bytes) = max_read {
-        data.push_str(&format!(",max_read={bytes}"));
-    }
+    data.push_str(&rules(config, max_read));
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
     if config.read_only {
         flags |= MountFlags::RDONLY;
@@ -92,6 +84,21 @@ fn mount_directly(
     )
     .map_err(|errno| failed(errno.into()))?;
     Ok(device)
+}
+
+/// The words that decide who may do what and how much at once, each with a comma before it.
+fn rules(config: &MountConfig, max_read: Option<u32>) -> String {
+    let mut words = String::new();
+    if config.kernel_checks_permissions() {
+        words.push_str(",default_permissions");
+    }
+    if config.allow_other {
+        words.push_str(",allow_other");
+    }
+    if let Some(bytes) = max_read {
+        words.push_str(&format!(",max_read={bytes}"));
+    }
+    words
 }
 
 /// Turns a word of `mount(8)` into a flag of `mount(2)`, or hands it to the kernel as it is.
@@ -188,17 +195,9 @@ fn mount_by_fusermount(
         reason,
     };
     let mut options = format!("fsname={},subtype={}", escape(&config.source), config.subtype);
-    if config.kernel_checks_permissions() {
-        options.push_str(",default_permissions");
-    }
-    if config.allow_other {
-        options.push_str(",allow_other");
-    }
+    options.push_str(&rules(config, max_read));
     if config.read_only {
         options.push_str(",ro");
-    }
-    if let Some(bytes) = max_read {
-        options.push_str(&format!(",max_read={bytes}"));
     }
     for option in &config.kernel_options {
         options.push(',');

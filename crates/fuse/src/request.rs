@@ -56,7 +56,6 @@ impl Request {
             uid: self.header.uid,
             gid: self.header.gid,
             pid: self.header.pid,
-            supplementary_gid: None,
         }
     }
 }

@@ -30,8 +30,6 @@ pub struct Caller {
     pub gid: u32,
     /// Process, 0 when the kernel itself asks.
     pub pid: u32,
-    /// A supplementary group of the process that equals the parent's group, where there is one and the edge knows it.
-    pub supplementary_gid: Option<u32>,
 }
 
 /// A name found or made: the inode (counted once more, see [`FileSystem::forget`]) and its attributes.

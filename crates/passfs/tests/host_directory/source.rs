@@ -110,7 +110,6 @@ pub(crate) fn daemon() -> Caller {
         uid,
         gid,
         pid: 1,
-        supplementary_gid: None,
     }
 }
 
@@ -119,7 +118,6 @@ pub(crate) fn caller(uid: u32, gid: u32) -> Caller {
         uid,
         gid,
         pid: 1,
-        supplementary_gid: None,
     }
 }
 

@@ -44,7 +44,6 @@ pub fn caller() -> Caller {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
         pid: 0,
-        supplementary_gid: None,
     }
 }
 
