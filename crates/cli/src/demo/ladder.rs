@@ -17,8 +17,8 @@ pub struct Configuration {
     pub meaning: &'static str,
     /// True for the rungs that the paper has, in its order: each is faster than the one before.
     pub is_in_paper: bool,
-    /// Arguments of `tidegate mount`.
-    pub mount: Option<&'static [&'static str]>,
+    /// Arguments of `tidegate mount`, in groups.
+    pub mount: Option<&'static [&'static [&'static str]]>,
 }
 
 impl Configuration {
@@ -27,7 +27,7 @@ impl Configuration {
         match self.mount {
             None => self.meaning.to_owned(),
             Some([]) => format!("{}: tidegate mount with nothing but defaults", self.meaning),
-            Some(arguments) => format!("{}: {}", self.meaning, arguments.join(" ")),
+            Some(arguments) => format!("{}: {}", self.meaning, arguments.concat().join(" ")),
         }
     }
 }
@@ -35,17 +35,11 @@ impl Configuration {
 /// Label of the baseline.
 pub const NATIVE: &str = "native";
 
-/// Plain FUSE as the paper has it: no newer help of the kernel.
-const PLAIN: [&str; 8] = [
-    "--writeback",
-    "off",
-    "--passthrough",
-    "off",
-    "--uring",
-    "off",
-    "--direct-io",
-    "off",
-];
+/// FUSE as the paper has it: no newer help of the kernel.
+const PAPERS_KERNEL: &[&str] = &["--writeback", "off", "--passthrough", "off", "--uring", "off"];
+
+/// Plain FUSE: data passes the page cache above.
+const CACHED: &[&str] = &["--direct-io", "off"];
 
 /// The ladder. `bfuse-8m` differs from `fuse-512k` by the buffer, its thread, and by direct I/O for writers: the buffer
 /// takes the place of the page cache above it, as two of them in a row would hide what it is worth.
@@ -60,39 +54,13 @@ pub const LADDER: [Configuration; 5] = [
         label: "fuse-4k",
         is_in_paper: true,
         meaning: "plain FUSE, 4 KiB requests",
-        mount: Some(&[
-            PLAIN[0],
-            PLAIN[1],
-            PLAIN[2],
-            PLAIN[3],
-            PLAIN[4],
-            PLAIN[5],
-            PLAIN[6],
-            PLAIN[7],
-            "--io-unit",
-            "4k",
-            "--flusher",
-            "off",
-        ]),
+        mount: Some(&[PAPERS_KERNEL, CACHED, &["--io-unit", "4k", "--flusher", "off"]]),
     },
     Configuration {
         label: "fuse-512k",
         is_in_paper: true,
         meaning: "plain FUSE, 512 KiB requests",
-        mount: Some(&[
-            PLAIN[0],
-            PLAIN[1],
-            PLAIN[2],
-            PLAIN[3],
-            PLAIN[4],
-            PLAIN[5],
-            PLAIN[6],
-            PLAIN[7],
-            "--io-unit",
-            "512k",
-            "--flusher",
-            "off",
-        ]),
+        mount: Some(&[PAPERS_KERNEL, CACHED, &["--io-unit", "512k", "--flusher", "off"]]),
     },
     Configuration {
         label: "bfuse-8m",
@@ -100,20 +68,9 @@ pub const LADDER: [Configuration; 5] = [
         meaning: "512 KiB requests, 8 MiB write buffer emptied by a thread in place of FUSE's page cache for writers \
                   (direct I/O at auto)",
         mount: Some(&[
-            PLAIN[0],
-            PLAIN[1],
-            PLAIN[2],
-            PLAIN[3],
-            PLAIN[4],
-            PLAIN[5],
-            "--io-unit",
-            "512k",
-            "--buffer",
-            "8m",
-            "--flusher",
-            "thread",
-            "--direct-io",
-            "auto",
+            PAPERS_KERNEL,
+            &["--io-unit", "512k", "--buffer", "8m", "--flusher", "thread"],
+            &["--direct-io", "auto"],
         ]),
     },
     Configuration {
@@ -161,7 +118,7 @@ impl Rung {
             .args(["mount", "--json"])
             .arg(bed.data())
             .arg(&rung.directory)
-            .args(arguments)
+            .args(arguments.concat())
             .stdin(Stdio::null())
             .output()
             .context("the mounting process can't be started")?;
