@@ -106,19 +106,11 @@ impl Source {
 pub(crate) fn daemon() -> Caller {
     let uid = rustix::process::geteuid().as_raw();
     let gid = rustix::process::getegid().as_raw();
-    Caller {
-        uid,
-        gid,
-        pid: 1,
-    }
+    Caller { uid, gid, pid: 1 }
 }
 
 pub(crate) fn caller(uid: u32, gid: u32) -> Caller {
-    Caller {
-        uid,
-        gid,
-        pid: 1,
-    }
+    Caller { uid, gid, pid: 1 }
 }
 
 pub(crate) fn node(mode: u32) -> NewNode {
