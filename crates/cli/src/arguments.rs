@@ -10,7 +10,8 @@ use buffer::Flusher;
 use clap::{Args, Parser, Subcommand};
 use fuse::Switch;
 
-use crate::bench_arguments::{BenchCommand, DemoArguments};
+use crate::bench_command::BenchCommand;
+use crate::demo::arguments::DemoArguments;
 use crate::quantity::{parse_bytes, parse_duration};
 
 /// The storage stack of a device with embedded flash, in user space: run it, load it, trace it, tune it.

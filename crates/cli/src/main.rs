@@ -4,7 +4,6 @@
 //! something was found, 2 could not do it. Messages go to standard error, results to standard output.
 
 mod arguments;
-mod bench_arguments;
 mod bench_command;
 mod compare;
 mod daemon;

@@ -7,6 +7,7 @@
 //! A target that fails in a workload is left out of the rest of that workload, and named. A signal ends the run after
 //! the record that was being measured: the records keep the name `FILE.partial`, and tables say that they are partial.
 
+pub mod arguments;
 pub mod requirement;
 mod show;
 pub mod workload;
@@ -20,9 +21,10 @@ use clap::ValueEnum;
 use report::Comparison;
 use results::{RecordWriter, RunRecord, TargetInfo};
 
+use self::arguments::BenchCompareArguments;
 use self::workload::{Amount, Spec, Workload};
-use crate::bench_arguments::BenchCompareArguments;
-use crate::bench_command::{Bar, command_line, stop_on_signals};
+use crate::bench_command::progress::{Bar, ProgressForm};
+use crate::bench_command::repeat::{command_line, stop_on_signals};
 use crate::{Finding, output};
 
 pub use self::show::run as run_show;
@@ -64,7 +66,7 @@ pub fn run(arguments: &BenchCompareArguments) -> Result<Finding> {
         arguments,
         places,
         stop: &stop,
-        bar: Bar::new(),
+        bar: Bar::new(ProgressForm::Auto),
         writer: arguments
             .output
             .as_deref()

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use report::{Comparison, ComparisonInput};
 use results::RunRecord;
 
-use crate::bench_arguments::BenchShowArguments;
+use super::arguments::BenchShowArguments;
 use crate::{Finding, output};
 
 /// Runs `tidegate bench show`.

@@ -7,6 +7,7 @@
 //! Whatever is made (image, loop device, mounts, folders) is owned by a value whose drop removes it; signals only raise
 //! a flag. Nothing that was there before is touched.
 
+pub mod arguments;
 mod bed;
 mod ladder;
 mod table;
@@ -20,9 +21,9 @@ use anyhow::{Context, Result, bail};
 use report::ReportInput;
 use results::{RecordWriter, RunRecord, counter, nearest_f64};
 
+use self::arguments::DemoArguments;
 use crate::Finding;
-use crate::bench_arguments::DemoArguments;
-use crate::bench_command::command_line;
+use crate::bench_command::repeat::command_line;
 use crate::compare::write_text;
 use crate::demo::bed::Bed;
 use crate::demo::ladder::{LADDER, Rung};
@@ -57,7 +58,7 @@ pub fn run(arguments: &DemoArguments) -> Result<Finding> {
             show_bytes(RECORD_BYTES)
         );
     }
-    let stop = crate::bench_command::stop_on_signals()?;
+    let stop = crate::bench_command::repeat::stop_on_signals()?;
     let bed = Bed::make(&arguments.directory, arguments.size)?;
     let mut notes = bed.notes().to_vec();
     let mut rungs = Vec::new();

@@ -1,0 +1,201 @@
+//! What all workloads share: their arguments, the rounds, what is printed and written.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+use bench::RunIdentity;
+use clap::Args;
+use results::{RecordWriter, RunRecord, counter, median};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::progress::{Bar, ProgressForm};
+use crate::Finding;
+use crate::output::{self, Printed};
+
+/// Arguments that all benchmarks share.
+#[derive(Args, Debug)]
+pub struct BenchCommonArguments {
+    /// How often to run
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub rounds: u32,
+    /// Runs before these that are not kept: they warm up device, caches and allocator
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
+    pub warmup: u32,
+    /// Decides random orders and contents: the same seed gives the same run
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+    /// Name of this configuration in the records
+    #[arg(long, value_name = "NAME", default_value = "run")]
+    pub label: String,
+    /// Print one run record in JSON on each line instead of a summary
+    #[arg(long)]
+    pub json: bool,
+    /// Also write the run records to this file, as JSON lines
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// How progress is shown on standard error
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    pub progress: ProgressForm,
+}
+
+/// One turn of a repetition: what a workload needs beside its own arguments.
+pub struct Turn<'run> {
+    /// Each round has other contents, as a device that finds known blocks would look too fast.
+    pub seed: u64,
+    /// What the record says beside the outcome.
+    pub identity: RunIdentity,
+    /// Shows how far it is.
+    pub bar: &'run Bar,
+    /// Raised by a signal.
+    pub stop: &'run AtomicBool,
+}
+
+/// One run: its record, and what was not as asked.
+pub struct Measured {
+    /// The record.
+    pub record: RunRecord,
+    /// Each is printed, and makes exit code 1.
+    pub notes: Vec<String>,
+}
+
+/// Runs a workload as often as asked, prints and writes its records.
+pub fn repeat(
+    common: &BenchCommonArguments,
+    directory: &Path,
+    mut run: impl FnMut(Turn<'_>) -> Result<Measured>,
+) -> Result<Finding> {
+    let stop = stop_on_signals()?;
+    let bar = Bar::new(common.progress);
+    let mut writer = common.output.as_deref().map(RecordWriter::create).transpose()?;
+    let mut records = Vec::new();
+    let mut finding = Finding::Nothing;
+    for turn in 0..common.warmup.saturating_add(common.rounds) {
+        let kept = turn.checked_sub(common.warmup);
+        let round = kept.unwrap_or_else(|| common.rounds.saturating_add(turn));
+        bar.title(&match kept {
+            None => format!("warm-up {} of {}", turn + 1, common.warmup),
+            Some(_) if common.rounds == 1 => String::new(),
+            Some(round) => format!("round {} of {}", round + 1, common.rounds),
+        });
+        let measured = run(Turn {
+            seed: common.seed.wrapping_add(u64::from(round)),
+            identity: identity(common, directory, round)?,
+            bar: &bar,
+            stop: &stop,
+        });
+        bar.hide();
+        let Measured { record, notes } = measured?;
+        for note in &notes {
+            output::print_error(note);
+            finding = Finding::Something;
+        }
+        if kept.is_some() {
+            if let Some(writer) = &mut writer {
+                writer.write(&record)?;
+            }
+            if common.json && output::print_line(&serde_json::to_string(&record)?)? == Printed::Closed {
+                break;
+            }
+        }
+        if !record.complete {
+            output::print_error("stopped before its end; the numbers are partial");
+            finding = Finding::Something;
+        }
+        if kept.is_some() {
+            records.push(record);
+        }
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    if let Some(writer) = writer {
+        writer.finish()?;
+    }
+    if !common.json {
+        output::print_bytes(summary(&records).as_bytes())?;
+    }
+    Ok(finding)
+}
+
+fn identity(common: &BenchCommonArguments, directory: &Path, round: u32) -> Result<RunIdentity> {
+    Ok(RunIdentity {
+        command: command_line(),
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        label: common.label.clone(),
+        round,
+        host: bench::environment::host(),
+        target: bench::environment::target(directory)
+            .with_context(|| format!("{} can't be used", directory.display()))?,
+    })
+}
+
+/// The words that this program was called with; what is not UTF-8 is written with replacement characters.
+pub fn command_line() -> Vec<String> {
+    std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
+}
+
+/// A flag that SIGINT and SIGTERM raise.
+pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone()).context("signals can't be caught")?;
+    }
+    Ok(stop)
+}
+
+fn summary(records: &[RunRecord]) -> String {
+    let Some(first) = records.first() else {
+        return String::new();
+    };
+    let kind = first
+        .target
+        .file_system_type
+        .as_deref()
+        .unwrap_or("unknown file system");
+    let mut text = format!(
+        "{} ({kind}), {} rounds, medians\n",
+        first.target.path,
+        records.len()
+    );
+    text.push_str("  operation        MB/s    operations/s     mean us      p99 us      max us\n");
+    for sample in &first.samples {
+        let name = &sample.operation;
+        let of = |value: &dyn Fn(&results::Sample) -> Option<f64>| {
+            let values: Vec<f64> = records
+                .iter()
+                .filter_map(|record| value(record.sample(name)?))
+                .collect();
+            median(&values).map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
+        };
+        let latency = |pick: fn(&results::LatencySummary) -> f64| {
+            of(&|sample| sample.latency.summary().map(|summary| pick(&summary) / 1e3))
+        };
+        text.push_str(&format!(
+            "  {name:<10} {:>10} {:>15} {:>11} {:>11} {:>11}\n",
+            of(&results::Sample::mb_per_s),
+            of(&results::Sample::operations_per_s),
+            latency(|summary| summary.mean_ns),
+            latency(|summary| results::nearest_f64(summary.p99_ns)),
+            latency(|summary| results::nearest_f64(summary.max_ns)),
+        ));
+    }
+    for (name, label) in [
+        (counter::CPU_ACTIVE, "processors active %"),
+        (counter::CPU_IOWAIT, "processors waiting for I/O %"),
+        (counter::CPU_IDLE, "processors idle %"),
+        (counter::CONTEXT_SWITCHES_SYSTEM, "context switches, machine"),
+    ] {
+        let values: Vec<f64> = records
+            .iter()
+            .filter_map(|record| record.counters.get(name).copied())
+            .collect();
+        if let Some(value) = median(&values) {
+            text.push_str(&format!("  {label:<30} {value:>12.1}\n"));
+        }
+    }
+    text
+}

@@ -1,0 +1,73 @@
+//! Arguments of `tidegate bench compare` and `tidegate bench show`; part of the one definition in `arguments.rs`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Target;
+use super::requirement::Requirement;
+use super::workload::Workload;
+use crate::quantity::parse_bytes;
+
+/// Arguments of `tidegate bench compare`.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  \
+                  tidegate bench compare --target native=/ext4/a --target tidegate=/mnt/b --workload write-512k \\\n      \
+                  --require 'tidegate:write-512k>=0.98' --output out/bench.jsonl --report out/bench.html\n\n\
+                  Targets should be folders of one file system, or mounts over them. Ratios above 1 are faster than \
+                  the baseline.\nCold runs need root to drop caches. Exit codes: 0 done, 1 stopped, not measured as \
+                  asked or a requirement not met,\n2 could not do it.")]
+pub struct BenchCompareArguments {
+    /// A name and an existing folder; give one for each configuration
+    #[arg(long = "target", value_name = "LABEL=DIRECTORY", required = true, value_parser = Target::parse)]
+    pub targets: Vec<Target>,
+    /// What to run; may be given several times [default: all]
+    #[arg(long = "workload", value_name = "NAME", value_enum)]
+    pub workloads: Vec<Workload>,
+    /// Rounds; each runs every target once, in rotated order
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub rounds: u32,
+    /// Size of sequential files in bytes
+    #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = parse_bytes)]
+    pub size: u64,
+    /// Small files of files-10k and files-10k-4k
+    #[arg(long, value_name = "N", default_value_t = bench::metadata::USUAL_FILES)]
+    pub files: u32,
+    /// Decides random orders and contents: the same seed gives the same run
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+    /// The target that the others are compared with
+    #[arg(long, value_name = "LABEL", default_value = "native")]
+    pub baseline: String,
+    /// Exit with 1 unless the median of this target's ratios is so high; may be given several times
+    #[arg(long = "require", value_name = "LABEL:WORKLOAD>=RATIO", value_parser = Requirement::parse)]
+    pub requirements: Vec<Requirement>,
+    /// Write every run record to this file, as JSON lines; a stopped run leaves them in FILE.partial
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Write a report to this file, in HTML
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Write one table in Markdown to this file; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+    /// Print one run record in JSON on each line instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `tidegate bench show`.
+#[derive(Args, Debug)]
+pub struct BenchShowArguments {
+    /// Records that `tidegate bench compare --output` wrote
+    pub file: PathBuf,
+    /// The target that the others are compared with
+    #[arg(long, value_name = "LABEL", default_value = "native")]
+    pub baseline: String,
+    /// Print one table in Markdown
+    #[arg(long)]
+    pub markdown: bool,
+    /// Also write a report to this file, in HTML
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+}

@@ -1,0 +1,38 @@
+//! Arguments of `tidegate demo`; part of the one definition in `arguments.rs`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::quantity::parse_bytes;
+
+/// Arguments of `tidegate demo`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "As root it makes an ext4 in an image file in DIRECTORY, on a loop device, and measures there; \
+                  otherwise in\nDIRECTORY as it is. Everything that it makes is removed at the end, also after Ctrl-C. \
+                  It takes less than two\nminutes: rounds, then sizes are cut down on slow machines."
+)]
+pub struct DemoArguments {
+    /// Where to work; made when missing
+    #[arg(default_value = "out")]
+    pub directory: PathBuf,
+    /// Rounds; each runs every configuration once, in rotated order
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// Size of the file written, in bytes
+    #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = parse_bytes)]
+    pub size: u64,
+    /// The report, one HTML file; the run records go beside it as .jsonl
+    #[arg(long, value_name = "FILE", default_value = "out/demo.html")]
+    pub report: PathBuf,
+    /// Also draw the throughput of the configurations to this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Print the run records as JSON lines instead of the table
+    #[arg(long)]
+    pub json: bool,
+    /// Exit with 1 when the configurations are not in the order of the paper
+    #[arg(long)]
+    pub strict: bool,
+}
