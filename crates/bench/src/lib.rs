@@ -25,6 +25,7 @@ mod error;
 mod file;
 mod gate;
 mod mapping;
+pub mod mersenne;
 pub mod metadata;
 mod order;
 mod processor;
