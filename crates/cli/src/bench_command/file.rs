@@ -6,7 +6,7 @@ use anyhow::Result;
 use bench::{Cache, DataPattern, FileSpec, Mode, Pattern, Sharing, WriteTarget};
 use clap::Args;
 
-use super::repeat::{BenchCommonArguments, Measured, repeat};
+use super::repeat::{BenchCommonArguments, Measured, Turn, repeat};
 use crate::quantity::parse_bytes;
 use crate::{Finding, output};
 
@@ -60,27 +60,32 @@ pub struct BenchFileArguments {
 /// Runs the command.
 pub fn run(arguments: &BenchFileArguments) -> Result<Finding> {
     repeat(&arguments.common, &arguments.directory, |turn| {
-        let outcome = bench::run(&file_spec(arguments, turn.seed), turn.bar, turn.stop)?;
-        let mut notes = Vec::new();
-        notes.extend(
-            outcome
-                .cache
-                .is_warmer_than_asked()
-                .then(|| outcome.cache.describe()),
-        );
-        notes.extend(
-            outcome
-                .leftover
-                .as_ref()
-                .map(|reason| format!("files were left behind: {reason}")),
-        );
-        if let Some(kept) = &outcome.kept_directory {
-            turn.bar.hide();
-            output::print_error(&format!("files are kept in {}", kept.display()));
-        }
-        let record = outcome.into_record(turn.identity);
-        Ok(Measured { record, notes })
+        measure(arguments, turn)
     })
+}
+
+/// One run, without the repetition: jobs call it for each of their steps.
+pub fn measure(arguments: &BenchFileArguments, turn: Turn<'_>) -> Result<Measured> {
+    let outcome = bench::run(&file_spec(arguments, turn.seed), turn.bar, turn.stop)?;
+    let mut notes = Vec::new();
+    notes.extend(
+        outcome
+            .cache
+            .is_warmer_than_asked()
+            .then(|| outcome.cache.describe()),
+    );
+    notes.extend(
+        outcome
+            .leftover
+            .as_ref()
+            .map(|reason| format!("files were left behind: {reason}")),
+    );
+    if let Some(kept) = &outcome.kept_directory {
+        turn.bar.hide();
+        output::print_error(&format!("files are kept in {}", kept.display()));
+    }
+    let record = outcome.into_record(turn.identity);
+    Ok(Measured { record, notes })
 }
 
 fn file_spec(arguments: &BenchFileArguments, seed: u64) -> FileSpec {

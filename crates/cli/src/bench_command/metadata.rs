@@ -8,7 +8,7 @@ use bench::metadata::MetadataSpec;
 use clap::Args;
 
 use super::file::parse_cache;
-use super::repeat::{BenchCommonArguments, Measured, repeat};
+use super::repeat::{BenchCommonArguments, Measured, Turn, repeat};
 use crate::Finding;
 use crate::quantity::parse_bytes;
 
@@ -37,24 +37,29 @@ pub struct BenchMetadataArguments {
 /// Runs the command.
 pub fn run(arguments: &BenchMetadataArguments) -> Result<Finding> {
     repeat(&arguments.common, &arguments.directory, |turn| {
-        let spec = MetadataSpec {
-            directory: arguments.directory.clone(),
-            files: arguments.files,
-            content_bytes: arguments.content,
-            sync_directory: arguments.sync_directory,
-            cache: arguments.cache,
-            seed: turn.seed,
-        };
-        let outcome = bench::metadata::run(&spec, turn.bar, turn.stop)?;
-        let leftover = outcome
-            .leftover
-            .as_ref()
-            .map(|reason| format!("files were left behind: {reason}"));
-        let record = outcome.into_record(turn.identity);
-        Ok(Measured {
-            record,
-            notes: leftover.into_iter().collect(),
-        })
+        measure(arguments, turn)
+    })
+}
+
+/// One run, without the repetition: jobs call it for each of their steps.
+pub fn measure(arguments: &BenchMetadataArguments, turn: Turn<'_>) -> Result<Measured> {
+    let spec = MetadataSpec {
+        directory: arguments.directory.clone(),
+        files: arguments.files,
+        content_bytes: arguments.content,
+        sync_directory: arguments.sync_directory,
+        cache: arguments.cache,
+        seed: turn.seed,
+    };
+    let outcome = bench::metadata::run(&spec, turn.bar, turn.stop)?;
+    let leftover = outcome
+        .leftover
+        .as_ref()
+        .map(|reason| format!("files were left behind: {reason}"));
+    let record = outcome.into_record(turn.identity);
+    Ok(Measured {
+        record,
+        notes: leftover.into_iter().collect(),
     })
 }
 
