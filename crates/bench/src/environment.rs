@@ -23,6 +23,8 @@ pub fn host() -> HostInfo {
         cpus: thread::available_parallelism()
             .map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX)),
         memory_bytes: memory.totalram.saturating_mul(u64::from(memory.mem_unit)),
+        governor: read_line(Path::new("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
+        load_average: load_average(),
     }
 }
 
@@ -45,6 +47,16 @@ pub fn target(directory: &Path) -> io::Result<TargetInfo> {
         mount_source: mount.as_ref().map(|mount| mount.source.clone()),
         mount_options: mount.map(|mount| mount.options),
         scheduler: device.as_ref().and_then(BlockDevice::scheduler),
+        device_model: device.as_ref().and_then(BlockDevice::model),
+        rotational: device
+            .as_ref()
+            .and_then(|device| device.queue("rotational"))
+            .map(|digit| digit != "0"),
+        read_ahead_bytes: device
+            .as_ref()
+            .and_then(|device| device.queue("read_ahead_kb")?.parse().ok())
+            .map(|kibibytes: u64| kibibytes.saturating_mul(1024)),
+        write_cache: device.as_ref().and_then(|device| device.queue("write_cache")),
         block_device: device.map(|device| device.name),
         free_bytes: Some(space.f_bavail.saturating_mul(space.f_frsize)),
     })
@@ -54,6 +66,18 @@ fn processor_model() -> Option<String> {
     let table = fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = table.lines().find(|line| line.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+fn load_average() -> Option<f64> {
+    let line = read_line(Path::new("/proc/loadavg"))?;
+    line.split(' ').next()?.parse().ok()
+}
+
+/// The content of a file of one line; `None` when there is no such file or nothing in it.
+fn read_line(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.trim();
+    (!line.is_empty()).then(|| line.to_owned())
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -141,15 +165,32 @@ impl BlockDevice {
         Some(Self { name, directory })
     }
 
-    /// The scheduler in brackets; a partition has that of its disk.
+    /// The scheduler in brackets.
     fn scheduler(&self) -> Option<String> {
+        let text = self.queue("scheduler")?;
+        let active = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+        Some(active.map_or(text.as_str(), |(name, _)| name).to_owned())
+    }
+
+    /// SCSI and NVMe call it model, MMC calls it name; a loop device has a file.
+    fn model(&self) -> Option<String> {
+        ["device/model", "device/name", "loop/backing_file"]
+            .into_iter()
+            .find_map(|name| self.of_disk(name))
+    }
+
+    /// A property of the device's queue.
+    fn queue(&self, name: &str) -> Option<String> {
+        self.of_disk(&format!("queue/{name}"))
+    }
+
+    /// A property of the disk: a partition has that of the disk around it.
+    fn of_disk(&self, name: &str) -> Option<String> {
         let places = [Some(self.directory.as_path()), self.directory.parent()];
-        let text = places
+        places
             .into_iter()
             .flatten()
-            .find_map(|place| fs::read_to_string(place.join("queue/scheduler")).ok())?;
-        let active = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
-        Some(active.map_or(text.trim(), |(name, _)| name).to_owned())
+            .find_map(|place| read_line(&place.join(name)))
     }
 }
 
@@ -192,6 +233,29 @@ garbage
         let target = target(&std::env::temp_dir()).unwrap();
         assert!(target.file_system_type.is_some());
         assert!(target.free_bytes.is_some());
+        assert!(host.load_average.is_some_and(|load| load >= 0.0));
+        // Either there is a block device and all of these, or none.
+        assert_eq!(target.block_device.is_some(), target.rotational.is_some());
+        assert_eq!(target.block_device.is_some(), target.read_ahead_bytes.is_some());
+        assert_eq!(target.block_device.is_some(), target.write_cache.is_some());
+    }
+
+    #[test]
+    fn a_partition_has_the_properties_of_its_disk() {
+        let root = tempfile::tempdir().unwrap();
+        let disk = root.path().join("sdz");
+        fs::create_dir_all(disk.join("sdz1")).unwrap();
+        fs::create_dir_all(disk.join("queue")).unwrap();
+        fs::create_dir_all(disk.join("device")).unwrap();
+        fs::write(disk.join("queue/scheduler"), "none [bfq] kyber\n").unwrap();
+        fs::write(disk.join("device/model"), "Example SSD    \n").unwrap();
+        let partition = BlockDevice {
+            name: "sdz1".to_owned(),
+            directory: disk.join("sdz1"),
+        };
+        assert_eq!(partition.scheduler().as_deref(), Some("bfq"));
+        assert_eq!(partition.model().as_deref(), Some("Example SSD"));
+        assert_eq!(partition.queue("write_cache"), None);
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod progress;
 mod record;
 mod scratch;
 mod spec;
+pub mod window;
 mod worker;
 
 pub use cache::{CacheMethod, CacheOutcome};

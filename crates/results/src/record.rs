@@ -32,6 +32,37 @@ pub mod counter {
     pub const WORKER_CPU: &str = "worker_cpu_ns";
     /// Bytes of the test files that were in the page cache when the timed window began.
     pub const CACHED_BEFORE: &str = "cached_before_bytes";
+    /// Reads that the block device below the file system completed, of all programs.
+    pub const DEVICE_READS: &str = "device_reads_count";
+    /// Bytes of those.
+    pub const DEVICE_READ: &str = "device_read_bytes";
+    /// Writes that the block device below the file system completed, of all programs.
+    pub const DEVICE_WRITES: &str = "device_writes_count";
+    /// Bytes of those.
+    pub const DEVICE_WRITTEN: &str = "device_written_bytes";
+    /// Discards that the block device completed.
+    pub const DEVICE_DISCARDS: &str = "device_discards_count";
+    /// Bytes of those.
+    pub const DEVICE_DISCARDED: &str = "device_discarded_bytes";
+    /// Cache flushes that the block device completed (not counted for partitions).
+    pub const DEVICE_FLUSHES: &str = "device_flushes_count";
+    /// Time during which the block device had something to do.
+    pub const DEVICE_BUSY: &str = "device_busy_ms";
+    /// Bytes that reached the block device for each byte that the workload wrote.
+    pub const WRITE_AMPLIFICATION: &str = "write_amplification_ratio";
+    /// Share of the bytes read that did not have to be fetched from storage; read-ahead counts as fetched, so that the
+    /// true share may be higher.
+    pub const PAGE_CACHE_HIT: &str = "page_cache_hit_percent";
+    /// Calls of the read family made by the process.
+    pub const PROCESS_READ_CALLS: &str = "process_read_calls_count";
+    /// Calls of the write family made by the process.
+    pub const PROCESS_WRITE_CALLS: &str = "process_write_calls_count";
+    /// Bytes that had to be fetched from storage for the process.
+    pub const PROCESS_STORAGE_READ: &str = "process_storage_read_bytes";
+    /// Bytes of pages that the process made dirty, and of its direct writes.
+    pub const PROCESS_STORAGE_WRITTEN: &str = "process_storage_written_bytes";
+    /// System calls of the measuring threads, in all; by kind they are `system_calls_KIND_count`.
+    pub const SYSTEM_CALLS: &str = "system_calls_count";
 }
 
 /// One run of one workload on one target.
@@ -85,8 +116,8 @@ impl RunRecord {
     }
 }
 
-/// The machine a run was made on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The machine a run was made on. Records written before a field existed do not have it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostInfo {
     /// Kernel name and release (`Linux 6.12.1`).
     pub kernel: String,
@@ -98,6 +129,12 @@ pub struct HostInfo {
     pub cpus: u32,
     /// Main memory.
     pub memory_bytes: u64,
+    /// What decides the processors' frequency (`schedutil`), where it can be changed.
+    #[serde(default)]
+    pub governor: Option<String>,
+    /// Average number of threads that ran or waited for storage in the minute before the run.
+    #[serde(default)]
+    pub load_average: Option<f64>,
 }
 
 /// The file system a run was made on. What the system does not tell is `None`.
@@ -117,6 +154,18 @@ pub struct TargetInfo {
     pub scheduler: Option<String>,
     /// Space free to this user before the run.
     pub free_bytes: Option<u64>,
+    /// Model of that device, or the file behind a loop device.
+    #[serde(default)]
+    pub device_model: Option<String>,
+    /// Whether the kernel takes the device for one that rotates.
+    #[serde(default)]
+    pub rotational: Option<bool>,
+    /// How far the kernel reads ahead on that device.
+    #[serde(default)]
+    pub read_ahead_bytes: Option<u64>,
+    /// `write back` when the device has a cache that loses data with the power, else `write through`.
+    #[serde(default)]
+    pub write_cache: Option<String>,
 }
 
 /// What one kind of operation did during the timed window.

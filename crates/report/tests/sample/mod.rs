@@ -107,6 +107,7 @@ fn record(step: &Step, round: u32) -> RunRecord {
             processor: Some("Example processor".to_owned()),
             cpus: 2,
             memory_bytes: 8_321_499_136,
+            ..HostInfo::default()
         },
         target: TargetInfo {
             path: "/srv/test".to_owned(),
@@ -116,6 +117,7 @@ fn record(step: &Step, round: u32) -> RunRecord {
             block_device: native.then(|| "loop0".to_owned()),
             scheduler: native.then(|| "none".to_owned()),
             free_bytes: Some(2 << 30),
+            ..TargetInfo::default()
         },
         label: (*label).to_owned(),
         round,
