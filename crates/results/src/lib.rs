@@ -1,7 +1,7 @@
 //! Run records: what ran, on which machine and file system, every sample, and how two runs compare.
 //!
 //! This is the contract between those who measure (`bench`, `trace`), those who plan (`study`) and those who
-//! draw (`report`). It measures nothing and knows no workload: the description of the workload is a JSON value
+//! draw (`report`). Traces of calls, which `trace` records and `bench` replays, are in [`call_trace`]. It measures nothing and knows no workload: the description of the workload is a JSON value
 //! that its maker understands.
 //!
 //! Invariants:
@@ -10,6 +10,7 @@
 //! - A record of an interrupted run says `complete: false`, and comparisons leave it out.
 //! - The schema has a version; the reader refuses any other one and says which it found.
 
+pub mod call_trace;
 mod histogram;
 mod json_lines;
 mod record;
