@@ -150,14 +150,7 @@ impl Target {
     /// Closes the file and reports what the file system says to it: one in user space may flush only here.
     pub fn close(self) -> Result<(), BenchError> {
         drop(self.mapping);
-        let descriptor = self.file.into_raw_fd();
-        // SAFETY: the descriptor was just taken out of its `File`, so it is open and nobody else closes it.
-        let answer = unsafe { libc::close(descriptor) };
-        if answer == 0 {
-            Ok(())
-        } else {
-            Err(BenchError::io("close", &self.path, io::Error::last_os_error()))
-        }
+        close(self.file, &self.path)
     }
 }
 
@@ -166,6 +159,18 @@ impl Part {
     fn position(&self, offset: u64) -> usize {
         let position = usize::try_from(offset - self.base);
         position.expect("the mapping was made, so its length and every position in it fit in memory")
+    }
+}
+
+/// Closes a file and reports what the file system says to it.
+pub(crate) fn close(file: File, path: &Path) -> Result<(), BenchError> {
+    let descriptor = file.into_raw_fd();
+    // SAFETY: the descriptor was just taken out of its `File`, so it is open and nobody else closes it.
+    let answer = unsafe { libc::close(descriptor) };
+    if answer == 0 {
+        Ok(())
+    } else {
+        Err(BenchError::io("close", path, io::Error::last_os_error()))
     }
 }
 

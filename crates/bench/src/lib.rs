@@ -28,6 +28,7 @@ mod mapping;
 pub mod mersenne;
 pub mod metadata;
 mod order;
+pub mod postmark;
 mod processor;
 mod progress;
 mod record;

@@ -115,14 +115,17 @@ fn step_sample(operation: &str, step: &StepOutcome) -> Sample {
 
 /// The description with its kind. A directory name that is not UTF-8 is written with replacement characters:
 /// the record is for people, and JSON has no other way.
-fn described(kind: &str, spec: &impl Serialize, directory: &Path) -> Value {
+pub(crate) fn described(kind: &str, spec: &impl Serialize, directory: &Path) -> Value {
     let mut workload = serde_json::to_value(spec).unwrap_or_else(|_| json!({}));
     workload["kind"] = json!(kind);
     workload["directory"] = json!(directory.to_string_lossy());
     workload
 }
 
-fn usage_counters(machine: Option<ProcessorUse>, workers: Option<WorkerUse>) -> BTreeMap<String, f64> {
+pub(crate) fn usage_counters(
+    machine: Option<ProcessorUse>,
+    workers: Option<WorkerUse>,
+) -> BTreeMap<String, f64> {
     let mut counters = BTreeMap::new();
     let mut insert = |name: &str, value: f64| counters.insert(name.to_owned(), value);
     if let Some(machine) = machine {
@@ -150,7 +153,7 @@ fn usage_counters(machine: Option<ProcessorUse>, workers: Option<WorkerUse>) -> 
     counters
 }
 
-fn finished(
+pub(crate) fn finished(
     identity: RunIdentity,
     started_unix_ns: u64,
     workload: Value,

@@ -2,6 +2,7 @@
 
 pub mod file;
 pub mod metadata;
+pub mod postmark;
 pub mod progress;
 pub mod repeat;
 
@@ -10,6 +11,7 @@ use clap::Subcommand;
 
 use self::file::BenchFileArguments;
 use self::metadata::BenchMetadataArguments;
+use self::postmark::BenchPostmarkArguments;
 use crate::compare::arguments::{BenchCompareArguments, BenchShowArguments};
 use crate::{Finding, compare};
 
@@ -20,6 +22,8 @@ pub enum BenchCommand {
     File(BenchFileArguments),
     /// Create, list, look at and remove many small files
     Metadata(BenchMetadataArguments),
+    /// Create, read, append to and delete many small files, operation for operation as PostMark 1.51
+    Postmark(BenchPostmarkArguments),
     /// Compare directories: every workload on every target, in interleaved rounds, as ratios to a baseline
     Compare(BenchCompareArguments),
     /// Show the finished records of a comparison again
@@ -31,6 +35,7 @@ pub fn run(command: &BenchCommand) -> Result<Finding> {
     match command {
         BenchCommand::File(arguments) => file::run(arguments),
         BenchCommand::Metadata(arguments) => metadata::run(arguments),
+        BenchCommand::Postmark(arguments) => postmark::run(arguments),
         BenchCommand::Compare(arguments) => compare::run(arguments),
         BenchCommand::Show(arguments) => compare::run_show(arguments),
     }
