@@ -8,13 +8,15 @@
 //! - A chart never says more than the table below it, and the table never more than the raw samples.
 //!
 //! [`svg`] draws, [`html`] escapes and tabulates, [`ladder`] knows the comparison of configurations for one workload,
-//! [`comparison`] that for several, [`number`] is the one place where numbers become text.
+//! [`comparison`] that for several, [`record_comparison`] two sets of records that were measured at any time,
+//! [`number`] is the one place where numbers become text.
 
 pub mod comparison;
 pub mod html;
 pub mod ladder;
 pub mod number;
 mod page;
+pub mod record_comparison;
 pub mod svg;
 mod text_table;
 

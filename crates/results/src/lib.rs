@@ -12,13 +12,24 @@
 
 pub mod call_trace;
 mod histogram;
+mod interval;
 mod json_lines;
+mod rate;
 mod record;
+mod record_comparison;
 mod statistics;
 
 pub use histogram::{LatencyHistogram, LatencySummary};
+pub use interval::{
+    CLAIM_COVERAGE, Estimate, NOISY_LOAD_PERCENT, NOISY_STEAL_PERCENT, NOISY_WIDTH, Noise, RatioVerdict,
+    WANTED_COVERAGE,
+};
 pub use json_lines::{ReadError, RecordWriter, WriteError, append_record, partial_name, read_records};
+pub use rate::{Headline, RateUnit};
 pub use record::{HostInfo, RunRecord, SCHEMA, Sample, TargetInfo, counter};
+pub use record_comparison::{
+    ComparedOperation, ComparisonError, RecordComparison, target_title, workload_title,
+};
 pub use statistics::{
     PairedRatio, RoundValue, Summary, Verdict, median, nearest_f64, paired_ratio, values_by_round,
 };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result};
 use bench::RunIdentity;
 use clap::Args;
-use results::{RecordWriter, RunRecord, counter, median};
+use results::{Estimate, Noise, RateUnit, RecordWriter, RunRecord, counter, median};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::progress::{Bar, ProgressForm};
@@ -116,6 +116,9 @@ pub fn repeat(
     if !common.json {
         output::print_bytes(summary(&records).as_bytes())?;
     }
+    for noise in Noise::of(&records) {
+        output::print_error(&format!("too noisy to tell small differences: {noise}"));
+    }
     Ok(finding)
 }
 
@@ -183,6 +186,7 @@ fn summary(records: &[RunRecord]) -> String {
             latency(|summary| results::nearest_f64(summary.max_ns)),
         ));
     }
+    text.push_str(&intervals(records));
     for (name, label) in [
         (counter::CPU_ACTIVE, "processors active %"),
         (counter::CPU_IOWAIT, "processors waiting for I/O %"),
@@ -195,6 +199,33 @@ fn summary(records: &[RunRecord]) -> String {
             .collect();
         if let Some(value) = median(&values) {
             text.push_str(&format!("  {label:<30} {value:>12.1}\n"));
+        }
+    }
+    text
+}
+
+/// A line for each operation that was repeated: the median speed between the ends of its interval.
+fn intervals(records: &[RunRecord]) -> String {
+    let complete: Vec<&RunRecord> = records.iter().filter(|record| record.complete).collect();
+    let Some(first) = complete.first().filter(|_| complete.len() > 1) else {
+        return String::new();
+    };
+    let mut text = String::new();
+    for sample in &first.samples {
+        let unit = RateUnit::of(sample);
+        let speeds: Vec<f64> = complete
+            .iter()
+            .filter_map(|record| unit.rate(record.sample(&sample.operation)?))
+            .collect();
+        if let Some(estimate) = Estimate::of_median(&speeds) {
+            text.push_str(&format!(
+                "  {:<10} {:.1} {unit} [{:.1}, {:.1}], interval of {:.0} % coverage\n",
+                sample.operation,
+                estimate.value,
+                estimate.low,
+                estimate.high,
+                estimate.coverage * 100.0
+            ));
         }
     }
     text

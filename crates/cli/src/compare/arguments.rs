@@ -11,39 +11,52 @@ use crate::quantity::parse_bytes;
 
 /// Arguments of `tidegate bench compare`.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  \
+#[command(after_help = "Examples:\n  \
+                  tidegate bench compare before.jsonl after.jsonl\n  \
                   tidegate bench compare --target native=/ext4/a --target tidegate=/mnt/b --workload write-512k \\\n      \
                   --require 'tidegate:write-512k>=0.98' --output out/bench.jsonl --report out/bench.html\n\n\
                   Targets should be folders of one file system, or mounts over them. Ratios above 1 are faster than \
                   the baseline.\nCold runs need root to drop caches. Exit codes: 0 done, 1 stopped, not measured as \
                   asked or a requirement not met,\n2 could not do it.")]
 pub struct BenchCompareArguments {
-    /// A name and an existing folder; give one for each configuration
-    #[arg(long = "target", value_name = "LABEL=DIRECTORY", required = true, value_parser = Target::parse)]
+    /// Compare two sets of records instead of measuring: each a file of records, an id or a tag of the history
+    #[arg(value_names = ["A", "B"], num_args = 2, conflicts_with = "targets", required_unless_present = "targets")]
+    pub sets: Vec<String>,
+    /// A name and an existing folder to measure; give one for each configuration
+    #[arg(
+        long = "target", value_name = "LABEL=DIRECTORY", required_unless_present = "sets",
+        value_parser = Target::parse
+    )]
     pub targets: Vec<Target>,
     /// What to run; may be given several times [default: all]
-    #[arg(long = "workload", value_name = "NAME", value_enum)]
+    #[arg(long = "workload", value_name = "NAME", value_enum, conflicts_with = "sets")]
     pub workloads: Vec<Workload>,
     /// Rounds; each runs every target once, in rotated order
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(
+        long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000),
+        conflicts_with = "sets"
+    )]
     pub rounds: u32,
     /// Size of sequential files in bytes
-    #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = parse_bytes, conflicts_with = "sets")]
     pub size: u64,
     /// Small files of files-10k and files-10k-4k
-    #[arg(long, value_name = "N", default_value_t = bench::metadata::USUAL_FILES)]
+    #[arg(long, value_name = "N", default_value_t = bench::metadata::USUAL_FILES, conflicts_with = "sets")]
     pub files: u32,
     /// Decides random orders and contents: the same seed gives the same run
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, conflicts_with = "sets")]
     pub seed: u64,
     /// The target that the others are compared with
-    #[arg(long, value_name = "LABEL", default_value = "native")]
+    #[arg(long, value_name = "LABEL", default_value = "native", conflicts_with = "sets")]
     pub baseline: String,
     /// Exit with 1 unless the median of this target's ratios is so high; may be given several times
-    #[arg(long = "require", value_name = "LABEL:WORKLOAD>=RATIO", value_parser = Requirement::parse)]
+    #[arg(
+        long = "require", value_name = "LABEL:WORKLOAD>=RATIO", value_parser = Requirement::parse,
+        conflicts_with = "sets"
+    )]
     pub requirements: Vec<Requirement>,
     /// Write every run record to this file, as JSON lines; a stopped run leaves them in FILE.partial
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "sets")]
     pub output: Option<PathBuf>,
     /// Write a report to this file, in HTML
     #[arg(long, value_name = "FILE")]
@@ -51,7 +64,7 @@ pub struct BenchCompareArguments {
     /// Write one table in Markdown to this file; - is standard output
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
-    /// Print one run record in JSON on each line instead of tables
+    /// Print one run record in JSON on each line instead of tables; of A and B the comparison as one JSON object
     #[arg(long)]
     pub json: bool,
 }

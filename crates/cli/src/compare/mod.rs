@@ -1,4 +1,5 @@
-//! `tidegate bench compare`: several directories, several workloads, interleaved rounds, ratios to a baseline.
+//! `tidegate bench compare`: several directories, several workloads, interleaved rounds, ratios to a baseline; or two
+//! sets of records that were measured before (`records.rs`).
 //!
 //! Within a workload each round runs every target once, and the first target of a round is the second of the one before:
 //! what changes on the machine meanwhile changes for all of them. Everything is synced between two runs. It mounts
@@ -8,6 +9,7 @@
 //! the record that was being measured: the records keep the name `FILE.partial`, and tables say that they are partial.
 
 pub mod arguments;
+mod records;
 pub mod requirement;
 mod show;
 pub mod workload;
@@ -60,6 +62,9 @@ impl Target {
 
 /// Runs the command.
 pub fn run(arguments: &BenchCompareArguments) -> Result<Finding> {
+    if let [a, b] = &arguments.sets[..] {
+        return records::run(a, b, arguments);
+    }
     let places = check(arguments)?;
     let stop = stop_on_signals()?;
     let mut run = Run {

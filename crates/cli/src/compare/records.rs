@@ -1,0 +1,53 @@
+//! `tidegate bench compare A B`: two sets of records that exist already, as ratios with their intervals.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use report::record_comparison::{self, RecordSet};
+use results::RecordComparison;
+use serde_json::json;
+
+use super::arguments::BenchCompareArguments;
+use super::write_text;
+use crate::{Finding, output};
+
+/// Runs the command. What only one set has makes exit code 1; other machines and noise are warned of.
+pub fn run(a: &str, b: &str, arguments: &BenchCompareArguments) -> Result<Finding> {
+    let (a, b) = (read(a)?, read(b)?);
+    let comparison = RecordComparison::of(&a.records, &b.records)
+        .with_context(|| format!("{} (A) and {} (B) can't be compared", a.name, b.name))?;
+    if arguments.json {
+        let document = json!({
+            "a": a.title(),
+            "b": b.title(),
+            "operations": comparison.operations,
+            "left_out": comparison.left_out,
+            "warnings": comparison.warnings,
+        });
+        output::print_line(&document.to_string())?;
+    } else {
+        output::print_bytes(record_comparison::text(&comparison, &a, &b).as_bytes())?;
+    }
+    for note in comparison.left_out.iter().chain(&comparison.warnings) {
+        output::print_error(note);
+    }
+    if let Some(path) = &arguments.markdown {
+        write_text(path, &record_comparison::markdown(&comparison, &a, &b))?;
+    }
+    if let Some(path) = &arguments.report {
+        write_text(path, &record_comparison::render(&comparison, &a, &b))?;
+        output::print_error(&format!("report: {}", path.display()));
+    }
+    Ok(if comparison.left_out.is_empty() {
+        Finding::Nothing
+    } else {
+        Finding::Something
+    })
+}
+
+fn read(name: &str) -> Result<RecordSet> {
+    Ok(RecordSet {
+        name: name.to_owned(),
+        records: results::read_records(Path::new(name))?,
+    })
+}

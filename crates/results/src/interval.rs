@@ -1,0 +1,460 @@
+//! Confidence intervals without an assumed distribution, and when to say that a machine was too noisy to tell.
+//!
+//! The interval of a median is a pair of order statistics: of `n` independent runs, the `k`-th smallest and the `k`-th
+//! largest value hold the true median between them with probability `1 - 2 P(B < k)`, where `B` counts heads of `n`
+//! fair coins. The largest `k` that keeps [`WANTED_COVERAGE`] is taken. Below six runs no `k` does: the interval is
+//! then the whole range, with the coverage that it really has (0.94 of five runs, 0.75 of three, 0 of one).
+//!
+//! Two groups of runs that were not interleaved are compared by all ratios of a run of one and a run of the other
+//! (Hodges and Lehmann; the rank sum of Mann and Whitney counts how many to leave out at each end). That assumes that
+//! the groups differ by a factor, and nothing about the shape. Above [`PAIRS_MAX`] pairs the intervals of both medians
+//! are divided instead, each with half of the error: wider, but with so many runs narrow anyway.
+//!
+//! Neither sees what all runs have in common (a full device, a slow clock): it is about repeating, not about truth.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::record::{RunRecord, counter};
+use crate::statistics::{PairedRatio, Summary, nearest_f64};
+
+/// The coverage that intervals have where there are enough runs.
+pub const WANTED_COVERAGE: f64 = 0.95;
+
+/// Below this coverage no difference is claimed.
+pub const CLAIM_COVERAGE: f64 = 0.90;
+
+/// Pairs of runs up to which two groups are compared exactly.
+pub const PAIRS_MAX: usize = 1024;
+
+/// An interval of a median wider than this part of it is noise.
+pub const NOISY_WIDTH: f64 = 0.10;
+
+/// Processor time taken by the hypervisor above this is noise.
+pub const NOISY_STEAL_PERCENT: f64 = 2.0;
+
+/// Processor time of others above this is noise.
+pub const NOISY_LOAD_PERCENT: f64 = 25.0;
+
+/// A value with its interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// Values (of two groups: the smaller group's) that it rests on.
+    pub count: usize,
+    /// The median, or the ratio.
+    pub value: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// Probability, from 0 to 1, with which such an interval holds the true value.
+    pub coverage: f64,
+}
+
+/// What a ratio with its interval says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RatioVerdict {
+    /// The whole interval is above 1.
+    Higher,
+    /// The whole interval is below 1.
+    Lower,
+    /// The interval holds 1.
+    NoDifference,
+    /// The interval has less than [`CLAIM_COVERAGE`]: nothing can be said.
+    TooFewRuns,
+}
+
+impl fmt::Display for RatioVerdict {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::Higher => "higher",
+            Self::Lower => "lower",
+            Self::NoDifference => "no difference",
+            Self::TooFewRuns => "too few runs",
+        })
+    }
+}
+
+impl Estimate {
+    /// The median of values with its interval; `None` without finite values. Others are left out.
+    #[must_use]
+    pub fn of_median(values: &[f64]) -> Option<Self> {
+        Self::of_median_covering(values, WANTED_COVERAGE)
+    }
+
+    /// The median of ratios that were formed inside each round.
+    #[must_use]
+    pub fn of_paired_ratio(paired: &PairedRatio) -> Option<Self> {
+        let ratios: Vec<f64> = paired.ratios.iter().map(|round| round.value).collect();
+        Self::of_median(&ratios)
+    }
+
+    /// Measured over baseline, of two groups of runs that are not paired. `None` when one of them has no positive,
+    /// finite value; other values are left out.
+    #[must_use]
+    pub fn of_ratio(baseline: &[f64], measured: &[f64]) -> Option<Self> {
+        let usable = |values: &[f64]| -> Vec<f64> {
+            let positive = values
+                .iter()
+                .copied()
+                .filter(|value| value.is_finite() && *value > 0.0);
+            positive.collect()
+        };
+        let (baseline, measured) = (usable(baseline), usable(measured));
+        let count = baseline.len().min(measured.len());
+        if baseline.len().saturating_mul(measured.len()) > PAIRS_MAX {
+            let half_error = f64::midpoint(1.0, WANTED_COVERAGE);
+            let below = Self::of_median_covering(&baseline, half_error)?;
+            let above = Self::of_median_covering(&measured, half_error)?;
+            return Some(Self {
+                count,
+                value: above.value / below.value,
+                low: above.low / below.high,
+                high: above.high / below.low,
+                coverage: (below.coverage + above.coverage - 1.0).max(0.0),
+            });
+        }
+        let mut ratios: Vec<f64> = measured
+            .iter()
+            .flat_map(|above| baseline.iter().map(move |below| above / below))
+            .collect();
+        ratios.sort_by(f64::total_cmp);
+        let value = Summary::of(&ratios)?.median;
+        let chances = rank_sum_chances(baseline.len(), measured.len());
+        let (cut, coverage) = outermost(&chances, ratios.len(), WANTED_COVERAGE);
+        Some(Self {
+            count,
+            value,
+            low: ratios[cut],
+            high: ratios[ratios.len() - 1 - cut],
+            coverage,
+        })
+    }
+
+    /// Width of the interval as a part of the value; `None` when the value is 0 or rests on one run.
+    #[must_use]
+    pub fn relative_width(&self) -> Option<f64> {
+        (self.value != 0.0 && self.count > 1).then(|| (self.high - self.low) / self.value.abs())
+    }
+
+    /// What the value, taken as a ratio, says.
+    #[must_use]
+    pub fn verdict(&self) -> RatioVerdict {
+        if self.coverage < CLAIM_COVERAGE {
+            RatioVerdict::TooFewRuns
+        } else if self.low > 1.0 {
+            RatioVerdict::Higher
+        } else if self.high < 1.0 {
+            RatioVerdict::Lower
+        } else {
+            RatioVerdict::NoDifference
+        }
+    }
+
+    fn of_median_covering(values: &[f64], wanted: f64) -> Option<Self> {
+        let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+        sorted.sort_by(f64::total_cmp);
+        let summary = Summary::of(&sorted)?;
+        let (cut, coverage) = outermost(&coin_chances(sorted.len()), sorted.len(), wanted);
+        Some(Self {
+            count: sorted.len(),
+            value: summary.median,
+            low: sorted[cut],
+            high: sorted[sorted.len() - 1 - cut],
+            coverage,
+        })
+    }
+}
+
+/// How many of `count` sorted values to leave out at each end so that the coverage stays at least `wanted`, and the
+/// coverage then; nothing is left out when none keeps it. `chances[i]` is how probable it is that exactly `i` of the
+/// values lie below the true one.
+fn outermost(chances: &[f64], count: usize, wanted: f64) -> (usize, f64) {
+    let (mut cut, mut below) = (0, chances[0]);
+    let mut coverage = (1.0 - 2.0 * below).max(0.0);
+    while 2 * (cut + 1) < count {
+        below += chances[cut + 1];
+        let narrower = 1.0 - 2.0 * below;
+        if narrower < wanted {
+            break;
+        }
+        (cut, coverage) = (cut + 1, narrower);
+    }
+    (cut, coverage)
+}
+
+/// How probable each number of heads of so many fair coins is. Weights grow from the middle outwards, as the first
+/// probability itself would be zero to a floating-point number from 1,075 coins on.
+fn coin_chances(coins: usize) -> Vec<f64> {
+    let float = |number: usize| nearest_f64(u64::try_from(number).unwrap_or(u64::MAX));
+    let mut weights = vec![1.0; coins + 1];
+    let middle = coins / 2;
+    for heads in (0..middle).rev() {
+        weights[heads] = weights[heads + 1] * float(heads + 1) / float(coins - heads);
+    }
+    for heads in middle + 1..=coins {
+        weights[heads] = weights[heads - 1] * float(coins - heads + 1) / float(heads);
+    }
+    let sum: f64 = weights.iter().sum();
+    weights.iter().map(|weight| weight / sum).collect()
+}
+
+/// How probable each number of pairs "measured below baseline" is when both groups are alike: of `n + m` runs in
+/// order, the largest is one of the `n` with probability `n / (n + m)` and then lies above all `m`.
+fn rank_sum_chances(rows: usize, columns: usize) -> Vec<f64> {
+    let float = |number: usize| nearest_f64(u64::try_from(number).unwrap_or(u64::MAX));
+    let mut above: Vec<Vec<f64>> = vec![vec![1.0]; columns + 1];
+    for row in 1..=rows {
+        let mut current: Vec<Vec<f64>> = vec![vec![1.0]];
+        for column in 1..=columns {
+            let share = float(row) / float(row + column);
+            let mut chances = vec![0.0; row * column + 1];
+            for (pairs, chance) in above[column].iter().enumerate() {
+                chances[pairs + column] += share * chance;
+            }
+            for (pairs, chance) in current[column - 1].iter().enumerate() {
+                chances[pairs] += (1.0 - share) * chance;
+            }
+            current.push(chances);
+        }
+        above = current;
+    }
+    above.swap_remove(columns)
+}
+
+/// Why repeated runs on a machine are too noisy to tell small differences.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "reason")]
+pub enum Noise {
+    /// The interval of an operation's rate is wide.
+    WideInterval {
+        /// The operation.
+        operation: String,
+        /// Width as a part of the median.
+        relative_width: f64,
+    },
+    /// The hypervisor took processor time.
+    Steal {
+        /// Median share of all processors.
+        percent: f64,
+    },
+    /// Others than the workers used the processors.
+    OtherLoad {
+        /// Median share of all processors.
+        percent: f64,
+    },
+}
+
+impl Noise {
+    /// Everything that is noisy about repeated runs of one workload. Incomplete runs are left out.
+    #[must_use]
+    pub fn of(records: &[RunRecord]) -> Vec<Self> {
+        let records: Vec<&RunRecord> = records.iter().filter(|record| record.complete).collect();
+        let Some(first) = records.first() else {
+            return Vec::new();
+        };
+        let median_of = |value: &dyn Fn(&RunRecord) -> Option<f64>| {
+            let values: Vec<f64> = records.iter().filter_map(|record| value(record)).collect();
+            Summary::of(&values).map(|summary| summary.median)
+        };
+        let mut found = Vec::new();
+        for operation in first.samples.iter().map(|sample| &sample.operation) {
+            let rates: Vec<f64> = records
+                .iter()
+                .filter_map(|record| record.sample(operation)?.operations_per_s())
+                .collect();
+            let width = Estimate::of_median(&rates).and_then(|estimate| estimate.relative_width());
+            found.extend(width.filter(|width| *width > NOISY_WIDTH).map(|relative_width| {
+                Self::WideInterval {
+                    operation: operation.clone(),
+                    relative_width,
+                }
+            }));
+        }
+        found.extend(
+            median_of(&|record| record.counters.get(counter::CPU_STEAL).copied())
+                .filter(|percent| *percent > NOISY_STEAL_PERCENT)
+                .map(|percent| Self::Steal { percent }),
+        );
+        found.extend(
+            median_of(&other_load_percent)
+                .filter(|percent| *percent > NOISY_LOAD_PERCENT)
+                .map(|percent| Self::OtherLoad { percent }),
+        );
+        found
+    }
+}
+
+impl fmt::Display for Noise {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WideInterval {
+                operation,
+                relative_width,
+            } => write!(
+                formatter,
+                "the interval of {operation} is {:.0} % of its median wide (more than {:.0} %)",
+                relative_width * 100.0,
+                NOISY_WIDTH * 100.0
+            ),
+            Self::Steal { percent } => write!(
+                formatter,
+                "the hypervisor took {percent:.1} % of the processors (more than {NOISY_STEAL_PERCENT:.0} %)"
+            ),
+            Self::OtherLoad { percent } => write!(
+                formatter,
+                "others used {percent:.0} % of the processors (more than {NOISY_LOAD_PERCENT:.0} %)"
+            ),
+        }
+    }
+}
+
+/// Share of all processors used by anyone but the workers. The workers' time is divided by the longest window of a
+/// sample, which is never longer than the whole run: the share of others is found too small rather than too large.
+fn other_load_percent(record: &RunRecord) -> Option<f64> {
+    let active = record.counters.get(counter::CPU_ACTIVE)?;
+    let worker_ns = record.counters.get(counter::WORKER_CPU)?;
+    let window_ns = record.samples.iter().map(|sample| sample.elapsed_ns).max()?;
+    let processors_ns = nearest_f64(window_ns) * f64::from(record.host.cpus.max(1));
+    (processors_ns > 0.0).then(|| (active - worker_ns / processors_ns * 100.0).max(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::tests::record;
+
+    fn one_to(count: u32) -> Vec<f64> {
+        (1..=count).map(f64::from).collect()
+    }
+
+    fn is_near(found: f64, exact: f64) -> bool {
+        (found - exact).abs() < 1e-9
+    }
+
+    #[test]
+    fn below_six_runs_the_interval_is_the_range_with_its_real_coverage() {
+        for (count, coverage) in [(1, 0.0), (2, 0.5), (3, 0.75), (4, 0.875), (5, 0.9375)] {
+            let estimate = Estimate::of_median(&one_to(count)).unwrap();
+            assert_eq!((estimate.low, estimate.high), (1.0, f64::from(count)));
+            assert!(is_near(estimate.coverage, coverage), "{estimate:?}");
+        }
+    }
+
+    #[test]
+    fn the_interval_of_a_median_is_that_of_the_published_tables() {
+        // Ranks of the 95 % interval of the median, as tables of the sign test give them.
+        for (count, rank, coverage) in [
+            (6, 1, 0.96875),
+            (9, 2, 0.9609375),
+            (10, 2, 0.978515625),
+            (15, 4, 0.964843750),
+            (20, 6, 0.958610535),
+        ] {
+            let estimate = Estimate::of_median(&one_to(count)).unwrap();
+            assert_eq!(
+                (estimate.low, estimate.high),
+                (f64::from(rank), f64::from(count + 1 - rank)),
+                "{count} values"
+            );
+            assert!((estimate.coverage - coverage).abs() < 1e-6, "{estimate:?}");
+        }
+    }
+
+    #[test]
+    fn thousands_of_runs_do_not_underflow() {
+        let estimate = Estimate::of_median(&one_to(10_000)).unwrap();
+        assert!(
+            estimate.coverage >= 0.95 && estimate.coverage < 0.96,
+            "{estimate:?}"
+        );
+        // Half of 1.96 times the square root of the number, on each side of the middle.
+        assert_eq!((estimate.low, estimate.high), (4902.0, 5099.0));
+    }
+
+    #[test]
+    fn the_rank_sum_is_that_of_the_published_tables() {
+        // Two-sided 5 % points of Mann and Whitney: 0 for 4 and 4, 2 for 5 and 5, 23 for 10 and 10.
+        for (n, m, critical) in [(4, 4, 0), (5, 5, 2), (7, 5, 5), (10, 10, 23)] {
+            let chances = rank_sum_chances(n, m);
+            assert!(is_near(chances.iter().sum(), 1.0));
+            let (cut, coverage) = outermost(&chances, n * m, 0.95);
+            assert_eq!(cut, critical, "{n} and {m}");
+            assert!(coverage >= 0.95);
+        }
+        assert!(is_near(rank_sum_chances(3, 3)[0], 1.0 / 20.0));
+    }
+
+    #[test]
+    fn groups_that_differ_by_a_factor_give_that_factor() {
+        let baseline = [100.0, 101.0, 99.0, 102.0, 98.0];
+        let double: Vec<f64> = baseline.iter().map(|value| value * 2.0).collect();
+        let estimate = Estimate::of_ratio(&baseline, &double).unwrap();
+        assert!((estimate.value - 2.0).abs() < 0.01, "{estimate:?}");
+        assert_eq!(estimate.verdict(), RatioVerdict::Higher);
+        let back = Estimate::of_ratio(&double, &baseline).unwrap();
+        assert_eq!(back.verdict(), RatioVerdict::Lower);
+        assert_eq!(
+            Estimate::of_ratio(&baseline, &baseline).unwrap().verdict(),
+            RatioVerdict::NoDifference
+        );
+    }
+
+    #[test]
+    fn large_groups_are_compared_by_their_medians() {
+        let baseline = one_to(100);
+        let measured: Vec<f64> = baseline.iter().map(|value| value * 3.0).collect();
+        let estimate = Estimate::of_ratio(&baseline, &measured).unwrap();
+        assert!(is_near(estimate.value, 3.0));
+        assert!(
+            estimate.coverage >= 0.95 && estimate.low < 3.0 && estimate.high > 3.0,
+            "{estimate:?}"
+        );
+    }
+
+    #[test]
+    fn two_runs_each_claim_nothing() {
+        let estimate = Estimate::of_ratio(&[1.0, 1.0], &[5.0, 5.0]).unwrap();
+        assert_eq!(estimate.verdict(), RatioVerdict::TooFewRuns);
+        assert_eq!(Estimate::of_ratio(&[], &[5.0]), None);
+        assert_eq!(Estimate::of_ratio(&[0.0, f64::NAN], &[5.0]), None);
+    }
+
+    #[test]
+    fn one_run_is_not_called_noisy_and_scattered_runs_are() {
+        assert_eq!(Noise::of(&[record("native", 0, 10, 1_000_000)]), []);
+        let scattered: Vec<RunRecord> = [100, 150, 100, 90, 120, 110]
+            .map(|elapsed| record("native", 0, 10, elapsed * 1_000_000))
+            .into();
+        let noise = Noise::of(&scattered);
+        assert!(
+            matches!(&noise[..], [Noise::WideInterval { operation, .. }] if operation == "write"),
+            "{noise:?}"
+        );
+        let steady = vec![record("native", 0, 10, 1_000_000); 6];
+        assert_eq!(Noise::of(&steady), []);
+    }
+
+    #[test]
+    fn steal_and_other_load_are_noise() {
+        let mut one = record("native", 0, 10, 1_000_000);
+        one.host.cpus = 2;
+        let insert = |record: &mut RunRecord, name: &str, value| {
+            record.counters.insert(name.to_owned(), value);
+        };
+        insert(&mut one, counter::CPU_STEAL, 5.0);
+        insert(&mut one, counter::CPU_ACTIVE, 90.0);
+        // The worker was busy for all of the window: half of the two processors.
+        insert(&mut one, counter::WORKER_CPU, 1e6);
+        let noise = Noise::of(&[one.clone()]);
+        assert_eq!(
+            noise,
+            [Noise::Steal { percent: 5.0 }, Noise::OtherLoad { percent: 40.0 }]
+        );
+        insert(&mut one, counter::CPU_ACTIVE, 60.0);
+        insert(&mut one, counter::CPU_STEAL, 1.0);
+        assert_eq!(Noise::of(&[one]), []);
+    }
+}
