@@ -105,6 +105,13 @@ elif wanted tidegate-nouring; then
     left_out tidegate-nouring "io_uring is not enabled in the kernel's fuse module: no other target uses it"
 fi
 
+# What no FUSE server can pass on this machine: one that does nothing. It keeps no data, so its writes are not I/O.
+if cc -O2 -o "$work/null_fuse" scripts/judges/null_fuse.c 2>"$work/null_fuse.log"; then
+    add limit "$work/null_fuse" @TARGET@
+elif wanted limit; then
+    left_out limit "scripts/judges/null_fuse.c can't be built: $(head -n 1 "$work/null_fuse.log")"
+fi
+
 hp=${PASSTHROUGH_HP:-$(command -v passthrough_hp || true)}
 if [ -x "$hp" ]; then
     add passthrough_hp "$hp" -o allow_other,fsname=passthrough_hp @SOURCE@ @TARGET@
