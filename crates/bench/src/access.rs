@@ -8,11 +8,13 @@ use std::os::fd::IntoRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Advice;
 use rustix::io::{Errno, retry_on_intr};
+use rustix::mm::MsyncFlags;
 
 use crate::error::BenchError;
 use crate::mapping::Mapping;
-use crate::spec::{FileSpec, Mode};
+use crate::spec::{AccessAdvice, DeviceAccess, FileSpec, Mode};
 
 /// An open file, ready for one worker.
 #[derive(Debug)]
@@ -36,22 +38,30 @@ impl Target {
     pub fn open(path: &Path, spec: &FileSpec, base: u64) -> Result<Self, BenchError> {
         let mode = spec.mode;
         let writes = spec.pattern.writes();
+        // A block device that is mounted or held by another program says so to O_EXCL.
+        let exclusive = if spec.device == DeviceAccess::Destroy && spec.threads == 1 {
+            libc::O_EXCL
+        } else {
+            0
+        };
         let mut options = OpenOptions::new();
         // A shared mapping that is written needs a descriptor that may read too.
         options
             .read(spec.pattern.reads() || mode.is_mapped())
             .write(writes)
-            .custom_flags(open_flags(mode));
+            .custom_flags(open_flags(mode) | exclusive);
         let file = options
             .open(path)
             .map_err(|error| BenchError::io("open", path, error))?;
+        advise(&file, spec.advice).map_err(|errno| BenchError::io("posix_fadvise", path, errno))?;
         let mapping = if mode.is_mapped() {
             let length = in_memory(path, spec.file_bytes)?;
             let mapping = Mapping::shared(&file, base, length, writes);
-            Some(Part {
-                mapping: mapping.map_err(|error| BenchError::io("mmap", path, error))?,
-                base,
-            })
+            let mapping = mapping.map_err(|error| BenchError::io("mmap", path, error))?;
+            mapping
+                .advise(spec.advice)
+                .map_err(|errno| BenchError::io("madvise", path, errno))?;
+            Some(Part { mapping, base })
         } else {
             None
         };
@@ -121,8 +131,15 @@ impl Target {
             }
             Mode::Fsync => ("fsync", rustix::fs::fsync(&self.file)),
             Mode::Fdatasync => ("fdatasync", rustix::fs::fdatasync(&self.file)),
-            Mode::MmapSync => match &self.mapping {
-                Some(part) => ("msync", part.mapping.sync(part.position(offset), length)),
+            Mode::MmapAsync | Mode::MmapSync => match &self.mapping {
+                Some(part) => {
+                    let flags = if self.mode == Mode::MmapSync {
+                        MsyncFlags::SYNC
+                    } else {
+                        MsyncFlags::ASYNC
+                    };
+                    ("msync", part.mapping.sync(part.position(offset), length, flags))
+                }
                 None => return Ok(false),
             },
         };
@@ -131,20 +148,30 @@ impl Target {
             .map_err(|errno| BenchError::data(operation, &self.path, offset, errno))
     }
 
-    /// Writes the whole mapping back; false for descriptors.
-    pub fn sync_mapping(&self, file_bytes: u64) -> Result<bool, BenchError> {
-        let Some(part) = &self.mapping else {
-            return Ok(false);
+    /// The sync when all is written: of the worker's mapping, or of the file.
+    pub fn final_sync(&self) -> Result<(), BenchError> {
+        let (operation, answer) = match &self.mapping {
+            Some(part) => ("msync", part.mapping.sync_all()),
+            None => ("fsync", rustix::fs::fsync(&self.file)),
         };
-        let synced = part.mapping.sync(0, in_memory(&self.path, file_bytes)?);
-        synced
-            .map(|()| true)
-            .map_err(|errno| BenchError::io("msync", &self.path, errno))
+        answer.map_err(|errno| BenchError::io(operation, &self.path, errno))
     }
 
-    /// The sync at the end of the timed window.
-    pub fn fsync(&self) -> Result<(), BenchError> {
-        rustix::fs::fsync(&self.file).map_err(|errno| BenchError::io("fsync", &self.path, errno))
+    /// Makes the pages of a mapping present before the window; nothing for descriptors.
+    pub fn prefault(&self, writable: bool) -> Result<(), BenchError> {
+        let Some(part) = &self.mapping else {
+            return Ok(());
+        };
+        match part.mapping.populate(writable) {
+            // A kernel before 5.14: the faults are then part of the window.
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
+            Err(errno) => Err(BenchError::io("madvise", &self.path, errno)),
+        }
+    }
+
+    /// The file, for error messages.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Closes the file and reports what the file system says to it: one in user space may flush only here.
@@ -176,12 +203,21 @@ pub(crate) fn close(file: File, path: &Path) -> Result<(), BenchError> {
 
 fn open_flags(mode: Mode) -> i32 {
     match mode {
-        Mode::Buffered | Mode::Fsync | Mode::Fdatasync | Mode::Mmap | Mode::MmapSync => 0,
+        Mode::Buffered | Mode::Fsync | Mode::Fdatasync | Mode::Mmap | Mode::MmapAsync | Mode::MmapSync => 0,
         Mode::Sync => libc::O_SYNC,
         Mode::DataSync => libc::O_DSYNC,
         Mode::Direct => libc::O_DIRECT,
         Mode::DirectSync => libc::O_DIRECT | libc::O_SYNC,
     }
+}
+
+fn advise(file: &File, advice: AccessAdvice) -> Result<(), Errno> {
+    let advice = match advice {
+        AccessAdvice::None => return Ok(()),
+        AccessAdvice::Sequential => Advice::Sequential,
+        AccessAdvice::Random => Advice::Random,
+    };
+    rustix::fs::fadvise(file, 0, None, advice)
 }
 
 fn in_memory(path: &Path, bytes: u64) -> Result<usize, BenchError> {
@@ -196,24 +232,12 @@ fn nonnegative(length: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{Cache, DataPattern, Pattern, Sharing, WriteTarget};
+    use crate::spec::Pattern;
 
     fn open(path: &str, pattern: Pattern, mode: Mode) -> Result<Target, BenchError> {
         let spec = FileSpec {
-            directory: PathBuf::new(),
-            pattern,
-            record_bytes: 512,
-            file_bytes: 8192,
-            records_max: None,
-            threads: 1,
-            sharing: Sharing::OneEach,
             mode,
-            write_target: WriteTarget::NewFile,
-            fsync_at_end: false,
-            cache: Cache::AsIs,
-            data: DataPattern::Zero,
-            seed: 0,
-            keep_files: false,
+            ..FileSpec::plain(PathBuf::new(), pattern, 512, 8192)
         };
         Target::open(Path::new(path), &spec, 0)
     }

@@ -56,6 +56,15 @@ impl CacheOutcome {
         self.requested == Cache::Cold && self.cached_bytes.is_some_and(|cached| cached > limit)
     }
 
+    /// True when at most one byte in 64 is in memory, and that is known.
+    #[must_use]
+    pub fn is_proven_cold(&self) -> bool {
+        self.requested == Cache::Cold
+            && self
+                .cached_bytes
+                .is_some_and(|cached| cached <= self.total_bytes / 64)
+    }
+
     /// One line for people.
     #[must_use]
     pub fn describe(&self) -> String {

@@ -1,73 +1,206 @@
-//! What is written: one page-aligned record in memory, stamped so that each block of a file is different.
+//! What is written: the content of a file as a function of seed, offset and generation.
 //!
-//! The stamp is eight bytes at the start of every 4 KiB of the record, made from seed and file offset. It costs one
-//! store a page, so the generator does not slow the run, and it makes every block distinct for a device that
-//! deduplicates. The content of a file is a function of seed, record size and offset: tests check it.
+//! A pool of [`POOL_BYTES`] holds the bytes of the pattern, and a record at an offset of the file is the part of the
+//! pool at that offset, modulo its length. So neighbours differ for a device or file system that compresses extents
+//! of up to that size, and no byte is copied. Eight bytes at each 4 KiB block, and at the start of each record, are
+//! a stamp of seed, offset and generation: every block is distinct for a device that deduplicates, and a record
+//! that was written twice tells which time it was.
+//!
+//! Files that are prepared have stamps at blocks alone, whatever the record size.
 
 use crate::order::mixed;
 use crate::spec::DataPattern;
 
-/// Alignment of the record in memory: a page, which O_DIRECT accepts everywhere.
+/// Alignment of records in memory: a page, which O_DIRECT accepts everywhere.
 const ALIGNMENT: usize = 4096;
 
-/// Distance of stamps in a record.
-const STAMP_EVERY: usize = 4096;
+/// Distance of stamps in a record, and the block of which a share is compressible.
+const BLOCK_BYTES: usize = 4096;
 
-/// A record in memory.
+/// Twice the largest extent that a common file system compresses (btrfs: 128 KiB), and small enough for the
+/// second-level cache of a processor. A power of two.
+const POOL_BYTES: usize = 1 << 18;
+
+const STAMP_BYTES: usize = 8;
+
+/// Makes the stamps of generations differ.
+const GENERATION_STEP: u64 = 0xD1B5_4A32_D192_ED03;
+
+/// Memory whose start is aligned to a page.
 #[derive(Debug)]
-pub struct RecordBuffer {
+pub struct AlignedMemory {
     memory: Vec<u8>,
     start: usize,
     length: usize,
-    /// Seed of the stamps; `None` for patterns that are the same everywhere.
-    stamp_seed: Option<u64>,
 }
 
-impl RecordBuffer {
-    /// A record of `length` bytes.
-    pub fn new(length: usize, data: DataPattern, seed: u64) -> Self {
-        let fill = if let DataPattern::Constant(byte) = data {
-            byte
-        } else {
-            0
-        };
-        let mut memory = vec![fill; length + ALIGNMENT];
+impl AlignedMemory {
+    /// `length` bytes of `fill`.
+    pub fn new(length: usize, fill: u8) -> Self {
+        let memory = vec![fill; length + ALIGNMENT];
         let start = memory.as_ptr().align_offset(ALIGNMENT);
-        let stamp_seed = (data == DataPattern::Random).then_some(seed);
-        if let Some(seed) = stamp_seed {
-            let words = memory[start..start + length].chunks_mut(8);
-            for (number, word) in (seed..=u64::MAX).chain(0..).zip(words) {
-                word.copy_from_slice(&mixed(number).to_le_bytes()[..word.len()]);
-            }
-        }
         Self {
             memory,
             start,
             length,
-            stamp_seed,
         }
     }
 
-    /// The content of the record at `offset` of the file.
-    pub fn content_at(&mut self, offset: u64) -> &[u8] {
-        let seed = self.stamp_seed;
-        let record = self.as_mut_slice();
-        if let Some(seed) = seed {
-            for (position, block) in (offset..)
-                .step_by(STAMP_EVERY)
-                .zip(record.chunks_mut(STAMP_EVERY))
-            {
-                let length = block.len().min(8);
-                block[..length].copy_from_slice(&mixed(seed ^ position).to_le_bytes()[..length]);
-            }
-        }
-        record
+    pub fn as_slice(&self) -> &[u8] {
+        &self.memory[self.start..self.start + self.length]
     }
 
-    /// The memory, to read into.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.length]
     }
+}
+
+/// Makes the content of records of one length.
+#[derive(Debug)]
+pub struct Content {
+    /// The bytes of the pattern, repeated for the length of a record behind the pool.
+    pool: AlignedMemory,
+    /// For records whose stamps would spoil the pool: they are put together here.
+    copy: Option<AlignedMemory>,
+    record_bytes: usize,
+    stamps: Stamps,
+    seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stamps {
+    /// The pattern is the same everywhere.
+    None,
+    AtBlocks,
+    AtBlocksAndRecords,
+}
+
+impl Content {
+    /// What a workload writes in records of `record_bytes`.
+    pub fn written(record_bytes: usize, data: DataPattern, seed: u64) -> Self {
+        let fits_blocks =
+            record_bytes.is_multiple_of(BLOCK_BYTES) || BLOCK_BYTES.is_multiple_of(record_bytes);
+        let mut content = Self::new(record_bytes, data, seed, Stamps::AtBlocksAndRecords);
+        if !fits_blocks && content.stamps != Stamps::None {
+            content.copy = Some(AlignedMemory::new(record_bytes, 0));
+        }
+        content
+    }
+
+    /// What a file holds before the workload, asked for in pieces of up to `piece_bytes`.
+    pub fn prepared(piece_bytes: usize, data: DataPattern, seed: u64) -> Self {
+        Self::new(piece_bytes, data, seed, Stamps::AtBlocks)
+    }
+
+    fn new(record_bytes: usize, data: DataPattern, seed: u64, stamps: Stamps) -> Self {
+        let (fill, compressible, stamps) = match data {
+            DataPattern::Zero => (0, None, Stamps::None),
+            DataPattern::Constant(byte) => (byte, None, Stamps::None),
+            DataPattern::Random => (0, Some(0), stamps),
+            DataPattern::Compressible(percent) => (0, Some(percent.min(100)), stamps),
+        };
+        let length = if stamps == Stamps::None {
+            record_bytes
+        } else {
+            POOL_BYTES + record_bytes
+        };
+        let mut pool = AlignedMemory::new(length, fill);
+        if let Some(percent) = compressible {
+            let random_bytes = BLOCK_BYTES * usize::from(100 - percent) / 100;
+            fill_pool(pool.as_mut_slice(), seed, random_bytes);
+        }
+        Self {
+            pool,
+            copy: None,
+            record_bytes,
+            stamps,
+            seed,
+        }
+    }
+
+    /// The content of the record that begins at `offset` of the file, written for the `generation`th time.
+    pub fn at(&mut self, offset: u64, generation: u32) -> &[u8] {
+        let length = self.record_bytes;
+        if self.stamps == Stamps::None {
+            return self.pool.as_slice();
+        }
+        let seed = self
+            .seed
+            .wrapping_add(u64::from(generation).wrapping_mul(GENERATION_STEP));
+        let place = in_pool(offset, POOL_BYTES);
+        let into_block = in_pool(offset, BLOCK_BYTES);
+        if let Some(copy) = &mut self.copy {
+            let record = copy.as_mut_slice();
+            record.copy_from_slice(&self.pool.as_slice()[place..place + length]);
+            stamp_blocks(record, offset, into_block, seed);
+            stamp(record, 0, mixed(seed ^ offset));
+            return copy.as_slice();
+        }
+        let pool = self.pool.as_mut_slice();
+        if self.stamps == Stamps::AtBlocksAndRecords {
+            let record = &mut pool[place..place + length];
+            stamp_blocks(record, offset, into_block, seed);
+            if into_block != 0 {
+                stamp(record, 0, mixed(seed ^ offset));
+            }
+            return &self.pool.as_slice()[place..place + length];
+        }
+        // The stamp of the block that the piece begins in, which may reach into the piece.
+        let before = if into_block < STAMP_BYTES { into_block } else { 0 };
+        let block = offset - in_file(before);
+        let whole = &mut pool[place - before..place + length];
+        stamp_blocks(whole, block, in_pool(block, BLOCK_BYTES), seed);
+        &self.pool.as_slice()[place..place + length]
+    }
+}
+
+/// Puts a stamp on each block that begins inside `bytes`, which lie at `offset` of the file.
+fn stamp_blocks(bytes: &mut [u8], offset: u64, into_block: usize, seed: u64) {
+    let mut place = (BLOCK_BYTES - into_block) % BLOCK_BYTES;
+    while place < bytes.len() {
+        stamp(bytes, place, mixed(seed ^ (offset + in_file(place))));
+        place += BLOCK_BYTES;
+    }
+}
+
+fn stamp(bytes: &mut [u8], place: usize, value: u64) {
+    let rest = &mut bytes[place..];
+    let value = value.to_le_bytes();
+    if let Some(whole) = rest.first_chunk_mut::<STAMP_BYTES>() {
+        *whole = value;
+    } else {
+        let length = rest.len();
+        rest.copy_from_slice(&value[..length]);
+    }
+}
+
+/// Random bytes at the beginning of each block, zeros behind them, the same again after the pool's length.
+fn fill_pool(memory: &mut [u8], seed: u64, random_bytes: usize) {
+    let first = POOL_BYTES.min(memory.len());
+    let mut number = mixed(seed);
+    for block in memory[..first].chunks_mut(BLOCK_BYTES) {
+        let length = random_bytes.min(block.len());
+        for word in block[..length].chunks_mut(STAMP_BYTES) {
+            number = number.wrapping_add(1);
+            word.copy_from_slice(&mixed(number).to_le_bytes()[..word.len()]);
+        }
+    }
+    let mut done = first;
+    while done < memory.len() {
+        let part = POOL_BYTES.min(memory.len() - done);
+        memory.copy_within(..part, done);
+        done += part;
+    }
+}
+
+/// An offset of the file, modulo a length in memory.
+fn in_pool(offset: u64, length: usize) -> usize {
+    usize::try_from(offset % in_file(length)).expect("what is left is below a length in memory")
+}
+
+/// A length in memory as a number of bytes in a file.
+fn in_file(length: usize) -> u64 {
+    u64::try_from(length).expect("lengths in memory fit in 64 bits")
 }
 
 #[cfg(test)]
@@ -75,46 +208,73 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_record_is_aligned_and_has_its_length() {
+    fn records_are_aligned_and_have_their_length() {
         for length in [1, 512, 4096, 12_345] {
-            let mut buffer = RecordBuffer::new(length, DataPattern::Random, 1);
-            let record = buffer.as_mut_slice();
-            assert_eq!(record.len(), length);
-            assert_eq!(record.as_ptr().align_offset(ALIGNMENT), 0);
+            let mut content = Content::written(length, DataPattern::Random, 1);
+            assert_eq!(content.at(0, 1).len(), length);
+            assert_eq!(content.at(0, 1).as_ptr().align_offset(ALIGNMENT), 0);
         }
+        let mut content = Content::written(512, DataPattern::Random, 1);
+        assert_eq!(content.at(512 * 77, 1).as_ptr().align_offset(512), 0);
     }
 
     #[test]
     fn blocks_of_a_random_file_all_differ_and_repeat_for_a_seed() {
-        let mut buffer = RecordBuffer::new(8192, DataPattern::Random, 5);
-        let first = buffer.content_at(0).to_vec();
-        let second = buffer.content_at(8192).to_vec();
-        let blocks = [&first[..4096], &first[4096..], &second[..4096], &second[4096..]];
-        for (index, block) in blocks.iter().enumerate() {
-            assert!(
-                blocks[index + 1..].iter().all(|other| other != block),
-                "block {index} repeats"
-            );
+        let mut content = Content::written(8192, DataPattern::Random, 5);
+        let mut blocks = std::collections::BTreeSet::new();
+        for record in 0..1000 {
+            for block in content.at(record * 8192, 1).chunks(4096) {
+                assert!(
+                    blocks.insert(block.to_vec()),
+                    "a block of record {record} repeats"
+                );
+            }
         }
-        assert_eq!(
-            RecordBuffer::new(8192, DataPattern::Random, 5).content_at(0),
-            first
-        );
+        let first = content.at(0, 1).to_vec();
+        assert_eq!(Content::written(8192, DataPattern::Random, 5).at(0, 1), first);
     }
 
     #[test]
-    fn content_depends_on_the_offset_and_not_on_what_was_asked_before() {
-        for length in [4, 1000, 6000] {
-            let mut buffer = RecordBuffer::new(length, DataPattern::Random, 5);
-            let first = buffer.content_at(4000).to_vec();
-            assert_ne!(buffer.content_at(96_000), first);
-            assert_eq!(buffer.content_at(4000), first, "length {length}");
+    fn content_depends_on_offset_and_generation_and_not_on_what_was_asked_before() {
+        for length in [4, 100, 512, 1000, 4096, 6000, 300_000] {
+            let step = u64::try_from(length).unwrap();
+            let mut content = Content::written(length, DataPattern::Random, 5);
+            let first = content.at(step * 41, 1).to_vec();
+            for other in 0..600 {
+                assert!(
+                    content.at(step * other, 1) != first || other == 41,
+                    "length {length}"
+                );
+            }
+            assert_ne!(content.at(step * 41, 2), first, "length {length}");
+            assert!(content.at(step * 41, 1) == first, "length {length}");
         }
+    }
+
+    #[test]
+    fn a_prepared_file_is_the_same_in_pieces_of_any_size() {
+        let mut whole = Content::prepared(1 << 20, DataPattern::Random, 9);
+        let file = whole.at(1 << 20, 0).to_vec();
+        for length in [3, 4, 100, 512, 4096, 5000] {
+            let mut pieces = Content::prepared(length, DataPattern::Random, 9);
+            for (number, expected) in file.chunks_exact(length).take(3000).enumerate() {
+                let offset = (1 << 20) + in_file(number * length);
+                assert!(pieces.at(offset, 0) == expected, "{length} bytes at {offset}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_share_of_zeros_is_as_asked() {
+        let mut content = Content::written(1 << 16, DataPattern::Compressible(75), 1);
+        let zeros = content.at(1 << 16, 1).iter().filter(|byte| **byte == 0).count();
+        let share = zeros * 100 / (1 << 16);
+        assert!((74..=76).contains(&share), "{share} %");
     }
 
     #[test]
     fn constant_data_is_constant() {
-        let mut buffer = RecordBuffer::new(100, DataPattern::Constant(0xFE), 1);
-        assert!(buffer.content_at(4096).iter().all(|byte| *byte == 0xFE));
+        let mut content = Content::written(100, DataPattern::Constant(0xFE), 1);
+        assert!(content.at(4096, 1).iter().all(|byte| *byte == 0xFE));
     }
 }

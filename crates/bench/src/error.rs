@@ -77,6 +77,63 @@ pub enum BenchError {
         /// Files listed.
         found: u64,
     },
+    /// The path names something that is no directory.
+    #[error("{}: it is {kind}, expected a directory", path.display())]
+    NotADirectory {
+        /// The path given.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+    },
+    /// The path is a block device and nobody said that this is meant.
+    #[error(
+        "{}: it is a block device; name a directory, or add --device to read the device itself (and --destroy-data \
+         to overwrite it)",
+        path.display()
+    )]
+    BlockDevice {
+        /// The path given.
+        path: PathBuf,
+    },
+    /// A device was asked for and the path is none.
+    #[error("{}: it is {kind}, expected a block device", path.display())]
+    NotADevice {
+        /// The path given.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+    },
+    /// The device is smaller than the parts of all threads; nothing was touched.
+    #[error("{}: the workload needs {needed_bytes} bytes, the device has {device_bytes}", path.display())]
+    DeviceTooSmall {
+        /// The device.
+        path: PathBuf,
+        /// Parts of all threads.
+        needed_bytes: u64,
+        /// Size of the device.
+        device_bytes: u64,
+    },
+    /// A cold run was asked for, and it could not be shown to be one.
+    #[error("the page cache is not cold: {state}; use the direct mode, a larger file, or run as root")]
+    NotCold {
+        /// What was done, and what was found in memory.
+        state: String,
+    },
+    /// Data is not what was written.
+    #[error(
+        "verification of {} at byte {offset_bytes} failed: expected {expected} (hex, from there on), found {found}",
+        path.display()
+    )]
+    Mismatch {
+        /// The file.
+        path: PathBuf,
+        /// First byte that differs.
+        offset_bytes: u64,
+        /// What should be there, up to eight bytes.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
     /// The machine refused a thread.
     #[error("cannot start worker {worker}: {source}")]
     Thread {

@@ -47,18 +47,22 @@ impl Gate {
         }
     }
 
-    /// Lets the workers go.
+    /// Lets the workers go, unless one of them has cancelled the run.
     pub fn open(&self) {
-        self.set(State::Open);
+        self.leave_waiting_for(State::Open);
     }
 
-    /// Sends the workers home.
+    /// Sends the workers home: one of them could not be made ready.
     pub fn cancel(&self) {
-        self.set(State::Cancelled);
+        self.leave_waiting_for(State::Cancelled);
     }
 
-    fn set(&self, next: State) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = next;
+    /// The first decision stands.
+    fn leave_waiting_for(&self, next: State) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*state, State::Waiting { .. }) {
+            *state = next;
+        }
         self.changed.notify_all();
     }
 }

@@ -19,28 +19,38 @@
 
 mod access;
 mod cache;
+mod clock;
 mod data;
 pub mod environment;
 mod error;
 mod file;
 mod gate;
 mod mapping;
+mod measure;
 pub mod mersenne;
 pub mod metadata;
 mod order;
+mod pace;
 pub mod postmark;
+mod prepare;
 mod processor;
 mod progress;
 mod record;
 mod scratch;
 mod spec;
+mod verify;
 pub mod window;
 mod worker;
 
 pub use cache::{CacheMethod, CacheOutcome};
 pub use error::BenchError;
 pub use file::{FileOutcome, OperationOutcome, run};
+pub use prepare::check_path;
 pub use processor::{ProcessorUse, WorkerUse};
 pub use progress::{NoProgress, Phase, Progress};
 pub use record::RunIdentity;
-pub use spec::{Cache, DataPattern, FileSpec, Mode, Pattern, Sharing, WriteTarget};
+pub use spec::{
+    AccessAdvice, Cache, DataPattern, DeviceAccess, Engine, FileSpec, FinalSync, Mode, Order, Pattern, Rate,
+    Sharing, TimeLimit, WriteTarget,
+};
+pub use verify::ReadBack;

@@ -8,7 +8,9 @@ use std::fs::File;
 use std::io;
 use std::ptr::{self, NonNull};
 
-use rustix::mm::{self, MapFlags, MsyncFlags, ProtFlags};
+use rustix::mm::{self, Advice, MapFlags, MsyncFlags, ProtFlags};
+
+use crate::spec::AccessAdvice;
 
 /// A shared mapping; unmapped when dropped.
 #[derive(Debug)]
@@ -66,18 +68,46 @@ impl Mapping {
         }
     }
 
-    /// Writes the pages that hold `length` bytes from `position` back and waits (`MS_SYNC`).
+    /// Has the pages that hold `length` bytes from `position` written back, and waits unless `flags` is `MS_ASYNC`.
     ///
     /// # Panics
     /// When the range would leave the mapping.
-    pub fn sync(&self, position: usize, length: usize) -> rustix::io::Result<()> {
+    pub fn sync(&self, position: usize, length: usize, flags: MsyncFlags) -> rustix::io::Result<()> {
         self.check(position, length);
         let first = position - position % rustix::param::page_size();
         // SAFETY: the pages lie inside the mapping; syncing changes no memory.
         unsafe {
             let start = self.address.as_ptr().add(first).cast();
-            mm::msync(start, position + length - first, MsyncFlags::SYNC)
+            mm::msync(start, position + length - first, flags)
         }
+    }
+
+    /// Writes all of it back and waits.
+    pub fn sync_all(&self) -> rustix::io::Result<()> {
+        self.sync(0, self.length, MsyncFlags::SYNC)
+    }
+
+    /// Tells the kernel about accesses to come.
+    pub fn advise(&self, advice: AccessAdvice) -> rustix::io::Result<()> {
+        match advice {
+            AccessAdvice::None => Ok(()),
+            AccessAdvice::Sequential => self.tell(Advice::Sequential),
+            AccessAdvice::Random => self.tell(Advice::Random),
+        }
+    }
+
+    /// Makes every page present, and writable without a fault when asked.
+    pub fn populate(&self, writable: bool) -> rustix::io::Result<()> {
+        self.tell(if writable {
+            Advice::LinuxPopulateWrite
+        } else {
+            Advice::LinuxPopulateRead
+        })
+    }
+
+    fn tell(&self, advice: Advice) -> rustix::io::Result<()> {
+        // SAFETY: the range is this mapping's own, and none of these kinds of advice changes its content.
+        unsafe { mm::madvise(self.address.as_ptr().cast(), self.length, advice) }
     }
 
     fn check(&self, position: usize, length: usize) {
@@ -139,7 +169,8 @@ mod tests {
         let file = file_of(10_000);
         let mapping = Mapping::shared(&file, 0, 10_000, true).unwrap();
         mapping.write(5_000, b"tide");
-        mapping.sync(5_000, 4).unwrap();
+        mapping.sync(5_000, 4, MsyncFlags::SYNC).unwrap();
+        mapping.sync_all().unwrap();
         let mut found = [0; 4];
         file.read_exact_at(&mut found, 5_000).unwrap();
         assert_eq!(&found, b"tide");

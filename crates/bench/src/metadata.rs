@@ -14,9 +14,10 @@ use results::LatencyHistogram;
 use serde::{Deserialize, Serialize};
 
 use crate::cache::{self, CacheMethod};
-use crate::data::RecordBuffer;
+use crate::data::Content;
 use crate::error::BenchError;
-use crate::file::{check_bytes, elapsed_ns, unix_ns};
+use crate::file::{elapsed_ns, unix_ns};
+use crate::prepare::check_bytes;
 use crate::processor::{ProcessorSnapshot, ProcessorUse, WorkerUse};
 use crate::progress::{Phase, Progress};
 use crate::scratch::Scratch;
@@ -199,14 +200,14 @@ impl Run<'_> {
     fn create(&self, step: &mut StepOutcome) -> Result<(), BenchError> {
         let length =
             usize::try_from(self.spec.content_bytes).expect("contents are checked to be at most 1 MiB");
-        let mut buffer = RecordBuffer::new(length, DataPattern::Random, self.spec.seed);
+        let mut buffer = Content::written(length, DataPattern::Random, self.spec.seed);
         let started = Instant::now();
         for number in 0..self.spec.files {
             if self.batch(Phase::Create, number) {
                 break;
             }
             let path = self.directory.join(format!("file-{number:07}"));
-            let content = buffer.content_at(u64::from(number) * BLOCK_BYTES);
+            let content = buffer.at(u64::from(number) * BLOCK_BYTES, 1);
             let start = Instant::now();
             create_one(&path, content)?;
             step.latency.record(elapsed_ns(start, Instant::now()));

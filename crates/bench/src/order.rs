@@ -1,27 +1,43 @@
-//! The order in which records are visited: a permutation without a table.
+//! The order in which records are visited.
 //!
-//! A table of a 64 GiB file in 4 KiB records would take 128 MiB of memory and of processor cache from the very
-//! machine that is measured. A Feistel network over the next even power of two is a bijection for any round
-//! function; numbers outside the range are walked on until they fall inside (at most four steps on average).
+//! The usual order is a permutation without a table. A table of a 64 GiB file in 4 KiB records would take 128 MiB of
+//! memory and of processor cache from the very machine that is measured. A Feistel network over the next power of
+//! two is a bijection for any round function; numbers outside the range are walked on until they fall inside (two
+//! steps on average at most). A round is one multiplication: an order must cost little beside a system call.
 
-const ROUNDS: u64 = 4;
+use std::sync::Arc;
+
+use crate::mersenne;
+use crate::spec::{FileSpec, Order, Pattern};
+
+const ROUNDS: usize = 4;
+
+/// Odd, with bits set all over.
+const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A seeded permutation of `0..count`.
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     count: u64,
-    half_bits: u32,
-    seed: u64,
+    /// Width of the upper half; the lower one is as wide or one wider. Rounds swap them.
+    upper_bits: u32,
+    lower_bits: u32,
+    keys: [u64; ROUNDS],
 }
 
 impl Permutation {
     /// A permutation of `0..count`.
     pub fn new(count: u64, seed: u64) -> Self {
-        let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
+        let bits = (u64::BITS - count.saturating_sub(1).leading_zeros()).max(2);
+        let mut keys = [0; ROUNDS];
+        for (round, key) in (0_u64..).zip(&mut keys) {
+            *key = mixed(seed.wrapping_add(round));
+        }
         Self {
             count,
-            half_bits: bits.div_ceil(2).max(1),
-            seed,
+            upper_bits: bits / 2,
+            lower_bits: bits - bits / 2,
+            keys,
         }
     }
 
@@ -44,14 +60,129 @@ impl Permutation {
     }
 
     fn shuffled(&self, number: u64) -> u64 {
-        let mask = (1_u64 << self.half_bits) - 1;
-        let (mut left, mut right) = (number >> self.half_bits, number & mask);
-        for round in 0..ROUNDS {
-            let key = mixed(self.seed.wrapping_add(round));
-            (left, right) = (right, left ^ (mixed(right ^ key) & mask));
+        let (mut upper_bits, mut lower_bits) = (self.upper_bits, self.lower_bits);
+        let (mut upper, mut lower) = (number >> lower_bits, number & ((1 << lower_bits) - 1));
+        for key in self.keys {
+            let round = (lower ^ key).wrapping_mul(MULTIPLIER) >> (u64::BITS - upper_bits);
+            (upper, lower) = (lower, upper ^ round);
+            (upper_bits, lower_bits) = (lower_bits, upper_bits);
         }
-        left << self.half_bits | right
+        upper << lower_bits | lower
     }
+}
+
+/// Which record comes next, for one worker. Beginning again when it is through.
+#[derive(Clone, Debug)]
+pub struct RecordOrder {
+    kind: Kind,
+    /// Records visited before the order begins again.
+    visited: u64,
+    /// Position in the order.
+    position: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Ascending,
+    /// Without end: an append goes on behind what it wrote.
+    Growing,
+    Shuffled(Permutation),
+    /// The first `distinct` numbers of `places` are themselves, the others repeat one of them; `names` spreads them
+    /// over all records.
+    Overlapping {
+        places: Permutation,
+        names: Permutation,
+        distinct: u64,
+        seed: u64,
+    },
+    Drawn {
+        count: u64,
+        state: u64,
+    },
+    /// Threads share the table: the original has the same order in each.
+    Table(Arc<[u64]>),
+}
+
+impl RecordOrder {
+    /// The orders of all workers.
+    pub fn of_all(spec: &FileSpec) -> Vec<Self> {
+        let is_table = spec.order == Order::Mobibench && !spec.pattern.is_sequential();
+        let table = is_table.then(|| mersenne::shuffled(spec.records(), spec.overlap_percent).into());
+        (0..spec.threads)
+            .map(|index| Self::new(spec, index, table.clone()))
+            .collect()
+    }
+
+    fn new(spec: &FileSpec, index: u32, table: Option<Arc<[u64]>>) -> Self {
+        let seed = worker_seed(spec, index);
+        let count = spec.records();
+        let kind = match (table, spec.pattern, spec.order) {
+            (Some(table), ..) => Kind::Table(table),
+            (_, Pattern::Append, _) => Kind::Growing,
+            (_, pattern, _) if pattern.is_sequential() => Kind::Ascending,
+            (_, _, Order::WithReplacement) => Kind::Drawn { count, state: seed },
+            (..) if spec.overlap_percent == 0 => Kind::Shuffled(Permutation::new(count, seed)),
+            (..) => {
+                let repeated = u128::from(count) * u128::from(spec.overlap_percent) / 100;
+                Kind::Overlapping {
+                    places: Permutation::new(count, seed),
+                    names: Permutation::new(count, mixed(seed)),
+                    distinct: count - u64::try_from(repeated).unwrap_or(0),
+                    seed,
+                }
+            }
+        };
+        Self {
+            kind,
+            visited: spec.visited_records(),
+            position: 0,
+        }
+    }
+
+    /// The record that comes next.
+    pub fn next(&mut self) -> u64 {
+        let position = self.position;
+        self.position += 1;
+        if self.position == self.visited && !matches!(self.kind, Kind::Growing) {
+            self.position = 0;
+        }
+        match &mut self.kind {
+            Kind::Ascending | Kind::Growing => position,
+            Kind::Shuffled(permutation) => permutation.at(position),
+            Kind::Overlapping {
+                places,
+                names,
+                distinct,
+                seed,
+            } => {
+                let place = places.at(position);
+                if place < *distinct {
+                    names.at(place)
+                } else {
+                    names.at(scaled(mixed(*seed ^ place), *distinct))
+                }
+            }
+            Kind::Drawn { count, state } => {
+                *state = state.wrapping_add(MULTIPLIER);
+                scaled(mixed(*state), *count)
+            }
+            Kind::Table(table) => usize::try_from(position)
+                .ok()
+                .and_then(|place| table.get(place).copied())
+                .expect("the table has a number for each record"),
+        }
+    }
+}
+
+/// Orders and choices of one worker are its own.
+pub fn worker_seed(spec: &FileSpec, index: u32) -> u64 {
+    mixed(spec.seed ^ (u64::from(index) << 32))
+}
+
+/// A number of all 64 bits as one of `0..count`.
+fn scaled(number: u64, count: u64) -> u64 {
+    let product = u128::from(number) * u128::from(count);
+    u64::try_from(product >> 64).expect("the upper half of a product has 64 bits")
 }
 
 /// A bijection of 64-bit numbers that changes about half of the bits for each bit changed (SplitMix64's finish).
@@ -102,5 +233,52 @@ mod tests {
         let permutation = Permutation::new(u64::MAX / 3, 1);
         assert!(permutation.at(12_345) < u64::MAX / 3);
         assert_ne!(permutation.at(0), permutation.at(1));
+    }
+
+    fn drawn(order: Order, overlap_percent: u8, records: u64) -> Vec<u64> {
+        let spec = FileSpec {
+            order,
+            overlap_percent,
+            ..FileSpec::plain("/".into(), Pattern::RandomWrite, 512, 512 * records)
+        };
+        let mut order = RecordOrder::of_all(&spec).remove(0);
+        (0..records).map(|_| order.next()).collect()
+    }
+
+    fn distinct(numbers: &[u64]) -> usize {
+        numbers.iter().collect::<std::collections::BTreeSet<_>>().len()
+    }
+
+    #[test]
+    fn the_overlap_is_the_share_of_records_that_repeat_others() {
+        for (percent, expected) in [(0, 1000), (10, 900), (50, 500), (99, 10)] {
+            let numbers = drawn(Order::EachOnce, percent, 1000);
+            assert_eq!(distinct(&numbers), expected, "{percent} %");
+            assert!(numbers.iter().all(|number| *number < 1000));
+        }
+    }
+
+    #[test]
+    fn drawing_with_replacement_meets_about_two_thirds_of_the_records() {
+        let numbers = drawn(Order::WithReplacement, 0, 10_000);
+        assert!(numbers.iter().all(|number| *number < 10_000));
+        let found = distinct(&numbers);
+        assert!((6_200..6_450).contains(&found), "{found} of 10000");
+    }
+
+    #[test]
+    fn an_order_begins_again_where_it_ended_and_an_append_goes_on() {
+        let next = |pattern| {
+            let spec = FileSpec {
+                records_max: Some(3),
+                ..FileSpec::plain("/".into(), pattern, 512, 4096)
+            };
+            let mut order = RecordOrder::of_all(&spec).remove(0);
+            (0..6).map(|_| order.next()).collect::<Vec<_>>()
+        };
+        assert_eq!(next(Pattern::SequentialWrite), [0, 1, 2, 0, 1, 2]);
+        assert_eq!(next(Pattern::Append), [0, 1, 2, 3, 4, 5]);
+        let random = next(Pattern::RandomRead);
+        assert_eq!(random[..3], random[3..]);
     }
 }

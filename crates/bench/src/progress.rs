@@ -9,6 +9,8 @@ pub enum Phase {
     Cache,
     /// The timed window of a file workload.
     Measure,
+    /// What was written is read back and compared; not timed.
+    Verify,
     /// Files are created; timed.
     Create,
     /// The directory is read; timed.
@@ -27,6 +29,7 @@ impl Phase {
             Self::Prepare => "prepare",
             Self::Cache => "cache",
             Self::Measure => "measure",
+            Self::Verify => "verify",
             Self::Create => "create",
             Self::List => "list",
             Self::Stat => "stat",

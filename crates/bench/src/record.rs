@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::file::{FileOutcome, OperationOutcome};
 use crate::metadata::{MetadataOutcome, StepOutcome};
 use crate::processor::{ProcessorUse, WorkerUse};
+use crate::spec::FinalSync;
 
 /// What a record says beside the outcome.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +39,7 @@ impl FileOutcome {
             ("read", &self.read, pattern.reads()),
             ("write", &self.write, pattern.writes()),
             ("sync", &self.sync, self.sync.count > 0),
+            ("final-sync", &self.final_sync, self.final_sync.count > 0),
         ];
         for (operation, done, is_part_of_the_run) in kinds {
             if is_part_of_the_run {
@@ -47,6 +49,12 @@ impl FileOutcome {
         let mut counters = usage_counters(self.processor, self.workers);
         if let Some(cached) = self.cache.cached_bytes {
             counters.insert(counter::CACHED_BEFORE.to_owned(), nearest_f64(cached));
+        }
+        if self.spec.final_sync == FinalSync::Untimed {
+            counters.insert("untimed_sync_ns".to_owned(), nearest_f64(self.sync_ns));
+        }
+        if let Some(verified) = self.verified {
+            counters.insert("verified_bytes".to_owned(), nearest_f64(verified.bytes));
         }
         let mut workload = described("file", &self.spec, &self.spec.directory);
         workload["cache_state"] = json!(self.cache);
@@ -66,7 +74,7 @@ impl FileOutcome {
             operations_count: done.count,
             bytes: done.bytes,
             elapsed_ns: self.elapsed_ns(),
-            sync_ns: self.sync_ns,
+            sync_ns: self.timed_sync_ns(),
             close_ns: self.close_ns,
             latency: done.latency.clone(),
         }

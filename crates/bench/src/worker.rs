@@ -1,26 +1,36 @@
 //! One thread of a file workload, from the start line to the close.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 
 use crate::access::Target;
-use crate::data::RecordBuffer;
+use crate::clock::monotonic_ns;
+use crate::data::{AlignedMemory, Content};
 use crate::error::BenchError;
-use crate::file::{OperationOutcome, elapsed_ns};
+use crate::file::OperationOutcome;
 use crate::gate::Gate;
-use crate::order::{Permutation, mixed};
+use crate::order::{RecordOrder, mixed, worker_seed};
+use crate::pace::{Pace, sleep_until};
 use crate::processor::WorkerUse;
-use crate::spec::{FileSpec, Pattern, Sharing};
+use crate::spec::{FileSpec, FinalSync, Pattern};
+use crate::verify::{Expected, Generations, compare, written_seed};
 
 /// Everything a worker needs, made before the timed window.
 pub struct Worker<'run> {
     pub spec: &'run FileSpec,
     pub index: u32,
-    /// File offset of the worker's part.
-    pub base: u64,
-    pub target: Target,
-    pub buffer: RecordBuffer,
+    target: Target,
+    order: RecordOrder,
+    content: Content,
+    /// What is read goes here.
+    memory: AlignedMemory,
+    pace: Option<Pace>,
+    check: Option<Check>,
+}
+
+/// What verification needs while the worker works.
+struct Check {
+    generations: Generations,
+    expected: Expected,
 }
 
 /// What all workers see.
@@ -34,131 +44,219 @@ pub struct Shared<'run> {
     pub done_bytes: Vec<Counter>,
 }
 
+impl Shared<'_> {
+    /// True when workers should end as soon as they can.
+    pub fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
+    }
+}
+
 /// A counter on a cache line of its own, so that workers do not slow each other.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Counter(pub AtomicU64);
 
-/// What one worker did, and when it passed each point of the timed window.
-pub struct WorkerOutcome {
+/// What a worker did in the timed window.
+#[derive(Default)]
+pub struct Tally {
     pub read: OperationOutcome,
     pub write: OperationOutcome,
     pub sync: OperationOutcome,
-    pub began: Instant,
-    pub worked: Instant,
-    pub synced: Instant,
-    pub closed: Instant,
+}
+
+/// What one worker did, and when it passed each point of the timed window (monotonic clock).
+pub struct WorkerOutcome {
+    pub index: u32,
+    pub tally: Tally,
+    pub final_sync: OperationOutcome,
+    pub began_ns: u64,
+    pub worked_ns: u64,
+    pub synced_ns: u64,
+    pub closed_ns: u64,
     pub usage: Option<WorkerUse>,
     pub complete: bool,
+    pub generations: Option<Generations>,
 }
 
-/// Which file a worker uses, and where its part begins.
-pub fn part_of(spec: &FileSpec, files: &[PathBuf], index: u32) -> (PathBuf, u64) {
-    match spec.sharing {
-        Sharing::OneEach => {
-            let place = usize::try_from(index).expect("worker numbers fit in memory");
-            (files[place].clone(), 0)
+/// The way through a run: when measuring begins and when it ends.
+struct Course {
+    /// Operations that are left, the ramp's included.
+    left: u64,
+    ramp_end_ns: Option<u64>,
+    end_ns: u64,
+    began_ns: u64,
+    usage: Option<WorkerUse>,
+}
+
+impl<'run> Worker<'run> {
+    pub fn new(spec: &'run FileSpec, index: u32, target: Target, order: RecordOrder) -> Self {
+        let record = usize::try_from(spec.record_bytes).expect("records are checked to be at most 1 GiB");
+        Self {
+            spec,
+            index,
+            target,
+            order,
+            content: Content::written(record, spec.data, written_seed(spec, index)),
+            // Not zero, so that the memory is there before the window.
+            memory: AlignedMemory::new(record, 0xA5),
+            pace: Pace::new(spec, index),
+            check: spec.verify.then(|| Check {
+                generations: Generations::new(spec.records()),
+                expected: Expected::new(spec, index),
+            }),
         }
-        Sharing::Shared => (files[0].clone(), u64::from(index) * spec.file_bytes),
     }
-}
 
-impl Worker<'_> {
+    /// Makes the pages of a mapping present.
+    pub fn prefault(&self) -> Result<(), BenchError> {
+        self.target.prefault(self.spec.pattern.writes())
+    }
+
     /// Waits at the gate, works, syncs and closes. `None` when the run was cancelled before it began.
     pub fn run(mut self, shared: &Shared<'_>) -> Result<Option<WorkerOutcome>, BenchError> {
-        let before = WorkerUse::of_this_thread();
         if !shared.gate.wait() {
             return Ok(None);
         }
-        let began = Instant::now();
-        let mut outcome = WorkerOutcome {
-            read: OperationOutcome::default(),
-            write: OperationOutcome::default(),
-            sync: OperationOutcome::default(),
-            began,
-            worked: began,
-            synced: began,
-            closed: began,
-            usage: None,
-            complete: false,
-        };
-        self.work(shared, &mut outcome)?;
-        outcome.worked = Instant::now();
-        self.final_sync(&mut outcome)?;
-        outcome.synced = Instant::now();
+        let mut course = Course::new(self.spec, monotonic_ns());
+        let mut tally = Tally::default();
+        let complete = self.work(shared, &mut course, &mut tally)?;
+        let worked_ns = monotonic_ns();
+        let mut final_sync = OperationOutcome::default();
+        // A stopped run ends at once: what it has is partial anyway.
+        if complete && self.spec.pattern.writes() && self.spec.final_sync != FinalSync::None {
+            self.target.final_sync()?;
+            final_sync.add(monotonic_ns().saturating_sub(worked_ns), 0);
+        }
+        let synced_ns = monotonic_ns();
         self.target.close()?;
-        outcome.closed = Instant::now();
-        outcome.usage = WorkerUse::of_this_thread()
-            .zip(before)
-            .map(|(now, before)| now.since(before));
-        Ok(Some(outcome))
+        let closed_ns = monotonic_ns();
+        Ok(Some(WorkerOutcome {
+            index: self.index,
+            tally,
+            final_sync,
+            began_ns: course.began_ns,
+            worked_ns,
+            synced_ns,
+            closed_ns,
+            usage: WorkerUse::of_this_thread()
+                .zip(course.usage)
+                .map(|(now, before)| now.since(before)),
+            complete,
+            generations: self.check.map(|check| check.generations),
+        }))
     }
 
-    fn work(&mut self, shared: &Shared<'_>, outcome: &mut WorkerOutcome) -> Result<(), BenchError> {
+    /// True when everything was done, or done for as long as asked.
+    ///
+    /// Where nothing lies between two operations, the end of one is the start of the next: a clock read costs as
+    /// much as a fiftieth of a cached read.
+    fn work(
+        &mut self,
+        shared: &Shared<'_>,
+        course: &mut Course,
+        tally: &mut Tally,
+    ) -> Result<bool, BenchError> {
         let spec = self.spec;
-        let records = spec.records();
-        let seed = mixed(spec.seed ^ (u64::from(self.index) << 32));
-        let shuffle = (!spec.pattern.is_sequential()).then(|| Permutation::new(records, seed));
+        let seed = worker_seed(spec, self.index);
+        let base = spec.base_of(self.index);
         let place = usize::try_from(self.index).expect("worker numbers fit in memory");
         let done_bytes = &shared.done_bytes[place].0;
-        for step in 0..spec.visited_records() {
-            if shared.stop.load(Ordering::Relaxed) || shared.failed.load(Ordering::Relaxed) {
-                return Ok(());
+        let started_ns = course.began_ns;
+        let (mut now, mut done, mut measured_bytes) = (started_ns, 0_u64, 0_u64);
+        loop {
+            if shared.is_over() {
+                return Ok(false);
             }
-            let record = shuffle.map_or(step, |shuffle| shuffle.at(step));
-            let offset = self.base + record * spec.record_bytes;
-            if reads_this_record(spec.pattern, seed, record) {
-                self.read(offset, outcome)?;
+            if let Some(pace) = self.pace {
+                let ended = (done > 0).then_some(now);
+                let due = pace.due_ns(started_ns, done, ended).min(course.end_ns);
+                now = sleep_until(due, || shared.is_over());
+            }
+            if course.ramp_end_ns.is_some_and(|end| now >= end) {
+                course.ramp_end_ns = None;
+                course.begin(now);
+                *tally = Tally::default();
+                measured_bytes = 0;
+            }
+            if course.left == 0 || now >= course.end_ns {
+                return Ok(course.ramp_end_ns.is_none());
+            }
+            course.left -= 1;
+            let record = self.order.next();
+            let offset = base + record * spec.record_bytes;
+            now = if reads_this_record(spec.pattern, seed, record) {
+                self.read(record, offset, now, tally)?
             } else {
-                self.write(offset, outcome)?;
-            }
+                self.write(record, offset, now, tally)?
+            };
+            done += 1;
+            measured_bytes += spec.record_bytes;
             // Only this thread writes the counter.
-            done_bytes.store((step + 1) * spec.record_bytes, Ordering::Relaxed);
+            done_bytes.store(measured_bytes, Ordering::Relaxed);
         }
-        outcome.complete = true;
-        Ok(())
     }
 
-    fn read(&mut self, offset: u64, outcome: &mut WorkerOutcome) -> Result<(), BenchError> {
-        let start = Instant::now();
-        self.target.read(offset, self.buffer.as_mut_slice())?;
-        outcome
-            .read
-            .add(elapsed_ns(start, Instant::now()), self.spec.record_bytes);
+    /// The time when the next operation may begin.
+    fn read(&mut self, record: u64, offset: u64, start: u64, tally: &mut Tally) -> Result<u64, BenchError> {
+        let memory = self.memory.as_mut_slice();
+        self.target.read(offset, memory)?;
+        let end = monotonic_ns();
+        tally.read.add(end.saturating_sub(start), self.spec.record_bytes);
         // Keeps the copy out of a mapping from being optimised away.
-        std::hint::black_box(self.buffer.as_mut_slice());
-        Ok(())
+        let found = std::hint::black_box(memory);
+        let Some(check) = &mut self.check else {
+            return Ok(end);
+        };
+        let generation = check.generations.of(record);
+        if let Some(expected) = check.expected.at(offset, generation) {
+            compare(self.target.path(), offset, expected, found)?;
+        }
+        Ok(monotonic_ns())
     }
 
-    fn write(&mut self, offset: u64, outcome: &mut WorkerOutcome) -> Result<(), BenchError> {
-        let record = self.buffer.content_at(offset);
-        let start = Instant::now();
-        self.target.write(offset, record)?;
-        let written = Instant::now();
-        outcome
+    /// The time when the next operation may begin.
+    fn write(&mut self, record: u64, offset: u64, start: u64, tally: &mut Tally) -> Result<u64, BenchError> {
+        let generation = match &mut self.check {
+            Some(check) => check.generations.next(record),
+            None => 1,
+        };
+        let content = self.content.at(offset, generation);
+        self.target.write(offset, content)?;
+        let written = monotonic_ns();
+        tally
             .write
-            .add(elapsed_ns(start, written), self.spec.record_bytes);
-        if self.target.sync_record(offset, record.len())? {
-            outcome.sync.add(elapsed_ns(written, Instant::now()), 0);
+            .add(written.saturating_sub(start), self.spec.record_bytes);
+        if !self.target.sync_record(offset, content.len())? {
+            return Ok(written);
         }
-        Ok(())
+        let synced = monotonic_ns();
+        tally.sync.add(synced.saturating_sub(written), 0);
+        Ok(synced)
+    }
+}
+
+impl Course {
+    fn new(spec: &FileSpec, now: u64) -> Self {
+        let (left, ramp_end_ns, end_ns) = match spec.time {
+            None => (spec.visited_records(), None, u64::MAX),
+            Some(limit) => {
+                let ramp_end = now.saturating_add(limit.ramp_ns);
+                (u64::MAX, Some(ramp_end), ramp_end.saturating_add(limit.run_ns))
+            }
+        };
+        Self {
+            left,
+            ramp_end_ns,
+            end_ns,
+            began_ns: now,
+            usage: WorkerUse::of_this_thread(),
+        }
     }
 
-    /// A stopped run ends at once: what it has is partial anyway.
-    fn final_sync(&self, outcome: &mut WorkerOutcome) -> Result<(), BenchError> {
-        if !self.spec.pattern.writes() || !outcome.complete {
-            return Ok(());
-        }
-        let start = Instant::now();
-        if self.target.sync_mapping(self.spec.file_bytes)? {
-            outcome.sync.add(elapsed_ns(start, Instant::now()), 0);
-        }
-        if self.spec.fsync_at_end {
-            let start = Instant::now();
-            self.target.fsync()?;
-            outcome.sync.add(elapsed_ns(start, Instant::now()), 0);
-        }
-        Ok(())
+    /// The ramp is over.
+    fn begin(&mut self, now: u64) {
+        self.began_ns = now;
+        self.usage = WorkerUse::of_this_thread();
     }
 }
 
@@ -166,7 +264,7 @@ impl Worker<'_> {
 fn reads_this_record(pattern: Pattern, seed: u64, record: u64) -> bool {
     match pattern {
         Pattern::SequentialRead | Pattern::RandomRead => true,
-        Pattern::SequentialWrite | Pattern::RandomWrite => false,
+        Pattern::SequentialWrite | Pattern::RandomWrite | Pattern::Append => false,
         Pattern::Mixed { read_percent } => mixed(seed ^ record) % 100 < u64::from(read_percent),
     }
 }

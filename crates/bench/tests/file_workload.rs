@@ -5,14 +5,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bench::{
-    BenchError, Cache, CacheMethod, DataPattern, FileOutcome, FileSpec, Mode, NoProgress, Pattern, Phase,
+    BenchError, Cache, CacheMethod, FileOutcome, FileSpec, FinalSync, Mode, NoProgress, Pattern, Phase,
     Progress, RunIdentity, Sharing, WriteTarget, environment, run,
 };
 
 const RECORD: u64 = 4096;
 const RECORDS: u64 = 16;
 
-const PATTERNS: [Pattern; 5] = [
+const PATTERNS: [Pattern; 6] = [
+    Pattern::Append,
     Pattern::SequentialWrite,
     Pattern::RandomWrite,
     Pattern::SequentialRead,
@@ -22,20 +23,12 @@ const PATTERNS: [Pattern; 5] = [
 
 fn spec(directory: &Path, pattern: Pattern, mode: Mode) -> FileSpec {
     FileSpec {
-        directory: directory.to_owned(),
-        pattern,
-        record_bytes: RECORD,
-        file_bytes: RECORD * RECORDS,
-        records_max: None,
         threads: 2,
-        sharing: Sharing::OneEach,
         mode,
-        write_target: WriteTarget::NewFile,
-        fsync_at_end: true,
-        cache: Cache::AsIs,
-        data: DataPattern::Random,
+        final_sync: FinalSync::Timed,
         seed: 42,
         keep_files: true,
+        ..FileSpec::plain(directory.to_owned(), pattern, RECORD, RECORD * RECORDS)
     }
 }
 
@@ -151,15 +144,13 @@ fn syncs_are_counted_apart_for_each_record_and_at_the_end() {
     let counts = |mode| {
         let directory = directory();
         let outcome = done(&spec(directory.path(), Pattern::SequentialWrite, mode));
-        (outcome.write.count, outcome.sync.count)
+        (outcome.write.count, outcome.sync.count, outcome.final_sync.count)
     };
-    assert_eq!(counts(Mode::Buffered), (2 * RECORDS, 2));
-    assert_eq!(counts(Mode::Fsync), (2 * RECORDS, 2 * RECORDS + 2));
-    assert_eq!(
-        counts(Mode::Mmap),
-        (2 * RECORDS, 4),
-        "msync and fsync of each file"
-    );
+    let each = 2 * RECORDS;
+    assert_eq!(counts(Mode::Buffered), (each, 0, 2));
+    assert_eq!(counts(Mode::Fsync), (each, each, 2));
+    assert_eq!(counts(Mode::Mmap), (each, 0, 2));
+    assert_eq!(counts(Mode::MmapAsync), (each, each, 2));
 }
 
 #[test]
@@ -189,7 +180,7 @@ fn the_window_is_the_sum_of_its_parts_and_the_record_says_everything() {
         (write.elapsed_ns, write.latency.count()),
         (elapsed_ns, 2 * RECORDS)
     );
-    assert_eq!(record.sample("sync").unwrap().operations_count, 2);
+    assert_eq!(record.sample("final-sync").unwrap().operations_count, 2);
     assert!(record.sample("read").is_none());
     assert_eq!(record.workload["kind"], "file");
     assert_eq!(record.workload["record_bytes"], RECORD);
@@ -391,7 +382,7 @@ fn a_missing_directory_is_named() {
     );
     let message = refused(&spec);
     assert!(
-        message.starts_with("statvfs of /nowhere/at-all failed: No such file"),
+        message.starts_with("stat of /nowhere/at-all failed: No such file"),
         "{message}"
     );
 }

@@ -26,7 +26,8 @@ use serde::{Deserialize, Serialize};
 
 use self::plan::{FileName, Plan, Step};
 use crate::error::BenchError;
-use crate::file::{OperationOutcome, check_bytes, elapsed_ns, unix_ns};
+use crate::file::{OperationOutcome, elapsed_ns, unix_ns};
+use crate::prepare::check_bytes;
 use crate::processor::{ProcessorSnapshot, ProcessorUse, WorkerUse};
 use crate::progress::{Phase, Progress};
 use crate::scratch::Scratch;

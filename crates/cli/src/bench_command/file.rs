@@ -1,64 +1,149 @@
 //! `tidegate bench file`: one file workload, repeated.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Result;
-use bench::{Cache, DataPattern, FileSpec, Mode, Pattern, Sharing, WriteTarget};
-use clap::Args;
+use bench::{
+    AccessAdvice, Cache, DataPattern, DeviceAccess, Engine, FileSpec, FinalSync, Mode, Order, Pattern, Rate,
+    Sharing, TimeLimit, WriteTarget,
+};
+use clap::{Args, ValueEnum};
 
 use super::repeat::{BenchCommonArguments, Measured, Turn, repeat};
-use crate::quantity::parse_bytes;
+use crate::quantity::{parse_bytes, parse_duration};
 use crate::{Finding, output};
 
 /// Arguments of `tidegate bench file`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The timed window holds the operations, each sync, and the close of every file.\n\
+    after_help = "The timed window holds the operations, each sync, the final sync if it is timed, and the close of \
+                  every file.\n\
                   Exit codes: 0 done, 1 stopped before its end or not measured as asked, 2 could not do it."
 )]
 pub struct BenchFileArguments {
-    /// An existing folder on the file system to measure; a folder of its own is made in it and removed
+    /// An existing folder on the file system to measure; a folder of its own is made in it and removed. With --device
+    /// a block device
     pub directory: PathBuf,
-    /// sequential-write, random-write, sequential-read, random-read, or mixed:PERCENT with that share of reads
-    #[arg(long, value_name = "PATTERN", default_value = "sequential-write", value_parser = parse_pattern)]
+    /// What is done, and in which order
+    #[command(flatten)]
+    pub work: WorkArguments,
+    /// How it reaches the file
+    #[command(flatten)]
+    pub way: WayArguments,
+    /// How it is repeated and reported.
+    #[command(flatten)]
+    pub common: BenchCommonArguments,
+}
+
+/// What is done, and in which order.
+#[derive(Args, Debug)]
+pub struct WorkArguments {
+    /// sequential-write, random-write, sequential-read, random-read, append, or mixed:PERCENT with that share of reads
+    #[arg(long, value_name = "PATTERN", default_value = "sequential-write")]
     pub pattern: Pattern,
     /// Size of each operation in bytes
     #[arg(long, value_name = "SIZE", default_value = "512k", value_parser = parse_bytes)]
     pub record: u64,
-    /// Bytes that each thread moves
+    /// Bytes that each thread works in
     #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = parse_bytes)]
     pub size: u64,
+    /// Operations of each thread at most; all records of the size without it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub records: Option<u64>,
     /// Threads, each with its own file
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub threads: u32,
     /// All threads work in one file, each in its own part
     #[arg(long)]
     pub shared: bool,
-    /// buffered, sync, dsync, direct, direct-sync, fsync or fdatasync (after each write), mmap or mmap-sync
-    #[arg(long, value_name = "MODE", default_value = "buffered")]
-    pub mode: Mode,
-    /// Overwrite a file of full length instead of filling an empty one
-    #[arg(long)]
-    pub overwrite: bool,
-    /// End the timed window with an fsync of each file
-    #[arg(long)]
-    pub fsync_at_end: bool,
-    /// Page cache when the window begins: cold, warm or as-is
-    #[arg(long, value_name = "STATE", default_value = "as-is", value_parser = parse_cache)]
-    pub cache: Cache,
-    /// What is written: random, zero, or constant:BYTE
-    #[arg(long, value_name = "DATA", default_value = "random", value_parser = parse_data)]
+    /// Records of a random pattern: each-once, with-replacement, or mobibench (the original's order, bit for bit)
+    #[arg(long, value_name = "ORDER", default_value = "each-once")]
+    pub order: Order,
+    /// Share of the operations of a random pattern that repeat the record of another one, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=99))]
+    pub overlap: u8,
+    /// Bytes a second at most, of all threads together
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, conflicts_with = "iops")]
+    pub rate: Option<u64>,
+    /// Operations a second at most, of all threads together
+    #[arg(long, value_name = "N")]
+    pub iops: Option<u64>,
+    /// Pause after each operation; it is part of the timed window
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration)]
+    pub think: Duration,
+    /// Work for so long instead of once through the size; the order begins again when it is through
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub runtime: Option<Duration>,
+    /// Work for so long before the timed window begins
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration, requires = "runtime")]
+    pub ramp: Duration,
+    /// What is written: random, zero, constant:BYTE, or compressible:PERCENT with that share of zeros
+    #[arg(long, value_name = "DATA", default_value = "random")]
     pub data: DataPattern,
+    /// Compare what is read, and after the timed window everything written, with what it must be
+    #[arg(long)]
+    pub verify: bool,
     /// Leave the files where they are
     #[arg(long)]
     pub keep_files: bool,
-    /// How it is repeated and reported.
-    #[command(flatten)]
-    pub common: BenchCommonArguments,
+}
+
+/// How operations reach the file.
+#[derive(Args, Debug)]
+pub struct WayArguments {
+    /// buffered, sync, dsync, direct, direct-sync, fsync or fdatasync (after each write), mmap, mmap-async or mmap-sync
+    /// (msync after each write)
+    #[arg(long, value_name = "MODE", default_value = "buffered")]
+    pub mode: Mode,
+    /// How operations are given to the kernel
+    #[arg(long, value_name = "ENGINE", value_enum, default_value_t)]
+    pub engine: EngineName,
+    /// Operations in flight in each thread, with io_uring
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub depth: u32,
+    /// Overwrite a file of full length instead of filling an empty one; an append grows a file of that length
+    #[arg(long)]
+    pub overwrite: bool,
+    /// When all is written, sync each file: none, timed (a part of the window) or untimed
+    #[arg(long, value_name = "WHEN", default_value = "none")]
+    pub final_sync: FinalSync,
+    /// The same as --final-sync timed
+    #[arg(long, conflicts_with = "final_sync")]
+    pub fsync_at_end: bool,
+    /// Page cache when the window begins: cold, warm or as-is
+    #[arg(long, value_name = "STATE", default_value = "as-is")]
+    pub cache: Cache,
+    /// Make the cache cold, and measure nothing when it can't be shown to be
+    #[arg(long, conflicts_with = "cache")]
+    pub cold_or_fail: bool,
+    /// What the kernel is told about accesses to come: none, sequential or random
+    #[arg(long, value_name = "ADVICE", default_value = "none")]
+    pub advice: AccessAdvice,
+    /// The path is a block device, which is measured itself
+    #[arg(long)]
+    pub device: bool,
+    /// What the device holds may be overwritten
+    #[arg(long, requires = "device")]
+    pub destroy_data: bool,
+}
+
+/// How operations are given to the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum EngineName {
+    /// pread and pwrite, one at a time in each thread
+    #[default]
+    Psync,
+    /// io_uring, with several operations in flight
+    #[value(name = "io_uring")]
+    IoUring,
 }
 
 /// Runs the command.
 pub fn run(arguments: &BenchFileArguments) -> Result<Finding> {
+    let spec = file_spec(arguments, arguments.common.seed);
+    spec.validate()?;
+    bench::check_path(&spec)?;
     repeat(&arguments.common, &arguments.directory, |turn| {
         measure(arguments, turn)
     })
@@ -89,88 +174,56 @@ pub fn measure(arguments: &BenchFileArguments, turn: Turn<'_>) -> Result<Measure
 }
 
 fn file_spec(arguments: &BenchFileArguments, seed: u64) -> FileSpec {
+    let (work, way) = (&arguments.work, &arguments.way);
+    let time = work.runtime.map(|runtime| TimeLimit {
+        ramp_ns: nanoseconds(work.ramp),
+        run_ns: nanoseconds(runtime),
+    });
+    let rate = work.rate.map(Rate::BytesPerSecond);
     FileSpec {
-        directory: arguments.directory.clone(),
-        pattern: arguments.pattern,
-        record_bytes: arguments.record,
-        file_bytes: arguments.size,
-        records_max: None,
-        threads: arguments.threads,
-        sharing: if arguments.shared {
+        records_max: work.records,
+        threads: work.threads,
+        sharing: if work.shared || way.device {
             Sharing::Shared
         } else {
             Sharing::OneEach
         },
-        mode: arguments.mode,
-        write_target: if arguments.overwrite {
+        engine: match way.engine {
+            EngineName::Psync => Engine::Psync,
+            EngineName::IoUring => Engine::IoUring { depth: way.depth },
+        },
+        mode: way.mode,
+        write_target: if way.overwrite {
             WriteTarget::ExistingFile
         } else {
             WriteTarget::NewFile
         },
-        fsync_at_end: arguments.fsync_at_end,
-        cache: arguments.cache,
-        data: arguments.data,
+        order: work.order,
+        overlap_percent: work.overlap,
+        rate: rate.or(work.iops.map(Rate::OperationsPerSecond)),
+        think_ns: nanoseconds(work.think),
+        time,
+        final_sync: if way.fsync_at_end {
+            FinalSync::Timed
+        } else {
+            way.final_sync
+        },
+        cache: if way.cold_or_fail { Cache::Cold } else { way.cache },
+        cold_or_fail: way.cold_or_fail,
+        advice: way.advice,
+        data: work.data,
+        verify: work.verify,
+        device: match (way.device, way.destroy_data) {
+            (false, _) => DeviceAccess::Refused,
+            (true, false) => DeviceAccess::Read,
+            (true, true) => DeviceAccess::Destroy,
+        },
         seed,
-        keep_files: arguments.keep_files,
+        keep_files: work.keep_files,
+        ..FileSpec::plain(arguments.directory.clone(), work.pattern, work.record, work.size)
     }
 }
 
-fn parse_pattern(text: &str) -> Result<Pattern, String> {
-    match text {
-        "sequential-write" => Ok(Pattern::SequentialWrite),
-        "random-write" => Ok(Pattern::RandomWrite),
-        "sequential-read" => Ok(Pattern::SequentialRead),
-        "random-read" => Ok(Pattern::RandomRead),
-        _ => match text.strip_prefix("mixed:").map(str::parse) {
-            Some(Ok(read_percent @ 0..=100)) => Ok(Pattern::Mixed { read_percent }),
-            _ => Err(format!(
-                "`{text}` is none of sequential-write, random-write, sequential-read, random-read, mixed:0 to mixed:100"
-            )),
-        },
-    }
-}
-
-/// Parses the state of the page cache.
-pub fn parse_cache(text: &str) -> Result<Cache, String> {
-    match text {
-        "cold" => Ok(Cache::Cold),
-        "warm" => Ok(Cache::Warm),
-        "as-is" => Ok(Cache::AsIs),
-        other => Err(format!("`{other}` is none of cold, warm, as-is")),
-    }
-}
-
-fn parse_data(text: &str) -> Result<DataPattern, String> {
-    match text {
-        "random" => Ok(DataPattern::Random),
-        "zero" => Ok(DataPattern::Zero),
-        _ => match text.strip_prefix("constant:").map(str::parse) {
-            Some(Ok(byte)) => Ok(DataPattern::Constant(byte)),
-            _ => Err(format!(
-                "`{text}` is none of random, zero, constant:0 to constant:255"
-            )),
-        },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_are_named_as_in_the_help_text() {
-        assert_eq!(parse_pattern("sequential-read"), Ok(Pattern::SequentialRead));
-        assert_eq!(parse_pattern("mixed:70"), Ok(Pattern::Mixed { read_percent: 70 }));
-        for text in ["mixed", "mixed:101", "write", ""] {
-            parse_pattern(text).expect_err(text);
-        }
-    }
-
-    #[test]
-    fn caches_and_data_are_named_as_in_the_help_text() {
-        assert_eq!(parse_cache("cold"), Ok(Cache::Cold));
-        assert_eq!(parse_data("constant:7"), Ok(DataPattern::Constant(7)));
-        parse_cache("hot").expect_err("no such state");
-        parse_data("constant:256").expect_err("no byte");
-    }
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -7,7 +7,6 @@ use bench::Cache;
 use bench::metadata::MetadataSpec;
 use clap::Args;
 
-use super::file::parse_cache;
 use super::repeat::{BenchCommonArguments, Measured, Turn, repeat};
 use crate::Finding;
 use crate::quantity::parse_bytes;
@@ -27,7 +26,7 @@ pub struct BenchMetadataArguments {
     #[arg(long)]
     pub sync_directory: bool,
     /// Caches before listing and looking: cold or as-is
-    #[arg(long, value_name = "STATE", default_value = "as-is", value_parser = parse_cache)]
+    #[arg(long, value_name = "STATE", default_value = "as-is")]
     pub cache: Cache,
     /// How it is repeated and reported.
     #[command(flatten)]

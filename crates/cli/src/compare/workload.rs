@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use bench::metadata::MetadataSpec;
-use bench::{Cache, DataPattern, FileSpec, Mode, Pattern, Sharing, WriteTarget};
+use bench::{Cache, FileSpec, FinalSync, Mode, Pattern, WriteTarget};
 use clap::ValueEnum;
 
 /// Random writes with an fsync each: so many, over a file of so many bytes.
@@ -96,7 +96,7 @@ impl Workload {
                 records_max: Some(RANDOM_OPERATIONS),
                 mode: Mode::Fsync,
                 write_target: WriteTarget::ExistingFile,
-                fsync_at_end: false,
+                final_sync: FinalSync::None,
                 ..file(directory, amount, Pattern::RandomWrite, 4 << 10, Cache::AsIs)
             }),
             Self::Files10k => Spec::Files(files(0)),
@@ -107,20 +107,10 @@ impl Workload {
 
 fn file(directory: &Path, amount: Amount, pattern: Pattern, record_bytes: u64, cache: Cache) -> FileSpec {
     FileSpec {
-        directory: directory.to_owned(),
-        pattern,
-        record_bytes,
-        file_bytes: amount.file_bytes,
-        records_max: None,
-        threads: 1,
-        sharing: Sharing::OneEach,
-        mode: Mode::Buffered,
-        write_target: WriteTarget::NewFile,
-        fsync_at_end: true,
+        final_sync: FinalSync::Timed,
         cache,
-        data: DataPattern::Random,
         seed: amount.seed,
-        keep_files: false,
+        ..FileSpec::plain(directory.to_owned(), pattern, record_bytes, amount.file_bytes)
     }
 }
 

@@ -1,0 +1,196 @@
+//! The timed window: all workers together, from the start line to the last close.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use crate::cache::CacheOutcome;
+use crate::clock::monotonic_ns;
+use crate::error::BenchError;
+use crate::file::{FileOutcome, OperationOutcome, unix_ns};
+use crate::gate::Gate;
+use crate::processor::{ProcessorSnapshot, ProcessorUse, WorkerUse};
+use crate::progress::{Phase, Progress};
+use crate::spec::FileSpec;
+use crate::verify::Generations;
+use crate::worker::{Counter, Shared, Worker, WorkerOutcome};
+
+/// How often progress is reported.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+/// When measuring began, for people and for the processors.
+struct Start {
+    unix_ns: u64,
+    processor: Option<ProcessorSnapshot>,
+}
+
+impl Start {
+    fn take() -> Self {
+        Self {
+            unix_ns: unix_ns(),
+            processor: ProcessorSnapshot::take(),
+        }
+    }
+}
+
+type Answer = Result<Option<WorkerOutcome>, BenchError>;
+
+/// What each worker wrote, for verification.
+pub type Parts = Vec<(u32, Generations)>;
+
+/// Runs the workers.
+pub fn measure(
+    spec: &FileSpec,
+    workers: Vec<Worker<'_>>,
+    cache: CacheOutcome,
+    progress: &dyn Progress,
+    stop: &AtomicBool,
+) -> Result<(FileOutcome, Parts), BenchError> {
+    let shared = Shared {
+        gate: Gate::new(),
+        stop,
+        failed: AtomicBool::new(false),
+        done_bytes: (0..spec.threads).map(|_| Counter::default()).collect(),
+    };
+    let (finished, results) = mpsc::channel();
+    let (start, answers) = thread::scope(|scope| {
+        for worker in workers {
+            let (shared, finished, index) = (&shared, finished.clone(), worker.index);
+            let spawned = thread::Builder::new()
+                .name(format!("bench-{index}"))
+                .spawn_scoped(scope, move || {
+                    let answer = worker.run(shared);
+                    if answer.is_err() {
+                        shared.failed.store(true, Ordering::Relaxed);
+                        // A worker that could not be made ready never comes to the start line.
+                        shared.gate.cancel();
+                    }
+                    // The receiver outlives the scope, so this cannot fail.
+                    let _ = finished.send(answer);
+                });
+            if let Err(source) = spawned {
+                shared.gate.cancel();
+                return Err(BenchError::Thread {
+                    worker: index,
+                    source,
+                });
+            }
+        }
+        shared.gate.wait_for(spec.threads);
+        let mut start = Start::take();
+        shared.gate.open();
+        let answers = collect(spec, &shared, &results, progress, &mut start);
+        Ok((start, answers))
+    })?;
+    let after = ProcessorSnapshot::take();
+    let processor = after
+        .zip(start.processor)
+        .and_then(|(after, before)| after.since(&before));
+    let outcomes = answers
+        .into_iter()
+        .filter_map(Result::transpose)
+        .collect::<Result<Vec<_>, _>>()?;
+    let outcome = combined(spec, &outcomes, start.unix_ns, processor, cache);
+    let parts = outcomes
+        .into_iter()
+        .filter_map(|worker| Some((worker.index, worker.generations?)));
+    Ok((outcome, parts.collect()))
+}
+
+/// Waits for all workers and reports progress meanwhile.
+fn collect(
+    spec: &FileSpec,
+    shared: &Shared<'_>,
+    results: &mpsc::Receiver<Answer>,
+    progress: &dyn Progress,
+    start: &mut Start,
+) -> Vec<Answer> {
+    let opened_ns = monotonic_ns();
+    let mut ramp_ns = spec.time.map_or(0, |limit| limit.ramp_ns);
+    let mut answers = Vec::new();
+    for _ in 0..spec.threads {
+        let answer = loop {
+            let elapsed_ns = monotonic_ns().saturating_sub(opened_ns);
+            let wait = match ramp_ns.checked_sub(elapsed_ns) {
+                Some(left) if left > 0 => Duration::from_nanos(left).min(PROGRESS_EVERY),
+                _ => PROGRESS_EVERY,
+            };
+            match results.recv_timeout(wait) {
+                Ok(answer) => break answer,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    let elapsed_ns = monotonic_ns().saturating_sub(opened_ns);
+                    if ramp_ns > 0 && elapsed_ns >= ramp_ns {
+                        ramp_ns = 0;
+                        *start = Start::take();
+                    }
+                    let (done, total) = position(spec, shared, elapsed_ns);
+                    progress.advance(Phase::Measure, done.min(total), total);
+                }
+                // Only a worker that panicked ends without an answer; the scope passes the panic on.
+                Err(mpsc::RecvTimeoutError::Disconnected) => return answers,
+            }
+        };
+        answers.push(answer);
+    }
+    let (done, total) = position(spec, shared, u64::MAX);
+    progress.advance(Phase::Measure, done.min(total), total);
+    answers
+}
+
+/// How far the run is: in bytes, or in time where the clock ends it.
+fn position(spec: &FileSpec, shared: &Shared<'_>, elapsed_ns: u64) -> (u64, u64) {
+    match spec.time {
+        Some(limit) => (elapsed_ns, limit.ramp_ns.saturating_add(limit.run_ns)),
+        None => {
+            let counters = shared.done_bytes.iter();
+            let done = counters.map(|counter| counter.0.load(Ordering::Relaxed)).sum();
+            (done, spec.visited_bytes())
+        }
+    }
+}
+
+fn combined(
+    spec: &FileSpec,
+    outcomes: &[WorkerOutcome],
+    started_unix_ns: u64,
+    processor: Option<ProcessorUse>,
+    cache: CacheOutcome,
+) -> FileOutcome {
+    let began = outcomes.iter().map(|worker| worker.began_ns).min();
+    let latest = |point: fn(&WorkerOutcome) -> u64| outcomes.iter().map(point).max();
+    let between = |start: Option<u64>, end: Option<u64>| {
+        start.zip(end).map_or(0, |(start, end)| end.saturating_sub(start))
+    };
+    let worked = latest(|worker| worker.worked_ns);
+    let synced = latest(|worker| worker.synced_ns);
+    let closed = latest(|worker| worker.closed_ns);
+    let mut outcome = FileOutcome {
+        spec: spec.clone(),
+        complete: !outcomes.is_empty() && outcomes.iter().all(|worker| worker.complete),
+        started_unix_ns,
+        read: OperationOutcome::default(),
+        write: OperationOutcome::default(),
+        sync: OperationOutcome::default(),
+        final_sync: OperationOutcome::default(),
+        operation_ns: between(began, worked),
+        sync_ns: between(worked, synced),
+        close_ns: between(synced, closed),
+        processor,
+        workers: outcomes
+            .iter()
+            .map(|worker| worker.usage)
+            .try_fold(WorkerUse::default(), |sum, usage| Some(sum.plus(usage?))),
+        cache,
+        verified: None,
+        kept_directory: None,
+        leftover: None,
+    };
+    for worker in outcomes {
+        outcome.read.merge(&worker.tally.read);
+        outcome.write.merge(&worker.tally.write);
+        outcome.sync.merge(&worker.tally.sync);
+        outcome.final_sync.merge(&worker.final_sync);
+    }
+    outcome
+}

@@ -1,0 +1,104 @@
+//! When a worker may begin its next operation: rate limit and think time.
+//!
+//! Deadlines are absolute. The rate limit counts from the start line, so that an operation that comes late is caught
+//! up and errors of sleeping do not add up; the think time counts from the end of the operation before.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::clock::monotonic_ns;
+use crate::spec::{FileSpec, Rate};
+
+/// A sleeping worker looks this often whether the run is over.
+const NAP_NS: u64 = 100_000_000;
+
+/// The pace of one worker.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Bytes or operations a second, of all threads together.
+    rate: Option<(u64, Rate)>,
+    record_bytes: u64,
+    threads: u64,
+    index: u64,
+    think_ns: u64,
+}
+
+impl Pace {
+    /// `None` when operations follow each other at once.
+    pub fn new(spec: &FileSpec, index: u32) -> Option<Self> {
+        let rate = spec.rate.map(|rate| match rate {
+            Rate::BytesPerSecond(amount) | Rate::OperationsPerSecond(amount) => (amount.max(1), rate),
+        });
+        (rate.is_some() || spec.think_ns > 0).then_some(Self {
+            rate,
+            record_bytes: spec.record_bytes,
+            threads: u64::from(spec.threads),
+            index: u64::from(index),
+            think_ns: spec.think_ns,
+        })
+    }
+
+    /// When the operation after `done` others may begin, that is not before the one before it ended at `ended_ns`.
+    pub fn due_ns(&self, started_ns: u64, done: u64, ended_ns: Option<u64>) -> u64 {
+        let by_rate = self.rate.map_or(started_ns, |(amount, rate)| {
+            // Threads take turns, so that together they keep an even rhythm.
+            let turn = u128::from(done) * u128::from(self.threads) + u128::from(self.index);
+            let unit = match rate {
+                Rate::BytesPerSecond(_) => self.record_bytes,
+                Rate::OperationsPerSecond(_) => 1,
+            };
+            let after = turn * u128::from(unit) * 1_000_000_000 / u128::from(amount);
+            started_ns.saturating_add(u64::try_from(after).unwrap_or(u64::MAX))
+        });
+        let by_thought = ended_ns.map_or(started_ns, |ended| ended.saturating_add(self.think_ns));
+        by_rate.max(by_thought)
+    }
+}
+
+/// Sleeps until `due_ns` and returns the time; earlier when `is_over` says so.
+pub fn sleep_until(due_ns: u64, is_over: impl Fn() -> bool) -> u64 {
+    loop {
+        let now = monotonic_ns();
+        if now >= due_ns || is_over() {
+            return now;
+        }
+        thread::sleep(Duration::from_nanos((due_ns - now).min(NAP_NS)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Pattern;
+
+    #[test]
+    fn threads_share_a_rate_and_its_deadlines_do_not_drift() {
+        let spec = FileSpec {
+            rate: Some(Rate::OperationsPerSecond(3)),
+            threads: 2,
+            ..FileSpec::plain("/".into(), Pattern::SequentialRead, 512, 4096)
+        };
+        let due = |index, done| Pace::new(&spec, index).unwrap().due_ns(0, done, None);
+        assert_eq!((due(0, 0), due(1, 0)), (0, 333_333_333));
+        assert_eq!((due(0, 3), due(1, 4)), (2_000_000_000, 3_000_000_000));
+        assert_eq!(due(0, 3_000_000), 2_000_000_000_000_000);
+    }
+
+    #[test]
+    fn bytes_count_by_the_record_and_thought_by_the_end_of_the_last() {
+        let spec = FileSpec {
+            rate: Some(Rate::BytesPerSecond(1024)),
+            think_ns: 5,
+            ..FileSpec::plain("/".into(), Pattern::SequentialRead, 512, 4096)
+        };
+        let pace = Pace::new(&spec, 0).unwrap();
+        assert_eq!(pace.due_ns(10, 1, Some(20)), 500_000_010);
+        assert_eq!(pace.due_ns(10, 1, Some(600_000_000)), 600_000_005);
+    }
+
+    #[test]
+    fn no_pace_is_no_object() {
+        let spec = FileSpec::plain("/".into(), Pattern::SequentialRead, 512, 4096);
+        assert!(Pace::new(&spec, 0).is_none());
+    }
+}

@@ -1,0 +1,195 @@
+//! What a file workload finds: enough space, and files with content where the pattern reads or overwrites.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::io::{Errno, retry_on_intr};
+
+use crate::data::Content;
+use crate::error::BenchError;
+use crate::progress::{Phase, Progress};
+use crate::spec::{DeviceAccess, FileSpec};
+use crate::verify::prepared_seed;
+
+/// Size of the writes that prepare files.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Checks that the path is what the workload expects, before anything is made in it.
+///
+/// # Errors
+/// When it is missing, a file, or a block device that nobody asked for.
+pub fn check_path(spec: &FileSpec) -> Result<(), BenchError> {
+    let path = &spec.directory;
+    if path.as_os_str().is_empty() {
+        return Err(BenchError::spec("directory", "the path is empty"));
+    }
+    let kind = fs::metadata(path)
+        .map_err(|error| BenchError::io("stat", path, error))?
+        .file_type();
+    let is_device = kind.is_block_device();
+    let path = path.clone();
+    match spec.device {
+        DeviceAccess::Refused if kind.is_dir() => Ok(()),
+        DeviceAccess::Refused if is_device => Err(BenchError::BlockDevice { path }),
+        DeviceAccess::Refused => Err(BenchError::NotADirectory {
+            path,
+            kind: kind_name(kind),
+        }),
+        DeviceAccess::Read | DeviceAccess::Destroy if is_device => Ok(()),
+        DeviceAccess::Read | DeviceAccess::Destroy => Err(BenchError::NotADevice {
+            path,
+            kind: kind_name(kind),
+        }),
+    }
+}
+
+fn kind_name(kind: fs::FileType) -> &'static str {
+    if kind.is_dir() {
+        "a directory"
+    } else if kind.is_file() {
+        "a file"
+    } else if kind.is_block_device() {
+        "a block device"
+    } else if kind.is_char_device() {
+        "a character device"
+    } else {
+        "a pipe or socket"
+    }
+}
+
+/// Refuses a workload that would fill the file system or leave the device.
+pub fn check_space(spec: &FileSpec) -> Result<(), BenchError> {
+    if spec.device == DeviceAccess::Refused {
+        let files = u64::from(spec.files());
+        return check_bytes(&spec.directory, spec.bytes_in_a_file().saturating_mul(files));
+    }
+    let path = &spec.directory;
+    let file = File::open(path).map_err(|error| BenchError::io("open", path, error))?;
+    let end = rustix::fs::seek(&file, SeekFrom::End(0));
+    let device_bytes = end.map_err(|errno| BenchError::io("seek", path, errno))?;
+    let needed_bytes = spec.bytes_in_a_file();
+    if needed_bytes > device_bytes {
+        let path = path.clone();
+        return Err(BenchError::DeviceTooSmall {
+            path,
+            needed_bytes,
+            device_bytes,
+        });
+    }
+    Ok(())
+}
+
+/// Refuses to fill the file system. One that reports no size is not judged.
+pub fn check_bytes(directory: &Path, bytes: u64) -> Result<(), BenchError> {
+    let space =
+        rustix::fs::statvfs(directory).map_err(|errno| BenchError::io("statvfs", directory, errno))?;
+    let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
+    // A sixteenth for metadata, journals and blocks reserved by the file system.
+    let needed_bytes = bytes.saturating_add(bytes / 16).saturating_add(1 << 20);
+    if space.f_blocks > 0 && needed_bytes > free_bytes {
+        return Err(BenchError::NoSpace {
+            directory: directory.to_owned(),
+            needed_bytes,
+            free_bytes,
+        });
+    }
+    Ok(())
+}
+
+/// Makes the files: with content where the workload finds some, of full length where it maps them.
+pub fn make_files(
+    spec: &FileSpec,
+    directory: &Path,
+    progress: &dyn Progress,
+    stop: &AtomicBool,
+) -> Result<Vec<PathBuf>, BenchError> {
+    let content_bytes = spec.prepared_bytes_in_a_file();
+    let mut files = Vec::new();
+    for number in 0..spec.files() {
+        let path = directory.join(format!("data-{number}"));
+        let created = OpenOptions::new().write(true).create_new(true).open(&path);
+        let file = created.map_err(|error| BenchError::io("open", &path, error))?;
+        if spec.mode.is_mapped() && content_bytes < spec.bytes_in_a_file() {
+            grow(&path, &file, spec.bytes_in_a_file())?;
+        }
+        let before = content_bytes * u64::from(number);
+        let total = content_bytes * u64::from(spec.files());
+        let filled = Filled {
+            spec,
+            path: &path,
+            file: &file,
+            number,
+            length: content_bytes,
+        };
+        fill(filled, stop, |done| {
+            progress.advance(Phase::Prepare, before + done, total)
+        })?;
+        files.push(path);
+    }
+    Ok(files)
+}
+
+/// Gives a device the content that verification expects.
+pub fn fill_device(spec: &FileSpec, progress: &dyn Progress, stop: &AtomicBool) -> Result<(), BenchError> {
+    let path = &spec.directory;
+    let file = OpenOptions::new().write(true).open(path);
+    let file = file.map_err(|error| BenchError::io("open", path, error))?;
+    let length = spec.bytes_in_a_file();
+    let filled = Filled {
+        spec,
+        path,
+        file: &file,
+        number: 0,
+        length,
+    };
+    fill(filled, stop, |done| {
+        progress.advance(Phase::Prepare, done, length)
+    })
+}
+
+struct Filled<'run> {
+    spec: &'run FileSpec,
+    path: &'run Path,
+    file: &'run File,
+    number: u32,
+    length: u64,
+}
+
+fn fill(filled: Filled<'_>, stop: &AtomicBool, progress: impl Fn(u64)) -> Result<(), BenchError> {
+    let Filled {
+        spec,
+        path,
+        file,
+        number,
+        length,
+    } = filled;
+    if length == 0 {
+        return Ok(());
+    }
+    let mut content = Content::prepared(PIECE_BYTES, spec.data, prepared_seed(spec, number));
+    let mut offset = 0;
+    while offset < length && !stop.load(Ordering::Relaxed) {
+        let piece = content.at(offset, 0);
+        let part = usize::try_from(length - offset).map_or(PIECE_BYTES, |rest| rest.min(PIECE_BYTES));
+        let moved = retry_on_intr(|| rustix::io::pwrite(file, &piece[..part], offset))
+            .and_then(|moved| if moved == 0 { Err(Errno::IO) } else { Ok(moved) })
+            .map_err(|errno| BenchError::data("write", path, offset, errno))?;
+        offset += u64::try_from(moved).expect("lengths in memory fit in 64 bits");
+        progress(offset);
+    }
+    rustix::fs::fsync(file).map_err(|errno| BenchError::io("fsync", path, errno))
+}
+
+/// Gives a file its length with its blocks, so that a full file system is an error here and not a SIGBUS later.
+fn grow(path: &Path, file: &File, length: u64) -> Result<(), BenchError> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length) {
+        Ok(()) => Ok(()),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => file
+            .set_len(length)
+            .map_err(|error| BenchError::io("ftruncate", path, error)),
+        Err(errno) => Err(BenchError::io("fallocate", path, errno)),
+    }
+}

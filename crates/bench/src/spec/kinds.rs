@@ -1,0 +1,421 @@
+//! The choices of a file workload: pattern, order, engine, mode, pace, cache, advice and data.
+//!
+//! Each has one name, the same on the command line and in job files; the serialised form is that of the records.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Order and kind of operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pattern {
+    /// Writes from the beginning to the end.
+    SequentialWrite,
+    /// Writes records in random order.
+    RandomWrite,
+    /// Reads from the beginning to the end.
+    SequentialRead,
+    /// Reads records in random order.
+    RandomRead,
+    /// Writes at the end of the file, which grows by each record: the write allocates.
+    Append,
+    /// Visits records in random order and reads this percentage of them.
+    Mixed {
+        /// 0 to 100.
+        read_percent: u8,
+    },
+}
+
+impl Pattern {
+    /// True when some operation reads.
+    #[must_use]
+    pub const fn reads(self) -> bool {
+        matches!(self, Self::SequentialRead | Self::RandomRead | Self::Mixed { .. })
+    }
+
+    /// True when some operation writes.
+    #[must_use]
+    pub const fn writes(self) -> bool {
+        !matches!(self, Self::SequentialRead | Self::RandomRead)
+    }
+
+    /// True when records are visited from the beginning to the end.
+    #[must_use]
+    pub const fn is_sequential(self) -> bool {
+        matches!(self, Self::SequentialWrite | Self::SequentialRead | Self::Append)
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "sequential-write" => Ok(Self::SequentialWrite),
+            "random-write" => Ok(Self::RandomWrite),
+            "sequential-read" => Ok(Self::SequentialRead),
+            "random-read" => Ok(Self::RandomRead),
+            "append" => Ok(Self::Append),
+            _ => match text.strip_prefix("mixed:").map(str::parse) {
+                Some(Ok(read_percent @ 0..=100)) => Ok(Self::Mixed { read_percent }),
+                _ => Err(format!(
+                    "`{text}` is none of sequential-write, random-write, sequential-read, random-read, append, \
+                     mixed:0 to mixed:100"
+                )),
+            },
+        }
+    }
+}
+
+/// Which records a random pattern visits. Patterns from the beginning to the end know one order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// A permutation: each record once, without a table in memory.
+    #[default]
+    EachOnce,
+    /// Each operation draws a record by itself; some come twice and some never.
+    WithReplacement,
+    /// The order of the original Mobibench, bit for bit; a table of eight bytes for each record.
+    Mobibench,
+}
+
+impl FromStr for Order {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "each-once" => Ok(Self::EachOnce),
+            "with-replacement" => Ok(Self::WithReplacement),
+            "mobibench" => Ok(Self::Mobibench),
+            _ => Err(format!(
+                "`{text}` is none of each-once, with-replacement, mobibench"
+            )),
+        }
+    }
+}
+
+/// How operations are given to the kernel. Mapped modes copy memory, with `Psync` alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Engine {
+    /// `pread` and `pwrite`, one at a time in each thread.
+    #[default]
+    Psync,
+    /// io_uring, one ring in each thread.
+    #[serde(rename = "io_uring")]
+    IoUring {
+        /// Operations in flight in each thread.
+        depth: u32,
+    },
+}
+
+impl Engine {
+    /// Operations that a thread has in flight, and so buffers that it needs.
+    #[must_use]
+    pub const fn depth(self) -> u32 {
+        match self {
+            Self::Psync => 1,
+            Self::IoUring { depth } => depth,
+        }
+    }
+}
+
+/// How data reaches the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Through the page cache.
+    Buffered,
+    /// `O_SYNC`.
+    Sync,
+    /// `O_DSYNC`.
+    #[serde(rename = "dsync")]
+    DataSync,
+    /// `O_DIRECT`.
+    Direct,
+    /// `O_DIRECT` and `O_SYNC`.
+    #[serde(rename = "direct-sync")]
+    DirectSync,
+    /// Through the page cache, `fsync` after each write.
+    Fsync,
+    /// Through the page cache, `fdatasync` after each write.
+    Fdatasync,
+    /// A shared mapping. Its final sync is an `msync` of all of it.
+    Mmap,
+    /// A shared mapping; `msync` with `MS_ASYNC` after each write.
+    #[serde(rename = "mmap-async")]
+    MmapAsync,
+    /// A shared mapping; `msync` with `MS_SYNC` after each write.
+    #[serde(rename = "mmap-sync")]
+    MmapSync,
+}
+
+impl Mode {
+    /// Every mode, in the order of help texts.
+    pub const ALL: [Self; 10] = [
+        Self::Buffered,
+        Self::Sync,
+        Self::DataSync,
+        Self::Direct,
+        Self::DirectSync,
+        Self::Fsync,
+        Self::Fdatasync,
+        Self::Mmap,
+        Self::MmapAsync,
+        Self::MmapSync,
+    ];
+
+    /// The name that [`FromStr`] takes.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Buffered => "buffered",
+            Self::Sync => "sync",
+            Self::DataSync => "dsync",
+            Self::Direct => "direct",
+            Self::DirectSync => "direct-sync",
+            Self::Fsync => "fsync",
+            Self::Fdatasync => "fdatasync",
+            Self::Mmap => "mmap",
+            Self::MmapAsync => "mmap-async",
+            Self::MmapSync => "mmap-sync",
+        }
+    }
+
+    /// True when the file is reached through a mapping.
+    #[must_use]
+    pub const fn is_mapped(self) -> bool {
+        matches!(self, Self::Mmap | Self::MmapAsync | Self::MmapSync)
+    }
+
+    /// True when the page cache is passed by.
+    #[must_use]
+    pub const fn is_direct(self) -> bool {
+        matches!(self, Self::Direct | Self::DirectSync)
+    }
+
+    pub(crate) const fn syncs_each_write_by_call(self) -> bool {
+        matches!(
+            self,
+            Self::Fsync | Self::Fdatasync | Self::MmapAsync | Self::MmapSync
+        )
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|mode| mode.name() == text);
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("`{text}` is none of {names}")
+        })
+    }
+}
+
+/// The sync when all is written: `fsync` of each file, or `msync` of each mapping.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FinalSync {
+    /// There is none: data may be in memory when the run ends.
+    #[default]
+    None,
+    /// The last part of the timed window, before the close.
+    Timed,
+    /// Done and measured, but not part of the timed window.
+    Untimed,
+}
+
+impl FromStr for FinalSync {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "none" => Ok(Self::None),
+            "timed" => Ok(Self::Timed),
+            "untimed" => Ok(Self::Untimed),
+            _ => Err(format!("`{text}` is none of none, timed, untimed")),
+        }
+    }
+}
+
+/// A limit that all threads keep together. Deadlines are absolute: what came late is caught up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rate {
+    /// Bytes a second.
+    BytesPerSecond(u64),
+    /// Operations a second.
+    OperationsPerSecond(u64),
+}
+
+/// A run that ends by the clock; the order begins again when it is through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeLimit {
+    /// Worked before the timed window, and not measured.
+    pub ramp_ns: u64,
+    /// Length of the timed window, final sync and close not included.
+    pub run_ns: u64,
+}
+
+/// What the kernel is told about accesses to come (`posix_fadvise`, `madvise`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AccessAdvice {
+    /// Nothing.
+    #[default]
+    None,
+    /// Accesses will be sequential.
+    Sequential,
+    /// Accesses will be random: no read-ahead.
+    Random,
+}
+
+impl FromStr for AccessAdvice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "none" => Ok(Self::None),
+            "sequential" => Ok(Self::Sequential),
+            "random" => Ok(Self::Random),
+            _ => Err(format!("`{text}` is none of none, sequential, random")),
+        }
+    }
+}
+
+/// What may be done with a block device that stands where a directory is expected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceAccess {
+    /// Block devices are refused.
+    #[default]
+    Refused,
+    /// The path is a block device, which is read.
+    Read,
+    /// The path is a block device, and what it holds may be lost.
+    Destroy,
+}
+
+/// How threads are spread over files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sharing {
+    /// Each thread has a file of `file_bytes`.
+    OneEach,
+    /// One file of `file_bytes` times threads; each thread has its own part and its own descriptor.
+    Shared,
+}
+
+/// Whether writes allocate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WriteTarget {
+    /// Writes go to an empty file and allocate.
+    NewFile,
+    /// Writes go to a file of full length and overwrite; an append goes behind its end.
+    ExistingFile,
+}
+
+/// What the page cache holds of the test files when the timed window begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cache {
+    /// Nothing, as far as the system allows; the outcome says how it was tried and what was left.
+    Cold,
+    /// Everything that fits: each file is read once before.
+    Warm,
+    /// Whatever the preparation left.
+    AsIs,
+}
+
+impl FromStr for Cache {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "cold" => Ok(Self::Cold),
+            "warm" => Ok(Self::Warm),
+            "as-is" => Ok(Self::AsIs),
+            other => Err(format!("`{other}` is none of cold, warm, as-is")),
+        }
+    }
+}
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DataPattern {
+    /// Zeros: devices that compress or detect zeros look too fast.
+    Zero,
+    /// One byte, repeated.
+    Constant(u8),
+    /// Incompressible, and different in every block of 4 KiB.
+    Random,
+    /// Different in every block of 4 KiB; this percentage of each is zeros, the rest incompressible.
+    Compressible(u8),
+}
+
+impl FromStr for DataPattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let number = |prefix: &str| text.strip_prefix(prefix).map(str::parse::<u8>);
+        match (text, number("constant:"), number("compressible:")) {
+            ("random", ..) => Ok(Self::Random),
+            ("zero", ..) => Ok(Self::Zero),
+            (_, Some(Ok(byte)), _) => Ok(Self::Constant(byte)),
+            (_, _, Some(Ok(percent @ 0..=100))) => Ok(Self::Compressible(percent)),
+            _ => Err(format!(
+                "`{text}` is none of random, zero, constant:0 to constant:255, compressible:0 to compressible:100"
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mode_has_one_name_on_the_command_line_and_in_records() {
+        for mode in Mode::ALL {
+            assert_eq!(mode.name().parse(), Ok(mode));
+            assert_eq!(serde_json::to_value(mode).unwrap(), mode.name());
+        }
+        assert!(
+            "turbo"
+                .parse::<Mode>()
+                .unwrap_err()
+                .contains("none of buffered, sync, dsync")
+        );
+    }
+
+    #[test]
+    fn patterns_know_their_percentage() {
+        assert_eq!("mixed:70".parse(), Ok(Pattern::Mixed { read_percent: 70 }));
+        assert_eq!("append".parse(), Ok(Pattern::Append));
+        for text in ["mixed", "mixed:101", "write", ""] {
+            text.parse::<Pattern>().expect_err(text);
+        }
+    }
+
+    #[test]
+    fn data_knows_its_byte_or_percentage() {
+        assert_eq!("constant:7".parse(), Ok(DataPattern::Constant(7)));
+        assert_eq!("compressible:100".parse(), Ok(DataPattern::Compressible(100)));
+        for text in ["constant:256", "compressible:101", "constant", ""] {
+            text.parse::<DataPattern>().expect_err(text);
+        }
+    }
+}
