@@ -8,6 +8,7 @@ mod bench_command;
 mod compare;
 mod daemon;
 mod demo;
+mod history_command;
 mod invocation;
 mod manual;
 mod mount;

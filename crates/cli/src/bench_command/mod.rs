@@ -13,7 +13,8 @@ use self::file::BenchFileArguments;
 use self::metadata::BenchMetadataArguments;
 use self::postmark::BenchPostmarkArguments;
 use crate::compare::arguments::{BenchCompareArguments, BenchShowArguments};
-use crate::{Finding, compare};
+use crate::history_command::HistoryArguments;
+use crate::{Finding, compare, history_command};
 
 /// What `tidegate bench` measures.
 #[derive(Debug, Subcommand)]
@@ -26,6 +27,8 @@ pub enum BenchCommand {
     Postmark(BenchPostmarkArguments),
     /// Compare directories: every workload on every target, in interleaved rounds, as ratios to a baseline
     Compare(BenchCompareArguments),
+    /// List, show, tag, delete and export the runs that were stored
+    History(HistoryArguments),
     /// Show the finished records of a comparison again
     Show(BenchShowArguments),
 }
@@ -37,6 +40,7 @@ pub fn run(command: &BenchCommand) -> Result<Finding> {
         BenchCommand::Metadata(arguments) => metadata::run(arguments),
         BenchCommand::Postmark(arguments) => postmark::run(arguments),
         BenchCommand::Compare(arguments) => compare::run(arguments),
+        BenchCommand::History(arguments) => history_command::run(arguments),
         BenchCommand::Show(arguments) => compare::run_show(arguments),
     }
 }

@@ -12,6 +12,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::progress::{Bar, ProgressForm};
 use crate::Finding;
+use crate::history_command::log::{HistoryLog, StoreArguments};
 use crate::output::{self, Printed};
 
 /// Arguments that all benchmarks share.
@@ -38,6 +39,9 @@ pub struct BenchCommonArguments {
     /// How progress is shown on standard error
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub progress: ProgressForm,
+    /// Where the run is stored.
+    #[command(flatten)]
+    pub store: StoreArguments,
 }
 
 /// One turn of a repetition: what a workload needs beside its own arguments.
@@ -69,6 +73,7 @@ pub fn repeat(
     let stop = stop_on_signals()?;
     let bar = Bar::new(common.progress);
     let mut writer = common.output.as_deref().map(RecordWriter::create).transpose()?;
+    let mut log = HistoryLog::new(&common.store);
     let mut records = Vec::new();
     let mut finding = Finding::Nothing;
     for turn in 0..common.warmup.saturating_add(common.rounds) {
@@ -95,6 +100,7 @@ pub fn repeat(
             if let Some(writer) = &mut writer {
                 writer.write(&record)?;
             }
+            log.store(&record);
             if common.json && output::print_line(&serde_json::to_string(&record)?)? == Printed::Closed {
                 break;
             }

@@ -7,12 +7,14 @@ use clap::Args;
 use super::Target;
 use super::requirement::Requirement;
 use super::workload::Workload;
+use crate::history_command::log::StoreArguments;
 use crate::quantity::parse_bytes;
 
 /// Arguments of `tidegate bench compare`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                   tidegate bench compare before.jsonl after.jsonl\n  \
+                  tidegate bench compare 12 15\n  \
                   tidegate bench compare --target native=/ext4/a --target tidegate=/mnt/b --workload write-512k \\\n      \
                   --require 'tidegate:write-512k>=0.98' --output out/bench.jsonl --report out/bench.html\n\n\
                   Targets should be folders of one file system, or mounts over them. Ratios above 1 are faster than \
@@ -67,6 +69,9 @@ pub struct BenchCompareArguments {
     /// Print one run record in JSON on each line instead of tables; of A and B the comparison as one JSON object
     #[arg(long)]
     pub json: bool,
+    /// Where the run is stored, and ids and tags are looked up.
+    #[command(flatten)]
+    pub store: StoreArguments,
 }
 
 /// Arguments of `tidegate bench show`.

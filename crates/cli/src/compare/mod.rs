@@ -27,6 +27,7 @@ use self::arguments::BenchCompareArguments;
 use self::workload::{Amount, Spec, Workload};
 use crate::bench_command::progress::{Bar, ProgressForm};
 use crate::bench_command::repeat::{command_line, stop_on_signals};
+use crate::history_command::log::HistoryLog;
 use crate::{Finding, output};
 
 pub use self::show::run as run_show;
@@ -77,6 +78,7 @@ pub fn run(arguments: &BenchCompareArguments) -> Result<Finding> {
             .as_deref()
             .map(RecordWriter::create)
             .transpose()?,
+        log: HistoryLog::new(&arguments.store),
         records: Vec::new(),
         notes: Vec::new(),
     };
@@ -162,6 +164,7 @@ struct Run<'run> {
     stop: &'run AtomicBool,
     bar: Bar,
     writer: Option<RecordWriter>,
+    log: HistoryLog,
     records: Vec<RunRecord>,
     notes: Vec<String>,
 }
@@ -249,6 +252,7 @@ impl Run<'_> {
         if let Some(writer) = &mut self.writer {
             writer.write(&record)?;
         }
+        self.log.store(&record);
         if self.arguments.json {
             self.bar.hide();
             output::print_line(&serde_json::to_string(&record)?)?;

@@ -9,11 +9,11 @@ use serde_json::json;
 
 use super::arguments::BenchCompareArguments;
 use super::write_text;
-use crate::{Finding, output};
+use crate::{Finding, history_command, output};
 
 /// Runs the command. What only one set has makes exit code 1; other machines and noise are warned of.
 pub fn run(a: &str, b: &str, arguments: &BenchCompareArguments) -> Result<Finding> {
-    let (a, b) = (read(a)?, read(b)?);
+    let (a, b) = (read(a, arguments)?, read(b, arguments)?);
     let comparison = RecordComparison::of(&a.records, &b.records)
         .with_context(|| format!("{} (A) and {} (B) can't be compared", a.name, b.name))?;
     if arguments.json {
@@ -45,9 +45,23 @@ pub fn run(a: &str, b: &str, arguments: &BenchCompareArguments) -> Result<Findin
     })
 }
 
-fn read(name: &str) -> Result<RecordSet> {
+/// A file of that name, else a run of the history, else all runs with that tag.
+fn read(name: &str, arguments: &BenchCompareArguments) -> Result<RecordSet> {
+    let path = Path::new(name);
+    if path.exists() {
+        return Ok(RecordSet {
+            name: name.to_owned(),
+            records: results::read_records(path)?,
+        });
+    }
+    let records = history_command::records_of(name, arguments.store.history.as_deref())?;
+    let is_id = name.bytes().all(|letter| letter.is_ascii_digit());
     Ok(RecordSet {
-        name: name.to_owned(),
-        records: results::read_records(Path::new(name))?,
+        name: if is_id {
+            format!("run {name}")
+        } else {
+            name.to_owned()
+        },
+        records,
     })
 }

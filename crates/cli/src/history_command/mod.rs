@@ -1,0 +1,288 @@
+//! `tidegate bench history`: the runs that were stored.
+
+pub mod location;
+pub mod log;
+mod moment;
+mod show;
+
+use std::io::{BufRead, IsTerminal, stdin};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use history::{Filter, History, RunId, StoredRun};
+use results::RunRecord;
+
+use self::location::location;
+use crate::compare::write_text;
+use crate::{Finding, output};
+
+/// Arguments of `tidegate bench history`.
+#[derive(Args, Debug)]
+pub struct HistoryArguments {
+    /// What to do with the history.
+    #[command(subcommand)]
+    pub action: HistoryAction,
+    /// File of the history [default: $TIDEGATE_HISTORY, or tidegate/history.db in $XDG_DATA_HOME]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub history: Option<PathBuf>,
+}
+
+/// What to do with the history.
+#[derive(Debug, Subcommand)]
+pub enum HistoryAction {
+    /// List runs, the latest first
+    List(ListArguments),
+    /// Show runs with all their numbers
+    Show(ShowArguments),
+    /// Give a run a name, by which it can be listed and compared; several runs may have the same
+    Tag(TagArguments),
+    /// Delete runs for good
+    Delete(DeleteArguments),
+    /// Write runs as CSV, JSON lines or Markdown
+    Export(ExportArguments),
+}
+
+/// Which runs.
+#[derive(Args, Debug)]
+pub struct FilterArguments {
+    /// Only runs with these letters in a workload's name, such as random-write or sqlite
+    #[arg(long, value_name = "TEXT")]
+    pub workload: Option<String>,
+    /// Only runs in this folder or below it
+    #[arg(long, value_name = "DIRECTORY")]
+    pub path: Option<PathBuf>,
+    /// Only runs that began since then: 30min, 12h, 7d, 2w, or a day such as 2026-01-31 (UTC)
+    #[arg(long, value_name = "WHEN", value_parser = parse_since)]
+    pub since: Option<u64>,
+    /// Only runs with this tag
+    #[arg(long, value_name = "NAME")]
+    pub tag: Option<String>,
+    /// Only so many of the latest
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u32>,
+}
+
+/// Arguments of `tidegate bench history list`.
+#[derive(Args, Debug)]
+pub struct ListArguments {
+    /// Which runs.
+    #[command(flatten)]
+    pub filter: FilterArguments,
+    /// Print one JSON object on each line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `tidegate bench history show`.
+#[derive(Args, Debug)]
+pub struct ShowArguments {
+    /// Ids of the runs
+    #[arg(value_name = "ID", required = true)]
+    pub runs: Vec<RunId>,
+    /// Print the run records in JSON, one on each line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `tidegate bench history tag`.
+#[derive(Args, Debug)]
+pub struct TagArguments {
+    /// Id of the run
+    #[arg(value_name = "ID")]
+    pub run: RunId,
+    /// The name: at least one letter, no blanks
+    #[arg(value_name = "NAME")]
+    pub tag: String,
+    /// Take the name away instead
+    #[arg(long)]
+    pub remove: bool,
+}
+
+/// Arguments of `tidegate bench history delete`.
+#[derive(Args, Debug)]
+pub struct DeleteArguments {
+    /// Ids of the runs
+    #[arg(value_name = "ID", required = true)]
+    pub runs: Vec<RunId>,
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// Arguments of `tidegate bench history export`.
+#[derive(Args, Debug)]
+pub struct ExportArguments {
+    /// Ids of the runs [default: all that the filters leave]
+    #[arg(value_name = "ID")]
+    pub runs: Vec<RunId>,
+    /// Which runs.
+    #[command(flatten)]
+    pub filter: FilterArguments,
+    /// The format
+    #[arg(long, value_enum)]
+    pub format: ExportFormat,
+    /// Write to this file; - is standard output
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    pub output: PathBuf,
+}
+
+/// A format of exported runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// A line for each operation of each record, below a line of names
+    Csv,
+    /// The whole records, one on each line, as `tidegate bench compare` reads them
+    Json,
+    /// A table
+    Markdown,
+}
+
+/// Runs the command.
+pub fn run(arguments: &HistoryArguments) -> Result<Finding> {
+    let path = location(arguments.history.as_deref()).context(
+        "there is no history: TIDEGATE_HISTORY is `off` or there is no home folder; name a file with --history",
+    )?;
+    let Some(mut history) = History::open_existing(&path)? else {
+        // Nothing was ever stored: an empty list is right, and everything else names a run that is not there.
+        return match &arguments.action {
+            HistoryAction::List(_) => {
+                output::print_error(&format!("no run is stored in {}", path.display()));
+                Ok(Finding::Nothing)
+            }
+            _ => bail!("{}: there is no history yet", path.display()),
+        };
+    };
+    match &arguments.action {
+        HistoryAction::List(arguments) => list(&history, arguments)?,
+        HistoryAction::Show(arguments) => show::run(&history, arguments)?,
+        HistoryAction::Tag(arguments) => return tag(&mut history, arguments),
+        HistoryAction::Delete(arguments) => return delete(&mut history, arguments),
+        HistoryAction::Export(arguments) => export(&history, arguments)?,
+    }
+    Ok(Finding::Nothing)
+}
+
+/// The records of a run (by id) or of all runs with a tag, from the history that is in use.
+pub fn records_of(name: &str, history: Option<&Path>) -> Result<Vec<RunRecord>> {
+    let path = location(history).with_context(|| {
+        format!("`{name}` is no file, and there is no history to look it up in; name one with --history")
+    })?;
+    let opened = History::open_existing(&path)?
+        .with_context(|| format!("`{name}` is no file, and no run is stored in {}", path.display()))?;
+    if let Ok(run) = name.parse() {
+        return Ok(opened.get(run)?.records);
+    }
+    let filter = Filter {
+        tag: Some(name.to_owned()),
+        ..Filter::default()
+    };
+    let mut tagged = opened.list(&filter)?;
+    if tagged.is_empty() {
+        bail!(
+            "`{name}` is no file, and no run in {} has it as id or tag",
+            path.display()
+        );
+    }
+    // In the order measured.
+    tagged.reverse();
+    let runs = tagged.iter().map(|run| opened.get(run.id));
+    let runs = runs.collect::<Result<Vec<StoredRun>, _>>()?;
+    Ok(runs.into_iter().flat_map(|run| run.records).collect())
+}
+
+fn list(history: &History, arguments: &ListArguments) -> Result<()> {
+    let runs = history.list(&filter(&arguments.filter)?)?;
+    if arguments.json {
+        for run in &runs {
+            output::print_line(&serde_json::to_string(run)?)?;
+        }
+    } else {
+        output::print_bytes(show::list_table(&runs).as_bytes())?;
+    }
+    Ok(())
+}
+
+fn tag(history: &mut History, arguments: &TagArguments) -> Result<Finding> {
+    if !arguments.remove {
+        history.tag(arguments.run, &arguments.tag)?;
+        return Ok(Finding::Nothing);
+    }
+    if history.untag(arguments.run, &arguments.tag)? {
+        return Ok(Finding::Nothing);
+    }
+    output::print_error(&format!("run {} has no tag `{}`", arguments.run, arguments.tag));
+    Ok(Finding::Something)
+}
+
+fn delete(history: &mut History, arguments: &DeleteArguments) -> Result<Finding> {
+    let runs: Vec<StoredRun> = arguments
+        .runs
+        .iter()
+        .map(|run| history.get(*run))
+        .collect::<Result<_, _>>()?;
+    if !arguments.yes {
+        if !stdin().is_terminal() {
+            bail!("deleting asks on a terminal, and standard input is none: give --yes");
+        }
+        let summaries: Vec<_> = runs.iter().map(|run| run.summary.clone()).collect();
+        output::print_error(&format!(
+            "delete for good?\n{}[y/N]",
+            show::list_table(&summaries)
+        ));
+        let mut answer = String::new();
+        stdin()
+            .lock()
+            .read_line(&mut answer)
+            .context("no answer can be read")?;
+        if !matches!(answer.trim(), "y" | "Y" | "yes") {
+            output::print_error("nothing was deleted");
+            return Ok(Finding::Something);
+        }
+    }
+    for run in &runs {
+        history.delete(run.summary.id)?;
+    }
+    Ok(Finding::Nothing)
+}
+
+fn export(history: &History, arguments: &ExportArguments) -> Result<()> {
+    let ids: Vec<RunId> = if arguments.runs.is_empty() {
+        let mut listed = history.list(&filter(&arguments.filter)?)?;
+        listed.reverse();
+        listed.iter().map(|run| run.id).collect()
+    } else {
+        arguments.runs.clone()
+    };
+    let runs: Vec<StoredRun> = ids
+        .iter()
+        .map(|run| history.get(*run))
+        .collect::<Result<_, _>>()?;
+    let text = match arguments.format {
+        ExportFormat::Csv => history::csv(&runs),
+        ExportFormat::Json => history::json_lines(&runs),
+        ExportFormat::Markdown => history::markdown(&runs),
+    };
+    write_text(&arguments.output, &text)
+}
+
+fn filter(arguments: &FilterArguments) -> Result<Filter> {
+    let path = arguments.path.as_deref().map(|path| {
+        // What is gone by now is looked for as it was written.
+        let absolute = path.canonicalize().or_else(|_| std::path::absolute(path));
+        absolute.with_context(|| format!("{} can't be looked for", path.display()))
+    });
+    Ok(Filter {
+        workload: arguments.workload.clone(),
+        path: path.transpose()?.map(|path| path.to_string_lossy().into_owned()),
+        since_unix_ns: arguments.since,
+        tag: arguments.tag.clone(),
+        limit: arguments.limit,
+    })
+}
+
+fn parse_since(text: &str) -> Result<u64, String> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    moment::parse_moment(text, u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
+}
