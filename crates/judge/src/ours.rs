@@ -1,0 +1,151 @@
+//! `tidegate bench` as a side: its arguments, and the speed in the record that it prints.
+
+use std::path::{Path, PathBuf};
+
+use results::{RunRecord, Sample};
+
+use crate::cell::{Cell, Engine, Pattern, Place};
+use crate::error::JudgeError;
+use crate::journal::Speed;
+use crate::program::{Program, beginning};
+
+const NEXT_STEP: &str = "build it, and give its path with --tidegate";
+
+/// The program under test.
+#[derive(Debug)]
+pub struct Tidegate {
+    path: PathBuf,
+    file_help: String,
+}
+
+impl Tidegate {
+    /// Asks the program what it can do.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn find(path: &Path) -> Result<Self, JudgeError> {
+        let help = Program::new(path, NEXT_STEP).args(["bench", "file", "--help"]);
+        Ok(Self {
+            path: path.to_owned(),
+            file_help: help.answer()?,
+        })
+    }
+
+    /// True when `bench file` has an option, or a value of one.
+    pub fn knows(&self, word: &str) -> bool {
+        self.file_help.contains(word)
+    }
+
+    /// Runs `bench file` for a cell with files of `file_bytes` each.
+    ///
+    /// # Errors
+    /// When it fails, or was not measured as asked.
+    pub fn run_file(
+        &self,
+        cell: &Cell,
+        place: &Place,
+        file_bytes: u64,
+        round: u32,
+    ) -> Result<Speed, JudgeError> {
+        let cold = cell.wants_cold(place);
+        let mut arguments = arguments(cell, file_bytes, if cold { "cold" } else { "as-is" });
+        arguments.push(format!("--seed={}", round + 1));
+        self.run_bench("file", &place.directory, &arguments)
+    }
+
+    /// Runs `bench file` for a cell on a file of so many bytes that is in memory, with mappings touched before.
+    ///
+    /// # Errors
+    /// When it fails, or was not measured as asked.
+    pub fn run_in_memory(
+        &self,
+        cell: &Cell,
+        place: &Place,
+        file_bytes: u64,
+        round: u32,
+    ) -> Result<Speed, JudgeError> {
+        let mut arguments = arguments(cell, file_bytes, "warm");
+        arguments.push(format!("--seed={}", round + 1));
+        if cell.mode.is_mapped() {
+            arguments.push("--prefault".to_owned());
+        }
+        self.run_bench("file", &place.directory, &arguments)
+    }
+
+    /// Runs a workload of `bench` that prints one record.
+    ///
+    /// # Errors
+    /// When it fails, or was not measured as asked.
+    pub fn run_bench(
+        &self,
+        workload: &str,
+        directory: &Path,
+        arguments: &[String],
+    ) -> Result<Speed, JudgeError> {
+        let program = Program::new(&self.path, NEXT_STEP)
+            .args(["bench", workload])
+            .args([directory])
+            .args(arguments)
+            .args(["--json", "--progress=off"]);
+        let line = program.line();
+        let answer = program.answer()?;
+        let unexpected = |expected: String| JudgeError::Answer {
+            command: line.clone(),
+            expected,
+            found: beginning(&answer),
+        };
+        let record: RunRecord = serde_json::from_str(answer.trim())
+            .map_err(|error| unexpected(format!("one run record ({error})")))?;
+        if !record.complete {
+            return Err(unexpected("a complete run".to_owned()));
+        }
+        speed(&record).ok_or_else(|| unexpected("operations and a time".to_owned()))
+    }
+}
+
+/// Operations over the time until the last sync had returned: nobody else counts the close.
+fn speed(record: &RunRecord) -> Option<Speed> {
+    let operations: Vec<&Sample> = record
+        .samples
+        .iter()
+        .filter(|sample| sample.operation != "sync")
+        .collect();
+    let elapsed_ns = operations
+        .iter()
+        .map(|sample| sample.elapsed_ns - sample.close_ns.min(sample.elapsed_ns))
+        .max()?;
+    let operations_count = operations.iter().map(|sample| sample.operations_count).sum();
+    (operations_count > 0 && elapsed_ns > 0).then_some(Speed {
+        operations_count,
+        elapsed_ns,
+    })
+}
+
+fn arguments(cell: &Cell, file_bytes: u64, cache: &str) -> Vec<String> {
+    let pattern = match cell.pattern {
+        Pattern::SequentialWrite | Pattern::Append => "sequential-write",
+        Pattern::RandomWrite => "random-write",
+        Pattern::Mixed => "mixed:50",
+        Pattern::SequentialRead => "sequential-read",
+        Pattern::RandomRead => "random-read",
+    };
+    let mut arguments = vec![
+        format!("--pattern={pattern}"),
+        "--record=4096".to_owned(),
+        format!("--size={file_bytes}"),
+        format!("--threads={}", cell.threads),
+        format!("--mode={}", cell.mode.name()),
+        format!("--cache={cache}"),
+        "--data=zero".to_owned(),
+    ];
+    if matches!(cell.pattern, Pattern::SequentialWrite | Pattern::RandomWrite) {
+        arguments.push("--overwrite".to_owned());
+    }
+    if !cell.pattern.only_reads() && !cell.mode.is_mapped() {
+        arguments.push("--fsync-at-end".to_owned());
+    }
+    if let Engine::Ring(depth) = cell.engine {
+        arguments.extend(["--engine=io_uring".to_owned(), format!("--depth={depth}")]);
+    }
+    arguments
+}

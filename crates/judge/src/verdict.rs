@@ -1,0 +1,292 @@
+//! What the rounds of a cell say: agreement, a difference with its reason, or a difference that nobody explains.
+
+use std::fmt::Write as _;
+
+use results::{Estimate, paired_ratio};
+
+use crate::journal::Journal;
+
+/// Names of the sides.
+pub mod side {
+    /// The program under test.
+    pub const OURS: &str = "ours";
+    /// The same again: what differs between the two is noise.
+    pub const CONTROL: &str = "ours-again";
+    /// fio.
+    pub const FIO: &str = "fio";
+    /// The plain C loop.
+    pub const C: &str = "c";
+    /// The C loop with a clock and a histogram.
+    pub const C_TIMED: &str = "c-timed";
+}
+
+/// What a suite asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// The median ratio is within this of 1, or its interval holds 1.
+    Within(f64),
+    /// The median ratio is at least this.
+    AtLeast(f64),
+}
+
+/// What the rounds of a cell say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// As the rule asks.
+    Agrees,
+    /// It does not, and the reason was measured.
+    Explained,
+    /// It does not.
+    Differs,
+    /// Not enough was measured to say.
+    Unknown,
+}
+
+impl Outcome {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Agrees => "agrees",
+            Self::Explained => "explained",
+            Self::Differs => "DIFFERS",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// One line of a table.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// What was compared.
+    pub cell: String,
+    /// Operations a second of ours, the median.
+    pub ours_per_s: Option<f64>,
+    /// Ours over the peer.
+    pub ratio: Option<Estimate>,
+    /// Ours over the plain C loop, where the peer is another.
+    pub over_c: Option<Estimate>,
+    /// Ours over ours.
+    pub control: Option<Estimate>,
+    /// What the rounds say.
+    pub outcome: Outcome,
+    /// Why, where it does not agree.
+    pub reason: String,
+}
+
+/// The verdict on a cell. `peer` is whom it is compared with; the C loop and the control explain a difference.
+pub fn row(journal: &Journal, cell: &str, peer: &str, rule: Rule) -> Row {
+    let ours = journal.rates(cell, side::OURS);
+    let over = |other: &str| {
+        let paired = paired_ratio(&journal.rates(cell, other), &ours)?;
+        Estimate::of_paired_ratio(&paired)
+    };
+    let over_c = if peer == side::C { None } else { over(side::C) };
+    let (ratio, control) = (over(peer), over(side::CONTROL));
+    let (outcome, reason) = match ratio {
+        None => (Outcome::Unknown, "not measured".to_owned()),
+        Some(ratio) => decide(&ratio, over_c.as_ref(), control.as_ref(), peer, rule),
+    };
+    let rates: Vec<f64> = ours.iter().map(|round| round.value).collect();
+    Row {
+        cell: cell.to_owned(),
+        ours_per_s: results::median(&rates),
+        ratio,
+        over_c,
+        control,
+        outcome,
+        reason,
+    }
+}
+
+/// A difference is explained by the C loop when ours is as fast as that: then it is the peer's own. It is explained by
+/// noise when ours differs from itself as far.
+fn decide(
+    ratio: &Estimate,
+    over_c: Option<&Estimate>,
+    control: Option<&Estimate>,
+    peer: &str,
+    rule: Rule,
+) -> (Outcome, String) {
+    if fulfils(ratio, rule) {
+        return (Outcome::Agrees, String::new());
+    }
+    if let Rule::AtLeast(least) = rule {
+        return (Outcome::Differs, format!("below {least}"));
+    }
+    if let Some(over_c) = over_c
+        && fulfils(over_c, rule)
+    {
+        let reason = format!("{peer}'s own: ours is {} of plain C", shown(over_c));
+        return (Outcome::Explained, reason);
+    }
+    if let Some(control) = control {
+        let away = (ratio.value - 1.0).abs();
+        if (control.value - 1.0).abs() >= away || control.low <= 1.0 - away || control.high >= 1.0 + away {
+            let reason = format!("noise: ours against ours is {}", shown(control));
+            return (Outcome::Explained, reason);
+        }
+    }
+    (Outcome::Differs, "no reason found".to_owned())
+}
+
+fn fulfils(ratio: &Estimate, rule: Rule) -> bool {
+    match rule {
+        Rule::Within(tolerance) => {
+            (ratio.value - 1.0).abs() <= tolerance
+                || (ratio.low <= 1.0 && ratio.high >= 1.0 && ratio.count > 1)
+        }
+        Rule::AtLeast(least) => ratio.value >= least,
+    }
+}
+
+/// `1.02 [0.98, 1.07]`.
+pub fn shown(estimate: &Estimate) -> String {
+    format!(
+        "{:.2} [{:.2}, {:.2}]",
+        estimate.value, estimate.low, estimate.high
+    )
+}
+
+impl Row {
+    /// One line for people.
+    pub fn line(&self) -> String {
+        let ratio = self.ratio.as_ref().map_or_else(|| "-".to_owned(), shown);
+        let gap = if self.reason.is_empty() { "" } else { ": " };
+        format!(
+            "{}: {ratio} {}{gap}{}",
+            self.cell,
+            self.outcome.word(),
+            self.reason
+        )
+    }
+}
+
+/// A table in Markdown with a heading and a count.
+pub fn table(heading: &str, peer: &str, rows: &[Row]) -> String {
+    let counted = |outcome| rows.iter().filter(|row| row.outcome == outcome).count();
+    let mut text = format!(
+        "## {heading}\n\n{} of {} agree, {} differ with a measured reason, {} without, {} unknown.\n\n",
+        counted(Outcome::Agrees),
+        rows.len(),
+        counted(Outcome::Explained),
+        counted(Outcome::Differs),
+        counted(Outcome::Unknown),
+    );
+    let _ = writeln!(
+        text,
+        "| what | ours /s | ours/{peer} | ours/C | ours/ours | rounds | |\n|---|---|---|---|---|---|---|"
+    );
+    let estimate = |value: &Option<Estimate>| value.as_ref().map_or_else(String::new, shown);
+    for row in rows {
+        let gap = if row.reason.is_empty() { "" } else { ": " };
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {}{gap}{} |",
+            row.cell,
+            row.ours_per_s
+                .map_or_else(String::new, |rate| format!("{rate:.0}")),
+            estimate(&row.ratio),
+            estimate(&row.over_c),
+            estimate(&row.control),
+            row.ratio.map_or(0, |ratio| ratio.count),
+            row.outcome.word(),
+            row.reason,
+        );
+    }
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::Speed;
+
+    /// A journal in which each side needs these many microseconds in each round.
+    fn journal(sides: &[(&str, [u64; 6])]) -> Journal {
+        let mut journal = Journal::open("fio", None).unwrap();
+        for (side, times) in sides {
+            for (round, time) in (0..).zip(times) {
+                let speed = Speed {
+                    operations_count: 1000,
+                    elapsed_ns: time * 1000,
+                };
+                journal.add("cell", side, round, 1, speed).unwrap();
+            }
+        }
+        journal
+    }
+
+    fn verdict(sides: &[(&str, [u64; 6])], rule: Rule) -> Row {
+        row(&journal(sides), "cell", side::FIO, rule)
+    }
+
+    const STEADY: [u64; 6] = [100, 101, 99, 100, 101, 99];
+
+    #[test]
+    fn a_ratio_near_one_or_with_one_in_its_interval_agrees() {
+        let near = verdict(&[(side::OURS, STEADY), (side::FIO, [103; 6])], Rule::Within(0.05));
+        assert_eq!(near.outcome, Outcome::Agrees);
+        let wide = [60, 70, 85, 90, 110, 120];
+        let wide = verdict(&[(side::OURS, STEADY), (side::FIO, wide)], Rule::Within(0.05));
+        assert_eq!(wide.outcome, Outcome::Agrees, "{wide:?}");
+    }
+
+    #[test]
+    fn a_difference_is_the_peers_own_when_plain_c_is_as_fast_as_ours() {
+        let sides = [(side::OURS, STEADY), (side::FIO, [130; 6]), (side::C, [101; 6])];
+        let row = verdict(&sides, Rule::Within(0.05));
+        assert_eq!(row.outcome, Outcome::Explained);
+        assert!(
+            row.reason.starts_with("fio's own: ours is 1.01"),
+            "{}",
+            row.reason
+        );
+    }
+
+    #[test]
+    fn a_difference_that_ours_shows_against_itself_is_noise() {
+        let control = [60, 140, 60, 140, 60, 140];
+        let sides = [
+            (side::OURS, STEADY),
+            (side::FIO, [120; 6]),
+            (side::CONTROL, control),
+        ];
+        let row = verdict(&sides, Rule::Within(0.05));
+        assert_eq!(row.outcome, Outcome::Explained);
+        assert!(row.reason.starts_with("noise"), "{}", row.reason);
+    }
+
+    #[test]
+    fn a_difference_that_neither_explains_is_one() {
+        let sides = [
+            (side::OURS, STEADY),
+            (side::FIO, [80; 6]),
+            (side::C, [82; 6]),
+            (side::CONTROL, [100; 6]),
+        ];
+        let row = verdict(&sides, Rule::Within(0.05));
+        assert_eq!(row.outcome, Outcome::Differs);
+        assert_eq!(
+            verdict(&[(side::OURS, STEADY)], Rule::Within(0.05)).outcome,
+            Outcome::Unknown
+        );
+    }
+
+    #[test]
+    fn a_floor_has_no_excuse() {
+        let sides = [(side::OURS, STEADY), (side::FIO, [90; 6]), (side::C, [100; 6])];
+        assert_eq!(verdict(&sides, Rule::AtLeast(0.95)).outcome, Outcome::Differs);
+        assert_eq!(verdict(&sides, Rule::AtLeast(0.85)).outcome, Outcome::Agrees);
+    }
+
+    #[test]
+    fn the_table_counts_and_shows_the_reason() {
+        let row = verdict(&[(side::OURS, STEADY), (side::FIO, [80; 6])], Rule::Within(0.05));
+        let text = table("fio", side::FIO, &[row]);
+        assert!(
+            text.contains("0 of 1 agree, 0 differ with a measured reason, 1 without"),
+            "{text}"
+        );
+        assert!(text.contains("| cell | 10000000 | 0.80 [0.79, 0.81] |"), "{text}");
+    }
+}

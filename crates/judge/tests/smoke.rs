@@ -1,0 +1,164 @@
+//! The comparison itself, small: who runs, how much, what is kept. Speeds are not looked at.
+//!
+//! The program under test is the one beside the test's own; `cargo test --workspace` builds it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The binary `tidegate` of this build, or `None` with a reason printed.
+fn tidegate() -> Option<PathBuf> {
+    let judge = Path::new(env!("CARGO_BIN_EXE_judge"));
+    let path = judge.with_file_name("tidegate");
+    if !path.exists() {
+        report_skip("tidegate is not built; `cargo test --workspace` builds it");
+        return None;
+    }
+    Some(path)
+}
+
+/// In memory where that can be had: other tests use the disk at the same time.
+fn folder() -> TempDir {
+    let in_memory = tempfile::tempdir_in("/dev/shm");
+    in_memory
+        .or_else(|_| tempfile::tempdir())
+        .expect("a temporary folder")
+}
+
+fn has(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output();
+    let found = found.is_ok_and(|output| output.status.success());
+    if !found {
+        report_skip(&format!("{program} is not installed"));
+    }
+    found
+}
+
+#[expect(clippy::print_stderr, reason = "a test that leaves something out must say so")]
+fn report_skip(reason: &str) {
+    eprintln!("left out: {reason}");
+}
+
+/// Runs `judge` in a folder; a difference in speed (exit code 1) is not a failure here.
+fn judge(folder: &Path, arguments: &[&str]) -> Output {
+    let build = folder.join("build");
+    // By this name the folder is never made cold: that would empty the caches of the whole machine.
+    let place = format!("tmpfs={}", folder.display());
+    let output = Command::new(env!("CARGO_BIN_EXE_judge"))
+        .args(arguments)
+        .args(["--directory", &place])
+        .arg("--build")
+        .arg(build)
+        .arg("--output")
+        .arg(folder.join("runs.jsonl"))
+        .output()
+        .expect("judge runs");
+    assert!(
+        matches!(output.status.code(), Some(0 | 1)),
+        "{}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
+
+fn runs(folder: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(folder.join("runs.jsonl")).expect("runs are kept");
+    let lines = text.lines();
+    lines
+        .map(|line| serde_json::from_str(line).expect("each line is JSON"))
+        .collect()
+}
+
+#[test]
+fn each_side_does_the_same_work_in_each_round_and_a_second_start_adds_nothing() {
+    let Some(tidegate) = tidegate() else { return };
+    if !has("cc") || !has("fio") {
+        return;
+    }
+    let folder = folder();
+    let mut arguments = vec!["fio", "--tidegate", tidegate.to_str().expect("UTF-8")];
+    let chosen =
+        "--rounds 1 --threads 2 --window 1 --modes random-write/buffered,append/fsync,random-read/mmap";
+    arguments.extend(chosen.split(' '));
+    let first = judge(folder.path(), &arguments);
+    let kept = runs(folder.path());
+    let mut sides: BTreeMap<String, u32> = BTreeMap::new();
+    for run in &kept {
+        let expected = run["work_count"].as_u64().map(|bytes| bytes / 4096);
+        assert_eq!(run["operations_count"].as_u64(), expected, "{run}");
+        *sides
+            .entry(run["side"].as_str().expect("a name").to_owned())
+            .or_default() += 1;
+    }
+    let counts: Vec<u32> = sides.values().copied().collect();
+    assert_eq!(
+        sides.keys().collect::<Vec<_>>(),
+        ["c", "fio", "ours", "ours-again"]
+    );
+    assert!(
+        counts[0] >= 3 && counts.iter().all(|count| *count == counts[0]),
+        "{sides:?}"
+    );
+    let table = String::from_utf8_lossy(&first.stdout).into_owned();
+    assert!(table.contains("| tmpfs/random-write/buffered/t2 |"), "{table}");
+
+    judge(folder.path(), &arguments);
+    assert_eq!(runs(folder.path()), kept, "a finished comparison measured again");
+    let left: Vec<_> = std::fs::read_dir(folder.path())
+        .expect("the folder is readable")
+        .map(|entry| entry.expect("an entry").file_name())
+        .filter(|name| name != "build" && name != "runs.jsonl")
+        .collect();
+    assert!(left.is_empty(), "left behind: {left:?}");
+}
+
+#[test]
+fn the_ceiling_compares_with_c_with_and_without_a_clock() {
+    let Some(tidegate) = tidegate() else { return };
+    if !has("cc") {
+        return;
+    }
+    let folder = folder();
+    let tidegate = tidegate.to_str().expect("UTF-8").to_owned();
+    let arguments = [
+        "ceiling",
+        "--tidegate",
+        &tidegate,
+        "--rounds",
+        "1",
+        "--quick",
+        "--modes",
+        "random-read/b",
+    ];
+    let output = judge(folder.path(), &arguments);
+    let sides: Vec<Value> = runs(folder.path())
+        .iter()
+        .map(|run| run["side"].clone())
+        .collect();
+    assert_eq!(sides, ["ours", "c", "c-timed", "ours-again"]);
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(table.contains("| tmpfs/random-read/buffered/t1 |"), "{table}");
+}
+
+#[test]
+fn a_program_that_fails_is_named_with_what_it_said() {
+    if !has("cc") {
+        return;
+    }
+    let folder = folder();
+    let output = Command::new(env!("CARGO_BIN_EXE_judge"))
+        .args(["ceiling", "--tidegate", "/bin/false", "--directory"])
+        .arg(format!("disk={}", folder.path().display()))
+        .output()
+        .expect("judge runs");
+    assert_eq!(output.status.code(), Some(2));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        message.contains("/bin/false bench file --help: expected exit code 0"),
+        "{message}"
+    );
+}
