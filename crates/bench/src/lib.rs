@@ -18,6 +18,7 @@
 //! nothing else in this crate is unsafe.
 
 mod access;
+pub mod app;
 mod cache;
 mod clock;
 mod data;

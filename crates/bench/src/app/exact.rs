@@ -1,0 +1,240 @@
+//! Drawing numbers from published shapes so that counts and totals come out exactly.
+//!
+//! Everything is integer arithmetic: the same seed gives the same numbers on every machine.
+
+use crate::order::mixed;
+
+/// A stream of random numbers of its own, named for what it decides.
+#[derive(Clone, Debug)]
+pub struct Random {
+    state: u64,
+}
+
+impl Random {
+    /// The stream `name` of a run.
+    pub fn named(seed: u64, name: &str) -> Self {
+        let state = name
+            .bytes()
+            .fold(mixed(seed), |state, byte| mixed(state ^ u64::from(byte)));
+        Self { state }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(1);
+        mixed(self.state)
+    }
+
+    /// A number below `limit`; 0 when that is 0.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        let product = u128::from(self.next()) * u128::from(limit);
+        u64::try_from(product >> 64).expect("the upper half of 128 bits fits in 64")
+    }
+
+    /// Puts a list into random order.
+    pub fn shuffle<T>(&mut self, list: &mut [T]) {
+        for last in (1..list.len()).rev() {
+            let places = u64::try_from(last).expect("lengths fit in 64 bits") + 1;
+            let other = usize::try_from(self.below(places)).expect("a place in memory");
+            list.swap(last, other);
+        }
+    }
+}
+
+/// One range of a distribution, above one value and up to another, and how often numbers fall into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// Numbers are larger than this.
+    pub above: u64,
+    /// Numbers are this at most.
+    pub up_to: u64,
+    /// How often, relative to the other buckets.
+    pub weight: u64,
+}
+
+/// What survives when numbers are adjusted to meet their total.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Each number stays in its bucket: the shares are facts.
+    Buckets,
+    /// All numbers are multiplied by one factor: the shape is borrowed, the total is a fact.
+    Shape,
+}
+
+/// How `count` splits by weights: whole numbers that add up to `count`, largest remainders first.
+pub fn apportion(weights: &[u64], count: u64) -> Vec<u64> {
+    let total: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
+    if total == 0 {
+        return vec![0; weights.len()];
+    }
+    let exact = |weight: u64| u128::from(weight) * u128::from(count);
+    let mut parts: Vec<u64> = weights
+        .iter()
+        .map(|weight| u64::try_from(exact(*weight) / total).expect("a part is at most the whole"))
+        .collect();
+    let mut places: Vec<usize> = (0..weights.len()).collect();
+    places.sort_by_key(|&place| std::cmp::Reverse((exact(weights[place]) % total, place)));
+    let missing = count - parts.iter().sum::<u64>();
+    let missing = usize::try_from(missing).expect("fewer are missing than there are weights");
+    for &place in &places[..missing] {
+        parts[place] += 1;
+    }
+    parts
+}
+
+/// `count` numbers, multiples of `unit`, in the shares of `buckets`, that add up to exactly `total`; in random order.
+///
+/// Returns the smallest and largest total that the buckets allow when `total` is not between them.
+pub fn numbers(
+    buckets: &[Bucket],
+    keep: Keep,
+    count: u64,
+    total: u64,
+    unit: u64,
+    random: &mut Random,
+) -> Result<Vec<u64>, (u64, u64)> {
+    let weights: Vec<u64> = buckets.iter().map(|bucket| bucket.weight).collect();
+    let largest = buckets.iter().map(|bucket| bucket.up_to).max().unwrap_or(unit) / unit;
+    let mut drawn = Vec::new();
+    for (bucket, count) in buckets.iter().zip(apportion(&weights, count)) {
+        let (low, high) = (
+            bucket.above / unit + 1,
+            (bucket.up_to / unit).max(bucket.above / unit + 1),
+        );
+        for _ in 0..count {
+            let value = low + random.below(high - low + 1);
+            drawn.push(match keep {
+                Keep::Buckets => Bounded { value, low, high },
+                // Sixteen times the largest published number: only a total far off would need more.
+                Keep::Shape => Bounded {
+                    value,
+                    low: 1,
+                    high: largest.saturating_mul(16),
+                },
+            });
+        }
+    }
+    random.shuffle(&mut drawn);
+    let fitted = fit(&drawn, total / unit).map_err(|(low, high)| (low * unit, high * unit))?;
+    Ok(fitted.into_iter().map(|value| value * unit).collect())
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bounded {
+    value: u64,
+    low: u64,
+    high: u64,
+}
+
+/// One in the fixed-point factors below: 32 bits after the point.
+const ONE: u64 = 1 << 32;
+
+impl Bounded {
+    fn times(self, factor: u64) -> u64 {
+        let product = u128::from(self.value) * u128::from(factor) / u128::from(ONE);
+        u64::try_from(product)
+            .unwrap_or(u64::MAX)
+            .clamp(self.low, self.high)
+    }
+}
+
+/// Multiplies all numbers by one factor, within their bounds, so that they add up to `total`.
+fn fit(numbers: &[Bounded], total: u64) -> Result<Vec<u64>, (u64, u64)> {
+    let sum = |of: &dyn Fn(&Bounded) -> u64| numbers.iter().map(of).fold(0, u64::saturating_add);
+    let (lowest, highest) = (sum(&|number| number.low), sum(&|number| number.high));
+    if !(lowest..=highest).contains(&total) {
+        return Err((lowest, highest));
+    }
+    // The largest factor whose sum is not above the total; the sum grows with the factor.
+    let (mut fits, mut too_much) = (0, u64::MAX / 2);
+    while too_much - fits > 1 {
+        let middle = fits + (too_much - fits) / 2;
+        if sum(&|number| number.times(middle)) <= total {
+            fits = middle;
+        } else {
+            too_much = middle;
+        }
+    }
+    let mut fitted: Vec<u64> = numbers.iter().map(|number| number.times(fits)).collect();
+    let mut missing = total - fitted.iter().sum::<u64>();
+    // The next factor would add too much, so one unit for some of the numbers is what is missing; where many stand
+    // at their bound, a few rounds.
+    while missing > 0 {
+        for (value, number) in fitted.iter_mut().zip(numbers) {
+            if missing > 0 && *value < number.high {
+                *value += 1;
+                missing -= 1;
+            }
+        }
+    }
+    Ok(fitted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUCKETS: [Bucket; 3] = [
+        Bucket {
+            above: 0,
+            up_to: 4096,
+            weight: 50,
+        },
+        Bucket {
+            above: 4096,
+            up_to: 65_536,
+            weight: 30,
+        },
+        Bucket {
+            above: 65_536,
+            up_to: 524_288,
+            weight: 20,
+        },
+    ];
+
+    #[test]
+    fn parts_add_up_and_follow_the_weights() {
+        assert_eq!(apportion(&[1, 1, 1], 10), [3, 3, 4]);
+        assert_eq!(apportion(&[70, 30], 10), [7, 3]);
+        assert_eq!(apportion(&[0, 5], 7), [0, 7]);
+        assert_eq!(apportion(&[3, 3], 0), [0, 0]);
+    }
+
+    #[test]
+    fn totals_and_shares_are_exact() {
+        for keep in [Keep::Buckets, Keep::Shape] {
+            for total in [60_000_000, 100_000_000] {
+                let total = total / 4096 * 4096;
+                let mut random = Random::named(1, "test");
+                let sizes = numbers(&BUCKETS, keep, 1000, total, 4096, &mut random).unwrap();
+                assert_eq!(sizes.iter().sum::<u64>(), total);
+                assert_eq!(sizes.len(), 1000);
+                assert!(sizes.iter().all(|size| *size > 0 && size % 4096 == 0));
+                if keep == Keep::Buckets {
+                    assert_eq!(sizes.iter().filter(|size| **size <= 4096).count(), 500);
+                    assert_eq!(sizes.iter().filter(|size| **size > 65_536).count(), 200);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_total_that_the_buckets_cannot_give_is_refused_with_what_they_can() {
+        let mut random = Random::named(1, "test");
+        let refused = numbers(&BUCKETS, Keep::Buckets, 10, 1 << 30, 1, &mut random).unwrap_err();
+        assert_eq!(
+            refused,
+            (5 + 3 * 4097 + 2 * 65_537, 5 * 4096 + 3 * 65_536 + 2 * 524_288)
+        );
+    }
+
+    #[test]
+    fn a_name_has_its_own_numbers_and_a_seed_repeats_them() {
+        let draw = |seed, name| {
+            let mut random = Random::named(seed, name);
+            (0..8).map(|_| random.below(1000)).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(1, "sizes"), draw(1, "sizes"));
+        assert_ne!(draw(1, "sizes"), draw(1, "gaps"));
+        assert_ne!(draw(1, "sizes"), draw(2, "sizes"));
+    }
+}
