@@ -14,7 +14,8 @@
 //! `stop` flag is raised; a stopped run returns what it has, marked as not complete.
 //!
 //! JUSTIFICATION for `unsafe`: memory maps are a workload (a mapping needs `mmap`, `msync`, `mincore`), and
-//! `close` reports a failed flush that dropping a `File` would hide. Both live in [`mapping`] and [`access`];
+//! `close` reports a failed flush that dropping a `File` would hide. Both live in [`mapping`] and [`access`], and in
+//! `replay::descriptor`, beside `sync_file_range`;
 //! nothing else in this crate is unsafe.
 
 mod access;
@@ -37,6 +38,7 @@ mod prepare;
 mod processor;
 mod progress;
 mod record;
+pub mod replay;
 mod scratch;
 mod spec;
 mod verify;

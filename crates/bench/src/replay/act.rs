@@ -1,0 +1,374 @@
+//! One call of a trace as one system call.
+
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use results::call_trace::{Access, Action, Call, OpenFlags, Outcome, Whence};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RawDir, SeekFrom};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::prepare::IMAGE;
+use super::stage::Stage;
+use super::{DirectIo, descriptor};
+use crate::data::RecordBuffer;
+use crate::spec::DataPattern;
+
+/// Largest transfer of one call; the kernel itself cuts at 2 GiB.
+pub const TRANSFER_BYTES_MAX: u64 = 64 << 20;
+
+/// A read whose answer is known asks for no more than this, or than what it had got.
+const READ_BYTES_BEYOND_ANSWER: u64 = 1 << 20;
+
+/// Buffer of one `getdents`, as the C library's.
+const LISTING_BYTES: usize = 32 << 10;
+
+/// Descriptors that a call works on, looked up before it is timed.
+#[derive(Debug)]
+pub enum Operands {
+    /// The call works on names, or makes its descriptor.
+    None,
+    /// One descriptor, shared with other calls.
+    One(Arc<OwnedFd>),
+    /// A source and a destination.
+    Two(Arc<OwnedFd>, Arc<OwnedFd>),
+    /// One that the call closes.
+    Owned(Option<OwnedFd>),
+}
+
+/// What a successful call answered.
+#[derive(Debug)]
+pub enum Answer {
+    /// Nothing that matters.
+    Nothing,
+    /// So many bytes.
+    Moved(u64),
+    /// A descriptor.
+    Opened(OwnedFd),
+}
+
+impl Operands {
+    /// `None` when a descriptor is not open.
+    pub fn of(stage: &Stage<'_>, action: Action) -> Option<Self> {
+        match action {
+            Action::Close { handle } => Some(Self::Owned(Some(stage.take(handle)?))),
+            Action::Copy { from, to, .. } => Some(Self::Two(stage.descriptor(from)?, stage.descriptor(to)?)),
+            Action::Duplicate { handle, .. }
+            | Action::Read { handle, .. }
+            | Action::Write { handle, .. }
+            | Action::ReadAt { handle, .. }
+            | Action::WriteAt { handle, .. }
+            | Action::Fsync { handle }
+            | Action::Fdatasync { handle }
+            | Action::SyncRange { handle, .. }
+            | Action::Seek { handle, .. }
+            | Action::TruncateHandle { handle, .. }
+            | Action::Allocate { handle, .. }
+            | Action::StatHandle { handle }
+            | Action::List { handle } => Some(Self::One(stage.descriptor(handle)?)),
+            Action::BlockRead { .. }
+            | Action::BlockWrite { .. }
+            | Action::BlockDiscard { .. }
+            | Action::BlockFlush => Some(Self::One(stage.image()?)),
+            Action::Open { .. }
+            | Action::Truncate { .. }
+            | Action::Stat { .. }
+            | Action::Access { .. }
+            | Action::Unlink { .. }
+            | Action::Rename { .. }
+            | Action::Link { .. }
+            | Action::MakeDirectory { .. }
+            | Action::RemoveDirectory { .. } => Some(Self::None),
+        }
+    }
+
+    fn first(&self) -> Result<&OwnedFd, Errno> {
+        match self {
+            Self::One(descriptor) | Self::Two(descriptor, _) => Ok(descriptor),
+            Self::None | Self::Owned(_) => Err(Errno::BADF),
+        }
+    }
+
+    fn second(&self) -> Result<&OwnedFd, Errno> {
+        match self {
+            Self::Two(_, descriptor) => Ok(descriptor),
+            Self::None | Self::One(_) | Self::Owned(_) => Err(Errno::BADF),
+        }
+    }
+}
+
+/// Memory of one lane to write from and to read into; each grows to the largest call.
+#[derive(Debug)]
+pub struct Buffers {
+    seed: u64,
+    written: u64,
+    content: RecordBuffer,
+    content_bytes: usize,
+    memory: RecordBuffer,
+    memory_bytes: usize,
+    /// Bytes of the call at hand.
+    length: usize,
+}
+
+impl Buffers {
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            written: 0,
+            content: RecordBuffer::new(0, DataPattern::Random, seed),
+            content_bytes: 0,
+            memory: RecordBuffer::new(0, DataPattern::Zero, seed),
+            memory_bytes: 0,
+            length: 0,
+        }
+    }
+
+    /// Prepares for `call`. True when it is too large and will be cut.
+    pub fn make_room(&mut self, call: &Call) -> bool {
+        let asked = transfer_bytes(call.action);
+        let bytes = match (reads(call.action), call.outcome) {
+            (true, Outcome::Done(got)) => asked.min(got.max(READ_BYTES_BEYOND_ANSWER)),
+            (true, Outcome::Failed(_)) => asked.min(READ_BYTES_BEYOND_ANSWER),
+            _ => asked,
+        };
+        let cut = bytes.min(TRANSFER_BYTES_MAX);
+        self.length = usize::try_from(cut).expect("64 MiB fit into memory");
+        if reads(call.action) && self.length > self.memory_bytes {
+            self.memory_bytes = self.length.next_power_of_two();
+            self.memory = RecordBuffer::new(self.memory_bytes, DataPattern::Zero, self.seed);
+        }
+        if writes(call.action) {
+            if self.length > self.content_bytes {
+                self.content_bytes = self.length.next_power_of_two();
+                self.content = RecordBuffer::new(self.content_bytes, DataPattern::Random, self.seed);
+            }
+            self.stamp();
+        }
+        bytes > cut
+    }
+
+    /// Makes each block that is written differ from all others.
+    fn stamp(&mut self) {
+        for block in self.content.as_mut_slice()[..self.length].chunks_mut(4096) {
+            self.written = self.written.wrapping_add(1);
+            let stamp = crate::order::mixed(self.seed ^ self.written).to_le_bytes();
+            let length = block.len().min(stamp.len());
+            block[..length].copy_from_slice(&stamp[..length]);
+        }
+    }
+
+    fn content(&mut self) -> &[u8] {
+        &self.content.as_mut_slice()[..self.length]
+    }
+
+    fn memory(&mut self) -> &mut [u8] {
+        &mut self.memory.as_mut_slice()[..self.length]
+    }
+}
+
+/// Makes the call.
+pub fn act(
+    stage: &Stage<'_>,
+    action: Action,
+    operands: &mut Operands,
+    buffers: &mut Buffers,
+) -> Result<Answer, Errno> {
+    let root = &stage.root;
+    match action {
+        Action::Open { name, flags, .. } => {
+            let flags = open_flags(flags, stage.spec.direct);
+            let mode = Mode::RUSR | Mode::WUSR;
+            return rustix::fs::openat(root, stage.path(name)?, flags, mode).map(Answer::Opened);
+        }
+        Action::Close { .. } => {
+            if let Operands::Owned(owned) = operands
+                && let Some(owned) = owned.take()
+            {
+                descriptor::close(owned)?;
+            }
+        }
+        Action::Duplicate { .. } => {
+            return rustix::io::fcntl_dupfd_cloexec(operands.first()?, 0).map(Answer::Opened);
+        }
+        Action::Truncate { name, bytes } => {
+            let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(root, stage.path(name)?, flags, Mode::empty())?;
+            rustix::fs::ftruncate(file, bytes)?;
+        }
+        Action::Stat { name } => {
+            rustix::fs::statat(root, stage.path(name)?, AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        Action::Access { name } => {
+            let exists = rustix::fs::Access::EXISTS;
+            rustix::fs::accessat(root, stage.path(name)?, exists, AtFlags::empty())?;
+        }
+        Action::Unlink { name } => rustix::fs::unlinkat(root, stage.path(name)?, AtFlags::empty())?,
+        Action::RemoveDirectory { name } => {
+            rustix::fs::unlinkat(root, stage.path(name)?, AtFlags::REMOVEDIR)?;
+        }
+        Action::Rename { from, to } => {
+            rustix::fs::renameat(root, stage.path(from)?, root, stage.path(to)?)?;
+        }
+        Action::Link { from, to } => {
+            rustix::fs::linkat(root, stage.path(from)?, root, stage.path(to)?, AtFlags::empty())?;
+        }
+        Action::MakeDirectory { name } => rustix::fs::mkdirat(root, stage.path(name)?, Mode::RWXU)?,
+        other => return on_descriptor(other, operands, buffers),
+    }
+    Ok(Answer::Nothing)
+}
+
+fn on_descriptor(action: Action, operands: &Operands, buffers: &mut Buffers) -> Result<Answer, Errno> {
+    let file = operands.first()?;
+    match action {
+        Action::Read { .. } => return moved(retry_on_intr(|| rustix::io::read(file, buffers.memory()))),
+        Action::Write { .. } => return moved(retry_on_intr(|| rustix::io::write(file, buffers.content()))),
+        Action::ReadAt { offset, .. } | Action::BlockRead { offset, .. } => {
+            return moved(retry_on_intr(|| {
+                rustix::io::pread(file, buffers.memory(), offset)
+            }));
+        }
+        Action::WriteAt { offset, .. } | Action::BlockWrite { offset, .. } => {
+            return moved(retry_on_intr(|| {
+                rustix::io::pwrite(file, buffers.content(), offset)
+            }));
+        }
+        Action::Copy { .. } => {
+            let to = operands.second()?;
+            return moved(rustix::fs::copy_file_range(file, None, to, None, buffers.length));
+        }
+        Action::Fsync { .. } => rustix::fs::fsync(file)?,
+        Action::Fdatasync { .. } | Action::BlockFlush => rustix::fs::fdatasync(file)?,
+        Action::SyncRange { offset, bytes, .. } => descriptor::sync_range(file, offset, bytes)?,
+        Action::Seek { offset, whence, .. } => {
+            rustix::fs::seek(file, seek_from(offset, whence)?)?;
+        }
+        Action::TruncateHandle { bytes, .. } => rustix::fs::ftruncate(file, bytes)?,
+        Action::Allocate {
+            mode, offset, bytes, ..
+        } => {
+            let mode = FallocateFlags::from_bits_retain(mode);
+            rustix::fs::fallocate(file, mode, offset, bytes)?;
+        }
+        Action::BlockDiscard { offset, bytes } => {
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(file, hole, offset, bytes)?;
+        }
+        Action::StatHandle { .. } => {
+            rustix::fs::fstat(file)?;
+        }
+        Action::List { .. } => {
+            let mut entries = [MaybeUninit::uninit(); LISTING_BYTES];
+            // The first entry makes the one system call that fills the buffer.
+            RawDir::new(file, &mut entries).next().transpose()?;
+        }
+        _ => return Err(Errno::INVAL),
+    }
+    Ok(Answer::Nothing)
+}
+
+fn moved(answer: Result<usize, Errno>) -> Result<Answer, Errno> {
+    answer.map(|bytes| Answer::Moved(u64::try_from(bytes).expect("lengths in memory fit in 64 bits")))
+}
+
+fn seek_from(offset: i64, whence: Whence) -> Result<SeekFrom, Errno> {
+    let from_start = u64::try_from(offset).map_err(|_| Errno::INVAL);
+    Ok(match whence {
+        Whence::Start => SeekFrom::Start(from_start?),
+        Whence::Current => SeekFrom::Current(offset),
+        Whence::End => SeekFrom::End(offset),
+        Whence::Data => SeekFrom::Data(from_start?),
+        Whence::Hole => SeekFrom::Hole(from_start?),
+    })
+}
+
+/// The flags of a trace as the system numbers them. Links are never followed: the trace's names are text inside the
+/// root, and a link could lead out of it.
+fn open_flags(flags: OpenFlags, direct: DirectIo) -> OFlags {
+    let mut found = OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    found |= match flags.access {
+        Access::Read => OFlags::RDONLY,
+        Access::Write => OFlags::WRONLY,
+        Access::ReadWrite => OFlags::RDWR,
+    };
+    let names = [
+        (flags.create, OFlags::CREATE),
+        (flags.exclusive, OFlags::EXCL),
+        (flags.truncate, OFlags::TRUNC),
+        (flags.append, OFlags::APPEND),
+        (flags.sync, OFlags::SYNC),
+        (flags.data_sync, OFlags::DSYNC),
+        (flags.direct && direct == DirectIo::AsTraced, OFlags::DIRECT),
+        (flags.directory, OFlags::DIRECTORY),
+        (flags.path_only, OFlags::PATH),
+        (flags.no_access_time, OFlags::NOATIME),
+    ];
+    for (is_set, flag) in names {
+        found.set(flag, found.contains(flag) || is_set);
+    }
+    found
+}
+
+/// Bytes that the call asks to move; 0 for calls that move none.
+pub const fn transfer_bytes(action: Action) -> u64 {
+    match action {
+        Action::Read { bytes, .. }
+        | Action::Write { bytes, .. }
+        | Action::ReadAt { bytes, .. }
+        | Action::WriteAt { bytes, .. }
+        | Action::Copy { bytes, .. }
+        | Action::BlockRead { bytes, .. }
+        | Action::BlockWrite { bytes, .. } => bytes,
+        _ => 0,
+    }
+}
+
+const fn reads(action: Action) -> bool {
+    matches!(
+        action,
+        Action::Read { .. } | Action::ReadAt { .. } | Action::BlockRead { .. }
+    )
+}
+
+const fn writes(action: Action) -> bool {
+    matches!(
+        action,
+        Action::Write { .. } | Action::WriteAt { .. } | Action::BlockWrite { .. }
+    )
+}
+
+/// The file of the call, for messages.
+pub fn path_of(stage: &Stage<'_>, action: Action) -> PathBuf {
+    let mut action = action;
+    let root = stage.root_path;
+    if let [Some(name), _] = action.names_mut() {
+        return stage
+            .trace
+            .path(*name)
+            .map_or_else(|| root.to_owned(), |path| root.join(path));
+    }
+    let Some(handle) = action.handles_mut()[0].as_deref().copied() else {
+        return root.join(IMAGE);
+    };
+    let opened = stage.trace.calls.iter().find_map(|call| match call.action {
+        Action::Open {
+            name, handle: opened, ..
+        } if opened == handle => stage.trace.path(name),
+        _ => None,
+    });
+    opened.map_or_else(|| root.to_owned(), |path| root.join(path))
+}
+
+/// Where in the file, for messages.
+pub const fn offset_of(action: Action) -> Option<u64> {
+    match action {
+        Action::ReadAt { offset, .. }
+        | Action::WriteAt { offset, .. }
+        | Action::Allocate { offset, .. }
+        | Action::BlockRead { offset, .. }
+        | Action::BlockWrite { offset, .. }
+        | Action::BlockDiscard { offset, .. } => Some(offset),
+        _ => None,
+    }
+}

@@ -1,0 +1,299 @@
+//! Replays a trace of calls on any directory, and measures how each call was answered.
+//!
+//! Before the window, the directories and files that the trace finds and does not make are prepared, with data
+//! wherever it reads them. In the window each traced thread has a thread here (threads of the trace that never lived
+//! at the same time may share one), which makes the calls of its trace in their order. Between threads the order is
+//! kept where calls depend on each other: a descriptor is used after it was opened and closed after its last use,
+//! calls that move one file position follow each other, and so do calls that make or remove a name.
+//!
+//! What it does not do: repeat what the trace's programs did between their calls (a thread that is late does not wait
+//! longer), follow symbolic links, leave its own directory, or hide anything. What was left out, and each call that
+//! failed although it had not, is counted by reason.
+//!
+//! A trace is of one layer. Requests of the block layer are made on one image file, past the page cache where the
+//! file system allows it; their numbers are no more comparable to those of system calls than the traces are.
+
+mod act;
+mod descriptor;
+mod initial;
+mod lane;
+mod outcome;
+mod plan;
+mod prepare;
+mod stage;
+mod turnstile;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{OnceLock, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use results::call_trace::{Layer, Trace};
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use self::lane::{Lane, LaneOutcome};
+use self::plan::Plan;
+use self::stage::Stage;
+use crate::cache;
+use crate::error::BenchError;
+use crate::file::{check_bytes, unix_ns};
+use crate::gate::Gate;
+use crate::progress::{Phase, Progress};
+use crate::scratch::Scratch;
+use crate::spec::Cache;
+use crate::window::{CountCalls, Moved, Window};
+
+pub use self::outcome::{CallError, KindOutcome, ReplayOutcome};
+
+/// Progress is reported, and the stop flag looked at, at least so often.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+/// Descriptors that the process needs beside those of the trace.
+const DESCRIPTORS_OF_OURS: u64 = 64;
+
+/// A replay allocates little on its threads' stacks.
+const STACK_BYTES: usize = 256 << 10;
+
+/// When calls are made.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Speed {
+    /// Each as soon as those before it in its thread, and those it depends on, are done.
+    AsFastAsPossible,
+    /// At the time of the trace divided by this factor, counted from the start of the window: 1 is real time.
+    Scaled(f64),
+}
+
+impl Speed {
+    /// The pace of the trace itself.
+    pub const REAL_TIME: Self = Self::Scaled(1.0);
+}
+
+/// What becomes of `O_DIRECT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DirectIo {
+    /// System calls as in the trace; block requests past the page cache.
+    AsTraced,
+    /// Everything goes through the page cache.
+    Never,
+}
+
+/// How a trace is replayed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReplaySpec {
+    /// An existing directory; the run makes one of its own inside.
+    pub directory: PathBuf,
+    /// When calls are made.
+    pub speed: Speed,
+    /// What becomes of `O_DIRECT`.
+    pub direct: DirectIo,
+    /// Page cache when the window begins: `Cold` or `AsIs`.
+    pub cache: Cache,
+    /// Decides the contents.
+    pub seed: u64,
+    /// Leaves the files where they are.
+    pub keep_files: bool,
+}
+
+/// Replays `trace`.
+///
+/// Raising `stop` ends it early with a partial outcome. The directory of the run is removed in every case, unless the
+/// specification keeps it.
+///
+/// # Errors
+/// Before anything is touched: a contradiction in specification or trace, too little space, too many open files.
+/// Later: preparing failed, or the file system can take no more (full, read-only, gone). Any other call that fails is
+/// counted in the outcome.
+pub fn run(
+    trace: &Trace,
+    spec: &ReplaySpec,
+    progress: &dyn Progress,
+    stop: &AtomicBool,
+) -> Result<ReplayOutcome, BenchError> {
+    validate(trace, spec)?;
+    let plan = Plan::of(trace)?;
+    allow_descriptors(plan.open_files_max)?;
+    check_bytes(&spec.directory, plan.initial.bytes_needed())?;
+    let scratch = Scratch::create(&spec.directory)?;
+    let prepared = prepare::prepare(&plan.initial, scratch.path(), spec, progress, stop)?;
+    let cache_method = if spec.cache == Cache::Cold {
+        cache::make_cold(&prepared.files)?
+    } else {
+        cache::CacheMethod::None
+    };
+    let mut outcome = ReplayOutcome::new(trace, spec, &plan, cache_method);
+    if !stop.load(Ordering::Relaxed) {
+        let stage = Stage::new(trace, spec, &plan, scratch.path(), stop)?;
+        measure(&stage, &mut outcome, progress)?;
+    }
+    if spec.keep_files {
+        outcome.kept_directory = Some(scratch.keep());
+    } else {
+        outcome.leftover = scratch.remove().err().map(|error| error.to_string());
+    }
+    Ok(outcome)
+}
+
+fn validate(trace: &Trace, spec: &ReplaySpec) -> Result<(), BenchError> {
+    if trace.calls.is_empty() {
+        let skipped: u64 = trace.skipped.values().sum();
+        let problem = format!("no call that can be replayed; {skipped} entries were left out");
+        return Err(BenchError::spec("trace", problem));
+    }
+    if let Speed::Scaled(factor) = spec.speed
+        && !(factor.is_finite() && factor > 0.0)
+    {
+        let problem = format!("{factor}, expected a number above 0");
+        return Err(BenchError::spec("speed", problem));
+    }
+    if spec.cache == Cache::Warm {
+        return Err(BenchError::spec(
+            "cache",
+            "`warm`, expected `as_is` or `cold` for a replay",
+        ));
+    }
+    let unordered = trace
+        .calls
+        .windows(2)
+        .position(|pair| pair[0].at_ns > pair[1].at_ns);
+    if let Some(place) = unordered {
+        let problem = format!("call {} starts before the one that precedes it", place + 1);
+        return Err(BenchError::spec("trace", problem));
+    }
+    let foreign = trace
+        .calls
+        .iter()
+        .position(|call| call.action.layer() != trace.layer);
+    if let Some(place) = foreign {
+        let problem = format!("call {place} is not of the layer `{}`", trace.layer.describe());
+        return Err(BenchError::spec("trace", problem));
+    }
+    Ok(())
+}
+
+/// Makes room for the open files of the trace, up to what this user may have.
+fn allow_descriptors(needed: u64) -> Result<(), BenchError> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let needed = needed.saturating_add(DESCRIPTORS_OF_OURS);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    let is_enough = limit.maximum.is_none_or(|maximum| maximum >= needed);
+    if is_enough && setrlimit(Resource::Nofile, raised).is_ok() {
+        return Ok(());
+    }
+    let allowed = limit.maximum.unwrap_or(u64::MAX);
+    let problem = format!(
+        "{needed} files open at the same time, and this user may open {allowed}; raise it with `ulimit -n`"
+    );
+    Err(BenchError::spec("trace", problem))
+}
+
+/// The timed window.
+fn measure(
+    stage: &Stage<'_>,
+    outcome: &mut ReplayOutcome,
+    progress: &dyn Progress,
+) -> Result<(), BenchError> {
+    let lanes = &stage.plan.lanes;
+    let total = u64::try_from(stage.trace.calls.len()).unwrap_or(u64::MAX);
+    let gate = Gate::new();
+    let start = OnceLock::new();
+    let (finished, results) = mpsc::channel();
+    let window = Window::prepare(stage.root_path, CountCalls::No);
+    let (answers, counted) = thread::scope(|scope| {
+        let mut count = 0;
+        for (index, calls) in (0_u32..).zip(lanes) {
+            let (gate, start, finished) = (&gate, &start, finished.clone());
+            let spawned = thread::Builder::new()
+                .name(format!("replay-{index}"))
+                .stack_size(STACK_BYTES)
+                .spawn_scoped(scope, move || {
+                    let lane = Lane::new(stage, index, calls);
+                    if !gate.wait() {
+                        return;
+                    }
+                    let start = *start.get().expect("it is set before the gate opens");
+                    let answer = lane.run(start);
+                    if answer.is_err() {
+                        stage.fail();
+                    }
+                    // The receiver outlives the scope, so this cannot fail.
+                    let _ = finished.send(answer);
+                });
+            if let Err(source) = spawned {
+                gate.cancel();
+                return Err(BenchError::Thread {
+                    worker: index,
+                    source,
+                });
+            }
+            count += 1;
+        }
+        gate.wait_for(count);
+        outcome.started_unix_ns = unix_ns();
+        let running = window.begin();
+        let _ = start.set(clock_gettime(ClockId::Monotonic));
+        gate.open();
+        let answers = collect(stage, count, total, &results, progress);
+        Ok((answers, running.finish()))
+    })?;
+    let answers: Vec<LaneOutcome> = answers.into_iter().collect::<Result<_, _>>()?;
+    outcome.complete = !stage.stopped() && stage.trace.complete;
+    for answer in answers {
+        outcome.merge(answer);
+    }
+    let (read_bytes, written_bytes) = outcome.moved();
+    outcome.window = counted.outcome(Moved {
+        read_bytes,
+        written_bytes,
+    });
+    Ok(())
+}
+
+fn collect(
+    stage: &Stage<'_>,
+    count: u32,
+    total: u64,
+    results: &mpsc::Receiver<Result<LaneOutcome, BenchError>>,
+    progress: &dyn Progress,
+) -> Vec<Result<LaneOutcome, BenchError>> {
+    let mut answers = Vec::new();
+    for _ in 0..count {
+        let answer = loop {
+            match results.recv_timeout(PROGRESS_EVERY) {
+                Ok(answer) => break answer,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    progress.advance(Phase::Measure, stage.done_calls(), total);
+                    if stage.stopped() {
+                        stage.turnstile.wake_all();
+                    }
+                }
+                // Only a thread that panicked ends without an answer; the scope passes the panic on.
+                Err(mpsc::RecvTimeoutError::Disconnected) => return answers,
+            }
+        };
+        answers.push(answer);
+    }
+    progress.advance(Phase::Measure, stage.done_calls(), total);
+    answers
+}
+
+/// A few words for people.
+fn layer_name(layer: Layer) -> &'static str {
+    match layer {
+        Layer::SystemCalls => "system_calls",
+        Layer::Block => "block",
+    }
+}
+
+#[cfg(test)]
+mod tests;

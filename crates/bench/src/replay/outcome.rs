@@ -1,0 +1,299 @@
+//! What a replay measured, and its record.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use results::call_trace::{Layer, Trace};
+use results::{LatencyHistogram, RunRecord, Sample, nearest_f64};
+use serde::Serialize;
+use serde_json::json;
+
+use super::lane::LaneOutcome;
+use super::plan::Plan;
+use super::{ReplaySpec, Speed, layer_name};
+use crate::cache::CacheMethod;
+use crate::processor::WorkerUse;
+use crate::record::{RunIdentity, described, finished, usage_counters};
+use crate::window::WindowOutcome;
+
+/// What one kind of call did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KindOutcome {
+    /// Calls made, failed ones included.
+    pub count: u64,
+    /// Bytes really moved.
+    pub bytes: u64,
+    /// Response time of each call.
+    pub latency: LatencyHistogram,
+    /// Sum of the response times in the trace, over calls that have one there.
+    pub recorded_ns: u64,
+    /// Calls that have a response time in the trace.
+    pub recorded_count: u64,
+}
+
+/// Calls of one kind that failed alike.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct CallError {
+    /// Kind of call.
+    pub call: &'static str,
+    /// What the system answered, with its number; or that the call succeeded although it had failed.
+    pub answer: String,
+}
+
+/// A replay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReplayOutcome {
+    /// How it was replayed.
+    pub spec: ReplaySpec,
+    /// Layer of trace and numbers.
+    pub layer: Layer,
+    /// Where the trace comes from.
+    pub origin: String,
+    /// Calls of the trace.
+    pub trace_calls: u64,
+    /// Length of the trace, from its first call's start to its last one's.
+    pub trace_ns: u64,
+    /// Threads of the trace.
+    pub traced_threads: u64,
+    /// Threads of the replay.
+    pub threads: u64,
+    /// What the trace's reader left out, by reason.
+    pub skipped: BTreeMap<String, u64>,
+    /// What the replay left out or changed, by reason.
+    pub left_out: BTreeMap<&'static str, u64>,
+    /// Calls that answered otherwise than in the trace.
+    pub unexpected: BTreeMap<CallError, u64>,
+    /// Calls that failed as they had in the trace.
+    pub expected_errors: u64,
+    /// Reads and writes that moved less than in the trace.
+    pub short_transfers: u64,
+    /// Bytes of data in the files that were prepared.
+    pub prepared_bytes: u64,
+    /// Files that were prepared.
+    pub prepared_files: u64,
+    /// How the cache was emptied.
+    pub cache_method: CacheMethod,
+    /// False when the run was stopped, or the trace itself is not whole.
+    pub complete: bool,
+    /// When the window began (wall clock).
+    pub started_unix_ns: u64,
+    /// From the start to the end of the last call.
+    pub elapsed_ns: u64,
+    /// By kind of call.
+    pub kinds: BTreeMap<&'static str, KindOutcome>,
+    /// How long after its time each call was made; empty when as fast as possible.
+    pub lateness: LatencyHistogram,
+    /// Threads of the replay together.
+    pub workers: WorkerUse,
+    /// What the system counted.
+    pub window: WindowOutcome,
+    /// Where the files are, when they were kept.
+    pub kept_directory: Option<PathBuf>,
+    /// Why the directory is still there, when removing it failed.
+    pub leftover: Option<String>,
+}
+
+impl ReplayOutcome {
+    pub(super) fn new(trace: &Trace, spec: &ReplaySpec, plan: &Plan, cache_method: CacheMethod) -> Self {
+        let count = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
+        let ends = trace.calls.first().zip(trace.calls.last());
+        Self {
+            spec: spec.clone(),
+            layer: trace.layer,
+            origin: trace.origin.clone(),
+            trace_calls: count(trace.calls.len()),
+            trace_ns: ends.map_or(0, |(first, last)| last.at_ns - first.at_ns),
+            traced_threads: plan.traced_threads,
+            threads: count(plan.lanes.len()),
+            skipped: trace.skipped.clone(),
+            left_out: BTreeMap::new(),
+            unexpected: BTreeMap::new(),
+            expected_errors: 0,
+            short_transfers: 0,
+            prepared_bytes: plan.initial.filled_bytes(),
+            prepared_files: count(plan.initial.files.len()),
+            cache_method,
+            complete: false,
+            started_unix_ns: 0,
+            elapsed_ns: 0,
+            kinds: BTreeMap::new(),
+            lateness: LatencyHistogram::new(),
+            workers: WorkerUse::default(),
+            window: WindowOutcome::default(),
+            kept_directory: None,
+            leftover: None,
+        }
+    }
+
+    pub(super) fn merge(&mut self, lane: LaneOutcome) {
+        for (kind, done) in lane.kinds {
+            let sum = self.kinds.entry(kind).or_default();
+            sum.count += done.count;
+            sum.bytes += done.bytes;
+            sum.latency.merge(&done.latency);
+            sum.recorded_ns = sum.recorded_ns.saturating_add(done.recorded_ns);
+            sum.recorded_count += done.recorded_count;
+        }
+        for (reason, count) in lane.left_out {
+            *self.left_out.entry(reason).or_default() += count;
+        }
+        for (error, count) in lane.unexpected {
+            *self.unexpected.entry(error).or_default() += count;
+        }
+        self.expected_errors += lane.expected_errors;
+        self.short_transfers += lane.short_transfers;
+        self.lateness.merge(&lane.lateness);
+        self.elapsed_ns = self.elapsed_ns.max(lane.elapsed_ns);
+        if let Some(usage) = lane.usage {
+            let workers = &mut self.workers;
+            workers.cpu_ns += usage.cpu_ns;
+            workers.context_switches_voluntary_count += usage.context_switches_voluntary_count;
+            workers.context_switches_involuntary_count += usage.context_switches_involuntary_count;
+        }
+    }
+
+    /// Bytes read and written by the calls.
+    #[must_use]
+    pub fn moved(&self) -> (u64, u64) {
+        let sum = |kinds: &[&str]| {
+            let done = kinds.iter().filter_map(|kind| self.kinds.get(kind));
+            done.map(|kind| kind.bytes).fold(0, u64::saturating_add)
+        };
+        (
+            sum(&["read", "pread", "copy", "block-read"]),
+            sum(&["write", "pwrite", "copy", "block-write"]),
+        )
+    }
+
+    /// Response times of all calls together.
+    #[must_use]
+    pub fn response(&self) -> LatencyHistogram {
+        let mut all = LatencyHistogram::new();
+        for kind in self.kinds.values() {
+            all.merge(&kind.latency);
+        }
+        all
+    }
+
+    /// What is not as a reader of the numbers may believe; each is a line for people.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        for (reason, count) in &self.skipped {
+            notes.push(format!("{count} entries of the trace left out: {reason}"));
+        }
+        for (reason, count) in &self.left_out {
+            notes.push(format!("{count} calls not as in the trace: {reason}"));
+        }
+        for (error, count) in &self.unexpected {
+            notes.push(format!(
+                "{count} {} answered otherwise than in the trace: {}",
+                error.call, error.answer
+            ));
+        }
+        if self.short_transfers > 0 {
+            let count = self.short_transfers;
+            notes.push(format!("{count} reads or writes moved less than in the trace"));
+        }
+        notes
+    }
+
+    /// The outcome as a record.
+    #[must_use]
+    pub fn into_record(self, identity: RunIdentity) -> RunRecord {
+        let response = self.response();
+        let mut counters = usage_counters(self.window.processor, Some(self.workers));
+        counters.extend(self.window.counters.clone());
+        let mut count = |name: &str, value: u64| counters.insert(name.to_owned(), nearest_f64(value));
+        let summaries = [
+            ("response", response.summary()),
+            ("lateness", self.lateness.summary()),
+        ];
+        for (name, summary) in summaries {
+            if let Some(summary) = summary {
+                count(&format!("{name}_p50_ns"), summary.p50_ns);
+                count(&format!("{name}_p99_ns"), summary.p99_ns);
+                count(&format!("{name}_max_ns"), summary.max_ns);
+            }
+        }
+        count("skipped_count", self.skipped.values().sum());
+        count("left_out_count", self.left_out.values().sum());
+        count("errors_unexpected_count", self.unexpected.values().sum());
+        count("errors_expected_count", self.expected_errors);
+        count("short_transfers_count", self.short_transfers);
+        count("prepared_bytes", self.prepared_bytes);
+        if let Some(summary) = response.summary() {
+            counters.insert("response_mean_ns".to_owned(), summary.mean_ns);
+            let in_calls = summary.mean_ns * nearest_f64(summary.count);
+            counters.insert("in_calls_ns".to_owned(), in_calls);
+        }
+        if let Some(summary) = self.lateness.summary() {
+            counters.insert("lateness_mean_ns".to_owned(), summary.mean_ns);
+        }
+        let samples = self.kinds.iter().map(|(kind, done)| Sample {
+            operation: (*kind).to_owned(),
+            operations_count: done.count,
+            bytes: done.bytes,
+            elapsed_ns: self.elapsed_ns,
+            sync_ns: 0,
+            close_ns: 0,
+            latency: done.latency.clone(),
+        });
+        let samples = samples.collect();
+        let workload = self.workload();
+        finished(
+            identity,
+            self.started_unix_ns,
+            workload,
+            samples,
+            counters,
+            self.complete,
+        )
+    }
+
+    fn workload(&self) -> serde_json::Value {
+        let mut workload = described("replay", &self.spec, &self.spec.directory);
+        let recorded: BTreeMap<&str, f64> = self
+            .kinds
+            .iter()
+            .filter(|(_, done)| done.recorded_count > 0)
+            .map(|(kind, done)| {
+                (
+                    *kind,
+                    nearest_f64(done.recorded_ns) / nearest_f64(done.recorded_count),
+                )
+            })
+            .collect();
+        let unexpected: Vec<_> = self
+            .unexpected
+            .iter()
+            .map(|(error, count)| json!({"call": error.call, "answer": error.answer, "count": count}))
+            .collect();
+        workload["layer"] = json!(layer_name(self.layer));
+        workload["layer_description"] = json!(self.layer.describe());
+        workload["origin"] = json!(self.origin);
+        workload["pace"] = json!(self.pace());
+        workload["trace_calls"] = json!(self.trace_calls);
+        workload["trace_ns"] = json!(self.trace_ns);
+        workload["traced_threads"] = json!(self.traced_threads);
+        workload["threads"] = json!(self.threads);
+        workload["prepared_files"] = json!(self.prepared_files);
+        workload["cache_method"] = json!(self.cache_method);
+        workload["skipped"] = json!(self.skipped);
+        workload["left_out"] = json!(self.left_out);
+        workload["unexpected"] = json!(unexpected);
+        workload["recorded_mean_ns"] = json!(recorded);
+        workload["absent"] = json!(self.window.absent);
+        workload
+    }
+
+    /// How time was kept, for people.
+    #[must_use]
+    pub fn pace(&self) -> String {
+        match self.spec.speed {
+            Speed::AsFastAsPossible => "as fast as possible".to_owned(),
+            Speed::Scaled(1.0) => "real time".to_owned(),
+            Speed::Scaled(factor) => format!("{factor} times the speed of the trace"),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What all threads of a replay share: trace, plan, open descriptors, the stop flag.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use results::call_trace::{Handle, Layer, Name, Trace};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use super::plan::Plan;
+use super::prepare::IMAGE;
+use super::turnstile::Turnstile;
+use super::{DirectIo, ReplaySpec};
+use crate::error::BenchError;
+use crate::worker::Counter;
+
+/// What all lanes see.
+pub struct Stage<'run> {
+    pub trace: &'run Trace,
+    pub spec: &'run ReplaySpec,
+    pub plan: &'run Plan,
+    pub root_path: &'run Path,
+    pub turnstile: Turnstile,
+    /// The directory of the run.
+    pub root: OwnedFd,
+    image: Option<Arc<OwnedFd>>,
+    /// The file system refused `O_DIRECT` for the image.
+    pub image_is_buffered: bool,
+    slots: Vec<Mutex<Option<Arc<OwnedFd>>>>,
+    stop: &'run AtomicBool,
+    failed: AtomicBool,
+    done: Vec<Counter>,
+}
+
+impl<'run> Stage<'run> {
+    /// Opens the directory of the run, and the image of a block trace.
+    pub fn new(
+        trace: &'run Trace,
+        spec: &'run ReplaySpec,
+        plan: &'run Plan,
+        root_path: &'run Path,
+        stop: &'run AtomicBool,
+    ) -> Result<Self, BenchError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(root_path, flags, Mode::empty())
+            .map_err(|errno| BenchError::io("open", root_path, errno))?;
+        let (image, image_is_buffered) = match trace.layer {
+            Layer::SystemCalls => (None, false),
+            Layer::Block => {
+                let (image, is_buffered) = open_image(root_path, spec.direct)?;
+                (Some(Arc::new(image)), is_buffered)
+            }
+        };
+        Ok(Self {
+            trace,
+            spec,
+            plan,
+            root_path,
+            turnstile: Turnstile::new(plan.resources),
+            root,
+            image,
+            image_is_buffered,
+            slots: (0..trace.handle_count()).map(|_| Mutex::new(None)).collect(),
+            stop,
+            failed: AtomicBool::new(false),
+            done: plan.lanes.iter().map(|_| Counter::default()).collect(),
+        })
+    }
+
+    pub fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Tells all lanes that one of them cannot go on.
+    pub fn fail(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+        self.turnstile.wake_all();
+    }
+
+    pub fn done_calls(&self) -> u64 {
+        self.done
+            .iter()
+            .map(|counter| counter.0.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    pub fn path(&self, name: Name) -> Result<&Path, Errno> {
+        self.trace.path(name).ok_or(Errno::NOENT)
+    }
+
+    /// The image of a block trace.
+    pub fn image(&self) -> Option<Arc<OwnedFd>> {
+        self.image.clone()
+    }
+
+    /// Only the lane itself writes its counter.
+    pub fn count_done(&self, lane: usize, calls: u64) {
+        self.done[lane].0.store(calls, Ordering::Relaxed);
+    }
+
+    fn slot(&self, handle: Handle) -> Option<&Mutex<Option<Arc<OwnedFd>>>> {
+        self.slots.get(usize::try_from(handle.0).ok()?)
+    }
+
+    pub fn descriptor(&self, handle: Handle) -> Option<Arc<OwnedFd>> {
+        let slot = self.slot(handle)?;
+        slot.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn keep(&self, handle: Handle, descriptor: OwnedFd) {
+        if let Some(slot) = self.slot(handle) {
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(descriptor));
+        }
+    }
+
+    pub fn take(&self, handle: Handle) -> Option<OwnedFd> {
+        let descriptor = self
+            .slot(handle)?
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()?;
+        Arc::try_unwrap(descriptor).ok()
+    }
+}
+
+fn open_image(root: &Path, direct: DirectIo) -> Result<(OwnedFd, bool), BenchError> {
+    let path = root.join(IMAGE);
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let open = |flags| rustix::fs::open(&path, flags, Mode::empty());
+    let opened = match direct {
+        DirectIo::Never => open(flags).map(|image| (image, true)),
+        DirectIo::AsTraced => match open(flags | OFlags::DIRECT) {
+            Err(Errno::INVAL) => open(flags).map(|image| (image, true)),
+            other => other.map(|image| (image, false)),
+        },
+    };
+    opened.map_err(|errno| BenchError::io("open", &path, errno))
+}

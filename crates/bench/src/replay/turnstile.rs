@@ -1,0 +1,145 @@
+//! Lets calls of different threads pass in the order in which they depend on each other.
+//!
+//! A resource (a descriptor, a file position, a name) counts the calls on it that are done. A call that needs `n` of
+//! them done waits for that count. Calls that may run side by side need the same count, that of the last call that had
+//! the resource for itself, so a count reached is a count that stays right.
+//!
+//! Waiters sleep: no lock is taken and nobody is woken unless somebody waits.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Resources share this many places to sleep.
+const PLACES: usize = 64;
+
+/// A waiter looks at the stop flag at least so often.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What a call needs of one resource before it may be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// Number of the resource.
+    pub resource: u32,
+    /// Calls on it that must be done before.
+    pub done: u32,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    waiting: AtomicU32,
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+/// The counts of all resources.
+#[derive(Debug)]
+pub struct Turnstile {
+    done: Vec<AtomicU32>,
+    places: Vec<Place>,
+}
+
+impl Turnstile {
+    pub fn new(resources: u32) -> Self {
+        Self {
+            done: (0..resources).map(|_| AtomicU32::new(0)).collect(),
+            places: (0..PLACES).map(|_| Place::default()).collect(),
+        }
+    }
+
+    /// Waits until `need` is met. False when `give_up` became true instead.
+    pub fn wait(&self, need: Need, give_up: impl Fn() -> bool) -> bool {
+        let count = self.count(need.resource);
+        if count.load(Ordering::SeqCst) >= need.done {
+            return true;
+        }
+        let place = self.place(need.resource);
+        let mut guard = place.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        // Either this thread sees the count that a passing call has just raised, or that call sees this waiter.
+        place.waiting.fetch_add(1, Ordering::SeqCst);
+        let met = loop {
+            if count.load(Ordering::SeqCst) >= need.done {
+                break true;
+            }
+            if give_up() {
+                break false;
+            }
+            let waited = place.changed.wait_timeout(guard, LOOK_EVERY);
+            guard = waited.unwrap_or_else(PoisonError::into_inner).0;
+        };
+        place.waiting.fetch_sub(1, Ordering::SeqCst);
+        met
+    }
+
+    /// One more call on the resource is done.
+    pub fn pass(&self, resource: u32) {
+        self.count(resource).fetch_add(1, Ordering::SeqCst);
+        let place = self.place(resource);
+        if place.waiting.load(Ordering::SeqCst) > 0 {
+            drop(place.lock.lock().unwrap_or_else(PoisonError::into_inner));
+            place.changed.notify_all();
+        }
+    }
+
+    /// Makes every waiter look whether it is to give up.
+    pub fn wake_all(&self) {
+        for place in &self.places {
+            place.changed.notify_all();
+        }
+    }
+
+    fn count(&self, resource: u32) -> &AtomicU32 {
+        &self.done[index(resource)]
+    }
+
+    fn place(&self, resource: u32) -> &Place {
+        &self.places[index(resource) % PLACES]
+    }
+}
+
+fn index(resource: u32) -> usize {
+    usize::try_from(resource).expect("resources are in memory, so their numbers fit")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    #[test]
+    fn calls_pass_in_the_order_of_their_needs() {
+        let turnstile = Turnstile::new(1);
+        let order = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for number in (0..8).rev() {
+                let (turnstile, order) = (&turnstile, &order);
+                scope.spawn(move || {
+                    let need = Need {
+                        resource: 0,
+                        done: number,
+                    };
+                    assert!(turnstile.wait(need, || false));
+                    order.lock().unwrap().push(number);
+                    turnstile.pass(0);
+                });
+            }
+        });
+        assert_eq!(order.into_inner().unwrap(), (0..8).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_waiter_gives_up_when_told() {
+        let turnstile = Turnstile::new(1);
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let need = Need { resource: 0, done: 1 };
+                turnstile.wait(need, || stop.load(Ordering::Relaxed))
+            });
+            stop.store(true, Ordering::Relaxed);
+            turnstile.wake_all();
+            assert!(!waiter.join().unwrap());
+        });
+    }
+}
