@@ -4,7 +4,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::IntoRawFd;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -131,6 +131,8 @@ impl Target {
             }
             Mode::Fsync => ("fsync", rustix::fs::fsync(&self.file)),
             Mode::Fdatasync => ("fdatasync", rustix::fs::fdatasync(&self.file)),
+            Mode::Fbarrier => ("fbarrier", barrier(&self.file, FBARRIER)),
+            Mode::Fdatabarrier => ("fdatabarrier", barrier(&self.file, FDATABARRIER)),
             Mode::MmapAsync | Mode::MmapSync => match &self.mapping {
                 Some(part) => {
                     let flags = if self.mode == Mode::MmapSync {
@@ -203,12 +205,37 @@ pub(crate) fn close(file: File, path: &Path) -> Result<(), BenchError> {
 
 fn open_flags(mode: Mode) -> i32 {
     match mode {
-        Mode::Buffered | Mode::Fsync | Mode::Fdatasync | Mode::Mmap | Mode::MmapAsync | Mode::MmapSync => 0,
+        Mode::Buffered
+        | Mode::Fsync
+        | Mode::Fdatasync
+        | Mode::Mmap
+        | Mode::MmapAsync
+        | Mode::MmapSync
+        | Mode::Fbarrier
+        | Mode::Fdatabarrier => 0,
         Mode::Sync => libc::O_SYNC,
         Mode::DataSync => libc::O_DSYNC,
         Mode::Direct => libc::O_DIRECT,
         Mode::DirectSync => libc::O_DIRECT | libc::O_SYNC,
     }
+}
+
+/// Calls that the kernel of BarrierFS adds; its numbers on x86-64, where others have none.
+const FBARRIER: libc::c_long = 548;
+const FDATABARRIER: libc::c_long = 549;
+
+/// Orders the writes before it ahead of those after it, on a kernel that knows the call.
+fn barrier(file: &File, number: libc::c_long) -> Result<(), Errno> {
+    if !cfg!(target_arch = "x86_64") {
+        return Err(Errno::NOSYS);
+    }
+    // SAFETY: the call takes a descriptor, which is open, and no pointer; a kernel that does not know it does nothing.
+    let answer = unsafe { libc::syscall(number, file.as_raw_fd()) };
+    if answer == 0 {
+        return Ok(());
+    }
+    let code = io::Error::last_os_error().raw_os_error();
+    Err(Errno::from_raw_os_error(code.unwrap_or(libc::EIO)))
 }
 
 fn advise(file: &File, advice: AccessAdvice) -> Result<(), Errno> {
@@ -266,6 +293,16 @@ mod tests {
             message.starts_with("fsync of /dev/full at byte 0 failed: Invalid argument"),
             "{message}"
         );
+    }
+
+    #[test]
+    fn a_barrier_that_the_kernel_does_not_know_is_an_error_and_not_a_fast_sync() {
+        for (mode, name) in [(Mode::Fbarrier, "fbarrier"), (Mode::Fdatabarrier, "fdatabarrier")] {
+            let target = open("/dev/null", Pattern::SequentialWrite, mode).unwrap();
+            let message = target.sync_record(0, 512).unwrap_err().to_string();
+            let expected = format!("{name} of /dev/null at byte 0 failed: Function not implemented");
+            assert!(message.starts_with(&expected), "{message}");
+        }
     }
 
     #[test]

@@ -85,6 +85,14 @@ pub enum BenchError {
         /// What it is.
         kind: &'static str,
     },
+    /// Something else stands where a test file belongs.
+    #[error("{}: it is {kind}, expected a file; remove it or choose another directory", path.display())]
+    NotAFile {
+        /// Where the file belongs.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+    },
     /// The path is a block device and nobody said that this is meant.
     #[error(
         "{}: it is a block device; name a directory, or add --device to read the device itself (and --destroy-data \

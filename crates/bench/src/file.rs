@@ -10,7 +10,9 @@ use crate::access::Target;
 use crate::cache::{self, CacheOutcome};
 use crate::error::BenchError;
 use crate::measure;
+use crate::operation_log::OperationLog;
 use crate::order::RecordOrder;
+use crate::placement::{FilePlacement, NamedFiles};
 use crate::prepare;
 use crate::processor::{ProcessorUse, WorkerUse};
 use crate::progress::Progress;
@@ -75,6 +77,8 @@ pub struct FileOutcome {
     pub cache: CacheOutcome,
     /// What was read back and compared; `None` when the workload does not verify or was stopped.
     pub verified: Option<ReadBack>,
+    /// What was kept of single operations, one log for each thread in the order of their numbers.
+    pub logs: Vec<OperationLog>,
     /// Where the files are, when they were kept.
     pub kept_directory: Option<PathBuf>,
     /// Why the test directory is still there, when removing it failed.
@@ -117,6 +121,13 @@ pub fn run(spec: &FileSpec, progress: &dyn Progress, stop: &AtomicBool) -> Resul
             prepare::fill_device(spec, progress, stop)?;
         }
         return measure(spec, std::slice::from_ref(&spec.directory), progress, stop);
+    }
+    if let FilePlacement::Named { prefix } = &spec.files {
+        let files = NamedFiles::prepare(spec, prefix, progress, stop)?;
+        let mut outcome = measure(spec, files.paths(), progress, stop)?;
+        files.keep();
+        outcome.kept_directory = Some(spec.directory.clone());
+        return Ok(outcome);
     }
     let scratch = Scratch::create(&spec.directory)?;
     let files = prepare::make_files(spec, scratch.path(), progress, stop)?;

@@ -87,11 +87,16 @@ pub fn measure(
     let processor = after
         .zip(start.processor)
         .and_then(|(after, before)| after.since(&before));
-    let outcomes = answers
+    let mut outcomes = answers
         .into_iter()
         .filter_map(Result::transpose)
         .collect::<Result<Vec<_>, _>>()?;
-    let outcome = combined(spec, &outcomes, start.unix_ns, processor, cache);
+    let mut outcome = combined(spec, &outcomes, start.unix_ns, processor, cache);
+    outcomes.sort_by_key(|worker| worker.index);
+    outcome.logs = outcomes
+        .iter_mut()
+        .filter_map(|worker| worker.log.take())
+        .collect();
     let parts = outcomes
         .into_iter()
         .filter_map(|worker| Some((worker.index, worker.generations?)));
@@ -183,6 +188,7 @@ fn combined(
             .try_fold(WorkerUse::default(), |sum, usage| Some(sum.plus(usage?))),
         cache,
         verified: None,
+        logs: Vec::new(),
         kept_directory: None,
         leftover: None,
     };

@@ -10,6 +10,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use crate::data::Content;
 use crate::error::BenchError;
+use crate::placement::{FilePlacement, missing_bytes};
 use crate::progress::{Phase, Progress};
 use crate::spec::{DeviceAccess, FileSpec};
 use crate::verify::prepared_seed;
@@ -46,7 +47,7 @@ pub fn check_path(spec: &FileSpec) -> Result<(), BenchError> {
     }
 }
 
-fn kind_name(kind: fs::FileType) -> &'static str {
+pub fn kind_name(kind: fs::FileType) -> &'static str {
     if kind.is_dir() {
         "a directory"
     } else if kind.is_file() {
@@ -64,7 +65,11 @@ fn kind_name(kind: fs::FileType) -> &'static str {
 pub fn check_space(spec: &FileSpec) -> Result<(), BenchError> {
     if spec.device == DeviceAccess::Refused {
         let files = u64::from(spec.files());
-        return check_bytes(&spec.directory, spec.bytes_in_a_file().saturating_mul(files));
+        let bytes = match &spec.files {
+            FilePlacement::OwnDirectory => spec.bytes_in_a_file().saturating_mul(files),
+            FilePlacement::Named { prefix } => missing_bytes(spec, prefix),
+        };
+        return check_bytes(&spec.directory, bytes);
     }
     let path = &spec.directory;
     let file = File::open(path).map_err(|error| BenchError::io("open", path, error))?;
@@ -122,6 +127,7 @@ pub fn make_files(
             path: &path,
             file: &file,
             number,
+            from: 0,
             length: content_bytes,
         };
         fill(filled, stop, |done| {
@@ -143,6 +149,7 @@ pub fn fill_device(spec: &FileSpec, progress: &dyn Progress, stop: &AtomicBool) 
         path,
         file: &file,
         number: 0,
+        from: 0,
         length,
     };
     fill(filled, stop, |done| {
@@ -150,27 +157,31 @@ pub fn fill_device(spec: &FileSpec, progress: &dyn Progress, stop: &AtomicBool) 
     })
 }
 
-struct Filled<'run> {
-    spec: &'run FileSpec,
-    path: &'run Path,
-    file: &'run File,
-    number: u32,
-    length: u64,
+/// What is filled: the bytes of a file from `from` to `length`.
+pub struct Filled<'run> {
+    pub spec: &'run FileSpec,
+    pub path: &'run Path,
+    pub file: &'run File,
+    /// Number of the file.
+    pub number: u32,
+    pub from: u64,
+    pub length: u64,
 }
 
-fn fill(filled: Filled<'_>, stop: &AtomicBool, progress: impl Fn(u64)) -> Result<(), BenchError> {
+pub fn fill(filled: Filled<'_>, stop: &AtomicBool, progress: impl Fn(u64)) -> Result<(), BenchError> {
     let Filled {
         spec,
         path,
         file,
         number,
+        from,
         length,
     } = filled;
     if length == 0 {
         return Ok(());
     }
     let mut content = Content::prepared(PIECE_BYTES, spec.data, prepared_seed(spec, number));
-    let mut offset = 0;
+    let mut offset = from;
     while offset < length && !stop.load(Ordering::Relaxed) {
         let piece = content.at(offset, 0);
         let part = usize::try_from(length - offset).map_or(PIECE_BYTES, |rest| rest.min(PIECE_BYTES));
@@ -184,7 +195,7 @@ fn fill(filled: Filled<'_>, stop: &AtomicBool, progress: impl Fn(u64)) -> Result
 }
 
 /// Gives a file its length with its blocks, so that a full file system is an error here and not a SIGBUS later.
-fn grow(path: &Path, file: &File, length: u64) -> Result<(), BenchError> {
+pub fn grow(path: &Path, file: &File, length: u64) -> Result<(), BenchError> {
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length) {
         Ok(()) => Ok(()),
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => file

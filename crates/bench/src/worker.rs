@@ -8,6 +8,7 @@ use crate::data::{AlignedMemory, Content};
 use crate::error::BenchError;
 use crate::file::OperationOutcome;
 use crate::gate::Gate;
+use crate::operation_log::{LogWriter, OperationLog};
 use crate::order::{RecordOrder, mixed, worker_seed};
 use crate::pace::{Pace, sleep_until};
 use crate::processor::WorkerUse;
@@ -25,6 +26,7 @@ pub struct Worker<'run> {
     memory: AlignedMemory,
     pace: Option<Pace>,
     check: Option<Check>,
+    log: Option<LogWriter>,
 }
 
 /// What verification needs while the worker works.
@@ -76,6 +78,7 @@ pub struct WorkerOutcome {
     pub usage: Option<WorkerUse>,
     pub complete: bool,
     pub generations: Option<Generations>,
+    pub log: Option<OperationLog>,
 }
 
 /// The way through a run: when measuring begins and when it ends.
@@ -104,6 +107,7 @@ impl<'run> Worker<'run> {
                 generations: Generations::new(spec.records()),
                 expected: Expected::new(spec, index),
             }),
+            log: LogWriter::new(spec.log, spec.visited_records()),
         }
     }
 
@@ -143,6 +147,7 @@ impl<'run> Worker<'run> {
                 .map(|(now, before)| now.since(before)),
             complete,
             generations: self.check.map(|check| check.generations),
+            log: self.log.map(LogWriter::finish),
         }))
     }
 
@@ -162,6 +167,9 @@ impl<'run> Worker<'run> {
         let place = usize::try_from(self.index).expect("worker numbers fit in memory");
         let done_bytes = &shared.done_bytes[place].0;
         let started_ns = course.began_ns;
+        if let Some(log) = &mut self.log {
+            log.begin(started_ns);
+        }
         let (mut now, mut done, mut measured_bytes) = (started_ns, 0_u64, 0_u64);
         loop {
             if shared.is_over() {
@@ -176,6 +184,9 @@ impl<'run> Worker<'run> {
                 course.ramp_end_ns = None;
                 course.begin(now);
                 *tally = Tally::default();
+                if let Some(log) = &mut self.log {
+                    log.begin(now);
+                }
                 measured_bytes = 0;
             }
             if course.left == 0 || now >= course.end_ns {
@@ -202,6 +213,9 @@ impl<'run> Worker<'run> {
         self.target.read(offset, memory)?;
         let end = monotonic_ns();
         tally.read.add(end.saturating_sub(start), self.spec.record_bytes);
+        if let Some(log) = &mut self.log {
+            log.add(start, end);
+        }
         // Keeps the copy out of a mapping from being optimised away.
         let found = std::hint::black_box(memory);
         let Some(check) = &mut self.check else {
@@ -226,12 +240,15 @@ impl<'run> Worker<'run> {
         tally
             .write
             .add(written.saturating_sub(start), self.spec.record_bytes);
-        if !self.target.sync_record(offset, content.len())? {
-            return Ok(written);
+        let mut end = written;
+        if self.target.sync_record(offset, content.len())? {
+            end = monotonic_ns();
+            tally.sync.add(end.saturating_sub(written), 0);
         }
-        let synced = monotonic_ns();
-        tally.sync.add(synced.saturating_sub(written), 0);
-        Ok(synced)
+        if let Some(log) = &mut self.log {
+            log.add(start, end);
+        }
+        Ok(end)
     }
 }
 

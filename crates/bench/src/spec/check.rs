@@ -2,6 +2,7 @@
 
 use super::{Cache, DataPattern, DeviceAccess, Engine, FileSpec, Order, Pattern, Rate, Sharing};
 use crate::error::BenchError;
+use crate::placement::FilePlacement;
 
 /// Largest record: it is held in memory once for each operation in flight.
 const RECORD_BYTES_MAX: u64 = 1 << 30;
@@ -30,6 +31,7 @@ impl FileSpec {
         if self.cold_or_fail && self.cache != Cache::Cold {
             return refused("cache", "a run that must be cold needs the cold cache");
         }
+        self.check_files()?;
         match self.data {
             DataPattern::Compressible(percent) if percent > 100 => {
                 refused("data", format!("{percent} % compressible, expected 0 to 100"))
@@ -202,6 +204,22 @@ impl FileSpec {
         }
         if self.verify && self.device == DeviceAccess::Read {
             return refused("verification", "nobody knows what the device should hold");
+        }
+        Ok(())
+    }
+
+    fn check_files(&self) -> Result<(), BenchError> {
+        if self.files == FilePlacement::OwnDirectory {
+            return Ok(());
+        }
+        if self.device != DeviceAccess::Refused {
+            return refused("files", "a device has no files to name");
+        }
+        if self.verify {
+            return refused(
+                "files",
+                "nobody knows what files of earlier runs should hold; verify new ones",
+            );
         }
         Ok(())
     }

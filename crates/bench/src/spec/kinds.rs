@@ -151,10 +151,14 @@ pub enum Mode {
     /// A shared mapping; `msync` with `MS_SYNC` after each write.
     #[serde(rename = "mmap-sync")]
     MmapSync,
+    /// Through the page cache, the BarrierFS kernel's `fbarrier` after each write; an error on other kernels.
+    Fbarrier,
+    /// Through the page cache, the BarrierFS kernel's `fdatabarrier` after each write; an error on other kernels.
+    Fdatabarrier,
 }
 
 impl Mode {
-    /// Every mode, in the order of help texts.
+    /// Every mode that any kernel has, in the order of help texts.
     pub const ALL: [Self; 10] = [
         Self::Buffered,
         Self::Sync,
@@ -167,6 +171,9 @@ impl Mode {
         Self::MmapAsync,
         Self::MmapSync,
     ];
+
+    /// Modes that a BarrierFS kernel alone has.
+    pub const BARRIERS: [Self; 2] = [Self::Fbarrier, Self::Fdatabarrier];
 
     /// The name that [`FromStr`] takes.
     #[must_use]
@@ -182,6 +189,8 @@ impl Mode {
             Self::Mmap => "mmap",
             Self::MmapAsync => "mmap-async",
             Self::MmapSync => "mmap-sync",
+            Self::Fbarrier => "fbarrier",
+            Self::Fdatabarrier => "fdatabarrier",
         }
     }
 
@@ -198,9 +207,9 @@ impl Mode {
     }
 
     pub(crate) const fn syncs_each_write_by_call(self) -> bool {
-        matches!(
+        !matches!(
             self,
-            Self::Fsync | Self::Fdatasync | Self::MmapAsync | Self::MmapSync
+            Self::Buffered | Self::Sync | Self::DataSync | Self::Direct | Self::DirectSync | Self::Mmap
         )
     }
 }
@@ -215,7 +224,8 @@ impl FromStr for Mode {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let found = Self::ALL.into_iter().find(|mode| mode.name() == text);
+        let mut modes = Self::ALL.into_iter().chain(Self::BARRIERS);
+        let found = modes.find(|mode| mode.name() == text);
         found.ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
             format!("`{text}` is none of {names}")

@@ -7,6 +7,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::operation_log::LogLimits;
+use crate::placement::FilePlacement;
+
 pub use self::kinds::{
     AccessAdvice, Cache, DataPattern, DeviceAccess, Engine, FinalSync, Mode, Order, Pattern, Rate, Sharing,
     TimeLimit, WriteTarget,
@@ -75,6 +78,12 @@ pub struct FileSpec {
     pub seed: u64,
     /// Leaves the files where they are and reports where.
     pub keep_files: bool,
+    /// Whether files are the run's own or stay under names.
+    #[serde(default)]
+    pub files: FilePlacement,
+    /// What is kept of single operations, beside the histograms.
+    #[serde(default)]
+    pub log: LogLimits,
 }
 
 impl FileSpec {
@@ -107,6 +116,8 @@ impl FileSpec {
             device: DeviceAccess::Refused,
             seed: 1,
             keep_files: false,
+            files: FilePlacement::OwnDirectory,
+            log: LogLimits::NOTHING,
         }
     }
 
