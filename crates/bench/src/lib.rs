@@ -27,6 +27,7 @@ pub mod environment;
 mod error;
 mod file;
 mod gate;
+pub mod job;
 mod mapping;
 mod measure;
 pub mod mersenne;

@@ -173,7 +173,8 @@ pub fn measure(arguments: &BenchFileArguments, turn: Turn<'_>) -> Result<Measure
     Ok(Measured { record, notes })
 }
 
-fn file_spec(arguments: &BenchFileArguments, seed: u64) -> FileSpec {
+/// The workload that the arguments describe.
+pub fn file_spec(arguments: &BenchFileArguments, seed: u64) -> FileSpec {
     let (work, way) = (&arguments.work, &arguments.way);
     let time = work.runtime.map(|runtime| TimeLimit {
         ramp_ns: nanoseconds(work.ramp),

@@ -1,6 +1,8 @@
 //! `tidegate bench`: workloads on any directory, their repetition and their records.
 
+pub mod all;
 pub mod file;
+pub mod job;
 pub mod metadata;
 pub mod postmark;
 pub mod progress;
@@ -9,7 +11,9 @@ pub mod repeat;
 use anyhow::Result;
 use clap::Subcommand;
 
+use self::all::BenchAllArguments;
 use self::file::BenchFileArguments;
+use self::job::{BenchJobArguments, BenchRunArguments};
 use self::metadata::BenchMetadataArguments;
 use self::postmark::BenchPostmarkArguments;
 use crate::compare::arguments::{BenchCompareArguments, BenchShowArguments};
@@ -25,6 +29,12 @@ pub enum BenchCommand {
     Metadata(BenchMetadataArguments),
     /// Create, read, append to and delete many small files, operation for operation as PostMark 1.51
     Postmark(BenchPostmarkArguments),
+    /// Run a job that comes with the program: file I/O and SQLite as the Mobibench app measures them
+    All(BenchAllArguments),
+    /// Run a job of one's own: several workloads, one after the other, written down in TOML
+    Run(BenchRunArguments),
+    /// Check a job file, or show the jobs that come with the program
+    Job(BenchJobArguments),
     /// Compare directories: every workload on every target, in interleaved rounds, as ratios to a baseline
     Compare(BenchCompareArguments),
     /// List, show, tag, delete and export the runs that were stored
@@ -39,6 +49,9 @@ pub fn run(command: &BenchCommand) -> Result<Finding> {
         BenchCommand::File(arguments) => file::run(arguments),
         BenchCommand::Metadata(arguments) => metadata::run(arguments),
         BenchCommand::Postmark(arguments) => postmark::run(arguments),
+        BenchCommand::All(arguments) => all::run(arguments),
+        BenchCommand::Run(arguments) => job::run(arguments),
+        BenchCommand::Job(arguments) => job::run_inspection(arguments),
         BenchCommand::Compare(arguments) => compare::run(arguments),
         BenchCommand::History(arguments) => history_command::run(arguments),
         BenchCommand::Show(arguments) => compare::run_show(arguments),

@@ -84,7 +84,11 @@ pub fn run(arguments: &BenchPostmarkArguments) -> Result<Finding> {
     })
 }
 
-fn measure_and_describe(arguments: &BenchPostmarkArguments, turn: Turn<'_>) -> Result<(Measured, String)> {
+/// One run, without the repetition, and what the original would print of it.
+pub fn measure_and_describe(
+    arguments: &BenchPostmarkArguments,
+    turn: Turn<'_>,
+) -> Result<(Measured, String)> {
     let outcome = bench::postmark::run(&spec(arguments), turn.bar, turn.stop)?;
     let mut notes = Vec::new();
     notes.extend(

@@ -1,9 +1,10 @@
 //! How far a run is: a bar for people, or lines of JSON for programs, both on standard error.
 
 use std::io::{IsTerminal, Write, stderr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bench::job::estimate::{Estimator, Shown};
 use bench::{Phase, Progress};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -18,7 +19,8 @@ pub enum ProgressForm {
     /// A bar where standard error is a terminal, else nothing
     #[default]
     Auto,
-    /// One JSON object on each line: {"progress":{"title","phase","done","total","fraction","elapsed_s"}}
+    /// One JSON object on each line: {"progress":{"title","phase","done","total","fraction","elapsed_s"}}; jobs add
+    /// "overall":{"fraction","eta_s","step","steps"}
     Json,
     /// Nothing
     Off,
@@ -35,7 +37,14 @@ struct Lines {
     title: String,
     began: Instant,
     printed: Option<(Phase, Instant)>,
+    /// The last report of the work at hand: phase, done, total.
+    reported: Option<(Phase, u64, u64)>,
+    /// How far all steps of a job are, and not only the one at work.
+    overall: Option<Estimator>,
 }
+
+/// Parts of the bar when it shows a job: fine enough for the widest terminal.
+const OVERALL_PARTS: u64 = 1000;
 
 impl Bar {
     /// A bar of which nothing is to be seen yet.
@@ -52,6 +61,8 @@ impl Bar {
             title: String::new(),
             began: Instant::now(),
             printed: None,
+            reported: None,
+            overall: None,
         };
         Self {
             form,
@@ -73,42 +84,109 @@ impl Bar {
         self.bar.reset();
     }
 
-    fn print_line(&self, phase: Phase, done: u64, total: u64) {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        let is_due = lines.printed.is_none_or(|(printed, when)| {
-            printed != phase || done == total || now.duration_since(when) >= LINE_EVERY
-        });
-        if !is_due {
-            return;
+    /// Shows from here on how far all the steps of a job are.
+    pub fn follow(&self, estimator: Estimator) {
+        if let Ok(style) = ProgressStyle::with_template("{prefix}{msg} [{bar:30}] {percent:>3} %") {
+            self.bar.set_style(style);
         }
-        lines.printed = Some((phase, now));
-        let fraction = if total == 0 {
-            0.0
-        } else {
-            results::nearest_f64(done) / results::nearest_f64(total)
-        };
-        let line = json!({ "progress": {
-            "title": lines.title,
-            "phase": phase.name(),
-            "done": done,
-            "total": total,
-            "fraction": fraction,
-            "elapsed_s": now.duration_since(lines.began).as_secs_f64(),
-        }});
-        // When nobody reads progress, the run goes on all the same.
-        let _ = writeln!(stderr(), "{line}");
+        let mut lines = self.lines();
+        lines.began = Instant::now();
+        lines.overall = Some(estimator);
     }
-}
 
-impl Progress for Bar {
-    fn advance(&self, phase: Phase, done: u64, total: u64) {
+    /// Nothing was reported, and time went on: a job calls this several times a second.
+    pub fn tick(&self) {
+        let mut lines = self.lines();
+        let elapsed = lines.began.elapsed();
+        let shown = lines.overall.as_mut().map(|overall| overall.tick(elapsed));
+        self.show(&mut lines, shown);
+    }
+
+    /// A step of the job is over, at so many operations a second.
+    pub fn step_done(&self, operations_per_s: Option<f64>) {
+        let mut lines = self.lines();
+        let elapsed = lines.began.elapsed();
+        let done = |overall: &mut Estimator| overall.step_done(elapsed, operations_per_s);
+        let shown = lines.overall.as_mut().map(done);
+        lines.printed = None;
+        self.show(&mut lines, shown);
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn show(&self, lines: &mut Lines, shown: Option<Shown>) {
         if self.form == ProgressForm::Json {
-            self.print_line(phase, done, total);
-        } else {
+            print_line(lines, shown);
+        } else if let Some(shown) = shown {
+            let phase = lines.reported.map_or("", |(phase, ..)| phase.name());
+            let steps = lines.overall.as_ref().map_or(0, Estimator::steps);
+            let left_s = shown.remaining.as_secs_f64().ceil();
+            let message = format!("{}/{steps} {phase:<8} {left_s:>4.0} s left", shown.step + 1);
+            self.bar.set_message(message);
+            self.bar.set_length(OVERALL_PARTS);
+            self.bar.set_position(in_parts(shown.fraction));
+        } else if let Some((phase, done, total)) = lines.reported {
             self.bar.set_message(phase.name());
             self.bar.set_length(total);
             self.bar.set_position(done);
         }
+    }
+}
+
+fn in_parts(fraction: f64) -> u64 {
+    // A second has a thousand milliseconds: the conversion that rounds and can't overflow.
+    let parts = Duration::try_from_secs_f64(fraction).map_or(0, |share| share.as_millis());
+    u64::try_from(parts).unwrap_or(OVERALL_PARTS).min(OVERALL_PARTS)
+}
+
+fn print_line(lines: &mut Lines, shown: Option<Shown>) {
+    let Some((phase, done, total)) = lines.reported else {
+        return;
+    };
+    let now = Instant::now();
+    let is_due = lines.printed.is_none_or(|(printed, when)| {
+        printed != phase || done == total && shown.is_none() || now.duration_since(when) >= LINE_EVERY
+    });
+    if !is_due {
+        return;
+    }
+    lines.printed = Some((phase, now));
+    let fraction = if total == 0 {
+        0.0
+    } else {
+        results::nearest_f64(done) / results::nearest_f64(total)
+    };
+    let mut line = json!({ "progress": {
+        "title": lines.title,
+        "phase": phase.name(),
+        "done": done,
+        "total": total,
+        "fraction": fraction,
+        "elapsed_s": now.duration_since(lines.began).as_secs_f64(),
+    }});
+    if let (Some(shown), Some(overall)) = (shown, &lines.overall) {
+        line["progress"]["overall"] = json!({
+            "fraction": shown.fraction,
+            "eta_s": shown.remaining.as_secs_f64(),
+            "step": shown.step + 1,
+            "steps": overall.steps(),
+        });
+    }
+    // When nobody reads progress, the run goes on all the same.
+    let _ = writeln!(stderr(), "{line}");
+}
+
+impl Progress for Bar {
+    fn advance(&self, phase: Phase, done: u64, total: u64) {
+        let mut lines = self.lines();
+        lines.reported = Some((phase, done, total));
+        let elapsed = lines.began.elapsed();
+        let shown = lines
+            .overall
+            .as_mut()
+            .map(|overall| overall.advance(elapsed, phase, done, total));
+        self.show(&mut lines, shown);
     }
 }

@@ -128,7 +128,8 @@ pub fn repeat(
     Ok(finding)
 }
 
-fn identity(common: &BenchCommonArguments, directory: &Path, round: u32) -> Result<RunIdentity> {
+/// What a record of a round says beside its outcome.
+pub fn identity(common: &BenchCommonArguments, directory: &Path, round: u32) -> Result<RunIdentity> {
     Ok(RunIdentity {
         command: command_line(),
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),

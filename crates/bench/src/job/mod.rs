@@ -1,0 +1,225 @@
+//! Jobs: several workloads as the steps of one run, written down in TOML.
+//!
+//! A job file holds a name, defaults that steps share, and steps in their order:
+//!
+//! ```toml
+//! name = "two steps"
+//!
+//! [defaults.file]
+//! record = "4k"
+//! size = "64m"
+//!
+//! [[step]]
+//! name = "rand-write"
+//! kind = "file"
+//! pattern = "random-write"
+//! ```
+//!
+//! The keys of a step are the names of the command-line flags of its kind, and its values are written as on the
+//! command line. This module does not know them: whoever defines the flags passes their names as a [`Vocabulary`], and
+//! gets each step back as [`Step::words`] that the same definition parses. So a flag has one definition for the command
+//! line, its help and job files. What this module does not do: run anything, or judge a value.
+//!
+//! Defaults under `[defaults]` itself go to every step whose kind knows the key, those under `[defaults.KIND]` to steps
+//! of that kind; a step's own key wins over both, and the kind's defaults win over the general ones.
+
+mod error;
+pub mod estimate;
+mod nearest;
+mod parse;
+pub mod preset;
+pub mod table;
+
+pub use error::JobError;
+pub use nearest::nearest;
+
+/// The job that a file describes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Name of the file or preset, as messages show it.
+    pub source: String,
+    /// What the job calls itself.
+    pub name: String,
+    /// What it is for, one paragraph; may be empty.
+    pub description: String,
+    /// At least one, each with another name.
+    pub steps: Vec<Step>,
+}
+
+/// One workload of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Its name in tables and records.
+    pub name: String,
+    /// Which workload: `file`, `sqlite` ...
+    pub kind: String,
+    /// Where it stands in the file, counted from 1.
+    pub line: usize,
+    /// Keys and values, those of the defaults included, sorted by key.
+    pub settings: Vec<Setting>,
+}
+
+/// One key of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The flag, without dashes.
+    pub key: String,
+    /// What it is set to.
+    pub value: SettingValue,
+    /// Where it stands in the file, counted from 1.
+    pub line: usize,
+}
+
+/// The value of a key, as text in the notation of the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettingValue {
+    /// A flag without a value: given or not.
+    Switch(bool),
+    /// A flag that is given once for each entry.
+    Texts(Vec<String>),
+}
+
+/// The keys that each kind of step knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Vocabulary {
+    /// Each kind has another name.
+    pub kinds: Vec<StepKind>,
+}
+
+/// A kind of step and its keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepKind {
+    /// The subcommand.
+    pub name: String,
+    /// Flags and positional arguments, other than the directory.
+    pub keys: Vec<Key>,
+}
+
+/// One key that a kind knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// The flag without dashes, or the name of a positional argument.
+    pub name: String,
+    /// How it is given.
+    pub form: KeyForm,
+}
+
+/// How a key is given on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyForm {
+    /// `--key`.
+    Switch,
+    /// `--key=value`.
+    Value,
+    /// `value`, in the order in which the kind lists such keys.
+    Positional,
+}
+
+impl Vocabulary {
+    /// The kind of that name.
+    #[must_use]
+    pub fn kind(&self, name: &str) -> Option<&StepKind> {
+        self.kinds.iter().find(|kind| kind.name == name)
+    }
+
+    fn kind_names(&self) -> Vec<&str> {
+        self.kinds.iter().map(|kind| kind.name.as_str()).collect()
+    }
+}
+
+impl StepKind {
+    /// The key of that name.
+    #[must_use]
+    pub fn key(&self, name: &str) -> Option<&Key> {
+        self.keys.iter().find(|key| key.name == name)
+    }
+
+    fn key_names(&self) -> Vec<&str> {
+        self.keys.iter().map(|key| key.name.as_str()).collect()
+    }
+}
+
+impl Job {
+    /// Reads a job. `source` is how messages call the text: a file name or the name of a preset.
+    ///
+    /// # Errors
+    /// [`JobError`], naming source, line and key.
+    pub fn parse(source: &str, text: &str, vocabulary: &Vocabulary) -> Result<Self, JobError> {
+        parse::parse(source, text, vocabulary)
+    }
+
+    /// Leaves only the steps of these kinds (all when `kinds` is empty) and names (all when `names` is empty), in the
+    /// order of the job.
+    ///
+    /// # Errors
+    /// [`JobError::NoSuchStep`] for a name that the job does not have, [`JobError::NoStepLeft`] when nothing is left.
+    pub fn select(mut self, kinds: &[String], names: &[String]) -> Result<Self, JobError> {
+        for name in names {
+            if !self.steps.iter().any(|step| step.name == *name) {
+                let known: Vec<&str> = self.steps.iter().map(|step| step.name.as_str()).collect();
+                return Err(JobError::NoSuchStep {
+                    job: self.name.clone(),
+                    step: name.clone(),
+                    known: known.join(", "),
+                });
+            }
+        }
+        self.steps.retain(|step| {
+            (kinds.is_empty() || kinds.contains(&step.kind))
+                && (names.is_empty() || names.contains(&step.name))
+        });
+        if self.steps.is_empty() {
+            return Err(JobError::NoStepLeft { job: self.name });
+        }
+        Ok(self)
+    }
+}
+
+impl Step {
+    /// The step as words of a command line: the kind, the directory, then its flags.
+    #[must_use]
+    pub fn words(&self, vocabulary: &Vocabulary, directory: &str) -> Vec<String> {
+        let mut flags = Vec::new();
+        let mut positional = Vec::new();
+        let keys = vocabulary
+            .kind(&self.kind)
+            .map_or(&[][..], |kind| kind.keys.as_slice());
+        for key in keys {
+            let Some(setting) = self.settings.iter().find(|setting| setting.key == key.name) else {
+                continue;
+            };
+            match (&setting.value, key.form) {
+                (SettingValue::Switch(true), _) => flags.push(format!("--{}", key.name)),
+                (SettingValue::Switch(false), _) => {}
+                (SettingValue::Texts(texts), KeyForm::Positional) => positional.extend(texts.iter().cloned()),
+                (SettingValue::Texts(texts), _) => {
+                    flags.extend(texts.iter().map(|text| format!("--{}={text}", key.name)));
+                }
+            }
+        }
+        let mut words = vec![self.kind.clone()];
+        words.append(&mut flags);
+        words.push("--".to_owned());
+        words.append(&mut positional);
+        words.push(directory.to_owned());
+        words
+    }
+
+    /// The step with one setting alone: it shows which one a command line refuses.
+    #[must_use]
+    pub fn with_only(&self, key: &str) -> Self {
+        let mut alone = self.clone();
+        alone.settings.retain(|setting| setting.key == key);
+        alone
+    }
+
+    /// The first value of a key that has one.
+    #[must_use]
+    pub fn text(&self, key: &str) -> Option<&str> {
+        let setting = self.settings.iter().find(|setting| setting.key == key)?;
+        match &setting.value {
+            SettingValue::Texts(texts) => texts.first().map(String::as_str),
+            SettingValue::Switch(_) => None,
+        }
+    }
+}

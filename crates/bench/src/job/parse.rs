@@ -1,0 +1,457 @@
+//! From TOML to a [`Job`], with the line of everything.
+
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
+
+use super::error::{JobError, suggestion};
+use super::{Job, KeyForm, Setting, SettingValue, Step, StepKind, Vocabulary};
+
+/// Keys of the file itself.
+const JOB_KEYS: [&str; 4] = ["name", "description", "defaults", "step"];
+
+/// Keys of a step that are not flags.
+const STEP_KEYS: [&str; 2] = ["name", "kind"];
+
+type Entry<'table, 'text> = (&'table Spanned<DeString<'text>>, &'table Spanned<DeValue<'text>>);
+
+pub fn parse(source: &str, text: &str, vocabulary: &Vocabulary) -> Result<Job, JobError> {
+    let reader = Reader {
+        source,
+        text,
+        vocabulary,
+    };
+    let document = DeTable::parse(text).map_err(|error| JobError::Syntax {
+        file: source.to_owned(),
+        line: reader.line_at(error.span().map_or(0, |span| span.start)),
+        problem: error.message().to_owned(),
+    })?;
+    reader.job(document.get_ref())
+}
+
+struct Reader<'job> {
+    source: &'job str,
+    text: &'job str,
+    vocabulary: &'job Vocabulary,
+}
+
+/// Defaults: those for every kind that knows the key, and those of each kind.
+struct Defaults {
+    general: Vec<Setting>,
+    of_kind: Vec<(String, Vec<Setting>)>,
+}
+
+impl Reader<'_> {
+    fn job(&self, document: &DeTable<'_>) -> Result<Job, JobError> {
+        let mut job = Job {
+            source: self.source.to_owned(),
+            name: String::new(),
+            description: String::new(),
+            steps: Vec::new(),
+        };
+        let mut defaults = Defaults {
+            general: Vec::new(),
+            of_kind: Vec::new(),
+        };
+        let mut steps = None;
+        for (key, value) in in_order(document) {
+            match key.get_ref().as_ref() {
+                "name" => job.name = self.string(key, value)?,
+                "description" => job.description = self.string(key, value)?,
+                "defaults" => defaults = self.defaults(self.table(key, value)?)?,
+                "step" => steps = Some((key, value)),
+                _ => return Err(self.unknown_key(key, "a job", &JOB_KEYS)),
+            }
+        }
+        if let Some((key, value)) = steps {
+            let array = value
+                .get_ref()
+                .as_array()
+                .ok_or_else(|| self.form(key, value, "one [[step]] for each step"))?;
+            for step in array {
+                let step = self.step(step, &defaults)?;
+                self.check_name(&job, &step)?;
+                job.steps.push(step);
+            }
+        }
+        if job.name.is_empty() {
+            return Err(self.missing(1, "the job", "name", "write name = \"...\" at the top"));
+        }
+        if job.steps.is_empty() {
+            let hint = "write [[step]] and its kind, such as kind = \"file\"";
+            return Err(self.missing(1, "the job", "step", hint));
+        }
+        Ok(job)
+    }
+
+    fn defaults(&self, table: &DeTable<'_>) -> Result<Defaults, JobError> {
+        let mut defaults = Defaults {
+            general: Vec::new(),
+            of_kind: Vec::new(),
+        };
+        for (key, value) in in_order(table) {
+            let name = key.get_ref().as_ref();
+            if let Some(of_kind) = value.get_ref().as_table() {
+                let kind = self.kind(name, key.span().start)?;
+                let settings = in_order(of_kind)
+                    .into_iter()
+                    .map(|entry| self.setting(entry, kind, &format!("defaults of kind {name}")))
+                    .collect::<Result<_, _>>()?;
+                defaults.of_kind.push((name.to_owned(), settings));
+                continue;
+            }
+            let knowing = self.vocabulary.kinds.iter().find(|kind| kind.key(name).is_some());
+            match knowing {
+                Some(kind) => defaults
+                    .general
+                    .push(self.setting((key, value), kind, "defaults")?),
+                None => {
+                    let mut known: Vec<&str> = self
+                        .vocabulary
+                        .kinds
+                        .iter()
+                        .flat_map(StepKind::key_names)
+                        .collect();
+                    known.sort_unstable();
+                    known.dedup();
+                    return Err(self.unknown_key(key, "any kind of step", &known));
+                }
+            }
+        }
+        Ok(defaults)
+    }
+
+    fn step(&self, value: &Spanned<DeValue<'_>>, defaults: &Defaults) -> Result<Step, JobError> {
+        let line = self.line_at(value.span().start);
+        let Some(table) = value.get_ref().as_table() else {
+            return Err(JobError::Form {
+                file: self.source.to_owned(),
+                line,
+                key: "step".to_owned(),
+                expected: "one [[step]] for each step",
+                found: described(value.get_ref()),
+            });
+        };
+        let (Some(kind_name), name) = (self.entry(table, "kind")?, self.entry(table, "name")?) else {
+            let hint = "write kind = \"file\", for example";
+            return Err(self.missing(line, "the step", "kind", hint));
+        };
+        let kind = self.kind(&kind_name.0, kind_name.1)?;
+        let place = format!("kind {}", kind.name);
+        let mut settings = Vec::new();
+        for (key, value) in in_order(table) {
+            if !STEP_KEYS.contains(&key.get_ref().as_ref()) {
+                settings.push(self.setting((key, value), kind, &place)?);
+            }
+        }
+        let of_kind = defaults.of_kind.iter().find(|(name, _)| *name == kind.name);
+        let shared = of_kind
+            .into_iter()
+            .flat_map(|(_, settings)| settings)
+            .chain(&defaults.general);
+        for setting in shared {
+            let is_set = settings.iter().any(|own: &Setting| own.key == setting.key);
+            if !is_set && kind.key(&setting.key).is_some() {
+                settings.push(setting.clone());
+            }
+        }
+        settings.sort_by(|left, right| left.key.cmp(&right.key));
+        Ok(Step {
+            name: name.map_or_else(|| kind.name.clone(), |(name, _)| name),
+            kind: kind.name.clone(),
+            line,
+            settings,
+        })
+    }
+
+    fn setting(
+        &self,
+        (key, value): Entry<'_, '_>,
+        kind: &StepKind,
+        place: &str,
+    ) -> Result<Setting, JobError> {
+        let name = key.get_ref().as_ref();
+        let Some(known) = kind.key(name) else {
+            return Err(self.unknown_key(key, place, &kind.key_names()));
+        };
+        let value = match (known.form, value.get_ref()) {
+            (KeyForm::Switch, DeValue::Boolean(given)) => SettingValue::Switch(*given),
+            (KeyForm::Switch, _) => return Err(self.form(key, value, "true or false")),
+            (_, DeValue::Array(entries)) => SettingValue::Texts(
+                entries
+                    .iter()
+                    .map(|entry| {
+                        scalar(entry.get_ref())
+                            .ok_or_else(|| self.form(key, entry, "a list of texts and numbers"))
+                    })
+                    .collect::<Result<_, _>>()?,
+            ),
+            (_, scalar_value) => match scalar(scalar_value) {
+                Some(text) => SettingValue::Texts(vec![text]),
+                None => return Err(self.form(key, value, "a text or a number")),
+            },
+        };
+        Ok(Setting {
+            key: name.to_owned(),
+            value,
+            line: self.line_at(key.span().start),
+        })
+    }
+
+    fn check_name(&self, job: &Job, step: &Step) -> Result<(), JobError> {
+        match job.steps.iter().find(|other| other.name == step.name) {
+            Some(first) => Err(JobError::SameName {
+                file: self.source.to_owned(),
+                line: step.line,
+                step: step.name.clone(),
+                first: first.line,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// A text entry of a table and where it stands.
+    fn entry(&self, table: &DeTable<'_>, name: &str) -> Result<Option<(String, usize)>, JobError> {
+        match table.get_key_value(name) {
+            Some((key, value)) => Ok(Some((self.string(key, value)?, value.span().start))),
+            None => Ok(None),
+        }
+    }
+
+    fn kind(&self, name: &str, at: usize) -> Result<&StepKind, JobError> {
+        let names = self.vocabulary.kind_names();
+        self.vocabulary.kind(name).ok_or_else(|| JobError::UnknownKind {
+            file: self.source.to_owned(),
+            line: self.line_at(at),
+            kind: name.to_owned(),
+            hint: suggestion(name, &names),
+        })
+    }
+
+    fn string(&self, key: &Spanned<DeString<'_>>, value: &Spanned<DeValue<'_>>) -> Result<String, JobError> {
+        let text = value.get_ref().as_str();
+        text.map(str::to_owned)
+            .ok_or_else(|| self.form(key, value, "a text in quotes"))
+    }
+
+    fn table<'table, 'text>(
+        &self,
+        key: &Spanned<DeString<'_>>,
+        value: &'table Spanned<DeValue<'text>>,
+    ) -> Result<&'table DeTable<'text>, JobError> {
+        value
+            .get_ref()
+            .as_table()
+            .ok_or_else(|| self.form(key, value, "a table"))
+    }
+
+    fn form(
+        &self,
+        key: &Spanned<DeString<'_>>,
+        value: &Spanned<DeValue<'_>>,
+        expected: &'static str,
+    ) -> JobError {
+        JobError::Form {
+            file: self.source.to_owned(),
+            line: self.line_at(value.span().start),
+            key: key.get_ref().as_ref().to_owned(),
+            expected,
+            found: described(value.get_ref()),
+        }
+    }
+
+    fn unknown_key(&self, key: &Spanned<DeString<'_>>, place: &str, known: &[&str]) -> JobError {
+        let name = key.get_ref().as_ref();
+        JobError::UnknownKey {
+            file: self.source.to_owned(),
+            line: self.line_at(key.span().start),
+            key: name.to_owned(),
+            place: place.to_owned(),
+            hint: suggestion(name, known),
+        }
+    }
+
+    fn missing(&self, line: usize, place: &str, key: &'static str, hint: &'static str) -> JobError {
+        JobError::Missing {
+            file: self.source.to_owned(),
+            line,
+            place: place.to_owned(),
+            key,
+            hint,
+        }
+    }
+
+    /// The line of a byte of the text, counted from 1.
+    fn line_at(&self, offset: usize) -> usize {
+        let before = self.text.get(..offset).unwrap_or(self.text);
+        before.matches('\n').count() + 1
+    }
+}
+
+/// The entries of a table as they stand in the file, so that the first mistake is reported first.
+fn in_order<'table, 'text>(table: &'table DeTable<'text>) -> Vec<Entry<'table, 'text>> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    entries
+}
+
+fn scalar(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str().to_owned()),
+        DeValue::Float(number) => Some(number.as_str().to_owned()),
+        _ => None,
+    }
+}
+
+fn described(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => format!("the text \"{text}\""),
+        other => format!("of type {}", other.type_str()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::Key;
+
+    fn vocabulary() -> Vocabulary {
+        let kind = |name: &str, keys: &[(&str, KeyForm)]| StepKind {
+            name: name.to_owned(),
+            keys: keys
+                .iter()
+                .map(|(name, form)| Key {
+                    name: (*name).to_owned(),
+                    form: *form,
+                })
+                .collect(),
+        };
+        Vocabulary {
+            kinds: vec![
+                kind(
+                    "file",
+                    &[
+                        ("record", KeyForm::Value),
+                        ("threads", KeyForm::Value),
+                        ("overwrite", KeyForm::Switch),
+                    ],
+                ),
+                kind(
+                    "replay",
+                    &[("script", KeyForm::Positional), ("threads", KeyForm::Value)],
+                ),
+            ],
+        }
+    }
+
+    fn parsed(text: &str) -> Result<Job, JobError> {
+        Job::parse("j.toml", text, &vocabulary())
+    }
+
+    fn refused(text: &str) -> String {
+        parsed(text).expect_err(text).to_string()
+    }
+
+    const STEP: &str = "name = \"x\"\n[[step]]\nkind = \"file\"\n";
+
+    #[test]
+    fn a_step_becomes_the_words_of_its_command() {
+        let job = parsed(
+            "name = \"x\"\n[[step]]\nkind = \"file\"\nrecord = \"4k\"\nthreads = 8\noverwrite = true\n\
+             [[step]]\nkind = \"replay\"\nscript = \"a.log\"\nthreads = 2\n",
+        )
+        .unwrap();
+        assert_eq!(
+            job.steps[0].words(&vocabulary(), "/d"),
+            ["file", "--record=4k", "--threads=8", "--overwrite", "--", "/d"]
+        );
+        assert_eq!(
+            job.steps[1].words(&vocabulary(), "/d"),
+            ["replay", "--threads=2", "--", "a.log", "/d"]
+        );
+    }
+
+    #[test]
+    fn a_step_wins_over_its_kinds_defaults_and_those_over_the_general_ones() {
+        let job = parsed(
+            "name = \"x\"\n[defaults]\nthreads = 1\nscript = \"g\"\n[defaults.file]\nthreads = 2\nrecord = \"1k\"\n\
+             [[step]]\nkind = \"file\"\nrecord = \"4k\"\n[[step]]\nkind = \"replay\"\n",
+        )
+        .unwrap();
+        assert_eq!(job.steps[0].text("threads"), Some("2"));
+        assert_eq!(job.steps[0].text("record"), Some("4k"));
+        assert_eq!(job.steps[0].text("script"), None, "the kind does not know it");
+        assert_eq!(job.steps[1].text("threads"), Some("1"));
+        assert_eq!(job.steps[1].text("script"), Some("g"));
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_file_line_and_the_nearest_known_one() {
+        assert_eq!(
+            refused(&format!("{STEP}recrod = \"4k\"\n")),
+            "j.toml:4: `recrod` is no key of kind file; did you mean `record`?"
+        );
+        assert_eq!(
+            refused(&format!("{STEP}colour = 1\n")),
+            "j.toml:4: `colour` is no key of kind file; expected one of record, threads, overwrite"
+        );
+        assert_eq!(
+            refused("name = \"x\"\ndefault = 1\n"),
+            "j.toml:2: `default` is no key of a job; did you mean `defaults`?"
+        );
+        assert_eq!(
+            refused("name = \"x\"\n[defaults]\n\nthread = 1\n"),
+            "j.toml:4: `thread` is no key of any kind of step; did you mean `threads`?"
+        );
+        assert_eq!(
+            refused("name = \"x\"\n[[step]]\nkind = \"fiel\"\n"),
+            "j.toml:3: `fiel` is no kind of step; did you mean `file`?"
+        );
+        assert!(refused("name = \"x\"\n[defaults.file]\nscript = \"a\"\n").starts_with("j.toml:3: `script`"));
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_form_is_named_with_its_line() {
+        assert_eq!(
+            refused(&format!("{STEP}overwrite = \"yes\"\n")),
+            "j.toml:4: `overwrite` is the text \"yes\", expected true or false"
+        );
+        assert_eq!(
+            refused(&format!("{STEP}record = true\n")),
+            "j.toml:4: `record` is of type boolean, expected a text or a number"
+        );
+        assert!(refused("name = \"x\"\nstep = 1\n").starts_with("j.toml:2: `step` is of type integer"));
+    }
+
+    #[test]
+    fn what_is_missing_or_twice_there_is_named() {
+        assert!(refused("[[step]]\nkind = \"file\"\n").contains("the job has no `name`"));
+        assert!(refused("name = \"x\"\n").contains("has no `step`"));
+        assert!(
+            refused("name = \"x\"\n[[step]]\nname = \"a\"\n").starts_with("j.toml:2: the step has no `kind`")
+        );
+        let twice = format!("{STEP}[[step]]\nkind = \"file\"\n");
+        assert!(refused(&twice).starts_with("j.toml:4: a step called `file` is in line 2 already"));
+        assert!(refused("name = \"x\"\nname = \"y\"\n").starts_with("j.toml:2: no TOML: "));
+        assert!(refused("name = \n").starts_with("j.toml:1: no TOML: "));
+    }
+
+    #[test]
+    fn a_selection_keeps_the_order_of_the_job_and_knows_its_steps() {
+        let text = "name = \"x\"\n[[step]]\nname = \"a\"\nkind = \"file\"\n[[step]]\nname = \"b\"\nkind = \"replay\"\n\
+                    [[step]]\nname = \"c\"\nkind = \"file\"\n";
+        let names = |job: Job| job.steps.into_iter().map(|step| step.name).collect::<Vec<_>>();
+        let select = |kinds: &[&str], steps: &[&str]| {
+            let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+            parsed(text).unwrap().select(&owned(kinds), &owned(steps))
+        };
+        assert_eq!(names(select(&["file"], &[]).unwrap()), ["a", "c"]);
+        assert_eq!(names(select(&[], &["c", "b"]).unwrap()), ["b", "c"]);
+        assert!(matches!(
+            select(&["replay"], &["a"]),
+            Err(JobError::NoStepLeft { .. })
+        ));
+        let message = select(&[], &["d"]).unwrap_err().to_string();
+        assert_eq!(message, "the job `x` has no step `d`; its steps are a, b, c");
+    }
+}

@@ -1,0 +1,46 @@
+//! Jobs that come with the program.
+
+use super::error::JobError;
+
+/// A job that comes with the program, as the TOML that a user would write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preset {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// The job file.
+    pub text: &'static str,
+}
+
+/// Every preset.
+pub const PRESETS: [Preset; 4] = [
+    Preset {
+        name: "mobibench",
+        text: include_str!("../../presets/mobibench-head.toml"),
+    },
+    Preset {
+        name: "mobibench-head",
+        text: include_str!("../../presets/mobibench-head.toml"),
+    },
+    Preset {
+        name: "mobibench-2013",
+        text: include_str!("../../presets/mobibench-2013.toml"),
+    },
+    Preset {
+        name: "androbench",
+        text: include_str!("../../presets/androbench.toml"),
+    },
+];
+
+/// The preset of that name.
+///
+/// # Errors
+/// [`JobError::NoSuchPreset`].
+pub fn preset(name: &str) -> Result<Preset, JobError> {
+    PRESETS
+        .into_iter()
+        .find(|preset| preset.name == name)
+        .ok_or_else(|| JobError::NoSuchPreset {
+            name: name.to_owned(),
+            known: PRESETS.map(|preset| preset.name).join(", "),
+        })
+}

@@ -1,0 +1,38 @@
+//! `tidegate bench all`: the sets of the Mobibench app, All, File I/O, SQLite and Custom, from a preset.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use bench::job::Job;
+use bench::job::preset::preset;
+use clap::Args;
+
+use super::job::run::{JobRunArguments, run_job};
+use super::job::steps::vocabulary;
+use crate::Finding;
+
+/// Arguments of `tidegate bench all`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The sets of the Mobibench app: All without a choice, File I/O with --only file, SQLite with\n\
+                  --only sqlite, Custom with --steps. `tidegate bench job --list-presets` lists presets and steps.\n\
+                  Exit codes: 0 done, 1 stopped before its end or not measured as asked, 2 could not do it."
+)]
+pub struct BenchAllArguments {
+    /// An existing folder on the file system to measure; folders of its own are made in it and removed
+    pub directory: PathBuf,
+    /// The job that comes with the program
+    #[arg(long, value_name = "NAME", default_value = "mobibench")]
+    pub preset: String,
+    /// Which of its steps, and how they are reported.
+    #[command(flatten)]
+    pub run: JobRunArguments,
+}
+
+/// Runs the command.
+pub fn run(arguments: &BenchAllArguments) -> Result<Finding> {
+    let vocabulary = vocabulary();
+    let preset = preset(&arguments.preset)?;
+    let job = Job::parse(&format!("preset {}", preset.name), preset.text, &vocabulary)?;
+    run_job(job, &vocabulary, &arguments.directory, &arguments.run)
+}

@@ -1,0 +1,125 @@
+//! `tidegate bench run`, `tidegate bench job`, and what `tidegate bench all` shares with them: several steps as one run.
+
+pub mod run;
+pub mod steps;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use bench::job::preset::{PRESETS, preset};
+use bench::job::{Job, JobError, Vocabulary};
+use clap::Args;
+
+use self::run::{JobRunArguments, run_job};
+use self::steps::{planned, vocabulary};
+use crate::Finding;
+use crate::output;
+
+/// Arguments of `tidegate bench run`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "A step's keys are the flags of `tidegate bench KIND`; `tidegate bench job --show-preset NAME` prints a\n\
+                  job to start from, and `tidegate bench job --check FILE` checks one.\n\
+                  Exit codes: 0 done, 1 stopped before its end or not measured as asked, 2 could not do it."
+)]
+pub struct BenchRunArguments {
+    /// The job, in TOML
+    pub job: PathBuf,
+    /// An existing folder on the file system to measure; folders of its own are made in it and removed
+    pub directory: PathBuf,
+    /// Which of its steps, and how they are reported.
+    #[command(flatten)]
+    pub run: JobRunArguments,
+}
+
+/// Arguments of `tidegate bench job`.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+pub struct BenchJobArguments {
+    /// Check a job file and say what it would do; nothing is touched
+    #[arg(long, value_name = "FILE")]
+    pub check: Option<PathBuf>,
+    /// List the jobs that come with the program
+    #[arg(long)]
+    pub list_presets: bool,
+    /// Print a job that comes with the program
+    #[arg(long, value_name = "NAME")]
+    pub show_preset: Option<String>,
+}
+
+/// Runs `tidegate bench run`.
+pub fn run(arguments: &BenchRunArguments) -> Result<Finding> {
+    let vocabulary = vocabulary();
+    let job = read_job(&arguments.job, &vocabulary)?;
+    run_job(job, &vocabulary, &arguments.directory, &arguments.run)
+}
+
+/// Runs `tidegate bench job`.
+pub fn run_inspection(arguments: &BenchJobArguments) -> Result<Finding> {
+    let vocabulary = vocabulary();
+    let text = if let Some(path) = &arguments.check {
+        check(&read_job(path, &vocabulary)?, &vocabulary)?
+    } else if let Some(name) = &arguments.show_preset {
+        preset(name)?.text.to_owned()
+    } else {
+        list(&vocabulary)?
+    };
+    output::print_bytes(text.as_bytes())?;
+    Ok(Finding::Nothing)
+}
+
+/// Reads a job file.
+pub fn read_job(path: &Path, vocabulary: &Vocabulary) -> Result<Job, JobError> {
+    let file = path.display().to_string();
+    match fs::read_to_string(path) {
+        Ok(text) => Job::parse(&file, &text, vocabulary),
+        Err(source) => Err(JobError::Read { file, source }),
+    }
+}
+
+/// The steps as the commands that would do the same alone.
+fn check(job: &Job, vocabulary: &Vocabulary) -> Result<String> {
+    let steps = planned(job, Path::new("."), vocabulary)?;
+    let mut text = format!("{}: {} steps, nothing wrong\n", job.name, steps.len());
+    for planned in &steps {
+        let words = planned.step.words(vocabulary, "DIR").join(" ");
+        text.push_str(&format!(
+            "  {}: tidegate bench {}\n",
+            planned.step.name,
+            words.replace(" -- ", " ")
+        ));
+    }
+    Ok(text)
+}
+
+fn list(vocabulary: &Vocabulary) -> Result<String> {
+    let mut text = String::new();
+    for preset in PRESETS {
+        let job = Job::parse(preset.name, preset.text, vocabulary)?;
+        let summary = job.description.lines().next().unwrap_or_default();
+        let steps: Vec<&str> = job.steps.iter().map(|step| step.name.as_str()).collect();
+        text.push_str(&format!(
+            "{:<16} {summary}\n{:<16} {}\n",
+            preset.name,
+            "",
+            steps.join(", ")
+        ));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_is_a_job_without_mistakes_and_the_steps_of_the_app_in_their_order() {
+        let vocabulary = vocabulary();
+        for preset in PRESETS {
+            let job = Job::parse(preset.name, preset.text, &vocabulary).expect(preset.name);
+            assert!(!job.description.is_empty(), "{}", preset.name);
+            planned(&job, Path::new("/nowhere"), &vocabulary).expect(preset.name);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The run of a job: steps in their order, rounds around them, one progress for all.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bench::job::estimate::Estimator;
+use bench::job::table::{STEP_FIELD, operations_per_s, table};
+use bench::job::{Job, Vocabulary};
+use clap::Args;
+use results::{RecordWriter, RunRecord};
+use serde_json::json;
+
+use super::steps::{PlannedStep, expectation, measure, planned};
+use crate::Finding;
+use crate::bench_command::progress::Bar;
+use crate::bench_command::repeat::{BenchCommonArguments, Turn, identity, stop_on_signals};
+use crate::output::{self, Printed};
+
+/// How often time goes on where a step reports nothing.
+const TICK: Duration = Duration::from_millis(200);
+
+/// Which steps of a job run, and how they are reported.
+#[derive(Args, Debug)]
+pub struct JobRunArguments {
+    /// Only steps of these kinds, separated by commas: file, sqlite ...
+    #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Only these steps, separated by commas
+    #[arg(long, value_name = "STEP,...", value_delimiter = ',')]
+    pub steps: Vec<String>,
+    /// How it is repeated and reported.
+    #[command(flatten)]
+    pub common: BenchCommonArguments,
+}
+
+/// Runs the steps that were asked for, in each round all of them.
+pub fn run_job(
+    job: Job,
+    vocabulary: &Vocabulary,
+    directory: &Path,
+    arguments: &JobRunArguments,
+) -> Result<Finding> {
+    let job = job.select(&arguments.only, &arguments.steps)?;
+    let steps = planned(&job, directory, vocabulary)?;
+    run_steps(&job, &steps, directory, &arguments.common)
+}
+
+/// Runs steps that were found to be in order.
+pub fn run_steps(
+    job: &Job,
+    steps: &[PlannedStep],
+    directory: &Path,
+    common: &BenchCommonArguments,
+) -> Result<Finding> {
+    let stop = stop_on_signals()?;
+    let bar = Bar::new(common.progress);
+    let turns = common.warmup.saturating_add(common.rounds);
+    let expectations = (0..turns).flat_map(|_| steps.iter().map(expectation));
+    bar.follow(Estimator::new(expectations.collect()));
+    let mut run = JobRun {
+        job,
+        directory,
+        common,
+        bar: &bar,
+        stop: &stop,
+        writer: common.output.as_deref().map(RecordWriter::create).transpose()?,
+        records: Vec::new(),
+        finding: Finding::Nothing,
+    };
+    let outcome = with_ticks(&bar, || run.all(steps));
+    bar.hide();
+    // What was measured before a failure is worth keeping.
+    if let Some(writer) = run.writer {
+        writer.finish()?;
+    }
+    if !common.json && !run.records.is_empty() {
+        output::print_bytes(heading(job, &run.records).as_bytes())?;
+        output::print_bytes(table(&run.records).as_bytes())?;
+    }
+    outcome.map(|()| run.finding)
+}
+
+struct JobRun<'run> {
+    job: &'run Job,
+    directory: &'run Path,
+    common: &'run BenchCommonArguments,
+    bar: &'run Bar,
+    stop: &'run AtomicBool,
+    writer: Option<RecordWriter>,
+    records: Vec<RunRecord>,
+    finding: Finding,
+}
+
+impl JobRun<'_> {
+    fn all(&mut self, steps: &[PlannedStep]) -> Result<()> {
+        for turn in 0..self.common.warmup.saturating_add(self.common.rounds) {
+            for planned in steps {
+                let name = &planned.step.name;
+                let went_on = self
+                    .step(planned, turn)
+                    .with_context(|| format!("step `{name}`"))?;
+                if !went_on {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a step and keeps its record. `false` ends the run.
+    fn step(&mut self, planned: &PlannedStep, turn: u32) -> Result<bool> {
+        let kept = turn.checked_sub(self.common.warmup);
+        let round = kept.unwrap_or_else(|| self.common.rounds.saturating_add(turn));
+        self.bar.title(&planned.step.name);
+        let mut measured = measure(
+            &planned.command,
+            Turn {
+                seed: self.common.seed.wrapping_add(u64::from(round)),
+                identity: identity(self.common, self.directory, round)?,
+                bar: self.bar,
+                stop: self.stop,
+            },
+        )?;
+        let record = &mut measured.record;
+        record.workload[STEP_FIELD] = json!(planned.step.name);
+        record.workload["job"] = json!(self.job.name);
+        self.bar.step_done(operations_per_s(record));
+        for note in &measured.notes {
+            output::print_error(&format!("step `{}`: {note}", planned.step.name));
+            self.finding = Finding::Something;
+        }
+        let record = measured.record;
+        let mut is_read = true;
+        if kept.is_some() {
+            if let Some(writer) = &mut self.writer {
+                writer.write(&record)?;
+            }
+            is_read =
+                !self.common.json || output::print_line(&serde_json::to_string(&record)?)? != Printed::Closed;
+        }
+        if !record.complete {
+            output::print_error("stopped before its end; the numbers are partial");
+            self.finding = Finding::Something;
+        }
+        if kept.is_some() {
+            self.records.push(record);
+        }
+        Ok(is_read && !self.stop.load(Ordering::Relaxed))
+    }
+}
+
+fn heading(job: &Job, records: &[RunRecord]) -> String {
+    let Some(first) = records.first() else {
+        return String::new();
+    };
+    let kind = first
+        .target
+        .file_system_type
+        .as_deref()
+        .unwrap_or("unknown file system");
+    let rounds = records.iter().map(|record| record.round).max().unwrap_or(0) + 1;
+    let rounds = if rounds == 1 {
+        String::new()
+    } else {
+        format!(", {rounds} rounds, medians")
+    };
+    format!("{} on {} ({kind}){rounds}\n", job.name, first.target.path)
+}
+
+/// Lets the bar know that time goes on, while `work` may report nothing.
+fn with_ticks<T>(bar: &Bar, work: impl FnOnce() -> T) -> T {
+    thread::scope(|scope| {
+        let (over, is_over) = channel::<()>();
+        scope.spawn(move || {
+            while is_over.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                bar.tick();
+            }
+        });
+        let outcome = work();
+        drop(over);
+        outcome
+    })
+}

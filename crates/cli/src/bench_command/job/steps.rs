@@ -1,0 +1,278 @@
+//! Steps of jobs and the command line: one definition of flags for both.
+//!
+//! The keys that a step may have are read from the definition of the subcommands, and a step becomes a command by being
+//! parsed as one. So a step says exactly what `tidegate bench KIND` says, with the same notation and the same checks.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use bench::job::estimate::{Expectation, Timed};
+use bench::job::{Job, JobError, Key, KeyForm, Step, StepKind, Vocabulary};
+use clap::error::{ContextKind, ErrorKind};
+use clap::{Args, Command, FromArgMatches, Subcommand};
+
+use crate::bench_command::repeat::{BenchCommonArguments, Measured, Turn};
+use crate::bench_command::{BenchCommand, file, metadata, postmark};
+
+/// The subcommands that may be steps.
+const KINDS: [&str; 3] = ["file", "metadata", "postmark"];
+
+/// A step that was found to be in order.
+#[derive(Debug)]
+pub struct PlannedStep {
+    /// As the job has it.
+    pub step: Step,
+    /// What it does.
+    pub command: BenchCommand,
+}
+
+/// The keys that steps may have.
+pub fn vocabulary() -> Vocabulary {
+    let common = BenchCommonArguments::augment_args(Command::new("common"));
+    let is_of_the_run = |name: &str| common.get_arguments().any(|argument| argument.get_id() == name);
+    let definition = definition();
+    let kinds = KINDS.iter().filter_map(|kind| definition.find_subcommand(kind));
+    Vocabulary {
+        kinds: kinds
+            .map(|kind| StepKind {
+                name: kind.get_name().to_owned(),
+                keys: kind
+                    .get_arguments()
+                    .filter(|argument| argument.get_id() != "directory")
+                    .filter(|argument| !is_of_the_run(argument.get_id().as_str()))
+                    .filter_map(key)
+                    .collect(),
+            })
+            .collect(),
+    }
+}
+
+fn key(argument: &clap::Arg) -> Option<Key> {
+    let form = if argument.is_positional() {
+        KeyForm::Positional
+    } else if argument.get_action().takes_values() {
+        KeyForm::Value
+    } else {
+        KeyForm::Switch
+    };
+    let name = match form {
+        KeyForm::Positional => argument.get_id().as_str().replace('_', "-"),
+        KeyForm::Switch | KeyForm::Value => argument.get_long()?.to_owned(),
+    };
+    // Help is a flag, but nothing that a step does.
+    let is_help = matches!(
+        argument.get_action(),
+        clap::ArgAction::Help
+            | clap::ArgAction::HelpShort
+            | clap::ArgAction::HelpLong
+            | clap::ArgAction::Version
+    );
+    (!is_help && !argument.is_hide_set()).then_some(Key { name, form })
+}
+
+fn definition() -> Command {
+    let bench = Command::new("bench").no_binary_name(true).disable_help_flag(true);
+    BenchCommand::augment_subcommands(bench)
+}
+
+/// Checks each step as its own command would, and touches nothing.
+pub fn planned(job: &Job, directory: &Path, vocabulary: &Vocabulary) -> Result<Vec<PlannedStep>> {
+    job.steps
+        .iter()
+        .map(|step| {
+            let command = command(job, step, directory, vocabulary)?;
+            checked(&command).map_err(|error| value_error(job, step, None, format!("{error:#}")))?;
+            Ok(PlannedStep {
+                step: step.clone(),
+                command,
+            })
+        })
+        .collect()
+}
+
+fn command(job: &Job, step: &Step, directory: &Path, vocabulary: &Vocabulary) -> Result<BenchCommand> {
+    let directory = directory
+        .to_str()
+        .with_context(|| format!("{}: the name is not UTF-8", directory.display()))?;
+    let parse = |step: &Step| {
+        definition()
+            .try_get_matches_from(step.words(vocabulary, directory))
+            .and_then(|matches| BenchCommand::from_arg_matches(&matches))
+    };
+    let error = match parse(step) {
+        Ok(command) => return Ok(command),
+        Err(error) => error,
+    };
+    // Which key it was shows when each is tried alone; a missing one or a clash of two concerns the step.
+    for setting in &step.settings {
+        if let Err(alone) = parse(&step.with_only(&setting.key))
+            && matches!(alone.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue)
+        {
+            return Err(value_error(job, step, Some(&setting.key), problem(&alone)).into());
+        }
+    }
+    Err(value_error(job, step, None, problem(&error)).into())
+}
+
+fn value_error(job: &Job, step: &Step, key: Option<&str>, problem: String) -> JobError {
+    let setting = step
+        .settings
+        .iter()
+        .find(|setting| Some(setting.key.as_str()) == key);
+    JobError::Value {
+        file: job.source.clone(),
+        line: setting.map_or(step.line, |setting| setting.line),
+        step: step.name.clone(),
+        key: key.map(str::to_owned),
+        problem,
+    }
+}
+
+/// The reason of a parser's message, without its usage and advice.
+fn problem(error: &clap::Error) -> String {
+    if let Some(source) = std::error::Error::source(error) {
+        return source.to_string();
+    }
+    let text = error.render().to_string();
+    let first = text.lines().next().unwrap_or_default();
+    let reason = first.strip_prefix("error: ").unwrap_or(first).to_owned();
+    let missing: Vec<&str> = text
+        .lines()
+        .skip(1)
+        .map(str::trim)
+        .filter(|line| line.starts_with('-') || line.starts_with('<'))
+        .collect();
+    match error.get(ContextKind::InvalidArg) {
+        Some(_) if !missing.is_empty() => format!("{reason} {}", missing.join(", ")),
+        _ => reason,
+    }
+}
+
+/// What a command checks before it touches anything.
+fn checked(command: &BenchCommand) -> Result<()> {
+    if let BenchCommand::File(arguments) = command {
+        file::file_spec(arguments, 0).validate()?;
+    }
+    Ok(())
+}
+
+/// One run of a step.
+pub fn measure(command: &BenchCommand, turn: Turn<'_>) -> Result<Measured> {
+    match command {
+        BenchCommand::File(arguments) => file::measure(arguments, turn),
+        BenchCommand::Metadata(arguments) => metadata::measure(arguments, turn),
+        BenchCommand::Postmark(arguments) => {
+            postmark::measure_and_describe(arguments, turn).map(|(measured, _)| measured)
+        }
+        other => anyhow::bail!("{other:?} is no step of a job"),
+    }
+}
+
+/// How long a step is expected to take.
+pub fn expectation(planned: &PlannedStep) -> Expectation {
+    match &planned.command {
+        BenchCommand::File(arguments) => Expectation::of_file(&file::file_spec(arguments, 0)),
+        command => Expectation {
+            kind: planned.step.kind.clone(),
+            prepare_s: 0.1,
+            timed: Timed::ByAmount {
+                seconds: 5.0,
+                operations: None,
+                limit_s: None,
+            },
+            timed_phases: if matches!(command, BenchCommand::Metadata(_)) {
+                4
+            } else {
+                1
+            },
+            after_s: 0.1,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(text: &str) -> Result<Vec<PlannedStep>> {
+        let vocabulary = vocabulary();
+        let job = Job::parse("j.toml", text, &vocabulary)?;
+        planned(&job, Path::new("/nowhere"), &vocabulary)
+    }
+
+    fn refused(text: &str) -> String {
+        plan(text).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn every_kind_is_a_subcommand_and_has_its_flags_as_keys() {
+        let vocabulary = vocabulary();
+        let names: Vec<&str> = vocabulary.kinds.iter().map(|kind| kind.name.as_str()).collect();
+        assert_eq!(names, KINDS);
+        let file = vocabulary.kind("file").expect("a kind");
+        for key in [
+            "pattern",
+            "record",
+            "size",
+            "threads",
+            "mode",
+            "overwrite",
+            "cache",
+        ] {
+            assert!(file.key(key).is_some(), "{key}");
+        }
+        for key in [
+            "directory",
+            "rounds",
+            "json",
+            "output",
+            "help",
+            "progress",
+            "seed",
+        ] {
+            assert!(file.key(key).is_none(), "{key} belongs to the run");
+        }
+    }
+
+    #[test]
+    fn a_step_is_what_its_command_line_is() {
+        let text = "name = \"x\"\n[[step]]\nkind = \"file\"\nrecord = \"4k\"\nsize = \"8KiB\"\nthreads = 3\n\
+                    mode = \"direct\"\noverwrite = true\n";
+        let steps = plan(text).unwrap();
+        let BenchCommand::File(arguments) = &steps[0].command else {
+            panic!("{:?}", steps[0].command);
+        };
+        let spec = file::file_spec(arguments, 0);
+        assert_eq!(
+            (spec.record_bytes, spec.file_bytes, spec.threads),
+            (4096, 8192, 3)
+        );
+        assert_eq!(spec.write_target, bench::WriteTarget::ExistingFile);
+        assert_eq!(spec.directory, Path::new("/nowhere"));
+    }
+
+    #[test]
+    fn a_wrong_value_is_named_with_its_line_and_key() {
+        let text = "name = \"x\"\n[[step]]\nname = \"w\"\nkind = \"file\"\nsize = \"1m\"\nrecord = \"4q\"\n";
+        let message = refused(text);
+        assert!(
+            message.starts_with("j.toml:6: step `w`: `record`: `4q` is no size"),
+            "{message}"
+        );
+        let message = refused("name = \"x\"\n[defaults]\nmode = \"turbo\"\n[[step]]\nkind = \"file\"\n");
+        assert!(
+            message.starts_with("j.toml:3: step `file`: `mode`: `turbo` is none of"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_contradiction_of_several_keys_is_named_with_its_step() {
+        let text = "name = \"x\"\n[[step]]\nname = \"w\"\nkind = \"file\"\nsize = \"10k\"\nrecord = \"4k\"\n";
+        let message = refused(text);
+        assert!(
+            message.starts_with("j.toml:2: step `w`: file size: 10240 bytes, expected"),
+            "{message}"
+        );
+    }
+}
