@@ -12,8 +12,8 @@ use rustix::io::{Errno, retry_on_intr};
 use super::prepare::IMAGE;
 use super::stage::Stage;
 use super::{DirectIo, descriptor};
-use crate::data::RecordBuffer;
-use crate::spec::DataPattern;
+use crate::data::AlignedMemory;
+use crate::order::mixed;
 
 /// Largest transfer of one call; the kernel itself cuts at 2 GiB.
 pub const TRANSFER_BYTES_MAX: u64 = 64 << 20;
@@ -103,10 +103,8 @@ impl Operands {
 pub struct Buffers {
     seed: u64,
     written: u64,
-    content: RecordBuffer,
-    content_bytes: usize,
-    memory: RecordBuffer,
-    memory_bytes: usize,
+    content: AlignedMemory,
+    memory: AlignedMemory,
     /// Bytes of the call at hand.
     length: usize,
 }
@@ -116,10 +114,8 @@ impl Buffers {
         Self {
             seed,
             written: 0,
-            content: RecordBuffer::new(0, DataPattern::Random, seed),
-            content_bytes: 0,
-            memory: RecordBuffer::new(0, DataPattern::Zero, seed),
-            memory_bytes: 0,
+            content: AlignedMemory::new(0, 0),
+            memory: AlignedMemory::new(0, 0),
             length: 0,
         }
     }
@@ -134,14 +130,12 @@ impl Buffers {
         };
         let cut = bytes.min(TRANSFER_BYTES_MAX);
         self.length = usize::try_from(cut).expect("64 MiB fit into memory");
-        if reads(call.action) && self.length > self.memory_bytes {
-            self.memory_bytes = self.length.next_power_of_two();
-            self.memory = RecordBuffer::new(self.memory_bytes, DataPattern::Zero, self.seed);
+        if reads(call.action) && self.length > self.memory.as_slice().len() {
+            self.memory = AlignedMemory::new(self.length.next_power_of_two(), 0);
         }
         if writes(call.action) {
-            if self.length > self.content_bytes {
-                self.content_bytes = self.length.next_power_of_two();
-                self.content = RecordBuffer::new(self.content_bytes, DataPattern::Random, self.seed);
+            if self.length > self.content.as_slice().len() {
+                self.content = random_memory(self.length.next_power_of_two(), self.seed);
             }
             self.stamp();
         }
@@ -152,19 +146,27 @@ impl Buffers {
     fn stamp(&mut self) {
         for block in self.content.as_mut_slice()[..self.length].chunks_mut(4096) {
             self.written = self.written.wrapping_add(1);
-            let stamp = crate::order::mixed(self.seed ^ self.written).to_le_bytes();
+            let stamp = mixed(self.seed ^ self.written).to_le_bytes();
             let length = block.len().min(stamp.len());
             block[..length].copy_from_slice(&stamp[..length]);
         }
     }
 
-    fn content(&mut self) -> &[u8] {
-        &self.content.as_mut_slice()[..self.length]
+    fn content(&self) -> &[u8] {
+        &self.content.as_slice()[..self.length]
     }
 
     fn memory(&mut self) -> &mut [u8] {
         &mut self.memory.as_mut_slice()[..self.length]
     }
+}
+
+fn random_memory(length: usize, seed: u64) -> AlignedMemory {
+    let mut memory = AlignedMemory::new(length, 0);
+    for (number, word) in (0_u64..).zip(memory.as_mut_slice().chunks_mut(8)) {
+        word.copy_from_slice(&mixed(seed.wrapping_add(number)).to_le_bytes()[..word.len()]);
+    }
+    memory
 }
 
 /// Makes the call.

@@ -8,7 +8,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::ReplaySpec;
 use super::initial::{Initial, InitialFile};
-use crate::data::RecordBuffer;
+use crate::data::Content;
 use crate::error::BenchError;
 use crate::progress::{Phase, Progress};
 use crate::spec::DataPattern;
@@ -41,7 +41,7 @@ pub fn prepare(
     }
     let mut prepared = Prepared::default();
     let mut filling = Filling {
-        buffer: RecordBuffer::new(CHUNK_BYTES, DataPattern::Random, spec.seed),
+        content: Content::prepared(CHUNK_BYTES, DataPattern::Random, spec.seed),
         done: 0,
         total: initial.filled_bytes(),
         progress,
@@ -70,7 +70,7 @@ fn sync(root: &Path) -> Result<(), BenchError> {
 }
 
 struct Filling<'run> {
-    buffer: RecordBuffer,
+    content: Content,
     done: u64,
     total: u64,
     progress: &'run dyn Progress,
@@ -95,7 +95,7 @@ impl Filling<'_> {
         let mut offset = start;
         while offset < end && !self.stop.load(Ordering::Relaxed) {
             let part = usize::try_from(end - offset).map_or(CHUNK_BYTES, |rest| rest.min(CHUNK_BYTES));
-            let content = &self.buffer.content_at(offset)[..part];
+            let content = &self.content.at(offset, 0)[..part];
             let moved = retry_on_intr(|| rustix::io::pwrite(file, content, offset))
                 .and_then(|moved| if moved == 0 { Err(Errno::IO) } else { Ok(moved) })
                 .map_err(|errno| BenchError::data("write", path, offset, errno))?;
