@@ -140,7 +140,8 @@ pub fn run(spec: &FileSpec, progress: &dyn Progress, stop: &AtomicBool) -> Resul
     Ok(outcome)
 }
 
-fn measure(
+/// Opens the files, sets the cache, measures and verifies.
+pub(crate) fn measure(
     spec: &FileSpec,
     files: &[PathBuf],
     progress: &dyn Progress,

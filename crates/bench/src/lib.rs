@@ -44,6 +44,7 @@ mod record;
 pub mod replay;
 mod scratch;
 mod spec;
+pub mod tio;
 mod verify;
 pub mod window;
 mod worker;

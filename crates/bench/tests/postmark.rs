@@ -156,7 +156,7 @@ fn the_record_has_a_sample_for_each_kind_and_phase() {
             "delete_alone"
         ]
     );
-    assert_eq!(record.workload["layer"], "file-system-calls");
+    assert_eq!(record.workload["layer"], "system_calls");
 }
 
 /// Raises the stop flag when the transactions begin.

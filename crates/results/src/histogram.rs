@@ -65,6 +65,16 @@ impl LatencyHistogram {
         self.buckets.len()
     }
 
+    /// How many latencies are above `limit_ns`; those within 1 % of the limit may fall on either side.
+    #[must_use]
+    pub fn count_above(&self, limit_ns: u64) -> u64 {
+        if limit_ns >= HIGHEST_NS {
+            return 0;
+        }
+        let end = self.buckets.highest_equivalent(limit_ns);
+        self.count() - self.buckets.count_between(0, end)
+    }
+
     /// The latency that `percent` of all operations did not exceed; at most 1 % above the true value and never
     /// above the largest. 0 when empty.
     #[must_use]
@@ -209,6 +219,23 @@ mod tests {
             (1_000, 10_000_000, 10_000)
         );
         assert!((summary.mean_ns - 5_000_500.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn slow_ones_are_counted() {
+        let histogram = one_to(10_000);
+        for (limit_ns, expected) in [(0, 10_000), (5_050_000, 4_950), (20_000_000, 0), (u64::MAX, 0)] {
+            assert!(
+                histogram.count_above(limit_ns).abs_diff(expected) <= 50,
+                "above {limit_ns} ns"
+            );
+        }
+        let mut slow = LatencyHistogram::new();
+        slow.record(2_500_000_000);
+        assert_eq!(
+            (slow.count_above(2_000_000_000), slow.count_above(10_000_000_000)),
+            (1, 0)
+        );
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl PostmarkOutcome {
             counters.insert(name.to_owned(), nearest_f64(count));
         }
         let mut workload = described("postmark", &self.spec, &self.spec.directory);
-        workload["layer"] = json!("file-system-calls");
+        workload["layer"] = json!("system_calls");
         workload["ran_out_of_files"] = json!(self.ran_out_of_files);
         finished(
             identity,

@@ -7,6 +7,7 @@ pub mod metadata;
 pub mod postmark;
 pub mod progress;
 pub mod repeat;
+pub mod tio;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -16,6 +17,7 @@ use self::file::BenchFileArguments;
 use self::job::{BenchJobArguments, BenchRunArguments};
 use self::metadata::BenchMetadataArguments;
 use self::postmark::BenchPostmarkArguments;
+use self::tio::BenchTioArguments;
 use crate::compare::arguments::{BenchCompareArguments, BenchShowArguments};
 use crate::history_command::HistoryArguments;
 use crate::{Finding, compare, history_command};
@@ -35,6 +37,8 @@ pub enum BenchCommand {
     Run(BenchRunArguments),
     /// Check a job file, or show the jobs that come with the program
     Job(BenchJobArguments),
+    /// Write and read files sequentially and at random in four phases, as tiobench
+    Tio(BenchTioArguments),
     /// Compare directories: every workload on every target, in interleaved rounds, as ratios to a baseline
     Compare(BenchCompareArguments),
     /// List, show, tag, delete and export the runs that were stored
@@ -52,6 +56,7 @@ pub fn run(command: &BenchCommand) -> Result<Finding> {
         BenchCommand::All(arguments) => all::run(arguments),
         BenchCommand::Run(arguments) => job::run(arguments),
         BenchCommand::Job(arguments) => job::run_inspection(arguments),
+        BenchCommand::Tio(arguments) => tio::run(arguments),
         BenchCommand::Compare(arguments) => compare::run(arguments),
         BenchCommand::History(arguments) => history_command::run(arguments),
         BenchCommand::Show(arguments) => compare::run_show(arguments),

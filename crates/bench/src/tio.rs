@@ -1,0 +1,349 @@
+//! The workload of tiobench: four phases on the same files, one file for each thread.
+//!
+//! The phases, in the order of the original: sequential write (allocating), random write, sequential read, random
+//! read. Each has its own timed window, which ends with the sync and the close of every file. Random records are drawn
+//! with replacement, as the original does. The page cache is left as it is unless the run asks for a cold one before
+//! each phase that reads.
+//!
+//! Done otherwise than the original: files are empty and not sparse when the first phase begins, times are of a
+//! monotonic clock, and an error ends the run.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use results::{LatencyHistogram, RunRecord, Sample, nearest_f64};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::error::BenchError;
+use crate::file::{self, FileOutcome, OperationOutcome};
+use crate::prepare;
+use crate::progress::Progress;
+use crate::record::{RunIdentity, described, finished, usage_counters};
+use crate::scratch::Scratch;
+use crate::spec::{Cache, FileSpec, FinalSync, Mode, Order, Pattern, WriteTarget};
+
+/// Operations that take longer are counted apart, as in the original.
+const SLOW_NS: u64 = 2_000_000_000;
+
+/// Operations that take longer still.
+const VERY_SLOW_NS: u64 = 10_000_000_000;
+
+const GIB: u64 = 1 << 30;
+
+/// A run of the four phases. There is no `Default`: see [`TioSpec::sequential`] and [`TioSpec::random`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TioSpec {
+    /// An existing directory; the run makes one of its own inside.
+    pub directory: PathBuf,
+    /// Bytes of all files together; a multiple of block times threads.
+    pub total_bytes: u64,
+    /// Size of each operation.
+    pub block_bytes: u64,
+    /// Threads, each with a file.
+    pub threads: u32,
+    /// Operations of each thread in a random phase; `None` for as many as its file has blocks.
+    pub random_operations: Option<u64>,
+    /// How data reaches the files: buffered, sync, direct or mmap.
+    pub mode: Mode,
+    /// Page cache before each phase that reads: `AsIs` or `Cold`.
+    pub cache: Cache,
+    /// Decides random orders and contents.
+    pub seed: u64,
+}
+
+impl TioSpec {
+    /// `tio_seq` of the packed-command study: 2 GB in blocks of 8 MB by one thread [published]; powers of 1024
+    /// [assumed], all else as tiobench has it.
+    #[must_use]
+    pub const fn sequential(directory: PathBuf) -> Self {
+        Self::of(directory, 8 << 20, 1)
+    }
+
+    /// `tio_rand` of the packed-command study: 2 GB in blocks of 4 KB by four threads [published]; powers of 1024
+    /// [assumed], all else as tiobench has it.
+    #[must_use]
+    pub const fn random(directory: PathBuf) -> Self {
+        Self::of(directory, 4096, 4)
+    }
+
+    const fn of(directory: PathBuf, block_bytes: u64, threads: u32) -> Self {
+        Self {
+            directory,
+            total_bytes: 2 * GIB,
+            block_bytes,
+            threads,
+            random_operations: None,
+            mode: Mode::Buffered,
+            cache: Cache::AsIs,
+            seed: 1,
+        }
+    }
+
+    fn phase(&self, name: TioPhase) -> FileSpec {
+        let threads = u64::from(self.threads.max(1));
+        let plain = FileSpec::plain(
+            self.directory.clone(),
+            name.pattern(),
+            self.block_bytes,
+            self.total_bytes / threads,
+        );
+        FileSpec {
+            threads: self.threads,
+            mode: self.mode,
+            records_max: name.is_random().then_some(self.random_operations).flatten(),
+            order: if name.is_random() {
+                Order::WithReplacement
+            } else {
+                Order::EachOnce
+            },
+            write_target: match name {
+                TioPhase::SequentialWrite => WriteTarget::NewFile,
+                _ => WriteTarget::ExistingFile,
+            },
+            final_sync: FinalSync::Timed,
+            cache: if name.pattern().reads() {
+                self.cache
+            } else {
+                Cache::AsIs
+            },
+            seed: self.seed,
+            ..plain
+        }
+    }
+
+    fn validate(&self) -> Result<(), BenchError> {
+        let threads = u64::from(self.threads);
+        let unit = self.block_bytes.saturating_mul(threads);
+        if unit == 0 || self.total_bytes == 0 || !self.total_bytes.is_multiple_of(unit) {
+            let problem = format!(
+                "{} bytes, expected a multiple of {} bytes times {threads} threads",
+                self.total_bytes, self.block_bytes
+            );
+            return Err(BenchError::spec("size", problem));
+        }
+        if self.cache == Cache::Warm {
+            return Err(BenchError::spec(
+                "cache",
+                "`warm`, expected `as_is` or `cold` for tio",
+            ));
+        }
+        TioPhase::ALL
+            .into_iter()
+            .try_for_each(|name| self.phase(name).validate())
+    }
+}
+
+/// One of the four phases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TioPhase {
+    /// Each file from its beginning to its end; allocates.
+    SequentialWrite,
+    /// Blocks drawn with replacement.
+    RandomWrite,
+    /// Each file from its beginning to its end.
+    SequentialRead,
+    /// Blocks drawn with replacement.
+    RandomRead,
+}
+
+impl TioPhase {
+    /// In the order in which they run.
+    pub const ALL: [Self; 4] = [
+        Self::SequentialWrite,
+        Self::RandomWrite,
+        Self::SequentialRead,
+        Self::RandomRead,
+    ];
+
+    /// The name in records.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SequentialWrite => "sequential_write",
+            Self::RandomWrite => "random_write",
+            Self::SequentialRead => "sequential_read",
+            Self::RandomRead => "random_read",
+        }
+    }
+
+    const fn pattern(self) -> Pattern {
+        match self {
+            Self::SequentialWrite => Pattern::SequentialWrite,
+            Self::RandomWrite => Pattern::RandomWrite,
+            Self::SequentialRead => Pattern::SequentialRead,
+            Self::RandomRead => Pattern::RandomRead,
+        }
+    }
+
+    const fn is_random(self) -> bool {
+        matches!(self, Self::RandomWrite | Self::RandomRead)
+    }
+}
+
+/// What the phases did. A stopped run has fewer of them, and the last one is partial.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TioOutcome {
+    /// The run.
+    pub spec: TioSpec,
+    /// Each phase that began.
+    pub phases: Vec<(TioPhase, FileOutcome)>,
+    /// Why the test directory is still there, when removing it failed.
+    pub leftover: Option<String>,
+}
+
+/// Runs the four phases. Raising `stop` ends the run early with a partial outcome; the test directory is removed in
+/// every case.
+///
+/// # Errors
+/// Before anything is touched: a contradiction in the description, too little space. Later: any call that failed.
+pub fn run(spec: &TioSpec, progress: &dyn Progress, stop: &AtomicBool) -> Result<TioOutcome, BenchError> {
+    spec.validate()?;
+    let first = spec.phase(TioPhase::SequentialWrite);
+    prepare::check_path(&first)?;
+    prepare::check_space(&first)?;
+    let scratch = Scratch::create(&spec.directory)?;
+    let files = prepare::make_files(&first, scratch.path(), progress, stop)?;
+    let mut phases = Vec::new();
+    for name in TioPhase::ALL {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        phases.push((name, file::measure(&spec.phase(name), &files, progress, stop)?));
+    }
+    Ok(TioOutcome {
+        spec: spec.clone(),
+        phases,
+        leftover: scratch.remove().err().map(|error| error.to_string()),
+    })
+}
+
+/// One line of the table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TioLine {
+    /// Which phase.
+    pub phase: TioPhase,
+    /// 10^6 bytes a second over the whole window.
+    pub mb_per_s: f64,
+    /// Processor time of the workers, as a share of one processor.
+    pub cpu_percent: f64,
+    /// Mean latency of an operation.
+    pub mean_ms: f64,
+    /// Largest latency of an operation.
+    pub max_ms: f64,
+    /// Operations above 2 s.
+    pub slow_percent: f64,
+    /// Operations above 10 s.
+    pub very_slow_percent: f64,
+}
+
+impl TioOutcome {
+    /// True when every phase ran to its end.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.phases.len() == TioPhase::ALL.len() && self.phases.iter().all(|(_, outcome)| outcome.complete)
+    }
+
+    /// The phases as the original prints them.
+    #[must_use]
+    pub fn lines(&self) -> Vec<TioLine> {
+        self.phases
+            .iter()
+            .map(|(phase, outcome)| line(*phase, outcome))
+            .collect()
+    }
+
+    /// The lines as a table for people.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let mut text = String::from(
+            "phase                   MB/s    CPU %     mean ms       max ms    > 2 s %   > 10 s %\n",
+        );
+        for line in self.lines() {
+            text.push_str(&format!(
+                "{:<18} {:>9.2} {:>8.1} {:>11.4} {:>12.3} {:>10.5} {:>10.5}\n",
+                line.phase.name(),
+                line.mb_per_s,
+                line.cpu_percent,
+                line.mean_ms,
+                line.max_ms,
+                line.slow_percent,
+                line.very_slow_percent
+            ));
+        }
+        text
+    }
+
+    /// The outcome as a record with one sample for each phase; counters are those of the phases, named for them.
+    #[must_use]
+    pub fn into_record(self, identity: RunIdentity) -> RunRecord {
+        let complete = self.is_complete();
+        let mut counters = std::collections::BTreeMap::new();
+        for (phase, outcome) in &self.phases {
+            let of_phase = usage_counters(outcome.processor, outcome.workers);
+            counters.extend(
+                of_phase
+                    .into_iter()
+                    .map(|(name, value)| (format!("{}_{name}", phase.name()), value)),
+            );
+        }
+        let samples = self
+            .phases
+            .iter()
+            .map(|(phase, outcome)| sample(*phase, outcome))
+            .collect();
+        let started_unix_ns = self
+            .phases
+            .first()
+            .map_or(0, |(_, outcome)| outcome.started_unix_ns);
+        let mut workload = described("tio", &self.spec, &self.spec.directory);
+        workload["layer"] = json!("system_calls");
+        workload["phases"] = json!(
+            self.phases
+                .iter()
+                .map(|(phase, _)| phase.name())
+                .collect::<Vec<_>>()
+        );
+        finished(identity, started_unix_ns, workload, samples, counters, complete)
+    }
+}
+
+const fn moved(phase: TioPhase, outcome: &FileOutcome) -> &OperationOutcome {
+    if phase.pattern().reads() {
+        &outcome.read
+    } else {
+        &outcome.write
+    }
+}
+
+fn sample(phase: TioPhase, outcome: &FileOutcome) -> Sample {
+    let done = moved(phase, outcome);
+    Sample {
+        operation: phase.name().to_owned(),
+        operations_count: done.count,
+        bytes: done.bytes,
+        elapsed_ns: outcome.elapsed_ns(),
+        sync_ns: outcome.timed_sync_ns(),
+        close_ns: outcome.close_ns,
+        latency: done.latency.clone(),
+    }
+}
+
+fn line(phase: TioPhase, outcome: &FileOutcome) -> TioLine {
+    let sample = sample(phase, outcome);
+    let summary = sample.latency.summary();
+    let cpu_ns = outcome.workers.map_or(0, |workers| workers.cpu_ns);
+    let above = |latency: &LatencyHistogram, limit_ns| {
+        let whole = nearest_f64(latency.count().max(1));
+        100.0 * nearest_f64(latency.count_above(limit_ns)) / whole
+    };
+    TioLine {
+        phase,
+        mb_per_s: sample.mb_per_s().unwrap_or(0.0),
+        cpu_percent: 100.0 * nearest_f64(cpu_ns) / nearest_f64(sample.elapsed_ns.max(1)),
+        mean_ms: summary.map_or(0.0, |summary| summary.mean_ns / 1e6),
+        max_ms: summary.map_or(0.0, |summary| nearest_f64(summary.max_ns) / 1e6),
+        slow_percent: above(&sample.latency, SLOW_NS),
+        very_slow_percent: above(&sample.latency, VERY_SLOW_NS),
+    }
+}

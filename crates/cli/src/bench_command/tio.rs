@@ -1,0 +1,108 @@
+//! `tidegate bench tio`: the four phases of tiobench.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use bench::tio::TioSpec;
+use bench::{Cache, Mode};
+use clap::{Args, ValueEnum};
+
+use super::repeat::{BenchCommonArguments, Measured, Turn, repeat};
+use crate::quantity::parse_bytes;
+use crate::{Finding, output};
+
+/// Arguments of `tidegate bench tio`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Phases: sequential write, random write, sequential read, random read, on the same files. Each window\n\
+                  ends with the sync and the close of every file. Random blocks are drawn with replacement.\n\
+                  Exit codes: 0 done, 1 stopped before its end or not measured as asked, 2 could not do it."
+)]
+pub struct BenchTioArguments {
+    /// An existing folder on the file system to measure; a folder of its own is made in it and removed
+    pub directory: PathBuf,
+    /// Settings that are not given otherwise come from here
+    #[arg(long, value_name = "NAME", value_enum, default_value_t)]
+    pub preset: TioPreset,
+    /// Bytes of all files together [default: 2g]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub size: Option<u64>,
+    /// Size of each operation in bytes [default: 8m, or 4k with --preset rand]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub block: Option<u64>,
+    /// Threads, each with its own file [default: 1, or 4 with --preset rand]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<u32>,
+    /// Operations of each thread in a random phase [default: as many as its file has blocks]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub random_operations: Option<u64>,
+    /// How data reaches the files: buffered, sync, direct, mmap and the other modes of `bench file` that can read
+    #[arg(long, value_name = "MODE", default_value = "buffered")]
+    pub mode: Mode,
+    /// Empty the page cache before each phase that reads; without it those phases may read from memory
+    #[arg(long)]
+    pub cold: bool,
+    /// How it is repeated and reported.
+    #[command(flatten)]
+    pub common: BenchCommonArguments,
+}
+
+/// Named settings, of the packed-command study.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum TioPreset {
+    /// tio_seq: 2 GiB in blocks of 8 MiB by one thread
+    #[default]
+    Seq,
+    /// tio_rand: 2 GiB in blocks of 4 KiB by four threads
+    Rand,
+}
+
+/// Runs the command.
+pub fn run(arguments: &BenchTioArguments) -> Result<Finding> {
+    repeat(&arguments.common, &arguments.directory, |turn| {
+        let bar = turn.bar;
+        let (measured, text) = measure_and_describe(arguments, turn)?;
+        if !arguments.common.json {
+            bar.hide();
+            output::print_bytes(text.as_bytes())?;
+        }
+        Ok(measured)
+    })
+}
+
+fn measure_and_describe(arguments: &BenchTioArguments, turn: Turn<'_>) -> Result<(Measured, String)> {
+    let outcome = bench::tio::run(&spec(arguments, turn.seed), turn.bar, turn.stop)?;
+    let mut notes = Vec::new();
+    for (phase, of_phase) in &outcome.phases {
+        if of_phase.cache.is_warmer_than_asked() {
+            notes.push(format!("{}: {}", phase.name(), of_phase.cache.describe()));
+        }
+    }
+    notes.extend(
+        outcome
+            .leftover
+            .as_ref()
+            .map(|reason| format!("files were left behind: {reason}")),
+    );
+    let text = outcome.describe();
+    let record = outcome.into_record(turn.identity);
+    Ok((Measured { record, notes }, text + "\n"))
+}
+
+fn spec(arguments: &BenchTioArguments, seed: u64) -> TioSpec {
+    let directory = arguments.directory.clone();
+    let preset = match arguments.preset {
+        TioPreset::Seq => TioSpec::sequential(directory),
+        TioPreset::Rand => TioSpec::random(directory),
+    };
+    TioSpec {
+        total_bytes: arguments.size.unwrap_or(preset.total_bytes),
+        block_bytes: arguments.block.unwrap_or(preset.block_bytes),
+        threads: arguments.threads.unwrap_or(preset.threads),
+        random_operations: arguments.random_operations,
+        mode: arguments.mode,
+        cache: if arguments.cold { Cache::Cold } else { Cache::AsIs },
+        seed,
+        ..preset
+    }
+}
