@@ -4,7 +4,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -169,6 +169,11 @@ impl Target {
             Ok(()) | Err(Errno::INVAL) => Ok(()),
             Err(errno) => Err(BenchError::io("madvise", &self.path, errno)),
         }
+    }
+
+    /// The open file.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 
     /// The file, for error messages.

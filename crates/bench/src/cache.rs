@@ -136,7 +136,8 @@ pub(crate) fn make_cold(files: &[PathBuf]) -> Result<CacheMethod, BenchError> {
     }
 }
 
-fn give_up_pages(files: &[PathBuf]) -> Result<CacheMethod, BenchError> {
+/// Syncs each file and empties the cache of its pages; those of other programs stay.
+pub(crate) fn give_up_pages(files: &[PathBuf]) -> Result<CacheMethod, BenchError> {
     for path in files {
         let file = File::open(path).map_err(|error| BenchError::io("open", path, error))?;
         rustix::fs::fsync(&file).map_err(|errno| BenchError::io("fsync", path, errno))?;

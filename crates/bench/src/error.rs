@@ -142,6 +142,16 @@ pub enum BenchError {
         /// What is there.
         found: String,
     },
+    /// The kernel refused a ring.
+    #[error(
+        "io_uring can't be used: {source}; {}, or choose the engine psync",
+        ring_advice(source)
+    )]
+    Ring {
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
     /// The machine refused a thread.
     #[error("cannot start worker {worker}: {source}")]
     Thread {
@@ -178,6 +188,19 @@ impl BenchError {
             field,
             problem: problem.into(),
         }
+    }
+}
+
+fn ring_advice(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::ENOSYS) => "this kernel has none or a filter hides it: use Linux 5.6 or later",
+        Some(libc::EPERM | libc::EACCES) => {
+            "it is not allowed here: see the setting kernel.io_uring_disabled and the filters of this container"
+        }
+        Some(libc::ENOMEM) => {
+            "memory that may be locked is too small: raise `ulimit -l` or lower the queue depth"
+        }
+        _ => "lower the queue depth or the number of threads",
     }
 }
 

@@ -162,7 +162,7 @@ pub(crate) fn measure(
     }
     let (mut outcome, parts) = measure::measure(spec, workers, cache, progress, stop)?;
     if spec.verify && outcome.complete {
-        cache::make_cold(files)?;
+        cache::give_up_pages(files)?;
         let read_back = verify::read_back(spec, files, &parts, progress, stop)?;
         outcome.verified = Some(read_back);
     }

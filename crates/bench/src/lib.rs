@@ -13,10 +13,9 @@
 //! Each run works in a directory of its own inside the one given and removes it whatever happens, also when the
 //! `stop` flag is raised; a stopped run returns what it has, marked as not complete.
 //!
-//! JUSTIFICATION for `unsafe`: memory maps are a workload (a mapping needs `mmap`, `msync`, `mincore`), and
-//! `close` reports a failed flush that dropping a `File` would hide. Both live in [`mapping`] and [`access`], and in
-//! `replay::descriptor`, beside `sync_file_range`;
-//! nothing else in this crate is unsafe.
+//! JUSTIFICATION for `unsafe`: memory maps are a workload (a mapping needs `mmap`, `msync`, `mincore`), `close` reports
+//! a failed flush that dropping a `File` would hide, a ring shares memory with the kernel, and some calls have no safe
+//! form. Each module that has such blocks says why.
 
 mod access;
 pub mod app;
@@ -42,6 +41,7 @@ mod processor;
 mod progress;
 mod record;
 pub mod replay;
+mod ring;
 mod scratch;
 mod spec;
 pub mod tio;
@@ -53,6 +53,7 @@ pub use cache::{CacheMethod, CacheOutcome};
 pub use error::BenchError;
 pub use file::{FileOutcome, OperationOutcome, run};
 pub use operation_log::{LogLimits, OperationLog};
+pub use order::offsets;
 pub use placement::FilePlacement;
 pub use prepare::check_path;
 pub use processor::{ProcessorUse, WorkerUse};

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use crate::error::BenchError;
 use crate::mersenne;
 use crate::spec::{FileSpec, Order, Pattern};
 
@@ -172,6 +173,23 @@ impl RecordOrder {
                 .expect("the table has a number for each record"),
         }
     }
+}
+
+/// The offsets in its file that the worker `index` visits until its order ends, in that order. Judges do the same.
+///
+/// # Errors
+/// When the workload contradicts itself, or has no such worker.
+pub fn offsets(spec: &FileSpec, index: u32) -> Result<impl Iterator<Item = u64>, BenchError> {
+    spec.validate()?;
+    let mut orders = RecordOrder::of_all(spec);
+    let place = usize::try_from(index).unwrap_or(usize::MAX);
+    if place >= orders.len() {
+        let problem = format!("there is no worker {index}, counted from 0");
+        return Err(BenchError::spec("threads", problem));
+    }
+    let mut order = orders.swap_remove(place);
+    let (base, record_bytes) = (spec.base_of(index), spec.record_bytes);
+    Ok((0..spec.visited_records()).map(move |_| base + order.next() * record_bytes))
 }
 
 /// Orders and choices of one worker are its own.

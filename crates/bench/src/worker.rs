@@ -12,27 +12,28 @@ use crate::operation_log::{LogWriter, OperationLog};
 use crate::order::{RecordOrder, mixed, worker_seed};
 use crate::pace::{Pace, sleep_until};
 use crate::processor::WorkerUse;
-use crate::spec::{FileSpec, FinalSync, Pattern};
+use crate::ring::Queue;
+use crate::spec::{Engine, FileSpec, FinalSync, Pattern};
 use crate::verify::{Expected, Generations, compare, written_seed};
 
 /// Everything a worker needs, made before the timed window.
 pub struct Worker<'run> {
     pub spec: &'run FileSpec,
     pub index: u32,
-    target: Target,
-    order: RecordOrder,
-    content: Content,
+    pub target: Target,
+    pub order: RecordOrder,
+    pub content: Content,
     /// What is read goes here.
     memory: AlignedMemory,
-    pace: Option<Pace>,
-    check: Option<Check>,
-    log: Option<LogWriter>,
+    pub pace: Option<Pace>,
+    pub check: Option<Check>,
+    pub log: Option<LogWriter>,
 }
 
 /// What verification needs while the worker works.
-struct Check {
-    generations: Generations,
-    expected: Expected,
+pub struct Check {
+    pub generations: Generations,
+    pub expected: Expected,
 }
 
 /// What all workers see.
@@ -82,12 +83,14 @@ pub struct WorkerOutcome {
 }
 
 /// The way through a run: when measuring begins and when it ends.
-struct Course {
+pub struct Course {
     /// Operations that are left, the ramp's included.
-    left: u64,
+    pub left: u64,
     ramp_end_ns: Option<u64>,
-    end_ns: u64,
-    began_ns: u64,
+    run_ns: u64,
+    pub end_ns: u64,
+    /// Begin of the timed window.
+    pub began_ns: u64,
     usage: Option<WorkerUse>,
 }
 
@@ -118,12 +121,16 @@ impl<'run> Worker<'run> {
 
     /// Waits at the gate, works, syncs and closes. `None` when the run was cancelled before it began.
     pub fn run(mut self, shared: &Shared<'_>) -> Result<Option<WorkerOutcome>, BenchError> {
+        let mut queue = self.queue()?;
         if !shared.gate.wait() {
             return Ok(None);
         }
         let mut course = Course::new(self.spec, monotonic_ns());
         let mut tally = Tally::default();
-        let complete = self.work(shared, &mut course, &mut tally)?;
+        let complete = match &mut queue {
+            Some(queue) => self.work_in_ring(queue, shared, &mut course, &mut tally)?,
+            None => self.work(shared, &mut course, &mut tally)?,
+        };
         let worked_ns = monotonic_ns();
         let mut final_sync = OperationOutcome::default();
         // A stopped run ends at once: what it has is partial anyway.
@@ -132,6 +139,8 @@ impl<'run> Worker<'run> {
             final_sync.add(monotonic_ns().saturating_sub(worked_ns), 0);
         }
         let synced_ns = monotonic_ns();
+        // A ring holds its file open.
+        drop(queue);
         self.target.close()?;
         let closed_ns = monotonic_ns();
         Ok(Some(WorkerOutcome {
@@ -149,6 +158,17 @@ impl<'run> Worker<'run> {
             generations: self.check.map(|check| check.generations),
             log: self.log.map(LogWriter::finish),
         }))
+    }
+
+    /// The ring of this thread, where the engine has one.
+    fn queue(&self) -> Result<Option<Queue>, BenchError> {
+        match self.spec.engine {
+            Engine::Psync => Ok(None),
+            Engine::IoUring { depth } => {
+                let record = self.memory.as_slice().len();
+                Queue::new(depth, record, self.target.as_fd()).map(Some)
+            }
+        }
     }
 
     /// True when everything was done, or done for as long as asked.
@@ -180,17 +200,15 @@ impl<'run> Worker<'run> {
                 let due = pace.due_ns(started_ns, done, ended).min(course.end_ns);
                 now = sleep_until(due, || shared.is_over());
             }
-            if course.ramp_end_ns.is_some_and(|end| now >= end) {
-                course.ramp_end_ns = None;
-                course.begin(now);
+            if course.passes_ramp(now) {
                 *tally = Tally::default();
                 if let Some(log) = &mut self.log {
                     log.begin(now);
                 }
                 measured_bytes = 0;
             }
-            if course.left == 0 || now >= course.end_ns {
-                return Ok(course.ramp_end_ns.is_none());
+            if course.is_through(now) {
+                return Ok(course.is_measuring());
             }
             course.left -= 1;
             let record = self.order.next();
@@ -254,31 +272,46 @@ impl<'run> Worker<'run> {
 
 impl Course {
     fn new(spec: &FileSpec, now: u64) -> Self {
-        let (left, ramp_end_ns, end_ns) = match spec.time {
+        let (left, ramp_ns, run_ns) = match spec.time {
             None => (spec.visited_records(), None, u64::MAX),
-            Some(limit) => {
-                let ramp_end = now.saturating_add(limit.ramp_ns);
-                (u64::MAX, Some(ramp_end), ramp_end.saturating_add(limit.run_ns))
-            }
+            Some(limit) => (u64::MAX, Some(limit.ramp_ns), limit.run_ns),
         };
         Self {
             left,
-            ramp_end_ns,
-            end_ns,
+            ramp_end_ns: ramp_ns.map(|ramp| now.saturating_add(ramp)),
+            run_ns,
+            end_ns: now.saturating_add(ramp_ns.unwrap_or(0)).saturating_add(run_ns),
             began_ns: now,
             usage: WorkerUse::of_this_thread(),
         }
     }
 
-    /// The ramp is over.
-    fn begin(&mut self, now: u64) {
+    /// True once, when the ramp is over: the timed window begins.
+    pub fn passes_ramp(&mut self, now: u64) -> bool {
+        if self.ramp_end_ns.is_none_or(|end| now < end) {
+            return false;
+        }
+        self.ramp_end_ns = None;
         self.began_ns = now;
+        // A worker that the ramp's end finds in a slow operation measures as long as the others.
+        self.end_ns = now.saturating_add(self.run_ns);
         self.usage = WorkerUse::of_this_thread();
+        true
+    }
+
+    /// True when no operation may begin any more.
+    pub const fn is_through(&self, now: u64) -> bool {
+        self.left == 0 || now >= self.end_ns
+    }
+
+    /// True when the timed window has begun.
+    pub const fn is_measuring(&self) -> bool {
+        self.ramp_end_ns.is_none()
     }
 }
 
 /// Decided by the record, not by the order, so that a seed reads and writes the same records in any order.
-fn reads_this_record(pattern: Pattern, seed: u64, record: u64) -> bool {
+pub fn reads_this_record(pattern: Pattern, seed: u64, record: u64) -> bool {
     match pattern {
         Pattern::SequentialRead | Pattern::RandomRead => true,
         Pattern::SequentialWrite | Pattern::RandomWrite | Pattern::Append => false,

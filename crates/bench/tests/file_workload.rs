@@ -1,12 +1,13 @@
 //! The file workload on a real directory: what is done, what is counted, what is left behind.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bench::{
-    BenchError, Cache, CacheMethod, FileOutcome, FileSpec, FinalSync, Mode, NoProgress, Pattern, Phase,
-    Progress, RunIdentity, Sharing, WriteTarget, environment, run,
+    BenchError, Cache, CacheMethod, Engine, FileOutcome, FileSpec, FinalSync, Mode, NoProgress, Order,
+    Pattern, Phase, Progress, Rate, RunIdentity, Sharing, TimeLimit, WriteTarget, environment, run,
 };
 
 const RECORD: u64 = 4096;
@@ -403,4 +404,263 @@ fn an_error_in_the_run_names_operation_file_and_errno_and_leaves_nothing() {
     };
     assert!(path.starts_with("/proc/self"), "{error}");
     assert!(source.raw_os_error().is_some(), "{error}");
+}
+
+#[test]
+fn a_ring_moves_the_same_bytes_in_every_mode_and_depth() {
+    let content = |pattern, mode, engine| {
+        let directory = directory();
+        let spec = FileSpec {
+            engine,
+            records_max: None,
+            ..spec(directory.path(), pattern, mode)
+        };
+        let outcome = done(&spec);
+        assert!(outcome.complete, "{mode} {pattern:?} {engine:?}");
+        let counts = (
+            outcome.read.count,
+            outcome.write.count,
+            outcome.sync.count,
+            outcome.final_sync.count,
+        );
+        let kept = outcome.kept_directory.expect("the spec keeps its files");
+        (counts, fs::read(kept.join("data-0")).expect("it is there"))
+    };
+    for mode in Mode::ALL.into_iter().filter(|mode| !mode.is_mapped()) {
+        for pattern in PATTERNS {
+            if !pattern.writes() && matches!(mode, Mode::Fsync | Mode::Fdatasync) {
+                continue;
+            }
+            let expected = content(pattern, mode, Engine::Psync);
+            for depth in [1, 7, 64] {
+                let found = content(pattern, mode, Engine::IoUring { depth });
+                assert_eq!(found.0, expected.0, "{mode} {pattern:?} depth {depth}");
+                assert!(
+                    found.1 == expected.1,
+                    "{mode} {pattern:?} depth {depth} left other bytes"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_written_is_read_back_and_compared_whatever_the_order() {
+    for engine in [Engine::Psync, Engine::IoUring { depth: 8 }] {
+        for (order, overlap_percent) in [
+            (Order::EachOnce, 0),
+            (Order::EachOnce, 60),
+            (Order::WithReplacement, 0),
+            (Order::Mobibench, 50),
+        ] {
+            for pattern in [Pattern::RandomWrite, Pattern::Mixed { read_percent: 40 }] {
+                for record_bytes in [512, 4096, 1000] {
+                    let directory = directory();
+                    let spec = FileSpec {
+                        engine,
+                        order,
+                        overlap_percent,
+                        record_bytes,
+                        file_bytes: record_bytes * 64,
+                        verify: true,
+                        keep_files: false,
+                        ..spec(directory.path(), pattern, Mode::Buffered)
+                    };
+                    let outcome = done(&spec);
+                    let verified = outcome.verified.expect("the spec verifies");
+                    assert!(verified.records > 0, "{engine:?} {order:?} {pattern:?}");
+                    assert_eq!(entries(directory.path()), 0);
+                }
+            }
+        }
+    }
+}
+
+/// Changes one byte of a file of the run when a phase begins, as a failing device would.
+struct Corrupt<'run> {
+    directory: &'run Path,
+    phase: Phase,
+    at: u64,
+    done: AtomicBool,
+}
+
+impl Progress for Corrupt<'_> {
+    fn advance(&self, phase: Phase, done: u64, total: u64) {
+        if phase != self.phase || done < total || self.done.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let changed = flip_byte(self.directory, self.at);
+        changed.expect("the file of the run can be changed");
+    }
+}
+
+fn flip_byte(directory: &Path, at: u64) -> std::io::Result<()> {
+    let mut runs = fs::read_dir(directory)?;
+    let run = runs.next().ok_or(std::io::ErrorKind::NotFound)??;
+    let file = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(run.path().join("data-0"))?;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at)?;
+    file.write_all_at(&[!byte[0]], at)
+}
+
+#[test]
+fn one_wrong_byte_fails_the_verification_and_is_named() {
+    let cases = [
+        (Pattern::SequentialWrite, Phase::Measure, Cache::AsIs),
+        (Pattern::Mixed { read_percent: 50 }, Phase::Measure, Cache::AsIs),
+        (Pattern::RandomRead, Phase::Cache, Cache::Warm),
+    ];
+    for engine in [Engine::Psync, Engine::IoUring { depth: 4 }] {
+        for (pattern, phase, cache) in cases {
+            let directory = directory();
+            let spec = FileSpec {
+                engine,
+                cache,
+                verify: true,
+                keep_files: false,
+                threads: 1,
+                ..spec(directory.path(), pattern, Mode::Buffered)
+            };
+            let corrupt = Corrupt {
+                directory: directory.path(),
+                phase,
+                at: 5 * RECORD + 1234,
+                done: AtomicBool::new(false),
+            };
+            let error = run(&spec, &corrupt, &AtomicBool::new(false))
+                .expect_err("a byte is wrong")
+                .to_string();
+            assert!(corrupt.done.into_inner(), "{pattern:?}: nothing was changed");
+            let expected = format!("data-0 at byte {} failed: expected ", 5 * RECORD + 1234);
+            assert!(error.contains(&expected), "{pattern:?}: {error}");
+            assert_eq!(entries(directory.path()), 0, "{pattern:?}");
+        }
+    }
+}
+
+#[test]
+fn an_append_grows_what_it_finds_and_nothing_else() {
+    for (write_target, before) in [
+        (WriteTarget::NewFile, 0),
+        (WriteTarget::ExistingFile, RECORD * RECORDS),
+    ] {
+        for mode in [Mode::Buffered, Mode::Direct, Mode::Mmap] {
+            let directory = directory();
+            let spec = FileSpec {
+                write_target,
+                verify: true,
+                ..spec(directory.path(), Pattern::Append, mode)
+            };
+            let outcome = done(&spec);
+            assert_eq!(outcome.write.bytes, 2 * RECORD * RECORDS);
+            assert_eq!(outcome.verified.expect("the spec verifies").records, 2 * RECORDS);
+            let file = outcome
+                .kept_directory
+                .expect("the spec keeps its files")
+                .join("data-0");
+            assert_eq!(
+                fs::metadata(file).expect("it is there").len(),
+                before + RECORD * RECORDS
+            );
+        }
+    }
+}
+
+#[test]
+fn a_run_by_the_clock_goes_round_and_leaves_the_ramp_out() {
+    for (engine, pattern) in [
+        (Engine::Psync, Pattern::RandomWrite),
+        (Engine::IoUring { depth: 4 }, Pattern::RandomRead),
+        (Engine::Psync, Pattern::Append),
+    ] {
+        let directory = directory();
+        let (ramp_ns, run_ns) = (20_000_000, 60_000_000);
+        let spec = FileSpec {
+            engine,
+            time: Some(TimeLimit { ramp_ns, run_ns }),
+            verify: true,
+            keep_files: false,
+            ..spec(directory.path(), pattern, Mode::Buffered)
+        };
+        let began = std::time::Instant::now();
+        let outcome = done(&spec);
+        assert!(outcome.complete && began.elapsed().as_nanos() >= 80_000_000);
+        let count = outcome.read.count + outcome.write.count;
+        assert!(count > 2 * RECORDS, "{count} operations do not go round");
+        assert!(
+            outcome.operation_ns >= run_ns - 5_000_000,
+            "{} ns",
+            outcome.operation_ns
+        );
+        let latencies = outcome.read.latency.count() + outcome.write.latency.count();
+        assert_eq!(latencies, count, "the ramp was counted");
+    }
+}
+
+#[test]
+fn a_rate_is_kept_by_all_threads_together() {
+    for engine in [Engine::Psync, Engine::IoUring { depth: 4 }] {
+        for (rate, think_ns) in [
+            (Some(Rate::OperationsPerSecond(320)), 0),
+            (Some(Rate::BytesPerSecond(320 * RECORD)), 0),
+        ] {
+            let directory = directory();
+            let spec = FileSpec {
+                engine,
+                rate,
+                think_ns,
+                ..spec(directory.path(), Pattern::SequentialRead, Mode::Buffered)
+            };
+            let outcome = done(&spec);
+            // 32 operations, the last of them 31/320 s after the first.
+            assert!(
+                outcome.operation_ns >= 96_000_000,
+                "{engine:?} {rate:?}: {} ns",
+                outcome.operation_ns
+            );
+        }
+    }
+}
+
+#[test]
+fn thinking_takes_its_time_after_each_operation() {
+    for engine in [Engine::Psync, Engine::IoUring { depth: 1 }] {
+        let directory = directory();
+        let spec = FileSpec {
+            engine,
+            think_ns: 2_000_000,
+            ..spec(directory.path(), Pattern::SequentialRead, Mode::Buffered)
+        };
+        let outcome = done(&spec);
+        assert!(
+            outcome.operation_ns >= 30_000_000,
+            "{engine:?}: {} ns",
+            outcome.operation_ns
+        );
+        let slowest = outcome.read.latency.summary().expect("there were reads").p50_ns;
+        assert!(
+            slowest < 2_000_000,
+            "{engine:?}: the pause is in the latency ({slowest} ns)"
+        );
+    }
+}
+
+#[test]
+fn an_untimed_final_sync_is_measured_and_not_in_the_window() {
+    let directory = directory();
+    let spec = FileSpec {
+        final_sync: FinalSync::Untimed,
+        ..spec(directory.path(), Pattern::SequentialWrite, Mode::Buffered)
+    };
+    let outcome = done(&spec);
+    assert!(outcome.sync_ns > 0 && outcome.final_sync.count == 2);
+    assert_eq!(outcome.elapsed_ns(), outcome.operation_ns + outcome.close_ns);
+    let none = done(&FileSpec {
+        final_sync: FinalSync::None,
+        ..spec
+    });
+    assert_eq!(none.final_sync.count, 0);
 }

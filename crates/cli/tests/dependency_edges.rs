@@ -44,7 +44,7 @@ const UNSAFE_CRATES: [&str; 4] = ["bench", "buffer", "fuse", "passfs"];
 const EXTERNAL_OWNERS: [(&str, &[&str]); 3] = [
     ("anyhow", &["cli"]),
     ("clap", &["cli", "judge"]),
-    ("io-uring", &["fuse"]),
+    ("io-uring", &["bench", "fuse"]),
 ];
 
 type Edge = (String, String, DependencyKind);

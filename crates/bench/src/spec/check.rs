@@ -1,6 +1,6 @@
 //! The checks of a description that need no system call on the target.
 
-use super::{Cache, DataPattern, DeviceAccess, Engine, FileSpec, Order, Pattern, Rate, Sharing};
+use super::{Cache, DataPattern, DeviceAccess, Engine, FileSpec, Mode, Order, Pattern, Rate, Sharing};
 use crate::error::BenchError;
 use crate::placement::FilePlacement;
 
@@ -160,14 +160,9 @@ impl FileSpec {
             );
             return refused("mode", problem);
         }
-        if self.engine != Engine::Psync {
-            return refused("engine", "io_uring is not built in; use psync");
-        }
-        if self.mode.is_mapped() && self.engine != Engine::Psync {
-            return refused(
-                "engine",
-                format!("`{}` maps the file and needs no ring", self.mode),
-            );
+        let is_call = !self.mode.is_mapped() && !Mode::BARRIERS.contains(&self.mode);
+        if !is_call && self.engine != Engine::Psync {
+            return refused("engine", format!("a ring has no operation for `{}`", self.mode));
         }
         Ok(())
     }

@@ -11,8 +11,12 @@ use bench::{
 use clap::{Args, ValueEnum};
 
 use super::repeat::{BenchCommonArguments, Measured, Turn, repeat};
+use crate::Finding;
+use crate::output::{self, Printed};
 use crate::quantity::{parse_bytes, parse_duration};
-use crate::{Finding, output};
+
+/// Offsets are printed in pieces of this size.
+const PRINTED_AT_ONCE: usize = 1 << 16;
 
 /// Arguments of `tidegate bench file`.
 #[derive(Args, Debug)]
@@ -87,6 +91,9 @@ pub struct WorkArguments {
     /// Leave the files where they are
     #[arg(long)]
     pub keep_files: bool,
+    /// Measure nothing; print the offsets that the first thread would visit, for other programs to do the same
+    #[arg(long)]
+    pub print_offsets: bool,
 }
 
 /// How operations reach the file.
@@ -143,6 +150,9 @@ pub enum EngineName {
 pub fn run(arguments: &BenchFileArguments) -> Result<Finding> {
     let spec = file_spec(arguments, arguments.common.seed);
     spec.validate()?;
+    if arguments.work.print_offsets {
+        return print_offsets(&spec);
+    }
     bench::check_path(&spec)?;
     repeat(&arguments.common, &arguments.directory, |turn| {
         measure(arguments, turn)
@@ -171,6 +181,21 @@ pub fn measure(arguments: &BenchFileArguments, turn: Turn<'_>) -> Result<Measure
     }
     let record = outcome.into_record(turn.identity);
     Ok(Measured { record, notes })
+}
+
+fn print_offsets(spec: &FileSpec) -> Result<Finding> {
+    let mut text = String::new();
+    let mut offsets = bench::offsets(spec, 0)?.peekable();
+    while let Some(offset) = offsets.next() {
+        text.push_str(&format!("{offset}\n"));
+        if text.len() >= PRINTED_AT_ONCE || offsets.peek().is_none() {
+            if output::print_bytes(text.as_bytes())? == Printed::Closed {
+                break;
+            }
+            text.clear();
+        }
+    }
+    Ok(Finding::Nothing)
 }
 
 /// The workload that the arguments describe.

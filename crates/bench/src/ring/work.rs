@@ -1,0 +1,316 @@
+//! What a worker with a ring does next.
+
+use std::sync::atomic::Ordering;
+
+use rustix::io::Errno;
+
+use super::queue::{Call, Completion, Queue};
+use crate::clock::monotonic_ns;
+use crate::error::BenchError;
+use crate::order::worker_seed;
+use crate::pace::sleep_until;
+use crate::spec::Mode;
+use crate::verify::compare;
+use crate::worker::{Course, Shared, Tally, Worker, reads_this_record};
+
+/// One operation, in the slot of the same number.
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    call: Call,
+    record: u64,
+    offset: u64,
+    generation: u32,
+    /// Bytes moved.
+    done: usize,
+    /// When the call was submitted.
+    start_ns: u64,
+    /// When the first call of the operation was submitted.
+    begun_ns: u64,
+}
+
+/// What a worker does beside its ring.
+struct Board {
+    /// `None` is a free slot.
+    operations: Vec<Option<Operation>>,
+    /// When a free slot may be used again.
+    free_from_ns: Vec<u64>,
+    /// A record that waits for another operation on it.
+    held_back: Option<u64>,
+    begun: u64,
+    started_ns: u64,
+    measured_bytes: u64,
+}
+
+impl Worker<'_> {
+    /// The loop of a worker with a ring. True when everything was done, or done for as long as asked.
+    pub fn work_in_ring(
+        &mut self,
+        queue: &mut Queue,
+        shared: &Shared<'_>,
+        course: &mut Course,
+        tally: &mut Tally,
+    ) -> Result<bool, BenchError> {
+        let depth =
+            usize::try_from(self.spec.engine.depth()).expect("queues are checked to be at most 4096 deep");
+        let mut board = Board {
+            operations: vec![None; depth],
+            free_from_ns: vec![course.began_ns; depth],
+            held_back: None,
+            begun: 0,
+            started_ns: course.began_ns,
+            measured_bytes: 0,
+        };
+        let place = usize::try_from(self.index).expect("worker numbers fit in memory");
+        let done_bytes = &shared.done_bytes[place].0;
+        let mut now = course.began_ns;
+        if let Some(log) = &mut self.log {
+            log.begin(now);
+        }
+        let mut answers = Vec::with_capacity(depth);
+        loop {
+            if course.passes_ramp(now) {
+                *tally = Tally::default();
+                board.measured_bytes = 0;
+                if let Some(log) = &mut self.log {
+                    log.begin(now);
+                }
+            }
+            let is_over = shared.is_over();
+            if now >= course.end_ns {
+                board.held_back = None;
+            }
+            let goes_on = !is_over && (board.held_back.is_some() || !course.is_through(now));
+            let wake_ns = if goes_on {
+                self.fill(queue, course, &mut board, now)?
+            } else {
+                None
+            };
+            if queue.unanswered() == 0 {
+                if !goes_on {
+                    return Ok(!is_over && course.is_measuring());
+                }
+                let due = wake_ns.unwrap_or(now).min(course.end_ns);
+                now = sleep_until(due, || shared.is_over());
+                continue;
+            }
+            let timeout = wake_ns.map(|due| due.min(course.end_ns).saturating_sub(now));
+            answers.clear();
+            answers.extend_from_slice(queue.wait(timeout)?);
+            now = monotonic_ns();
+            for answer in &answers {
+                self.take(queue, &mut board, *answer, now, tally)?;
+            }
+            // Only this thread writes the counter.
+            done_bytes.store(board.measured_bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Begins operations in free slots; when there is more to begin later, says when.
+    fn fill(
+        &mut self,
+        queue: &mut Queue,
+        course: &mut Course,
+        board: &mut Board,
+        now: u64,
+    ) -> Result<Option<u64>, BenchError> {
+        let mut wake_ns: Option<u64> = None;
+        for slot in 0..board.operations.len() {
+            if board.operations[slot].is_some() {
+                continue;
+            }
+            if course.left == 0 && board.held_back.is_none() {
+                return Ok(None);
+            }
+            if let Some(pace) = self.pace {
+                let due = pace
+                    .due_ns(board.started_ns, board.begun, None)
+                    .max(board.free_from_ns[slot]);
+                if due > now {
+                    wake_ns = Some(wake_ns.map_or(due, |other| other.min(due)));
+                    continue;
+                }
+            }
+            let record = match board.held_back.take() {
+                Some(record) => record,
+                None => {
+                    course.left -= 1;
+                    self.order.next()
+                }
+            };
+            // Two operations on one record have no order, and then nobody can say what it must hold.
+            let is_busy = |operation: &Operation| operation.record == record;
+            if self.check.is_some() && board.operations.iter().flatten().any(is_busy) {
+                board.held_back = Some(record);
+                return Ok(None);
+            }
+            board.begun += 1;
+            self.begin(queue, board, slot, record)?;
+        }
+        let start_ns = monotonic_ns();
+        for operation in board.operations.iter_mut().flatten() {
+            if operation.start_ns == 0 {
+                (operation.start_ns, operation.begun_ns) = (start_ns, start_ns);
+            }
+        }
+        Ok(wake_ns)
+    }
+
+    fn begin(
+        &mut self,
+        queue: &mut Queue,
+        board: &mut Board,
+        slot: usize,
+        record: u64,
+    ) -> Result<(), BenchError> {
+        let spec = self.spec;
+        let offset = spec.base_of(self.index) + record * spec.record_bytes;
+        let reads = reads_this_record(spec.pattern, worker_seed(spec, self.index), record);
+        let (call, generation) = if reads {
+            let generations = self.check.as_ref().map(|check| &check.generations);
+            (Call::Read, generations.map_or(1, |written| written.of(record)))
+        } else {
+            let generations = self.check.as_mut().map(|check| &mut check.generations);
+            let generation = generations.map_or(1, |written| written.next(record));
+            queue
+                .memory(slot)
+                .copy_from_slice(self.content.at(offset, generation));
+            (Call::Write, generation)
+        };
+        board.operations[slot] = Some(Operation {
+            call,
+            record,
+            offset,
+            generation,
+            done: 0,
+            start_ns: 0,
+            begun_ns: 0,
+        });
+        queue.push(slot, call, 0, offset)
+    }
+
+    /// One answer of the kernel: the operation is done, goes on, or has failed.
+    fn take(
+        &mut self,
+        queue: &mut Queue,
+        board: &mut Board,
+        answer: Completion,
+        now: u64,
+        tally: &mut Tally,
+    ) -> Result<(), BenchError> {
+        let slot = answer.slot;
+        let mut operation = board.operations[slot].expect("an answer is about an operation");
+        let Ok(moved) = usize::try_from(answer.result) else {
+            let errno = Errno::from_raw_os_error(answer.result.saturating_neg());
+            if matches!(errno, Errno::INTR | Errno::AGAIN) {
+                let offset = operation.offset + in_file(operation.done);
+                return queue.push(slot, operation.call, operation.done, offset);
+            }
+            let place = operation.offset + in_file(operation.done);
+            return Err(BenchError::data(
+                name(operation.call),
+                self.target.path(),
+                place,
+                errno,
+            ));
+        };
+        let latency_ns = now.saturating_sub(operation.start_ns);
+        let record_bytes = self.spec.record_bytes;
+        match operation.call {
+            Call::Fsync | Call::Fdatasync => tally.sync.add(latency_ns, 0),
+            Call::Read | Call::Write => {
+                operation.done += moved;
+                let length = queue.memory(slot).len();
+                if operation.done < length {
+                    self.check_progress(operation, moved, length)?;
+                    board.operations[slot] = Some(operation);
+                    let offset = operation.offset + in_file(operation.done);
+                    return queue.push(slot, operation.call, operation.done, offset);
+                }
+                board.measured_bytes += record_bytes;
+                if operation.call == Call::Read {
+                    tally.read.add(latency_ns, record_bytes);
+                    self.check_read(queue, slot, operation)?;
+                } else {
+                    tally.write.add(latency_ns, record_bytes);
+                    // The log has one line for a write and its sync.
+                    if let Some(call) = sync_of(self.spec.mode) {
+                        board.operations[slot] = Some(Operation {
+                            call,
+                            start_ns: now,
+                            ..operation
+                        });
+                        return queue.push(slot, call, 0, operation.offset);
+                    }
+                }
+            }
+        }
+        if let Some(log) = &mut self.log {
+            log.add(operation.begun_ns, now);
+        }
+        board.operations[slot] = None;
+        board.free_from_ns[slot] = now.saturating_add(self.spec.think_ns);
+        Ok(())
+    }
+
+    /// A file that gives or takes nothing and says no error would loop for ever.
+    fn check_progress(&self, operation: Operation, moved: usize, length: usize) -> Result<(), BenchError> {
+        if moved > 0 {
+            return Ok(());
+        }
+        let offset_bytes = operation.offset + in_file(operation.done);
+        if operation.call == Call::Write {
+            return Err(BenchError::data(
+                "write",
+                self.target.path(),
+                offset_bytes,
+                Errno::IO,
+            ));
+        }
+        Err(BenchError::ShortRead {
+            path: self.target.path().to_owned(),
+            offset_bytes,
+            missing_bytes: in_file(length - operation.done),
+        })
+    }
+
+    fn check_read(&mut self, queue: &mut Queue, slot: usize, operation: Operation) -> Result<(), BenchError> {
+        let Some(check) = &mut self.check else {
+            return Ok(());
+        };
+        match check.expected.at(operation.offset, operation.generation) {
+            Some(expected) => compare(self.target.path(), operation.offset, expected, queue.memory(slot)),
+            None => Ok(()),
+        }
+    }
+}
+
+const fn sync_of(mode: Mode) -> Option<Call> {
+    match mode {
+        Mode::Fsync => Some(Call::Fsync),
+        Mode::Fdatasync => Some(Call::Fdatasync),
+        Mode::Buffered
+        | Mode::Sync
+        | Mode::DataSync
+        | Mode::Direct
+        | Mode::DirectSync
+        | Mode::Mmap
+        | Mode::MmapAsync
+        | Mode::MmapSync
+        | Mode::Fbarrier
+        | Mode::Fdatabarrier => None,
+    }
+}
+
+const fn name(call: Call) -> &'static str {
+    match call {
+        Call::Read => "read",
+        Call::Write => "write",
+        Call::Fsync => "fsync",
+        Call::Fdatasync => "fdatasync",
+    }
+}
+
+/// A length in memory as a number of bytes in a file.
+fn in_file(length: usize) -> u64 {
+    u64::try_from(length).expect("lengths in memory fit in 64 bits")
+}
