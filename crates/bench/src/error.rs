@@ -152,6 +152,52 @@ pub enum BenchError {
         #[source]
         source: io::Error,
     },
+    /// SQLite refused a statement.
+    #[error("{}: SQLite error {code} ({message}) in: {statement}", path.display())]
+    Sql {
+        /// The connection's main database.
+        path: PathBuf,
+        /// The statement, or what was done instead of one.
+        statement: String,
+        /// Extended result code.
+        code: i32,
+        /// SQLite's words.
+        message: String,
+    },
+    /// An SQLite library cannot be used; nothing was touched.
+    #[error("SQLite library {library} can't be used: {reason}")]
+    Library {
+        /// Name or path.
+        library: String,
+        /// Expected and found.
+        reason: String,
+    },
+    /// A pragma was not taken.
+    #[error("{}: asked for {pragma} = {asked}, SQLite stays at {found}; {advice}", path.display())]
+    Pragma {
+        /// The database.
+        path: PathBuf,
+        /// Name.
+        pragma: &'static str,
+        /// The value asked for.
+        asked: String,
+        /// The value in force.
+        found: String,
+        /// What can be done.
+        advice: &'static str,
+    },
+    /// A table has not the rows that it should have after the run.
+    #[error("{}: table {table} has {found} rows after the run, expected {expected}", path.display())]
+    WrongRows {
+        /// The connection's main database.
+        path: PathBuf,
+        /// Schema and table.
+        table: String,
+        /// Rows before, and inserted, without those deleted.
+        expected: u64,
+        /// Rows counted.
+        found: u64,
+    },
     /// The machine refused a thread.
     #[error("cannot start worker {worker}: {source}")]
     Thread {

@@ -44,6 +44,7 @@ pub mod replay;
 mod ring;
 mod scratch;
 mod spec;
+pub mod sqlite;
 pub mod tio;
 mod verify;
 pub mod window;

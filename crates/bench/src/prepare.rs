@@ -47,6 +47,7 @@ pub fn check_path(spec: &FileSpec) -> Result<(), BenchError> {
     }
 }
 
+/// What a path names, for messages.
 pub fn kind_name(kind: fs::FileType) -> &'static str {
     if kind.is_dir() {
         "a directory"

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use results::{counter, nearest_f64};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use self::calls::CallCounters;
 use self::device::{Device, DeviceSnapshot};
@@ -29,7 +29,8 @@ use self::process_io::ProcessIo;
 use crate::processor::{ProcessorSnapshot, ProcessorUse};
 
 /// Whether system calls are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CountCalls {
     /// Not: nothing is slowed down.
     No,

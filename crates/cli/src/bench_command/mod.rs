@@ -7,6 +7,7 @@ pub mod metadata;
 pub mod postmark;
 pub mod progress;
 pub mod repeat;
+pub mod sqlite;
 pub mod tio;
 
 use anyhow::Result;
@@ -17,6 +18,7 @@ use self::file::BenchFileArguments;
 use self::job::{BenchJobArguments, BenchRunArguments};
 use self::metadata::BenchMetadataArguments;
 use self::postmark::BenchPostmarkArguments;
+use self::sqlite::BenchSqliteArguments;
 use self::tio::BenchTioArguments;
 use crate::compare::arguments::{BenchCompareArguments, BenchShowArguments};
 use crate::history_command::HistoryArguments;
@@ -31,6 +33,8 @@ pub enum BenchCommand {
     Metadata(BenchMetadataArguments),
     /// Create, read, append to and delete many small files, operation for operation as PostMark 1.51
     Postmark(BenchPostmarkArguments),
+    /// Insert, update and delete rows in SQLite databases, transaction by transaction
+    Sqlite(BenchSqliteArguments),
     /// Run a job that comes with the program: file I/O and SQLite as the Mobibench app measures them
     All(BenchAllArguments),
     /// Run a job of one's own: several workloads, one after the other, written down in TOML
@@ -53,6 +57,7 @@ pub fn run(command: &BenchCommand) -> Result<Finding> {
         BenchCommand::File(arguments) => file::run(arguments),
         BenchCommand::Metadata(arguments) => metadata::run(arguments),
         BenchCommand::Postmark(arguments) => postmark::run(arguments),
+        BenchCommand::Sqlite(arguments) => sqlite::run(arguments),
         BenchCommand::All(arguments) => all::run(arguments),
         BenchCommand::Run(arguments) => job::run(arguments),
         BenchCommand::Job(arguments) => job::run_inspection(arguments),

@@ -1,0 +1,321 @@
+//! Transactions on SQLite databases, timed one by one.
+//!
+//! Each thread has a connection of its own to databases of its own (one opened, the others attached), so that threads
+//! meet in the file system and nowhere else. The library is the one inside this program or one that is loaded; its
+//! version and options are part of the outcome.
+//!
+//! What the timed window holds: all transactions; the think time between them, unless it is asked to stay outside; in WAL
+//! mode the checkpoint at the end, unless that is asked to stay outside (it is reported apart in either case). Not: making
+//! and filling the databases, preparing statements, counting rows after the run, closing. The latency of a transaction is
+//! that of the library's calls alone.
+//!
+//! Any error of SQLite ends the run. After each complete run the rows of every table are counted and compared with what
+//! the statements should have left; statements that changed no row are counted apart.
+
+mod connection;
+mod describe;
+mod libc_random;
+mod library;
+mod outcome;
+mod plan;
+mod prepare;
+mod spec;
+mod vfs;
+mod worker;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub use self::library::LibraryInfo;
+pub use self::outcome::{SqliteOutcome, counter};
+pub use self::plan::Kind;
+pub use self::spec::{
+    Journal, KeyOrder, LibraryChoice, Operation, Place, ROWS_MIN, SqliteSpec, StatementStyle, Synchronous,
+    TransactionShape, Values,
+};
+
+use self::connection::Connection;
+use self::library::Library;
+use self::worker::{Shared, Worker, WorkerOutcome};
+use crate::error::BenchError;
+use crate::file::{OperationOutcome, elapsed_ns, unix_ns};
+use crate::gate::Gate;
+use crate::prepare::{check_bytes, kind_name};
+use crate::processor::WorkerUse;
+use crate::progress::{Phase, Progress};
+use crate::scratch::Scratch;
+use crate::window::{Finished, Moved, Window, WindowOutcome};
+use crate::worker::Counter;
+
+/// How often progress is reported.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+/// The library that a workload with this choice would use.
+///
+/// # Errors
+/// When it cannot be loaded or used.
+pub fn library_info(choice: &LibraryChoice) -> Result<LibraryInfo, BenchError> {
+    Library::open(choice).map(|library| library.info().clone())
+}
+
+/// Runs an SQLite workload.
+///
+/// Raising `stop` ends it early with a partial outcome. The test directory is removed in every case, unless the
+/// workload keeps it.
+///
+/// # Errors
+/// Before anything is touched: a contradiction in the description, a library that cannot be used, too little space.
+/// Later: any statement that failed, with the database and SQLite's extended code; a pragma that SQLite does not take;
+/// a table with another number of rows than the statements should have left.
+pub fn run(
+    spec: &SqliteSpec,
+    progress: &dyn Progress,
+    stop: &AtomicBool,
+) -> Result<SqliteOutcome, BenchError> {
+    spec.validate()?;
+    let library = Library::open(&spec.library)?;
+    check_directory(&spec.directory)?;
+    check_bytes(&spec.directory, spec.space_bytes())?;
+    let scratch = Scratch::create(&spec.directory)?;
+    let mut outcome = run_in(spec, library, scratch.path(), progress, stop)?;
+    if spec.keep_files {
+        outcome.kept_directory = Some(scratch.keep());
+    } else {
+        outcome.leftover = scratch.remove().err().map(|error| error.to_string());
+    }
+    Ok(outcome)
+}
+
+fn check_directory(path: &Path) -> Result<(), BenchError> {
+    let kind = std::fs::metadata(path)
+        .map_err(|error| BenchError::io("stat", path, error))?
+        .file_type();
+    if kind.is_dir() {
+        return Ok(());
+    }
+    Err(BenchError::NotADirectory {
+        path: path.to_owned(),
+        kind: kind_name(kind),
+    })
+}
+
+fn run_in(
+    spec: &SqliteSpec,
+    library: &'static Library,
+    directory: &Path,
+    progress: &dyn Progress,
+    stop: &AtomicBool,
+) -> Result<SqliteOutcome, BenchError> {
+    let mut outcome = nothing_done(spec, library);
+    let mut connections = Vec::new();
+    for index in 0..spec.threads {
+        match prepare::databases(spec, library, index, directory, progress, stop)? {
+            Some(connection) => connections.push(connection),
+            None => return Ok(outcome),
+        }
+    }
+    let measured = measure(spec, connections, progress, stop)?;
+    outcome.started_unix_ns = measured.started_unix_ns;
+    summarise(&mut outcome, &measured.workers);
+    outcome.complete = measured.workers.len() == usize::try_from(spec.threads).unwrap_or(usize::MAX)
+        && measured.workers.iter().all(|worker| worker.work.complete);
+    outcome.window = measured.window.outcome(Moved {
+        read_bytes: 0,
+        written_bytes: outcome.insert.bytes + outcome.update.bytes,
+    });
+    for worker in measured.workers {
+        outcome.rows += finish(spec, worker)?;
+    }
+    Ok(outcome)
+}
+
+fn nothing_done(spec: &SqliteSpec, library: &Library) -> SqliteOutcome {
+    SqliteOutcome {
+        spec: spec.clone(),
+        library: library.info().clone(),
+        complete: false,
+        started_unix_ns: unix_ns(),
+        insert: OperationOutcome::default(),
+        update: OperationOutcome::default(),
+        delete: OperationOutcome::default(),
+        sync: OperationOutcome::default(),
+        unchanged_statements: 0,
+        file_writes: 0,
+        file_written_bytes: 0,
+        operation_ns: 0,
+        checkpoint_ns: 0,
+        think_ns: 0,
+        rows: 0,
+        window: WindowOutcome::default(),
+        workers: None,
+        kept_directory: None,
+        leftover: None,
+    }
+}
+
+/// The timed window.
+struct Measured {
+    started_unix_ns: u64,
+    workers: Vec<WorkerOutcome>,
+    window: Finished,
+}
+
+fn measure(
+    spec: &SqliteSpec,
+    connections: Vec<Connection>,
+    progress: &dyn Progress,
+    stop: &AtomicBool,
+) -> Result<Measured, BenchError> {
+    let shared = Shared {
+        gate: Gate::new(),
+        stop,
+        failed: AtomicBool::new(false),
+        done: connections.iter().map(|_| Counter::default()).collect(),
+    };
+    let window = Window::prepare(&spec.directory, spec.count_calls);
+    let (finished, results) = mpsc::channel();
+    let (started_unix_ns, answers, window) = thread::scope(|scope| {
+        for (index, connection) in (0..).zip(connections) {
+            let worker = Worker {
+                spec,
+                index,
+                connection,
+            };
+            let (shared, finished) = (&shared, finished.clone());
+            let spawned = thread::Builder::new()
+                .name(format!("bench-{index}"))
+                .spawn_scoped(scope, move || {
+                    let answer = worker.run(shared);
+                    if answer.is_err() {
+                        shared.failed.store(true, Ordering::Relaxed);
+                        // It may not have reached the gate, where the others would wait for it.
+                        shared.gate.cancel();
+                    }
+                    // The receiver outlives the scope, so this cannot fail.
+                    let _ = finished.send(answer);
+                });
+            if let Err(source) = spawned {
+                shared.gate.cancel();
+                return Err(BenchError::Thread {
+                    worker: index,
+                    source,
+                });
+            }
+        }
+        shared.gate.wait_for(spec.threads);
+        let (started_unix_ns, running) = (unix_ns(), window.begin());
+        shared.gate.open();
+        let answers = collect(spec, &shared, &results, progress);
+        Ok((started_unix_ns, answers, running.finish()))
+    })?;
+    let workers = answers
+        .into_iter()
+        .filter_map(Result::transpose)
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(Measured {
+        started_unix_ns,
+        workers,
+        window,
+    })
+}
+
+type Answer = Result<Option<WorkerOutcome>, BenchError>;
+
+/// Waits for all workers and reports progress meanwhile.
+fn collect(
+    spec: &SqliteSpec,
+    shared: &Shared<'_>,
+    results: &mpsc::Receiver<Answer>,
+    progress: &dyn Progress,
+) -> Vec<Answer> {
+    let total = spec.transactions.saturating_mul(u64::from(spec.threads));
+    let report = || {
+        let done = shared
+            .done
+            .iter()
+            .map(|counter| counter.0.load(Ordering::Relaxed))
+            .sum();
+        progress.advance(Phase::Measure, done, total);
+    };
+    let mut answers = Vec::new();
+    for _ in 0..spec.threads {
+        let answer = loop {
+            match results.recv_timeout(PROGRESS_EVERY) {
+                Ok(answer) => break answer,
+                Err(mpsc::RecvTimeoutError::Timeout) => report(),
+                // Only a worker that panicked ends without an answer; the scope passes the panic on.
+                Err(mpsc::RecvTimeoutError::Disconnected) => return answers,
+            }
+        };
+        answers.push(answer);
+    }
+    report();
+    answers
+}
+
+fn summarise(outcome: &mut SqliteOutcome, workers: &[WorkerOutcome]) {
+    let Some(first) = workers.iter().map(|worker| worker.work.began).min() else {
+        return;
+    };
+    let thought_outside = outcome.spec.interval_place == Place::Outside;
+    let latest = |point: fn(&WorkerOutcome) -> Instant| {
+        let reached = workers.iter().map(|worker| {
+            let left_out_ns = if thought_outside {
+                worker.work.thought_ns
+            } else {
+                0
+            };
+            elapsed_ns(first, point(worker)).saturating_sub(left_out_ns)
+        });
+        reached.max().unwrap_or(0)
+    };
+    outcome.operation_ns = latest(|worker| worker.work.worked);
+    let checkpointed_ns = latest(|worker| worker.checkpointed);
+    outcome.checkpoint_ns = match outcome.spec.checkpoint {
+        Place::Inside => checkpointed_ns.saturating_sub(outcome.operation_ns),
+        Place::Outside => 0,
+    };
+    for worker in workers {
+        outcome.add_kinds(&worker.work.kinds);
+        outcome.sync.count += worker.files.syncs.count();
+        outcome.sync.latency.merge(&worker.files.syncs);
+        outcome.unchanged_statements += worker.work.unchanged_statements;
+        outcome.file_writes += worker.files.writes;
+        outcome.file_written_bytes += worker.files.written_bytes;
+        outcome.think_ns += worker.work.thought_ns;
+    }
+    outcome.workers = workers
+        .iter()
+        .map(|worker| worker.usage)
+        .try_fold(WorkerUse::default(), |sum, usage| Some(sum.plus(usage?)));
+}
+
+/// What comes after the window: a checkpoint that is not inside it, the count of rows, the close. Gives the rows.
+fn finish(spec: &SqliteSpec, worker: WorkerOutcome) -> Result<u64, BenchError> {
+    let WorkerOutcome { connection, work, .. } = worker;
+    if spec.journal == Journal::Wal && spec.checkpoint == Place::Outside && work.complete {
+        worker::checkpoint(spec, &connection)?;
+    }
+    let mut rows = 0;
+    for database in 0..spec.databases {
+        for number in 0..spec.tables {
+            let table = prepare::table(database, number);
+            let found = connection.value(&format!("SELECT count(*) FROM {table}"))?;
+            let found = found.and_then(|text| text.parse().ok()).unwrap_or(0);
+            if found != work.rows {
+                return Err(BenchError::WrongRows {
+                    path: connection.path().to_owned(),
+                    table,
+                    expected: work.rows,
+                    found,
+                });
+            }
+            rows += found;
+        }
+    }
+    connection.close()?;
+    Ok(rows)
+}

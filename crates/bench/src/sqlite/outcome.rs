@@ -1,0 +1,161 @@
+//! What an SQLite workload did, and its run record.
+
+use std::path::PathBuf;
+
+use results::{RunRecord, Sample, nearest_f64};
+use serde_json::json;
+
+use super::library::LibraryInfo;
+use super::plan::Kind;
+use super::spec::SqliteSpec;
+use super::worker::place_of;
+use crate::file::OperationOutcome;
+use crate::processor::WorkerUse;
+use crate::record::{RunIdentity, described, finished, usage_counters};
+use crate::window::WindowOutcome;
+
+/// Names of this workload's counters; the unit is the last word.
+pub mod counter {
+    /// Writes that SQLite made to its files.
+    pub const FILE_WRITES: &str = "sqlite_file_writes_count";
+    /// Bytes of those.
+    pub const FILE_WRITTEN: &str = "sqlite_file_written_bytes";
+    /// Statements that changed no row: there was none with the key.
+    pub const UNCHANGED_STATEMENTS: &str = "sqlite_unchanged_statements_count";
+    /// Statements in all, BEGIN and COMMIT not counted.
+    pub const STATEMENTS: &str = "sqlite_statements_count";
+    /// Think time of all threads together.
+    pub const THINK: &str = "sqlite_think_ns";
+    /// Rows found in all tables after the run, as many as there should be.
+    pub const ROWS: &str = "sqlite_rows_count";
+}
+
+/// What an SQLite workload did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SqliteOutcome {
+    /// The workload.
+    pub spec: SqliteSpec,
+    /// The library that ran it.
+    pub library: LibraryInfo,
+    /// False when the run was stopped: everything below is partial.
+    pub complete: bool,
+    /// When the timed window began (wall clock).
+    pub started_unix_ns: u64,
+    /// Transactions that insert; bytes are those of values.
+    pub insert: OperationOutcome,
+    /// Transactions that update.
+    pub update: OperationOutcome,
+    /// Transactions that delete.
+    pub delete: OperationOutcome,
+    /// Syncs of files by SQLite, those of the checkpoint included when it is inside the window.
+    pub sync: OperationOutcome,
+    /// Statements that changed no row.
+    pub unchanged_statements: u64,
+    /// Writes of SQLite to its files.
+    pub file_writes: u64,
+    /// Bytes of those.
+    pub file_written_bytes: u64,
+    /// From the first worker's start to the last worker's last transaction.
+    pub operation_ns: u64,
+    /// From then until the last checkpoint was done, when it is inside the window.
+    pub checkpoint_ns: u64,
+    /// Think time of all threads together, inside the window or not.
+    pub think_ns: u64,
+    /// Rows found in all tables after the run.
+    pub rows: u64,
+    /// What the system counted.
+    pub window: WindowOutcome,
+    /// The workers together.
+    pub workers: Option<WorkerUse>,
+    /// Where the databases are, when they were kept.
+    pub kept_directory: Option<PathBuf>,
+    /// Why the test directory is still there, when removing it failed.
+    pub leftover: Option<String>,
+}
+
+impl SqliteOutcome {
+    /// The timed window: transactions, and what is inside it beside them.
+    #[must_use]
+    pub const fn elapsed_ns(&self) -> u64 {
+        self.operation_ns.saturating_add(self.checkpoint_ns)
+    }
+
+    /// Transactions of all kinds.
+    #[must_use]
+    pub const fn transactions(&self) -> u64 {
+        self.insert.count + self.update.count + self.delete.count
+    }
+
+    /// Transactions a second; `None` when no time passed or nothing was done.
+    #[must_use]
+    pub fn transactions_per_s(&self) -> Option<f64> {
+        let (done, elapsed_ns) = (self.transactions(), self.elapsed_ns());
+        (done > 0 && elapsed_ns > 0).then(|| nearest_f64(done) * 1e9 / nearest_f64(elapsed_ns))
+    }
+
+    /// Counts of one kind.
+    #[must_use]
+    pub const fn kind(&self, kind: Kind) -> &OperationOutcome {
+        match kind {
+            Kind::Insert => &self.insert,
+            Kind::Update => &self.update,
+            Kind::Delete => &self.delete,
+        }
+    }
+
+    /// The outcome as a record. The caller may add counters, such as those of a mount.
+    #[must_use]
+    pub fn into_record(self, identity: RunIdentity) -> RunRecord {
+        let mut samples: Vec<Sample> = Kind::ALL
+            .into_iter()
+            .filter(|kind| self.kind(*kind).count > 0)
+            .map(|kind| self.sample(kind.name(), self.kind(kind)))
+            .collect();
+        if self.sync.count > 0 {
+            samples.push(self.sample("sync", &self.sync));
+        }
+        let mut counters = usage_counters(self.window.processor, self.workers);
+        counters.extend(self.window.counters.clone());
+        let statements = self.transactions() * self.spec.statements();
+        for (name, value) in [
+            (counter::FILE_WRITES, self.file_writes),
+            (counter::FILE_WRITTEN, self.file_written_bytes),
+            (counter::UNCHANGED_STATEMENTS, self.unchanged_statements),
+            (counter::STATEMENTS, statements),
+            (counter::THINK, self.think_ns),
+            (counter::ROWS, self.rows),
+        ] {
+            counters.insert(name.to_owned(), nearest_f64(value));
+        }
+        let mut workload = described("sqlite", &self.spec, &self.spec.directory);
+        workload["sqlite"] = json!(self.library);
+        workload["absent"] = json!(self.window.absent);
+        finished(
+            identity,
+            self.started_unix_ns,
+            workload,
+            samples,
+            counters,
+            self.complete,
+        )
+    }
+
+    fn sample(&self, operation: &str, done: &OperationOutcome) -> Sample {
+        Sample {
+            operation: operation.to_owned(),
+            operations_count: done.count,
+            bytes: done.bytes,
+            elapsed_ns: self.elapsed_ns(),
+            sync_ns: self.checkpoint_ns,
+            close_ns: 0,
+            latency: done.latency.clone(),
+        }
+    }
+
+    /// Takes the transactions of a worker into the sum.
+    pub(super) fn add_kinds(&mut self, kinds: &[OperationOutcome; 3]) {
+        self.insert.merge(&kinds[place_of(Kind::Insert)]);
+        self.update.merge(&kinds[place_of(Kind::Update)]);
+        self.delete.merge(&kinds[place_of(Kind::Delete)]);
+    }
+}

@@ -1,0 +1,472 @@
+//! The description of an SQLite workload, and the checks that need no library.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::BenchError;
+use crate::window::CountCalls;
+
+/// More threads than this are a mistyped number.
+const THREADS_MAX: u32 = 1024;
+/// More tables than this are a mistyped number.
+const TABLES_MAX: u32 = 1000;
+/// SQLite attaches at most 125 databases, and no more than 10 unless it was built for more.
+const DATABASES_MAX: u32 = 126;
+/// Keys are 64-bit signed numbers; this leaves room for those that a mix inserts.
+const TRANSACTIONS_MAX: u64 = 1 << 40;
+
+/// Fewest rows of a table that is updated or deleted from.
+pub const ROWS_MIN: u64 = 296;
+/// Page size of every database.
+pub const PAGE_BYTES: u32 = 4096;
+/// Length of each value.
+pub const VALUE_BYTES: usize = 100;
+
+/// A workload on SQLite databases. There is no `Default`: every choice changes what the numbers mean.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SqliteSpec {
+    /// An existing directory; the run makes one of its own inside.
+    pub directory: PathBuf,
+    /// Which library runs the statements.
+    pub library: LibraryChoice,
+    /// What a transaction does.
+    pub operation: Operation,
+    /// `PRAGMA journal_mode`.
+    pub journal: Journal,
+    /// `PRAGMA synchronous`.
+    pub synchronous: Synchronous,
+    /// Transactions of each thread.
+    pub transactions: u64,
+    /// Think time after each transaction; never part of a transaction's latency.
+    pub interval_us: u64,
+    /// Whether the timed window, and with it the rate, contains the think time.
+    pub interval_place: Place,
+    /// Tables of each database; a transaction has one statement for each.
+    pub tables: u32,
+    /// Databases of each thread, joined by ATTACH; a transaction has one statement for each table of each.
+    pub databases: u32,
+    /// Threads, each with its own databases and connection.
+    pub threads: u32,
+    /// How statements reach the library.
+    pub style: StatementStyle,
+    /// What a transaction is made of.
+    pub shape: TransactionShape,
+    /// The rows that transactions meet, in which order.
+    pub keys: KeyOrder,
+    /// What is written.
+    pub values: Values,
+    /// Whether the timed window contains the checkpoint that ends a run in WAL mode.
+    pub checkpoint: Place,
+    /// Whether system calls are counted, which slows them down.
+    pub count_calls: CountCalls,
+    /// Decides random orders and contents: the same seed gives the same run.
+    pub seed: u64,
+    /// Leaves the databases where they are and reports where.
+    pub keep_files: bool,
+}
+
+/// Where the library comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LibraryChoice {
+    /// The one inside this program.
+    Bundled,
+    /// `libsqlite3.so.0`, as the system's linker finds it.
+    System,
+    /// This shared object.
+    File(PathBuf),
+}
+
+/// What a transaction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// Adds rows.
+    Insert,
+    /// Changes the value of rows.
+    Update,
+    /// Removes rows.
+    Delete,
+    /// One of the three, drawn for each transaction; the rest of 100 % deletes.
+    Mix {
+        /// Share of transactions that insert.
+        insert_percent: u8,
+        /// Share of transactions that update.
+        update_percent: u8,
+    },
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Insert => formatter.pad("insert"),
+            Self::Update => formatter.pad("update"),
+            Self::Delete => formatter.pad("delete"),
+            Self::Mix {
+                insert_percent,
+                update_percent,
+            } => write!(formatter, "mix:{insert_percent}/{update_percent}"),
+        }
+    }
+}
+
+impl FromStr for Operation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || {
+            format!(
+                "`{text}` is none of insert, update, delete, mix:INSERT/UPDATE (percentages, the rest deletes; \
+                 for example mix:50/30)"
+            )
+        };
+        match text {
+            "insert" => Ok(Self::Insert),
+            "update" => Ok(Self::Update),
+            "delete" => Ok(Self::Delete),
+            _ => {
+                let shares = text
+                    .strip_prefix("mix:")
+                    .and_then(|shares| shares.split_once('/'));
+                let (insert, update) = shares.ok_or_else(wrong)?;
+                match (insert.parse(), update.parse()) {
+                    (Ok(insert_percent @ 0..=100), Ok(update_percent @ 0..=100)) => Ok(Self::Mix {
+                        insert_percent,
+                        update_percent,
+                    }),
+                    _ => Err(wrong()),
+                }
+            }
+        }
+    }
+}
+
+impl FromStr for LibraryChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "bundled" => Ok(Self::Bundled),
+            "system" => Ok(Self::System),
+            path if path.contains('/') => Ok(Self::File(PathBuf::from(path))),
+            _ => Err(format!(
+                "`{text}` is none of bundled, system, or a path of a shared object (with a slash)"
+            )),
+        }
+    }
+}
+
+impl Operation {
+    /// True when rows must be there before the run.
+    #[must_use]
+    pub const fn needs_rows(self) -> bool {
+        !matches!(self, Self::Insert)
+    }
+}
+
+/// Makes an enum whose values are words: on the command line, in records and in SQL.
+macro_rules! words {
+    ($(#[$attribute:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)+ }) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        pub enum $name { $($(#[$doc])* $variant,)+ }
+
+        impl $name {
+            /// Every value, in the order of help texts.
+            pub const ALL: &[Self] = &[$(Self::$variant,)+];
+
+            /// The word that [`FromStr`] and SQL take.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $word,)+ }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.pad(self.name())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                let found = Self::ALL.iter().find(|value| value.name().eq_ignore_ascii_case(text));
+                found.copied().ok_or_else(|| {
+                    let names: Vec<_> = Self::ALL.iter().map(|value| value.name()).collect();
+                    format!("`{text}` is none of {}", names.join(", "))
+                })
+            }
+        }
+    };
+}
+
+words! {
+    /// How a transaction can be undone (`PRAGMA journal_mode`).
+    Journal {
+        /// A journal file, removed at commit.
+        Delete = "delete",
+        /// A journal file, truncated at commit.
+        Truncate = "truncate",
+        /// A journal file whose header is cleared at commit.
+        Persist = "persist",
+        /// A write-ahead log.
+        Wal = "wal",
+        /// A journal in memory: a crash corrupts the database.
+        Memory = "memory",
+        /// No journal: nothing can be undone.
+        Off = "off",
+    }
+}
+
+words! {
+    /// How often SQLite waits for the medium (`PRAGMA synchronous`).
+    Synchronous {
+        /// Never.
+        Off = "off",
+        /// At the moments that matter most.
+        Normal = "normal",
+        /// At each commit.
+        Full = "full",
+        /// At each commit, and of the folder after the journal is removed.
+        Extra = "extra",
+    }
+}
+
+words! {
+    /// Inside or outside the timed window.
+    Place {
+        /// Part of the time that rates are computed from.
+        Inside = "inside",
+        /// Not part of it.
+        Outside = "outside",
+    }
+}
+
+words! {
+    /// How statements reach the library.
+    StatementStyle {
+        /// Prepared once, with values bound: what applications do.
+        Prepared = "prepared",
+        /// As text, parsed and planned each time: what the original Mobibench does.
+        Text = "text",
+    }
+}
+
+words! {
+    /// What a transaction is made of.
+    TransactionShape {
+        /// BEGIN, a statement for each table of each database, COMMIT: the original as it is today.
+        Explicit = "explicit",
+        /// One statement that is its own transaction, on one table with an AUTOINCREMENT key: the paper of 2013.
+        Autocommit = "autocommit",
+    }
+}
+
+words! {
+    /// The rows that transactions meet.
+    KeyOrder {
+        /// In ascending order.
+        Sequential = "sequential",
+        /// Shuffled: inserts and deletes meet each key once; updates draw among the rows that exist.
+        Random = "random",
+        /// As the original draws them after `srand(transaction)`: updates take `rand() % rows + 1` for each table, which
+        /// misses now and then, as the keys are 0 to rows - 1; inserts and deletes draw for each database until the key is
+        /// a fresh one.
+        Original = "original",
+    }
+}
+
+words! {
+    /// What is written.
+    Values {
+        /// 100 bytes that are different each time.
+        Distinct = "distinct",
+        /// The same 100 bytes each time; newer SQLite does not write a row that an update leaves as it was.
+        Constant = "constant",
+    }
+}
+
+impl SqliteSpec {
+    /// Checks everything that needs no library and no system call.
+    ///
+    /// # Errors
+    /// [`BenchError::Spec`], naming the field, what was expected and what was found.
+    pub fn validate(&self) -> Result<(), BenchError> {
+        let within = |field, value: u64, max: u64| {
+            if (1..=max).contains(&value) {
+                return Ok(());
+            }
+            Err(BenchError::spec(field, format!("{value}, expected 1 to {max}")))
+        };
+        within("threads", u64::from(self.threads), u64::from(THREADS_MAX))?;
+        within("tables", u64::from(self.tables), u64::from(TABLES_MAX))?;
+        within("databases", u64::from(self.databases), u64::from(DATABASES_MAX))?;
+        within("transactions", self.transactions, TRANSACTIONS_MAX)?;
+        if self.shape == TransactionShape::Autocommit && (self.tables, self.databases) != (1, 1) {
+            let problem = format!(
+                "an autocommit transaction is one statement on one table, found {} tables in {} databases",
+                self.tables, self.databases
+            );
+            return Err(BenchError::spec("transaction", problem));
+        }
+        if let Operation::Mix {
+            insert_percent,
+            update_percent,
+        } = self.operation
+        {
+            let sum = u32::from(insert_percent) + u32::from(update_percent);
+            if sum > 100 {
+                let problem =
+                    format!("{insert_percent} % inserts and {update_percent} % updates are {sum} %");
+                return Err(BenchError::spec(
+                    "operation",
+                    problem + ", expected at most 100 %",
+                ));
+            }
+        }
+        if self.keys == KeyOrder::Original && matches!(self.operation, Operation::Mix { .. }) {
+            let problem = "the original has no mix of operations; expected sequential or random";
+            return Err(BenchError::spec("keys", problem));
+        }
+        Ok(())
+    }
+
+    /// Rows of each table before the run.
+    #[must_use]
+    pub fn rows_before(&self) -> u64 {
+        if self.operation.needs_rows() {
+            self.transactions.max(ROWS_MIN)
+        } else {
+            0
+        }
+    }
+
+    /// Statements of each transaction, BEGIN and COMMIT not counted.
+    #[must_use]
+    pub fn statements(&self) -> u64 {
+        u64::from(self.tables) * u64::from(self.databases)
+    }
+
+    /// Space that the run needs, roughly: rows with their page share, and journals.
+    #[must_use]
+    pub(crate) fn space_bytes(&self) -> u64 {
+        const ROW_BYTES: u64 = 160;
+        // A write-ahead log is begun anew after 1000 pages, unless a transaction is larger.
+        const JOURNAL_BYTES_MAX: u64 = 1100 * 4096;
+        let rows = self.rows_before().saturating_add(self.transactions);
+        let tables = u64::from(self.tables);
+        let pages = self.transactions.saturating_mul(tables).saturating_mul(3);
+        let journal = pages.saturating_mul(u64::from(PAGE_BYTES)).min(JOURNAL_BYTES_MAX);
+        rows.saturating_mul(tables)
+            .saturating_mul(ROW_BYTES)
+            .saturating_add(tables * 2 * u64::from(PAGE_BYTES))
+            .saturating_add(journal)
+            .saturating_mul(u64::from(self.databases))
+            .saturating_mul(u64::from(self.threads))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn spec() -> SqliteSpec {
+        SqliteSpec {
+            directory: PathBuf::from("/nowhere"),
+            library: LibraryChoice::Bundled,
+            operation: Operation::Insert,
+            journal: Journal::Wal,
+            synchronous: Synchronous::Full,
+            transactions: 10,
+            interval_us: 0,
+            interval_place: Place::Inside,
+            tables: 3,
+            databases: 1,
+            threads: 1,
+            style: StatementStyle::Prepared,
+            shape: TransactionShape::Explicit,
+            keys: KeyOrder::Sequential,
+            values: Values::Distinct,
+            checkpoint: Place::Inside,
+            count_calls: CountCalls::No,
+            seed: 1,
+            keep_files: false,
+        }
+    }
+
+    #[test]
+    fn words_are_the_same_on_the_command_line_in_records_and_in_sql() {
+        for journal in Journal::ALL {
+            assert_eq!(journal.name().to_uppercase().parse(), Ok(*journal));
+            assert_eq!(serde_json::to_value(journal).unwrap(), journal.name());
+        }
+        for synchronous in Synchronous::ALL {
+            assert_eq!(synchronous.name().parse(), Ok(*synchronous));
+        }
+        let message = "wall".parse::<Journal>().unwrap_err();
+        assert!(message.contains("none of delete, truncate"), "{message}");
+    }
+
+    #[test]
+    fn operations_and_libraries_are_read_as_they_are_shown() {
+        for text in ["insert", "update", "delete", "mix:50/30"] {
+            assert_eq!(text.parse::<Operation>().unwrap().to_string(), text);
+        }
+        for text in ["mix", "mix:50", "mix:50/130", "mix:a/b", "select"] {
+            text.parse::<Operation>().expect_err(text);
+        }
+        assert_eq!("system".parse(), Ok(LibraryChoice::System));
+        assert_eq!("./a.so".parse(), Ok(LibraryChoice::File(PathBuf::from("./a.so"))));
+        "sqlite".parse::<LibraryChoice>().unwrap_err();
+    }
+
+    #[test]
+    fn contradictions_name_the_field() {
+        let refused = |change: fn(&mut SqliteSpec)| {
+            let mut spec = spec();
+            change(&mut spec);
+            match spec.validate() {
+                Err(BenchError::Spec { field, .. }) => field,
+                other => panic!("{other:?}"),
+            }
+        };
+        spec().validate().unwrap();
+        assert_eq!(refused(|spec| spec.threads = 10_000_000), "threads");
+        assert_eq!(refused(|spec| spec.threads = 0), "threads");
+        assert_eq!(refused(|spec| spec.tables = 0), "tables");
+        assert_eq!(refused(|spec| spec.databases = 127), "databases");
+        assert_eq!(refused(|spec| spec.transactions = 0), "transactions");
+        assert_eq!(
+            refused(|spec| spec.shape = TransactionShape::Autocommit),
+            "transaction"
+        );
+        let mix = Operation::Mix {
+            insert_percent: 60,
+            update_percent: 41,
+        };
+        assert_eq!(
+            refused(|spec| spec.operation = Operation::Mix {
+                insert_percent: 60,
+                update_percent: 41
+            }),
+            "operation"
+        );
+        let mut original = spec();
+        (original.operation, original.keys) = (mix, KeyOrder::Original);
+        original.validate().unwrap_err();
+    }
+
+    #[test]
+    fn an_absurd_workload_needs_absurd_space_and_does_not_overflow() {
+        let mut huge = spec();
+        (huge.transactions, huge.threads, huge.databases, huge.tables) = (TRANSACTIONS_MAX, 1024, 126, 1000);
+        huge.validate().unwrap();
+        assert_eq!(huge.space_bytes(), u64::MAX);
+    }
+}

@@ -1,0 +1,370 @@
+//! One thread of an SQLite workload, from the start line to the checkpoint.
+//!
+//! Everything that a transaction needs is put together before its clock starts: keys, values, the text of its statements.
+
+use std::ffi::CStr;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::connection::{Bind, Connection, Statement};
+use super::plan::{Kind, Plan, Step, ValueStream, thread_seed};
+use super::prepare::{schema, table};
+use super::spec::{Journal, Place, SqliteSpec, StatementStyle, TransactionShape, VALUE_BYTES};
+use super::vfs::{self, FileWork};
+use crate::error::BenchError;
+use crate::file::{OperationOutcome, elapsed_ns};
+use crate::gate::Gate;
+use crate::processor::WorkerUse;
+use crate::worker::Counter;
+
+/// A thread that thinks long looks this often whether it is to stop.
+const THINK_AT_ONCE: Duration = Duration::from_millis(50);
+
+/// Everything a worker needs, made before the timed window.
+pub struct Worker<'run> {
+    pub spec: &'run SqliteSpec,
+    pub index: u32,
+    pub connection: Connection,
+}
+
+/// What all workers see.
+pub struct Shared<'run> {
+    pub gate: Gate,
+    /// Raised by the caller.
+    pub stop: &'run AtomicBool,
+    /// Raised by a worker that failed: the others need not go on.
+    pub failed: AtomicBool,
+    /// Transactions done, one counter for each worker.
+    pub done: Vec<Counter>,
+}
+
+impl Shared<'_> {
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
+    }
+}
+
+/// What the transactions of one worker did.
+pub struct Work {
+    /// By [`place_of`].
+    pub kinds: [OperationOutcome; 3],
+    pub unchanged_statements: u64,
+    pub began: Instant,
+    pub worked: Instant,
+    pub thought_ns: u64,
+    pub complete: bool,
+    /// Rows that each table should have.
+    pub rows: u64,
+}
+
+/// What one worker did.
+pub struct WorkerOutcome {
+    pub work: Work,
+    pub checkpointed: Instant,
+    pub files: FileWork,
+    pub usage: Option<WorkerUse>,
+    /// For what comes after the window.
+    pub connection: Connection,
+}
+
+impl Worker<'_> {
+    /// Waits at the gate, works and checkpoints. `None` when the run was cancelled before it began.
+    pub fn run(self, shared: &Shared<'_>) -> Result<Option<WorkerOutcome>, BenchError> {
+        let (spec, connection) = (self.spec, self.connection);
+        let before = WorkerUse::of_this_thread();
+        let Some(work) = work(spec, self.index, &connection, shared)? else {
+            return Ok(None);
+        };
+        if spec.journal == Journal::Wal && spec.checkpoint == Place::Inside && work.complete {
+            checkpoint(spec, &connection)?;
+        }
+        let checkpointed = Instant::now();
+        let files = vfs::take();
+        let usage = WorkerUse::of_this_thread()
+            .zip(before)
+            .map(|(now, before)| now.since(before));
+        Ok(Some(WorkerOutcome {
+            work,
+            checkpointed,
+            files,
+            usage,
+            connection,
+        }))
+    }
+}
+
+/// Makes everything ready, waits at the gate and runs all transactions.
+fn work(
+    spec: &SqliteSpec,
+    index: u32,
+    connection: &Connection,
+    shared: &Shared<'_>,
+) -> Result<Option<Work>, BenchError> {
+    let mut transactions = Transactions::ready(spec, index, connection)?;
+    if !shared.gate.wait() {
+        return Ok(None);
+    }
+    vfs::begin();
+    let began = Instant::now();
+    let complete = transactions.run(shared)?;
+    let worked = Instant::now();
+    Ok(Some(Work {
+        kinds: transactions.kinds,
+        unchanged_statements: transactions.unchanged_statements,
+        began,
+        worked,
+        thought_ns: transactions.thought_ns,
+        complete,
+        rows: transactions.plan.rows(),
+    }))
+}
+
+/// Writes the logs of all databases back.
+pub fn checkpoint(spec: &SqliteSpec, connection: &Connection) -> Result<(), BenchError> {
+    (0..spec.databases).try_for_each(|database| connection.checkpoint(&schema(database)))
+}
+
+/// The transactions of one thread and what they did so far.
+struct Transactions<'run> {
+    spec: &'run SqliteSpec,
+    index: u32,
+    connection: &'run Connection,
+    plan: Plan,
+    values: ValueStream,
+    runner: Runner<'run>,
+    kinds: [OperationOutcome; 3],
+    unchanged_statements: u64,
+    thought_ns: u64,
+}
+
+/// How transactions reach the library.
+enum Runner<'run> {
+    Text(TextRunner),
+    Prepared(Box<PreparedRunner<'run>>),
+}
+
+impl<'run> Transactions<'run> {
+    fn ready(spec: &'run SqliteSpec, index: u32, connection: &'run Connection) -> Result<Self, BenchError> {
+        let runner = match spec.style {
+            StatementStyle::Text => Runner::Text(TextRunner::new(spec)),
+            StatementStyle::Prepared => Runner::Prepared(Box::new(PreparedRunner::new(spec, connection)?)),
+        };
+        Ok(Self {
+            spec,
+            index,
+            connection,
+            plan: Plan::new(spec, index),
+            values: ValueStream::of_transactions(spec.values, thread_seed(spec, index)),
+            runner,
+            kinds: Default::default(),
+            unchanged_statements: 0,
+            thought_ns: 0,
+        })
+    }
+
+    /// All transactions; false when the run was stopped before the last.
+    fn run(&mut self, shared: &Shared<'_>) -> Result<bool, BenchError> {
+        let statements = self.spec.statements();
+        let place = usize::try_from(self.index).expect("worker numbers fit in memory");
+        let done = &shared.done[place].0;
+        let mut changes = self.connection.changes();
+        for number in 0..self.spec.transactions {
+            if shared.is_over() {
+                return Ok(false);
+            }
+            let step = self.plan.next();
+            let kind = step.kind;
+            let latency_ns = match &mut self.runner {
+                Runner::Text(runner) => runner.run(self.connection, &step, &self.values, number)?,
+                Runner::Prepared(runner) => runner.run(&step, &self.values, number)?,
+            };
+            let bytes = match kind {
+                Kind::Insert | Kind::Update => statements * u64::try_from(VALUE_BYTES).unwrap_or(u64::MAX),
+                Kind::Delete => 0,
+            };
+            self.kinds[place_of(kind)].add(latency_ns, bytes);
+            let changed = self.connection.changes();
+            // The library's count has 31 bits and may wrap.
+            let changed_now = changed.wrapping_sub(changes) & 0x7FFF_FFFF;
+            self.unchanged_statements += statements.saturating_sub(changed_now);
+            changes = changed;
+            // Only this thread writes the counter.
+            done.store(number + 1, Ordering::Relaxed);
+            if self.spec.interval_us > 0 {
+                self.think(shared);
+            }
+        }
+        Ok(true)
+    }
+
+    fn think(&mut self, shared: &Shared<'_>) {
+        let began = Instant::now();
+        let interval = Duration::from_micros(self.spec.interval_us);
+        while !shared.is_over() {
+            let rest = interval.saturating_sub(began.elapsed());
+            if rest.is_zero() {
+                break;
+            }
+            thread::sleep(rest.min(THINK_AT_ONCE));
+        }
+        self.thought_ns += elapsed_ns(began, Instant::now());
+    }
+}
+
+/// Place of a kind in [`Work::kinds`].
+pub const fn place_of(kind: Kind) -> usize {
+    match kind {
+        Kind::Insert => 0,
+        Kind::Update => 1,
+        Kind::Delete => 2,
+    }
+}
+
+/// Puts a whole transaction into one text, as the original does.
+struct TextRunner {
+    shape: TransactionShape,
+    tables: Vec<String>,
+    text: Vec<u8>,
+}
+
+impl TextRunner {
+    fn new(spec: &SqliteSpec) -> Self {
+        Self {
+            shape: spec.shape,
+            tables: tables(spec),
+            text: Vec::new(),
+        }
+    }
+
+    fn run(
+        &mut self,
+        connection: &Connection,
+        step: &Step<'_>,
+        values: &ValueStream,
+        number: u64,
+    ) -> Result<u64, BenchError> {
+        self.write(step, values, number);
+        let text = CStr::from_bytes_with_nul(&self.text).expect("statements have no zero byte but the last");
+        let start = Instant::now();
+        connection.execute(text)?;
+        Ok(elapsed_ns(start, Instant::now()))
+    }
+
+    fn write(&mut self, step: &Step<'_>, values: &ValueStream, number: u64) {
+        let text = &mut self.text;
+        text.clear();
+        let is_explicit = self.shape == TransactionShape::Explicit;
+        if is_explicit {
+            text.extend_from_slice(b"BEGIN;");
+        }
+        let mut value = [0; VALUE_BYTES];
+        for (place, (table, key)) in (0..).zip(self.tables.iter().zip(step.keys)) {
+            if step.kind != Kind::Delete {
+                values.fill(number * count(step.keys) + place, &mut value);
+            }
+            let written = match step.kind {
+                Kind::Insert if is_explicit => {
+                    write!(text, "INSERT INTO {table} (id, value) VALUES ({key}, '")
+                        .and_then(|()| text.write_all(&value))
+                        .and_then(|()| text.write_all(b"');"))
+                }
+                Kind::Insert => write!(text, "INSERT INTO {table} (value) VALUES ('")
+                    .and_then(|()| text.write_all(&value))
+                    .and_then(|()| text.write_all(b"');")),
+                Kind::Update => write!(text, "UPDATE {table} SET value = '")
+                    .and_then(|()| text.write_all(&value))
+                    .and_then(|()| write!(text, "' WHERE id = {key};")),
+                Kind::Delete => write!(text, "DELETE FROM {table} WHERE id = {key};"),
+            };
+            written.expect("writing to memory cannot fail");
+        }
+        if is_explicit {
+            text.extend_from_slice(b"COMMIT;");
+        }
+        text.push(0);
+    }
+}
+
+/// Runs statements that were prepared once.
+struct PreparedRunner<'connection> {
+    begin_and_commit: Option<[Statement<'connection>; 2]>,
+    inserts: Vec<Statement<'connection>>,
+    updates: Vec<Statement<'connection>>,
+    deletes: Vec<Statement<'connection>>,
+    gives_key: bool,
+    values: Vec<[u8; VALUE_BYTES]>,
+}
+
+impl<'connection> PreparedRunner<'connection> {
+    fn new(spec: &SqliteSpec, connection: &'connection Connection) -> Result<Self, BenchError> {
+        let tables = tables(spec);
+        let prepare = |text: &dyn Fn(&str) -> String| {
+            tables
+                .iter()
+                .map(|table| connection.prepare(&text(table)))
+                .collect::<Result<Vec<_>, _>>()
+        };
+        let gives_key = spec.shape == TransactionShape::Explicit;
+        let begin_and_commit = match spec.shape {
+            TransactionShape::Autocommit => None,
+            TransactionShape::Explicit => Some([connection.prepare("BEGIN")?, connection.prepare("COMMIT")?]),
+        };
+        let inserts = if gives_key {
+            prepare(&|table| format!("INSERT INTO {table} (id, value) VALUES (?1, ?2)"))?
+        } else {
+            prepare(&|table| format!("INSERT INTO {table} (value) VALUES (?1)"))?
+        };
+        Ok(Self {
+            begin_and_commit,
+            inserts,
+            updates: prepare(&|table| format!("UPDATE {table} SET value = ?1 WHERE id = ?2"))?,
+            deletes: prepare(&|table| format!("DELETE FROM {table} WHERE id = ?1"))?,
+            gives_key,
+            values: vec![[0; VALUE_BYTES]; tables.len()],
+        })
+    }
+
+    fn run(&mut self, step: &Step<'_>, values: &ValueStream, number: u64) -> Result<u64, BenchError> {
+        if step.kind != Kind::Delete {
+            for (place, value) in (0..).zip(&mut self.values) {
+                values.fill(number * count(step.keys) + place, value);
+            }
+        }
+        let start = Instant::now();
+        if let Some([begin, _]) = &mut self.begin_and_commit {
+            begin.run(&[])?;
+        }
+        let statements = match step.kind {
+            Kind::Insert => &mut self.inserts,
+            Kind::Update => &mut self.updates,
+            Kind::Delete => &mut self.deletes,
+        };
+        for ((statement, key), value) in statements.iter_mut().zip(step.keys).zip(&self.values) {
+            match step.kind {
+                Kind::Insert if self.gives_key => {
+                    statement.run(&[Bind::Integer(*key), Bind::Text(value)])?;
+                }
+                Kind::Insert => statement.run(&[Bind::Text(value)])?,
+                Kind::Update => statement.run(&[Bind::Text(value), Bind::Integer(*key)])?,
+                Kind::Delete => statement.run(&[Bind::Integer(*key)])?,
+            }
+        }
+        if let Some([_, commit]) = &mut self.begin_and_commit {
+            commit.run(&[])?;
+        }
+        Ok(elapsed_ns(start, Instant::now()))
+    }
+}
+
+/// All tables of a thread, in the order of [`Step::keys`].
+fn tables(spec: &SqliteSpec) -> Vec<String> {
+    (0..spec.databases)
+        .flat_map(|database| (0..spec.tables).map(move |number| table(database, number)))
+        .collect()
+}
+
+fn count(keys: &[i64]) -> u64 {
+    u64::try_from(keys.len()).expect("statements are few")
+}
