@@ -12,6 +12,7 @@ use fuse::Switch;
 
 use crate::bench_command::BenchCommand;
 use crate::demo::arguments::DemoArguments;
+use crate::mobibench::arguments::MobibenchArguments;
 use crate::quantity::{parse_bytes, parse_duration};
 
 /// The storage stack of a device with embedded flash, in user space: run it, load it, trace it, tune it.
@@ -43,6 +44,8 @@ pub enum Command {
     /// Measure a file system, of any kind, through system calls
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Measure as the original Mobibench: its options and its result lines; also through a link named mobibench
+    Mobibench(MobibenchArguments),
     /// Show what the layers are worth on this machine: native, plain FUSE, bFUSE, tuned
     Demo(DemoArguments),
     /// Print a completion script for a shell

@@ -1,4 +1,5 @@
-//! Rewrites the ways in which mount(8) and `mount.fuse3` call this program into `tidegate mount ...`.
+//! Rewrites the ways in which mount(8) and `mount.fuse3` call this program into `tidegate mount ...`, and a call through
+//! a link named `mobibench` into `tidegate mobibench ...`.
 //!
 //! Three ways lead to a mount: `tidegate mount SOURCE MOUNTPOINT`, a program name that starts with `mount.` (the helper
 //! that mount(8) looks for is `/sbin/mount.fuse.tidegate`), and `tidegate SOURCE MOUNTPOINT` (what `mount.fuse3` runs
@@ -19,6 +20,13 @@ pub fn normalise(
     commands: &[&str],
     exists: impl Fn(&Path) -> bool,
 ) -> Vec<OsString> {
+    if arguments.first().is_some_and(|program| is_mobibench(program)) {
+        let rest = arguments.into_iter().skip(1);
+        return ["tidegate".into(), "mobibench".into()]
+            .into_iter()
+            .chain(rest)
+            .collect();
+    }
     let helper = arguments.first().is_some_and(|program| is_mount_helper(program));
     if !helper && !is_bare_mount(&arguments, commands, exists) {
         return arguments;
@@ -66,6 +74,12 @@ pub fn normalise(
         }
     }
     normalised
+}
+
+fn is_mobibench(program: &OsStr) -> bool {
+    Path::new(program)
+        .file_name()
+        .is_some_and(|name| name == "mobibench")
 }
 
 fn is_mount_helper(program: &OsStr) -> bool {
@@ -142,6 +156,16 @@ mod tests {
             run(&["tidegate", "folder", "mnt"]),
             ["tidegate", "mount", "folder", "mnt"]
         );
+    }
+
+    #[test]
+    fn a_link_named_mobibench_is_the_original() {
+        assert_eq!(
+            run(&["/data/bin/mobibench", "-p", "/data/x", "-a1"]),
+            ["tidegate", "mobibench", "-p", "/data/x", "-a1"]
+        );
+        let words = ["mobibench-old", "stats"];
+        assert_eq!(run(&words), words);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod demo;
 mod history_command;
 mod invocation;
 mod manual;
+mod mobibench;
 mod mount;
 mod mount_options;
 mod mount_table;
@@ -72,6 +73,7 @@ fn run(arguments: &Arguments, words: &[OsString]) -> Result<Finding> {
         Command::Stats(arguments) => stats::run(arguments)?,
         Command::Bench(command) => return bench_command::run(command),
         Command::Demo(arguments) => return demo::run(arguments),
+        Command::Mobibench(arguments) => return mobibench::run(arguments, words.len()),
         Command::Completions(arguments) => manual::print_completions(arguments)?,
         Command::Man(arguments) => manual::write_man_pages(arguments)?,
     }

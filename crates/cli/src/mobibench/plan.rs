@@ -1,0 +1,434 @@
+//! What the original's numbers mean: checked, moved into their ranges where the original moves them, and divided by
+//! the threads. Nothing here touches the system.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use super::arguments::{MobibenchArguments, Preset};
+
+/// Most threads, as in the original.
+const THREADS_MAX: u32 = 100;
+
+/// Most tables and most databases, as in the original.
+const TABLES_MAX: u32 = 20;
+
+/// Longest wait after a transaction, as in the original.
+const INTERVAL_MS_MAX: u32 = 10_000;
+
+/// Tables of each database when nothing is said, in the last version of the original.
+const TABLES_HEAD: u32 = 3;
+
+/// Why a command line can't be followed. Nothing was touched.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum PlanError {
+    /// A number without meaning.
+    #[error("-{option} {found} is {meaning}, expected {expected}")]
+    OutOfRange {
+        /// The option.
+        option: char,
+        /// What the number stands for.
+        meaning: &'static str,
+        /// As given.
+        found: i64,
+        /// The numbers that mean something.
+        expected: String,
+    },
+    /// No record fits.
+    #[error(
+        "-f {file_kib} over {threads} threads leaves {share_kib} KiB for each file, \
+         less than one record of {record_kib} KiB (-r)"
+    )]
+    NoRecord {
+        /// As given.
+        file_kib: u64,
+        /// After the original's limits.
+        threads: u32,
+        /// For each thread.
+        share_kib: u64,
+        /// As given.
+        record_kib: u64,
+    },
+    /// A thread would have nothing to do.
+    #[error("-n {transactions} over {threads} threads leaves nothing to do for each")]
+    NoTransaction {
+        /// As given.
+        transactions: u64,
+        /// After the original's limits.
+        threads: u32,
+    },
+    /// The version of 2013 has one table in one database.
+    #[error(
+        "-{option} {found} is not in mobibench-2013, which has one table in one database; use --preset mobibench-head"
+    )]
+    NotIn2013 {
+        /// The option.
+        option: char,
+        /// As given.
+        found: u32,
+    },
+}
+
+/// A command line, understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Version of the original.
+    pub preset: Preset,
+    /// Folder of the test files.
+    pub path: PathBuf,
+    /// The test.
+    pub test: Test,
+    /// What was not done to the letter; for standard error.
+    pub notes: Vec<String>,
+}
+
+/// What is measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Test {
+    /// Reading or writing files.
+    File(FileTest),
+    /// SQLite.
+    Database(DatabaseTest),
+    /// A script of MobiGen.
+    Script(PathBuf),
+}
+
+/// A test of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileTest {
+    /// `-a`.
+    pub access: Access,
+    /// `-y`.
+    pub sync: SyncMode,
+    /// `-t`.
+    pub threads: u32,
+    /// `-f` divided by the threads.
+    pub share_kib: u64,
+    /// `-r`.
+    pub record_kib: u64,
+    /// Whole records in the share of a thread.
+    pub records: u64,
+    /// `-v`.
+    pub overlap_percent: u8,
+}
+
+/// A test of SQLite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatabaseTest {
+    /// `-d`.
+    pub operation: Operation,
+    /// `-t`.
+    pub threads: u32,
+    /// `-n` divided by the threads.
+    pub transactions: u64,
+    /// `-j`.
+    pub journal: u32,
+    /// `-s`.
+    pub synchronous: u32,
+    /// `-i`.
+    pub interval_ms: u32,
+    /// `-T`.
+    pub tables: u32,
+    /// `-D`.
+    pub databases: u32,
+    /// `-R`.
+    pub random_keys: bool,
+}
+
+/// `-a`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Sequential write; over a file of full length, or allocating with the preset of 2013.
+    Write,
+    /// Random write over a file of full length.
+    RandomWrite,
+    /// Sequential read.
+    Read,
+    /// Random read.
+    RandomRead,
+    /// Allocating sequential write.
+    Append,
+}
+
+impl Access {
+    const ALL: [Self; 5] = [
+        Self::Write,
+        Self::RandomWrite,
+        Self::Read,
+        Self::RandomRead,
+        Self::Append,
+    ];
+
+    /// The original's number.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Write => 0,
+            Self::RandomWrite => 1,
+            Self::Read => 2,
+            Self::RandomRead => 3,
+            Self::Append => 4,
+        }
+    }
+
+    /// True for the two that read.
+    pub const fn reads(self) -> bool {
+        matches!(self, Self::Read | Self::RandomRead)
+    }
+
+    /// True for the two in shuffled order.
+    pub const fn is_random(self) -> bool {
+        matches!(self, Self::RandomWrite | Self::RandomRead)
+    }
+}
+
+/// `-y`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncMode {
+    /// No sync but the last.
+    Buffered,
+    /// `O_SYNC`.
+    Sync,
+    /// `fsync` after each write.
+    Fsync,
+    /// `O_DIRECT`.
+    Direct,
+    /// `O_SYNC` and `O_DIRECT`.
+    DirectSync,
+    /// A mapping.
+    Mmap,
+    /// A mapping, `msync` with `MS_ASYNC` after each write.
+    MmapAsync,
+    /// A mapping, `msync` with `MS_SYNC` after each write.
+    MmapSync,
+    /// `fdatasync` after each write.
+    Fdatasync,
+    /// The call `fbarrier` of BarrierFS after each write.
+    Fbarrier,
+    /// The call `fdatabarrier` of BarrierFS after each write.
+    Fdatabarrier,
+}
+
+impl SyncMode {
+    const ALL: [Self; 11] = [
+        Self::Buffered,
+        Self::Sync,
+        Self::Fsync,
+        Self::Direct,
+        Self::DirectSync,
+        Self::Mmap,
+        Self::MmapAsync,
+        Self::MmapSync,
+        Self::Fdatasync,
+        Self::Fbarrier,
+        Self::Fdatabarrier,
+    ];
+
+    /// The original's number.
+    pub fn number(self) -> usize {
+        Self::ALL
+            .iter()
+            .position(|mode| *mode == self)
+            .unwrap_or_default()
+    }
+
+    /// The mode that a test that only reads really has: nothing that it does could be synced.
+    pub const fn of_reads(self) -> Self {
+        match self {
+            Self::Fsync | Self::Fdatasync | Self::Fbarrier | Self::Fdatabarrier => Self::Buffered,
+            Self::MmapAsync | Self::MmapSync => Self::Mmap,
+            Self::Buffered | Self::Sync | Self::Direct | Self::DirectSync | Self::Mmap => self,
+        }
+    }
+}
+
+/// `-d`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Rows are inserted.
+    Insert,
+    /// Rows are updated.
+    Update,
+    /// Rows are deleted.
+    Delete,
+}
+
+impl Operation {
+    const ALL: [Self; 3] = [Self::Insert, Self::Update, Self::Delete];
+
+    /// The original's number.
+    #[expect(dead_code, reason = "the test of SQLite follows")]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Insert => 0,
+            Self::Update => 1,
+            Self::Delete => 2,
+        }
+    }
+}
+
+/// Understands a command line. Options that the test does not look at are not judged.
+///
+/// # Errors
+/// [`PlanError`] for what has no meaning.
+pub fn plan(arguments: &MobibenchArguments) -> Result<Plan, PlanError> {
+    let mut notes = Vec::new();
+    if !arguments.operands.is_empty() {
+        let words: Vec<_> = arguments
+            .operands
+            .iter()
+            .map(|word| word.to_string_lossy())
+            .collect();
+        notes.push(format!("no option takes these words: {}", words.join(" ")));
+    }
+    let test = match (&arguments.script, arguments.database) {
+        (Some(script), _) => Test::Script(script.clone()),
+        (None, Some(operation)) => Test::Database(database_test(arguments, operation, &mut notes)?),
+        (None, None) => Test::File(file_test(arguments, &mut notes)?),
+    };
+    Ok(Plan {
+        preset: arguments.preset,
+        path: arguments.path.clone().unwrap_or_else(|| "./mobibench".into()),
+        test,
+        notes,
+    })
+}
+
+fn file_test(arguments: &MobibenchArguments, notes: &mut Vec<String>) -> Result<FileTest, PlanError> {
+    let threads = moved('t', arguments.threads, THREADS_MAX, notes);
+    let file_kib = positive('f', "a file size in KiB", arguments.file_kib)?;
+    let record_kib = positive('r', "a record size in KiB", arguments.record_kib)?;
+    let access = chosen('a', "an access mode", arguments.access, &Access::ALL)?;
+    let sync = chosen('y', "a sync mode", arguments.sync, &SyncMode::ALL)?;
+    let overlap_max = bench::mersenne::OVERLAP_PERCENT_MAX;
+    let overlap_percent = u8::try_from(arguments.overlap_percent)
+        .ok()
+        .filter(|percent| *percent <= overlap_max)
+        .ok_or_else(|| PlanError::OutOfRange {
+            option: 'v',
+            meaning: "a share of repeated records",
+            found: arguments.overlap_percent,
+            expected: format!("0 to {overlap_max} percent"),
+        })?;
+    let share_kib = file_kib / u64::from(threads);
+    let records = share_kib / record_kib;
+    if records == 0 {
+        return Err(PlanError::NoRecord {
+            file_kib,
+            threads,
+            share_kib,
+            record_kib,
+        });
+    }
+    if access.reads() && sync.of_reads() != sync {
+        notes.push(format!(
+            "-y {} syncs after writes, and -a {} writes nothing: it reads as with -y {}",
+            sync.number(),
+            access.number(),
+            sync.of_reads().number(),
+        ));
+    }
+    Ok(FileTest {
+        access,
+        sync,
+        threads,
+        share_kib,
+        record_kib,
+        records,
+        overlap_percent,
+    })
+}
+
+fn database_test(
+    arguments: &MobibenchArguments,
+    operation: i64,
+    notes: &mut Vec<String>,
+) -> Result<DatabaseTest, PlanError> {
+    let threads = moved('t', arguments.threads, THREADS_MAX, notes);
+    let tables = match (arguments.tables, arguments.preset) {
+        (Some(tables), _) => moved('T', tables, TABLES_MAX, notes),
+        (None, Preset::Head) => TABLES_HEAD,
+        (None, Preset::Paper) => 1,
+    };
+    let databases = moved('D', arguments.databases, TABLES_MAX, notes);
+    if arguments.preset == Preset::Paper {
+        for (option, found) in [('T', tables), ('D', databases)] {
+            if found != 1 {
+                return Err(PlanError::NotIn2013 { option, found });
+            }
+        }
+    }
+    let transactions = positive('n', "a number of transactions", arguments.transactions)?;
+    let share = transactions / u64::from(threads);
+    if share == 0 {
+        return Err(PlanError::NoTransaction {
+            transactions,
+            threads,
+        });
+    }
+    let mut interval_ms = within('i', "a wait in milliseconds", arguments.interval_ms, u32::MAX)?;
+    if interval_ms > INTERVAL_MS_MAX {
+        notes.push(format!(
+            "-i {interval_ms} is taken as {INTERVAL_MS_MAX}, as the original does"
+        ));
+        interval_ms = INTERVAL_MS_MAX;
+    }
+    Ok(DatabaseTest {
+        operation: chosen('d', "an operation", operation, &Operation::ALL)?,
+        threads,
+        transactions: share,
+        journal: within('j', "a journal mode", arguments.journal, 5)?,
+        synchronous: within('s', "a synchronous mode", arguments.synchronous, 3)?,
+        interval_ms,
+        tables,
+        databases,
+        random_keys: arguments.random_keys.is_some(),
+    })
+}
+
+/// A count that the original moves into its range instead of refusing it.
+fn moved(option: char, found: i64, most: u32, notes: &mut Vec<String>) -> u32 {
+    let taken = u32::try_from(found.max(1)).map_or(most, |found| found.min(most));
+    if i64::from(taken) != found {
+        notes.push(format!(
+            "-{option} {found} is taken as {taken}, as the original does"
+        ));
+    }
+    taken
+}
+
+fn positive(option: char, meaning: &'static str, found: i64) -> Result<u64, PlanError> {
+    // Sizes are given in KiB; those that are too large for a file are refused before they are multiplied.
+    let most = i64::MAX / 1024;
+    u64::try_from(found)
+        .ok()
+        .filter(|_| (1..=most).contains(&found))
+        .ok_or_else(|| PlanError::OutOfRange {
+            option,
+            meaning,
+            found,
+            expected: format!("1 to {most}"),
+        })
+}
+
+fn within(option: char, meaning: &'static str, found: i64, most: u32) -> Result<u32, PlanError> {
+    u32::try_from(found)
+        .ok()
+        .filter(|number| *number <= most)
+        .ok_or_else(|| PlanError::OutOfRange {
+            option,
+            meaning,
+            found,
+            expected: format!("0 to {most}"),
+        })
+}
+
+/// The choice with this number.
+fn chosen<T: Copy>(option: char, meaning: &'static str, found: i64, all: &[T]) -> Result<T, PlanError> {
+    let choice = usize::try_from(found).ok().and_then(|place| all.get(place));
+    choice.copied().ok_or_else(|| PlanError::OutOfRange {
+        option,
+        meaning,
+        found,
+        expected: format!("0 to {}", all.len().saturating_sub(1)),
+    })
+}

@@ -1,0 +1,7 @@
+//! The original Mobibench's options, files and result lines, called from outside; and its defects, each shown to be
+//! absent. `docs/mobibench.md` names these tests beside what the original does.
+
+mod bed;
+mod defects;
+mod options;
+mod report;
