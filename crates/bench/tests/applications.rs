@@ -1,8 +1,11 @@
 //! Generated applications against what their sources state.
 
 use std::collections::HashSet;
+use std::sync::atomic::AtomicBool;
 
-use bench::app::{Application, Scale, Statistics, application, applications, describe, list};
+use bench::app::{AppSpec, Application, Scale, Statistics, application, applications, describe, list, run};
+use bench::replay::Speed;
+use bench::{Cache, NoProgress, RunIdentity};
 use results::call_trace::{Action, Layer, Trace};
 
 fn generated(application: &Application, seed: u64, scale: Scale) -> Trace {
@@ -178,5 +181,69 @@ fn every_parameter_is_shown_with_its_label_source_and_layer() {
             .filter(|line| line.contains("] ") && line.contains('['))
             .count();
         assert_eq!(labels, 3 + 6 * application.streams.len(), "{text}");
+    }
+}
+
+#[test]
+fn what_the_replay_counts_is_what_the_sources_state() {
+    for application in applications() {
+        let scale = Scale {
+            ppm: 200 * 1_000_000 / application.requests(),
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let spec = AppSpec {
+            directory: directory.path().to_owned(),
+            application,
+            scale,
+            speed: Speed::AsFastAsPossible,
+            cache: Cache::AsIs,
+            seed: 4,
+            keep_files: false,
+        };
+        let outcome = run(&spec, &NoProgress, &AtomicBool::new(false)).unwrap();
+        assert_eq!(outcome.notes(), Vec::<String>::new(), "{}", application.name);
+        let expected = outcome.generated.clone();
+        for checked in application.check(&expected, scale) {
+            assert!(checked.agrees, "{}: {checked:?}", application.name);
+        }
+        let record = outcome.into_record(identity());
+        let of = |names: [&str; 2]| {
+            let samples = record
+                .samples
+                .iter()
+                .filter(|sample| names.contains(&sample.operation.as_str()));
+            samples.fold((0, 0), |(count, bytes), sample| {
+                (count + sample.operations_count, bytes + sample.bytes)
+            })
+        };
+        assert_eq!(
+            of(["pread", "block-read"]),
+            (expected.reads, expected.read_bytes),
+            "{}",
+            application.name
+        );
+        assert_eq!(
+            of(["pwrite", "block-write"]),
+            (expected.writes, expected.written_bytes)
+        );
+        assert_eq!(record.workload["application"], application.name);
+        assert_eq!(record.workload["source"], application.source);
+        let is_block = application.layer == Layer::Block;
+        assert_eq!(
+            record.workload["layer"],
+            if is_block { "block" } else { "system_calls" }
+        );
+        assert!(record.complete && std::fs::read_dir(directory.path()).unwrap().count() == 0);
+    }
+}
+
+fn identity() -> RunIdentity {
+    RunIdentity {
+        command: Vec::new(),
+        tool_version: "0".to_owned(),
+        label: "native".to_owned(),
+        round: 0,
+        host: results::HostInfo::default(),
+        target: results::TargetInfo::default(),
     }
 }

@@ -6,7 +6,7 @@ use super::applications;
 use super::exact::{Bucket, Keep};
 use super::generate::Scale;
 use super::statistics::Statistics;
-use super::table::{Application, Labelled, Place, Relation, Spread};
+use super::table::{Application, Claim, Labelled, Place, Relation, Spread};
 use crate::error::BenchError;
 
 /// One line for each application.
@@ -49,13 +49,8 @@ pub fn describe(application: &Application, seed: u64, scale: Scale) -> Result<St
         "\nWhat the source states, and what is generated at scale {factor}:"
     );
     for checked in application.check(&measured, scale) {
-        let (relation, precision) = match checked.claim.relation {
-            Relation::Within(precision) => ("", format!(" +- {precision}")),
-            Relation::AtLeast => (">= ", String::new()),
-            Relation::AtMost => ("<= ", String::new()),
-        };
         let verdict = if checked.agrees { "" } else { "  DIFFERS" };
-        let stated = format!("{relation}{}{precision}", checked.claim.value);
+        let stated = relation_text(&checked.claim);
         let name = checked.claim.statistic.describe();
         let _ = writeln!(
             text,
@@ -116,6 +111,15 @@ pub fn describe(application: &Application, seed: u64, scale: Scale) -> Result<St
     Ok(text
         .replace("  stream       ", "\n  stream       ")
         .replace(" [-] \n", "\n"))
+}
+
+/// A claim as text: `96.9 +- 0.05`, `>= 70`.
+pub(super) fn relation_text(claim: &Claim) -> String {
+    match claim.relation {
+        Relation::Within(precision) => format!("{} +- {precision}", claim.value),
+        Relation::AtLeast => format!(">= {}", claim.value),
+        Relation::AtMost => format!("<= {}", claim.value),
+    }
 }
 
 /// The word for the layer in lists and records.

@@ -16,12 +16,14 @@ mod calls;
 mod describe;
 mod exact;
 mod generate;
+mod run;
 mod shapes;
 mod statistics;
 mod table;
 
 pub use describe::{describe, list};
 pub use generate::Scale;
+pub use run::{AppOutcome, AppSpec, run};
 pub use statistics::{Checked, Statistics};
 pub use table::{
     Application, Claim, Direction, Labelled, Origin, Place, Relation, Spread, Statistic, Stream,

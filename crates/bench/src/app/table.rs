@@ -113,7 +113,7 @@ pub enum Place {
 }
 
 /// Requests of one kind. All counts are for the whole run, at scale 1.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stream {
     /// What it is.
     pub name: &'static str,
@@ -233,7 +233,7 @@ impl Statistic {
 }
 
 /// An application: its layer, its streams, when requests come, and what the source states of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Application {
     /// How it is called on the command line.
     pub name: &'static str,

@@ -22,7 +22,7 @@ const SLEEP_NS_MAX: u64 = 100_000_000;
 const NOT_OPEN: &str =
     "its descriptor is not open here (it was opened before the trace, or opening it failed)";
 const CUT: &str = "transfer cut to 64 MiB";
-const BUFFERED: &str = "block request through the page cache, as O_DIRECT was refused or turned off";
+pub const BUFFERED: &str = "block request through the page cache, as O_DIRECT was refused or turned off";
 
 /// What one lane did.
 #[derive(Debug, Default)]

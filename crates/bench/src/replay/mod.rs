@@ -46,6 +46,7 @@ use crate::scratch::Scratch;
 use crate::spec::Cache;
 use crate::window::{CountCalls, Moved, Window};
 
+pub(crate) use self::lane::BUFFERED;
 pub use self::outcome::{CallError, KindOutcome, ReplayOutcome};
 
 /// Progress is reported, and the stop flag looked at, at least so often.

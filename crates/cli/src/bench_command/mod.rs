@@ -1,6 +1,7 @@
 //! `tidegate bench`: workloads on any directory, their repetition and their records.
 
 pub mod all;
+pub mod app;
 pub mod file;
 pub mod job;
 pub mod metadata;
@@ -14,6 +15,7 @@ use anyhow::Result;
 use clap::Subcommand;
 
 use self::all::BenchAllArguments;
+use self::app::BenchAppArguments;
 use self::file::BenchFileArguments;
 use self::job::{BenchJobArguments, BenchRunArguments};
 use self::metadata::BenchMetadataArguments;
@@ -41,6 +43,8 @@ pub enum BenchCommand {
     Run(BenchRunArguments),
     /// Check a job file, or show the jobs that come with the program
     Job(BenchJobArguments),
+    /// Run the load of a phone's application, generated from what was published about it
+    App(BenchAppArguments),
     /// Write and read files sequentially and at random in four phases, as tiobench
     Tio(BenchTioArguments),
     /// Compare directories: every workload on every target, in interleaved rounds, as ratios to a baseline
@@ -61,6 +65,7 @@ pub fn run(command: &BenchCommand) -> Result<Finding> {
         BenchCommand::All(arguments) => all::run(arguments),
         BenchCommand::Run(arguments) => job::run(arguments),
         BenchCommand::Job(arguments) => job::run_inspection(arguments),
+        BenchCommand::App(arguments) => app::run(arguments),
         BenchCommand::Tio(arguments) => tio::run(arguments),
         BenchCommand::Compare(arguments) => compare::run(arguments),
         BenchCommand::History(arguments) => history_command::run(arguments),

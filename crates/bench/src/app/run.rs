@@ -1,0 +1,151 @@
+//! Runs a generated application with the replayer, and says in the record what it was.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+use results::{RunRecord, nearest_f64};
+use serde_json::{Value, json};
+
+use super::describe::{layer_word, relation_text};
+use super::generate::Scale;
+use super::statistics::{Checked, Statistics};
+use super::table::Application;
+use crate::error::BenchError;
+use crate::progress::Progress;
+use crate::record::RunIdentity;
+use crate::replay::{self, DirectIo, ReplayOutcome, ReplaySpec, Speed};
+use crate::spec::Cache;
+
+/// A run of an application.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AppSpec {
+    /// An existing directory; the run makes one of its own inside.
+    pub directory: PathBuf,
+    /// Which application.
+    pub application: &'static Application,
+    /// How much of it.
+    pub scale: Scale,
+    /// When requests are made.
+    pub speed: Speed,
+    /// Page cache when the window begins: `Cold` or `AsIs`.
+    pub cache: Cache,
+    /// Decides order, sizes, gaps and places, and the contents.
+    pub seed: u64,
+    /// Leaves the files where they are.
+    pub keep_files: bool,
+}
+
+/// What a run did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AppOutcome {
+    /// The run.
+    pub spec: AppSpec,
+    /// What was generated.
+    pub generated: Statistics,
+    /// What the replay did.
+    pub replay: ReplayOutcome,
+}
+
+/// Generates the trace of an application and replays it.
+///
+/// # Errors
+/// Those of [`Application::generate`] and of [`replay::run`].
+pub fn run(spec: &AppSpec, progress: &dyn Progress, stop: &AtomicBool) -> Result<AppOutcome, BenchError> {
+    let trace = spec.application.generate(spec.seed, spec.scale)?;
+    let replay_spec = ReplaySpec {
+        directory: spec.directory.clone(),
+        speed: spec.speed,
+        direct: if spec.application.buffered.value {
+            DirectIo::Never
+        } else {
+            DirectIo::AsTraced
+        },
+        cache: spec.cache,
+        seed: spec.seed,
+        keep_files: spec.keep_files,
+    };
+    Ok(AppOutcome {
+        spec: spec.clone(),
+        generated: Statistics::of(&trace),
+        replay: replay::run(&trace, &replay_spec, progress, stop)?,
+    })
+}
+
+impl AppOutcome {
+    /// What is not as a reader of the numbers may believe. That block requests went through the page cache is not
+    /// among it where the application wants that.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        let mut replay = self.replay.clone();
+        if self.spec.application.buffered.value {
+            replay.left_out.remove(replay::BUFFERED);
+        }
+        replay.notes()
+    }
+
+    /// What was asked for and what the source states, for people.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let application = self.spec.application;
+        let mut text = format!(
+            "{}: {}\n  layer: {} ({}), {}\n  scale {}: {} requests, {} bytes read, {} bytes written; {}\n",
+            application.name,
+            application.title,
+            layer_word(application),
+            application.layer.describe(),
+            if application.buffered.value {
+                "through the page cache"
+            } else {
+                "past the page cache"
+            },
+            nearest_f64(self.spec.scale.ppm) / 1e6,
+            self.generated.requests(),
+            self.generated.read_bytes,
+            self.generated.written_bytes,
+            self.replay.pace(),
+        );
+        let differing = self.checked().iter().filter(|checked| !checked.agrees).count();
+        if differing > 0 {
+            text.push_str(&format!(
+                "  {differing} statements of the source are not met at this scale\n"
+            ));
+        }
+        text
+    }
+
+    /// The outcome as a record: that of the replay, which says what was replayed.
+    #[must_use]
+    pub fn into_record(self, identity: RunIdentity) -> RunRecord {
+        let claims: Vec<Value> = self.checked().iter().map(shown).collect();
+        let application = self.spec.application;
+        let scale = nearest_f64(self.spec.scale.ppm) / 1e6;
+        let mut replay = self.replay;
+        if application.buffered.value {
+            replay.left_out.remove(replay::BUFFERED);
+        }
+        let mut record = replay.into_record(identity);
+        let workload = &mut record.workload;
+        workload["kind"] = json!("application");
+        workload["application"] = json!(application.name);
+        workload["title"] = json!(application.title);
+        workload["source"] = json!(application.source);
+        workload["scale"] = json!(scale);
+        workload["buffered"] = json!(application.buffered.value);
+        workload["claims"] = json!(claims);
+        record
+    }
+
+    fn checked(&self) -> Vec<Checked> {
+        self.spec.application.check(&self.generated, self.spec.scale)
+    }
+}
+
+fn shown(checked: &Checked) -> Value {
+    json!({
+        "statistic": checked.claim.statistic.describe(),
+        "stated": relation_text(&checked.claim),
+        "expected_at_scale": checked.expected,
+        "generated": checked.found,
+        "agrees": checked.agrees,
+    })
+}

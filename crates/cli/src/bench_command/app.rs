@@ -1,0 +1,184 @@
+//! `tidegate bench app`: the load of a phone's application, generated from what was published about it.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use bench::Cache;
+use bench::app::{AppSpec, Application, Scale};
+use bench::replay::Speed;
+use clap::Args;
+
+use super::repeat::{BenchCommonArguments, Measured, Turn, repeat};
+use crate::{Finding, output};
+
+/// Arguments of `tidegate bench app`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Each application is of one layer, calls on files or block requests, and says so in list, output and\n\
+                  records; numbers of the two layers can't be compared. Block requests go to one image file that\n\
+                  stands for the partition. `--describe NAME` shows every parameter as published, derived or assumed.\n\
+                  Exit codes: 0 done, 1 stopped before its end or not run as generated, 2 could not do it."
+)]
+pub struct BenchAppArguments {
+    /// The application, as --list shows it
+    #[arg(required_unless_present_any = ["list", "describe"], value_parser = parse_application)]
+    pub name: Option<&'static Application>,
+    /// An existing folder on the file system to measure; a folder of its own is made in it and removed
+    #[arg(required_unless_present_any = ["list", "describe"])]
+    pub directory: Option<PathBuf>,
+    /// Show all applications with their layers, and do nothing
+    #[arg(long, conflicts_with_all = ["name", "describe"])]
+    pub list: bool,
+    /// Show every parameter of an application with its label, what its source states and what is generated
+    #[arg(long, value_name = "NAME", conflicts_with = "name", value_parser = parse_application)]
+    pub describe: Option<&'static Application>,
+    /// How much of it: requests, bytes and duration are multiplied, sizes and shares stay [default: see --list]
+    #[arg(long, value_name = "FACTOR", value_parser = parse_scale)]
+    pub scale: Option<Scale>,
+    /// When requests are made: asap, real (as the application made them), or a factor of its speed such as 10
+    #[arg(long, value_name = "SPEED", default_value = "asap", value_parser = parse_speed)]
+    pub speed: Speed,
+    /// Empty the page cache before the window
+    #[arg(long)]
+    pub cold: bool,
+    /// Leave the files where they are
+    #[arg(long)]
+    pub keep_files: bool,
+    /// How it is repeated and reported.
+    #[command(flatten)]
+    pub common: BenchCommonArguments,
+}
+
+/// Runs the command.
+pub fn run(arguments: &BenchAppArguments) -> Result<Finding> {
+    if arguments.list {
+        output::print_bytes(bench::app::list().as_bytes())?;
+        return Ok(Finding::Nothing);
+    }
+    if let Some(application) = arguments.describe {
+        let scale = arguments.scale.unwrap_or(Scale::WHOLE);
+        let text = bench::app::describe(application, arguments.common.seed, scale)?;
+        output::print_bytes(text.as_bytes())?;
+        return Ok(Finding::Nothing);
+    }
+    let directory = arguments.directory.as_deref().context("a folder is missing")?;
+    repeat(&arguments.common, directory, |turn| {
+        let bar = turn.bar;
+        let (measured, text) = measure_and_describe(arguments, turn)?;
+        if !arguments.common.json {
+            bar.hide();
+            output::print_bytes(text.as_bytes())?;
+        }
+        Ok(measured)
+    })
+}
+
+fn measure_and_describe(arguments: &BenchAppArguments, turn: Turn<'_>) -> Result<(Measured, String)> {
+    let outcome = bench::app::run(&spec(arguments, turn.seed)?, turn.bar, turn.stop)?;
+    let mut notes = outcome.notes();
+    notes.extend(
+        outcome
+            .replay
+            .leftover
+            .as_ref()
+            .map(|reason| format!("files were left behind: {reason}")),
+    );
+    if let Some(kept) = &outcome.replay.kept_directory {
+        turn.bar.hide();
+        output::print_error(&format!("files are kept in {}", kept.display()));
+    }
+    let text = outcome.describe();
+    let record = outcome.into_record(turn.identity);
+    Ok((Measured { record, notes }, text + "\n"))
+}
+
+fn spec(arguments: &BenchAppArguments, seed: u64) -> Result<AppSpec> {
+    let application = arguments.name.context("the name of an application is missing")?;
+    let usual = Scale {
+        ppm: application.usual_scale_ppm,
+    };
+    Ok(AppSpec {
+        directory: arguments.directory.clone().context("a folder is missing")?,
+        application,
+        scale: arguments.scale.unwrap_or(usual),
+        speed: arguments.speed,
+        cache: if arguments.cold { Cache::Cold } else { Cache::AsIs },
+        seed,
+        keep_files: arguments.keep_files,
+    })
+}
+
+fn parse_application(text: &str) -> Result<&'static Application, String> {
+    bench::app::application(text).ok_or_else(|| {
+        let names: Vec<&str> = bench::app::applications()
+            .map(|application| application.name)
+            .collect();
+        format!("`{text}` is none of {}", names.join(", "))
+    })
+}
+
+/// A decimal number with up to six places.
+fn parse_scale(text: &str) -> Result<Scale, String> {
+    let wrong = || format!("`{text}` is no factor; write for example 0.1, 1 or 2.5");
+    let (whole, places) = text.split_once('.').unwrap_or((text, ""));
+    let is_digits = |part: &str| part.chars().all(|digit| digit.is_ascii_digit());
+    if places.len() > 6 || !is_digits(whole) || !is_digits(places) || text.is_empty() {
+        return Err(wrong());
+    }
+    let number = |part: &str| {
+        if part.is_empty() {
+            Ok(0)
+        } else {
+            part.parse::<u64>()
+        }
+    };
+    let whole = number(whole).map_err(|_| wrong())?;
+    let places = number(&format!("{places:0<6}")).map_err(|_| wrong())?;
+    let ppm = whole
+        .checked_mul(1_000_000)
+        .and_then(|whole| whole.checked_add(places))
+        .ok_or_else(wrong)?;
+    Ok(Scale { ppm })
+}
+
+fn parse_speed(text: &str) -> Result<Speed, String> {
+    match text {
+        "asap" => Ok(Speed::AsFastAsPossible),
+        "real" => Ok(Speed::REAL_TIME),
+        _ => match text.parse() {
+            Ok(factor) if f64::is_finite(factor) && factor > 0.0 => Ok(Speed::Scaled(factor)),
+            _ => Err(format!("`{text}` is none of asap, real, or a factor above 0")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_are_exact_to_a_millionth() {
+        for (text, ppm) in [
+            ("1", 1_000_000),
+            ("0.1", 100_000),
+            (".05", 50_000),
+            ("2.5", 2_500_000),
+            ("0.000001", 1),
+        ] {
+            assert_eq!(parse_scale(text), Ok(Scale { ppm }), "{text}");
+        }
+        for text in ["", "-1", "1e3", "0.0000001", "x", "99999999999999999999"] {
+            parse_scale(text).expect_err(text);
+        }
+    }
+
+    #[test]
+    fn speeds_are_named_as_in_the_help_text() {
+        assert_eq!(parse_speed("asap"), Ok(Speed::AsFastAsPossible));
+        assert_eq!(parse_speed("real"), Ok(Speed::REAL_TIME));
+        assert_eq!(parse_speed("10"), Ok(Speed::Scaled(10.0)));
+        for text in ["0", "-1", "inf", "fast"] {
+            parse_speed(text).expect_err(text);
+        }
+    }
+}
