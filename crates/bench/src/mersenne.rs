@@ -195,6 +195,15 @@ mod tests {
     }
 
     #[test]
+    fn the_order_with_overlap_is_that_of_the_original() {
+        // As above, with an overlap of 50 %.
+        assert_eq!(
+            shuffled(16, 50),
+            [2, 15, 9, 12, 12, 15, 1, 2, 9, 15, 7, 7, 3, 15, 8, 2]
+        );
+    }
+
+    #[test]
     fn each_record_comes_once_without_overlap() {
         for records in [0, 1, 2, 311, 312, 313, 5000] {
             let visited: BTreeSet<u64> = shuffled(records, 0).into_iter().collect();

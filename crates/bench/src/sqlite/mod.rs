@@ -14,6 +14,7 @@
 
 mod connection;
 mod describe;
+mod files;
 mod libc_random;
 mod library;
 mod outcome;
@@ -23,7 +24,7 @@ mod spec;
 mod vfs;
 mod worker;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -38,15 +39,19 @@ pub use self::spec::{
 };
 
 use self::connection::Connection;
+use self::files::NamedDatabases;
 use self::library::Library;
 use self::worker::{Shared, Worker, WorkerOutcome};
+use crate::cache::{self, CacheMethod};
 use crate::error::BenchError;
 use crate::file::{OperationOutcome, elapsed_ns, unix_ns};
 use crate::gate::Gate;
+use crate::placement::FilePlacement;
 use crate::prepare::{check_bytes, kind_name};
 use crate::processor::WorkerUse;
 use crate::progress::{Phase, Progress};
 use crate::scratch::Scratch;
+use crate::spec::Cache;
 use crate::window::{Finished, Moved, Window, WindowOutcome};
 use crate::worker::Counter;
 
@@ -79,14 +84,40 @@ pub fn run(
     let library = Library::open(&spec.library)?;
     check_directory(&spec.directory)?;
     check_bytes(&spec.directory, spec.space_bytes())?;
+    if let FilePlacement::Named { prefix } = &spec.files {
+        return run_named(spec, library, prefix, progress, stop);
+    }
     let scratch = Scratch::create(&spec.directory)?;
-    let mut outcome = run_in(spec, library, scratch.path(), progress, stop)?;
+    let path = |thread: u32, database: u32| scratch.path().join(format!("data-{thread}-{database}.db"));
+    let mut outcome = run_in(spec, library, &path, progress, stop)?;
     if spec.keep_files {
         outcome.kept_directory = Some(scratch.keep());
     } else {
         outcome.leftover = scratch.remove().err().map(|error| error.to_string());
     }
     Ok(outcome)
+}
+
+fn run_named(
+    spec: &SqliteSpec,
+    library: &'static Library,
+    prefix: &str,
+    progress: &dyn Progress,
+    stop: &AtomicBool,
+) -> Result<SqliteOutcome, BenchError> {
+    let named = NamedDatabases::claim(spec, prefix)?;
+    let path = |thread: u32, database: u32| named.path(thread, database);
+    match run_in(spec, library, &path, progress, stop) {
+        Ok(mut outcome) => {
+            outcome.kept_directory = Some(spec.directory.clone());
+            Ok(outcome)
+        }
+        Err(error) => {
+            // The error says more than a second one about what it left behind.
+            let _ = named.remove();
+            Err(error)
+        }
+    }
 }
 
 fn check_directory(path: &Path) -> Result<(), BenchError> {
@@ -105,17 +136,21 @@ fn check_directory(path: &Path) -> Result<(), BenchError> {
 fn run_in(
     spec: &SqliteSpec,
     library: &'static Library,
-    directory: &Path,
+    path: &PathOf<'_>,
     progress: &dyn Progress,
     stop: &AtomicBool,
 ) -> Result<SqliteOutcome, BenchError> {
     let mut outcome = nothing_done(spec, library);
     let mut connections = Vec::new();
     for index in 0..spec.threads {
-        match prepare::databases(spec, library, index, directory, progress, stop)? {
+        match prepare::databases(spec, library, index, path, progress, stop)? {
             Some(connection) => connections.push(connection),
             None => return Ok(outcome),
         }
+    }
+    if spec.cache == Cache::Cold {
+        // Without files to name: opening and closing a database here would drop the locks that SQLite holds on it.
+        outcome.caches_were_dropped = cache::make_cold(&[])? == CacheMethod::DropCaches;
     }
     let measured = measure(spec, connections, progress, stop)?;
     outcome.started_unix_ns = measured.started_unix_ns;
@@ -151,6 +186,7 @@ fn nothing_done(spec: &SqliteSpec, library: &Library) -> SqliteOutcome {
         rows: 0,
         window: WindowOutcome::default(),
         workers: None,
+        caches_were_dropped: false,
         kept_directory: None,
         leftover: None,
     }
@@ -221,6 +257,9 @@ fn measure(
         window,
     })
 }
+
+/// Where the database with this number of a thread is.
+type PathOf<'run> = dyn Fn(u32, u32) -> PathBuf + 'run;
 
 type Answer = Result<Option<WorkerOutcome>, BenchError>;
 

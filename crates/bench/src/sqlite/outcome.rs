@@ -67,6 +67,9 @@ pub struct SqliteOutcome {
     pub window: WindowOutcome,
     /// The workers together.
     pub workers: Option<WorkerUse>,
+    /// The caches of the machine were dropped before the window; asked for with [`crate::Cache::Cold`], and root alone
+    /// may.
+    pub caches_were_dropped: bool,
     /// Where the databases are, when they were kept.
     pub kept_directory: Option<PathBuf>,
     /// Why the test directory is still there, when removing it failed.
@@ -128,6 +131,7 @@ impl SqliteOutcome {
             counters.insert(name.to_owned(), nearest_f64(value));
         }
         let mut workload = described("sqlite", &self.spec, &self.spec.directory);
+        workload["caches_were_dropped"] = json!(self.caches_were_dropped);
         workload["sqlite"] = json!(self.library);
         workload["absent"] = json!(self.window.absent);
         finished(

@@ -4,6 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::PathOf;
 use super::connection::{Bind, Connection};
 use super::library::Library;
 use super::plan::{ValueStream, thread_seed};
@@ -37,11 +38,11 @@ pub fn databases(
     spec: &SqliteSpec,
     library: &'static Library,
     index: u32,
-    directory: &Path,
+    path_of: &PathOf<'_>,
     progress: &dyn Progress,
     stop: &AtomicBool,
 ) -> Result<Option<Connection>, BenchError> {
-    let path = |database: u32| directory.join(format!("data-{index}-{database}.db"));
+    let path = |database: u32| path_of(index, database);
     let connection = Connection::open(library, &path(0))?;
     let attached_max = connection.attached_max();
     if u64::from(spec.databases) > attached_max + 1 {
@@ -70,7 +71,7 @@ pub fn databases(
             return Ok(None);
         }
     }
-    settle(spec, &connection, directory)?;
+    settle(spec, &connection)?;
     Ok(Some(connection))
 }
 
@@ -170,7 +171,8 @@ fn fill(
 }
 
 /// Leaves nothing to be written that the run did not write.
-fn settle(spec: &SqliteSpec, connection: &Connection, directory: &Path) -> Result<(), BenchError> {
+fn settle(spec: &SqliteSpec, connection: &Connection) -> Result<(), BenchError> {
+    let directory = &spec.directory;
     if spec.journal == Journal::Wal {
         for database in 0..spec.databases {
             connection.checkpoint(&schema(database))?;

@@ -7,6 +7,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::BenchError;
+use crate::placement::FilePlacement;
+use crate::spec::Cache;
 use crate::window::CountCalls;
 
 /// More threads than this are a mistyped number.
@@ -66,6 +68,17 @@ pub struct SqliteSpec {
     pub seed: u64,
     /// Leaves the databases where they are and reports where.
     pub keep_files: bool,
+    /// Whether databases are the run's own or stay under names: prefix, thread, `_`, database.
+    #[serde(default)]
+    pub files: FilePlacement,
+    /// With `Cold`, the caches of the machine are dropped before the window; SQLite's own have what it met before.
+    #[serde(default = "as_is")]
+    pub cache: Cache,
+}
+
+/// Older records say nothing of caches, which were left alone.
+const fn as_is() -> Cache {
+    Cache::AsIs
 }
 
 /// Where the library comes from.
@@ -397,6 +410,8 @@ pub(crate) mod tests {
             count_calls: CountCalls::No,
             seed: 1,
             keep_files: false,
+            files: FilePlacement::OwnDirectory,
+            cache: Cache::AsIs,
         }
     }
 

@@ -9,6 +9,7 @@ use bench::sqlite::{
     TransactionShape, Values,
 };
 use bench::window::CountCalls;
+use bench::{Cache, FilePlacement};
 use clap::Args;
 
 use super::repeat::{BenchCommonArguments, Measured, Turn, repeat};
@@ -168,5 +169,7 @@ fn spec(arguments: &BenchSqliteArguments, seed: u64) -> SqliteSpec {
         },
         seed,
         keep_files: work.keep_files,
+        files: FilePlacement::OwnDirectory,
+        cache: Cache::AsIs,
     }
 }

@@ -1,0 +1,85 @@
+//! Databases under names that stay after the run, as the original Mobibench's do.
+//!
+//! Each run makes them anew, with the rows that it needs: what an earlier run left would decide which statements find a
+//! row, and how much of the file is free. A run that fails removes what it made.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::spec::SqliteSpec;
+use crate::error::BenchError;
+use crate::prepare::kind_name;
+
+/// What SQLite puts behind the name of a database: nothing, journal, write-ahead log, its index.
+const SUFFIXES: [&str; 4] = ["", "-journal", "-wal", "-shm"];
+
+/// The databases of a run.
+#[derive(Debug)]
+pub struct NamedDatabases {
+    /// What comes before the numbers of thread and database.
+    stem: PathBuf,
+    threads: u32,
+    databases: u32,
+}
+
+impl NamedDatabases {
+    /// Removes what earlier runs left under the names.
+    ///
+    /// # Errors
+    /// When something else than a file stands there; nothing was removed then.
+    pub fn claim(spec: &SqliteSpec, prefix: &str) -> Result<Self, BenchError> {
+        let named = Self {
+            stem: spec.directory.join(prefix),
+            threads: spec.threads,
+            databases: spec.databases,
+        };
+        for path in named.files() {
+            match fs::symlink_metadata(&path) {
+                Ok(found) if found.is_dir() => {
+                    let kind = kind_name(found.file_type());
+                    return Err(BenchError::NotAFile { path, kind });
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(BenchError::io("stat", &path, error)),
+            }
+        }
+        named.remove()?;
+        Ok(named)
+    }
+
+    /// The database with this number of a thread.
+    pub fn path(&self, thread: u32, database: u32) -> PathBuf {
+        let mut path = self.stem.clone().into_os_string();
+        path.push(format!("{thread}_{database}"));
+        path.into()
+    }
+
+    /// Removes the databases and what belongs to them.
+    pub fn remove(&self) -> Result<(), BenchError> {
+        self.files().try_for_each(|path| remove(&path))
+    }
+
+    fn files(&self) -> impl Iterator<Item = PathBuf> {
+        let numbers =
+            (0..self.threads).flat_map(|thread| (0..self.databases).map(move |database| (thread, database)));
+        numbers
+            .map(|(thread, database)| self.path(thread, database))
+            .flat_map(|path| {
+                SUFFIXES.map(|suffix| {
+                    let mut name = path.clone().into_os_string();
+                    name.push(suffix);
+                    PathBuf::from(name)
+                })
+            })
+    }
+}
+
+fn remove(path: &Path) -> Result<(), BenchError> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(BenchError::io("unlink", path, error)),
+    }
+}
