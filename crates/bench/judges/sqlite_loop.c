@@ -216,10 +216,14 @@ static void make_databases(uint64_t rows, uint64_t thread_seed)
     }
     if (strcmp(journal, "wal") == 0)
         checkpoint();
-    int directory = open(folder, O_RDONLY | O_DIRECTORY);
-    if (directory < 0 || syncfs(directory) != 0)
-        fail("syncfs of %s: %s", folder, strerror(errno));
-    close(directory);
+    /* Synced and left open: closing a descriptor would drop the locks that SQLite has on the file. */
+    for (unsigned database = 0; database < databases; database++)
+        for (int is_log = 0; is_log < 2; is_log++) {
+            database_path(database, is_log ? "-wal" : "", path, sizeof path);
+            int file = open(path, O_RDONLY);
+            if (file >= 0 ? fsync(file) != 0 : errno != ENOENT)
+                fail("fsync of %s: %s", path, strerror(errno));
+        }
 }
 
 static uint64_t key_of(uint64_t rows, uint64_t thread_seed, uint64_t number, uint64_t statement)

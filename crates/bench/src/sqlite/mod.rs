@@ -38,9 +38,9 @@ pub use self::spec::{
     TransactionShape, Values,
 };
 
-use self::connection::Connection;
 use self::files::NamedDatabases;
 use self::library::Library;
+use self::prepare::Databases;
 use self::worker::{Shared, Worker, WorkerOutcome};
 use crate::cache::{self, CacheMethod};
 use crate::error::BenchError;
@@ -141,10 +141,10 @@ fn run_in(
     stop: &AtomicBool,
 ) -> Result<SqliteOutcome, BenchError> {
     let mut outcome = nothing_done(spec, library);
-    let mut connections = Vec::new();
+    let mut databases = Vec::new();
     for index in 0..spec.threads {
         match prepare::databases(spec, library, index, path, progress, stop)? {
-            Some(connection) => connections.push(connection),
+            Some(ready) => databases.push(ready),
             None => return Ok(outcome),
         }
     }
@@ -152,7 +152,7 @@ fn run_in(
         // Without files to name: opening and closing a database here would drop the locks that SQLite holds on it.
         outcome.caches_were_dropped = cache::make_cold(&[])? == CacheMethod::DropCaches;
     }
-    let measured = measure(spec, connections, progress, stop)?;
+    let measured = measure(spec, databases, progress, stop)?;
     outcome.started_unix_ns = measured.started_unix_ns;
     summarise(&mut outcome, &measured.workers);
     outcome.complete = measured.workers.len() == usize::try_from(spec.threads).unwrap_or(usize::MAX)
@@ -201,7 +201,7 @@ struct Measured {
 
 fn measure(
     spec: &SqliteSpec,
-    connections: Vec<Connection>,
+    databases: Vec<Databases>,
     progress: &dyn Progress,
     stop: &AtomicBool,
 ) -> Result<Measured, BenchError> {
@@ -209,16 +209,16 @@ fn measure(
         gate: Gate::new(),
         stop,
         failed: AtomicBool::new(false),
-        done: connections.iter().map(|_| Counter::default()).collect(),
+        done: databases.iter().map(|_| Counter::default()).collect(),
     };
     let window = Window::prepare(&spec.directory, spec.count_calls);
     let (finished, results) = mpsc::channel();
     let (started_unix_ns, answers, window) = thread::scope(|scope| {
-        for (index, connection) in (0..).zip(connections) {
+        for (index, databases) in (0..).zip(databases) {
             let worker = Worker {
                 spec,
                 index,
-                connection,
+                databases,
             };
             let (shared, finished) = (&shared, finished.clone());
             let spawned = thread::Builder::new()
@@ -334,7 +334,8 @@ fn summarise(outcome: &mut SqliteOutcome, workers: &[WorkerOutcome]) {
 
 /// What comes after the window: a checkpoint that is not inside it, the count of rows, the close. Gives the rows.
 fn finish(spec: &SqliteSpec, worker: WorkerOutcome) -> Result<u64, BenchError> {
-    let WorkerOutcome { connection, work, .. } = worker;
+    let WorkerOutcome { databases, work, .. } = worker;
+    let connection = databases.connection;
     if spec.journal == Journal::Wal && spec.checkpoint == Place::Outside && work.complete {
         worker::checkpoint(spec, &connection)?;
     }

@@ -1,7 +1,9 @@
 //! Databases, tables and rows, as a workload finds them. Nothing of this is timed.
 
+use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::PathOf;
@@ -33,6 +35,14 @@ pub fn table(database: u32, table: u32) -> String {
     }
 }
 
+/// The databases of one thread, ready to be measured.
+pub struct Databases {
+    /// Dropped first: the locks must go before the files.
+    pub connection: Connection,
+    /// Keeps them open; see [`settle`].
+    _files: Vec<File>,
+}
+
 /// Makes the databases of one thread. `None` when the run was stopped before they were filled.
 pub fn databases(
     spec: &SqliteSpec,
@@ -41,7 +51,7 @@ pub fn databases(
     path_of: &PathOf<'_>,
     progress: &dyn Progress,
     stop: &AtomicBool,
-) -> Result<Option<Connection>, BenchError> {
+) -> Result<Option<Databases>, BenchError> {
     let path = |database: u32| path_of(index, database);
     let connection = Connection::open(library, &path(0))?;
     let attached_max = connection.attached_max();
@@ -71,8 +81,11 @@ pub fn databases(
             return Ok(None);
         }
     }
-    settle(spec, &connection)?;
-    Ok(Some(connection))
+    let files = settle(spec, &connection, &path)?;
+    Ok(Some(Databases {
+        connection,
+        _files: files,
+    }))
 }
 
 /// Sets the pragmas of one database and checks that SQLite took them.
@@ -170,15 +183,30 @@ fn fill(
     Ok(true)
 }
 
-/// Leaves nothing to be written that the run did not write.
-fn settle(spec: &SqliteSpec, connection: &Connection) -> Result<(), BenchError> {
-    let directory = &spec.directory;
-    if spec.journal == Journal::Wal {
-        for database in 0..spec.databases {
+/// Leaves nothing to be written that the run did not write. The files stay open as long as the connection: closing any
+/// descriptor of a file drops all locks that this process has on it, those of SQLite too.
+fn settle(
+    spec: &SqliteSpec,
+    connection: &Connection,
+    path_of: &dyn Fn(u32) -> PathBuf,
+) -> Result<Vec<File>, BenchError> {
+    let mut files = Vec::new();
+    for database in 0..spec.databases {
+        if spec.journal == Journal::Wal {
             connection.checkpoint(&schema(database))?;
         }
+        for suffix in ["", "-wal"] {
+            let mut path = path_of(database).into_os_string();
+            path.push(suffix);
+            let path = PathBuf::from(path);
+            let file = match File::open(&path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(BenchError::io("open", &path, error)),
+            };
+            rustix::fs::fsync(&file).map_err(|errno| BenchError::io("fsync", &path, errno))?;
+            files.push(file);
+        }
     }
-    // Of the whole file system: opening and closing the files here would drop the locks that SQLite holds on them.
-    let folder = std::fs::File::open(directory).map_err(|error| BenchError::io("open", directory, error))?;
-    rustix::fs::syncfs(&folder).map_err(|errno| BenchError::io("syncfs", directory, errno))
+    Ok(files)
 }

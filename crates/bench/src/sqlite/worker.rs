@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::connection::{Bind, Connection, Statement};
 use super::plan::{Kind, Plan, Step, ValueStream, thread_seed};
-use super::prepare::{schema, table};
+use super::prepare::{Databases, schema, table};
 use super::spec::{Journal, Place, SqliteSpec, StatementStyle, TransactionShape, VALUE_BYTES};
 use super::vfs::{self, FileWork};
 use crate::error::BenchError;
@@ -26,7 +26,7 @@ const THINK_AT_ONCE: Duration = Duration::from_millis(50);
 pub struct Worker<'run> {
     pub spec: &'run SqliteSpec,
     pub index: u32,
-    pub connection: Connection,
+    pub databases: Databases,
 }
 
 /// What all workers see.
@@ -66,19 +66,19 @@ pub struct WorkerOutcome {
     pub files: FileWork,
     pub usage: Option<WorkerUse>,
     /// For what comes after the window.
-    pub connection: Connection,
+    pub databases: Databases,
 }
 
 impl Worker<'_> {
     /// Waits at the gate, works and checkpoints. `None` when the run was cancelled before it began.
     pub fn run(self, shared: &Shared<'_>) -> Result<Option<WorkerOutcome>, BenchError> {
-        let (spec, connection) = (self.spec, self.connection);
+        let (spec, databases) = (self.spec, self.databases);
         let before = WorkerUse::of_this_thread();
-        let Some(work) = work(spec, self.index, &connection, shared)? else {
+        let Some(work) = work(spec, self.index, &databases.connection, shared)? else {
             return Ok(None);
         };
         if spec.journal == Journal::Wal && spec.checkpoint == Place::Inside && work.complete {
-            checkpoint(spec, &connection)?;
+            checkpoint(spec, &databases.connection)?;
         }
         let checkpointed = Instant::now();
         let files = vfs::take();
@@ -90,7 +90,7 @@ impl Worker<'_> {
             checkpointed,
             files,
             usage,
-            connection,
+            databases,
         }))
     }
 }
