@@ -10,7 +10,7 @@ use super::arguments::{FinalSync, Preset};
 use super::folder::Folder;
 use super::log_files::LogFiles;
 use super::plan::{Access, FileTest, Plan, SyncMode};
-use super::{Ended, Session, text};
+use super::{Ended, STOPPED, Session, text};
 use crate::Finding;
 use crate::output::{print_error, print_line};
 
@@ -142,7 +142,7 @@ fn ended(test: &FileTest, outcome: &FileOutcome) -> Ended {
     if warm {
         print_error(&format!("the reads were not cold: {}", outcome.cache.describe()));
     }
-    let problem = (!outcome.complete).then(|| "stopped before its end; the numbers are partial".to_owned());
+    let problem = (!outcome.complete).then(|| STOPPED.to_owned());
     let finding = if warm || problem.is_some() {
         Finding::Something
     } else {

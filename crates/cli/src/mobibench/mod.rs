@@ -5,6 +5,7 @@
 //! the exit code tells success from failure. This module knows nothing of how things are measured.
 
 pub mod arguments;
+mod database_test;
 mod file_test;
 mod folder;
 mod log_files;
@@ -59,6 +60,9 @@ pub fn run(arguments: &MobibenchArguments, words: usize) -> Result<Finding> {
     }
 }
 
+/// The last line of a run that was interrupted.
+const STOPPED: &str = "stopped before its end; the numbers are partial";
+
 /// `tidegate mobibench`.
 const COMMAND_WORDS: usize = 2;
 
@@ -79,7 +83,7 @@ fn measure(arguments: &MobibenchArguments) -> Result<Ended> {
     };
     match &plan.test {
         Test::File(test) => file_test::run(&session, test),
-        Test::Database(_) => anyhow::bail!("-d is not in this build"),
+        Test::Database(test) => database_test::run(&session, test),
         Test::Script(_) => anyhow::bail!("-g is not in this build"),
     }
 }

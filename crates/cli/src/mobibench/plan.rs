@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use bench::sqlite::{Journal, Synchronous};
 use thiserror::Error;
 
 use super::arguments::{MobibenchArguments, Preset};
@@ -122,9 +123,9 @@ pub struct DatabaseTest {
     /// `-n` divided by the threads.
     pub transactions: u64,
     /// `-j`.
-    pub journal: u32,
+    pub journal: Journal,
     /// `-s`.
-    pub synchronous: u32,
+    pub synchronous: Synchronous,
     /// `-i`.
     pub interval_ms: u32,
     /// `-T`.
@@ -256,7 +257,6 @@ impl Operation {
     const ALL: [Self; 3] = [Self::Insert, Self::Update, Self::Delete];
 
     /// The original's number.
-    #[expect(dead_code, reason = "the test of SQLite follows")]
     pub const fn number(self) -> u8 {
         match self {
             Self::Insert => 0,
@@ -357,6 +357,9 @@ fn database_test(
             }
         }
     }
+    if arguments.preset == Preset::Paper && arguments.random_keys.is_some() {
+        notes.push("-R changes nothing in mobibench-2013, where SQLite gives the keys".to_owned());
+    }
     let transactions = positive('n', "a number of transactions", arguments.transactions)?;
     let share = transactions / u64::from(threads);
     if share == 0 {
@@ -376,8 +379,8 @@ fn database_test(
         operation: chosen('d', "an operation", operation, &Operation::ALL)?,
         threads,
         transactions: share,
-        journal: within('j', "a journal mode", arguments.journal, 5)?,
-        synchronous: within('s', "a synchronous mode", arguments.synchronous, 3)?,
+        journal: chosen('j', "a journal mode", arguments.journal, Journal::ALL)?,
+        synchronous: chosen('s', "a synchronous mode", arguments.synchronous, Synchronous::ALL)?,
         interval_ms,
         tables,
         databases,
@@ -431,4 +434,108 @@ fn chosen<T: Copy>(option: char, meaning: &'static str, found: i64, all: &[T]) -
         found,
         expected: format!("0 to {}", all.len().saturating_sub(1)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: MobibenchArguments,
+    }
+
+    fn planned(words: &str) -> Result<Plan, PlanError> {
+        let words = std::iter::once("mobibench").chain(words.split_whitespace());
+        plan(&Line::parse_from(words).arguments)
+    }
+
+    fn database(words: &str) -> DatabaseTest {
+        match planned(words).unwrap().test {
+            Test::Database(test) => test,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_original() {
+        let plan = planned("-q").unwrap();
+        assert_eq!(
+            (plan.path.as_path(), plan.preset),
+            ("./mobibench".as_ref(), Preset::Head)
+        );
+        let Test::File(test) = plan.test else {
+            panic!("{:?}", plan.test)
+        };
+        assert_eq!(
+            (test.access, test.sync, test.threads),
+            (Access::Write, SyncMode::Buffered, 1)
+        );
+        assert_eq!(
+            (test.share_kib, test.record_kib, test.overlap_percent),
+            (1024, 4, 0)
+        );
+        let test = database("-d 0");
+        assert_eq!((test.transactions, test.tables, test.databases), (10, 3, 1));
+        assert_eq!(
+            (test.journal, test.synchronous),
+            (Journal::Truncate, Synchronous::Full)
+        );
+        assert_eq!((test.interval_ms, test.random_keys), (0, false));
+        assert_eq!(database("-d 0 --preset 2013").tables, 1);
+    }
+
+    #[test]
+    fn a_wait_of_more_than_ten_seconds_is_taken_as_ten_with_a_note() {
+        assert_eq!(database("-d0 -i99999").interval_ms, 10_000);
+        assert_eq!(
+            planned("-d0 -i99999").unwrap().notes,
+            ["-i 99999 is taken as 10000, as the original does"]
+        );
+        assert!(planned("-d0 -i10000").unwrap().notes.is_empty());
+    }
+
+    #[test]
+    fn sizes_that_no_file_has_are_refused_before_they_are_multiplied() {
+        for words in [
+            "-f 9223372036854775807",
+            "-r 9223372036854775807 -f 9223372036854775807",
+        ] {
+            assert!(
+                matches!(planned(words), Err(PlanError::OutOfRange { option: 'f', .. })),
+                "{words}"
+            );
+        }
+    }
+
+    #[test]
+    fn reading_has_nothing_to_sync_and_says_so() {
+        for (words, same_as) in [("-a2 -y2", "-y 0"), ("-a3 -y7", "-y 5"), ("-a2 -y10", "-y 0")] {
+            let notes = planned(words).unwrap().notes;
+            assert!(
+                notes.iter().any(|note| note.ends_with(same_as)),
+                "{words}: {notes:?}"
+            );
+        }
+        assert!(planned("-a2 -y3").unwrap().notes.is_empty());
+    }
+
+    #[test]
+    fn the_numbers_of_modes_are_those_of_the_original() {
+        assert!(Access::ALL.iter().map(|access| access.number()).eq(0..=4));
+        assert!(
+            Operation::ALL
+                .iter()
+                .map(|operation| operation.number())
+                .eq(0..=2)
+        );
+        assert_eq!(SyncMode::Fdatasync.number(), 8);
+        let journals = ["delete", "truncate", "persist", "wal", "memory", "off"];
+        assert!(Journal::ALL.iter().map(|journal| journal.name()).eq(journals));
+        let levels = ["off", "normal", "full", "extra"];
+        assert!(Synchronous::ALL.iter().map(|level| level.name()).eq(levels));
+    }
 }

@@ -2,11 +2,14 @@
 //! setup above and `Err string` at the end. Two spellings are the original's own (`Messurement`, `teset`): scripts may
 //! look for them. Lines that the original does not have begin with a word in brackets that it does not use.
 
+use std::path::Path;
+
+use bench::sqlite::Synchronous;
 use bench::{CacheOutcome, ProcessorUse, WorkerUse};
 use results::nearest_f64;
 
 use super::arguments::{FinalSync, Preset};
-use super::plan::FileTest;
+use super::plan::{DatabaseTest, FileTest};
 
 const RULE: &str = "-----------------------------------------";
 
@@ -31,6 +34,37 @@ pub fn file_setup(test: &FileTest) -> String {
         test.access.number(),
         test.sync.number(),
         test.threads,
+    )
+}
+
+/// The setup of a test of SQLite.
+pub fn database_setup(test: &DatabaseTest) -> String {
+    let interval = match test.interval_ms {
+        0 => String::new(),
+        interval_ms => format!("DB time interval : {interval_ms} ms\n"),
+    };
+    let title = heading("mobibench measurement setup");
+    format!(
+        "{title}DB teset mode enabled.\n{interval}Operation : {}\nTransactions per thread: {}\n# of Tables : {}\n\
+         # of Databases : {}\n# of Threads : {}\n",
+        test.operation.number(),
+        test.transactions,
+        test.tables,
+        test.databases,
+        test.threads,
+    )
+}
+
+/// What a test of SQLite was run with.
+pub fn database_information(path: &Path, version: &str, test: &DatabaseTest) -> String {
+    let title = heading(&format!("DB information of db {}", path.display()));
+    let synchronous = Synchronous::ALL
+        .iter()
+        .position(|level| *level == test.synchronous);
+    format!(
+        "{title}sqlite_version={version}\npage_size=4096\njournal_mode={}\nsynchronous={}\n",
+        test.journal,
+        synchronous.unwrap_or_default(),
     )
 }
 
@@ -64,6 +98,12 @@ pub fn file_time(elapsed_ns: u64, bytes: u64, random_record_kib: Option<u64>) ->
     format!("{time}{rate:.0} B/sec, \t{kib:.2} KB/sec, \t{mib:.2} MB/sec.{operations}\n")
 }
 
+/// Time and rate of a test of SQLite.
+pub fn database_time(elapsed_ns: u64, transactions: u64) -> String {
+    let rate = per_second(transactions, elapsed_ns);
+    format!("{}{rate:.2} Transactions/sec\n", time(elapsed_ns))
+}
+
 /// Context switches of the threads that did the work, and those of them that were waits.
 pub fn context_switches(usage: Option<&WorkerUse>) -> String {
     usage.map_or_else(String::new, |usage| {
@@ -85,6 +125,11 @@ pub fn window(preset: Preset, final_sync: FinalSync) -> String {
 /// The page cache when the time began.
 pub fn cache(outcome: &CacheOutcome) -> String {
     format!("[CACHE] : {}\n", outcome.describe())
+}
+
+/// Statements that met no row.
+pub fn unchanged(unchanged: u64, statements: u64) -> String {
+    format!("[NO ROW] : {unchanged} of {statements} statements\n")
 }
 
 /// The last line.
@@ -123,6 +168,14 @@ mod tests {
         let line = file_time(12_000_814_999, 1 << 30, None);
         assert!(line.starts_with("[TIME] :      12 sec 000814us. \t"), "{line}");
         assert!(line.ends_with(" MB/sec.\n"), "{line}");
+    }
+
+    #[test]
+    fn the_time_of_transactions_is_written_as_the_original_writes_it() {
+        assert_eq!(
+            database_time(4_877_000, 5),
+            "[TIME] :       0 sec 004877us. \t1025.22 Transactions/sec\n"
+        );
     }
 
     #[test]

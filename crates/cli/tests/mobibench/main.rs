@@ -2,6 +2,7 @@
 //! absent. `docs/mobibench.md` names these tests beside what the original does.
 
 mod bed;
+mod databases;
 mod defects;
 mod options;
 mod report;

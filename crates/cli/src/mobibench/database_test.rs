@@ -1,0 +1,144 @@
+//! `-d`: the tests of SQLite.
+
+use anyhow::{Context, Result};
+use bench::sqlite::{
+    KeyOrder, LibraryChoice, Operation as SpecOperation, Place, SqliteOutcome, SqliteSpec, StatementStyle,
+    TransactionShape, Values,
+};
+use bench::window::CountCalls;
+use bench::{Cache, FilePlacement};
+
+use super::arguments::{FinalSync, Preset};
+use super::folder::Folder;
+use super::plan::{DatabaseTest, Operation, Plan};
+use super::{Ended, STOPPED, Session, text};
+use crate::Finding;
+use crate::output::{print_error, print_line};
+
+/// Names of the databases, before the numbers of thread and database.
+const FILE_PREFIX: &str = "test.db";
+
+/// Seeds what SQLite is given to store: every run stores the same.
+const SEED: u64 = 1;
+
+/// Runs a test of SQLite and prints its report.
+pub fn run(session: &Session<'_>, test: &DatabaseTest) -> Result<Ended> {
+    session.print(&text::database_setup(test))?;
+    let arguments = session.arguments;
+    if arguments.latency_file.is_some() || arguments.iops_file.is_some() {
+        print_error("-L and -k are of tests of files; latencies of transactions are in the record (--json)");
+    }
+    let folder = Folder::open(&session.plan.path)?;
+    let identity = session.identity(&session.plan.path)?;
+    let spec = sqlite_spec(session.plan, test, arguments.final_sync, arguments.cache);
+    let outcome = bench::sqlite::run(&spec, &session.bar, &session.stop);
+    session.bar.hide();
+    let outcome = outcome?;
+    folder.keep();
+    if test.operation == Operation::Delete && outcome.complete {
+        remove_databases(session.plan, test)?;
+    }
+    session.print(&report(session, test, &outcome))?;
+    if arguments.cache == Cache::Cold && !outcome.caches_were_dropped {
+        print_error("the caches of the machine were not dropped: that needs root");
+    }
+    let ended = Ended {
+        finding: if outcome.complete {
+            Finding::Nothing
+        } else {
+            Finding::Something
+        },
+        problem: (!outcome.complete).then(|| STOPPED.to_owned()),
+    };
+    if arguments.json {
+        print_line(&serde_json::to_string(&outcome.into_record(identity))?)?;
+    }
+    Ok(ended)
+}
+
+fn sqlite_spec(plan: &Plan, test: &DatabaseTest, final_sync: FinalSync, cache: Cache) -> SqliteSpec {
+    SqliteSpec {
+        directory: plan.path.clone(),
+        library: LibraryChoice::Bundled,
+        operation: match test.operation {
+            Operation::Insert => SpecOperation::Insert,
+            Operation::Update => SpecOperation::Update,
+            Operation::Delete => SpecOperation::Delete,
+        },
+        journal: test.journal,
+        synchronous: test.synchronous,
+        transactions: test.transactions,
+        interval_us: u64::from(test.interval_ms) * 1000,
+        interval_place: Place::Inside,
+        tables: test.tables,
+        databases: test.databases,
+        threads: test.threads,
+        style: StatementStyle::Text,
+        shape: match plan.preset {
+            Preset::Paper => TransactionShape::Autocommit,
+            Preset::Head => TransactionShape::Explicit,
+        },
+        keys: key_order(plan.preset, test),
+        // The original's are constant, and SQLite does not write a row again that an update leaves as it was.
+        values: Values::Distinct,
+        checkpoint: match final_sync {
+            FinalSync::Inside => Place::Inside,
+            FinalSync::Outside => Place::Outside,
+        },
+        count_calls: CountCalls::No,
+        seed: SEED,
+        keep_files: false,
+        files: FilePlacement::Named {
+            prefix: FILE_PREFIX.to_owned(),
+        },
+        cache,
+    }
+}
+
+/// Which rows the versions of the original meet, and in which order.
+const fn key_order(preset: Preset, test: &DatabaseTest) -> KeyOrder {
+    match (preset, test.operation) {
+        (_, Operation::Insert) if test.random_keys => KeyOrder::Original,
+        (_, Operation::Insert) | (Preset::Paper, Operation::Delete) => KeyOrder::Sequential,
+        // Never seeded there, so that no order is the original's.
+        (Preset::Paper, Operation::Update) => KeyOrder::Random,
+        (Preset::Head, Operation::Update | Operation::Delete) => KeyOrder::Original,
+    }
+}
+
+/// A test that deletes leaves no databases, as the original's.
+fn remove_databases(plan: &Plan, test: &DatabaseTest) -> Result<()> {
+    for thread in 0..test.threads {
+        for database in 0..test.databases {
+            for suffix in ["", "-journal", "-wal", "-shm"] {
+                let path = plan
+                    .path
+                    .join(format!("{FILE_PREFIX}{thread}_{database}{suffix}"));
+                match std::fs::remove_file(&path) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                        return Err(error).with_context(|| format!("{} can't be removed", path.display()));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn report(session: &Session<'_>, test: &DatabaseTest, outcome: &SqliteOutcome) -> String {
+    let path = session.plan.path.join(format!("{FILE_PREFIX}0_0"));
+    [
+        text::database_information(&path, &outcome.library.version, test),
+        text::result_heading(),
+        text::processors(outcome.window.processor.as_ref()),
+        text::database_time(outcome.elapsed_ns(), outcome.transactions()),
+        text::context_switches(outcome.workers.as_ref()),
+        text::window(session.plan.preset, session.arguments.final_sync),
+        text::unchanged(
+            outcome.unchanged_statements,
+            outcome.transactions().saturating_mul(outcome.spec.statements()),
+        ),
+    ]
+    .concat()
+}
