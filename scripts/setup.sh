@@ -12,6 +12,7 @@ say() { printf 'setup: %s\n' "$*"; }
 # Command (or file) that shows a package is there, and the package.
 needs=(
     fusermount3:fuse3
+    mkfs.btrfs:btrfs-progs
     mkfs.ext4:e2fsprogs
     losetup:util-linux
     getfattr:attr
@@ -20,7 +21,7 @@ needs=(
 )
 # For comparisons and long tests alone.
 wishes=(fio:fio)
-[ "${TIDEGATE_FULL:-}" ] && needs+=("${wishes[@]}")
+[ "${TIDEGATE_FULL:-}${TIDEGATE_AGREEMENT:-}" ] && needs+=("${wishes[@]}")
 # The peers that `make bench` compares with; what can't be had is left out there.
 peers=(bindfs:bindfs mergerfs:mergerfs)
 [ "${TIDEGATE_BENCH:-}" ] && needs+=("${peers[@]}")
@@ -32,6 +33,11 @@ for need in "${needs[@]}"; do
 done
 if ! printf '#include <stdlib.h>\n' | cc -E - >/dev/null 2>&1; then
     missing+=(libc6-dev)
+fi
+# The comparison of SQLite needs it when it is made over the system's library.
+if [ "${TIDEGATE_AGREEMENT:-}" ] && [ "${SQLITE:-}" = system ] &&
+    ! printf '#include <sqlite3.h>\n' | cc -E - >/dev/null 2>&1; then
+    missing+=(libsqlite3-dev)
 fi
 
 as_root=()

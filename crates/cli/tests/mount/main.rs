@@ -4,4 +4,6 @@ mod commands;
 mod daemon_life;
 mod harness;
 mod local_file_system;
+mod mount_helper;
+mod quota;
 mod users;
