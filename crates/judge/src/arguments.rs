@@ -25,6 +25,10 @@ pub enum Suite {
     Fio(FioArguments),
     /// 4 KiB operations in memory with a plain C loop: at least 0.95 of it
     Ceiling(Common),
+    /// SQLite workloads with a C loop over sqlite3
+    Sqlite(SqliteArguments),
+    /// File workloads with the original Mobibench, where both mean the same
+    Mobibench(MobibenchArguments),
 }
 
 /// Arguments that all suites share.
@@ -39,6 +43,9 @@ pub struct Common {
     /// Rounds of each cell
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
+    /// Seconds for the suite: what the rounds leave goes to cells whose interval is too wide to tell
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub budget: u64,
     /// Only cells whose names contain one of these, comma-separated
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     pub modes: Vec<String>,
@@ -74,6 +81,31 @@ pub struct FioArguments {
     /// How long a window should be, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 120)]
     pub window: u64,
+}
+
+/// Arguments of `judge sqlite`.
+#[derive(Args, Debug)]
+pub struct SqliteArguments {
+    /// What all suites share.
+    #[command(flatten)]
+    pub common: Common,
+    /// Transactions of a run
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub transactions: u32,
+    /// Folder with the sqlite3.c that is inside tidegate; without it both sides use the system's library
+    #[arg(long, value_name = "DIR")]
+    pub amalgamation: Option<PathBuf>,
+}
+
+/// Arguments of `judge mobibench`.
+#[derive(Args, Debug)]
+pub struct MobibenchArguments {
+    /// What all suites share.
+    #[command(flatten)]
+    pub common: Common,
+    /// The original, built; without it nothing is compared
+    #[arg(long, value_name = "PATH")]
+    pub mobibench: Option<PathBuf>,
 }
 
 impl Common {

@@ -24,6 +24,8 @@ pub struct Extras {
     pub warm: bool,
     /// Touches each page of a mapping before.
     pub prefault: bool,
+    /// Empties the cache of the machine before, also where the cell does not ask for it.
+    pub cold: bool,
 }
 
 #[derive(Deserialize)]
@@ -62,7 +64,12 @@ impl CLoop {
         let program = Program::new(&self.program, "it was compiled and is gone; try again")
             .args(["--directory"])
             .args([folder.path()])
-            .args(arguments(cell, file_bytes, cell.wants_cold(place), extras));
+            .args(arguments(
+                cell,
+                file_bytes,
+                extras.cold || cell.wants_cold(place),
+                extras,
+            ));
         let line = program.line();
         let answer = program.answer()?;
         let answer: Answer = serde_json::from_str(answer.trim()).map_err(|error| JudgeError::Answer {

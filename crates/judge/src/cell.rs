@@ -3,6 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
+/// The name of places that are never cold, as their files are in memory by nature.
+pub const TMPFS: &str = "tmpfs";
+
 /// A place where is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -255,7 +258,7 @@ impl Cell {
 
     /// True when the page cache is emptied before each run: reads through it, where there is a device below.
     pub fn wants_cold(&self, place: &Place) -> bool {
-        self.pattern.only_reads() && !self.mode.is_direct() && place.name != "tmpfs"
+        self.pattern.only_reads() && !self.mode.is_direct() && place.name != TMPFS
     }
 
     fn is_measured(&self) -> bool {

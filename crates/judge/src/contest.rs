@@ -1,10 +1,21 @@
 //! Interleaved rounds: in each, every side runs once, and the side that begins moves on by one.
+//!
+//! Every match gets its rounds first; then, while the budget of time lasts, those whose interval is too wide to tell get
+//! further ones. What decides is the width alone, never which way the ratio points.
 
 use std::io::{Write, stderr};
 use std::time::{Duration, Instant};
 
 use crate::error::JudgeError;
 use crate::journal::{Journal, Speed};
+use crate::verdict::{Row, Rule, row};
+
+/// An interval wider than this part of its median gets further rounds.
+const WIDE: f64 = 0.15;
+
+/// Rounds that a match gets at a time in the second pass, and in all.
+const FURTHER_ROUNDS: u32 = 2;
+const ROUNDS_MAX: u32 = 31;
 
 /// One who runs in each round.
 pub struct Side<'run> {
@@ -14,77 +25,114 @@ pub struct Side<'run> {
     pub run: Box<dyn FnMut(u32) -> Result<Speed, JudgeError> + 'run>,
 }
 
-/// Runs the rounds of a cell that the journal does not have.
+/// The sides of a match, made when it is its turn, and how much work each run is.
+pub struct Sides<'run> {
+    /// Bytes of all files, or transactions.
+    pub work_count: u64,
+    /// Who runs.
+    pub sides: Vec<Side<'run>>,
+}
+
+/// One comparison.
+pub struct Match<'run> {
+    /// Its name in the results.
+    pub name: String,
+    /// Whom ours is compared with.
+    pub peer: &'static str,
+    /// What the ratio has to be.
+    pub rule: Rule,
+    /// What the reader of the table has to know.
+    pub note: Option<&'static str>,
+    /// Makes the sides; the argument is the work that was chosen in an earlier start.
+    pub sides: Box<dyn Fn(Option<u64>) -> Result<Sides<'run>, JudgeError> + 'run>,
+}
+
+/// How many rounds, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Rounds of each match.
+    pub rounds: u32,
+    /// Time of the suite; what is left after the rounds goes to what is too wide.
+    pub budget: Duration,
+    /// What a round takes, as measured on two processors.
+    pub round: Duration,
+}
+
+/// Plays the matches and gives their verdicts, in their order.
 ///
 /// # Errors
 /// That of the first side that failed.
-pub fn compete(
-    journal: &mut Journal,
-    cell: &str,
-    rounds: u32,
-    work_count: u64,
-    sides: &mut [Side<'_>],
-) -> Result<(), JudgeError> {
-    let names: Vec<&str> = sides.iter().map(|side| side.name).collect();
+pub fn play(journal: &mut Journal, matches: &[Match<'_>], effort: Effort) -> Result<Vec<Row>, JudgeError> {
+    let began = Instant::now();
+    let count = u32::try_from(matches.len()).unwrap_or(u32::MAX);
+    let expected = effort.round.saturating_mul(effort.rounds).saturating_mul(count);
+    let suite = journal.suite();
+    say(&format!(
+        "{suite}: {count} matches of {} rounds, about {} s",
+        effort.rounds,
+        expected.as_secs() + 1
+    ));
+    let mut rows = Vec::new();
+    for (done, one) in (1_u32..).zip(matches) {
+        play_rounds(journal, one, effort.rounds)?;
+        let found = verdict(journal, one);
+        let rest = began.elapsed() / done * (count - done);
+        say(&format!(
+            "{suite} {done}/{count}, about {} s left: {}",
+            rest.as_secs(),
+            found.line()
+        ));
+        rows.push(found);
+    }
+    let mut rounds = effort.rounds;
+    while began.elapsed() < effort.budget && rounds < ROUNDS_MAX && rows.iter().any(is_wide) {
+        rounds += FURTHER_ROUNDS;
+        for (one, found) in matches.iter().zip(&mut rows) {
+            if is_wide(found) && began.elapsed() < effort.budget {
+                play_rounds(journal, one, rounds)?;
+                *found = verdict(journal, one);
+                say(&format!("{suite} further, {rounds} rounds: {}", found.line()));
+            }
+        }
+    }
+    say(&format!("{suite}: {} s", began.elapsed().as_secs()));
+    Ok(rows)
+}
+
+fn is_wide(row: &Row) -> bool {
+    let width = row.ratio.as_ref().and_then(results::Estimate::relative_width);
+    width.is_none_or(|width| width > WIDE)
+}
+
+fn verdict(journal: &Journal, one: &Match<'_>) -> Row {
+    let mut found = row(journal, &one.name, one.peer, one.rule);
+    if let Some(note) = one.note {
+        let gap = if found.reason.is_empty() { "" } else { "; " };
+        found.reason = format!("{}{gap}{note}", found.reason);
+    }
+    found
+}
+
+/// Runs the rounds that the journal does not have.
+fn play_rounds(journal: &mut Journal, one: &Match<'_>, rounds: u32) -> Result<(), JudgeError> {
+    if (0..rounds).all(|round| journal.has_round(&one.name, round)) {
+        return Ok(());
+    }
+    let mut made = (one.sides)(journal.work_count(&one.name))?;
+    let count = made.sides.len();
     for round in 0..rounds {
-        if journal.has_round(cell, round, &names) {
+        if journal.has_round(&one.name, round) {
             continue;
         }
-        let first = usize::try_from(round).unwrap_or(0) % sides.len().max(1);
-        for step in 0..sides.len() {
-            let side = &mut sides[(first + step) % names.len()];
-            let speed = (side.run)(round)?;
-            journal.add(cell, side.name, round, work_count, speed)?;
+        let first = usize::try_from(round).unwrap_or(0) % count.max(1);
+        let mut speeds = Vec::new();
+        for step in 0..count {
+            let side = &mut made.sides[(first + step) % count];
+            speeds.push((side.name, (side.run)(round)?));
         }
+        journal.add_round(&one.name, round, made.work_count, &speeds)?;
     }
     Ok(())
-}
-
-/// Tells on standard error how far a suite is, and how long it will take.
-pub struct Clock {
-    suite: &'static str,
-    cells: usize,
-    done: usize,
-    began: Instant,
-    expected: Duration,
-}
-
-impl Clock {
-    /// Says how long `cells` will take when each takes `cell_seconds`.
-    pub fn start(suite: &'static str, cells: usize, cell_seconds: f64) -> Self {
-        let expected =
-            Duration::from_secs_f64(cell_seconds * f64::from(u32::try_from(cells).unwrap_or(u32::MAX)));
-        say(&format!(
-            "{suite}: {cells} cells, about {} s",
-            expected.as_secs().max(1)
-        ));
-        Self {
-            suite,
-            cells,
-            done: 0,
-            began: Instant::now(),
-            expected,
-        }
-    }
-
-    /// Says that a cell is done, and with what result.
-    pub fn cell(&mut self, result: &str) {
-        self.done += 1;
-        let spent = self.began.elapsed();
-        let cells = |number: usize| f64::from(u32::try_from(number).unwrap_or(u32::MAX));
-        let rest = spent.as_secs_f64() / cells(self.done) * cells(self.cells - self.done);
-        say(&format!(
-            "{} {}/{} (about {rest:.0} s left)  {result}",
-            self.suite, self.done, self.cells
-        ));
-    }
-}
-
-impl Drop for Clock {
-    fn drop(&mut self) {
-        let (spent, expected) = (self.began.elapsed().as_secs(), self.expected.as_secs());
-        say(&format!("{}: {spent} s, expected {expected} s", self.suite));
-    }
 }
 
 /// A line for people. When nobody reads it, the work goes on all the same.
@@ -95,31 +143,68 @@ pub fn say(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::side;
     use std::cell::RefCell;
+
+    type Order = RefCell<Vec<(u32, &'static str)>>;
+
+    /// A match in which ours takes `ours_us(round)` and the peer 100 us.
+    fn one<'run>(order: &'run Order, ours_us: impl Fn(u32) -> u64 + Copy + 'run) -> Match<'run> {
+        let sides = move |_| {
+            let sides = [side::OURS, side::C, side::CONTROL].map(|name| Side {
+                name,
+                run: Box::new(move |round| {
+                    order.borrow_mut().push((round, name));
+                    let elapsed_us = if name == side::OURS { ours_us(round) } else { 100 };
+                    Ok(Speed {
+                        operations_count: 1,
+                        elapsed_ns: elapsed_us * 1000,
+                    })
+                }),
+            });
+            Ok(Sides {
+                work_count: 1,
+                sides: Vec::from(sides),
+            })
+        };
+        Match {
+            name: "match".to_owned(),
+            peer: side::C,
+            rule: Rule::Within(0.05),
+            note: None,
+            sides: Box::new(sides),
+        }
+    }
+
+    fn effort(rounds: u32, budget_s: u64) -> Effort {
+        Effort {
+            rounds,
+            budget: Duration::from_secs(budget_s),
+            round: Duration::ZERO,
+        }
+    }
 
     #[test]
     fn the_side_that_begins_moves_on_and_finished_rounds_are_not_run_again() {
-        let order = RefCell::new(Vec::new());
+        let order = Order::default();
         let mut journal = Journal::open("fio", None).unwrap();
-        let mut run = |rounds| {
-            let mut sides = ["a", "b", "c"].map(|name| Side {
-                name,
-                run: Box::new({
-                    let order = &order;
-                    move |round| {
-                        order.borrow_mut().push((round, name));
-                        Ok(Speed {
-                            operations_count: 1,
-                            elapsed_ns: 1,
-                        })
-                    }
-                }),
-            });
-            compete(&mut journal, "cell", rounds, 1, &mut sides).unwrap();
-        };
-        run(1);
-        run(2);
-        let expected = [(0, "a"), (0, "b"), (0, "c"), (1, "b"), (1, "c"), (1, "a")];
-        assert_eq!(*order.borrow(), expected);
+        play(&mut journal, &[one(&order, |_| 100)], effort(1, 0)).unwrap();
+        play(&mut journal, &[one(&order, |_| 100)], effort(2, 0)).unwrap();
+        let [a, b, c] = [side::OURS, side::C, side::CONTROL];
+        assert_eq!(*order.borrow(), [(0, a), (0, b), (0, c), (1, b), (1, c), (1, a)]);
+    }
+
+    #[test]
+    fn only_what_is_too_wide_gets_further_rounds_and_not_for_ever() {
+        let (steady, wild) = (Order::default(), Order::default());
+        let mut journal = Journal::open("fio", None).unwrap();
+        let mut matches = [
+            one(&steady, |_| 100),
+            one(&wild, |round| 50 + 100 * u64::from(round % 2)),
+        ];
+        matches[1].name = "wild".to_owned();
+        play(&mut journal, &matches, effort(3, 1000)).unwrap();
+        assert_eq!(steady.borrow().len(), 3 * 3);
+        assert_eq!(wild.borrow().len(), 31 * 3);
     }
 }

@@ -159,8 +159,11 @@ fn remove(path: &Path) -> Result<(), JudgeError> {
     }
 }
 
-/// In pieces of 1 MiB with a sync at the end, as ours prepares its files.
-fn fill(path: &Path, bytes: u64) -> Result<(), JudgeError> {
+/// Makes a file of full length in pieces of 1 MiB with a sync at the end, as ours prepares its files.
+///
+/// # Errors
+/// When a system call fails.
+pub fn fill(path: &Path, bytes: u64) -> Result<(), JudgeError> {
     use std::io::Write;
     let chunk = vec![0xA5; 1 << 20];
     let mut file = File::create(path).map_err(|error| JudgeError::io("create", path, error))?;

@@ -1,14 +1,17 @@
 //! `judge fio`: every mode of the file workload beside fio and a plain C loop.
 
+use std::time::Duration;
+
 use crate::arguments::FioArguments;
 use crate::c_loop::{CLoop, Extras};
 use crate::cell::{Cell, Engine, Mode, NOT_COMPARED, Place};
-use crate::contest::{Clock, Side, compete, say};
+use crate::contest::{Effort, Match, Side, Sides, play, say};
 use crate::error::JudgeError;
 use crate::fio::Fio;
 use crate::journal::Journal;
 use crate::ours::Tidegate;
-use crate::verdict::{Row, Rule, row, side, table};
+use crate::report::Report;
+use crate::verdict::{Rule, side, table};
 
 /// Ours agrees within this.
 const TOLERANCE: f64 = 0.05;
@@ -20,16 +23,8 @@ const WORK_BYTES_MAX: u64 = 1 << 28;
 /// A cold read of less would be served by read-ahead that was not asked for.
 const COLD_BYTES: u64 = 1 << 27;
 
-/// Measured on two processors, beside the windows: fio's start and end take 0.4 s alone.
-const ROUND_OVERHEAD_S: f64 = 0.65;
-
-/// What was measured, as text, and whether a difference has no reason.
-pub struct Report {
-    /// In Markdown.
-    pub text: String,
-    /// The rows.
-    pub rows: Vec<Row>,
-}
+/// Beside the windows of a round, as measured on two processors: fio's start and end take 0.4 s alone.
+const ROUND_OVERHEAD: Duration = Duration::from_millis(600);
 
 /// Runs the suite.
 ///
@@ -47,34 +42,22 @@ pub fn run(arguments: &FioArguments) -> Result<Report, JudgeError> {
     for reason in &left_out {
         say(&format!("left out: {reason}"));
     }
-    let window_ns = arguments.window.max(1) * 1_000_000;
-    let window_s = f64::from(u32::try_from(arguments.window).unwrap_or(u32::MAX)) / 1e3;
-    let cell_s = f64::from(common.rounds) * (ROUND_OVERHEAD_S + 4.0 * window_s) + 4.0 * window_s;
-    let mut journal = Journal::open("fio", common.output.as_deref())?;
-    let mut clock = Clock::start("fio", cells.len(), cell_s);
-    let mut rows = Vec::new();
-    for (place, cell) in cells {
-        let name = format!("{}/{cell}", place.name);
-        let peer = fio.as_ref().filter(|_| cell.without_fio().is_none());
-        let work = match journal.work_count(&name) {
-            Some(work) => work,
-            None => calibrate(&c_loop, &cell, &place, window_ns)?,
-        };
-        measure(
-            &mut journal,
-            &name,
-            (&cell, &place, work),
-            (&ours, &c_loop, peer),
-            common.rounds,
-        )?;
-        let peer = if peer.is_some() { side::FIO } else { side::C };
-        let mut found = row(&journal, &name, peer, Rule::Within(TOLERANCE));
-        if let Some(reason) = cell.without_fio().filter(|_| found.reason.is_empty()) {
-            found.reason = format!("with C alone: {reason}");
-        }
-        clock.cell(&found.line());
-        rows.push(found);
+    let window = Duration::from_millis(arguments.window.max(1));
+    let programs = (&ours, &c_loop, fio.as_ref());
+    let matches: Vec<Match<'_>> = cells
+        .iter()
+        .map(|(place, cell)| one(place, cell, programs, window))
+        .collect();
+    if common.list {
+        return Ok(Report::list(&matches));
     }
+    let effort = Effort {
+        rounds: common.rounds,
+        budget: Duration::from_secs(common.budget),
+        round: ROUND_OVERHEAD + window * 4,
+    };
+    let mut journal = Journal::open("fio", common.output.as_deref())?;
+    let rows = play(&mut journal, &matches, effort)?;
     let version = fio.as_ref().map_or("without fio", |fio| fio.version.as_str());
     let heading = format!("File workloads beside {version} and a plain C loop");
     let mut text = table(&heading, "peer", &rows);
@@ -87,6 +70,53 @@ pub fn run(arguments: &FioArguments) -> Result<Report, JudgeError> {
     }
     text.push('\n');
     Ok(Report { text, rows })
+}
+
+/// Ours twice, the C loop, and fio where it can be compared with.
+fn one<'run>(
+    place: &'run Place,
+    cell: &'run Cell,
+    (ours, c_loop, fio): (&'run Tidegate, &'run CLoop, Option<&'run Fio>),
+    window: Duration,
+) -> Match<'run> {
+    let fio = fio.filter(|_| cell.without_fio().is_none());
+    let sides = move |chosen: Option<u64>| {
+        let work_count = match chosen {
+            Some(work) => work,
+            None => calibrate(c_loop, cell, place, window)?,
+        };
+        let file_bytes = work_count / u64::from(cell.threads);
+        let run_ours = move |round| ours.run_file(cell, place, file_bytes, round);
+        let mut sides = vec![
+            Side {
+                name: side::OURS,
+                run: Box::new(run_ours),
+            },
+            Side {
+                name: side::C,
+                run: Box::new(move |_| c_loop.run(cell, place, file_bytes, Extras::default())),
+            },
+            Side {
+                name: side::CONTROL,
+                run: Box::new(run_ours),
+            },
+        ];
+        if let Some(fio) = fio {
+            let files = fio.prepare(cell, place, file_bytes)?;
+            sides.push(Side {
+                name: side::FIO,
+                run: Box::new(move |_| fio.run(cell, place, &files, file_bytes)),
+            });
+        }
+        Ok(Sides { work_count, sides })
+    };
+    Match {
+        name: format!("{}/{cell}", place.name),
+        peer: if fio.is_some() { side::FIO } else { side::C },
+        rule: Rule::Within(TOLERANCE),
+        note: cell.without_fio(),
+        sides: Box::new(sides),
+    }
 }
 
 /// The cells that were asked for and can be measured here; what can't goes to `left_out` with its reason.
@@ -138,10 +168,11 @@ fn takes_direct(place: &Place) -> bool {
 }
 
 /// Bytes of all files together with which the C loop needs about the window.
-fn calibrate(c_loop: &CLoop, cell: &Cell, place: &Place, window_ns: u64) -> Result<u64, JudgeError> {
+fn calibrate(c_loop: &CLoop, cell: &Cell, place: &Place, window: Duration) -> Result<u64, JudgeError> {
     if cell.wants_cold(place) {
         return Ok(COLD_BYTES);
     }
+    let window_ns = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
     let mut work = WORK_BYTES_MIN;
     loop {
         let speed = c_loop.run(cell, place, work / u64::from(cell.threads), Extras::default())?;
@@ -156,37 +187,4 @@ fn calibrate(c_loop: &CLoop, cell: &Cell, place: &Place, window_ns: u64) -> Resu
             return Ok(work);
         }
     }
-}
-
-fn measure(
-    journal: &mut Journal,
-    name: &str,
-    (cell, place, work): (&Cell, &Place, u64),
-    (ours, c_loop, fio): (&Tidegate, &CLoop, Option<&Fio>),
-    rounds: u32,
-) -> Result<(), JudgeError> {
-    let file_bytes = work / u64::from(cell.threads);
-    let files = fio.map(|fio| fio.prepare(cell, place, file_bytes)).transpose()?;
-    let run_ours = |round| ours.run_file(cell, place, file_bytes, round);
-    let mut sides = vec![
-        Side {
-            name: side::OURS,
-            run: Box::new(run_ours),
-        },
-        Side {
-            name: side::C,
-            run: Box::new(|_| c_loop.run(cell, place, file_bytes, Extras::default())),
-        },
-        Side {
-            name: side::CONTROL,
-            run: Box::new(run_ours),
-        },
-    ];
-    if let Some((fio, files)) = fio.zip(files.as_ref()) {
-        sides.push(Side {
-            name: side::FIO,
-            run: Box::new(|_| fio.run(cell, place, files, file_bytes)),
-        });
-    }
-    compete(journal, name, rounds, work, &mut sides)
 }

@@ -1,9 +1,8 @@
 //! Every run of a comparison, one JSON object on each line of a file that only grows.
 //!
-//! A comparison that was stopped goes on where it was: a round counts when each side of it is there, as only sides of
-//! one round are compared. What a stopped round left is measured again; of two lines for one run the later counts.
+//! A comparison that was stopped goes on after its last whole round: the runs of a round are written together, as only
+//! sides of one round are compared.
 
-use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -104,71 +103,78 @@ impl Journal {
         })
     }
 
+    /// The suite.
+    pub fn suite(&self) -> &'static str {
+        self.suite
+    }
+
     /// How much one run of a cell does, when it has been chosen.
     pub fn work_count(&self, cell: &str) -> Option<u64> {
         let mut of_cell = self.runs.iter().filter(|run| run.cell == cell);
         of_cell.next().map(|run| run.work_count)
     }
 
-    /// True when each side of a round is there.
-    pub fn has_round(&self, cell: &str, round: u32, sides: &[&str]) -> bool {
-        sides.iter().all(|side| {
-            self.runs
-                .iter()
-                .any(|run| run.cell == cell && run.round == round && run.side == *side)
-        })
+    /// True when a round is there. Its lines are written at once, so that it is there as a whole.
+    pub fn has_round(&self, cell: &str, round: u32) -> bool {
+        self.runs.iter().any(|run| run.cell == cell && run.round == round)
     }
 
-    /// Adds one run to the file and to what is known.
+    /// Adds a round to the file and to what is known.
     ///
     /// # Errors
     /// When the file can't be written.
-    pub fn add(
+    pub fn add_round(
         &mut self,
         cell: &str,
-        side: &str,
         round: u32,
         work_count: u64,
-        speed: Speed,
+        speeds: &[(&str, Speed)],
     ) -> Result<(), JudgeError> {
-        let run = Run {
-            schema: SCHEMA.to_owned(),
-            suite: self.suite.to_owned(),
-            cell: cell.to_owned(),
-            side: side.to_owned(),
-            round,
-            work_count,
-            operations_count: speed.operations_count,
-            elapsed_ns: speed.elapsed_ns,
-        };
+        let runs: Vec<Run> = speeds
+            .iter()
+            .map(|(side, speed)| Run {
+                schema: SCHEMA.to_owned(),
+                suite: self.suite.to_owned(),
+                cell: cell.to_owned(),
+                side: (*side).to_owned(),
+                round,
+                work_count,
+                operations_count: speed.operations_count,
+                elapsed_ns: speed.elapsed_ns,
+            })
+            .collect();
         if let Some(path) = &self.path {
-            append(path, &run)?;
+            append(path, &runs)?;
         }
-        self.runs.push(run);
+        self.runs.extend(runs);
         Ok(())
     }
 
     /// Operations a second of one side, by round.
     pub fn rates(&self, cell: &str, side: &str) -> Vec<RoundValue> {
-        let mut latest = BTreeMap::new();
-        for run in &self.runs {
-            if run.cell == cell && run.side == side {
-                latest.insert(run.round, run.per_s());
-            }
-        }
-        latest
-            .into_iter()
-            .map(|(round, value)| RoundValue { round, value })
+        let of_side = self
+            .runs
+            .iter()
+            .filter(|run| run.cell == cell && run.side == side);
+        of_side
+            .map(|run| RoundValue {
+                round: run.round,
+                value: run.per_s(),
+            })
             .collect()
     }
 }
 
-fn append(path: &Path, run: &Run) -> Result<(), JudgeError> {
+fn append(path: &Path, runs: &[Run]) -> Result<(), JudgeError> {
     let opened = OpenOptions::new().append(true).create(true).open(path);
     let mut file: File = opened.map_err(|error| JudgeError::io("open", path, error))?;
-    let mut line = serde_json::to_vec(run).unwrap_or_default();
-    line.push(b'\n');
-    file.write_all(&line)
+    let mut lines = Vec::new();
+    for run in runs {
+        serde_json::to_writer(&mut lines, run)
+            .map_err(|error| JudgeError::io("write", path, error.into()))?;
+        lines.push(b'\n');
+    }
+    file.write_all(&lines)
         .map_err(|error| JudgeError::io("write", path, error))
 }
 
@@ -188,27 +194,22 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("runs.jsonl");
         let mut journal = Journal::open("fio", Some(&path)).unwrap();
-        journal.add("cell", "ours", 0, 7, speed(1_000_000)).unwrap();
-        journal.add("cell", "fio", 0, 7, speed(2_000_000)).unwrap();
-        journal.add("cell", "ours", 1, 7, speed(1_000_000)).unwrap();
-        let mut text = std::fs::read(&path).unwrap();
-        text.extend_from_slice(b"{\"schema\":\"tide");
-        std::fs::write(&path, text).unwrap();
+        let round = [("ours", speed(1_000_000)), ("fio", speed(2_000_000))];
+        journal.add_round("cell", 0, 7, &round).unwrap();
+        let whole = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, format!("{whole}{{\"schema\":\"tide")).unwrap();
 
         let mut again = Journal::open("fio", Some(&path)).unwrap();
         assert_eq!(again.work_count("cell"), Some(7));
-        assert!(again.has_round("cell", 0, &["ours", "fio"]));
-        assert!(!again.has_round("cell", 1, &["ours", "fio"]));
-        again.add("cell", "ours", 1, 7, speed(500_000)).unwrap();
-        let rates = Journal::open("fio", Some(&path)).unwrap().rates("cell", "ours");
-        assert_eq!(rates.len(), 2);
-        assert_eq!(rates[1].value, 2e6);
-        assert!(
-            Journal::open("sqlite", Some(&path))
-                .unwrap()
-                .rates("cell", "ours")
-                .is_empty()
-        );
+        assert!(again.has_round("cell", 0) && !again.has_round("cell", 1));
+        again
+            .add_round("cell", 1, 7, &[("ours", speed(500_000))])
+            .unwrap();
+        let read = Journal::open("fio", Some(&path)).unwrap();
+        let rates: Vec<f64> = read.rates("cell", "ours").iter().map(|rate| rate.value).collect();
+        assert_eq!(rates, [1e6, 2e6]);
+        let other = Journal::open("sqlite", Some(&path)).unwrap();
+        assert!(other.rates("cell", "ours").is_empty());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Compares `tidegate bench` with outside programs: fio and plain C loops. Not shipped.
+//! Compares `tidegate bench` with outside programs: fio, plain C loops, the original Mobibench. Not shipped.
 //!
 //! Each suite is a list of cells; in each round every side of a cell runs once, in rotated order, and the ratio is
 //! formed inside the round. A verdict needs no absolute speed. See `docs/agreement.md`.
@@ -14,8 +14,11 @@ mod error;
 mod fio;
 mod fio_suite;
 mod journal;
+mod mobibench_suite;
 mod ours;
 mod program;
+mod report;
+mod sqlite_suite;
 mod verdict;
 
 use std::fs::OpenOptions;
@@ -27,8 +30,7 @@ use clap::Parser;
 
 use crate::arguments::{Common, Judge, Suite};
 use crate::error::JudgeError;
-use crate::fio_suite::Report;
-use crate::verdict::Outcome;
+use crate::report::Report;
 
 fn main() -> ExitCode {
     let judge = Judge::parse();
@@ -47,13 +49,15 @@ fn run(judge: &Judge) -> Result<bool, JudgeError> {
     let (common, report): (&Common, Report) = match &judge.suite {
         Suite::Fio(arguments) => (&arguments.common, fio_suite::run(arguments)?),
         Suite::Ceiling(common) => (common, ceiling::run(common)?),
+        Suite::Sqlite(arguments) => (&arguments.common, sqlite_suite::run(arguments)?),
+        Suite::Mobibench(arguments) => (&arguments.common, mobibench_suite::run(arguments)?),
     };
-    if let Some(path) = &common.markdown {
+    if let Some(path) = common.markdown.as_ref().filter(|_| !common.list) {
         append(path, &report.text)?;
     }
     // A closed pipe is the reader's choice.
     let _ = stdout().write_all(report.text.as_bytes());
-    Ok(report.rows.iter().all(|row| row.outcome != Outcome::Differs))
+    Ok(report.is_good())
 }
 
 fn append(path: &Path, text: &str) -> Result<(), JudgeError> {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use results::{RunRecord, Sample};
 
-use crate::cell::{Cell, Engine, Pattern, Place};
+use crate::cell::{Cell, Engine, Pattern, Place, TMPFS};
 use crate::error::JudgeError;
 use crate::journal::Speed;
 use crate::program::{Program, beginning};
@@ -53,23 +53,46 @@ impl Tidegate {
         self.run_bench("file", &place.directory, &arguments)
     }
 
-    /// Runs `bench file` for a cell on a file of so many bytes that is in memory, with mappings touched before.
+    /// Runs `bench file` for a cell on a file of so many bytes that is in memory, with the pages of a mapping
+    /// present.
     ///
     /// # Errors
     /// When it fails, or was not measured as asked.
-    pub fn run_in_memory(
+    pub fn run_in_memory(&self, cell: &Cell, place: &Place, file_bytes: u64) -> Result<Speed, JudgeError> {
+        let mut arguments = arguments(cell, file_bytes, "warm");
+        arguments.push("--seed=1".to_owned());
+        self.run_bench("file", &place.directory, &arguments)
+    }
+
+    /// Runs `bench file` for a cell as the original Mobibench does: cold, in its order.
+    ///
+    /// # Errors
+    /// When it fails, or was not measured as asked.
+    pub fn run_like_mobibench(
         &self,
         cell: &Cell,
         place: &Place,
         file_bytes: u64,
-        round: u32,
     ) -> Result<Speed, JudgeError> {
-        let mut arguments = arguments(cell, file_bytes, "warm");
-        arguments.push(format!("--seed={}", round + 1));
-        if cell.mode.is_mapped() {
-            arguments.push("--prefault".to_owned());
+        let cache = if place.name == TMPFS { "as-is" } else { "cold" };
+        let mut arguments = arguments(cell, file_bytes, cache);
+        if cell.pattern.is_random() {
+            arguments.push("--order=mobibench".to_owned());
         }
         self.run_bench("file", &place.directory, &arguments)
+    }
+
+    /// The offsets that [`Self::run_in_memory`] visits, one on each line.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn offsets(&self, cell: &Cell, place: &Place, file_bytes: u64) -> Result<String, JudgeError> {
+        let program = Program::new(&self.path, NEXT_STEP)
+            .args(["bench", "file"])
+            .args([&place.directory])
+            .args(arguments(cell, file_bytes, "as-is"))
+            .args(["--seed=1", "--print-offsets"]);
+        program.answer()
     }
 
     /// Runs a workload of `bench` that prints one record.
@@ -108,7 +131,7 @@ fn speed(record: &RunRecord) -> Option<Speed> {
     let operations: Vec<&Sample> = record
         .samples
         .iter()
-        .filter(|sample| sample.operation != "sync")
+        .filter(|sample| !matches!(sample.operation.as_str(), "sync" | "final-sync"))
         .collect();
     let elapsed_ns = operations
         .iter()
@@ -141,7 +164,7 @@ fn arguments(cell: &Cell, file_bytes: u64, cache: &str) -> Vec<String> {
     if matches!(cell.pattern, Pattern::SequentialWrite | Pattern::RandomWrite) {
         arguments.push("--overwrite".to_owned());
     }
-    if !cell.pattern.only_reads() && !cell.mode.is_mapped() {
+    if !cell.pattern.only_reads() {
         arguments.push("--fsync-at-end".to_owned());
     }
     if let Engine::Ring(depth) = cell.engine {

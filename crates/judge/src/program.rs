@@ -1,6 +1,7 @@
 //! Programs from outside: started, waited for, and their answer taken.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -34,6 +35,12 @@ impl Program {
     /// Sets the folder in which it runs.
     pub fn current_dir(mut self, folder: &Path) -> Self {
         self.command.current_dir(folder);
+        self
+    }
+
+    /// Gives it a file as standard input.
+    pub fn stdin(mut self, file: File) -> Self {
+        self.command.stdin(file);
         self
     }
 
@@ -80,11 +87,12 @@ pub fn beginning(text: &str) -> String {
     line.chars().take(SHOWN_CHARACTERS).collect()
 }
 
-/// Compiles a C program into `build` unless it is there and younger than its source.
+/// Compiles a C program into `build` unless it is there and younger than its source. `further` are arguments behind
+/// the source: libraries, other sources.
 ///
 /// # Errors
 /// When there is no compiler, or it refuses.
-pub fn compile(source: &Path, build: &Path, name: &str, libraries: &[&str]) -> Result<PathBuf, JudgeError> {
+pub fn compile(source: &Path, build: &Path, name: &str, further: &[String]) -> Result<PathBuf, JudgeError> {
     let program = build.join(name);
     std::fs::create_dir_all(build).map_err(|error| JudgeError::io("create", build, error))?;
     let made = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified());
@@ -97,7 +105,7 @@ pub fn compile(source: &Path, build: &Path, name: &str, libraries: &[&str]) -> R
     Program::new("cc", "install gcc and libc6-dev")
         .args(["-O2", "-Wall", "-pthread", "-o"])
         .args([unfinished.as_os_str(), source.as_os_str()])
-        .args(libraries.iter().map(|library| format!("-l{library}")))
+        .args(further)
         .answer()?;
     std::fs::rename(&unfinished, &program).map_err(|error| JudgeError::io("rename", &unfinished, error))?;
     Ok(program)

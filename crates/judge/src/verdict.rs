@@ -18,7 +18,12 @@ pub mod side {
     pub const C: &str = "c";
     /// The C loop with a clock and a histogram.
     pub const C_TIMED: &str = "c-timed";
+    /// The original Mobibench.
+    pub const MOBIBENCH: &str = "mobibench";
 }
+
+/// An interval wider than this part of its median says nothing by holding 1.
+const WIDE: f64 = 0.30;
 
 /// What a suite asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,6 +41,8 @@ pub enum Outcome {
     Agrees,
     /// It does not, and the reason was measured.
     Explained,
+    /// The interval holds what the rule asks for and is so wide that it says nothing.
+    Wide,
     /// It does not.
     Differs,
     /// Not enough was measured to say.
@@ -47,6 +54,7 @@ impl Outcome {
         match self {
             Self::Agrees => "agrees",
             Self::Explained => "explained",
+            Self::Wide => "too wide to tell",
             Self::Differs => "DIFFERS",
             Self::Unknown => "unknown",
         }
@@ -109,6 +117,12 @@ fn decide(
     if fulfils(ratio, rule) {
         return (Outcome::Agrees, String::new());
     }
+    if holds_one(ratio) && matches!(rule, Rule::Within(_)) {
+        let reason = control.map_or_else(String::new, |control| {
+            format!("ours against ours is {}", shown(control))
+        });
+        return (Outcome::Wide, reason);
+    }
     if let Rule::AtLeast(least) = rule {
         return (Outcome::Differs, format!("below {least}"));
     }
@@ -131,11 +145,15 @@ fn decide(
 fn fulfils(ratio: &Estimate, rule: Rule) -> bool {
     match rule {
         Rule::Within(tolerance) => {
-            (ratio.value - 1.0).abs() <= tolerance
-                || (ratio.low <= 1.0 && ratio.high >= 1.0 && ratio.count > 1)
+            let is_narrow = ratio.relative_width().is_some_and(|width| width <= WIDE);
+            (ratio.value - 1.0).abs() <= tolerance || (holds_one(ratio) && is_narrow)
         }
         Rule::AtLeast(least) => ratio.value >= least,
     }
+}
+
+fn holds_one(ratio: &Estimate) -> bool {
+    ratio.count > 1 && ratio.low <= 1.0 && ratio.high >= 1.0
 }
 
 /// `1.02 [0.98, 1.07]`.
@@ -164,10 +182,12 @@ impl Row {
 pub fn table(heading: &str, peer: &str, rows: &[Row]) -> String {
     let counted = |outcome| rows.iter().filter(|row| row.outcome == outcome).count();
     let mut text = format!(
-        "## {heading}\n\n{} of {} agree, {} differ with a measured reason, {} without, {} unknown.\n\n",
+        "## {heading}\n\n{} of {} agree, {} differ with a measured reason, {} are too wide to tell, {} differ without \
+         a reason, {} unknown.\n\n",
         counted(Outcome::Agrees),
         rows.len(),
         counted(Outcome::Explained),
+        counted(Outcome::Wide),
         counted(Outcome::Differs),
         counted(Outcome::Unknown),
     );
@@ -210,7 +230,7 @@ mod tests {
                     operations_count: 1000,
                     elapsed_ns: time * 1000,
                 };
-                journal.add("cell", side, round, 1, speed).unwrap();
+                journal.add_round("cell", round, 1, &[(side, speed)]).unwrap();
             }
         }
         journal
@@ -226,9 +246,16 @@ mod tests {
     fn a_ratio_near_one_or_with_one_in_its_interval_agrees() {
         let near = verdict(&[(side::OURS, STEADY), (side::FIO, [103; 6])], Rule::Within(0.05));
         assert_eq!(near.outcome, Outcome::Agrees);
+        let around = [96, 98, 107, 108, 110, 112];
+        let around = verdict(&[(side::OURS, STEADY), (side::FIO, around)], Rule::Within(0.05));
+        assert_eq!(around.outcome, Outcome::Agrees, "{around:?}");
+    }
+
+    #[test]
+    fn an_interval_that_holds_one_by_being_wide_tells_nothing() {
         let wide = [60, 70, 85, 90, 110, 120];
         let wide = verdict(&[(side::OURS, STEADY), (side::FIO, wide)], Rule::Within(0.05));
-        assert_eq!(wide.outcome, Outcome::Agrees, "{wide:?}");
+        assert_eq!(wide.outcome, Outcome::Wide, "{wide:?}");
     }
 
     #[test]
@@ -284,7 +311,7 @@ mod tests {
         let row = verdict(&[(side::OURS, STEADY), (side::FIO, [80; 6])], Rule::Within(0.05));
         let text = table("fio", side::FIO, &[row]);
         assert!(
-            text.contains("0 of 1 agree, 0 differ with a measured reason, 1 without"),
+            text.contains("0 of 1 agree, 0 differ with a measured reason, 0 are too wide to tell, 1 differ without a reason"),
             "{text}"
         );
         assert!(text.contains("| cell | 10000000 | 0.80 [0.79, 0.81] |"), "{text}");
