@@ -7,7 +7,7 @@ OUT     ?= out
 TARGET   = $(or $(CARGO_TARGET_DIR),target)
 BINARY   = $(TARGET)/release/tidegate
 
-.PHONY: all build demo test test-full bench install uninstall clean setup
+.PHONY: all build demo test test-full bench bench-agreement install uninstall clean setup
 
 all: build
 
@@ -35,6 +35,13 @@ test-full: setup
 bench: build
 	@TIDEGATE_BENCH=1 scripts/setup.sh
 	@OUT=$(OUT) scripts/bench.sh $(BINARY)
+
+# The bench beside fio, plain C loops, SQLite in C and the original Mobibench, as root, in 25 minutes: do the numbers
+# agree? $(OUT)/agreement.jsonl and .md; QUICK=yes takes five minutes. See scripts/bench-agreement.sh.
+bench-agreement: build
+	@TIDEGATE_AGREEMENT=1 scripts/setup.sh
+	@. scripts/cargo_path.sh; $(CARGO) build --release -p judge
+	@OUT=$(OUT) scripts/bench-agreement.sh $(if $(QUICK),--quick) $(if $(RESUME),--resume) $(BINARY) $(TARGET)/release/judge
 
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)/sbin
