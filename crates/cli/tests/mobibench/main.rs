@@ -5,4 +5,5 @@ mod bed;
 mod databases;
 mod defects;
 mod options;
+mod original;
 mod report;
