@@ -14,7 +14,7 @@ use rustix::mm::MsyncFlags;
 
 use crate::error::BenchError;
 use crate::mapping::Mapping;
-use crate::spec::{AccessAdvice, DeviceAccess, FileSpec, Mode};
+use crate::spec::{AccessAdvice, FileSpec, Mode};
 
 /// An open file, ready for one worker.
 #[derive(Debug)]
@@ -38,18 +38,12 @@ impl Target {
     pub fn open(path: &Path, spec: &FileSpec, base: u64) -> Result<Self, BenchError> {
         let mode = spec.mode;
         let writes = spec.pattern.writes();
-        // A block device that is mounted or held by another program says so to O_EXCL.
-        let exclusive = if spec.device == DeviceAccess::Destroy && spec.threads == 1 {
-            libc::O_EXCL
-        } else {
-            0
-        };
         let mut options = OpenOptions::new();
         // A shared mapping that is written needs a descriptor that may read too.
         options
             .read(spec.pattern.reads() || mode.is_mapped())
             .write(writes)
-            .custom_flags(open_flags(mode) | exclusive);
+            .custom_flags(open_flags(mode));
         let file = options
             .open(path)
             .map_err(|error| BenchError::io("open", path, error))?;

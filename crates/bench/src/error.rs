@@ -111,6 +111,12 @@ pub enum BenchError {
         /// What it is.
         kind: &'static str,
     },
+    /// A device that may be overwritten is in use; nothing was touched.
+    #[error("{}: it is in use (mounted, or held by another program); unmount it first", path.display())]
+    DeviceInUse {
+        /// The device.
+        path: PathBuf,
+    },
     /// The device is smaller than the parts of all threads; nothing was touched.
     #[error("{}: the workload needs {needed_bytes} bytes, the device has {device_bytes}", path.display())]
     DeviceTooSmall {

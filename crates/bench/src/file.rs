@@ -117,6 +117,7 @@ pub fn run(spec: &FileSpec, progress: &dyn Progress, stop: &AtomicBool) -> Resul
     prepare::check_path(spec)?;
     prepare::check_space(spec)?;
     if spec.device != DeviceAccess::Refused {
+        let _claim = prepare::claim_device(spec)?;
         if spec.verify {
             prepare::fill_device(spec, progress, stop)?;
         }

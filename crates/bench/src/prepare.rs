@@ -1,7 +1,7 @@
 //! What a file workload finds: enough space, and files with content where the pattern reads or overwrites.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -86,6 +86,28 @@ pub fn check_space(spec: &FileSpec) -> Result<(), BenchError> {
         });
     }
     Ok(())
+}
+
+/// Takes a device that may be overwritten for this run alone; held for as long as the file lives.
+///
+/// # Errors
+/// When it is mounted or held by another program.
+pub fn claim_device(spec: &FileSpec) -> Result<Option<File>, BenchError> {
+    if spec.device != DeviceAccess::Destroy {
+        return Ok(None);
+    }
+    let path = &spec.directory;
+    let claimed = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_EXCL)
+        .open(path);
+    match claimed {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+            Err(BenchError::DeviceInUse { path: path.clone() })
+        }
+        Err(error) => Err(BenchError::io("open", path, error)),
+    }
 }
 
 /// Refuses to fill the file system. One that reports no size is not judged.

@@ -200,6 +200,11 @@ impl Drop for Queue {
                 return;
             }
         }
+        // The kernel takes a ring down in the background and would hold the file, and its blocks, until then. A ring
+        // that refuses this is taken down all the same.
+        let submitter = self.ring.submitter();
+        let _ = submitter.unregister_files();
+        let _ = submitter.unregister_buffers();
     }
 }
 

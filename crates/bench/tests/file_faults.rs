@@ -1,0 +1,502 @@
+//! What a file workload does when the path, the file system or the device is not as it should be: one clear error, and
+//! nothing left behind. The conditions are real: small and read-only mounts, loop devices, a kernel that refuses.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bench::{
+    BenchError, Cache, DeviceAccess, Engine, FileSpec, FinalSync, Mode, NoProgress, Pattern, Phase, Progress,
+    Sharing, TimeLimit, WriteTarget, run,
+};
+
+const RECORD: u64 = 4096;
+
+fn spec(directory: &Path, pattern: Pattern) -> FileSpec {
+    FileSpec::plain(directory.to_owned(), pattern, RECORD, 64 * RECORD)
+}
+
+fn refused(spec: &FileSpec) -> String {
+    run(spec, &NoProgress, &AtomicBool::new(false))
+        .expect_err("the workload must be refused")
+        .to_string()
+}
+
+fn entries(directory: &Path) -> usize {
+    fs::read_dir(directory).expect("the directory exists").count()
+}
+
+fn temporary() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the build directory is writable")
+}
+
+fn says(command: &mut Command) -> Option<String> {
+    let output = command.output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
+}
+
+#[expect(
+    clippy::print_stderr,
+    reason = "who reads the tests' output must see what did not run"
+)]
+fn skipped(reason: &str) {
+    eprintln!("skipped: {reason}");
+}
+
+/// A mount that ends with the test. `None`, with the reason printed, where this user can't mount.
+struct Mount {
+    point: tempfile::TempDir,
+}
+
+impl Mount {
+    fn new(arguments: &[&str]) -> Option<Self> {
+        let point = temporary();
+        let mounted = says(Command::new("mount").args(arguments).arg(point.path()));
+        if mounted.is_none() {
+            skipped(&format!("mount {arguments:?} is not possible here"));
+        }
+        mounted.map(|_| Self { point })
+    }
+
+    fn path(&self) -> &Path {
+        self.point.path()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = says(Command::new("umount").arg("--lazy").arg(self.path()));
+    }
+}
+
+/// A loop device on a file of its own.
+struct Loop {
+    device: PathBuf,
+    backing: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl Loop {
+    fn new(bytes: u64, format: bool) -> Option<Self> {
+        let directory = temporary();
+        let backing = directory.path().join("backing");
+        let file = fs::File::create(&backing).expect("the build directory is writable");
+        file.set_len(bytes).expect("a sparse file fits");
+        if format {
+            says(
+                Command::new("mkfs.ext4")
+                    .args(["-q", "-O", "^has_journal"])
+                    .arg(&backing),
+            )?;
+        }
+        let device = says(Command::new("losetup").args(["--find", "--show"]).arg(&backing));
+        if device.is_none() {
+            skipped("no loop device can be made here");
+        }
+        Some(Self {
+            device: device?.into(),
+            backing,
+            _directory: directory,
+        })
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = says(Command::new("losetup").arg("--detach").arg(&self.device));
+    }
+}
+
+#[test]
+fn a_file_system_that_fills_up_in_the_middle_fails_the_run_and_is_left_empty() {
+    let Some(mount) = Mount::new(&["-t", "tmpfs", "-o", "size=4m", "none"]) else {
+        return;
+    };
+    for engine in [Engine::Psync, Engine::IoUring { depth: 8 }] {
+        for verify in [false, true] {
+            let spec = FileSpec {
+                engine,
+                verify,
+                time: Some(TimeLimit {
+                    ramp_ns: 0,
+                    run_ns: 60_000_000_000,
+                }),
+                ..spec(mount.path(), Pattern::Append)
+            };
+            let message = refused(&spec);
+            assert!(
+                message.starts_with("write of ") && message.contains("/data-0 at byte "),
+                "{message}"
+            );
+            assert!(
+                message.ends_with("No space left on device (os error 28)"),
+                "{message}"
+            );
+            assert_eq!(entries(mount.path()), 0);
+        }
+    }
+}
+
+#[test]
+fn a_workload_that_does_not_fit_is_refused_before_anything_is_made() {
+    let Some(mount) = Mount::new(&["-t", "tmpfs", "-o", "size=4m", "none"]) else {
+        return;
+    };
+    let large = FileSpec {
+        file_bytes: 4 << 20,
+        ..spec(mount.path(), Pattern::SequentialWrite)
+    };
+    let message = refused(&large);
+    assert!(
+        message.contains("are free; choose a smaller file size"),
+        "{message}"
+    );
+    // An append to an existing file needs the space twice.
+    let twice = FileSpec {
+        file_bytes: 2 << 20,
+        write_target: WriteTarget::ExistingFile,
+        ..spec(mount.path(), Pattern::Append)
+    };
+    assert!(refused(&twice).contains("are free; choose"));
+    assert_eq!(entries(mount.path()), 0);
+}
+
+#[test]
+fn a_read_only_file_system_is_named() {
+    let Some(mount) = Mount::new(&["-t", "tmpfs", "-o", "ro", "none"]) else {
+        return;
+    };
+    let message = refused(&spec(mount.path(), Pattern::SequentialWrite));
+    let start = format!("mkdir of {}", mount.path().display());
+    assert!(message.starts_with(&start), "{message}");
+    assert!(
+        message.ends_with("Read-only file system (os error 30)"),
+        "{message}"
+    );
+}
+
+/// Takes the medium from under the file system when the timed window has begun.
+struct RemoveMedium<'run> {
+    backing: &'run Path,
+    done: AtomicBool,
+}
+
+impl Progress for RemoveMedium<'_> {
+    fn advance(&self, phase: Phase, _done: u64, _total: u64) {
+        if phase == Phase::Measure && !self.done.swap(true, Ordering::Relaxed) {
+            let file = fs::File::options().write(true).open(self.backing);
+            file.and_then(|file| file.set_len(0))
+                .expect("the backing file is ours");
+        }
+    }
+}
+
+#[test]
+fn a_device_that_goes_away_in_the_middle_is_one_error_with_its_place() {
+    for engine in [Engine::Psync, Engine::IoUring { depth: 4 }] {
+        let Some(device) = Loop::new(16 << 20, true) else {
+            return;
+        };
+        let name = device.device.to_str().expect("device names are ASCII");
+        let Some(mount) = Mount::new(&["-t", "ext4", "-o", "errors=continue", name]) else {
+            return;
+        };
+        let spec = FileSpec {
+            engine,
+            mode: Mode::Direct,
+            time: Some(TimeLimit {
+                ramp_ns: 0,
+                run_ns: 60_000_000_000,
+            }),
+            ..spec(mount.path(), Pattern::RandomRead)
+        };
+        let remove = RemoveMedium {
+            backing: &device.backing,
+            done: AtomicBool::new(false),
+        };
+        let error = run(&spec, &remove, &AtomicBool::new(false)).expect_err("the medium is gone");
+        let message = error.to_string();
+        assert!(
+            message.starts_with("read of ") && message.contains("/data-0 at byte "),
+            "{message}"
+        );
+        assert!(message.ends_with("Input/output error (os error 5)"), "{message}");
+    }
+}
+
+#[test]
+fn a_block_device_is_only_used_when_that_is_said_and_it_is_free() {
+    let Some(device) = Loop::new(4 << 20, true) else {
+        return;
+    };
+    let plain = spec(&device.device, Pattern::RandomRead);
+    let message = refused(&plain);
+    assert!(
+        message.contains("it is a block device") && message.contains("--device"),
+        "{message}"
+    );
+    let writes = FileSpec {
+        device: DeviceAccess::Read,
+        ..spec(&device.device, Pattern::RandomWrite)
+    };
+    assert!(
+        refused(&writes).contains("--destroy-data"),
+        "{}",
+        refused(&writes)
+    );
+    let large = FileSpec {
+        device: DeviceAccess::Read,
+        file_bytes: 8 << 20,
+        ..plain.clone()
+    };
+    assert!(
+        refused(&large).contains("the device has 4194304"),
+        "{}",
+        refused(&large)
+    );
+    let name = device.device.to_str().expect("device names are ASCII");
+    let Some(mount) = Mount::new(&["-t", "ext4", name]) else {
+        return;
+    };
+    let destroy = FileSpec {
+        device: DeviceAccess::Destroy,
+        ..plain
+    };
+    assert!(
+        refused(&destroy).contains("it is in use (mounted"),
+        "{}",
+        refused(&destroy)
+    );
+    drop(mount);
+}
+
+#[test]
+fn a_device_is_read_and_with_consent_overwritten_and_verified() {
+    let Some(device) = Loop::new(4 << 20, false) else {
+        return;
+    };
+    for mode in [Mode::Buffered, Mode::Direct, Mode::Mmap] {
+        let read = FileSpec {
+            device: DeviceAccess::Read,
+            sharing: Sharing::Shared,
+            threads: 2,
+            mode,
+            cache: Cache::AsIs,
+            ..spec(&device.device, Pattern::RandomRead)
+        };
+        let outcome = run(&read, &NoProgress, &AtomicBool::new(false)).expect("the device can be read");
+        assert_eq!(outcome.read.count, 128, "{mode}");
+        let write = FileSpec {
+            device: DeviceAccess::Destroy,
+            final_sync: FinalSync::Timed,
+            pattern: Pattern::Mixed { read_percent: 30 },
+            verify: true,
+            ..read
+        };
+        let outcome = run(&write, &NoProgress, &AtomicBool::new(false)).expect("the device can be written");
+        assert_eq!(
+            outcome.verified.expect("the spec verifies").records,
+            128,
+            "{mode}"
+        );
+        assert_eq!((outcome.kept_directory, outcome.leftover), (None, None));
+    }
+}
+
+#[test]
+fn what_is_no_directory_is_named_with_what_it_is() {
+    let directory = temporary();
+    let file = directory.path().join("file");
+    fs::write(&file, "mine").expect("it is writable");
+    for (path, expected) in [
+        (file.clone(), "it is a file, expected a directory"),
+        (
+            PathBuf::from("/dev/null"),
+            "it is a character device, expected a directory",
+        ),
+        (PathBuf::new(), "directory: the path is empty"),
+        (PathBuf::from("/nowhere/at-all"), "No such file or directory"),
+    ] {
+        let message = refused(&spec(&path, Pattern::SequentialWrite));
+        assert!(message.contains(expected), "{}: {message}", path.display());
+    }
+    assert_eq!(fs::read_to_string(&file).expect("it is still there"), "mine");
+    let no_device = FileSpec {
+        device: DeviceAccess::Destroy,
+        ..spec(&file, Pattern::SequentialWrite)
+    };
+    assert!(refused(&no_device).contains("it is a file, expected a block device"));
+    assert_eq!(fs::read_to_string(&file).expect("it is still there"), "mine");
+}
+
+#[test]
+fn a_directory_below_dev_is_a_directory_like_any_other() {
+    if !Path::new("/dev/shm").is_dir() {
+        skipped("there is no /dev/shm");
+        return;
+    }
+    let directory = tempfile::tempdir_in("/dev/shm").expect("it is writable");
+    let outcome = run(
+        &spec(directory.path(), Pattern::SequentialWrite),
+        &NoProgress,
+        &AtomicBool::new(false),
+    );
+    assert_eq!(outcome.expect("it is a directory").write.count, 64);
+    assert_eq!(entries(directory.path()), 0);
+}
+
+#[test]
+fn a_name_in_use_is_left_alone_and_another_one_taken() {
+    let directory = temporary();
+    let name = format!(".tidegate-bench-{}-0", std::process::id());
+    let theirs = directory.path().join(name);
+    fs::create_dir(&theirs).expect("it is writable");
+    fs::write(theirs.join("data-0"), "theirs").expect("it is writable");
+    let spec = spec(directory.path(), Pattern::SequentialWrite);
+    run(&spec, &NoProgress, &AtomicBool::new(false)).expect("there are other names");
+    assert_eq!(
+        fs::read_to_string(theirs.join("data-0")).expect("it is still there"),
+        "theirs"
+    );
+    assert_eq!(entries(directory.path()), 1);
+}
+
+#[test]
+fn absurd_amounts_are_refused_at_once() {
+    let directory = temporary();
+    let good = spec(directory.path(), Pattern::RandomWrite);
+    let cases = [
+        (
+            FileSpec {
+                threads: 10_000_000,
+                ..good.clone()
+            },
+            "threads: 10000000, expected 1 to 1024",
+        ),
+        (
+            FileSpec {
+                file_bytes: 1000,
+                ..good.clone()
+            },
+            "file size: 1000 bytes, which is smaller than one record of 4096 bytes",
+        ),
+        (
+            FileSpec {
+                record_bytes: 1 << 30,
+                file_bytes: 1 << 30,
+                threads: 1024,
+                engine: Engine::IoUring { depth: 4096 },
+                ..good.clone()
+            },
+            "more than half of the memory",
+        ),
+        (
+            FileSpec {
+                engine: Engine::IoUring { depth: 0 },
+                ..good.clone()
+            },
+            "queue depth: 0, expected 1 to 4096",
+        ),
+        (
+            FileSpec {
+                overlap_percent: 100,
+                ..good
+            },
+            "overlap: 100 %, expected 0 to 99",
+        ),
+    ];
+    for (spec, expected) in cases {
+        let message = refused(&spec);
+        assert!(
+            message.contains(expected),
+            "`{message}` does not say `{expected}`"
+        );
+        assert_eq!(entries(directory.path()), 0);
+    }
+}
+
+#[test]
+fn what_stays_in_memory_is_not_called_cold() {
+    let Some(mount) = Mount::new(&["-t", "tmpfs", "-o", "size=16m", "none"]) else {
+        return;
+    };
+    let cold = FileSpec {
+        cache: Cache::Cold,
+        ..spec(mount.path(), Pattern::RandomRead)
+    };
+    let outcome = run(&cold, &NoProgress, &AtomicBool::new(false)).expect("it runs, and says so");
+    assert!(
+        outcome.cache.is_warmer_than_asked(),
+        "{}",
+        outcome.cache.describe()
+    );
+    let message = refused(&FileSpec {
+        cold_or_fail: true,
+        ..cold
+    });
+    assert!(message.starts_with("the page cache is not cold: "), "{message}");
+    assert_eq!(entries(mount.path()), 0);
+}
+
+/// Lets the kernel refuse io_uring to this thread and those that it starts, as a container's filter does.
+fn forbid_rings(errno: i32) -> bool {
+    const LOAD_NUMBER: u16 = 0x20;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    let setup = u32::try_from(libc::SYS_io_uring_setup).expect("call numbers are small");
+    let statement = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut program = [
+        statement(LOAD_NUMBER, 0, 0, 0),
+        statement(JUMP_IF_EQUAL, 0, 1, setup),
+        statement(
+            RETURN,
+            0,
+            0,
+            libc::SECCOMP_RET_ERRNO | u32::try_from(errno).expect("errno is positive"),
+        ),
+        statement(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog {
+        len: 4,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: both calls change this thread alone; the filter's program lives until the second one returns.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) == 0
+    }
+}
+
+#[test]
+fn a_kernel_that_refuses_rings_is_one_error_that_names_the_other_engine() {
+    for (errno, expected) in [
+        (libc::EPERM, "it is not allowed here"),
+        (libc::ENOSYS, "this kernel has none"),
+    ] {
+        let answer = std::thread::spawn(move || {
+            if !forbid_rings(errno) {
+                return None;
+            }
+            let directory = temporary();
+            let spec = FileSpec {
+                engine: Engine::IoUring { depth: 4 },
+                threads: 3,
+                ..spec(directory.path(), Pattern::RandomRead)
+            };
+            let error = run(&spec, &NoProgress, &AtomicBool::new(false)).expect_err("there is no ring");
+            assert!(matches!(error, BenchError::Ring { .. }), "{error}");
+            assert_eq!(entries(directory.path()), 0);
+            Some(error.to_string())
+        });
+        let Some(message) = answer.join().expect("the thread ends") else {
+            skipped("no filter can be set here");
+            return;
+        };
+        assert!(
+            message.contains(expected) && message.contains("choose the engine psync"),
+            "{message}"
+        );
+    }
+}
