@@ -46,6 +46,7 @@ mod ring;
 mod scratch;
 mod spec;
 pub mod sqlite;
+mod tally;
 pub mod tio;
 pub mod uflip;
 mod verify;

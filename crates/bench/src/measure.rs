@@ -192,10 +192,11 @@ fn combined(
         kept_directory: None,
         leftover: None,
     };
+    let record_bytes = spec.record_bytes;
     for worker in outcomes {
-        outcome.read.merge(&worker.tally.read);
-        outcome.write.merge(&worker.tally.write);
-        outcome.sync.merge(&worker.tally.sync);
+        outcome.read.merge(&worker.tally.read.outcome(record_bytes));
+        outcome.write.merge(&worker.tally.write.outcome(record_bytes));
+        outcome.sync.merge(&worker.tally.sync.outcome(0));
         outcome.final_sync.merge(&worker.final_sync);
     }
     outcome

@@ -6,7 +6,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::clock::monotonic_ns;
+use crate::clock::Clock;
 use crate::spec::{FileSpec, Rate};
 
 /// A sleeping worker looks this often whether the run is over.
@@ -56,9 +56,9 @@ impl Pace {
 }
 
 /// Sleeps until `due_ns` and returns the time; earlier when `is_over` says so.
-pub fn sleep_until(due_ns: u64, is_over: impl Fn() -> bool) -> u64 {
+pub fn sleep_until(clock: Clock, due_ns: u64, is_over: impl Fn() -> bool) -> u64 {
     loop {
-        let now = monotonic_ns();
+        let now = clock.now_ns();
         if now >= due_ns || is_over() {
             return now;
         }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::access::Target;
-use crate::clock::monotonic_ns;
+use crate::clock::Clock;
 use crate::data::{AlignedMemory, Content};
 use crate::error::BenchError;
 use crate::file::OperationOutcome;
@@ -14,6 +14,7 @@ use crate::pace::{Pace, sleep_until};
 use crate::processor::WorkerUse;
 use crate::ring::Queue;
 use crate::spec::{Engine, FileSpec, FinalSync, Pattern};
+use crate::tally::Tally;
 use crate::verify::{Expected, Generations, compare, written_seed};
 
 /// Everything a worker needs, made before the timed window.
@@ -28,6 +29,7 @@ pub struct Worker<'run> {
     pub pace: Option<Pace>,
     pub check: Option<Check>,
     pub log: Option<LogWriter>,
+    pub clock: Clock,
 }
 
 /// What verification needs while the worker works.
@@ -58,14 +60,6 @@ impl Shared<'_> {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Counter(pub AtomicU64);
-
-/// What a worker did in the timed window.
-#[derive(Default)]
-pub struct Tally {
-    pub read: OperationOutcome,
-    pub write: OperationOutcome,
-    pub sync: OperationOutcome,
-}
 
 /// What one worker did, and when it passed each point of the timed window (monotonic clock).
 pub struct WorkerOutcome {
@@ -110,6 +104,7 @@ impl<'run> Worker<'run> {
                 generations: Generations::new(spec.records()),
                 expected: Expected::new(spec, index),
             }),
+            clock: Clock::best(),
             log: LogWriter::new(spec.log, spec.visited_records()),
         }
     }
@@ -122,27 +117,27 @@ impl<'run> Worker<'run> {
     /// Waits at the gate, works, syncs and closes. `None` when the run was cancelled before it began.
     pub fn run(mut self, shared: &Shared<'_>) -> Result<Option<WorkerOutcome>, BenchError> {
         let mut queue = self.queue()?;
+        let mut tally = Tally::new();
         if !shared.gate.wait() {
             return Ok(None);
         }
-        let mut course = Course::new(self.spec, monotonic_ns());
-        let mut tally = Tally::default();
+        let mut course = Course::new(self.spec, self.clock.now_ns());
         let complete = match &mut queue {
             Some(queue) => self.work_in_ring(queue, shared, &mut course, &mut tally)?,
             None => self.work(shared, &mut course, &mut tally)?,
         };
-        let worked_ns = monotonic_ns();
+        let worked_ns = self.clock.now_ns();
         let mut final_sync = OperationOutcome::default();
         // A stopped run ends at once: what it has is partial anyway.
         if complete && self.spec.pattern.writes() && self.spec.final_sync != FinalSync::None {
             self.target.final_sync()?;
-            final_sync.add(monotonic_ns().saturating_sub(worked_ns), 0);
+            final_sync.add(self.clock.now_ns().saturating_sub(worked_ns), 0);
         }
-        let synced_ns = monotonic_ns();
+        let synced_ns = self.clock.now_ns();
         // A ring holds its file open.
         drop(queue);
         self.target.close()?;
-        let closed_ns = monotonic_ns();
+        let closed_ns = self.clock.now_ns();
         Ok(Some(WorkerOutcome {
             index: self.index,
             tally,
@@ -198,10 +193,10 @@ impl<'run> Worker<'run> {
             if let Some(pace) = self.pace {
                 let ended = (done > 0).then_some(now);
                 let due = pace.due_ns(started_ns, done, ended).min(course.end_ns);
-                now = sleep_until(due, || shared.is_over());
+                now = sleep_until(self.clock, due, || shared.is_over());
             }
             if course.passes_ramp(now) {
-                *tally = Tally::default();
+                tally.clear();
                 if let Some(log) = &mut self.log {
                     log.begin(now);
                 }
@@ -229,8 +224,8 @@ impl<'run> Worker<'run> {
     fn read(&mut self, record: u64, offset: u64, start: u64, tally: &mut Tally) -> Result<u64, BenchError> {
         let memory = self.memory.as_mut_slice();
         self.target.read(offset, memory)?;
-        let end = monotonic_ns();
-        tally.read.add(end.saturating_sub(start), self.spec.record_bytes);
+        let end = self.clock.now_ns();
+        tally.read.add(end.saturating_sub(start));
         if let Some(log) = &mut self.log {
             log.add(start, end);
         }
@@ -243,7 +238,7 @@ impl<'run> Worker<'run> {
         if let Some(expected) = check.expected.at(offset, generation) {
             compare(self.target.path(), offset, expected, found)?;
         }
-        Ok(monotonic_ns())
+        Ok(self.clock.now_ns())
     }
 
     /// The time when the next operation may begin.
@@ -254,14 +249,12 @@ impl<'run> Worker<'run> {
         };
         let content = self.content.at(offset, generation);
         self.target.write(offset, content)?;
-        let written = monotonic_ns();
-        tally
-            .write
-            .add(written.saturating_sub(start), self.spec.record_bytes);
+        let written = self.clock.now_ns();
+        tally.write.add(written.saturating_sub(start));
         let mut end = written;
         if self.target.sync_record(offset, content.len())? {
-            end = monotonic_ns();
-            tally.sync.add(end.saturating_sub(written), 0);
+            end = self.clock.now_ns();
+            tally.sync.add(end.saturating_sub(written));
         }
         if let Some(log) = &mut self.log {
             log.add(start, end);

@@ -49,6 +49,19 @@ impl LatencyHistogram {
         self.max_ns = self.max_ns.max(latency_ns);
     }
 
+    /// Adds `count` latencies that lie in the bucket of `latency_ns`, of which extremes and sum are not known: for who
+    /// counts in buckets of the same widths, and calls [`Self::set_exact`] in the end.
+    pub fn record_bucket(&mut self, latency_ns: u64, count: u64) {
+        self.record_many(latency_ns, count);
+    }
+
+    /// Says exactly what buckets know roughly.
+    pub const fn set_exact(&mut self, sum_ns: u128, min_ns: u64, max_ns: u64) {
+        self.sum_ns = sum_ns;
+        self.min_ns = min_ns;
+        self.max_ns = max_ns;
+    }
+
     /// Adds all latencies of another histogram.
     pub fn merge(&mut self, other: &Self) {
         self.buckets

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use rustix::io::Errno;
 
 use super::queue::{Call, Completion, Queue};
-use crate::clock::monotonic_ns;
 use crate::error::BenchError;
 use crate::order::worker_seed;
 use crate::pace::sleep_until;
 use crate::spec::Mode;
+use crate::tally::Tally;
 use crate::verify::compare;
-use crate::worker::{Course, Shared, Tally, Worker, reads_this_record};
+use crate::worker::{Course, Shared, Worker, reads_this_record};
 
 /// One operation, in the slot of the same number.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +69,7 @@ impl Worker<'_> {
         let mut answers = Vec::with_capacity(depth);
         loop {
             if course.passes_ramp(now) {
-                *tally = Tally::default();
+                tally.clear();
                 board.measured_bytes = 0;
                 if let Some(log) = &mut self.log {
                     log.begin(now);
@@ -90,13 +90,13 @@ impl Worker<'_> {
                     return Ok(!is_over && course.is_measuring());
                 }
                 let due = wake_ns.unwrap_or(now).min(course.end_ns);
-                now = sleep_until(due, || shared.is_over());
+                now = sleep_until(self.clock, due, || shared.is_over());
                 continue;
             }
             let timeout = wake_ns.map(|due| due.min(course.end_ns).saturating_sub(now));
             answers.clear();
             answers.extend_from_slice(queue.wait(timeout)?);
-            now = monotonic_ns();
+            now = self.clock.now_ns();
             for answer in &answers {
                 self.take(queue, &mut board, *answer, now, tally)?;
             }
@@ -146,7 +146,7 @@ impl Worker<'_> {
             board.begun += 1;
             self.begin(queue, board, slot, record)?;
         }
-        let start_ns = monotonic_ns();
+        let start_ns = self.clock.now_ns();
         for operation in board.operations.iter_mut().flatten() {
             if operation.start_ns == 0 {
                 (operation.start_ns, operation.begun_ns) = (start_ns, start_ns);
@@ -216,7 +216,7 @@ impl Worker<'_> {
         let latency_ns = now.saturating_sub(operation.start_ns);
         let record_bytes = self.spec.record_bytes;
         match operation.call {
-            Call::Fsync | Call::Fdatasync => tally.sync.add(latency_ns, 0),
+            Call::Fsync | Call::Fdatasync => tally.sync.add(latency_ns),
             Call::Read | Call::Write => {
                 operation.done += moved;
                 let length = queue.memory(slot).len();
@@ -228,10 +228,10 @@ impl Worker<'_> {
                 }
                 board.measured_bytes += record_bytes;
                 if operation.call == Call::Read {
-                    tally.read.add(latency_ns, record_bytes);
+                    tally.read.add(latency_ns);
                     self.check_read(queue, slot, operation)?;
                 } else {
-                    tally.write.add(latency_ns, record_bytes);
+                    tally.write.add(latency_ns);
                     // The log has one line for a write and its sync.
                     if let Some(call) = sync_of(self.spec.mode) {
                         board.operations[slot] = Some(Operation {

@@ -9,6 +9,7 @@ pub mod postmark;
 pub mod progress;
 pub mod repeat;
 pub mod sqlite;
+pub mod summary;
 pub mod tio;
 pub mod uflip;
 

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result};
 use bench::RunIdentity;
 use clap::Args;
-use results::{Estimate, Noise, RateUnit, RecordWriter, RunRecord, counter, median};
+use results::{Noise, RecordWriter, RunRecord};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::progress::{Bar, ProgressForm};
+use super::summary;
 use crate::Finding;
 use crate::history_command::log::{HistoryLog, StoreArguments};
 use crate::output::{self, Printed};
@@ -120,7 +121,7 @@ pub fn repeat(
         writer.finish()?;
     }
     if !common.json {
-        output::print_bytes(summary(&records).as_bytes())?;
+        output::print_bytes(summary::table(&records).as_bytes())?;
     }
     for noise in Noise::of(&records) {
         output::print_error(&format!("too noisy to tell small differences: {noise}"));
@@ -155,85 +156,4 @@ pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
         signal_hook::flag::register(signal, stop.clone()).context("signals can't be caught")?;
     }
     Ok(stop)
-}
-
-fn summary(records: &[RunRecord]) -> String {
-    let Some(first) = records.first() else {
-        return String::new();
-    };
-    let kind = first
-        .target
-        .file_system_type
-        .as_deref()
-        .unwrap_or("unknown file system");
-    let mut text = format!(
-        "{} ({kind}), {} rounds, medians\n",
-        first.target.path,
-        records.len()
-    );
-    text.push_str("  operation        MB/s    operations/s     mean us      p99 us      max us\n");
-    for sample in &first.samples {
-        let name = &sample.operation;
-        let of = |value: &dyn Fn(&results::Sample) -> Option<f64>| {
-            let values: Vec<f64> = records
-                .iter()
-                .filter_map(|record| value(record.sample(name)?))
-                .collect();
-            median(&values).map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
-        };
-        let latency = |pick: fn(&results::LatencySummary) -> f64| {
-            of(&|sample| sample.latency.summary().map(|summary| pick(&summary) / 1e3))
-        };
-        text.push_str(&format!(
-            "  {name:<10} {:>10} {:>15} {:>11} {:>11} {:>11}\n",
-            of(&results::Sample::mb_per_s),
-            of(&results::Sample::operations_per_s),
-            latency(|summary| summary.mean_ns),
-            latency(|summary| results::nearest_f64(summary.p99_ns)),
-            latency(|summary| results::nearest_f64(summary.max_ns)),
-        ));
-    }
-    text.push_str(&intervals(records));
-    for (name, label) in [
-        (counter::CPU_ACTIVE, "processors active %"),
-        (counter::CPU_IOWAIT, "processors waiting for I/O %"),
-        (counter::CPU_IDLE, "processors idle %"),
-        (counter::CONTEXT_SWITCHES_SYSTEM, "context switches, machine"),
-    ] {
-        let values: Vec<f64> = records
-            .iter()
-            .filter_map(|record| record.counters.get(name).copied())
-            .collect();
-        if let Some(value) = median(&values) {
-            text.push_str(&format!("  {label:<30} {value:>12.1}\n"));
-        }
-    }
-    text
-}
-
-/// A line for each operation that was repeated: the median speed between the ends of its interval.
-fn intervals(records: &[RunRecord]) -> String {
-    let complete: Vec<&RunRecord> = records.iter().filter(|record| record.complete).collect();
-    let Some(first) = complete.first().filter(|_| complete.len() > 1) else {
-        return String::new();
-    };
-    let mut text = String::new();
-    for sample in &first.samples {
-        let unit = RateUnit::of(sample);
-        let speeds: Vec<f64> = complete
-            .iter()
-            .filter_map(|record| unit.rate(record.sample(&sample.operation)?))
-            .collect();
-        if let Some(estimate) = Estimate::of_median(&speeds) {
-            text.push_str(&format!(
-                "  {:<10} {:.1} {unit} [{:.1}, {:.1}], interval of {:.0} % coverage\n",
-                sample.operation,
-                estimate.value,
-                estimate.low,
-                estimate.high,
-                estimate.coverage * 100.0
-            ));
-        }
-    }
-    text
 }

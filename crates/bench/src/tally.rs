@@ -1,0 +1,155 @@
+//! Counting while the clock runs: one increment, one addition and two comparisons an operation.
+//!
+//! Buckets are those of [`results::LatencyHistogram`]: values below 256 ns exactly, and 128 buckets for each power of two
+//! above. So nothing is lost when the counts become a histogram, after the window.
+
+use results::LatencyHistogram;
+
+use crate::file::OperationOutcome;
+
+/// Buckets for each power of two, as a power of two.
+const SUB_BITS: u32 = 7;
+
+/// Values below this have a bucket each.
+const EXACT: u64 = 1 << (SUB_BITS + 1);
+
+/// Powers of two that are told apart above the exact values; beyond is over two hours.
+const POWERS: u32 = 35;
+
+/// `EXACT` buckets and then `1 << SUB_BITS` for each power.
+const BUCKETS: usize = (1 << (SUB_BITS + 1)) + (1 << SUB_BITS) * 35;
+
+/// What one kind of operation did in the timed window.
+#[derive(Debug)]
+pub struct Count {
+    buckets: Box<[u64]>,
+    sum_ns: u64,
+    min_ns: u64,
+    max_ns: u64,
+}
+
+/// What a worker did in the timed window.
+#[derive(Debug)]
+pub struct Tally {
+    pub read: Count,
+    pub write: Count,
+    pub sync: Count,
+}
+
+impl Count {
+    fn new() -> Self {
+        // The memory is touched, so that it is there before the window.
+        let mut buckets = vec![1; BUCKETS].into_boxed_slice();
+        buckets.fill(0);
+        Self {
+            buckets,
+            sum_ns: 0,
+            min_ns: u64::MAX,
+            max_ns: 0,
+        }
+    }
+
+    /// Counts one operation.
+    #[inline]
+    pub fn add(&mut self, latency_ns: u64) {
+        self.buckets[bucket(latency_ns)] += 1;
+        self.sum_ns = self.sum_ns.wrapping_add(latency_ns);
+        self.min_ns = self.min_ns.min(latency_ns);
+        self.max_ns = self.max_ns.max(latency_ns);
+    }
+
+    fn clear(&mut self) {
+        self.buckets.fill(0);
+        (self.sum_ns, self.min_ns, self.max_ns) = (0, u64::MAX, 0);
+    }
+
+    /// The counts as a histogram; each operation moved `bytes`.
+    pub fn outcome(&self, bytes: u64) -> OperationOutcome {
+        let mut latency = LatencyHistogram::new();
+        let mut count = 0_u64;
+        for (number, bucket) in self.buckets.iter().enumerate() {
+            if *bucket > 0 {
+                latency.record_bucket(lowest_of(number), *bucket);
+                count += bucket;
+            }
+        }
+        latency.set_exact(u128::from(self.sum_ns), self.min_ns, self.max_ns);
+        OperationOutcome {
+            count,
+            bytes: count.saturating_mul(bytes),
+            latency,
+        }
+    }
+}
+
+impl Tally {
+    pub fn new() -> Self {
+        Self {
+            read: Count::new(),
+            write: Count::new(),
+            sync: Count::new(),
+        }
+    }
+
+    /// What was counted was the ramp.
+    pub fn clear(&mut self) {
+        self.read.clear();
+        self.write.clear();
+        self.sync.clear();
+    }
+}
+
+fn bucket(latency_ns: u64) -> usize {
+    let power = (u64::BITS - latency_ns.leading_zeros()).saturating_sub(SUB_BITS + 1);
+    let number = if power > POWERS {
+        u64::MAX
+    } else {
+        u64::from(power) * (EXACT / 2) + (latency_ns >> power)
+    };
+    usize::try_from(number).map_or(BUCKETS - 1, |number| number.min(BUCKETS - 1))
+}
+
+/// The smallest latency of a bucket.
+fn lowest_of(number: usize) -> u64 {
+    let number = u64::try_from(number).unwrap_or(u64::MAX);
+    if number < EXACT {
+        return number;
+    }
+    let power = number / (EXACT / 2) - 1;
+    (number - power * (EXACT / 2)) << power
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_become_the_histogram_that_recording_each_gives() {
+        let mut count = Count::new();
+        let mut expected = LatencyHistogram::new();
+        let mut value = 0_u64;
+        while value < 3_000_000_000_000 {
+            for latency in [value, value + 1, value * 5 / 4] {
+                count.add(latency);
+                expected.record(latency);
+            }
+            value = value * 9 / 8 + 1;
+        }
+        let outcome = count.outcome(10);
+        assert_eq!(outcome.latency, expected);
+        assert_eq!(outcome.bytes, outcome.count * 10);
+        assert_eq!(outcome.count, expected.count());
+    }
+
+    #[test]
+    fn absurd_latencies_and_none_at_all_are_counted() {
+        let mut count = Count::new();
+        assert_eq!(count.outcome(1), OperationOutcome::default());
+        count.add(u64::MAX);
+        let outcome = count.outcome(1);
+        assert_eq!(outcome.count, 1);
+        assert_eq!(outcome.latency.summary().unwrap().max_ns, u64::MAX);
+        count.clear();
+        assert_eq!(count.outcome(1), OperationOutcome::default());
+    }
+}

@@ -1,0 +1,125 @@
+//! The summary of repeated runs, for people: what each kind of operation reached, as medians over the rounds.
+
+use results::{Estimate, LatencySummary, RateUnit, RunRecord, Sample, counter, median, nearest_f64};
+
+/// One number of a summary, in nanoseconds.
+type Pick = fn(&LatencySummary) -> f64;
+
+/// Columns of latency: title and what it shows, in nanoseconds.
+const LATENCIES: [(&str, Pick); 8] = [
+    ("mean", |summary| summary.mean_ns),
+    ("p50", |summary| nearest_f64(summary.p50_ns)),
+    ("p90", |summary| nearest_f64(summary.p90_ns)),
+    ("p95", |summary| nearest_f64(summary.p95_ns)),
+    ("p99", |summary| nearest_f64(summary.p99_ns)),
+    ("p99.9", |summary| nearest_f64(summary.p99_9_ns)),
+    ("p99.99", |summary| nearest_f64(summary.p99_99_ns)),
+    ("max", |summary| nearest_f64(summary.max_ns)),
+];
+
+/// Counters that are shown, where a record has them.
+const COUNTERS: [(&str, &str); 4] = [
+    (counter::CPU_ACTIVE, "processors active %"),
+    (counter::CPU_IOWAIT, "processors waiting for I/O %"),
+    (counter::CPU_IDLE, "processors idle %"),
+    (counter::CONTEXT_SWITCHES_SYSTEM, "context switches, machine"),
+];
+
+/// All of it; empty when there is no record.
+pub fn table(records: &[RunRecord]) -> String {
+    let Some(first) = records.first() else {
+        return String::new();
+    };
+    let kind = first.target.file_system_type.as_deref();
+    let rounds = match records.len() {
+        1 => "one round".to_owned(),
+        count => format!("medians of {count} rounds"),
+    };
+    let path = &first.target.path;
+    let mut text = format!("{path} ({}), {rounds}\n", kind.unwrap_or("unknown file system"));
+    text.push_str(&rates(records, first));
+    text.push_str(&latencies(records, first));
+    text.push_str(&intervals(records));
+    for (name, label) in COUNTERS {
+        let values = records
+            .iter()
+            .filter_map(|record| record.counters.get(name).copied());
+        if let Some(value) = median(&values.collect::<Vec<_>>()) {
+            text.push_str(&format!("  {label:<30} {value:>12.1}\n"));
+        }
+    }
+    text
+}
+
+/// What was moved, by kind of operation.
+fn rates(records: &[RunRecord], first: &RunRecord) -> String {
+    let mut text = "  operation       count          MB/s          IOPS\n".to_owned();
+    for Sample { operation, .. } in &first.samples {
+        let of = |value: &dyn Fn(&Sample) -> Option<f64>| of_all(records, operation, value);
+        let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
+        let count = of(&|sample| Some(nearest_f64(sample.operations_count)));
+        text.push_str(&format!(
+            "  {operation:<10} {:>10} {:>13} {:>13}\n",
+            count.map_or_else(|| "-".to_owned(), |count| format!("{count:.0}")),
+            shown(of(&Sample::mb_per_s)),
+            shown(of(&Sample::operations_per_s)),
+        ));
+    }
+    text
+}
+
+/// How long operations took, by kind.
+fn latencies(records: &[RunRecord], first: &RunRecord) -> String {
+    let mut text = "  latency us".to_owned();
+    for (title, _) in LATENCIES {
+        text.push_str(&format!(" {title:>10}"));
+    }
+    text.push('\n');
+    for Sample { operation, .. } in &first.samples {
+        text.push_str(&format!("  {operation:<10}"));
+        for (_, pick) in LATENCIES {
+            let value = of_all(records, operation, &|sample| {
+                sample.latency.summary().map(|summary| pick(&summary) / 1e3)
+            });
+            let value = value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
+            text.push_str(&format!(" {value:>10}"));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The median over all records that have it.
+fn of_all(records: &[RunRecord], operation: &str, value: &dyn Fn(&Sample) -> Option<f64>) -> Option<f64> {
+    let values = records
+        .iter()
+        .filter_map(|record| value(record.sample(operation)?));
+    median(&values.collect::<Vec<_>>())
+}
+
+/// A line for each operation that was repeated: the median speed between the ends of its interval.
+fn intervals(records: &[RunRecord]) -> String {
+    let complete: Vec<&RunRecord> = records.iter().filter(|record| record.complete).collect();
+    let Some(first) = complete.first().filter(|_| complete.len() > 1) else {
+        return String::new();
+    };
+    let mut text = String::new();
+    for sample in &first.samples {
+        let unit = RateUnit::of(sample);
+        let speeds: Vec<f64> = complete
+            .iter()
+            .filter_map(|record| unit.rate(record.sample(&sample.operation)?))
+            .collect();
+        if let Some(estimate) = Estimate::of_median(&speeds) {
+            text.push_str(&format!(
+                "  {:<10} {:.1} {unit} [{:.1}, {:.1}], interval of {:.0} % coverage\n",
+                sample.operation,
+                estimate.value,
+                estimate.low,
+                estimate.high,
+                estimate.coverage * 100.0
+            ));
+        }
+    }
+    text
+}
