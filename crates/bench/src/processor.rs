@@ -42,6 +42,9 @@ pub struct WorkerUse {
     pub context_switches_involuntary_count: u64,
     /// Processor time, user and kernel.
     pub cpu_ns: u64,
+    /// The part of it in user mode, which the kernel knows to some percent.
+    #[serde(default)]
+    pub cpu_user_ns: u64,
 }
 
 impl WorkerUse {
@@ -57,10 +60,12 @@ impl WorkerUse {
             u64::try_from(time.tv_sec).ok()?,
             u64::try_from(time.tv_nsec).ok()?,
         );
+        let cpu_ns = seconds * 1_000_000_000 + nanoseconds;
         Some(Self {
             context_switches_voluntary_count: field("voluntary_ctxt_switches:")?,
             context_switches_involuntary_count: field("nonvoluntary_ctxt_switches:")?,
-            cpu_ns: seconds * 1_000_000_000 + nanoseconds,
+            cpu_ns,
+            cpu_user_ns: user_part(cpu_ns).unwrap_or(0),
         })
     }
 
@@ -73,6 +78,7 @@ impl WorkerUse {
                 .context_switches_involuntary_count
                 .saturating_sub(earlier.context_switches_involuntary_count),
             cpu_ns: self.cpu_ns.saturating_sub(earlier.cpu_ns),
+            cpu_user_ns: self.cpu_user_ns.saturating_sub(earlier.cpu_user_ns),
         }
     }
 
@@ -85,8 +91,20 @@ impl WorkerUse {
                 .context_switches_involuntary_count
                 .saturating_add(other.context_switches_involuntary_count),
             cpu_ns: self.cpu_ns.saturating_add(other.cpu_ns),
+            cpu_user_ns: self.cpu_user_ns.saturating_add(other.cpu_user_ns),
         }
     }
+}
+
+/// Splits the calling thread's time as its ticks are split.
+fn user_part(cpu_ns: u64) -> Option<u64> {
+    let line = fs::read_to_string("/proc/thread-self/stat").ok()?;
+    // The name of the thread may hold anything; behind its bracket, user and kernel ticks are the 12th and 13th.
+    let mut fields = line.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let kernel: u64 = fields.next()?.parse().ok()?;
+    let share = u128::from(cpu_ns) * u128::from(user) / u128::from(user + kernel).max(1);
+    u64::try_from(share).ok()
 }
 
 /// Counters of the machine at one moment.

@@ -157,6 +157,7 @@ pub(crate) fn usage_counters(
         insert(counter::CONTEXT_SWITCHES_VOLUNTARY, nearest_f64(voluntary));
         insert(counter::CONTEXT_SWITCHES_INVOLUNTARY, nearest_f64(involuntary));
         insert(counter::WORKER_CPU, nearest_f64(workers.cpu_ns));
+        insert(counter::WORKER_CPU_USER, nearest_f64(workers.cpu_user_ns));
     }
     counters
 }

@@ -308,6 +308,8 @@ pub fn reads_this_record(pattern: Pattern, seed: u64, record: u64) -> bool {
     match pattern {
         Pattern::SequentialRead | Pattern::RandomRead => true,
         Pattern::SequentialWrite | Pattern::RandomWrite | Pattern::Append => false,
-        Pattern::Mixed { read_percent } => mixed(seed ^ record) % 100 < u64::from(read_percent),
+        Pattern::Mixed { read_percent } | Pattern::SequentialMixed { read_percent } => {
+            mixed(seed ^ record) % 100 < u64::from(read_percent)
+        }
     }
 }

@@ -23,6 +23,7 @@ fn spec(directory: &Path, operation: Operation) -> SqliteSpec {
         // Nothing here looks at the medium unless it says so.
         synchronous: Synchronous::Off,
         transactions: 50,
+        time_limit_us: None,
         interval_us: 0,
         interval_place: Place::Inside,
         tables: 2,

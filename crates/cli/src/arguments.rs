@@ -10,7 +10,7 @@ use buffer::Flusher;
 use clap::{Args, Parser, Subcommand};
 use fuse::Switch;
 
-use crate::bench_command::BenchCommand;
+use crate::bench_command::BenchArguments;
 use crate::demo::arguments::DemoArguments;
 use crate::mobibench::arguments::MobibenchArguments;
 use crate::quantity::{parse_bytes, parse_duration};
@@ -42,8 +42,7 @@ pub enum Command {
     /// Show what a mount has done: requests, backing writes, buffer, errors
     Stats(StatsArguments),
     /// Measure a file system, of any kind, through system calls
-    #[command(subcommand)]
-    Bench(BenchCommand),
+    Bench(Box<BenchArguments>),
     /// Measure as the original Mobibench: its options and its result lines; also through a link named mobibench
     Mobibench(MobibenchArguments),
     /// Show what the layers are worth on this machine: native, plain FUSE, bFUSE, tuned

@@ -71,7 +71,7 @@ fn run(arguments: &Arguments, words: &[OsString]) -> Result<Finding> {
         Command::Mount(arguments) => mount::run(arguments, words)?,
         Command::Unmount(arguments) => unmount::run(arguments)?,
         Command::Stats(arguments) => stats::run(arguments)?,
-        Command::Bench(command) => return bench_command::run(command),
+        Command::Bench(arguments) => return bench_command::run(arguments),
         Command::Demo(arguments) => return demo::run(arguments),
         Command::Mobibench(arguments) => return mobibench::run(arguments, words.len()),
         Command::Completions(arguments) => manual::print_completions(arguments)?,

@@ -95,6 +95,12 @@ impl LatencyHistogram {
         self.buckets.value_at_quantile(percent / 100.0).min(self.max_ns)
     }
 
+    /// The standard deviation of all latencies, to the width of a bucket; 0 when empty.
+    #[must_use]
+    pub fn standard_deviation_ns(&self) -> f64 {
+        self.buckets.stdev()
+    }
+
     /// The usual percentiles; `None` when empty.
     #[must_use]
     pub fn summary(&self) -> Option<LatencySummary> {

@@ -30,6 +30,8 @@ pub mod counter {
     pub const CPU_STEAL: &str = "cpu_steal_percent";
     /// Processor time of the threads that did the work.
     pub const WORKER_CPU: &str = "worker_cpu_ns";
+    /// The part of that in user mode.
+    pub const WORKER_CPU_USER: &str = "worker_cpu_user_ns";
     /// Bytes of the test files that were in the page cache when the timed window began.
     pub const CACHED_BEFORE: &str = "cached_before_bytes";
     /// Reads that the block device below the file system completed, of all programs.

@@ -5,10 +5,9 @@ use std::path::PathBuf;
 
 use results::call_trace::{Action, Handle, Layer, OpenFlags, Trace};
 
-use super::exact::{Keep, numbers};
+use super::exact::{Keep, Random, numbers};
 use super::table::{Application, Direction, Place, Stream};
 use crate::error::BenchError;
-use crate::random::Random;
 
 /// Sizes and offsets of block requests are multiples of this.
 const BLOCK_BYTES: u64 = 4096;

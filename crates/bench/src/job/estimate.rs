@@ -13,12 +13,16 @@ use std::time::Duration;
 
 use crate::progress::Phase;
 use crate::spec::{Cache, FileSpec};
+use crate::sqlite::{Journal, SqliteSpec, Synchronous};
 
 /// A step's own progress is believed once it has gone on for this long: the first operations are not typical.
 const BELIEVED_AFTER_S: f64 = 0.3;
 
 /// And once this share is done.
 const BELIEVED_SHARE: f64 = 0.03;
+
+/// What an operation that waits for syncs takes beside them.
+const CALLS_S: f64 = 30e-6;
 
 /// What a step is expected to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +50,8 @@ pub enum Timed {
         seconds: f64,
         /// Operations of the step, where they are known: steps of its kind before tell how fast they go.
         operations: Option<u64>,
+        /// Syncs that each operation waits for: until a step of its kind was measured, the syncs of others tell.
+        syncs_of_each: f64,
         /// Where the step ends in any case.
         limit_s: Option<f64>,
     },
@@ -78,6 +84,8 @@ pub struct Estimator {
     /// When the part began, and what it reports of itself.
     part_began_s: f64,
     part_share: f64,
+    /// What a timed part had done at its first report, which is where its time begins to count.
+    part_first_share: f64,
     phases_begun: Vec<Phase>,
     last_event_s: f64,
     now_s: f64,
@@ -87,6 +95,17 @@ pub struct Estimator {
     learnt: BTreeMap<(String, Part), (f64, f64)>,
     /// By kind: operations a second of the last step.
     rates: BTreeMap<String, f64>,
+    /// Mean time of a sync in the last step that had one.
+    sync_s: Option<f64>,
+}
+
+/// What a finished step tells about those to come.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Finished {
+    /// Operations a second.
+    pub operations_per_s: Option<f64>,
+    /// Mean time of a sync.
+    pub sync_s: Option<f64>,
 }
 
 impl Estimator {
@@ -99,6 +118,7 @@ impl Estimator {
             part: Part::Prepare,
             part_began_s: 0.0,
             part_share: 0.0,
+            part_first_share: 0.0,
             phases_begun: Vec::new(),
             last_event_s: 0.0,
             now_s: 0.0,
@@ -106,6 +126,7 @@ impl Estimator {
             is_over: false,
             learnt: BTreeMap::new(),
             rates: BTreeMap::new(),
+            sync_s: None,
         }
     }
 
@@ -122,7 +143,8 @@ impl Estimator {
             _ => Part::Timed,
         };
         self.now_s = now.as_secs_f64();
-        if part > self.part {
+        let is_first = part > self.part;
+        if is_first {
             self.enter(part);
         }
         if part == self.part {
@@ -130,6 +152,9 @@ impl Estimator {
                 self.phases_begun.push(phase);
             }
             self.part_share = self.share(part, done, total);
+            if is_first {
+                self.part_first_share = self.part_share;
+            }
         }
         self.last_event_s = self.now_s;
         self.shown_now()
@@ -145,10 +170,11 @@ impl Estimator {
         self.shown_now()
     }
 
-    /// The current step is over, and did so many operations a second; the next one begins, if there is one.
-    pub fn step_done(&mut self, now: Duration, operations_per_s: Option<f64>) -> Shown {
+    /// The current step is over; the next one begins, if there is one.
+    pub fn step_done(&mut self, now: Duration, finished: Finished) -> Shown {
         self.now_s = now.as_secs_f64();
-        if let (Some(step), Some(rate)) = (self.steps.get(self.current), operations_per_s)
+        self.sync_s = finished.sync_s.or(self.sync_s);
+        if let (Some(step), Some(rate)) = (self.steps.get(self.current), finished.operations_per_s)
             && rate > 0.0
         {
             self.rates.insert(step.kind.clone(), rate);
@@ -162,6 +188,7 @@ impl Estimator {
         self.part_began_s = self.now_s;
         self.last_event_s = self.now_s;
         self.part_share = 0.0;
+        self.part_first_share = 0.0;
         self.phases_begun.clear();
         self.is_over = self.current >= self.steps.len();
         self.shown_now()
@@ -178,6 +205,7 @@ impl Estimator {
         self.part = part;
         self.part_began_s = ended_s;
         self.part_share = 0.0;
+        self.part_first_share = 0.0;
         self.phases_begun.clear();
     }
 
@@ -262,8 +290,8 @@ impl Estimator {
         // The time of the last report counts: what is reported happened until then.
         let reported = (self.last_event_s - self.part_began_s).max(0.0);
         let mut left = left_by_guess;
-        if self.part_share >= BELIEVED_SHARE && reported >= BELIEVED_AFTER_S {
-            left = (reported / self.part_share - gone).max(0.0);
+        if let Some(whole_s) = self.whole_by_its_own_account() {
+            left = (whole_s * (1.0 - self.part_share) - (gone - reported)).max(0.0);
         }
         match (self.part, step.timed) {
             (
@@ -283,17 +311,20 @@ impl Estimator {
         if let (Part::Timed, Timed::ByClock(seconds)) = (part, step.timed) {
             return seconds;
         }
-        let scaled = match (part, step.timed, self.rates.get(&step.kind)) {
+        let by_rate = match (part, step.timed) {
             (
                 Part::Timed,
                 Timed::ByAmount {
                     operations: Some(operations),
+                    syncs_of_each,
                     ..
                 },
-                Some(rate),
-            ) => results::nearest_f64(operations) / rate,
-            _ => guess * self.slowness(&step.kind, part).unwrap_or(1.0),
+            ) => self
+                .time_of_each(&step.kind, syncs_of_each)
+                .map(|each_s| each_s * results::nearest_f64(operations)),
+            _ => None,
         };
+        let scaled = by_rate.unwrap_or_else(|| guess * self.slowness(&step.kind, part).unwrap_or(1.0));
         match (part, step.timed) {
             (
                 Part::Timed,
@@ -304,6 +335,36 @@ impl Estimator {
             ) => scaled.min(limit_s),
             _ => scaled,
         }
+    }
+
+    /// What the part at work will have taken, judged by the share that it did since its first report.
+    fn whole_by_its_own_account(&self) -> Option<f64> {
+        let reported = self.last_event_s - self.part_began_s;
+        let share = self.part_share - self.part_first_share;
+        (share >= BELIEVED_SHARE && reported >= BELIEVED_AFTER_S).then(|| reported / share)
+    }
+
+    /// What an operation of a kind takes: as measured in the step at work or an earlier one, else from its syncs.
+    fn time_of_each(&self, kind: &str, syncs_of_each: f64) -> Option<f64> {
+        let current = self.steps.get(self.current).filter(|step| step.kind == kind);
+        if let (
+            Some(Timed::ByAmount {
+                operations: Some(operations),
+                ..
+            }),
+            Part::Timed,
+        ) = (current.map(|step| step.timed), self.part)
+            && let Some(whole_s) = self.whole_by_its_own_account()
+        {
+            return Some(whole_s / results::nearest_f64(operations.max(1)));
+        }
+        let measured = self.rates.get(kind).map(|rate| 1.0 / rate);
+        let by_syncs = || {
+            self.sync_s
+                .filter(|_| syncs_of_each > 0.0)
+                .map(|sync_s| syncs_of_each * sync_s + CALLS_S)
+        };
+        measured.or_else(by_syncs)
     }
 
     /// What parts like this one took, as a multiple of what was guessed. What surrounds the timed part is much alike
@@ -338,10 +399,39 @@ fn seconds(nanoseconds: u64) -> f64 {
 /// Guesses for a device that nobody has measured yet, between a hard disk and a fast one.
 const GUESSED_BYTES_PER_S: f64 = 200e6;
 const GUESSED_OPERATIONS_PER_S: f64 = 10_000.0;
+const GUESSED_SYNC_S: f64 = 1e-3;
 /// Emptying the caches of the machine, with the sync before it.
 const GUESSED_CACHE_S: f64 = 0.3;
 
 impl Expectation {
+    /// For a workload on SQLite.
+    #[must_use]
+    pub fn of_sqlite(spec: &SqliteSpec) -> Self {
+        let operations = spec.transactions.saturating_mul(u64::from(spec.threads));
+        let syncs_of_each = match (spec.synchronous, spec.journal) {
+            (Synchronous::Off, _) => 0.0,
+            (_, Journal::Wal | Journal::Memory | Journal::Off) => 1.0,
+            _ => 4.0,
+        };
+        let limit_s = spec
+            .time_limit_us
+            .map(|limit| seconds(limit.saturating_mul(1000)));
+        let guess = results::nearest_f64(operations) * (syncs_of_each * GUESSED_SYNC_S + CALLS_S);
+        Self {
+            kind: format!("sqlite {} {}", spec.journal, spec.synchronous),
+            prepare_s: 0.2,
+            timed: Timed::ByAmount {
+                // Halfway between nothing and the limit, as long as nothing tells.
+                seconds: limit_s.map_or(guess, |limit_s| guess.min(limit_s / 2.0)),
+                operations: Some(operations),
+                syncs_of_each,
+                limit_s,
+            },
+            timed_phases: 1,
+            after_s: 0.1,
+        }
+    }
+
     /// For a file workload.
     #[must_use]
     pub fn of_file(spec: &FileSpec) -> Self {
@@ -366,6 +456,7 @@ impl Expectation {
                 None => Timed::ByAmount {
                     seconds: by_bytes.max(by_operations),
                     operations: Some(operations),
+                    syncs_of_each: 0.0,
                     limit_s: None,
                 },
             },
@@ -413,6 +504,7 @@ mod tests {
             timed: Timed::ByAmount {
                 seconds,
                 operations,
+                syncs_of_each: 4.0,
                 limit_s,
             },
             ..by_clock(kind, 0.0)
@@ -421,9 +513,8 @@ mod tests {
 
     fn all() -> Vec<Expectation> {
         let mut steps = vec![by_clock("file", 5.0); 4];
-        steps.extend(vec![by_clock("sqlite", 5.0); 2]);
-        // Halfway between nothing and its limit, as nobody knows before.
-        steps.push(by_amount("sqlite", 2.5, Some(5.0)));
+        // Halfway between nothing and the limit, as long as nothing tells.
+        steps.extend(vec![by_amount("sqlite", 2.5, Some(5.0)); 3]);
         steps
     }
 
@@ -435,9 +526,8 @@ mod tests {
         for step in steps {
             let timed_s = match step.timed {
                 Timed::ByClock(seconds) => seconds,
-                Timed::ByAmount { seconds, limit_s, .. } => {
-                    (seconds * device.slowness).min(limit_s.unwrap_or(f64::MAX))
-                }
+                // Five seconds for the 1000 operations of a step where a device is as fast as was guessed.
+                Timed::ByAmount { limit_s, .. } => (5.0 * device.slowness).min(limit_s.unwrap_or(f64::MAX)),
             };
             let stages = [
                 (Some(Phase::Prepare), device.prepare_s),
@@ -461,7 +551,11 @@ mod tests {
             }
             // Every kind of operation is as slow as the device is, compared with the guess of 1000 in five seconds.
             let rate = Some(200.0 / device.slowness);
-            let shown = estimator.step_done(Duration::from_secs_f64(now), rate);
+            let finished = Finished {
+                operations_per_s: rate,
+                sync_s: Some(0.25 * device.slowness / 200.0),
+            };
+            let shown = estimator.step_done(Duration::from_secs_f64(now), finished);
             moments.push((now, shown.fraction));
         }
         moments.iter().map(|(at, shown)| (at / now, *shown)).collect()

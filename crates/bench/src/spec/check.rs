@@ -119,7 +119,7 @@ impl FileSpec {
     }
 
     fn check_pattern(&self) -> Result<(), BenchError> {
-        if let Pattern::Mixed { read_percent } = self.pattern
+        if let Pattern::Mixed { read_percent } | Pattern::SequentialMixed { read_percent } = self.pattern
             && read_percent > 100
         {
             return refused("pattern", format!("{read_percent} % reads, expected 0 to 100"));

@@ -26,13 +26,21 @@ pub enum Pattern {
         /// 0 to 100.
         read_percent: u8,
     },
+    /// Visits records from the beginning to the end and reads this percentage of them.
+    SequentialMixed {
+        /// 0 to 100.
+        read_percent: u8,
+    },
 }
 
 impl Pattern {
     /// True when some operation reads.
     #[must_use]
     pub const fn reads(self) -> bool {
-        matches!(self, Self::SequentialRead | Self::RandomRead | Self::Mixed { .. })
+        matches!(
+            self,
+            Self::SequentialRead | Self::RandomRead | Self::Mixed { .. } | Self::SequentialMixed { .. }
+        )
     }
 
     /// True when some operation writes.
@@ -44,7 +52,10 @@ impl Pattern {
     /// True when records are visited from the beginning to the end.
     #[must_use]
     pub const fn is_sequential(self) -> bool {
-        matches!(self, Self::SequentialWrite | Self::SequentialRead | Self::Append)
+        matches!(
+            self,
+            Self::SequentialWrite | Self::SequentialRead | Self::Append | Self::SequentialMixed { .. }
+        )
     }
 }
 
@@ -58,13 +69,22 @@ impl FromStr for Pattern {
             "sequential-read" => Ok(Self::SequentialRead),
             "random-read" => Ok(Self::RandomRead),
             "append" => Ok(Self::Append),
-            _ => match text.strip_prefix("mixed:").map(str::parse) {
-                Some(Ok(read_percent @ 0..=100)) => Ok(Self::Mixed { read_percent }),
-                _ => Err(format!(
-                    "`{text}` is none of sequential-write, random-write, sequential-read, random-read, append, \
-                     mixed:0 to mixed:100"
-                )),
-            },
+            _ => {
+                let percent = |prefix| match text.strip_prefix(prefix).map(str::parse) {
+                    Some(Ok(read_percent @ 0..=100)) => Some(read_percent),
+                    _ => None,
+                };
+                let random = percent("mixed:").map(|read_percent| Self::Mixed { read_percent });
+                let sequential = || {
+                    percent("sequential-mixed:").map(|read_percent| Self::SequentialMixed { read_percent })
+                };
+                random.or_else(sequential).ok_or_else(|| {
+                    format!(
+                        "`{text}` is none of sequential-write, random-write, sequential-read, random-read, append, \
+                         mixed:0 to mixed:100, sequential-mixed:0 to sequential-mixed:100"
+                    )
+                })
+            }
         }
     }
 }
@@ -414,6 +434,9 @@ mod tests {
     #[test]
     fn patterns_know_their_percentage() {
         assert_eq!("mixed:70".parse(), Ok(Pattern::Mixed { read_percent: 70 }));
+        let sequential = Pattern::SequentialMixed { read_percent: 0 };
+        assert_eq!("sequential-mixed:0".parse(), Ok(sequential));
+        assert!(sequential.is_sequential() && sequential.reads() && sequential.writes());
         assert_eq!("append".parse(), Ok(Pattern::Append));
         for text in ["mixed", "mixed:101", "write", ""] {
             text.parse::<Pattern>().expect_err(text);

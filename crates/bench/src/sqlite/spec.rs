@@ -42,6 +42,9 @@ pub struct SqliteSpec {
     pub synchronous: Synchronous,
     /// Transactions of each thread.
     pub transactions: u64,
+    /// Each thread ends after so long with the transactions that it has done; that is no early end.
+    #[serde(default)]
+    pub time_limit_us: Option<u64>,
     /// Think time after each transaction; never part of a transaction's latency.
     pub interval_us: u64,
     /// Whether the timed window, and with it the rate, contains the think time.
@@ -397,6 +400,7 @@ pub(crate) mod tests {
             journal: Journal::Wal,
             synchronous: Synchronous::Full,
             transactions: 10,
+            time_limit_us: None,
             interval_us: 0,
             interval_place: Place::Inside,
             tables: 3,

@@ -164,15 +164,20 @@ impl<'run> Transactions<'run> {
         })
     }
 
-    /// All transactions; false when the run was stopped before the last.
+    /// All transactions, or those for which there is time; false when the run was stopped before the last.
     fn run(&mut self, shared: &Shared<'_>) -> Result<bool, BenchError> {
         let statements = self.spec.statements();
         let place = usize::try_from(self.index).expect("worker numbers fit in memory");
         let done = &shared.done[place].0;
         let mut changes = self.connection.changes();
+        let limit = self.spec.time_limit_us.map(Duration::from_micros);
+        let began = Instant::now();
         for number in 0..self.spec.transactions {
             if shared.is_over() {
                 return Ok(false);
+            }
+            if limit.is_some_and(|limit| began.elapsed() >= limit) {
+                break;
             }
             let step = self.plan.next();
             let kind = step.kind;

@@ -73,7 +73,8 @@ pub fn run(arguments: &BenchAppArguments) -> Result<Finding> {
     })
 }
 
-fn measure_and_describe(arguments: &BenchAppArguments, turn: Turn<'_>) -> Result<(Measured, String)> {
+/// One run, without the repetition, and what to say of it: jobs call it for each of their steps.
+pub fn measure_and_describe(arguments: &BenchAppArguments, turn: Turn<'_>) -> Result<(Measured, String)> {
     let outcome = bench::app::run(&spec(arguments, turn.seed)?, turn.bar, turn.stop)?;
     let mut notes = outcome.notes();
     notes.extend(

@@ -43,7 +43,8 @@ pub struct BenchFileArguments {
 /// What is done, and in which order.
 #[derive(Args, Debug)]
 pub struct WorkArguments {
-    /// sequential-write, random-write, sequential-read, random-read, append, or mixed:PERCENT with that share of reads
+    /// sequential-write, random-write, sequential-read, random-read, append, mixed:PERCENT with that share of
+    /// reads, or sequential-mixed:PERCENT
     #[arg(long, value_name = "PATTERN", default_value = "sequential-write")]
     pub pattern: Pattern,
     /// Size of each operation in bytes

@@ -3,6 +3,7 @@
 pub mod all;
 pub mod app;
 pub mod file;
+pub mod fio;
 pub mod job;
 pub mod metadata;
 pub mod postmark;
@@ -11,23 +12,34 @@ pub mod repeat;
 pub mod sqlite;
 pub mod summary;
 pub mod tio;
-pub mod uflip;
 
 use anyhow::Result;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 use self::all::BenchAllArguments;
 use self::app::BenchAppArguments;
 use self::file::BenchFileArguments;
+use self::fio::FioArguments;
 use self::job::{BenchJobArguments, BenchRunArguments};
 use self::metadata::BenchMetadataArguments;
 use self::postmark::BenchPostmarkArguments;
 use self::sqlite::BenchSqliteArguments;
 use self::tio::BenchTioArguments;
-use self::uflip::BenchUflipArguments;
 use crate::compare::arguments::{BenchCompareArguments, BenchShowArguments};
 use crate::history_command::HistoryArguments;
 use crate::{Finding, compare, history_command};
+
+/// Arguments of `tidegate bench`: a subcommand, or a fio job.
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+pub struct BenchArguments {
+    /// What to measure.
+    #[command(subcommand)]
+    pub command: Option<BenchCommand>,
+    /// fio jobs.
+    #[command(flatten)]
+    pub fio: FioArguments,
+}
 
 /// What `tidegate bench` measures.
 #[derive(Debug, Subcommand)]
@@ -50,8 +62,6 @@ pub enum BenchCommand {
     App(BenchAppArguments),
     /// Write and read files sequentially and at random in four phases, as tiobench
     Tio(BenchTioArguments),
-    /// Find out what a flash device is like inside: pages, alignment, locality, and six more micro-benchmarks
-    Uflip(BenchUflipArguments),
     /// Compare directories: every workload on every target, in interleaved rounds, as ratios to a baseline
     Compare(BenchCompareArguments),
     /// List, show, tag, delete and export the runs that were stored
@@ -61,7 +71,10 @@ pub enum BenchCommand {
 }
 
 /// Runs the command.
-pub fn run(command: &BenchCommand) -> Result<Finding> {
+pub fn run(arguments: &BenchArguments) -> Result<Finding> {
+    let Some(command) = &arguments.command else {
+        return fio::run(&arguments.fio);
+    };
     match command {
         BenchCommand::File(arguments) => file::run(arguments),
         BenchCommand::Metadata(arguments) => metadata::run(arguments),
@@ -72,7 +85,6 @@ pub fn run(command: &BenchCommand) -> Result<Finding> {
         BenchCommand::Job(arguments) => job::run_inspection(arguments),
         BenchCommand::App(arguments) => app::run(arguments),
         BenchCommand::Tio(arguments) => tio::run(arguments),
-        BenchCommand::Uflip(arguments) => uflip::run(arguments),
         BenchCommand::Compare(arguments) => compare::run(arguments),
         BenchCommand::History(arguments) => history_command::run(arguments),
         BenchCommand::Show(arguments) => compare::run_show(arguments),

@@ -48,6 +48,9 @@ pub struct SqliteWorkArguments {
     /// Transactions of each thread
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub transactions: u64,
+    /// End after so long, with the transactions done until then [default: none]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub time_limit: Option<Duration>,
     /// Tables of each database, with a statement in each transaction for each [default: 3, with autocommit 1]
     #[arg(long, value_name = "N")]
     pub tables: Option<u32>,
@@ -139,7 +142,8 @@ pub fn measure(arguments: &BenchSqliteArguments, turn: Turn<'_>) -> Result<(Meas
     Ok((Measured { record, notes }, text))
 }
 
-fn spec(arguments: &BenchSqliteArguments, seed: u64) -> SqliteSpec {
+/// The workload that the arguments describe.
+pub fn spec(arguments: &BenchSqliteArguments, seed: u64) -> SqliteSpec {
     let (work, way) = (&arguments.work, &arguments.way);
     let usual_tables = match way.transaction {
         TransactionShape::Explicit => 3,
@@ -152,6 +156,9 @@ fn spec(arguments: &BenchSqliteArguments, seed: u64) -> SqliteSpec {
         journal: way.journal,
         synchronous: way.synchronous,
         transactions: work.transactions,
+        time_limit_us: work
+            .time_limit
+            .map(|limit| u64::try_from(limit.as_micros()).unwrap_or(u64::MAX)),
         interval_us: u64::try_from(work.interval.as_micros()).unwrap_or(u64::MAX),
         interval_place: work.interval_counts,
         tables: work.tables.unwrap_or(usual_tables),

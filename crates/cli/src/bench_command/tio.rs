@@ -70,7 +70,8 @@ pub fn run(arguments: &BenchTioArguments) -> Result<Finding> {
     })
 }
 
-fn measure_and_describe(arguments: &BenchTioArguments, turn: Turn<'_>) -> Result<(Measured, String)> {
+/// One run, without the repetition, and what to say of it: jobs call it for each of their steps.
+pub fn measure_and_describe(arguments: &BenchTioArguments, turn: Turn<'_>) -> Result<(Measured, String)> {
     let outcome = bench::tio::run(&spec(arguments, turn.seed), turn.bar, turn.stop)?;
     let mut notes = Vec::new();
     for (phase, of_phase) in &outcome.phases {

@@ -68,6 +68,7 @@ fn sqlite_spec(plan: &Plan, test: &DatabaseTest, final_sync: FinalSync, cache: C
         journal: test.journal,
         synchronous: test.synchronous,
         transactions: test.transactions,
+        time_limit_us: None,
         interval_us: u64::from(test.interval_ms) * 1000,
         interval_place: Place::Inside,
         tables: test.tables,

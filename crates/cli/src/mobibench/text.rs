@@ -189,6 +189,7 @@ mod tests {
             context_switches_voluntary_count: 5,
             context_switches_involuntary_count: 2,
             cpu_ns: 0,
+            cpu_user_ns: 0,
         };
         assert_eq!(context_switches(Some(&usage)), "[CON SWITCHES] : 7 5\n");
     }

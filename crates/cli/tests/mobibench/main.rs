@@ -5,5 +5,4 @@ mod bed;
 mod databases;
 mod defects;
 mod options;
-mod original;
 mod report;

@@ -1,13 +1,13 @@
 //! The run of a job: steps in their order, rounds around them, one progress for all.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use bench::job::estimate::Estimator;
+use anyhow::{Context, Result, bail};
+use bench::job::estimate::{Estimator, Finished};
 use bench::job::table::{STEP_FIELD, operations_per_s, table};
 use bench::job::{Job, Vocabulary};
 use clap::Args;
@@ -16,8 +16,10 @@ use serde_json::json;
 
 use super::steps::{PlannedStep, expectation, measure, planned};
 use crate::Finding;
+use crate::bench_command::fio::write_json;
 use crate::bench_command::progress::Bar;
 use crate::bench_command::repeat::{BenchCommonArguments, Turn, identity, stop_on_signals};
+use crate::history_command::log::HistoryLog;
 use crate::output::{self, Printed};
 
 /// How often time goes on where a step reports nothing.
@@ -32,6 +34,9 @@ pub struct JobRunArguments {
     /// Only these steps, separated by commas
     #[arg(long, value_name = "STEP,...", value_delimiter = ',')]
     pub steps: Vec<String>,
+    /// Write the results in the layout of fio's JSON to this file; - is standard output, and nothing else goes there
+    #[arg(long, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
+    pub fio_json: Option<PathBuf>,
     /// How it is repeated and reported.
     #[command(flatten)]
     pub common: BenchCommonArguments,
@@ -46,7 +51,7 @@ pub fn run_job(
 ) -> Result<Finding> {
     let job = job.select(&arguments.only, &arguments.steps)?;
     let steps = planned(&job, directory, vocabulary)?;
-    run_steps(&job, &steps, directory, &arguments.common)
+    run_steps(&job, &steps, directory, arguments, arguments.common.seed)
 }
 
 /// Runs steps that were found to be in order.
@@ -54,8 +59,14 @@ pub fn run_steps(
     job: &Job,
     steps: &[PlannedStep],
     directory: &Path,
-    common: &BenchCommonArguments,
+    arguments: &JobRunArguments,
+    seed: u64,
 ) -> Result<Finding> {
+    let common = &arguments.common;
+    let for_fio_alone = arguments.fio_json.as_deref() == Some(Path::new("-"));
+    if for_fio_alone && common.json {
+        bail!("--json and --fio-json - both want standard output; give --fio-json a file");
+    }
     let stop = stop_on_signals()?;
     let bar = Bar::new(common.progress);
     let turns = common.warmup.saturating_add(common.rounds);
@@ -65,8 +76,10 @@ pub fn run_steps(
         job,
         directory,
         common,
+        seed,
         bar: &bar,
         stop: &stop,
+        log: HistoryLog::new(&common.store),
         writer: common.output.as_deref().map(RecordWriter::create).transpose()?,
         records: Vec::new(),
         finding: Finding::Nothing,
@@ -77,7 +90,10 @@ pub fn run_steps(
     if let Some(writer) = run.writer {
         writer.finish()?;
     }
-    if !common.json && !run.records.is_empty() {
+    if let Some(target) = &arguments.fio_json {
+        write_json(target, &run.records)?;
+    }
+    if !common.json && !for_fio_alone && !run.records.is_empty() {
         output::print_bytes(heading(job, &run.records).as_bytes())?;
         output::print_bytes(table(&run.records).as_bytes())?;
     }
@@ -88,9 +104,11 @@ struct JobRun<'run> {
     job: &'run Job,
     directory: &'run Path,
     common: &'run BenchCommonArguments,
+    seed: u64,
     bar: &'run Bar,
     stop: &'run AtomicBool,
     writer: Option<RecordWriter>,
+    log: HistoryLog,
     records: Vec<RunRecord>,
     finding: Finding,
 }
@@ -119,7 +137,7 @@ impl JobRun<'_> {
         let mut measured = measure(
             &planned.command,
             Turn {
-                seed: self.common.seed.wrapping_add(u64::from(round)),
+                seed: self.seed.wrapping_add(u64::from(round)),
                 identity: identity(self.common, self.directory, round)?,
                 bar: self.bar,
                 stop: self.stop,
@@ -128,7 +146,13 @@ impl JobRun<'_> {
         let record = &mut measured.record;
         record.workload[STEP_FIELD] = json!(planned.step.name);
         record.workload["job"] = json!(self.job.name);
-        self.bar.step_done(operations_per_s(record));
+        self.bar.step_done(Finished {
+            operations_per_s: operations_per_s(record),
+            sync_s: record
+                .sample("sync")
+                .and_then(|sample| sample.latency.summary())
+                .map(|summary| summary.mean_ns / 1e9),
+        });
         for note in &measured.notes {
             output::print_error(&format!("step `{}`: {note}", planned.step.name));
             self.finding = Finding::Something;
@@ -139,6 +163,7 @@ impl JobRun<'_> {
             if let Some(writer) = &mut self.writer {
                 writer.write(&record)?;
             }
+            self.log.store(&record);
             is_read =
                 !self.common.json || output::print_line(&serde_json::to_string(&record)?)? != Printed::Closed;
         }

@@ -12,10 +12,13 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Command, FromArgMatches, Subcommand};
 
 use crate::bench_command::repeat::{BenchCommonArguments, Measured, Turn};
-use crate::bench_command::{BenchCommand, file, metadata, postmark};
+use crate::bench_command::{BenchCommand, app, file, metadata, postmark, sqlite, tio};
 
 /// The subcommands that may be steps.
-const KINDS: [&str; 3] = ["file", "metadata", "postmark"];
+const KINDS: [&str; 6] = ["file", "sqlite", "metadata", "postmark", "tio", "app"];
+
+/// Flags of these subcommands that show something in place of running.
+const SHOWS_ONLY: [&str; 2] = ["list", "describe"];
 
 /// A step that was found to be in order.
 #[derive(Debug)]
@@ -39,15 +42,16 @@ pub fn vocabulary() -> Vocabulary {
                 keys: kind
                     .get_arguments()
                     .filter(|argument| argument.get_id() != "directory")
+                    .filter(|argument| !SHOWS_ONLY.contains(&argument.get_id().as_str()))
                     .filter(|argument| !is_of_the_run(argument.get_id().as_str()))
-                    .filter_map(key)
+                    .filter_map(|argument| key(kind.get_name(), argument))
                     .collect(),
             })
             .collect(),
     }
 }
 
-fn key(argument: &clap::Arg) -> Option<Key> {
+fn key(kind: &str, argument: &clap::Arg) -> Option<Key> {
     let form = if argument.is_positional() {
         KeyForm::Positional
     } else if argument.get_action().takes_values() {
@@ -56,6 +60,8 @@ fn key(argument: &clap::Arg) -> Option<Key> {
         KeyForm::Switch
     };
     let name = match form {
+        // A step has a name of its own.
+        KeyForm::Positional if argument.get_id() == "name" => kind.to_owned(),
         KeyForm::Positional => argument.get_id().as_str().replace('_', "-"),
         KeyForm::Switch | KeyForm::Value => argument.get_long()?.to_owned(),
     };
@@ -150,8 +156,10 @@ fn problem(error: &clap::Error) -> String {
 
 /// What a command checks before it touches anything.
 fn checked(command: &BenchCommand) -> Result<()> {
-    if let BenchCommand::File(arguments) = command {
-        file::file_spec(arguments, 0).validate()?;
+    match command {
+        BenchCommand::File(arguments) => file::file_spec(arguments, 0).validate()?,
+        BenchCommand::Sqlite(arguments) => sqlite::spec(arguments, 0).validate()?,
+        _ => {}
     }
     Ok(())
 }
@@ -161,8 +169,15 @@ pub fn measure(command: &BenchCommand, turn: Turn<'_>) -> Result<Measured> {
     match command {
         BenchCommand::File(arguments) => file::measure(arguments, turn),
         BenchCommand::Metadata(arguments) => metadata::measure(arguments, turn),
+        BenchCommand::Sqlite(arguments) => sqlite::measure(arguments, turn).map(|(measured, _)| measured),
         BenchCommand::Postmark(arguments) => {
             postmark::measure_and_describe(arguments, turn).map(|(measured, _)| measured)
+        }
+        BenchCommand::Tio(arguments) => {
+            tio::measure_and_describe(arguments, turn).map(|(measured, _)| measured)
+        }
+        BenchCommand::App(arguments) => {
+            app::measure_and_describe(arguments, turn).map(|(measured, _)| measured)
         }
         other => anyhow::bail!("{other:?} is no step of a job"),
     }
@@ -172,12 +187,14 @@ pub fn measure(command: &BenchCommand, turn: Turn<'_>) -> Result<Measured> {
 pub fn expectation(planned: &PlannedStep) -> Expectation {
     match &planned.command {
         BenchCommand::File(arguments) => Expectation::of_file(&file::file_spec(arguments, 0)),
+        BenchCommand::Sqlite(arguments) => Expectation::of_sqlite(&sqlite::spec(arguments, 0)),
         command => Expectation {
             kind: planned.step.kind.clone(),
             prepare_s: 0.1,
             timed: Timed::ByAmount {
                 seconds: 5.0,
                 operations: None,
+                syncs_of_each: 0.0,
                 limit_s: None,
             },
             timed_phases: if matches!(command, BenchCommand::Metadata(_)) {

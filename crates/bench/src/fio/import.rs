@@ -1,0 +1,572 @@
+//! fio job files as jobs: each section becomes a step of kind `file`.
+
+use std::time::Duration;
+
+use super::error::FioError;
+use super::ini;
+use super::options::Options;
+use super::quantity;
+use crate::job::{Job, Setting, SettingValue, Step};
+
+/// A fio job file as a job of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Imported {
+    /// One step for each section, in their order.
+    pub job: Job,
+    /// The directory that the sections name, when it is one for all.
+    pub directory: Option<String>,
+    /// `randseed` of the sections.
+    pub seed: Option<u64>,
+    /// What became of each option, by section and line.
+    pub notes: Vec<Note>,
+    /// Sections that fio would run at the same time as the one before them.
+    pub parallel: Vec<(String, usize)>,
+}
+
+/// What became of an option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The section that it counts for.
+    pub section: String,
+    /// Where it stands; the section's line when it is a default of fio that is not written down.
+    pub line: usize,
+    /// The option.
+    pub key: String,
+    /// Its value, when it is written down with one.
+    pub value: Option<String>,
+    /// What became of it.
+    pub treatment: Treatment,
+    /// In what it differs, or why it is ignored.
+    pub text: String,
+}
+
+/// What becomes of an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Treatment {
+    /// Means here what it means in fio.
+    Taken,
+    /// Means nearly the same.
+    Approximated,
+    /// Changes nothing that is measured.
+    Ignored,
+}
+
+impl Treatment {
+    /// One word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Taken => "taken",
+            Self::Approximated => "approximated",
+            Self::Ignored => "ignored",
+        }
+    }
+}
+
+/// Reads a fio job file. `file` is how messages call it.
+///
+/// # Errors
+/// [`FioError`], naming section, key and line, and what would be needed.
+pub fn import(file: &str, text: &str) -> Result<Imported, FioError> {
+    let sections = ini::sections(file, text)?;
+    let mut imported = Imported {
+        job: Job {
+            source: file.to_owned(),
+            name: file.rsplit('/').next().unwrap_or(file).to_owned(),
+            description: String::new(),
+            steps: Vec::new(),
+        },
+        directory: None,
+        seed: None,
+        notes: Vec::new(),
+        parallel: Vec::new(),
+    };
+    let mut directories = Vec::new();
+    for (number, section) in sections.iter().enumerate() {
+        let options = Options::new(file, section);
+        if number > 0 && !options.switch("stonewall", false)? {
+            imported.parallel.push((section.name.clone(), section.line));
+        }
+        let mut step = StepMaker::new(&options);
+        step.fill()?;
+        directories.extend(step.directory.take());
+        imported.seed = imported.seed.or(step.seed);
+        let settings = step.finished();
+        imported.job.steps.push(Step {
+            name: free_name(&imported.job.steps, &section.name),
+            kind: "file".to_owned(),
+            line: section.line,
+            settings,
+        });
+        imported.notes.extend(options.finish()?);
+    }
+    directories.dedup();
+    if let [directory] = directories.as_slice() {
+        imported.directory = Some(directory.clone());
+    }
+    Ok(imported)
+}
+
+/// fio allows several sections of one name; steps have one each.
+fn free_name(steps: &[Step], name: &str) -> String {
+    let is_free = |name: &str| steps.iter().all(|step| step.name != name);
+    if is_free(name) {
+        return name.to_owned();
+    }
+    (2_u32..)
+        .map(|number| format!("{name}-{number}"))
+        .find(|name| is_free(name))
+        .unwrap_or_else(|| name.to_owned())
+}
+
+struct StepMaker<'section> {
+    options: &'section Options<'section>,
+    settings: Vec<Setting>,
+    directory: Option<String>,
+    seed: Option<u64>,
+}
+
+/// How a section reads and writes.
+struct Direction {
+    reads: bool,
+    writes: bool,
+    is_random: bool,
+}
+
+impl<'section> StepMaker<'section> {
+    fn new(options: &'section Options<'section>) -> Self {
+        Self {
+            options,
+            settings: Vec::new(),
+            directory: None,
+            seed: None,
+        }
+    }
+
+    fn fill(&mut self) -> Result<(), FioError> {
+        let direction = self.pattern()?;
+        let jobs = self.options.value("numjobs", quantity::count)?.unwrap_or(1);
+        self.put("threads", jobs.to_string());
+        self.sizes()?;
+        self.mode(&direction)?;
+        self.engine()?;
+        self.syncs_at_the_end(&direction)?;
+        self.cache_and_advice(&direction)?;
+        self.order(&direction)?;
+        self.pace(jobs)?;
+        self.data(&direction)?;
+        self.place(jobs)?;
+        self.refuse_what_changes_the_meaning()
+    }
+
+    fn put(&mut self, key: &str, value: String) {
+        self.set(key, SettingValue::Texts(vec![value]));
+    }
+
+    fn set(&mut self, key: &str, value: SettingValue) {
+        self.settings.push(Setting {
+            key: key.to_owned(),
+            value,
+            line: self.options.section.line,
+        });
+    }
+
+    fn finished(mut self) -> Vec<Setting> {
+        self.settings.sort_by(|left, right| left.key.cmp(&right.key));
+        self.settings
+    }
+
+    fn pattern(&mut self) -> Result<Direction, FioError> {
+        let text = self.options.value("rw", |text| Ok(text.to_owned()))?;
+        let text = text.unwrap_or_else(|| "read".to_owned());
+        let read_share = self.options.value("rwmixread", quantity::percent)?;
+        let write_share = self.options.value("rwmixwrite", quantity::percent)?;
+        // Where both are given, fio goes by the later one; they are two words for one share.
+        let read_percent = read_share
+            .or(write_share.map(|percent| 100 - percent))
+            .unwrap_or(50);
+        let (pattern, reads, writes, is_random) = match text.as_str() {
+            "read" => ("sequential-read".to_owned(), true, false, false),
+            "write" => ("sequential-write".to_owned(), false, true, false),
+            "randread" => ("random-read".to_owned(), true, false, true),
+            "randwrite" => ("random-write".to_owned(), false, true, true),
+            "randrw" => (format!("mixed:{read_percent}"), true, true, true),
+            "rw" | "readwrite" => (format!("sequential-mixed:{read_percent}"), true, true, false),
+            "trim" | "randtrim" | "trimwrite" | "randtrimwrite" => {
+                return Err(self.options.unsupported("rw", "discards"));
+            }
+            other if other.contains(':') => {
+                return Err(self
+                    .options
+                    .unsupported("rw", "orders with jumps after a number of operations"));
+            }
+            _ => {
+                let needed = "one of read, write, randread, randwrite, rw, readwrite, randrw";
+                return Err(self.options.unsupported("rw", needed));
+            }
+        };
+        self.put("pattern", pattern);
+        Ok(Direction {
+            reads,
+            writes,
+            is_random,
+        })
+    }
+
+    fn sizes(&mut self) -> Result<(), FioError> {
+        let options = self.options;
+        let several = options.option("bs").and_then(|option| option.value.as_deref());
+        if several.is_some_and(|text| text.contains(',')) {
+            return Err(options.unsupported("bs", "records of different sizes for reads and writes"));
+        }
+        let record = options.value("bs", quantity::bytes)?.unwrap_or(4096);
+        let file_size = options.value("filesize", quantity::bytes)?;
+        let size = match options.option("size").and_then(|option| option.value.as_deref()) {
+            Some(text) if text.ends_with('%') => {
+                let percent = options.value("size", quantity::percent)?.unwrap_or(100);
+                let Some(file_size) = file_size else {
+                    let needed = "the size of the whole: give filesize in bytes beside it";
+                    return Err(options.unsupported("size", needed));
+                };
+                Some(u64::try_from(u128::from(file_size) * u128::from(percent) / 100).unwrap_or(file_size))
+            }
+            _ => options.value("size", quantity::bytes)?,
+        };
+        let Some(total) = size.or(file_size) else {
+            return Err(options.unsupported("size", "to be given: how much each job moves"));
+        };
+        if record == 0 || total < record {
+            let needed = format!("at least one record of {record} bytes");
+            return Err(options.unsupported("size", needed));
+        }
+        if total % record != 0 {
+            let text = format!("{} bytes: whole records, as fio does too", total - total % record);
+            options.approximated("size", text);
+        }
+        if options
+            .value("nrfiles", quantity::count)?
+            .is_some_and(|files| files != 1)
+        {
+            return Err(options.unsupported("nrfiles", "several files for each thread"));
+        }
+        if options
+            .value("loops", quantity::count)?
+            .is_some_and(|loops| loops != 1)
+        {
+            let needed =
+                "passes over the file that are counted; runtime with time_based goes round by the clock";
+            return Err(options.unsupported("loops", needed));
+        }
+        self.put("record", record.to_string());
+        self.put("size", (total - total % record).to_string());
+        Ok(())
+    }
+
+    fn mode(&mut self, direction: &Direction) -> Result<(), FioError> {
+        let options = self.options;
+        let is_mapped = options
+            .option("ioengine")
+            .and_then(|option| option.value.as_deref())
+            == Some("mmap");
+        let buffered = options.switch("buffered", true)?;
+        let direct = options.switch("direct", !buffered)?;
+        let sync = options.value("sync", |text| match text {
+            "" | "1" | "sync" => Ok(Some("sync")),
+            "dsync" => Ok(Some("dsync")),
+            "0" | "none" => Ok(None),
+            other => Err(format!("expected none, sync or dsync, found `{other}`")),
+        })?;
+        let fsync = self.each_write("fsync")?;
+        let fdatasync = self.each_write("fdatasync")?;
+        // Reads are not changed by syncs of writes.
+        let (fsync, fdatasync) = (fsync && direction.writes, fdatasync && direction.writes);
+        let each = fsync || fdatasync;
+        let mode = match (is_mapped, direct, sync.flatten(), each) {
+            (true, _, Some(_), _) => {
+                return Err(options.unsupported("sync", "O_SYNC with a mapping, which has no effect"));
+            }
+            (true, _, None, true) => "mmap-sync",
+            (true, _, None, false) => "mmap",
+            (false, true, _, true) => {
+                let key = if fsync { "fsync" } else { "fdatasync" };
+                return Err(options.unsupported(key, "O_DIRECT and a sync after each write in one mode"));
+            }
+            (false, true, Some("dsync"), false) => {
+                options.approximated("sync", "O_SYNC with O_DIRECT: metadata is synced too");
+                "direct-sync"
+            }
+            (false, true, Some(_), false) => "direct-sync",
+            (false, true, None, false) => "direct",
+            (false, false, Some(_), true) => {
+                return Err(options.unsupported("sync", "O_SYNC and a sync after each write in one mode"));
+            }
+            (false, false, Some("dsync"), false) => "dsync",
+            (false, false, Some(_), false) => "sync",
+            (false, false, None, true) if fsync => "fsync",
+            (false, false, None, true) => "fdatasync",
+            (false, false, None, false) => "buffered",
+        };
+        self.put("mode", mode.to_owned());
+        Ok(())
+    }
+
+    /// True for a sync after each write, false for none.
+    fn each_write(&self, key: &str) -> Result<bool, FioError> {
+        match self.options.value(key, quantity::count)? {
+            None | Some(0) => Ok(false),
+            Some(1) => Ok(true),
+            Some(_) => Err(self
+                .options
+                .unsupported(key, "a sync after a number of writes; 1 and 0 are there")),
+        }
+    }
+
+    fn engine(&mut self) -> Result<(), FioError> {
+        let options = self.options;
+        let depth = options.value("iodepth", quantity::count)?.unwrap_or(1);
+        let engine = options.value("ioengine", |text| Ok(text.to_owned()))?;
+        match engine.as_deref().unwrap_or("psync") {
+            "psync" | "mmap" => {}
+            "sync" => {
+                options.approximated("ioengine", "pread and pwrite in place of lseek and read or write")
+            }
+            "pvsync" | "pvsync2" | "vsync" => {
+                options.approximated("ioengine", "pread and pwrite; one buffer is one buffer");
+            }
+            "io_uring" => self.ring(depth),
+            name @ ("libaio" | "posixaio") => {
+                options.approximated("ioengine", format!("io_uring in place of {name}"));
+                self.ring(depth);
+            }
+            _ => {
+                let needed = "an engine that is not there; there are psync, mmap and io_uring";
+                return Err(options.unsupported("ioengine", needed));
+            }
+        }
+        let has_ring = self.settings.iter().any(|setting| setting.key == "engine");
+        if depth > 1 && !has_ring {
+            options.note(
+                "iodepth",
+                Treatment::Ignored,
+                "a synchronous engine has one operation in flight",
+            );
+        }
+        Ok(())
+    }
+
+    fn ring(&mut self, depth: u64) {
+        self.put("engine", "io_uring".to_owned());
+        self.put("depth", depth.to_string());
+    }
+
+    fn syncs_at_the_end(&mut self, direction: &Direction) -> Result<(), FioError> {
+        let options = self.options;
+        let end = options.switch("end_fsync", false)?;
+        let on_close = options.switch("fsync_on_close", false)?;
+        if !direction.writes {
+            return Ok(());
+        }
+        if end {
+            self.put("final-sync", "timed".to_owned());
+        } else if on_close {
+            options.approximated("fsync_on_close", "one untimed fsync of each file at the end");
+            self.put("final-sync", "untimed".to_owned());
+        }
+        Ok(())
+    }
+
+    fn cache_and_advice(&mut self, direction: &Direction) -> Result<(), FioError> {
+        let options = self.options;
+        if options.switch("invalidate", true)? {
+            let text =
+                "as root the caches of the machine are dropped, else the pages of the files are given up";
+            options.approximated("invalidate", text);
+            self.put("cache", "cold".to_owned());
+        } else {
+            self.put("cache", "as-is".to_owned());
+        }
+        let by_pattern = if direction.is_random {
+            "random"
+        } else {
+            "sequential"
+        };
+        let advice = options.value("fadvise_hint", |text| match text {
+            "0" | "none" => Ok("none"),
+            "" | "1" => Ok(by_pattern),
+            "random" => Ok("random"),
+            "sequential" => Ok("sequential"),
+            other => Err(format!("expected 0, 1, random or sequential, found `{other}`")),
+        })?;
+        self.put("advice", advice.unwrap_or(by_pattern).to_owned());
+        Ok(())
+    }
+
+    fn order(&mut self, direction: &Direction) -> Result<(), FioError> {
+        let options = self.options;
+        let no_map = options.switch("norandommap", false)?;
+        let generator = options.value("random_generator", |text| match text {
+            "tausworthe" | "tausworthe64" | "lfsr" => Ok(text.to_owned()),
+            other => Err(format!(
+                "expected tausworthe, tausworthe64 or lfsr, found `{other}`"
+            )),
+        })?;
+        self.seed = options.value("randseed", quantity::count)?;
+        if self.seed.is_some() {
+            options.approximated("randseed", "decides our order, which is not fio's");
+        }
+        if !direction.is_random {
+            return Ok(());
+        }
+        if no_map {
+            self.put("order", "with-replacement".to_owned());
+        } else {
+            let key = if generator.is_some() {
+                "random_generator"
+            } else {
+                "rw"
+            };
+            let text = "each record once, in another order than fio's: its own takes the next free record on a \
+                        collision, which makes neighbours that read-ahead finds";
+            options.approximated(key, text);
+        }
+        Ok(())
+    }
+
+    fn pace(&mut self, jobs: u64) -> Result<(), FioError> {
+        let options = self.options;
+        let second = Duration::from_secs(1);
+        let runtime = options.value("runtime", |text| quantity::time(text, second))?;
+        let ramp = options.value("ramp_time", |text| quantity::time(text, second))?;
+        let by_clock = options.switch("time_based", false)?;
+        match runtime.filter(|runtime| !runtime.is_zero()) {
+            Some(runtime) => {
+                if !by_clock {
+                    let text = "as with time_based: the work begins again when the size is through";
+                    options.approximated("runtime", text);
+                }
+                self.put("runtime", seconds(runtime));
+                if let Some(ramp) = ramp {
+                    self.put("ramp", seconds(ramp));
+                }
+            }
+            None if by_clock => {
+                return Err(options.unsupported("time_based", "a runtime"));
+            }
+            None if ramp.is_some() => {
+                return Err(options.unsupported("ramp_time", "a runtime beside it"));
+            }
+            None => {}
+        }
+        let rate = options.value("rate", quantity::bytes)?;
+        let iops = options.value("rate_iops", quantity::count)?;
+        if rate.is_some() && iops.is_some() {
+            return Err(options.unsupported("rate_iops", "two limits at once"));
+        }
+        // fio limits each job, and here one limit is for all threads.
+        if let Some(rate) = rate {
+            self.put("rate", rate.saturating_mul(jobs).to_string());
+        }
+        if let Some(iops) = iops {
+            self.put("iops", iops.saturating_mul(jobs).to_string());
+        }
+        let think = options.value("thinktime", |text| quantity::time(text, Duration::from_micros(1)))?;
+        if options
+            .value("thinktime_blocks", quantity::count)?
+            .is_some_and(|blocks| blocks != 1)
+        {
+            return Err(options.unsupported("thinktime_blocks", "a pause after several operations"));
+        }
+        if let Some(think) = think {
+            self.put("think", seconds(think));
+        }
+        Ok(())
+    }
+
+    fn data(&mut self, direction: &Direction) -> Result<(), FioError> {
+        let options = self.options;
+        let zero = options.switch("zero_buffers", false)?;
+        let compressible = options.value("buffer_compress_percentage", quantity::percent)?;
+        let data = match (zero, compressible) {
+            (true, _) => "zero".to_owned(),
+            (false, Some(percent)) => format!("compressible:{percent}"),
+            (false, None) => "random".to_owned(),
+        };
+        self.put("data", data);
+        let verify = options.value("verify", |text| Ok(!matches!(text, "0" | "none")))?;
+        let does_verify = options.switch("do_verify", true)?;
+        if verify == Some(true) && does_verify {
+            if !direction.writes {
+                return Err(options.unsupported("verify", "files that another job has written"));
+            }
+            options.approximated(
+                "verify",
+                "everything written is compared byte by byte after the window",
+            );
+            self.set("verify", SettingValue::Switch(true));
+        }
+        let preallocates = options.value("fallocate", |text| Ok(!matches!(text, "none" | "0")))?;
+        if options.switch("overwrite", false)? {
+            self.set("overwrite", SettingValue::Switch(true));
+        } else if direction.writes && !direction.reads && preallocates != Some(false) {
+            options.approximated(
+                "fallocate",
+                "none: files are not preallocated before they are written",
+            );
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, jobs: u64) -> Result<(), FioError> {
+        let options = self.options;
+        self.directory = options.value("directory", |text| Ok(text.to_owned()))?;
+        let Some(name) = options.value("filename", |text| Ok(text.to_owned()))? else {
+            return Ok(());
+        };
+        if name.starts_with("/dev/") {
+            let needed = "`tidegate bench file --device`, which asks before it destroys what a device holds";
+            return Err(options.unsupported("filename", needed));
+        }
+        if name.contains(':') {
+            return Err(options.unsupported("filename", "several files for each thread"));
+        }
+        if jobs > 1 {
+            let text =
+                "one file of our own, in which each thread has its own part; in fio all work in all of it";
+            options.approximated("filename", text);
+            self.set("shared", SettingValue::Switch(true));
+        } else {
+            options.approximated(
+                "filename",
+                "a file of our own in the directory, removed afterwards",
+            );
+        }
+        if let (None, Some((directory, _))) = (&self.directory, name.rsplit_once('/')) {
+            self.directory = Some(if directory.is_empty() { "/" } else { directory }.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Options whose absence or default is what is done here, and whose other values are not.
+    fn refuse_what_changes_the_meaning(&self) -> Result<(), FioError> {
+        let options = self.options;
+        for key in ["create_only", "verify_only", "pre_read", "allow_mounted_write"] {
+            if options.switch(key, false)? {
+                return Err(options.unsupported(key, "a run that does something else than to measure"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A time in the notation of the command line.
+fn seconds(time: Duration) -> String {
+    if time.subsec_micros() == 0 {
+        format!("{}s", time.as_secs())
+    } else {
+        format!("{}us", time.as_micros())
+    }
+}
+
+#[cfg(test)]
+#[path = "import_tests.rs"]
+mod tests;

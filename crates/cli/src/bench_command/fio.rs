@@ -1,0 +1,204 @@
+//! `tidegate bench --from-fio`, `--to-fio`, and results in the form of fio's JSON.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use bench::fio::report::{Moment, document};
+use bench::fio::{Imported, Treatment, export, import};
+use bench::job::preset::PRESETS;
+use bench::job::{Job, Vocabulary};
+use clap::Args;
+use results::RunRecord;
+
+use super::BenchCommand;
+use super::file;
+use super::job::read_job;
+use super::job::run::{JobRunArguments, run_steps};
+use super::job::steps::{planned, vocabulary};
+use crate::Finding;
+use crate::output;
+
+/// Arguments of `tidegate bench` itself.
+#[derive(Args, Debug)]
+pub struct FioArguments {
+    /// Run a fio job file, in DIR or in the directory that it names
+    #[arg(long, value_names = ["JOB", "DIR"], num_args = 1..=2, help_heading = "fio")]
+    pub from_fio: Option<Vec<PathBuf>>,
+    /// With --from-fio: say what is taken, approximated and ignored, and run nothing
+    #[arg(long, requires = "from_fio", help_heading = "fio")]
+    pub check: bool,
+    /// With --from-fio: run sections one after the other that fio would run at the same time
+    #[arg(long, requires = "from_fio", help_heading = "fio")]
+    pub one_by_one: bool,
+    /// Print the file steps of a job (a preset or a file) as a fio job, with the flags that make the two comparable
+    #[arg(long, value_name = "JOB", conflicts_with = "from_fio", help_heading = "fio")]
+    pub to_fio: Option<String>,
+    /// Which of the steps, and how they are reported.
+    #[command(flatten)]
+    pub run: JobRunArguments,
+}
+
+/// Runs what is asked for without a subcommand.
+pub fn run(arguments: &FioArguments) -> Result<Finding> {
+    if let Some(source) = &arguments.to_fio {
+        return show_as_fio(source);
+    }
+    let Some([path, directory @ ..]) = arguments.from_fio.as_deref() else {
+        bail!("nothing to do; see `tidegate bench --help`");
+    };
+    let file = path.display().to_string();
+    let text = fs::read_to_string(path).with_context(|| format!("{file} can't be read"))?;
+    let imported = import(&file, &text)?;
+    if arguments.check {
+        output::print_bytes(described(&imported).as_bytes())?;
+        return Ok(Finding::Nothing);
+    }
+    if let (Some((section, line)), false) = (imported.parallel.first(), arguments.one_by_one) {
+        bail!(
+            "{file}:{line}: fio runs [{section}] at the same time as the section before it, which is not supported; \
+             add stonewall to it, or run the sections one after the other with --one-by-one"
+        );
+    }
+    for note in imported
+        .notes
+        .iter()
+        .filter(|note| note.treatment == Treatment::Approximated)
+    {
+        let (section, key, text) = (&note.section, &note.key, &note.text);
+        output::print_error(&format!(
+            "{file}:{}: [{section}] {key} is approximated: {text}",
+            note.line
+        ));
+    }
+    let directory = match (directory.first(), &imported.directory) {
+        (Some(directory), _) => directory.clone(),
+        (None, Some(directory)) => PathBuf::from(directory),
+        (None, None) => bail!("{file} names no directory; give one: --from-fio {file} DIR"),
+    };
+    let run = &arguments.run;
+    let job = imported.job.select(&run.only, &run.steps)?;
+    let steps = planned(&job, &directory, &vocabulary())?;
+    let seed = imported.seed.unwrap_or(run.common.seed);
+    run_steps(&job, &steps, &directory, run, seed)
+}
+
+/// What became of each option, and the steps that came of it.
+fn described(imported: &Imported) -> String {
+    let mut text = String::new();
+    for note in &imported.notes {
+        let value = note
+            .value
+            .as_ref()
+            .map_or_else(String::new, |value| format!("={value}"));
+        let reason = if note.text.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", note.text)
+        };
+        text.push_str(&format!(
+            "{}:{}: [{}] {}{value} {}{reason}\n",
+            imported.job.source,
+            note.line,
+            note.section,
+            note.key,
+            note.treatment.name(),
+        ));
+    }
+    for (section, line) in &imported.parallel {
+        let file = &imported.job.source;
+        text.push_str(&format!(
+            "{file}:{line}: [{section}] runs at the same time as the section before it in fio: needs --one-by-one\n"
+        ));
+    }
+    for step in &imported.job.steps {
+        let words = step.words(&vocabulary(), "DIR").join(" ").replace(" -- ", " ");
+        text.push_str(&format!("{}: tidegate bench {words}\n", step.name));
+    }
+    text
+}
+
+fn show_as_fio(source: &str) -> Result<Finding> {
+    let vocabulary = vocabulary();
+    let job = named_job(source, &vocabulary)?;
+    let mut workloads = Vec::new();
+    for planned in planned(&job, Path::new("."), &vocabulary)? {
+        match &planned.command {
+            BenchCommand::File(arguments) => {
+                let spec = file::file_spec(arguments, arguments.common.seed);
+                workloads.push((planned.step.name, spec));
+            }
+            _ => {
+                let step = &planned.step;
+                output::print_error(&format!(
+                    "step `{}` is left out: fio has no {}",
+                    step.name, step.kind
+                ));
+            }
+        }
+    }
+    if workloads.is_empty() {
+        bail!("the job `{}` has no step of kind file", job.name);
+    }
+    output::print_bytes(export::job_file(&workloads).as_bytes())?;
+    Ok(Finding::Nothing)
+}
+
+/// A job that comes with the program, or that of a file.
+fn named_job(source: &str, vocabulary: &Vocabulary) -> Result<Job> {
+    if let Some(preset) = PRESETS.into_iter().find(|preset| preset.name == source) {
+        return Ok(Job::parse(preset.name, preset.text, vocabulary)?);
+    }
+    let path = Path::new(source);
+    if !path.exists() {
+        let names = PRESETS.map(|preset| preset.name).join(", ");
+        bail!("{source} is no file and none of the presets {names}");
+    }
+    Ok(read_job(path, vocabulary)?)
+}
+
+/// Writes records in the layout of fio's JSON to a file, or to standard output for `-`.
+pub fn write_json(target: &Path, records: &[RunRecord]) -> Result<()> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = Moment {
+        unix_ms: u64::try_from(since.as_millis()).unwrap_or(0),
+    };
+    let document = document(records, env!("CARGO_PKG_VERSION"), &now);
+    let text = serde_json::to_string_pretty(&document)? + "\n";
+    if target == Path::new("-") {
+        output::print_bytes(text.as_bytes())?;
+        return Ok(());
+    }
+    let partial = results::partial_name(target);
+    let written = fs::File::create(&partial).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&partial, target)
+    });
+    written.with_context(|| format!("{} can't be written", target.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_that_an_import_sets_is_one_of_bench_file() {
+        let text = "[global]\nsize=1m\nbs=4k\nstonewall\n[a]\nrw=randrw\nrwmixread=70\ndirect=1\nioengine=libaio\n\
+                    iodepth=4\nnumjobs=2\nrate_iops=50\n[b]\nrw=randwrite\nruntime=1\ntime_based\nramp_time=1\n\
+                    thinktime=5\nnorandommap\nverify=crc32c\noverwrite=1\nend_fsync=1\n[c]\nrw=readwrite\n\
+                    ioengine=mmap\nfsync_on_close=1\nbuffer_compress_percentage=50\nrate=1m\nfilename=/x/y\n";
+        let imported = import("j.fio", text).unwrap();
+        let steps = planned(&imported.job, Path::new("/nowhere"), &vocabulary()).unwrap();
+        let vocabulary = vocabulary();
+        let file = vocabulary.kind("file").unwrap();
+        for planned in &steps {
+            for setting in &planned.step.settings {
+                assert!(file.key(&setting.key).is_some(), "{}", setting.key);
+            }
+        }
+        assert_eq!(steps.len(), 3);
+    }
+}
