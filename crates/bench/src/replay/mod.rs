@@ -15,6 +15,7 @@
 
 mod act;
 mod descriptor;
+pub mod formats;
 mod initial;
 mod lane;
 mod outcome;

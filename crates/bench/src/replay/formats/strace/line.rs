@@ -1,0 +1,440 @@
+//! One line of strace output, taken apart: who, when, which call, with which arguments and answer.
+//!
+//! Nothing here knows what a call means. Every function is total: text that is not understood gives `None`.
+
+/// What a line says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line<'text> {
+    /// Thread, where the line names one (`-f`).
+    pub thread: Option<u32>,
+    /// Time as printed.
+    pub time: Option<Time>,
+    /// The event.
+    pub event: Event<'text>,
+}
+
+/// A time as strace prints it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    /// Since 1970 (`-ttt`).
+    Absolute(u64),
+    /// Since midnight (`-t`, `-tt`).
+    OfDay(u64),
+    /// Since the line before (`-r`).
+    Relative(u64),
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event<'text> {
+    /// A whole call.
+    Call {
+        name: &'text str,
+        arguments: &'text str,
+        answer: Answer<'text>,
+    },
+    /// A call that another line ends.
+    Unfinished { name: &'text str, arguments: &'text str },
+    /// The end of a call that another line began.
+    Resumed {
+        name: &'text str,
+        /// Further arguments.
+        arguments: &'text str,
+        answer: Answer<'text>,
+    },
+    /// The thread ended.
+    Exit,
+    /// A signal, or a message of strace itself.
+    Remark,
+}
+
+/// What a call answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer<'text> {
+    /// First word, without what `-y` adds; `?` when the call did not return.
+    pub value: &'text str,
+    /// What `-y` adds to a descriptor.
+    pub annotation: Option<&'text str>,
+    /// Name of the error.
+    pub error: Option<&'text str>,
+    /// With `-T`.
+    pub duration_ns: Option<u64>,
+}
+
+const UNFINISHED: &str = "<unfinished ...>";
+
+/// Takes a line apart.
+pub fn line(text: &str) -> Option<Line<'_>> {
+    let (thread, rest) = thread(text.trim_start());
+    let (time, rest) = time(rest.trim_start());
+    // Without -f, a line may begin with a number that is a time; with it, with the thread.
+    Some(Line {
+        thread,
+        time,
+        event: event(rest.trim_start())?,
+    })
+}
+
+fn thread(text: &str) -> (Option<u32>, &str) {
+    if let Some(rest) = text.strip_prefix("[pid")
+        && let Some((number, rest)) = rest.split_once(']')
+        && let Ok(thread) = number.trim().parse()
+    {
+        return (Some(thread), rest);
+    }
+    if let Some((number, rest)) = text.split_once(' ')
+        && let Ok(thread) = number.parse()
+    {
+        return (Some(thread), rest);
+    }
+    (None, text)
+}
+
+fn time(text: &str) -> (Option<Time>, &str) {
+    let Some((word, rest)) = text.split_once(' ') else {
+        return (None, text);
+    };
+    let found = if word.contains(':') {
+        of_day(word).map(Time::OfDay)
+    } else {
+        // A trace of 1973 is less likely than a pause of three years between two lines.
+        seconds(word).map(|ns| {
+            if ns < 100_000_000_000_000_000 {
+                Time::Relative(ns)
+            } else {
+                Time::Absolute(ns)
+            }
+        })
+    };
+    found.map_or((None, text), |time| (Some(time), rest))
+}
+
+fn of_day(word: &str) -> Option<u64> {
+    let mut parts = word.splitn(3, ':');
+    let hours: u64 = parts.next()?.parse().ok()?;
+    let minutes: u64 = parts.next()?.parse().ok()?;
+    let last = parts.next()?;
+    let ns = if last.contains('.') {
+        seconds(last)?
+    } else {
+        last.parse::<u64>().ok()?.checked_mul(1_000_000_000)?
+    };
+    hours
+        .checked_mul(60)?
+        .checked_add(minutes)?
+        .checked_mul(60_000_000_000)?
+        .checked_add(ns)
+}
+
+/// Seconds with a fraction, as nanoseconds.
+pub fn seconds(word: &str) -> Option<u64> {
+    let (whole, fraction) = word.split_once('.')?;
+    if fraction.is_empty() || fraction.len() > 9 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let whole: u64 = whole.parse().ok()?;
+    let fraction: u64 = format!("{fraction:0<9}").parse().ok()?;
+    whole.checked_mul(1_000_000_000)?.checked_add(fraction)
+}
+
+fn event(text: &str) -> Option<Event<'_>> {
+    if text.starts_with("+++") {
+        return Some(Event::Exit);
+    }
+    if text.starts_with("---") || text.starts_with("strace: ") {
+        return Some(Event::Remark);
+    }
+    if let Some(rest) = text.strip_prefix("<... ") {
+        let (name, rest) = rest.split_once(" resumed>")?;
+        let end = closing(rest)?;
+        return Some(Event::Resumed {
+            name,
+            arguments: &rest[..end],
+            answer: answer(&rest[end + 1..])?,
+        });
+    }
+    let (name, rest) = text.split_once('(')?;
+    if name.is_empty()
+        || !name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    {
+        return None;
+    }
+    if let Some(arguments) = rest.trim_end().strip_suffix(UNFINISHED) {
+        return Some(Event::Unfinished {
+            name,
+            arguments: arguments.trim_end(),
+        });
+    }
+    let end = closing(rest)?;
+    Some(Event::Call {
+        name,
+        arguments: &rest[..end],
+        answer: answer(&rest[end + 1..])?,
+    })
+}
+
+/// Where the bracket that is open at the start of `text` is closed.
+fn closing(text: &str) -> Option<usize> {
+    let mut depth = 0_u32;
+    for (place, byte) in outside_quotes(text) {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' if depth == 0 => return Some(place),
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Bytes that are in no string, and not in what `-y` adds to a descriptor.
+fn outside_quotes(text: &str) -> impl Iterator<Item = (usize, u8)> + '_ {
+    let mut in_string = false;
+    let mut in_annotation = false;
+    let mut is_escaped = false;
+    let mut before = 0_u8;
+    text.bytes().enumerate().filter(move |&(_, byte)| {
+        if is_escaped {
+            is_escaped = false;
+            return false;
+        }
+        if in_string || in_annotation {
+            is_escaped = byte == b'\\';
+            in_string &= byte != b'"';
+            in_annotation &= byte != b'>';
+            before = byte;
+            return false;
+        }
+        // `3</path>` and `AT_FDCWD</path>`: a bracket right behind a word.
+        in_annotation = byte == b'<' && (before.is_ascii_digit() || before == b'D');
+        in_string = byte == b'"';
+        before = byte;
+        !in_string && !in_annotation
+    })
+}
+
+fn answer(text: &str) -> Option<Answer<'_>> {
+    let text = text.trim().strip_prefix('=')?.trim();
+    let (text, duration_ns) = match text.rsplit_once('<') {
+        Some((before, last)) if before.ends_with(' ') || before.is_empty() => {
+            match last.strip_suffix('>').and_then(seconds) {
+                Some(ns) => (before.trim_end(), Some(ns)),
+                None => (text, None),
+            }
+        }
+        _ => (text, None),
+    };
+    let (first, annotation) = match text.split_once('<') {
+        Some((number, rest)) if !number.is_empty() && !number.contains(' ') => {
+            (number, rest.rsplit_once('>').map(|(inside, _)| inside))
+        }
+        _ => (text.split(' ').next().unwrap_or(text), None),
+    };
+    let mut words = text.split(' ');
+    let error = match words.next() {
+        Some("-1") => words.next(),
+        _ => None,
+    };
+    Some(Answer {
+        value: first,
+        annotation,
+        error,
+        duration_ns,
+    })
+}
+
+/// Arguments, apart.
+pub fn arguments(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut depth = 0_u32;
+    let mut start = 0;
+    for (place, byte) in outside_quotes(text) {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            b',' if depth == 0 => {
+                found.push(text[start..place].trim());
+                start = place + 1;
+            }
+            _ => {}
+        }
+    }
+    let last = text[start..].trim();
+    if !last.is_empty() {
+        found.push(last);
+    }
+    found
+}
+
+/// A descriptor argument: its number, and what `-y` adds. `AT_FDCWD` has no number.
+pub fn descriptor(argument: &str) -> (Option<i32>, Option<&str>) {
+    let (word, annotation) = match argument.split_once('<') {
+        Some((word, rest)) => (word, rest.rsplit_once('>').map(|(inside, _)| inside)),
+        None => (argument, None),
+    };
+    (word.trim().parse().ok(), annotation)
+}
+
+/// A string argument without its quotes and escapes. `None` when it is no string, or strace cut it (`"abc"...`).
+pub fn string(argument: &str) -> Option<Vec<u8>> {
+    let inside = argument.strip_prefix('"')?.strip_suffix('"')?;
+    Some(unescaped(inside))
+}
+
+/// Text of strace with its escapes (`\n`, `\"`, `\303`, `\x1f`) resolved.
+pub fn unescaped(text: &str) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes().peekable();
+    while let Some(byte) = bytes.next() {
+        if byte != b'\\' {
+            plain.push(byte);
+            continue;
+        }
+        match bytes.next() {
+            Some(b'n') => plain.push(b'\n'),
+            Some(b't') => plain.push(b'\t'),
+            Some(b'r') => plain.push(b'\r'),
+            Some(b'v') => plain.push(0x0B),
+            Some(b'f') => plain.push(0x0C),
+            Some(b'x') => {
+                let mut value = 0_u32;
+                for _ in 0..2 {
+                    let Some(digit) = bytes.peek().and_then(|byte| char::from(*byte).to_digit(16)) else {
+                        break;
+                    };
+                    value = value * 16 + digit;
+                    bytes.next();
+                }
+                plain.push(u8::try_from(value).unwrap_or(b'?'));
+            }
+            Some(first @ b'0'..=b'7') => {
+                let mut value = u32::from(first - b'0');
+                for _ in 0..2 {
+                    let Some(digit) = bytes.peek().and_then(|byte| char::from(*byte).to_digit(8)) else {
+                        break;
+                    };
+                    value = value * 8 + digit;
+                    bytes.next();
+                }
+                plain.push(u8::try_from(value).unwrap_or(b'?'));
+            }
+            Some(other) => plain.push(other),
+            None => {}
+        }
+    }
+    plain
+}
+
+/// A number as strace prints it: decimal, octal or hexadecimal.
+pub fn number(argument: &str) -> Option<i64> {
+    let word = argument.split([' ', '<']).next()?;
+    if let Some(digits) = word.strip_prefix("0x") {
+        return u64::from_str_radix(digits, 16)
+            .ok()
+            .and_then(|value| i64::try_from(value).ok());
+    }
+    if word.len() > 1 && word.starts_with('0') {
+        return i64::from_str_radix(word, 8).ok();
+    }
+    word.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(text: &str) -> (Option<u32>, Option<Time>, &str, Vec<&str>, Answer<'_>) {
+        let found = line(text).unwrap();
+        let Event::Call {
+            name,
+            arguments: words,
+            answer,
+        } = found.event
+        else {
+            panic!("{found:?}");
+        };
+        (found.thread, found.time, name, arguments(words), answer)
+    }
+
+    #[test]
+    fn a_line_with_everything() {
+        let text = r#"18633  1795232437.126619 openat(AT_FDCWD</tmp/r,(p>, "/etc/a\"b,c)", O_RDONLY|O_CLOEXEC) = 3</etc/x> <0.000005>"#;
+        let (thread, time, name, words, answer) = call(text);
+        assert_eq!((thread, name), (Some(18633), "openat"));
+        assert_eq!(time, Some(Time::Absolute(1_795_232_437_126_619_000)));
+        assert_eq!(
+            words,
+            ["AT_FDCWD</tmp/r,(p>", r#""/etc/a\"b,c)""#, "O_RDONLY|O_CLOEXEC"]
+        );
+        assert_eq!((answer.value, answer.annotation), ("3", Some("/etc/x")));
+        assert_eq!((answer.duration_ns, answer.error), (Some(5000), None));
+        assert_eq!(string(words[1]).unwrap(), b"/etc/a\"b,c)");
+    }
+
+    #[test]
+    fn times_and_threads_in_all_their_forms() {
+        for (text, thread, time) in [
+            (
+                "[pid  77] 12:00:01.5 fsync(3) = 0",
+                Some(77),
+                Some(Time::OfDay(43_201_500_000_000)),
+            ),
+            (
+                "77 12:00:01 fsync(3) = 0",
+                Some(77),
+                Some(Time::OfDay(43_201_000_000_000)),
+            ),
+            ("     0.000123 fsync(3) = 0", None, Some(Time::Relative(123_000))),
+            ("77 fsync(3) = 0", Some(77), None),
+            ("fsync(3) = 0", None, None),
+        ] {
+            let found = line(text).unwrap();
+            assert_eq!((found.thread, found.time), (thread, time), "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_unfinished_and_resumed_calls_and_ends() {
+        let (.., answer) = call(r#"access("/x", R_OK) = -1 ENOENT (No such file or directory) <0.000004>"#);
+        assert_eq!((answer.value, answer.error), ("-1", Some("ENOENT")));
+        let unfinished = line("5 1.000000 read(3,  <unfinished ...>").unwrap().event;
+        assert_eq!(
+            unfinished,
+            Event::Unfinished {
+                name: "read",
+                arguments: "3,"
+            }
+        );
+        let resumed = line(r#"5 1.100000 <... read resumed>"a)b"..., 4096) = 4096 <0.1>"#)
+            .unwrap()
+            .event;
+        let Event::Resumed {
+            name,
+            arguments: words,
+            answer,
+        } = resumed
+        else {
+            panic!()
+        };
+        assert_eq!((name, words, answer.value), ("read", r#""a)b"..., 4096"#, "4096"));
+        assert_eq!(line("5 +++ exited with 0 +++").unwrap().event, Event::Exit);
+        assert_eq!(
+            line("--- SIGCHLD {si_signo=SIGCHLD} ---").unwrap().event,
+            Event::Remark
+        );
+        assert_eq!(line("hello world"), None);
+    }
+
+    #[test]
+    fn numbers_strings_and_descriptors() {
+        assert_eq!(number("0x10"), Some(16));
+        assert_eq!(number("0644"), Some(0o644));
+        assert_eq!(number("-5"), Some(-5));
+        assert_eq!(descriptor("3<socket:[12]>"), (Some(3), Some("socket:[12]")));
+        assert_eq!(descriptor("AT_FDCWD"), (None, None));
+        assert_eq!(string(r#""\303\251\x41\n""#).unwrap(), [0xC3, 0xA9, b'A', b'\n']);
+        assert_eq!(string(r#""cut"..."#), None);
+    }
+}
