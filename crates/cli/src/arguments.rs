@@ -14,6 +14,8 @@ use crate::bench_command::BenchArguments;
 use crate::demo::arguments::DemoArguments;
 use crate::mobibench::arguments::MobibenchArguments;
 use crate::quantity::{parse_bytes, parse_duration};
+use crate::replay::ReplayArguments;
+use crate::trace_command::TraceCommand;
 
 /// The storage stack of a device with embedded flash, in user space: run it, load it, trace it, tune it.
 #[derive(Debug, Parser)]
@@ -45,6 +47,11 @@ pub enum Command {
     Bench(Box<BenchArguments>),
     /// Measure as the original Mobibench: its options and its result lines; also through a link named mobibench
     Mobibench(MobibenchArguments),
+    /// Make the calls of a trace again, on any folder, and measure each
+    Replay(ReplayArguments),
+    /// Record what programs do, for replays
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// Show what the layers are worth on this machine: native, plain FUSE, bFUSE, tuned
     Demo(DemoArguments),
     /// Print a completion script for a shell

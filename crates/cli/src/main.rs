@@ -18,11 +18,13 @@ mod mount_table;
 mod output;
 mod quantity;
 mod remount;
+mod replay;
 mod stack;
 mod stats;
 mod stats_document;
 mod stats_prometheus;
 mod stats_table;
+mod trace_command;
 mod unmount;
 
 use std::ffi::OsString;
@@ -40,6 +42,8 @@ pub enum Finding {
     Nothing,
     /// Done, and something was found that a script should know.
     Something,
+    /// A program was run for the user; its exit code is passed on.
+    Code(u8),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
     match run(&arguments, &words) {
         Ok(Finding::Nothing) => ExitCode::SUCCESS,
         Ok(Finding::Something) => ExitCode::from(1),
+        Ok(Finding::Code(code)) => ExitCode::from(code),
         Err(error) => {
             output::print_error(&format!("{error:#}"));
             ExitCode::from(2)
@@ -72,6 +77,8 @@ fn run(arguments: &Arguments, words: &[OsString]) -> Result<Finding> {
         Command::Unmount(arguments) => unmount::run(arguments)?,
         Command::Stats(arguments) => stats::run(arguments)?,
         Command::Bench(arguments) => return bench_command::run(arguments),
+        Command::Replay(arguments) => return replay::run(arguments),
+        Command::Trace(command) => return trace_command::run(command),
         Command::Demo(arguments) => return demo::run(arguments),
         Command::Mobibench(arguments) => return mobibench::run(arguments, words.len()),
         Command::Completions(arguments) => manual::print_completions(arguments)?,

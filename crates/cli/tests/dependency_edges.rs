@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// Who may depend on whom, in what is shipped. Contract crates (`vfs`, `results`) depend on nobody.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 12] = [
     ("vfs", &[]),
     ("results", &[]),
     ("passfs", &["vfs"]),
     ("buffer", &["vfs"]),
     ("fuse", &["vfs"]),
     ("bench", &["results"]),
+    ("trace", &["results"]),
     ("history", &["results"]),
     ("report", &["results"]),
     ("testkit", &["vfs"]),
@@ -24,7 +25,7 @@ const ALLOWED: [(&str, &[&str]); 11] = [
     (
         "cli",
         &[
-            "bench", "buffer", "fuse", "history", "passfs", "report", "results", "vfs",
+            "bench", "buffer", "fuse", "history", "passfs", "report", "results", "trace", "vfs",
         ],
     ),
 ];
@@ -38,7 +39,7 @@ const ALLOWED_IN_TESTS: [(&str, &[&str]); 4] = [
 ];
 
 /// Crates with `unsafe` blocks.
-const UNSAFE_CRATES: [&str; 4] = ["bench", "buffer", "fuse", "passfs"];
+const UNSAFE_CRATES: [&str; 5] = ["bench", "buffer", "fuse", "passfs", "trace"];
 
 /// External crates that belong to some of ours alone.
 const EXTERNAL_OWNERS: [(&str, &[&str]); 3] = [

@@ -123,7 +123,8 @@ impl Buffers {
     /// Prepares for `call`. True when it is too large and will be cut.
     pub fn make_room(&mut self, call: &Call) -> bool {
         let asked = transfer_bytes(call.action);
-        let bytes = match (reads(call.action), call.outcome) {
+        let takes = reads(call.action) || matches!(call.action, Action::Copy { .. });
+        let bytes = match (takes, call.outcome) {
             (true, Outcome::Done(got)) => asked.min(got.max(READ_BYTES_BEYOND_ANSWER)),
             (true, Outcome::Failed(_)) => asked.min(READ_BYTES_BEYOND_ANSWER),
             _ => asked,

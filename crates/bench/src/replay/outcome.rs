@@ -178,10 +178,18 @@ impl ReplayOutcome {
     /// What is not as a reader of the numbers may believe; each is a line for people.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
+        let skipped = self.skipped.iter();
+        let mut notes: Vec<String> = skipped
+            .map(|(reason, count)| format!("{count} entries of the trace left out: {reason}"))
+            .collect();
+        notes.extend(self.differences());
+        notes
+    }
+
+    /// What the replay did otherwise than the trace; each is a line for people.
+    #[must_use]
+    pub fn differences(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        for (reason, count) in &self.skipped {
-            notes.push(format!("{count} entries of the trace left out: {reason}"));
-        }
         for (reason, count) in &self.left_out {
             notes.push(format!("{count} calls not as in the trace: {reason}"));
         }

@@ -68,12 +68,15 @@ impl DescriptorTables {
     }
 
     /// `parent` made `child`, a thread that shares the table or a process with a copy of it. A child that is known
-    /// already stays as it is.
+    /// already stays as it is; a process that made itself is the first one.
     pub fn fork(&mut self, parent: ProcessId, child: ProcessId, shares_table: bool) {
         if self.knows(child) {
             return;
         }
         let parent_table = self.table_of(parent);
+        if parent == child {
+            return;
+        }
         if shares_table {
             self.join(child, parent_table);
             return;
