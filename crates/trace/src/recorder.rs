@@ -267,11 +267,11 @@ impl<'run> Recorder<'run> {
             return Ok(Resume::Run(0));
         }
         let descriptor = match first_descriptor(watch, &arguments) {
-            Some(number) => self.look_up(process, number)?,
+            Some(number) => self.look_up(process, number, at_ns)?,
             None => None,
         };
         if watch == Watch::Map {
-            let mapped = self.look_up(process, word(arguments[4]))?;
+            let mapped = self.look_up(process, word(arguments[4]), at_ns)?;
             if matches!(mapped, Some(Descriptor::File(_))) {
                 self.writer.skip(MAPPED);
             }
@@ -297,7 +297,12 @@ impl<'run> Recorder<'run> {
 
     /// What a number means to a process; one that is met for the first time was opened before, or came by a way that
     /// is not watched, and is opened in the trace here.
-    fn look_up(&mut self, process: pid_t, number: i32) -> Result<Option<Descriptor>, CallTraceError> {
+    fn look_up(
+        &mut self,
+        process: pid_t,
+        number: i32,
+        at_ns: u64,
+    ) -> Result<Option<Descriptor>, CallTraceError> {
         if let Some(found) = self.tables.get(id(process), number) {
             return Ok(Some(found));
         }
@@ -313,7 +318,7 @@ impl<'run> Recorder<'run> {
                     ..flags
                 };
                 let (name, handle) = (self.writer.name(&path)?, self.new_handle());
-                self.add(process, Action::Open { name, handle, flags })?;
+                self.add_at(process, at_ns, Action::Open { name, handle, flags })?;
                 if position > 0 && !is_directory {
                     let (offset, whence) = (i64::try_from(position).unwrap_or(i64::MAX), Whence::Start);
                     self.add(
@@ -340,9 +345,14 @@ impl<'run> Recorder<'run> {
 
     /// Adds a call that the program did not make.
     fn add(&mut self, process: pid_t, action: Action) -> Result<(), CallTraceError> {
+        self.add_at(process, now_ns() - self.base_ns, action)
+    }
+
+    /// Calls of one instant stay in the order in which they are written: what a call needs comes before it.
+    fn add_at(&mut self, process: pid_t, at_ns: u64, action: Action) -> Result<(), CallTraceError> {
         self.writer.call(&Call {
             thread: id(process),
-            at_ns: now_ns() - self.base_ns,
+            at_ns,
             recorded_duration_ns: None,
             outcome: Outcome::Unknown,
             action,
