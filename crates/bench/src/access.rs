@@ -70,8 +70,8 @@ impl Target {
     /// Reads the whole of `record` from `offset` of the file.
     pub fn read(&self, offset: u64, record: &mut [u8]) -> Result<(), BenchError> {
         if let Some(part) = &self.mapping {
-            part.mapping.read(part.position(offset), record);
-            return Ok(());
+            let is_done = part.mapping.read(part.position(offset), record);
+            return self.unless_faulted("mapped read", offset, is_done);
         }
         let (mut done, mut offset) = (0, offset);
         while done < record.len() {
@@ -99,8 +99,8 @@ impl Target {
     /// Writes the whole of `record` at `offset` of the file.
     pub fn write(&self, offset: u64, record: &[u8]) -> Result<(), BenchError> {
         if let Some(part) = &self.mapping {
-            part.mapping.write(part.position(offset), record);
-            return Ok(());
+            let is_done = part.mapping.write(part.position(offset), record);
+            return self.unless_faulted("mapped write", offset, is_done);
         }
         let (mut done, mut offset) = (0, offset);
         while done < record.len() {
@@ -115,6 +115,15 @@ impl Target {
             }
         }
         Ok(())
+    }
+
+    /// The kernel's only answer to a failed page is a signal, which has no errno.
+    fn unless_faulted(&self, operation: &'static str, offset: u64, is_done: bool) -> Result<(), BenchError> {
+        if is_done {
+            Ok(())
+        } else {
+            Err(BenchError::data(operation, &self.path, offset, Errno::IO))
+        }
     }
 
     /// The sync that the mode asks for after each write; false when it asks for none.

@@ -19,6 +19,7 @@
 
 mod access;
 pub mod app;
+mod bus_fault;
 mod cache;
 mod clock;
 mod data;

@@ -1,8 +1,8 @@
 //! A part of a file, mapped into memory and shared with it.
 //!
 //! Data is copied in and out by address, never lent as a slice: other processes, and the kernel, may change a
-//! shared mapping at any time, which a reference would forbid. A file that shrinks under its mapping ends the
-//! process by SIGBUS, as for every user of mappings; the files here are the run's own.
+//! shared mapping at any time, which a reference would forbid. A page that can't be had, because the medium failed or
+//! the file shrank, is an answer of the copy (see [`crate::bus_fault`]) and not the end of the process.
 
 use std::fs::File;
 use std::io;
@@ -10,6 +10,7 @@ use std::ptr::{self, NonNull};
 
 use rustix::mm::{self, Advice, MapFlags, MsyncFlags, ProtFlags};
 
+use crate::bus_fault;
 use crate::spec::AccessAdvice;
 
 /// A shared mapping; unmapped when dropped.
@@ -30,6 +31,8 @@ impl Mapping {
         } else {
             ProtFlags::READ
         };
+        // Where it can't be installed, a fault ends the process, as it does everywhere else.
+        let _ = bus_fault::install();
         Self::new(file, offset, length, protection, MapFlags::SHARED)
     }
 
@@ -40,32 +43,27 @@ impl Mapping {
         Ok(Self { address, length })
     }
 
-    /// Copies `record` to `position` of the mapping, which must be writable.
+    /// Copies `record` to `position` of the mapping, which must be writable. False when a page of it can't be had.
     ///
     /// # Panics
     /// When the record would leave the mapping.
-    pub fn write(&self, position: usize, record: &[u8]) {
-        self.check(position, record.len());
-        // SAFETY: the range was checked to lie inside the mapping; `record` is other memory.
-        unsafe {
-            ptr::copy_nonoverlapping(record.as_ptr(), self.address.as_ptr().add(position), record.len())
-        }
+    pub fn write(&self, position: usize, record: &[u8]) -> bool {
+        let place = self.place(position, record.len());
+        // SAFETY: `place` has room for the record inside the mapping; `record` is other memory.
+        let copy = || unsafe { ptr::copy_nonoverlapping(record.as_ptr(), place, record.len()) };
+        !bus_fault::watch(place, record.len(), copy)
     }
 
-    /// Copies from `position` of the mapping.
+    /// Copies from `position` of the mapping. False when a page of it can't be had.
     ///
     /// # Panics
     /// When the record would leave the mapping.
-    pub fn read(&self, position: usize, record: &mut [u8]) {
-        self.check(position, record.len());
-        // SAFETY: the range was checked to lie inside the mapping; `record` is other memory.
-        unsafe {
-            ptr::copy_nonoverlapping(
-                self.address.as_ptr().add(position),
-                record.as_mut_ptr(),
-                record.len(),
-            );
-        }
+    pub fn read(&self, position: usize, record: &mut [u8]) -> bool {
+        let place = self.place(position, record.len());
+        let (start, length) = (record.as_mut_ptr(), record.len());
+        // SAFETY: the record's length from `place` lies inside the mapping; `record` is other memory.
+        let copy = || unsafe { ptr::copy_nonoverlapping(place.cast_const(), start, length) };
+        !bus_fault::watch(place, length, copy)
     }
 
     /// Has the pages that hold `length` bytes from `position` written back, and waits unless `flags` is `MS_ASYNC`.
@@ -108,6 +106,12 @@ impl Mapping {
     fn tell(&self, advice: Advice) -> rustix::io::Result<()> {
         // SAFETY: the range is this mapping's own, and none of these kinds of advice changes its content.
         unsafe { mm::madvise(self.address.as_ptr().cast(), self.length, advice) }
+    }
+
+    fn place(&self, position: usize, length: usize) -> *mut u8 {
+        self.check(position, length);
+        // SAFETY: the position was checked to lie inside the mapping.
+        unsafe { self.address.as_ptr().add(position) }
     }
 
     fn check(&self, position: usize, length: usize) {
@@ -168,13 +172,13 @@ mod tests {
     fn what_is_written_to_the_mapping_is_in_the_file() {
         let file = file_of(10_000);
         let mapping = Mapping::shared(&file, 0, 10_000, true).unwrap();
-        mapping.write(5_000, b"tide");
+        assert!(mapping.write(5_000, b"tide"));
         mapping.sync(5_000, 4, MsyncFlags::SYNC).unwrap();
         mapping.sync_all().unwrap();
         let mut found = [0; 4];
         file.read_exact_at(&mut found, 5_000).unwrap();
         assert_eq!(&found, b"tide");
-        mapping.read(4_999, &mut found);
+        assert!(mapping.read(4_999, &mut found));
         assert_eq!(&found, b"\0tid");
     }
 

@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bench::{
-    BenchError, Cache, DeviceAccess, Engine, FileSpec, FinalSync, Mode, NoProgress, Pattern, Phase, Progress,
-    Sharing, TimeLimit, WriteTarget, run,
+    AccessAdvice, BenchError, Cache, DeviceAccess, Engine, FileSpec, FinalSync, Mode, NoProgress, Pattern,
+    Phase, Progress, Rate, Sharing, TimeLimit, WriteTarget, run,
 };
 
 const RECORD: u64 = 4096;
@@ -224,6 +224,33 @@ fn a_device_that_goes_away_in_the_middle_is_one_error_with_its_place() {
         );
         assert!(message.ends_with("Input/output error (os error 5)"), "{message}");
     }
+}
+
+#[test]
+fn a_device_that_goes_away_under_a_mapping_is_an_error_too() {
+    let Some(device) = Loop::new(16 << 20, true) else {
+        return;
+    };
+    let name = device.device.to_str().expect("device names are ASCII");
+    let Some(mount) = Mount::new(&["-t", "ext4", "-o", "errors=continue", name]) else {
+        return;
+    };
+    // Slowly, so that most of the file has not been read when the medium goes, and without read-ahead.
+    let spec = FileSpec {
+        mode: Mode::Mmap,
+        cache: Cache::Cold,
+        advice: AccessAdvice::Random,
+        rate: Some(Rate::OperationsPerSecond(100)),
+        ..spec(mount.path(), Pattern::RandomRead)
+    };
+    let remove = RemoveMedium {
+        backing: &device.backing,
+        done: AtomicBool::new(false),
+    };
+    let error = run(&spec, &remove, &AtomicBool::new(false)).expect_err("the medium is gone");
+    let message = error.to_string();
+    assert!(message.starts_with("mapped read of "), "{message}");
+    assert!(message.ends_with("Input/output error (os error 5)"), "{message}");
 }
 
 #[test]

@@ -80,7 +80,10 @@ fn bad_input_is_one_message_and_exit_code_2_and_nothing_is_left() {
             "threads can't append to parts of one file",
         ),
         (&[path, "--destroy-data"], "--device"),
-        (&[path, "--device"], "it is a directory, expected a block device"),
+        (
+            &[path, "--device", "--pattern", "random-read"],
+            "it is a directory, expected a block device",
+        ),
     ];
     for (arguments, expected) in cases {
         let output = output(arguments);
