@@ -91,7 +91,7 @@ budget_of() {
     if [ "$quick" ]; then
         case $1 in fio) echo 170 ;; ceiling) echo 30 ;; sqlite) echo 45 ;; *) echo 40 ;; esac
     else
-        case $1 in fio) echo 900 ;; ceiling) echo 150 ;; sqlite) echo 240 ;; *) echo 120 ;; esac
+        case $1 in fio) echo 960 ;; ceiling) echo 130 ;; sqlite) echo 220 ;; *) echo 150 ;; esac
     fi
 }
 
@@ -125,7 +125,7 @@ both=("${tmpfs[@]}" --directory "ext4=$work/ext4")
 run ceiling "${tmpfs[@]}"
 run fio "${both[@]}" --window "$([ "$quick" ] && echo 30 || echo 80)"
 run sqlite "${both[@]}" --transactions "$([ "$quick" ] && echo 300 || echo 500)" "${amalgamation[@]}"
-run mobibench "${both[@]}" ${MOBIBENCH:+--mobibench "$MOBIBENCH"}
+run mobibench --directory "ext4=$work/ext4" ${MOBIBENCH:+--mobibench "$MOBIBENCH"}
 mv "$page" "$out/agreement.md"
 cat "$out/agreement.md"
 say "every run is in $runs, the tables are in $out/agreement.md"

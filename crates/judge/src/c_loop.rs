@@ -32,6 +32,7 @@ pub struct Extras {
 struct Answer {
     operations: u64,
     elapsed_ns: u64,
+    longest_ns: u64,
 }
 
 impl CLoop {
@@ -80,6 +81,7 @@ impl CLoop {
         Ok(Speed {
             operations_count: answer.operations,
             elapsed_ns: answer.elapsed_ns,
+            longest_ns: Some(answer.longest_ns),
         })
     }
 }

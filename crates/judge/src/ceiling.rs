@@ -203,9 +203,6 @@ impl Plain {
             expected: format!("operations and a time ({error})"),
             found: beginning(&answer),
         })?;
-        Ok(Speed {
-            operations_count: answer.operations_count,
-            elapsed_ns: answer.elapsed_ns,
-        })
+        Ok(Speed::new(answer.operations_count, answer.elapsed_ns))
     }
 }

@@ -1,7 +1,7 @@
 //! Interleaved rounds: in each, every side runs once, and the side that begins moves on by one.
 //!
-//! Every match gets its rounds first; then, while the budget of time lasts, those whose interval is too wide to tell get
-//! further ones. What decides is the width alone, never which way the ratio points.
+//! Every match gets three rounds first, then all that were asked for, then, while the budget of time lasts, those whose
+//! interval is too wide to tell get further ones. What decides is the width alone, never which way the ratio points.
 
 use std::io::{Write, stderr};
 use std::time::{Duration, Instant};
@@ -12,6 +12,9 @@ use crate::verdict::{Row, Rule, row};
 
 /// An interval wider than this part of its median gets further rounds.
 const WIDE: f64 = 0.15;
+
+/// Rounds that every match gets before any gets more, so that all are there when the time is up.
+const FIRST_ROUNDS: u32 = 3;
 
 /// Rounds that a match gets at a time in the second pass, and in all.
 const FURTHER_ROUNDS: u32 = 2;
@@ -72,26 +75,35 @@ pub fn play(journal: &mut Journal, matches: &[Match<'_>], effort: Effort) -> Res
         effort.rounds,
         expected.as_secs() + 1
     ));
+    let time_is_up = || !effort.budget.is_zero() && began.elapsed() >= effort.budget;
     let mut rows = Vec::new();
+    let first = effort.rounds.min(FIRST_ROUNDS);
     for (done, one) in (1_u32..).zip(matches) {
-        play_rounds(journal, one, effort.rounds)?;
+        play_rounds(journal, one, first)?;
         let found = verdict(journal, one);
         let rest = began.elapsed() / done * (count - done);
+        let line = found.line();
         say(&format!(
-            "{suite} {done}/{count}, about {} s left: {}",
-            rest.as_secs(),
-            found.line()
+            "{suite} {done}/{count}, about {} s left of {first} rounds: {line}",
+            rest.as_secs()
         ));
         rows.push(found);
     }
+    for (one, found) in matches.iter().zip(&mut rows) {
+        if first < effort.rounds && !time_is_up() {
+            play_rounds(journal, one, effort.rounds)?;
+            *found = verdict(journal, one);
+            say(&format!("{suite} {} rounds: {}", effort.rounds, found.line()));
+        }
+    }
     let mut rounds = effort.rounds;
-    while began.elapsed() < effort.budget && rounds < ROUNDS_MAX && rows.iter().any(is_wide) {
+    while !effort.budget.is_zero() && !time_is_up() && rounds < ROUNDS_MAX && rows.iter().any(is_wide) {
         rounds += FURTHER_ROUNDS;
         for (one, found) in matches.iter().zip(&mut rows) {
-            if is_wide(found) && began.elapsed() < effort.budget {
+            if is_wide(found) && !time_is_up() {
                 play_rounds(journal, one, rounds)?;
                 *found = verdict(journal, one);
-                say(&format!("{suite} further, {rounds} rounds: {}", found.line()));
+                say(&format!("{suite} {rounds} rounds: {}", found.line()));
             }
         }
     }
@@ -156,10 +168,7 @@ mod tests {
                 run: Box::new(move |round| {
                     order.borrow_mut().push((round, name));
                     let elapsed_us = if name == side::OURS { ours_us(round) } else { 100 };
-                    Ok(Speed {
-                        operations_count: 1,
-                        elapsed_ns: elapsed_us * 1000,
-                    })
+                    Ok(Speed::new(1, elapsed_us * 1000))
                 }),
             });
             Ok(Sides {

@@ -61,6 +61,9 @@ pub fn run(arguments: &FioArguments) -> Result<Report, JudgeError> {
     let version = fio.as_ref().map_or("without fio", |fio| fio.version.as_str());
     let heading = format!("File workloads beside {version} and a plain C loop");
     let mut text = table(&heading, "peer", &rows);
+    if rows.is_empty() {
+        return Ok(Report { text, rows });
+    }
     text.push_str("Not compared with fio, or left out:\n\n");
     for (what, why) in NOT_COMPARED {
         text.push_str(&format!("- {what}: {why}\n"));

@@ -22,6 +22,19 @@ pub struct Speed {
     pub operations_count: u64,
     /// The timed window.
     pub elapsed_ns: u64,
+    /// The longest window of one thread, each counted from its own start, where the side tells it.
+    pub longest_ns: Option<u64>,
+}
+
+impl Speed {
+    /// So many operations in so much time.
+    pub const fn new(operations_count: u64, elapsed_ns: u64) -> Self {
+        Self {
+            operations_count,
+            elapsed_ns,
+            longest_ns: None,
+        }
+    }
 }
 
 /// One run of one side.
@@ -43,12 +56,17 @@ pub struct Run {
     pub operations_count: u64,
     /// The timed window.
     pub elapsed_ns: u64,
+    /// The longest window of one thread, each counted from its own start, where the side tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest_ns: Option<u64>,
 }
 
 impl Run {
-    /// Operations a second.
-    fn per_s(&self) -> f64 {
-        nearest_f64(self.operations_count) * 1e9 / nearest_f64(self.elapsed_ns.max(1))
+    fn per_s(&self, elapsed_ns: u64) -> RoundValue {
+        RoundValue {
+            round: self.round,
+            value: nearest_f64(self.operations_count) * 1e9 / nearest_f64(elapsed_ns.max(1)),
+        }
     }
 }
 
@@ -141,6 +159,7 @@ impl Journal {
                 work_count,
                 operations_count: speed.operations_count,
                 elapsed_ns: speed.elapsed_ns,
+                longest_ns: speed.longest_ns,
             })
             .collect();
         if let Some(path) = &self.path {
@@ -152,16 +171,21 @@ impl Journal {
 
     /// Operations a second of one side, by round.
     pub fn rates(&self, cell: &str, side: &str) -> Vec<RoundValue> {
-        let of_side = self
-            .runs
-            .iter()
-            .filter(|run| run.cell == cell && run.side == side);
-        of_side
-            .map(|run| RoundValue {
-                round: run.round,
-                value: run.per_s(),
-            })
+        self.of_side(cell, side)
+            .map(|run| run.per_s(run.elapsed_ns))
             .collect()
+    }
+
+    /// The same, by the longest window of one thread; empty where the side does not tell it.
+    pub fn rates_by_thread(&self, cell: &str, side: &str) -> Vec<RoundValue> {
+        let runs = self.of_side(cell, side);
+        runs.filter_map(|run| Some(run.per_s(run.longest_ns?))).collect()
+    }
+
+    fn of_side(&self, cell: &str, side: &str) -> impl Iterator<Item = &Run> {
+        self.runs
+            .iter()
+            .filter(move |run| run.cell == cell && run.side == side)
     }
 }
 
@@ -183,10 +207,7 @@ mod tests {
     use super::*;
 
     fn speed(elapsed_ns: u64) -> Speed {
-        Speed {
-            operations_count: 1000,
-            elapsed_ns,
-        }
+        Speed::new(1000, elapsed_ns)
     }
 
     #[test]

@@ -138,10 +138,7 @@ fn speed(record: &RunRecord) -> Option<Speed> {
         .map(|sample| sample.elapsed_ns - sample.close_ns.min(sample.elapsed_ns))
         .max()?;
     let operations_count = operations.iter().map(|sample| sample.operations_count).sum();
-    (operations_count > 0 && elapsed_ns > 0).then_some(Speed {
-        operations_count,
-        elapsed_ns,
-    })
+    (operations_count > 0 && elapsed_ns > 0).then_some(Speed::new(operations_count, elapsed_ns))
 }
 
 fn arguments(cell: &Cell, file_bytes: u64, cache: &str) -> Vec<String> {

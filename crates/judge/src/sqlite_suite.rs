@@ -232,9 +232,6 @@ impl Loop {
             expected: format!("transactions and a time ({error})"),
             found: beginning(&answer),
         })?;
-        Ok(Speed {
-            operations_count: answer.transactions,
-            elapsed_ns: answer.elapsed_ns,
-        })
+        Ok(Speed::new(answer.transactions, answer.elapsed_ns))
     }
 }

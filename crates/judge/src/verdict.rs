@@ -93,6 +93,17 @@ pub fn row(journal: &Journal, cell: &str, peer: &str, rule: Rule) -> Row {
         None => (Outcome::Unknown, "not measured".to_owned()),
         Some(ratio) => decide(&ratio, over_c.as_ref(), control.as_ref(), peer, rule),
     };
+    let by_thread = journal.rates_by_thread(cell, side::C);
+    let by_thread = paired_ratio(&journal.rates(cell, peer), &by_thread);
+    let reason = match by_thread.as_ref().and_then(Estimate::of_paired_ratio) {
+        Some(by_thread) if outcome == Outcome::Explained && peer == side::FIO => {
+            format!(
+                "{reason}; plain C, counted as fio counts, is {} of fio",
+                shown(&by_thread)
+            )
+        }
+        _ => reason,
+    };
     let rates: Vec<f64> = ours.iter().map(|round| round.value).collect();
     Row {
         cell: cell.to_owned(),
@@ -145,8 +156,7 @@ fn decide(
 fn fulfils(ratio: &Estimate, rule: Rule) -> bool {
     match rule {
         Rule::Within(tolerance) => {
-            let is_narrow = ratio.relative_width().is_some_and(|width| width <= WIDE);
-            (ratio.value - 1.0).abs() <= tolerance || (holds_one(ratio) && is_narrow)
+            (ratio.value - 1.0).abs() <= tolerance || (holds_one(ratio) && is_narrow(ratio))
         }
         Rule::AtLeast(least) => ratio.value >= least,
     }
@@ -178,34 +188,38 @@ impl Row {
     }
 }
 
-/// A table in Markdown with a heading and a count.
+/// A table in Markdown with a heading and a count; nothing when there is no row.
 pub fn table(heading: &str, peer: &str, rows: &[Row]) -> String {
-    let counted = |outcome| rows.iter().filter(|row| row.outcome == outcome).count();
-    let mut text = format!(
-        "## {heading}\n\n{} of {} agree, {} differ with a measured reason, {} are too wide to tell, {} differ without \
-         a reason, {} unknown.\n\n",
-        counted(Outcome::Agrees),
-        rows.len(),
-        counted(Outcome::Explained),
-        counted(Outcome::Wide),
-        counted(Outcome::Differs),
-        counted(Outcome::Unknown),
+    if rows.is_empty() {
+        return String::new();
+    }
+    let with_c = rows.iter().any(|row| row.over_c.is_some());
+    let c_column = if with_c { " ours/C |" } else { "" };
+    let mut text = format!("## {heading}\n\n{}\n\n", counts(rows));
+    let _ = writeln!(
+        text,
+        "| what | ours /s | ours/{peer} |{c_column} ours/ours | rounds | |"
     );
     let _ = writeln!(
         text,
-        "| what | ours /s | ours/{peer} | ours/C | ours/ours | rounds | |\n|---|---|---|---|---|---|---|"
+        "|---|---|---|{}---|---|---|",
+        if with_c { "---|" } else { "" }
     );
     let estimate = |value: &Option<Estimate>| value.as_ref().map_or_else(String::new, shown);
     for row in rows {
         let gap = if row.reason.is_empty() { "" } else { ": " };
+        let over_c = if with_c {
+            format!(" {} |", estimate(&row.over_c))
+        } else {
+            String::new()
+        };
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {} | {}{gap}{} |",
+            "| {} | {} | {} |{over_c} {} | {} | {}{gap}{} |",
             row.cell,
             row.ours_per_s
                 .map_or_else(String::new, |rate| format!("{rate:.0}")),
             estimate(&row.ratio),
-            estimate(&row.over_c),
             estimate(&row.control),
             row.ratio.map_or(0, |ratio| ratio.count),
             row.outcome.word(),
@@ -214,6 +228,27 @@ pub fn table(heading: &str, peer: &str, rows: &[Row]) -> String {
     }
     text.push('\n');
     text
+}
+
+fn counts(rows: &[Row]) -> String {
+    let counted = |outcome| rows.iter().filter(|row| row.outcome == outcome).count();
+    let is_wide =
+        |row: &&Row| row.outcome == Outcome::Agrees && row.ratio.is_some_and(|ratio| !is_narrow(&ratio));
+    format!(
+        "{} of {} agree ({} of them by their median, with an interval wider than {WIDE}), {} differ with a measured \
+         reason, {} are too wide to tell, {} differ without a reason, {} unknown.",
+        counted(Outcome::Agrees),
+        rows.len(),
+        rows.iter().filter(is_wide).count(),
+        counted(Outcome::Explained),
+        counted(Outcome::Wide),
+        counted(Outcome::Differs),
+        counted(Outcome::Unknown),
+    )
+}
+
+fn is_narrow(ratio: &Estimate) -> bool {
+    ratio.relative_width().is_some_and(|width| width <= WIDE)
 }
 
 #[cfg(test)]
@@ -226,10 +261,7 @@ mod tests {
         let mut journal = Journal::open("fio", None).unwrap();
         for (side, times) in sides {
             for (round, time) in (0..).zip(times) {
-                let speed = Speed {
-                    operations_count: 1000,
-                    elapsed_ns: time * 1000,
-                };
+                let speed = Speed::new(1000, time * 1000);
                 journal.add_round("cell", round, 1, &[(side, speed)]).unwrap();
             }
         }
@@ -310,10 +342,15 @@ mod tests {
     fn the_table_counts_and_shows_the_reason() {
         let row = verdict(&[(side::OURS, STEADY), (side::FIO, [80; 6])], Rule::Within(0.05));
         let text = table("fio", side::FIO, &[row]);
+        assert!(text.contains("0 of 1 agree (0 of them by"), "{text}");
         assert!(
-            text.contains("0 of 1 agree, 0 differ with a measured reason, 0 are too wide to tell, 1 differ without a reason"),
+            text.contains("0 are too wide to tell, 1 differ without a reason"),
             "{text}"
         );
-        assert!(text.contains("| cell | 10000000 | 0.80 [0.79, 0.81] |"), "{text}");
+        assert!(
+            text.contains("| cell | 10000000 | 0.80 [0.79, 0.81] |  | 6 | DIFFERS"),
+            "{text}"
+        );
+        assert_eq!(table("fio", side::FIO, &[]), "");
     }
 }

@@ -3,6 +3,7 @@
 //! The program under test is the one beside the test's own; `cargo test --workspace` builds it.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -148,6 +149,56 @@ fn the_ceiling_compares_with_c_with_and_without_a_clock() {
     assert_eq!(sides, ["ours", "c", "ours-again", "c-timed"]);
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(table.contains("| tmpfs/random-read/buffered/t1 |"), "{table}");
+}
+
+#[test]
+fn sqlite_does_as_many_transactions_in_c_as_in_ours() {
+    let Some(tidegate) = tidegate() else { return };
+    let folder = folder();
+    let header = "printf '#include <sqlite3.h>' | cc -E - >/dev/null";
+    let has_header = Command::new("sh").args(["-c", header]).output();
+    if !has_header.is_ok_and(|output| output.status.success()) {
+        report_skip("SQLite in C: this needs a compiler and libsqlite3-dev");
+        return;
+    }
+    let mut arguments = vec!["sqlite", "--tidegate", tidegate.to_str().expect("UTF-8")];
+    arguments.extend("--rounds 1 --transactions 20 --modes insert/wal/full,delete/delete/off".split(' '));
+    judge(folder.path(), &arguments);
+    let kept = runs(folder.path());
+    assert_eq!(kept.len(), 2 * 3, "{kept:?}");
+    assert!(kept.iter().all(|run| run["operations_count"] == 20), "{kept:?}");
+}
+
+#[test]
+fn the_original_is_called_with_its_own_options_and_its_time_is_read() {
+    let Some(tidegate) = tidegate() else { return };
+    if !has("cc") {
+        return;
+    }
+    let folder = folder();
+    let original = folder.path().join("build");
+    std::fs::create_dir(&original).expect("a temporary folder takes files");
+    let original = original.join("mobibench");
+    let script = "#!/bin/sh\n\
+        echo \"$3 $4 $5 $6 $7 $8 $9 ${10} ${11} ${12} ${13}\" >> \"$0.log\"\n\
+        echo '[TIME] :       0 sec 002000us.'\necho 'Err string : No error'\n";
+    std::fs::write(&original, script).expect("a temporary folder takes files");
+    std::fs::set_permissions(&original, PermissionsExt::from_mode(0o755)).expect("the file is ours");
+    let mut arguments = vec!["mobibench", "--tidegate", tidegate.to_str().expect("UTF-8")];
+    arguments.extend(["--mobibench", original.to_str().expect("UTF-8")]);
+    arguments.extend("--rounds 1 --modes append/fsync/t8".split(' '));
+    judge(folder.path(), &arguments);
+    let called = std::fs::read_to_string(original.with_extension("log")).expect("the original was called");
+    assert_eq!(called, "-f 4096 -r 4 -a 4 -y 2 -t 8 -q\n");
+    let kept = runs(folder.path());
+    let original = kept
+        .iter()
+        .find(|run| run["side"] == "mobibench")
+        .expect("a run of the original");
+    assert_eq!(
+        (&original["elapsed_ns"], &original["operations_count"]),
+        (&2_000_000.into(), &1024.into())
+    );
 }
 
 #[test]
