@@ -23,11 +23,13 @@ demo: build
 	$(BINARY) demo $(OUT) --report $(OUT)/demo.html
 
 # What each commit must pass: format, lints, unit, property and integration tests.
-test: setup
+test:
+	@TIDEGATE_TEST=1 scripts/setup.sh
 	@scripts/test.sh
 
 # Beside that, what takes long: outside judges and long random runs.
-test-full: setup
+test-full:
+	@TIDEGATE_TEST=1 TIDEGATE_FULL=1 scripts/setup.sh
 	@TIDEGATE_FULL=1 scripts/test.sh
 
 # Beside the native file system and the peers that are installed, as root: tables, $(OUT)/bench.jsonl, .html and .md;
@@ -52,11 +54,13 @@ install: build
 	$(BINARY) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/tidegate
 	$(BINARY) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_tidegate
 	$(BINARY) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/tidegate.fish
+	# Called by this name it takes the options of the original Mobibench.
+	ln -sf tidegate $(DESTDIR)$(PREFIX)/bin/mobibench
 	# mount(8) looks for its helper here, so that `mount -t fuse.tidegate` and /etc/fstab work.
 	ln -sf $(PREFIX)/bin/tidegate $(DESTDIR)/sbin/mount.fuse.tidegate
 
 uninstall:
-	rm -f $(DESTDIR)/sbin/mount.fuse.tidegate $(DESTDIR)$(PREFIX)/bin/tidegate \
+	rm -f $(DESTDIR)/sbin/mount.fuse.tidegate $(DESTDIR)$(PREFIX)/bin/tidegate $(DESTDIR)$(PREFIX)/bin/mobibench \
 		$(DESTDIR)$(PREFIX)/share/man/man1/tidegate.1 $(DESTDIR)$(PREFIX)/share/man/man1/tidegate-*.1 \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/tidegate \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_tidegate \

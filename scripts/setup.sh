@@ -22,6 +22,9 @@ needs=(
 # For comparisons and long tests alone.
 wishes=(fio:fio)
 [ "${TIDEGATE_FULL:-}${TIDEGATE_AGREEMENT:-}" ] && needs+=("${wishes[@]}")
+# Judges of the tests; a test whose judge can't be had says so.
+judges=(fio:fio strace:strace sqlite3:sqlite3 chromium:chromium)
+[ "${TIDEGATE_TEST:-}" ] && needs+=("${judges[@]}")
 # The peers that `make bench` compares with; what can't be had is left out there.
 peers=(bindfs:bindfs mergerfs:mergerfs)
 [ "${TIDEGATE_BENCH:-}" ] && needs+=("${peers[@]}")
