@@ -64,7 +64,10 @@ install_packages() {
 if [ "${#missing[@]}" -gt 0 ]; then
     if [ "$may_install" ]; then
         say "installing ${missing[*]}"
-        install_packages "${missing[@]}" || say "could not install all of: ${missing[*]}"
+        # One that a distribution does not have must not keep the others away.
+        install_packages "${missing[@]}" 2>/dev/null || for package in "${missing[@]}"; do
+            install_packages "$package" || say "could not install $package: what needs it is left out"
+        done
     else
         say "missing, and neither root nor sudo without a password to install them with apt-get: ${missing[*]}"
         say "what needs them is left out; by hand: apt-get install ${missing[*]}"
