@@ -10,6 +10,7 @@ mod file_test;
 mod folder;
 mod log_files;
 mod plan;
+mod script_test;
 mod text;
 
 use std::path::Path;
@@ -84,7 +85,7 @@ fn measure(arguments: &MobibenchArguments) -> Result<Ended> {
     match &plan.test {
         Test::File(test) => file_test::run(&session, test),
         Test::Database(test) => database_test::run(&session, test),
-        Test::Script(_) => anyhow::bail!("-g is not in this build"),
+        Test::Script(script) => script_test::run(&session, script),
     }
 }
 

@@ -6,3 +6,4 @@ mod databases;
 mod defects;
 mod options;
 mod report;
+mod scripts;
