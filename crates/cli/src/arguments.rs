@@ -16,6 +16,7 @@ use crate::mobibench::arguments::MobibenchArguments;
 use crate::quantity::{parse_bytes, parse_duration};
 use crate::replay::ReplayArguments;
 use crate::trace_command::TraceCommand;
+use crate::ui_command::UiArguments;
 
 /// The storage stack of a device with embedded flash, in user space: run it, load it, trace it, tune it.
 #[derive(Debug, Parser)]
@@ -54,6 +55,8 @@ pub enum Command {
     Trace(TraceCommand),
     /// Show what the layers are worth on this machine: native, plain FUSE, bFUSE, tuned
     Demo(DemoArguments),
+    /// Serve a web page on loopback: measure, settings, history
+    Ui(UiArguments),
     /// Print a completion script for a shell
     Completions(CompletionsArguments),
     /// Write the man pages to a folder

@@ -25,6 +25,7 @@ mod stats_document;
 mod stats_prometheus;
 mod stats_table;
 mod trace_command;
+mod ui_command;
 mod unmount;
 
 use std::ffi::OsString;
@@ -81,6 +82,7 @@ fn run(arguments: &Arguments, words: &[OsString]) -> Result<Finding> {
         Command::Trace(command) => return trace_command::run(command),
         Command::Demo(arguments) => return demo::run(arguments),
         Command::Mobibench(arguments) => return mobibench::run(arguments, words.len()),
+        Command::Ui(arguments) => return ui_command::run(arguments),
         Command::Completions(arguments) => manual::print_completions(arguments)?,
         Command::Man(arguments) => manual::write_man_pages(arguments)?,
     }

@@ -16,6 +16,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::rate::has_own_speed;
 use crate::record::{RunRecord, counter};
 use crate::statistics::{PairedRatio, Summary, nearest_f64};
 
@@ -261,7 +262,12 @@ impl Noise {
             Summary::of(&values).map(|summary| summary.median)
         };
         let mut found = Vec::new();
-        for operation in first.samples.iter().map(|sample| &sample.operation) {
+        for operation in first
+            .samples
+            .iter()
+            .filter(|sample| has_own_speed(sample))
+            .map(|sample| &sample.operation)
+        {
             let rates: Vec<f64> = records
                 .iter()
                 .filter_map(|record| record.sample(operation)?.operations_per_s())

@@ -25,10 +25,10 @@ pub use interval::{
     WANTED_COVERAGE,
 };
 pub use json_lines::{ReadError, RecordWriter, WriteError, append_record, partial_name, read_records};
-pub use rate::{Headline, RateUnit};
+pub use rate::{Headline, RateUnit, has_own_speed};
 pub use record::{HostInfo, RunRecord, SCHEMA, Sample, TargetInfo, counter};
 pub use record_comparison::{
-    ComparedOperation, ComparisonError, RecordComparison, target_title, workload_title,
+    ComparedOperation, ComparisonError, RecordComparison, noise_by_workload, target_title, workload_title,
 };
 pub use statistics::{
     PairedRatio, RoundValue, Summary, Verdict, median, nearest_f64, paired_ratio, values_by_round,

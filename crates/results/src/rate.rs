@@ -12,6 +12,15 @@ use crate::record::{RunRecord, Sample};
 /// From so many bytes an operation on, the speed is throughput.
 const LARGE_OPERATION_BYTES: u64 = 64 << 10;
 
+/// Happens once, inside of the window of another operation.
+const FINAL_SYNC: &str = "final-sync";
+
+/// False for what is done once at the end of another operation's window: dividing by that window says nothing.
+#[must_use]
+pub fn has_own_speed(sample: &Sample) -> bool {
+    sample.operation != FINAL_SYNC
+}
+
 /// Unit of a speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RateUnit {

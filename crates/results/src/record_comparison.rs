@@ -12,13 +12,14 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::interval::{Estimate, Noise, RatioVerdict};
-use crate::rate::RateUnit;
+use crate::rate::{RateUnit, has_own_speed};
 use crate::record::{HostInfo, RunRecord, TargetInfo};
 use crate::statistics::{RoundValue, paired_ratio};
 
 /// Fields of a workload's description that may differ between runs that are compared.
-pub const NOT_PART_OF_THE_WORKLOAD: [&str; 7] = [
+pub const NOT_PART_OF_THE_WORKLOAD: [&str; 8] = [
     "directory",
+    "job",
     "seed",
     "cache_state",
     "cache_method",
@@ -135,16 +136,11 @@ impl RecordComparison {
             return Err(nothing_in_common(&a, &b));
         }
         warnings.extend(host_differences(&a[0].host, &b[0].host));
-        for (groups, set) in [(&groups_a, "A"), (&groups_b, "B")] {
-            for (key, records) in groups {
-                let records: Vec<RunRecord> = records.iter().map(|&record| record.clone()).collect();
-                let title = group_title(key, &records.iter().collect::<Vec<_>>());
-                warnings.extend(
-                    Noise::of(&records)
-                        .iter()
-                        .map(|noise| format!("{set} is noisy, {title}: {noise}")),
-                );
-            }
+        for (groups, others, set) in [(&groups_a, &groups_b, "A"), (&groups_b, &groups_a, "B")] {
+            let compared = groups.iter().filter(|(key, _)| others.contains_key(*key));
+            warnings.extend(
+                compared.flat_map(|(key, records)| noise_of(&format!("{set} is noisy"), key, records)),
+            );
         }
         Ok(Self {
             operations,
@@ -152,6 +148,17 @@ impl RecordComparison {
             warnings,
         })
     }
+}
+
+/// What is noisy about the repeated runs of each workload, in a sentence each.
+#[must_use]
+pub fn noise_by_workload(records: &[RunRecord]) -> Vec<String> {
+    let groups = groups(records, true);
+    ordered(&groups)
+        .into_iter()
+        .filter_map(|key| Some((key, groups.get(key)?)))
+        .flat_map(|(key, records)| noise_of("noisy", key, records))
+        .collect()
 }
 
 /// The file system and device in a few words.
@@ -246,6 +253,16 @@ fn group_title(key: &GroupKey, records: &[&RunRecord]) -> String {
     }
 }
 
+fn noise_of(beginning: &str, key: &GroupKey, records: &[&RunRecord]) -> Vec<String> {
+    let title = group_title(key, records);
+    let records: Vec<RunRecord> = records.iter().map(|&record| record.clone()).collect();
+    let noise = Noise::of(&records);
+    noise
+        .iter()
+        .map(|noise| format!("{beginning}, {title}: {noise}"))
+        .collect()
+}
+
 fn compared(label: Option<&str>, a: &[&RunRecord], b: &[&RunRecord]) -> Vec<ComparedOperation> {
     let paired = are_interleaved(a, b);
     let one = |operation: &str| {
@@ -281,6 +298,7 @@ fn compared(label: Option<&str>, a: &[&RunRecord], b: &[&RunRecord]) -> Vec<Comp
     };
     a[0].samples
         .iter()
+        .filter(|sample| has_own_speed(sample))
         .filter_map(|sample| one(&sample.operation))
         .collect()
 }

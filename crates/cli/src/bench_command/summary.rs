@@ -104,7 +104,11 @@ fn intervals(records: &[RunRecord]) -> String {
         return String::new();
     };
     let mut text = String::new();
-    for sample in &first.samples {
+    for sample in first
+        .samples
+        .iter()
+        .filter(|sample| results::has_own_speed(sample))
+    {
         let unit = RateUnit::of(sample);
         let speeds: Vec<f64> = complete
             .iter()

@@ -1,4 +1,4 @@
-//! Where the history of runs is: `--history`, else `TIDEGATE_HISTORY`, else the user's data folder.
+//! Where the history of runs is: `--history`, else `TIDEGATE_HISTORY`, else the user's data folder. And where settings are.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,15 @@ pub fn location(given: Option<&Path>) -> Option<PathBuf> {
     location_in(given, |name| std::env::var_os(name))
 }
 
+/// The user's folder for settings; `None` without a home.
+pub fn config_folder() -> Option<PathBuf> {
+    user_folder("XDG_CONFIG_HOME", ".config", set_variable)
+}
+
+fn set_variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
 fn location_in(given: Option<&Path>, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     if let Some(path) = given {
@@ -19,15 +28,15 @@ fn location_in(given: Option<&Path>, variable: impl Fn(&str) -> Option<OsString>
     if let Some(named) = set(VARIABLE) {
         return (named != "off").then(|| PathBuf::from(named));
     }
-    data_folder(set).map(|folder| folder.join("tidegate/history.db"))
+    user_folder("XDG_DATA_HOME", ".local/share", set).map(|folder| folder.join("tidegate/history.db"))
 }
 
-/// `XDG_DATA_HOME` where it is an absolute path, as its specification asks, else its default.
-fn data_folder(set: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let named = set("XDG_DATA_HOME").map(PathBuf::from);
+/// What the variable names where it is an absolute path, as its specification asks, else its default in the home.
+fn user_folder(variable: &str, usual: &str, set: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let named = set(variable).map(PathBuf::from);
     named
         .filter(|folder| folder.is_absolute())
-        .or_else(|| Some(PathBuf::from(set("HOME")?).join(".local/share")))
+        .or_else(|| Some(PathBuf::from(set("HOME")?).join(usual)))
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@ use anyhow::Result;
 use history::{History, RunSummary, StoredRun};
 use report::record_comparison::interval;
 use report::{Column, number, table};
-use results::{Estimate, Noise, RateUnit, RunRecord, counter, median, target_title, workload_title};
+use results::{
+    Estimate, RateUnit, RunRecord, counter, median, noise_by_workload, target_title, workload_title,
+};
 
 use super::ShowArguments;
 use crate::output;
@@ -110,10 +112,11 @@ fn text(run: &StoredRun) -> String {
         .flat_map(|(title, records)| rows(title, records))
         .collect();
     text += &table(&columns, &rows);
-    for (title, records) in &groups {
-        for noise in Noise::of(records) {
-            text += &format!("noisy, {title}: {noise}\n");
-        }
+    for noise in noise_by_workload(&run.records) {
+        text += &format!(
+            "{noise}
+"
+        );
     }
     text
 }

@@ -1,0 +1,163 @@
+//! Where one could measure: file systems that this user may write to, with their free space.
+
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access, statvfs};
+use serde::Serialize;
+
+/// File systems without storage of their own.
+const WITHOUT_STORAGE: [&str; 20] = [
+    "autofs",
+    "binfmt_misc",
+    "bpf",
+    "cgroup",
+    "cgroup2",
+    "configfs",
+    "debugfs",
+    "devpts",
+    "devtmpfs",
+    "efivarfs",
+    "fusectl",
+    "hugetlbfs",
+    "mqueue",
+    "nsfs",
+    "proc",
+    "pstore",
+    "rpc_pipefs",
+    "securityfs",
+    "sysfs",
+    "tracefs",
+];
+
+/// A directory and what is known about its file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// The directory.
+    pub path: String,
+    /// Type of the file system, where the mount table tells.
+    pub file_system_type: Option<String>,
+    /// Space free to this user.
+    pub free_bytes: u64,
+    /// Size of the file system.
+    pub total_bytes: u64,
+}
+
+/// Mount points that this user may write to, the largest file system first.
+pub fn places() -> Vec<Place> {
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mut places: Vec<Place> = mounts(&String::from_utf8_lossy(&table))
+        .into_iter()
+        .filter(|(_, kind)| !WITHOUT_STORAGE.contains(&kind.as_str()))
+        .filter(|(point, _)| point.is_dir() && access(point, Access::WRITE_OK).is_ok())
+        .filter_map(|(point, kind)| described(&point, Some(kind)))
+        .filter(|place| place.total_bytes > 0)
+        .collect();
+    places.sort_by(|one, other| {
+        other
+            .total_bytes
+            .cmp(&one.total_bytes)
+            .then(one.path.cmp(&other.path))
+    });
+    places.dedup_by(|one, other| one.path == other.path);
+    places
+}
+
+/// What is known about a directory, or why nothing can be measured in it.
+pub fn place(directory: &str) -> Result<Place, String> {
+    let path = Path::new(directory);
+    if !path.is_absolute() {
+        return Err(format!(
+            "`{directory}` is not an absolute path, which begins with /"
+        ));
+    }
+    match std::fs::metadata(path) {
+        Err(error) => return Err(format!("{directory} can't be used: {error}")),
+        Ok(found) if !found.is_dir() => return Err(format!("{directory} is not a folder")),
+        Ok(_) => {}
+    }
+    access(path, Access::WRITE_OK | Access::EXEC_OK)
+        .map_err(|error| format!("{directory} can't be written to: {error}"))?;
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let kind = mounts(&String::from_utf8_lossy(&table))
+        .into_iter()
+        .rev()
+        .filter(|(point, _)| resolved.starts_with(point))
+        .max_by_key(|(point, _)| point.components().count())
+        .map(|(_, kind)| kind);
+    described(path, kind).ok_or_else(|| format!("{directory}: its free space can't be found out"))
+}
+
+fn described(path: &Path, file_system_type: Option<String>) -> Option<Place> {
+    let space = statvfs(path).ok()?;
+    Some(Place {
+        path: path.to_str()?.to_owned(),
+        file_system_type,
+        free_bytes: space.f_bavail.saturating_mul(space.f_frsize),
+        total_bytes: space.f_blocks.saturating_mul(space.f_frsize),
+    })
+}
+
+/// Mount points and types, in the order of the table.
+fn mounts(table: &str) -> Vec<(PathBuf, String)> {
+    let one = |line: &str| {
+        let (left, right) = line.split_once(" - ")?;
+        Some((
+            unescaped(left.split(' ').nth(4)?),
+            right.split(' ').next()?.to_owned(),
+        ))
+    };
+    table.lines().filter_map(one).collect()
+}
+
+/// The table writes blanks, tabs, line feeds and backslashes as three octal digits.
+fn unescaped(text: &str) -> PathBuf {
+    let plain = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
+    let text = plain.iter().fold(text.to_owned(), |text, (escaped, letter)| {
+        text.replace(escaped, letter)
+    });
+    PathBuf::from(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_points_are_read_from_the_table() {
+        let table =
+            "22 1 254:0 / / rw - ext4 /dev/vda rw\n30 22 0:5 / /a\\040b rw shared:1 - tmpfs tmpfs rw\nodd\n";
+        assert_eq!(
+            mounts(table),
+            [
+                (PathBuf::from("/"), "ext4".to_owned()),
+                (PathBuf::from("/a b"), "tmpfs".to_owned())
+            ]
+        );
+    }
+
+    #[test]
+    fn places_to_measure_have_space_and_no_kernel_tables() {
+        for place in places() {
+            assert!(
+                !place.path.starts_with("/proc") && place.total_bytes > 0,
+                "{place:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_directory_is_said() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let good = place(folder.path().to_str().unwrap()).unwrap();
+        assert!(good.free_bytes > 0 && good.file_system_type.is_some());
+        for (directory, word) in [
+            ("relative", "absolute"),
+            ("/nowhere", "/nowhere"),
+            ("/proc/version", "not a folder"),
+        ] {
+            let reason = place(directory).unwrap_err();
+            assert!(reason.contains(word), "{reason}");
+        }
+    }
+}
