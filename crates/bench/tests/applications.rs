@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 
-use bench::app::{AppSpec, Application, Scale, Statistics, application, applications, describe, list, run};
+use bench::app::{
+    AppSpec, Application, BlockRequests, Scale, Statistics, application, applications, describe, list, run,
+};
 use bench::replay::Speed;
 use bench::{Cache, NoProgress, RunIdentity};
 use results::call_trace::{Action, Layer, Trace};
@@ -196,6 +198,7 @@ fn what_the_replay_counts_is_what_the_sources_state() {
             application,
             scale,
             speed: Speed::AsFastAsPossible,
+            block_requests: BlockRequests::AsStated,
             cache: Cache::AsIs,
             seed: 4,
             keep_files: false,
@@ -246,4 +249,16 @@ fn identity() -> RunIdentity {
         host: results::HostInfo::default(),
         target: results::TargetInfo::default(),
     }
+}
+
+#[test]
+fn a_recording_is_synced_before_it_is_closed() {
+    let trace = generated(application("camera-video").unwrap(), 1, Scale::WHOLE);
+    let syncs: Vec<_> = trace
+        .calls
+        .windows(2)
+        .filter(|pair| matches!(pair[0].action, Action::Fsync { .. }))
+        .collect();
+    assert_eq!(syncs.len(), 1);
+    assert!(matches!(syncs[0][1].action, Action::Close { .. }));
 }

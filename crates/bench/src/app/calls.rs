@@ -232,7 +232,10 @@ const CAMERA_VIDEO: Application = Application {
             ),
             sequential_permille: assumed(1000, "one file that grows"),
             synced_permille: NEVER_SYNCED,
-            place: assumed(Place::NewFile { name: "clip.mp4" }, "one file, closed at the end"),
+            place: assumed(
+                Place::NewFile { name: "clip.mp4" },
+                "one file, synced and closed at the end",
+            ),
         },
         Stream {
             name: "settings and thumbnails",

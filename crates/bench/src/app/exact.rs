@@ -2,43 +2,7 @@
 //!
 //! Everything is integer arithmetic: the same seed gives the same numbers on every machine.
 
-use crate::order::mixed;
-
-/// A stream of random numbers of its own, named for what it decides.
-#[derive(Clone, Debug)]
-pub struct Random {
-    state: u64,
-}
-
-impl Random {
-    /// The stream `name` of a run.
-    pub fn named(seed: u64, name: &str) -> Self {
-        let state = name
-            .bytes()
-            .fold(mixed(seed), |state, byte| mixed(state ^ u64::from(byte)));
-        Self { state }
-    }
-
-    fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(1);
-        mixed(self.state)
-    }
-
-    /// A number below `limit`; 0 when that is 0.
-    pub fn below(&mut self, limit: u64) -> u64 {
-        let product = u128::from(self.next()) * u128::from(limit);
-        u64::try_from(product >> 64).expect("the upper half of 128 bits fits in 64")
-    }
-
-    /// Puts a list into random order.
-    pub fn shuffle<T>(&mut self, list: &mut [T]) {
-        for last in (1..list.len()).rev() {
-            let places = u64::try_from(last).expect("lengths fit in 64 bits") + 1;
-            let other = usize::try_from(self.below(places)).expect("a place in memory");
-            list.swap(last, other);
-        }
-    }
-}
+use crate::random::Random;
 
 /// One range of a distribution, above one value and up to another, and how often numbers fall into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,16 +189,5 @@ mod tests {
             refused,
             (5 + 3 * 4097 + 2 * 65_537, 5 * 4096 + 3 * 65_536 + 2 * 524_288)
         );
-    }
-
-    #[test]
-    fn a_name_has_its_own_numbers_and_a_seed_repeats_them() {
-        let draw = |seed, name| {
-            let mut random = Random::named(seed, name);
-            (0..8).map(|_| random.below(1000)).collect::<Vec<_>>()
-        };
-        assert_eq!(draw(1, "sizes"), draw(1, "sizes"));
-        assert_ne!(draw(1, "sizes"), draw(1, "gaps"));
-        assert_ne!(draw(1, "sizes"), draw(2, "sizes"));
     }
 }

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use results::call_trace::{Action, Handle, Layer, OpenFlags, Trace};
 
-use super::exact::{Keep, Random, numbers};
+use super::exact::{Keep, numbers};
 use super::table::{Application, Direction, Place, Stream};
 use crate::error::BenchError;
+use crate::random::Random;
 
 /// Sizes and offsets of block requests are multiples of this.
 const BLOCK_BYTES: u64 = 4096;
@@ -215,6 +216,8 @@ struct Writer {
     trace: Trace,
     open: HashMap<(usize, u64), Handle>,
     in_order: Vec<Handle>,
+    /// Files that the trace makes: they are synced before they are closed.
+    made: Vec<Handle>,
     last_ns: u64,
 }
 
@@ -224,6 +227,7 @@ impl Writer {
             trace: Trace::new(application.layer, format!("generator {}", application.name)),
             open: HashMap::new(),
             in_order: Vec::new(),
+            made: Vec::new(),
             last_ns: 0,
         }
     }
@@ -276,11 +280,17 @@ impl Writer {
         self.trace.push(0, at_ns, Action::Open { name, handle, flags });
         self.open.insert((stream, file), handle);
         self.in_order.push(handle);
+        if matches!(place, Place::NewFile { .. }) {
+            self.made.push(handle);
+        }
         handle
     }
 
     fn finish(mut self) -> Trace {
         for handle in self.in_order {
+            if self.made.contains(&handle) {
+                self.trace.push(0, self.last_ns, Action::Fsync { handle });
+            }
             self.trace.push(0, self.last_ns, Action::Close { handle });
         }
         self.trace

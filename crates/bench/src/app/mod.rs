@@ -23,7 +23,7 @@ mod table;
 
 pub use describe::{describe, list};
 pub use generate::Scale;
-pub use run::{AppOutcome, AppSpec, run};
+pub use run::{AppOutcome, AppSpec, BlockRequests, run};
 pub use statistics::{Checked, Statistics};
 pub use table::{
     Application, Claim, Direction, Labelled, Origin, Place, Relation, Spread, Statistic, Stream,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
+use results::call_trace::Layer;
 use results::{RunRecord, nearest_f64};
 use serde_json::{Value, json};
 
@@ -16,6 +17,15 @@ use crate::record::RunIdentity;
 use crate::replay::{self, DirectIo, ReplayOutcome, ReplaySpec, Speed};
 use crate::spec::Cache;
 
+/// How block requests are made; system calls are made as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockRequests {
+    /// Through the page cache where the source says that they are buffered, past it otherwise.
+    AsStated,
+    /// Past the page cache, all of them.
+    Direct,
+}
+
 /// A run of an application.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AppSpec {
@@ -27,6 +37,8 @@ pub struct AppSpec {
     pub scale: Scale,
     /// When requests are made.
     pub speed: Speed,
+    /// How block requests are made.
+    pub block_requests: BlockRequests,
     /// Page cache when the window begins: `Cold` or `AsIs`.
     pub cache: Cache,
     /// Decides order, sizes, gaps and places, and the contents.
@@ -46,6 +58,14 @@ pub struct AppOutcome {
     pub replay: ReplayOutcome,
 }
 
+impl AppSpec {
+    fn is_buffered(&self) -> bool {
+        let is_wanted =
+            self.application.layer == Layer::SystemCalls || self.block_requests == BlockRequests::AsStated;
+        self.application.buffered.value && is_wanted
+    }
+}
+
 /// Generates the trace of an application and replays it.
 ///
 /// # Errors
@@ -55,7 +75,7 @@ pub fn run(spec: &AppSpec, progress: &dyn Progress, stop: &AtomicBool) -> Result
     let replay_spec = ReplaySpec {
         directory: spec.directory.clone(),
         speed: spec.speed,
-        direct: if spec.application.buffered.value {
+        direct: if spec.is_buffered() {
             DirectIo::Never
         } else {
             DirectIo::AsTraced
@@ -77,7 +97,7 @@ impl AppOutcome {
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let mut replay = self.replay.clone();
-        if self.spec.application.buffered.value {
+        if self.spec.is_buffered() {
             replay.left_out.remove(replay::BUFFERED);
         }
         replay.notes()
@@ -93,7 +113,7 @@ impl AppOutcome {
             application.title,
             layer_word(application),
             application.layer.describe(),
-            if application.buffered.value {
+            if self.spec.is_buffered() {
                 "through the page cache"
             } else {
                 "past the page cache"
@@ -119,8 +139,9 @@ impl AppOutcome {
         let claims: Vec<Value> = self.checked().iter().map(shown).collect();
         let application = self.spec.application;
         let scale = nearest_f64(self.spec.scale.ppm) / 1e6;
+        let is_buffered = self.spec.is_buffered();
         let mut replay = self.replay;
-        if application.buffered.value {
+        if is_buffered {
             replay.left_out.remove(replay::BUFFERED);
         }
         let mut record = replay.into_record(identity);
@@ -130,7 +151,7 @@ impl AppOutcome {
         workload["title"] = json!(application.title);
         workload["source"] = json!(application.source);
         workload["scale"] = json!(scale);
-        workload["buffered"] = json!(application.buffered.value);
+        workload["buffered"] = json!(is_buffered);
         workload["claims"] = json!(claims);
         record
     }

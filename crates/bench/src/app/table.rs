@@ -98,7 +98,7 @@ pub enum Place {
         /// Bytes of all together.
         bytes: u64,
     },
-    /// A file that is made and written from its start.
+    /// A file that is made, written from its start, and synced before it is closed.
     NewFile {
         /// Its name.
         name: &'static str,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use bench::Cache;
-use bench::app::{AppSpec, Application, Scale};
+use bench::app::{AppSpec, Application, BlockRequests, Scale};
 use bench::replay::Speed;
 use clap::Args;
 
@@ -38,6 +38,9 @@ pub struct BenchAppArguments {
     /// When requests are made: asap, real (as the application made them), or a factor of its speed such as 10
     #[arg(long, value_name = "SPEED", default_value = "asap", value_parser = parse_speed)]
     pub speed: Speed,
+    /// Make all block requests past the page cache, also where the source says that they are buffered
+    #[arg(long)]
+    pub direct: bool,
     /// Empty the page cache before the window
     #[arg(long)]
     pub cold: bool,
@@ -103,6 +106,11 @@ fn spec(arguments: &BenchAppArguments, seed: u64) -> Result<AppSpec> {
         application,
         scale: arguments.scale.unwrap_or(usual),
         speed: arguments.speed,
+        block_requests: if arguments.direct {
+            BlockRequests::Direct
+        } else {
+            BlockRequests::AsStated
+        },
         cache: if arguments.cold { Cache::Cold } else { Cache::AsIs },
         seed,
         keep_files: arguments.keep_files,

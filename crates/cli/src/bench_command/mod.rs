@@ -12,6 +12,7 @@ pub mod repeat;
 pub mod sqlite;
 pub mod summary;
 pub mod tio;
+pub mod uflip;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -25,6 +26,7 @@ use self::metadata::BenchMetadataArguments;
 use self::postmark::BenchPostmarkArguments;
 use self::sqlite::BenchSqliteArguments;
 use self::tio::BenchTioArguments;
+use self::uflip::BenchUflipArguments;
 use crate::compare::arguments::{BenchCompareArguments, BenchShowArguments};
 use crate::history_command::HistoryArguments;
 use crate::{Finding, compare, history_command};
@@ -62,6 +64,8 @@ pub enum BenchCommand {
     App(BenchAppArguments),
     /// Write and read files sequentially and at random in four phases, as tiobench
     Tio(BenchTioArguments),
+    /// Find out what a flash device is like inside: pages, alignment, locality, and six more micro-benchmarks
+    Uflip(BenchUflipArguments),
     /// Compare directories: every workload on every target, in interleaved rounds, as ratios to a baseline
     Compare(BenchCompareArguments),
     /// List, show, tag, delete and export the runs that were stored
@@ -85,6 +89,7 @@ pub fn run(arguments: &BenchArguments) -> Result<Finding> {
         BenchCommand::Job(arguments) => job::run_inspection(arguments),
         BenchCommand::App(arguments) => app::run(arguments),
         BenchCommand::Tio(arguments) => tio::run(arguments),
+        BenchCommand::Uflip(arguments) => uflip::run(arguments),
         BenchCommand::Compare(arguments) => compare::run(arguments),
         BenchCommand::History(arguments) => history_command::run(arguments),
         BenchCommand::Show(arguments) => compare::run_show(arguments),

@@ -1,0 +1,177 @@
+//! Where each IO of a pattern goes: pure functions of its number.
+
+use serde::{Deserialize, Serialize};
+
+use crate::random::Random;
+
+/// The four patterns that all benchmarks are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Baseline {
+    /// One IO after the other, reading.
+    SequentialRead,
+    /// Anywhere in the target, reading.
+    RandomRead,
+    /// One IO after the other, writing.
+    SequentialWrite,
+    /// Anywhere in the target, writing.
+    RandomWrite,
+}
+
+impl Baseline {
+    /// In the order of tables.
+    pub const ALL: [Self; 4] = [
+        Self::SequentialRead,
+        Self::RandomRead,
+        Self::SequentialWrite,
+        Self::RandomWrite,
+    ];
+
+    /// Two letters, as the authors of uFLIP write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SequentialRead => "SR",
+            Self::RandomRead => "RR",
+            Self::SequentialWrite => "SW",
+            Self::RandomWrite => "RW",
+        }
+    }
+
+    /// True for SW and RW.
+    #[must_use]
+    pub const fn writes(self) -> bool {
+        matches!(self, Self::SequentialWrite | Self::RandomWrite)
+    }
+
+    /// True for RR and RW.
+    #[must_use]
+    pub const fn is_random(self) -> bool {
+        matches!(self, Self::RandomRead | Self::RandomWrite)
+    }
+}
+
+/// A sequence of IOs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// Direction, and order where nothing else is said.
+    pub baseline: Baseline,
+    /// Size of each IO.
+    pub io_bytes: u64,
+    /// Distance of each IO from a multiple of its size.
+    pub shift_bytes: u64,
+    /// IOs stay in this many bytes.
+    pub target_bytes: u64,
+    /// Sequential IOs take turns in so many parts of the target; 1 for none.
+    pub partitions: u64,
+    /// Sequential IOs go on by so many sizes: 1 is usual, 0 stays in place, -1 goes back.
+    pub increment: i64,
+}
+
+impl Pattern {
+    /// Places for an IO in the target.
+    #[must_use]
+    pub const fn slots(&self) -> u64 {
+        self.target_bytes.saturating_sub(self.shift_bytes) / self.io_bytes
+    }
+
+    /// Where the IO of this number begins, counted from the start of the target.
+    pub(super) fn address(&self, number: u64, random: &mut Random) -> u64 {
+        let slots = self.slots().max(1);
+        let slot = if self.baseline.is_random() {
+            random.below(slots)
+        } else if self.partitions > 1 {
+            let part_slots = (slots / self.partitions).max(1);
+            part_slots * (number % self.partitions) + (number / self.partitions) % part_slots
+        } else {
+            let moved = i128::from(self.increment) * i128::from(number);
+            u64::try_from(moved.rem_euclid(i128::from(slots)))
+                .expect("the remainder is below a number of 64 bits")
+        };
+        slot * self.io_bytes + self.shift_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USUAL: Pattern = Pattern {
+        baseline: Baseline::SequentialWrite,
+        io_bytes: 100,
+        shift_bytes: 0,
+        target_bytes: 800,
+        partitions: 1,
+        increment: 1,
+    };
+
+    fn addresses(pattern: Pattern) -> Vec<u64> {
+        let mut random = Random::named(1, "test");
+        (0..10)
+            .map(|number| pattern.address(number, &mut random))
+            .collect()
+    }
+
+    #[test]
+    fn increments_go_on_stay_and_go_back() {
+        assert_eq!(addresses(USUAL), [0, 100, 200, 300, 400, 500, 600, 700, 0, 100]);
+        assert_eq!(
+            addresses(Pattern {
+                increment: 0,
+                ..USUAL
+            }),
+            [0; 10]
+        );
+        assert_eq!(
+            addresses(Pattern {
+                increment: -1,
+                ..USUAL
+            })[..4],
+            [0, 700, 600, 500]
+        );
+        assert_eq!(
+            addresses(Pattern {
+                increment: 4,
+                ..USUAL
+            })[..4],
+            [0, 400, 0, 400]
+        );
+    }
+
+    #[test]
+    fn partitions_take_turns() {
+        let found = addresses(Pattern {
+            partitions: 4,
+            ..USUAL
+        });
+        assert_eq!(found, [0, 200, 400, 600, 100, 300, 500, 700, 0, 200]);
+    }
+
+    #[test]
+    fn a_shift_moves_every_io_and_none_leaves_the_target() {
+        for baseline in Baseline::ALL {
+            for address in addresses(Pattern {
+                baseline,
+                shift_bytes: 30,
+                ..USUAL
+            }) {
+                assert!(address % 100 == 30 && address + 100 <= 800, "{address}");
+            }
+        }
+    }
+
+    #[test]
+    fn random_ios_reach_every_place() {
+        let mut random = Random::named(3, "test");
+        let pattern = Pattern {
+            baseline: Baseline::RandomRead,
+            ..USUAL
+        };
+        let mut found: Vec<u64> = (0..200)
+            .map(|number| pattern.address(number, &mut random))
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        assert_eq!(found, [0, 100, 200, 300, 400, 500, 600, 700]);
+    }
+}

@@ -1,0 +1,194 @@
+//! `tidegate bench uflip`: what a flash device is like inside.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use bench::DeviceAccess;
+use bench::uflip::{Baseline, Caching, Calibrate, Counts, MicroBenchmark, State, UflipSpec};
+use clap::{Args, ValueEnum};
+
+use super::repeat::{BenchCommonArguments, Measured, Turn, repeat};
+use crate::quantity::{parse_bytes, parse_duration};
+use crate::{Finding, output};
+
+/// Arguments of `tidegate bench uflip`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Without further options: aligned random writes of 512 bytes to 8 MiB after a random format, which\n\
+                  show pages and super-pages of a flash device. The record has one sample for each point.\n\
+                  On a file, the file system is measured too. On a device, everything in its first --size bytes is\n\
+                  LOST unless only SR and RR are run with --as-is.\n\
+                  Exit codes: 0 done, 1 stopped before its end or areas reused, 2 could not do it."
+)]
+pub struct BenchUflipArguments {
+    /// An existing folder on the file system to measure; a folder of its own is made in it and removed. With --device
+    /// a block device
+    pub directory: PathBuf,
+    /// The path is a block device, and what its first --size bytes hold may be lost
+    #[arg(long)]
+    pub device: bool,
+    /// granularity, alignment, locality, partitioning, order, parallelism, mix, pause, bursts, or all; several with
+    /// commas between
+    #[arg(long, value_name = "NAMES", default_value = "granularity", value_parser = parse_benchmarks)]
+    pub benchmarks: Benchmarks,
+    /// SR, RR, SW, RW (sequential or random, read or write), or all; several with commas between [default: RW for
+    /// granularity alone, all otherwise]
+    #[arg(long, value_name = "NAMES", value_parser = parse_patterns)]
+    pub patterns: Option<Patterns>,
+    /// Bytes that IOs stay in; a run moves no more
+    #[arg(long, value_name = "SIZE", default_value = "256m", value_parser = parse_bytes)]
+    pub size: u64,
+    /// Size of each IO in bytes, where it is not the parameter
+    #[arg(long, value_name = "SIZE", default_value = "32k", value_parser = parse_bytes)]
+    pub io: u64,
+    /// IOs of each run [default: SR 128, RR 256, SW 1024, RW 5116, of which the first 50 are not counted]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub ios: Option<u64>,
+    /// Runs of each point
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Pause between runs
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration)]
+    pub pause: Duration,
+    /// What stands between IOs and the medium
+    #[arg(long, value_name = "CACHE", value_enum, default_value_t)]
+    pub through: Through,
+    /// Leave out the random format; a file is written once from its start to its end
+    #[arg(long)]
+    pub as_is: bool,
+    /// First measure the pause that runs need, and start-up and period of each pattern, and use them
+    #[arg(long)]
+    pub calibrate: bool,
+    /// How it is repeated and reported.
+    #[command(flatten)]
+    pub common: BenchCommonArguments,
+}
+
+/// Names of benchmarks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Benchmarks(Vec<MicroBenchmark>);
+
+/// Names of patterns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patterns(Vec<Baseline>);
+
+/// What stands between IOs and the medium.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Through {
+    /// Nothing: past the page cache (O_DIRECT), and writes through the device's cache (O_DSYNC)
+    #[default]
+    None,
+    /// The device's cache: O_DIRECT alone
+    Device,
+    /// The page cache: says nothing about a device
+    Page,
+}
+
+/// Runs the command.
+pub fn run(arguments: &BenchUflipArguments) -> Result<Finding> {
+    repeat(&arguments.common, &arguments.directory, |turn| {
+        let bar = turn.bar;
+        let (measured, text) = measure_and_describe(arguments, turn)?;
+        if !arguments.common.json {
+            bar.hide();
+            output::print_bytes(text.as_bytes())?;
+        }
+        Ok(measured)
+    })
+}
+
+fn measure_and_describe(arguments: &BenchUflipArguments, turn: Turn<'_>) -> Result<(Measured, String)> {
+    let outcome = bench::uflip::run(&spec(arguments, turn.seed), turn.bar, turn.stop)?;
+    let (text, notes) = (outcome.describe(), outcome.notes());
+    let record = outcome.into_record(turn.identity);
+    Ok((Measured { record, notes }, text + "\n"))
+}
+
+fn spec(arguments: &BenchUflipArguments, seed: u64) -> UflipSpec {
+    let benchmarks = arguments.benchmarks.0.clone();
+    let baselines = match &arguments.patterns {
+        Some(patterns) => patterns.0.clone(),
+        None if benchmarks == [MicroBenchmark::Granularity] => vec![Baseline::RandomWrite],
+        None => Baseline::ALL.to_vec(),
+    };
+    let only_reads =
+        arguments.as_is && !arguments.calibrate && !baselines.iter().any(|baseline| baseline.writes());
+    let usual = UflipSpec::granularity(arguments.directory.clone(), arguments.size);
+    UflipSpec {
+        device: match (arguments.device, only_reads) {
+            (false, _) => DeviceAccess::Refused,
+            (true, true) => DeviceAccess::Read,
+            (true, false) => DeviceAccess::Destroy,
+        },
+        caching: match arguments.through {
+            Through::None => Caching::None,
+            Through::Device => Caching::Device,
+            Through::Page => Caching::Page,
+        },
+        benchmarks,
+        baselines,
+        io_bytes: arguments.io,
+        counts: arguments.ios.map_or(Counts::USUAL, |ios| Counts {
+            ios: [ios; 4],
+            ignored: Counts::USUAL.ignored,
+        }),
+        runs: arguments.runs,
+        pause_ns: u64::try_from(arguments.pause.as_nanos()).unwrap_or(u64::MAX),
+        state: if arguments.as_is {
+            State::AsIs
+        } else {
+            State::RandomFormat
+        },
+        calibrate: if arguments.calibrate {
+            Calibrate::Yes
+        } else {
+            Calibrate::No
+        },
+        seed,
+        ..usual
+    }
+}
+
+fn parse_benchmarks(text: &str) -> Result<Benchmarks, String> {
+    named(text, &MicroBenchmark::ALL, MicroBenchmark::name).map(Benchmarks)
+}
+
+fn parse_patterns(text: &str) -> Result<Patterns, String> {
+    named(&text.to_ascii_uppercase(), &Baseline::ALL, Baseline::name).map(Patterns)
+}
+
+/// Names with commas between, or `all`.
+fn named<T: Copy>(text: &str, all: &[T], name: impl Fn(T) -> &'static str) -> Result<Vec<T>, String> {
+    if text.eq_ignore_ascii_case("all") {
+        return Ok(all.to_vec());
+    }
+    text.split(',')
+        .map(|word| {
+            let found = all.iter().find(|candidate| name(**candidate) == word.trim());
+            found.copied().ok_or_else(|| {
+                let names: Vec<&str> = all.iter().map(|candidate| name(*candidate)).collect();
+                format!("`{word}` is none of {}, all", names.join(", "))
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_with_commas_between() {
+        let two = Benchmarks(vec![MicroBenchmark::Order, MicroBenchmark::Mix]);
+        assert_eq!(parse_benchmarks("order, mix"), Ok(two));
+        assert_eq!(
+            parse_benchmarks("all"),
+            Ok(Benchmarks(MicroBenchmark::ALL.to_vec()))
+        );
+        let writes = Patterns(vec![Baseline::SequentialWrite, Baseline::RandomWrite]);
+        assert_eq!(parse_patterns("sw,RW"), Ok(writes));
+        parse_benchmarks("disorder").expect_err("no such benchmark");
+        parse_patterns("").expect_err("no pattern");
+    }
+}
