@@ -321,8 +321,9 @@ impl<'run> Recorder<'run> {
                 self.add_at(process, at_ns, Action::Open { name, handle, flags })?;
                 if position > 0 && !is_directory {
                     let (offset, whence) = (i64::try_from(position).unwrap_or(i64::MAX), Whence::Start);
-                    self.add(
+                    self.add_at(
                         process,
+                        at_ns,
                         Action::Seek {
                             handle,
                             offset,
