@@ -22,6 +22,9 @@ use crate::worker::Counter;
 /// A thread that thinks long looks this often whether it is to stop.
 const THINK_AT_ONCE: Duration = Duration::from_millis(50);
 
+/// How often a worker reports, in time spent on transactions.
+const REPORT_EVERY_NS: u64 = 100_000_000;
+
 /// Everything a worker needs, made before the timed window.
 pub struct Worker<'run> {
     pub spec: &'run SqliteSpec,
@@ -70,13 +73,22 @@ pub struct WorkerOutcome {
 }
 
 impl Worker<'_> {
-    /// Waits at the gate, works and checkpoints. `None` when the run was cancelled before it began.
-    pub fn run(self, shared: &Shared<'_>) -> Result<Option<WorkerOutcome>, BenchError> {
+    /// Makes everything ready, calls `start`, works and checkpoints. `None` when `start` says that the run was cancelled.
+    /// `report` is called every now and then while it works, between transactions.
+    pub fn run(
+        self,
+        shared: &Shared<'_>,
+        start: impl FnOnce() -> bool,
+        report: impl Fn(),
+    ) -> Result<Option<WorkerOutcome>, BenchError> {
         let (spec, databases) = (self.spec, self.databases);
-        let before = WorkerUse::of_this_thread();
-        let Some(work) = work(spec, self.index, &databases.connection, shared)? else {
+        let mut transactions = Transactions::ready(spec, self.index, &databases.connection)?;
+        if !start() {
             return Ok(None);
-        };
+        }
+        let before = WorkerUse::of_this_thread();
+        let work = transactions.work(shared, report)?;
+        drop(transactions);
         if spec.journal == Journal::Wal && spec.checkpoint == Place::Inside && work.complete {
             checkpoint(spec, &databases.connection)?;
         }
@@ -93,32 +105,6 @@ impl Worker<'_> {
             databases,
         }))
     }
-}
-
-/// Makes everything ready, waits at the gate and runs all transactions.
-fn work(
-    spec: &SqliteSpec,
-    index: u32,
-    connection: &Connection,
-    shared: &Shared<'_>,
-) -> Result<Option<Work>, BenchError> {
-    let mut transactions = Transactions::ready(spec, index, connection)?;
-    if !shared.gate.wait() {
-        return Ok(None);
-    }
-    vfs::begin();
-    let began = Instant::now();
-    let complete = transactions.run(shared)?;
-    let worked = Instant::now();
-    Ok(Some(Work {
-        kinds: transactions.kinds,
-        unchanged_statements: transactions.unchanged_statements,
-        began,
-        worked,
-        thought_ns: transactions.thought_ns,
-        complete,
-        rows: transactions.plan.rows(),
-    }))
 }
 
 /// Writes the logs of all databases back.
@@ -164,8 +150,25 @@ impl<'run> Transactions<'run> {
         })
     }
 
+    /// Runs the transactions and says when and how.
+    fn work(&mut self, shared: &Shared<'_>, report: impl Fn()) -> Result<Work, BenchError> {
+        vfs::begin();
+        let began = Instant::now();
+        let complete = self.run(shared, report)?;
+        Ok(Work {
+            worked: Instant::now(),
+            kinds: std::mem::take(&mut self.kinds),
+            unchanged_statements: self.unchanged_statements,
+            began,
+            thought_ns: self.thought_ns,
+            complete,
+            rows: self.plan.rows(),
+        })
+    }
+
     /// All transactions, or those for which there is time; false when the run was stopped before the last.
-    fn run(&mut self, shared: &Shared<'_>) -> Result<bool, BenchError> {
+    fn run(&mut self, shared: &Shared<'_>, report: impl Fn()) -> Result<bool, BenchError> {
+        let mut unreported_ns = 0;
         let statements = self.spec.statements();
         let place = usize::try_from(self.index).expect("worker numbers fit in memory");
         let done = &shared.done[place].0;
@@ -197,14 +200,20 @@ impl<'run> Transactions<'run> {
             changes = changed;
             // Only this thread writes the counter.
             done.store(number + 1, Ordering::Relaxed);
+            unreported_ns += latency_ns;
             if self.spec.interval_us > 0 {
-                self.think(shared);
+                unreported_ns += self.think(shared);
+            }
+            if unreported_ns >= REPORT_EVERY_NS {
+                unreported_ns = 0;
+                report();
             }
         }
         Ok(true)
     }
 
-    fn think(&mut self, shared: &Shared<'_>) {
+    /// Waits for the interval, or until the run is over; gives the time that passed.
+    fn think(&mut self, shared: &Shared<'_>) -> u64 {
         let began = Instant::now();
         let interval = Duration::from_micros(self.spec.interval_us);
         while !shared.is_over() {
@@ -214,7 +223,9 @@ impl<'run> Transactions<'run> {
             }
             thread::sleep(rest.min(THINK_AT_ONCE));
         }
-        self.thought_ns += elapsed_ns(began, Instant::now());
+        let thought_ns = elapsed_ns(began, Instant::now());
+        self.thought_ns += thought_ns;
+        thought_ns
     }
 }
 
