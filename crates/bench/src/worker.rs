@@ -118,10 +118,12 @@ impl<'run> Worker<'run> {
     pub fn run(mut self, shared: &Shared<'_>) -> Result<Option<WorkerOutcome>, BenchError> {
         let mut queue = self.queue()?;
         let mut tally = Tally::new();
+        // Before the start line: reading the kernel's files takes as long as a hundred operations.
+        let usage = WorkerUse::of_this_thread();
         if !shared.gate.wait() {
             return Ok(None);
         }
-        let mut course = Course::new(self.spec, self.clock.now_ns());
+        let mut course = Course::new(self.spec, self.clock.now_ns(), usage);
         let complete = match &mut queue {
             Some(queue) => self.work_in_ring(queue, shared, &mut course, &mut tally)?,
             None => self.work(shared, &mut course, &mut tally)?,
@@ -264,7 +266,7 @@ impl<'run> Worker<'run> {
 }
 
 impl Course {
-    fn new(spec: &FileSpec, now: u64) -> Self {
+    fn new(spec: &FileSpec, now: u64, usage: Option<WorkerUse>) -> Self {
         let (left, ramp_ns, run_ns) = match spec.time {
             None => (spec.visited_records(), None, u64::MAX),
             Some(limit) => (u64::MAX, Some(limit.ramp_ns), limit.run_ns),
@@ -275,7 +277,7 @@ impl Course {
             run_ns,
             end_ns: now.saturating_add(ramp_ns.unwrap_or(0)).saturating_add(run_ns),
             began_ns: now,
-            usage: WorkerUse::of_this_thread(),
+            usage,
         }
     }
 
