@@ -19,6 +19,7 @@ use crate::progress::Progress;
 use crate::scratch::Scratch;
 use crate::spec::{Cache, DeviceAccess, FileSpec, FinalSync};
 use crate::verify::{self, ReadBack};
+use crate::window::WindowOutcome;
 use crate::worker::Worker;
 
 /// What one kind of operation did.
@@ -71,6 +72,8 @@ pub struct FileOutcome {
     pub close_ns: u64,
     /// The machine's processors; `None` when the window was too short to tell.
     pub processor: Option<ProcessorUse>,
+    /// What the system counted: block device, process, system calls; with what it does not tell.
+    pub window: WindowOutcome,
     /// The workers together.
     pub workers: Option<WorkerUse>,
     /// The page cache when the window began.

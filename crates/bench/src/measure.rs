@@ -10,27 +10,33 @@ use crate::clock::monotonic_ns;
 use crate::error::BenchError;
 use crate::file::{FileOutcome, OperationOutcome, unix_ns};
 use crate::gate::Gate;
-use crate::processor::{ProcessorSnapshot, ProcessorUse, WorkerUse};
+use crate::processor::WorkerUse;
 use crate::progress::{Phase, Progress};
 use crate::spec::FileSpec;
 use crate::verify::Generations;
+use crate::window::{CountCalls, Moved, Running, Window, WindowOutcome};
 use crate::worker::{Counter, Shared, Worker, WorkerOutcome};
 
 /// How often progress is reported.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
-/// When measuring began, for people and for the processors.
+/// When measuring began, for people and for the system's counters.
 struct Start {
     unix_ns: u64,
-    processor: Option<ProcessorSnapshot>,
+    window: Running,
 }
 
 impl Start {
-    fn take() -> Self {
+    fn take(window: Window) -> Self {
         Self {
             unix_ns: unix_ns(),
-            processor: ProcessorSnapshot::take(),
+            window: window.begin(),
         }
+    }
+
+    /// The ramp is over: what was counted before is forgotten.
+    fn again(&mut self, spec: &FileSpec) {
+        *self = Self::take(Window::prepare(&spec.directory, CountCalls::No));
     }
 }
 
@@ -54,6 +60,12 @@ pub fn measure(
         done_bytes: (0..spec.threads).map(|_| Counter::default()).collect(),
     };
     let (finished, results) = mpsc::channel();
+    let count_calls = if spec.count_calls {
+        CountCalls::Yes
+    } else {
+        CountCalls::No
+    };
+    let window = Window::prepare(&spec.directory, count_calls);
     let (start, answers) = thread::scope(|scope| {
         for worker in workers {
             let (shared, finished, index) = (&shared, finished.clone(), worker.index);
@@ -78,20 +90,22 @@ pub fn measure(
             }
         }
         shared.gate.wait_for(spec.threads);
-        let mut start = Start::take();
+        let mut start = Start::take(window);
         shared.gate.open();
         let answers = collect(spec, &shared, &results, progress, &mut start);
         Ok((start, answers))
     })?;
-    let after = ProcessorSnapshot::take();
-    let processor = after
-        .zip(start.processor)
-        .and_then(|(after, before)| after.since(&before));
+    let window = start.window.finish();
     let mut outcomes = answers
         .into_iter()
         .filter_map(Result::transpose)
         .collect::<Result<Vec<_>, _>>()?;
-    let mut outcome = combined(spec, &outcomes, start.unix_ns, processor, cache);
+    let mut outcome = combined(spec, &outcomes, start.unix_ns, cache);
+    outcome.window = window.outcome(Moved {
+        read_bytes: outcome.read.bytes,
+        written_bytes: outcome.write.bytes,
+    });
+    outcome.processor = outcome.window.processor;
     outcomes.sort_by_key(|worker| worker.index);
     outcome.logs = outcomes
         .iter_mut()
@@ -127,7 +141,7 @@ fn collect(
                     let elapsed_ns = monotonic_ns().saturating_sub(opened_ns);
                     if ramp_ns > 0 && elapsed_ns >= ramp_ns {
                         ramp_ns = 0;
-                        *start = Start::take();
+                        start.again(spec);
                     }
                     let (done, total) = position(spec, shared, elapsed_ns);
                     progress.advance(Phase::Measure, done.min(total), total);
@@ -159,7 +173,6 @@ fn combined(
     spec: &FileSpec,
     outcomes: &[WorkerOutcome],
     started_unix_ns: u64,
-    processor: Option<ProcessorUse>,
     cache: CacheOutcome,
 ) -> FileOutcome {
     let began = outcomes.iter().map(|worker| worker.began_ns).min();
@@ -181,7 +194,8 @@ fn combined(
         operation_ns: between(began, worked),
         sync_ns: between(worked, synced),
         close_ns: between(synced, closed),
-        processor,
+        processor: None,
+        window: WindowOutcome::default(),
         workers: outcomes
             .iter()
             .map(|worker| worker.usage)

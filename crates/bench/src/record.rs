@@ -47,6 +47,7 @@ impl FileOutcome {
             }
         }
         let mut counters = usage_counters(self.processor, self.workers);
+        counters.extend(self.window.counters.clone());
         if let Some(cached) = self.cache.cached_bytes {
             counters.insert(counter::CACHED_BEFORE.to_owned(), nearest_f64(cached));
         }
@@ -58,6 +59,7 @@ impl FileOutcome {
         }
         let mut workload = described("file", &self.spec, &self.spec.directory);
         workload["cache_state"] = json!(self.cache);
+        workload["absent"] = json!(self.window.absent);
         finished(
             identity,
             self.started_unix_ns,

@@ -664,3 +664,25 @@ fn an_untimed_final_sync_is_measured_and_not_in_the_window() {
     });
     assert_eq!(none.final_sync.count, 0);
 }
+
+#[test]
+fn the_record_has_what_the_system_counted_or_says_why_not() {
+    let directory = directory();
+    let spec = FileSpec {
+        count_calls: true,
+        ..spec(directory.path(), Pattern::SequentialWrite, Mode::Fdatasync)
+    };
+    let outcome = done(&spec);
+    let counters = &outcome.window.counters;
+    let is_absent = |what: &str| outcome.window.absent.iter().any(|absent| absent.what == what);
+    let syncs = counters.iter().find(|(name, _)| name.contains("fdatasync"));
+    assert!(
+        is_absent("system calls")
+            || syncs.is_some_and(|(_, count)| *count == results::nearest_f64(2 * RECORDS)),
+        "{counters:?}"
+    );
+    assert!(
+        is_absent("block device") || counters.contains_key(results::counter::WRITE_AMPLIFICATION),
+        "{counters:?}"
+    );
+}

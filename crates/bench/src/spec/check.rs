@@ -174,6 +174,12 @@ impl FileSpec {
         if self.time.is_some_and(|limit| limit.run_ns == 0) {
             return refused("run time", "0 s measures nothing");
         }
+        if self.count_calls && self.time.is_some_and(|limit| limit.ramp_ns > 0) {
+            return refused(
+                "ramp",
+                "calls are counted from the start of the threads; leave one out",
+            );
+        }
         if self.time.is_some() && self.pattern == Pattern::Append && self.mode.is_mapped() {
             return refused("run time", "a mapping can't grow for as long as the clock runs");
         }

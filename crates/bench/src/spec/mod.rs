@@ -74,6 +74,9 @@ pub struct FileSpec {
     /// Whether `directory` is a block device.
     #[serde(default)]
     pub device: DeviceAccess,
+    /// Counts system calls by kind, as root or with `CAP_PERFMON`; makes each of them slower.
+    #[serde(default)]
+    pub count_calls: bool,
     /// Decides random orders and contents: the same seed gives the same run.
     pub seed: u64,
     /// Leaves the files where they are and reports where.
@@ -114,6 +117,7 @@ impl FileSpec {
             data: DataPattern::Random,
             verify: false,
             device: DeviceAccess::Refused,
+            count_calls: false,
             seed: 1,
             keep_files: false,
             files: FilePlacement::OwnDirectory,

@@ -128,6 +128,9 @@ pub struct WayArguments {
     /// What the kernel is told about accesses to come: none, sequential or random
     #[arg(long, value_name = "ADVICE", default_value = "none")]
     pub advice: AccessAdvice,
+    /// Count system calls by kind, as root or with CAP_PERFMON; makes each call slower
+    #[arg(long)]
+    pub count_calls: bool,
     /// The path is a block device, which is measured itself
     #[arg(long)]
     pub device: bool,
@@ -238,6 +241,7 @@ pub fn file_spec(arguments: &BenchFileArguments, seed: u64) -> FileSpec {
         cache: if way.cold_or_fail { Cache::Cold } else { way.cache },
         cold_or_fail: way.cold_or_fail,
         advice: way.advice,
+        count_calls: way.count_calls,
         data: work.data,
         verify: work.verify,
         device: match (way.device, way.destroy_data) {
