@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::BufRead;
 use std::path::Path;
 
-use results::call_trace::{Access, Action, Call, Handle, Layer, Name, OpenFlags, Outcome, Trace};
+use results::call_trace::{Action, Call, Handle, Layer, Name, OpenFlags, Outcome, Trace};
 
 use super::lines::Lines;
 use super::{Collector, Ipc, KERNEL_FILE, ReadOptions, TraceError, UNKNOWN_DESCRIPTOR, is_kernel_file};
@@ -164,11 +164,12 @@ impl Script {
         } else {
             trace.name(Path::new(path))
         };
-        let mut flags = OpenFlags::from_c_words(flags);
-        if is_without_file {
-            // The flags are MobiGen's own: such descriptors are read as well as written.
-            flags.access = Access::ReadWrite;
-        }
+        let flags = if is_without_file {
+            // The flags are MobiGen's own, O_TRUNC among them: such descriptors are read as well as written.
+            OpenFlags::READ_WRITE.creating()
+        } else {
+            OpenFlags::from_c_words(flags)
+        };
         let action = Action::Open { name, handle, flags };
         if number < 0 {
             return Ok(Some((action, Outcome::Failed(libc::ENOENT))));
