@@ -1,4 +1,5 @@
-//! `docs/semantics.md` names a test or a judge for each promise; here it is held to name only what exists.
+//! `docs/semantics.md` names a test or a judge for each promise, and `docs/mobibench.md` a test for each defect of the
+//! original; here they are held to name only what exists.
 
 use std::path::{Path, PathBuf};
 
@@ -54,6 +55,13 @@ fn every_test_that_the_document_names_exists() {
     for judge in ["run.sh", "external.sh"] {
         assert!(root().join("scripts/judges").join(judge).exists(), "{judge}");
     }
+}
+
+#[test]
+fn every_test_that_the_page_on_the_original_names_exists() {
+    let document = read(&root().join("docs/mobibench.md"));
+    assert!(tests_named(&document).len() > 50, "the document was not read");
+    assert_eq!(missing(&document, &sources()), Vec::<String>::new());
 }
 
 #[test]

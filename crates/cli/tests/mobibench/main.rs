@@ -5,5 +5,6 @@ mod bed;
 mod databases;
 mod defects;
 mod options;
+mod original;
 mod report;
 mod scripts;
