@@ -3,10 +3,10 @@
 import { draw, significant } from "./dom.js";
 
 const WIDTH = 640;
-const HEIGHT = 180;
+const HEIGHT = 192;
 const LEFT = 64;
 const RIGHT = 12;
-const TOP = 12;
+const TOP = 24;
 const BOTTOM = 28;
 
 /** The smallest of 1, 2, 5 times a power of ten that is not below the value. */

@@ -2,10 +2,10 @@
 
 import { attempt, byId, make, request, send, size, STEPS } from "./dom.js";
 
-const NUMBERS = ["threads", "write_mib", "read_mib", "record_kib", "transactions"];
+const NUMBERS = ["threads", "write_mib", "read_mib", "record_kib", "transactions", "rounds"];
 const USUAL = {
   threads: 1, write_mib: 10, read_mib: 32, record_kib: 4, mode: "direct",
-  transactions: 100, journal: "truncate", synchronous: "full", custom: Object.keys(STEPS),
+  transactions: 100, journal: "truncate", synchronous: "full", rounds: 1, custom: Object.keys(STEPS),
 };
 const WORDS = {
   buffered: "Buffered",

@@ -65,6 +65,7 @@ fn arguments(kind: StepKind, settings: &Settings) -> Vec<String> {
         StepKind::SequentialRead => file("sequential-read", settings.read_mib, settings),
         StepKind::RandomRead => file("random-read", settings.read_mib, settings),
     };
+    let rounds = ["--rounds".to_owned(), settings.rounds.to_string()];
     // The records are stored by the server, as one run.
     let form = [
         "--label",
@@ -78,6 +79,7 @@ fn arguments(kind: StepKind, settings: &Settings) -> Vec<String> {
     .map(str::to_owned);
     words
         .into_iter()
+        .chain(rounds)
         .chain(form)
         .chain([settings.directory.clone()])
         .collect()

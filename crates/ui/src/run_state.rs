@@ -47,6 +47,10 @@ pub struct StepState {
     pub rows: Vec<ResultRow>,
     #[serde(skip)]
     last: Option<(f64, f64)>,
+    #[serde(skip)]
+    round: u32,
+    #[serde(skip)]
+    of_round: f64,
 }
 
 /// A run.
@@ -62,6 +66,8 @@ pub struct RunState {
     pub status: Status,
     /// Its steps.
     pub steps: Vec<StepState>,
+    /// How often each step is run.
+    pub rounds: u32,
     /// Index of the step that is being measured.
     pub current: usize,
     /// Part of that step's work: prepare, cache, measure ...
@@ -98,13 +104,15 @@ pub struct ProgressValues {
 
 impl RunState {
     /// A run of which nothing is done.
-    pub fn new(number: u64, preset: Preset, directory: &str, kinds: &[StepKind]) -> Self {
+    pub fn new(number: u64, preset: Preset, directory: &str, rounds: u32, kinds: &[StepKind]) -> Self {
         let step = |kind: &StepKind| StepState {
             kind: *kind,
             status: Status::Waiting,
             points: Vec::new(),
             rows: Vec::new(),
             last: None,
+            round: 0,
+            of_round: 0.0,
         };
         Self {
             number,
@@ -112,6 +120,7 @@ impl RunState {
             directory: directory.to_owned(),
             status: Status::Running,
             steps: kinds.iter().map(step).collect(),
+            rounds: rounds.max(1),
             current: 0,
             phase: "start".to_owned(),
             fraction: 0.0,
@@ -129,16 +138,25 @@ impl RunState {
         self.advance(0.0);
     }
 
-    /// Takes in a line of progress. A step is its timed window and, before that, the making of files: each a half.
+    /// Takes in a line of progress. A round is its timed window and, before that, the making of files: each a half. The
+    /// next round has begun where a phase comes again that was over.
     pub fn progress(&mut self, values: &ProgressValues) {
         self.phase.clone_from(&values.phase);
         let fraction = values.fraction.clamp(0.0, 1.0);
-        let of_step = match values.phase.as_str() {
+        let of_round = match values.phase.as_str() {
             "prepare" => fraction / 2.0,
             "cache" => 0.5,
             "measure" => 0.5 + fraction / 2.0,
             _ => 1.0,
         };
+        let rounds = self.rounds;
+        let step = &mut self.steps[self.current];
+        if of_round < step.of_round {
+            step.round = (step.round + 1).min(rounds - 1);
+            step.last = None;
+        }
+        step.of_round = of_round;
+        let of_step = (f64::from(step.round) + of_round) / f64::from(rounds);
         self.advance(of_step);
         if values.phase == "measure" {
             self.steps[self.current].point(values);
@@ -200,7 +218,7 @@ mod tests {
     }
 
     fn run() -> RunState {
-        RunState::new(1, Preset::File, "/", &StepKind::ALL[..4])
+        RunState::new(1, Preset::File, "/", 1, &StepKind::ALL[..4])
     }
 
     #[test]
@@ -218,6 +236,19 @@ mod tests {
         assert_eq!(run.fraction, 0.5, "more than all is all");
         run.progress(&values("prepare", 1.0, 0.0, 0.2));
         assert_eq!(run.fraction, 0.5, "it never goes back");
+    }
+
+    #[test]
+    fn rounds_share_their_step() {
+        let mut run = RunState::new(1, Preset::Custom, "/", 2, &StepKind::ALL[..1]);
+        run.begin(0);
+        run.progress(&values("measure", 1.0, 1.0, 0.1));
+        assert_eq!(run.fraction, 0.5);
+        run.progress(&values("prepare", 0.0, 0.0, 0.2));
+        run.progress(&values("measure", 1.0, 0.0, 0.3));
+        assert_eq!(run.fraction, 0.75);
+        run.progress(&values("measure", 1.0, 1.0, 0.4));
+        assert_eq!(run.fraction, 1.0);
     }
 
     #[test]

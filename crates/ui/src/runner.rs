@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use crate::plan::{Preset, Step};
 use crate::rows::result_rows;
 use crate::run_state::{ProgressLine, RunState, Status};
+use crate::settings::Settings;
 
 /// Lines of messages that are kept of a child.
 const MESSAGES_MAX: usize = 20;
@@ -55,14 +56,20 @@ impl Runner {
     }
 
     /// Begins a run; false when one is under way.
-    pub fn start(&self, preset: Preset, directory: &str, steps: Vec<Step>) -> bool {
+    pub fn start(&self, preset: Preset, settings: &Settings, steps: Vec<Step>) -> bool {
         let kinds: Vec<_> = steps.iter().map(|step| step.kind).collect();
         let begun = self.state.send_if_modified(|state| {
             if is_running(state) {
                 return false;
             }
             let number = state.as_ref().map_or(1, |run| run.number + 1);
-            *state = Some(RunState::new(number, preset, directory, &kinds));
+            *state = Some(RunState::new(
+                number,
+                preset,
+                &settings.directory,
+                settings.rounds,
+                &kinds,
+            ));
             true
         });
         if begun {

@@ -32,6 +32,7 @@ const RECORD_KIB_MAX: u32 = 65_536;
 const SIZE_MIB_MAX: u32 = 1_048_576;
 const THREADS_MAX: u32 = 100;
 const TRANSACTIONS_MAX: u32 = 10_000_000;
+const ROUNDS_MAX: u32 = 1000;
 
 /// One of the seven measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +94,8 @@ pub struct Settings {
     pub journal: String,
     /// One of [`SYNCHRONOUS`].
     pub synchronous: String,
+    /// How often each step is run.
+    pub rounds: u32,
     /// What Custom runs.
     pub custom: Vec<StepKind>,
 }
@@ -109,6 +112,7 @@ impl Default for Settings {
             transactions: 100,
             journal: "truncate".to_owned(),
             synchronous: "full".to_owned(),
+            rounds: 1,
             custom: StepKind::ALL.to_vec(),
         }
     }
@@ -118,6 +122,7 @@ impl Settings {
     /// What is wrong, as the name of the field and a sentence; nothing about the directory.
     pub fn problem(&self) -> Option<(&'static str, String)> {
         let numbers = [
+            ("rounds", "rounds", self.rounds, ROUNDS_MAX),
             ("threads", "threads", self.threads, THREADS_MAX),
             ("write_mib", "MiB", self.write_mib, SIZE_MIB_MAX),
             ("read_mib", "MiB", self.read_mib, SIZE_MIB_MAX),

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -23,6 +24,7 @@ const NAMES: [&str; 4] = [
 /// A browser with one page. Dropping it ends it.
 pub struct Browser {
     child: Child,
+    reader: Option<JoinHandle<()>>,
     _profile: TempDir,
     socket: WebSocket<TcpStream>,
     session: String,
@@ -40,7 +42,7 @@ impl Browser {
             eprintln!("skipped: no Chromium ({}) is installed", NAMES.join(", "));
             return None;
         };
-        let address = devtools_address(&mut child);
+        let (address, reader) = devtools_address(&mut child);
         let host = address
             .strip_prefix("ws://")
             .and_then(|rest| rest.split('/').next())
@@ -50,6 +52,7 @@ impl Browser {
         let (socket, _) = tungstenite::client(&address, stream).expect("a web socket");
         let mut browser = Self {
             child,
+            reader: Some(reader),
             _profile: profile,
             socket,
             session: String::new(),
@@ -234,9 +237,16 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Its own children end with it.
+        // Asked to close, it removes what it made outside of its profile; what it answers does not matter. Its own
+        // children hold its standard error: at its end nobody writes into the profile any more.
+        let close = json!({"id": 0, "method": "Browser.close"});
+        let _ = self.socket.send(Message::text(close.to_string()));
+        while self.socket.read().is_ok() {}
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
     }
 }
 
@@ -256,6 +266,7 @@ fn launch(name: &str, profile: &TempDir) -> Option<Child> {
             "--hide-scrollbars",
         ])
         .arg(format!("--user-data-dir={}", profile.path().display()))
+        .env("TMPDIR", profile.path())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -264,15 +275,15 @@ fn launch(name: &str, profile: &TempDir) -> Option<Child> {
 }
 
 /// Chromium prints it; what it prints afterwards is read and thrown away, so that it never waits for a reader.
-fn devtools_address(child: &mut Child) -> String {
+fn devtools_address(child: &mut Child) -> (String, JoinHandle<()>) {
     let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
     let address = lines
         .by_ref()
         .map_while(Result::ok)
         .find_map(|line| line.strip_prefix("DevTools listening on ").map(str::to_owned))
         .expect("Chromium says where it listens");
-    std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
-    address
+    let reader = std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+    (address, reader)
 }
 
 /// Base64 as RFC 4648 has it.
