@@ -70,6 +70,9 @@ pub struct FileOutcome {
     pub sync_ns: u64,
     /// From then until the last file was closed.
     pub close_ns: u64,
+    /// From a worker's own start until its final sync had returned, of the worker that took longest: shorter than the
+    /// window where the machine starts a worker late.
+    pub longest_worker_ns: u64,
     /// The machine's processors; `None` when the window was too short to tell.
     pub processor: Option<ProcessorUse>,
     /// What the system counted: block device, process, system calls; with what it does not tell.

@@ -196,6 +196,11 @@ fn combined(
         close_ns: between(synced, closed),
         processor: None,
         window: WindowOutcome::default(),
+        longest_worker_ns: outcomes
+            .iter()
+            .map(|worker| worker.synced_ns.saturating_sub(worker.began_ns))
+            .max()
+            .unwrap_or(0),
         workers: outcomes
             .iter()
             .map(|worker| worker.usage)

@@ -48,6 +48,10 @@ impl FileOutcome {
         }
         let mut counters = usage_counters(self.processor, self.workers);
         counters.extend(self.window.counters.clone());
+        counters.insert(
+            counter::LONGEST_WORKER.to_owned(),
+            nearest_f64(self.longest_worker_ns),
+        );
         if let Some(cached) = self.cache.cached_bytes {
             counters.insert(counter::CACHED_BEFORE.to_owned(), nearest_f64(cached));
         }

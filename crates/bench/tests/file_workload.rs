@@ -47,6 +47,15 @@ fn entries(directory: &Path) -> usize {
 }
 
 #[test]
+fn the_longest_worker_took_part_of_the_window_that_holds_its_work() {
+    let folder = directory();
+    let outcome = done(&spec(folder.path(), Pattern::SequentialWrite, Mode::Buffered));
+    let slowest_ns = outcome.write.latency.summary().unwrap().max_ns;
+    assert!(outcome.longest_worker_ns >= slowest_ns);
+    assert!(outcome.longest_worker_ns <= outcome.operation_ns + outcome.sync_ns);
+}
+
+#[test]
 fn every_pattern_in_every_mode_moves_each_record_once() {
     for mode in Mode::ALL {
         for pattern in PATTERNS {

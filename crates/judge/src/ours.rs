@@ -1,8 +1,9 @@
 //! `tidegate bench` as a side: its arguments, and the speed in the record that it prints.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use results::{RunRecord, Sample};
+use results::{RunRecord, Sample, counter};
 
 use crate::cell::{Cell, Engine, Pattern, Place, TMPFS};
 use crate::error::JudgeError;
@@ -138,7 +139,14 @@ fn speed(record: &RunRecord) -> Option<Speed> {
         .map(|sample| sample.elapsed_ns - sample.close_ns.min(sample.elapsed_ns))
         .max()?;
     let operations_count = operations.iter().map(|sample| sample.operations_count).sum();
-    (operations_count > 0 && elapsed_ns > 0).then_some(Speed::new(operations_count, elapsed_ns))
+    // A time in nanoseconds from a counter: whole, and far below 2^53.
+    let longest = record.counters.get(counter::LONGEST_WORKER);
+    let longest_ns = longest.and_then(|ns| u64::try_from(Duration::from_secs_f64(ns / 1e9).as_nanos()).ok());
+    (operations_count > 0 && elapsed_ns > 0).then_some(Speed {
+        operations_count,
+        elapsed_ns,
+        longest_ns,
+    })
 }
 
 fn arguments(cell: &Cell, file_bytes: u64, cache: &str) -> Vec<String> {

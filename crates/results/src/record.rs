@@ -32,6 +32,8 @@ pub mod counter {
     pub const WORKER_CPU: &str = "worker_cpu_ns";
     /// The part of that in user mode.
     pub const WORKER_CPU_USER: &str = "worker_cpu_user_ns";
+    /// From its own start until its last sync had returned, of the worker that took longest.
+    pub const LONGEST_WORKER: &str = "longest_worker_ns";
     /// Bytes of the test files that were in the page cache when the timed window began.
     pub const CACHED_BEFORE: &str = "cached_before_bytes";
     /// Reads that the block device below the file system completed, of all programs.
