@@ -13,16 +13,14 @@ use std::time::Duration;
 
 use crate::progress::Phase;
 use crate::spec::{Cache, FileSpec};
-use crate::sqlite::{Journal, SqliteSpec, Synchronous};
+use crate::sqlite::{SqliteSpec, Synchronous};
 
 /// A step's own progress is believed once it has gone on for this long: the first operations are not typical.
 const BELIEVED_AFTER_S: f64 = 0.3;
 
-/// And once this share is done.
+/// And once this share is done, or after so long.
 const BELIEVED_SHARE: f64 = 0.03;
-
-/// What an operation that waits for syncs takes beside them.
-const CALLS_S: f64 = 30e-6;
+const BELIEVED_IN_ANY_CASE_S: f64 = 1.0;
 
 /// What a step is expected to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,11 +48,29 @@ pub enum Timed {
         seconds: f64,
         /// Operations of the step, where they are known: steps of its kind before tell how fast they go.
         operations: Option<u64>,
-        /// Syncs that each operation waits for: until a step of its kind was measured, the syncs of others tell.
-        syncs_of_each: f64,
         /// Where the step ends in any case.
         limit_s: Option<f64>,
     },
+}
+
+/// What files are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// Nothing that a sync would wait for.
+    Memory,
+    /// Anything else.
+    Storage,
+}
+
+impl Medium {
+    /// By the type of the file system.
+    #[must_use]
+    pub fn of_type(file_system_type: Option<&str>) -> Self {
+        match file_system_type {
+            Some("tmpfs" | "ramfs") => Self::Memory,
+            _ => Self::Storage,
+        }
+    }
 }
 
 /// What to show.
@@ -95,17 +111,6 @@ pub struct Estimator {
     learnt: BTreeMap<(String, Part), (f64, f64)>,
     /// By kind: operations a second of the last step.
     rates: BTreeMap<String, f64>,
-    /// Mean time of a sync in the last step that had one.
-    sync_s: Option<f64>,
-}
-
-/// What a finished step tells about those to come.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Finished {
-    /// Operations a second.
-    pub operations_per_s: Option<f64>,
-    /// Mean time of a sync.
-    pub sync_s: Option<f64>,
 }
 
 impl Estimator {
@@ -126,7 +131,6 @@ impl Estimator {
             is_over: false,
             learnt: BTreeMap::new(),
             rates: BTreeMap::new(),
-            sync_s: None,
         }
     }
 
@@ -170,11 +174,10 @@ impl Estimator {
         self.shown_now()
     }
 
-    /// The current step is over; the next one begins, if there is one.
-    pub fn step_done(&mut self, now: Duration, finished: Finished) -> Shown {
+    /// The current step is over, at so many operations a second; the next one begins, if there is one.
+    pub fn step_done(&mut self, now: Duration, operations_per_s: Option<f64>) -> Shown {
         self.now_s = now.as_secs_f64();
-        self.sync_s = finished.sync_s.or(self.sync_s);
-        if let (Some(step), Some(rate)) = (self.steps.get(self.current), finished.operations_per_s)
+        if let (Some(step), Some(rate)) = (self.steps.get(self.current), operations_per_s)
             && rate > 0.0
         {
             self.rates.insert(step.kind.clone(), rate);
@@ -316,11 +319,10 @@ impl Estimator {
                 Part::Timed,
                 Timed::ByAmount {
                     operations: Some(operations),
-                    syncs_of_each,
                     ..
                 },
             ) => self
-                .time_of_each(&step.kind, syncs_of_each)
+                .time_of_each(&step.kind)
                 .map(|each_s| each_s * results::nearest_f64(operations)),
             _ => None,
         };
@@ -341,11 +343,13 @@ impl Estimator {
     fn whole_by_its_own_account(&self) -> Option<f64> {
         let reported = self.last_event_s - self.part_began_s;
         let share = self.part_share - self.part_first_share;
-        (share >= BELIEVED_SHARE && reported >= BELIEVED_AFTER_S).then(|| reported / share)
+        let is_believed = share >= BELIEVED_SHARE && reported >= BELIEVED_AFTER_S;
+        // A step that ends with its limit may never come to much of a share.
+        (is_believed || share > 0.0 && reported >= BELIEVED_IN_ANY_CASE_S).then(|| reported / share)
     }
 
-    /// What an operation of a kind takes: as measured in the step at work or an earlier one, else from its syncs.
-    fn time_of_each(&self, kind: &str, syncs_of_each: f64) -> Option<f64> {
+    /// What an operation of a kind takes, as measured in the step at work or an earlier one.
+    fn time_of_each(&self, kind: &str) -> Option<f64> {
         let current = self.steps.get(self.current).filter(|step| step.kind == kind);
         if let (
             Some(Timed::ByAmount {
@@ -358,13 +362,7 @@ impl Estimator {
         {
             return Some(whole_s / results::nearest_f64(operations.max(1)));
         }
-        let measured = self.rates.get(kind).map(|rate| 1.0 / rate);
-        let by_syncs = || {
-            self.sync_s
-                .filter(|_| syncs_of_each > 0.0)
-                .map(|sync_s| syncs_of_each * sync_s + CALLS_S)
-        };
-        measured.or_else(by_syncs)
+        self.rates.get(kind).map(|rate| 1.0 / rate)
     }
 
     /// What parts like this one took, as a multiple of what was guessed. What surrounds the timed part is much alike
@@ -396,35 +394,34 @@ fn seconds(nanoseconds: u64) -> f64 {
     Duration::from_nanos(nanoseconds).as_secs_f64()
 }
 
+/// Of a limit, when nothing else is known: off by as much for the device that needs all of it as for one that needs half.
+const GUESSED_SHARE_OF_LIMIT: f64 = 0.75;
+
 /// Guesses for a device that nobody has measured yet, between a hard disk and a fast one.
 const GUESSED_BYTES_PER_S: f64 = 200e6;
 const GUESSED_OPERATIONS_PER_S: f64 = 10_000.0;
-const GUESSED_SYNC_S: f64 = 1e-3;
 /// Emptying the caches of the machine, with the sync before it.
 const GUESSED_CACHE_S: f64 = 0.3;
 
 impl Expectation {
-    /// For a workload on SQLite.
+    /// For a workload on SQLite. On a medium that syncs, most of a limit is taken for what it will take.
     #[must_use]
-    pub fn of_sqlite(spec: &SqliteSpec) -> Self {
+    pub fn of_sqlite(spec: &SqliteSpec, medium: Medium) -> Self {
         let operations = spec.transactions.saturating_mul(u64::from(spec.threads));
-        let syncs_of_each = match (spec.synchronous, spec.journal) {
-            (Synchronous::Off, _) => 0.0,
-            (_, Journal::Wal | Journal::Memory | Journal::Off) => 1.0,
-            _ => 4.0,
-        };
         let limit_s = spec
             .time_limit_us
             .map(|limit| seconds(limit.saturating_mul(1000)));
-        let guess = results::nearest_f64(operations) * (syncs_of_each * GUESSED_SYNC_S + CALLS_S);
+        let of_each_s = match (medium, spec.synchronous) {
+            (Medium::Memory, _) | (_, Synchronous::Off) => 40e-6,
+            (Medium::Storage, _) => 2e-3,
+        };
+        let guess = results::nearest_f64(operations) * of_each_s;
         Self {
             kind: format!("sqlite {} {}", spec.journal, spec.synchronous),
             prepare_s: 0.2,
             timed: Timed::ByAmount {
-                // Halfway between nothing and the limit, as long as nothing tells.
-                seconds: limit_s.map_or(guess, |limit_s| guess.min(limit_s / 2.0)),
+                seconds: limit_s.map_or(guess, |limit_s| guess.min(limit_s * GUESSED_SHARE_OF_LIMIT)),
                 operations: Some(operations),
-                syncs_of_each,
                 limit_s,
             },
             timed_phases: 1,
@@ -456,7 +453,6 @@ impl Expectation {
                 None => Timed::ByAmount {
                     seconds: by_bytes.max(by_operations),
                     operations: Some(operations),
-                    syncs_of_each: 0.0,
                     limit_s: None,
                 },
             },
@@ -504,17 +500,15 @@ mod tests {
             timed: Timed::ByAmount {
                 seconds,
                 operations,
-                syncs_of_each: 4.0,
                 limit_s,
             },
             ..by_clock(kind, 0.0)
         }
     }
 
-    fn all() -> Vec<Expectation> {
+    fn all(guess_s: f64) -> Vec<Expectation> {
         let mut steps = vec![by_clock("file", 5.0); 4];
-        // Halfway between nothing and the limit, as long as nothing tells.
-        steps.extend(vec![by_amount("sqlite", 2.5, Some(5.0)); 3]);
+        steps.extend(vec![by_amount("sqlite", guess_s, Some(5.0)); 3]);
         steps
     }
 
@@ -551,11 +545,7 @@ mod tests {
             }
             // Every kind of operation is as slow as the device is, compared with the guess of 1000 in five seconds.
             let rate = Some(200.0 / device.slowness);
-            let finished = Finished {
-                operations_per_s: rate,
-                sync_s: Some(0.25 * device.slowness / 200.0),
-            };
-            let shown = estimator.step_done(Duration::from_secs_f64(now), finished);
+            let shown = estimator.step_done(Duration::from_secs_f64(now), rate);
             moments.push((now, shown.fraction));
         }
         moments.iter().map(|(at, shown)| (at / now, *shown)).collect()
@@ -570,12 +560,12 @@ mod tests {
 
     #[test]
     fn the_share_shown_is_right_to_a_tenth_on_fast_and_slow_devices() {
-        for (name, prepare_s, silent_s, slowness, after_s) in [
-            ("memory", 0.02, 0.0, 0.05, 0.0),
-            ("disk", 0.1, 0.3, 0.5, 0.05),
-            ("flash card", 2.0, 2.0, 1.0, 0.5),
-            ("slow card", 0.1, 12.0, 8.0, 3.0),
-            ("network", 10.0, 1.0, 3.0, 0.0),
+        for (name, guess_s, prepare_s, silent_s, slowness, after_s) in [
+            ("memory", 0.8, 0.02, 0.0, 0.05, 0.0),
+            ("fast disk", 3.75, 0.1, 0.3, 0.5, 0.05),
+            ("flash card", 3.75, 2.0, 2.0, 1.0, 0.5),
+            ("slow card", 3.75, 0.1, 12.0, 8.0, 3.0),
+            ("network", 3.75, 10.0, 1.0, 3.0, 0.0),
         ] {
             let device = Device {
                 prepare_s,
@@ -583,7 +573,7 @@ mod tests {
                 slowness,
                 after_s,
             };
-            let moments = played(&all(), &device);
+            let moments = played(&all(guess_s), &device);
             assert!(worst(&moments) <= 0.10, "{name}: off by {:.3}", worst(&moments));
             assert_eq!(moments.last().unwrap().1, 1.0, "{name}");
         }
@@ -610,7 +600,7 @@ mod tests {
             slowness: 30.0,
             after_s: 1.0,
         };
-        let mut steps = all();
+        let mut steps = all(5.0);
         steps.push(by_amount("file", 1.0, None));
         let moments = played(&steps, &device);
         assert!(moments.windows(2).all(|pair| pair[0].1 <= pair[1].1));

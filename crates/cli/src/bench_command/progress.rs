@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write, stderr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bench::job::estimate::{Estimator, Finished, Shown};
+use bench::job::estimate::{Estimator, Shown};
 use bench::{Phase, Progress};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -102,11 +102,11 @@ impl Bar {
         self.show(&mut lines, shown);
     }
 
-    /// A step of the job is over.
-    pub fn step_done(&self, finished: Finished) {
+    /// A step of the job is over, at so many operations a second.
+    pub fn step_done(&self, operations_per_s: Option<f64>) {
         let mut lines = self.lines();
         let elapsed = lines.began.elapsed();
-        let done = |overall: &mut Estimator| overall.step_done(elapsed, finished);
+        let done = |overall: &mut Estimator| overall.step_done(elapsed, operations_per_s);
         let shown = lines.overall.as_mut().map(done);
         lines.printed = None;
         self.show(&mut lines, shown);

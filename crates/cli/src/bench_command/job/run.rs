@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use bench::job::estimate::{Estimator, Finished};
+use bench::job::estimate::{Estimator, Medium};
 use bench::job::table::{STEP_FIELD, operations_per_s, table};
 use bench::job::{Job, Vocabulary};
 use clap::Args;
@@ -70,7 +70,10 @@ pub fn run_steps(
     let stop = stop_on_signals()?;
     let bar = Bar::new(common.progress);
     let turns = common.warmup.saturating_add(common.rounds);
-    let expectations = (0..turns).flat_map(|_| steps.iter().map(expectation));
+    let target = bench::environment::target(directory);
+    let kind = target.ok().and_then(|target| target.file_system_type);
+    let medium = Medium::of_type(kind.as_deref());
+    let expectations = (0..turns).flat_map(|_| steps.iter().map(|step| expectation(step, medium)));
     bar.follow(Estimator::new(expectations.collect()));
     let mut run = JobRun {
         job,
@@ -146,13 +149,7 @@ impl JobRun<'_> {
         let record = &mut measured.record;
         record.workload[STEP_FIELD] = json!(planned.step.name);
         record.workload["job"] = json!(self.job.name);
-        self.bar.step_done(Finished {
-            operations_per_s: operations_per_s(record),
-            sync_s: record
-                .sample("sync")
-                .and_then(|sample| sample.latency.summary())
-                .map(|summary| summary.mean_ns / 1e9),
-        });
+        self.bar.step_done(operations_per_s(record));
         for note in &measured.notes {
             output::print_error(&format!("step `{}`: {note}", planned.step.name));
             self.finding = Finding::Something;

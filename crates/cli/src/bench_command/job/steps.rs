@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use bench::job::estimate::{Expectation, Timed};
+use bench::job::estimate::{Expectation, Medium, Timed};
 use bench::job::{Job, JobError, Key, KeyForm, Step, StepKind, Vocabulary};
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Command, FromArgMatches, Subcommand};
@@ -184,17 +184,16 @@ pub fn measure(command: &BenchCommand, turn: Turn<'_>) -> Result<Measured> {
 }
 
 /// How long a step is expected to take.
-pub fn expectation(planned: &PlannedStep) -> Expectation {
+pub fn expectation(planned: &PlannedStep, medium: Medium) -> Expectation {
     match &planned.command {
         BenchCommand::File(arguments) => Expectation::of_file(&file::file_spec(arguments, 0)),
-        BenchCommand::Sqlite(arguments) => Expectation::of_sqlite(&sqlite::spec(arguments, 0)),
+        BenchCommand::Sqlite(arguments) => Expectation::of_sqlite(&sqlite::spec(arguments, 0), medium),
         command => Expectation {
             kind: planned.step.kind.clone(),
             prepare_s: 0.1,
             timed: Timed::ByAmount {
                 seconds: 5.0,
                 operations: None,
-                syncs_of_each: 0.0,
                 limit_s: None,
             },
             timed_phases: if matches!(command, BenchCommand::Metadata(_)) {

@@ -1,0 +1,384 @@
+//! Jobs, presets and fio jobs from the outside: the command, its output, its exit code.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn tidegate(arguments: &[&str], folder: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(arguments)
+        .current_dir(folder)
+        .env("TIDEGATE_HISTORY", "off")
+        .output()
+        .expect("the binary runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("output is UTF-8")
+}
+
+/// Standard output of a run that must succeed.
+fn done(arguments: &[&str], folder: &Path) -> String {
+    let output = tidegate(arguments, folder);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{arguments:?}: {}",
+        text(&output.stderr)
+    );
+    text(&output.stdout)
+}
+
+/// The message of a run that must be refused.
+fn refused(arguments: &[&str], folder: &Path) -> String {
+    let output = tidegate(arguments, folder);
+    assert_eq!(
+        output.status.code(),
+        Some(2),
+        "{arguments:?}: {}",
+        text(&output.stderr)
+    );
+    assert_eq!(text(&output.stdout), "", "{arguments:?}");
+    text(&output.stderr)
+}
+
+#[expect(clippy::print_stderr, reason = "a skipped test says why")]
+fn has_fio(test: &str) -> bool {
+    let found = Command::new("fio").arg("--version").output().is_ok();
+    if !found {
+        eprintln!("{test} is skipped: fio is not installed");
+    }
+    found
+}
+
+const JOB: &str = r#"
+name = "small"
+
+[defaults.file]
+record = "4k"
+size = "256k"
+
+[[step]]
+name = "by-clock"
+kind = "file"
+pattern = "random-write"
+runtime = "250ms"
+
+[[step]]
+name = "once"
+kind = "file"
+pattern = "sequential-read"
+
+[[step]]
+name = "rows"
+kind = "sqlite"
+journal = "off"
+synchronous = "off"
+transactions = 50000
+time-limit = "200ms"
+
+[[step]]
+name = "names"
+kind = "metadata"
+files = 50
+"#;
+
+#[test]
+fn a_job_gives_one_record_for_each_step_and_round_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("j.toml"), JOB).unwrap();
+    let printed = done(
+        &["bench", "run", "j.toml", ".", "--rounds", "2", "--json"],
+        folder.path(),
+    );
+    let records: Vec<Value> = printed
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let names: Vec<&str> = records
+        .iter()
+        .map(|record| record["workload"]["name"].as_str().unwrap())
+        .collect();
+    let once = ["by-clock", "once", "rows", "names"];
+    assert_eq!(names, [once, once].concat());
+    let rounds: Vec<u64> = records
+        .iter()
+        .map(|record| record["round"].as_u64().unwrap())
+        .collect();
+    assert_eq!(rounds, [0, 0, 0, 0, 1, 1, 1, 1]);
+    assert!(
+        records
+            .iter()
+            .all(|record| record["complete"] == true && record["workload"]["job"] == "small")
+    );
+    let transactions = records[2]["samples"][0]["operations_count"].as_u64().unwrap();
+    assert!(
+        (1..50_000).contains(&transactions),
+        "{transactions} transactions in 200 ms"
+    );
+    let left: Vec<_> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left, ["j.toml"]);
+}
+
+#[test]
+fn a_selection_of_steps_is_shown_as_a_table_with_the_columns_of_the_app() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("j.toml"), JOB).unwrap();
+    let printed = done(
+        &[
+            "bench",
+            "run",
+            "j.toml",
+            ".",
+            "--only",
+            "file,sqlite",
+            "--steps",
+            "once,rows",
+        ],
+        folder.path(),
+    );
+    let lines: Vec<&str> = printed.lines().collect();
+    assert!(lines[0].starts_with("small on "), "{printed}");
+    for column in [
+        "MB/s",
+        "operations/s",
+        "transact./s",
+        "cpu act/iow/idl %",
+        "switches (voluntary)",
+    ] {
+        assert!(lines[1].contains(column), "{column}");
+    }
+    assert!(
+        lines[2].starts_with("once") && lines[3].starts_with("rows"),
+        "{printed}"
+    );
+    assert_eq!(lines.len(), 4, "{printed}");
+}
+
+#[test]
+fn progress_of_a_job_is_one_share_of_time_that_never_goes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("j.toml"), JOB).unwrap();
+    let output = tidegate(
+        &["bench", "run", "j.toml", ".", "--progress", "json"],
+        folder.path(),
+    );
+    assert_eq!(output.status.code(), Some(0));
+    let lines: Vec<Value> = text(&output.stderr)
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["progress"].take())
+        .collect();
+    let shares: Vec<f64> = lines
+        .iter()
+        .map(|line| line["overall"]["fraction"].as_f64().unwrap())
+        .collect();
+    assert!(shares.windows(2).all(|pair| pair[0] <= pair[1]), "{shares:?}");
+    assert_eq!(shares.last(), Some(&1.0));
+    let steps: BTreeSet<u64> = lines
+        .iter()
+        .map(|line| line["overall"]["step"].as_u64().unwrap())
+        .collect();
+    assert_eq!(steps, BTreeSet::from([1, 2, 3, 4]));
+    assert_eq!(lines[0]["overall"]["steps"], 4);
+    assert_eq!(lines.last().unwrap()["overall"]["eta_s"], 0.0);
+}
+
+#[test]
+fn a_mistake_in_a_job_is_named_before_anything_is_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    for (mistake, expected) in [
+        (
+            "recrod = \"4k\"",
+            "j.toml:5: `recrod` is no key of kind file; did you mean `record`?",
+        ),
+        ("record = \"4q\"", "j.toml:5: step `w`: `record`: `4q` is no size"),
+        ("rounds = 3", "j.toml:5: `rounds` is no key of kind file"),
+    ] {
+        let job = format!("name = \"x\"\n[[step]]\nname = \"w\"\nkind = \"file\"\n{mistake}\n");
+        fs::write(folder.path().join("j.toml"), job).unwrap();
+        for arguments in [
+            ["bench", "job", "--check", "j.toml"],
+            ["bench", "run", "j.toml", "."],
+        ] {
+            let message = refused(&arguments, folder.path());
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+    assert!(refused(&["bench", "run", "absent.toml", "."], folder.path()).contains("absent.toml: "));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_preset_that_is_shown_is_a_job_that_passes_the_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let listed = done(&["bench", "job", "--list-presets"], folder.path());
+    for preset in ["mobibench", "mobibench-head", "mobibench-2013", "androbench"] {
+        assert!(
+            listed.lines().any(|line| line.split(' ').next() == Some(preset)),
+            "{listed}"
+        );
+        let shown = done(&["bench", "job", "--show-preset", preset], folder.path());
+        fs::write(folder.path().join("j.toml"), shown).unwrap();
+        let checked = done(&["bench", "job", "--check", "j.toml"], folder.path());
+        assert!(checked.contains("7 steps, nothing wrong"), "{checked}");
+    }
+    let message = refused(&["bench", "all", ".", "--preset", "mobi"], folder.path());
+    assert!(
+        message.contains("no preset `mobi`; the presets are mobibench, "),
+        "{message}"
+    );
+    let message = refused(&["bench", "all", ".", "--steps", "seq-wrte"], folder.path());
+    assert!(
+        message.contains("no step `seq-wrte`; its steps are seq-write, seq-read"),
+        "{message}"
+    );
+}
+
+#[test]
+fn the_presets_differ_as_the_versions_of_the_original_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let step = |preset: &str, name: &str| {
+        let shown = done(&["bench", "job", "--show-preset", preset], folder.path());
+        fs::write(folder.path().join("j.toml"), shown).unwrap();
+        let checked = done(&["bench", "job", "--check", "j.toml"], folder.path());
+        let found = checked.lines().find(|line| line.trim_start().starts_with(name));
+        found.expect("the step is there").to_owned()
+    };
+    assert!(step("mobibench-head", "seq-write").contains("--overwrite"));
+    assert!(
+        !step("mobibench-2013", "seq-write").contains("--overwrite"),
+        "it allocates"
+    );
+    assert!(step("mobibench-head", "insert").contains("--tables=3"));
+    assert!(step("mobibench-head", "insert").contains("--transaction=explicit"));
+    assert!(step("mobibench-2013", "insert").contains("--tables=1"));
+    assert!(step("mobibench-2013", "insert").contains("--transaction=autocommit"));
+}
+
+const FIO: &str = "[global]\nsize=256k\nbs=4k\nthread\n[w]\nrw=write\nend_fsync=1\nfsync=1\n[m]\nstonewall\nrw=randrw\n\
+                   rwmixread=60\nnumjobs=2\n[s]\nstonewall\nrw=rw\n";
+
+#[test]
+fn a_fio_job_runs_and_its_json_has_the_keys_of_fio() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("j.fio"), FIO).unwrap();
+    let ours = done(
+        &["bench", "--from-fio", "j.fio", ".", "--fio-json", "-"],
+        folder.path(),
+    );
+    let ours: Value = serde_json::from_str(&ours).expect("nothing but JSON on standard output");
+    let jobs = ours["jobs"].as_array().unwrap();
+    let names: Vec<&str> = jobs.iter().map(|job| job["jobname"].as_str().unwrap()).collect();
+    assert_eq!(names, ["w", "m", "s"]);
+    assert_eq!(jobs[0]["write"]["io_bytes"], 256 << 10);
+    assert_eq!(jobs[0]["write"]["total_ios"], 64);
+    assert_eq!(jobs[0]["sync"]["total_ios"], 64, "one for each record");
+    let mixed = |job: &Value| {
+        job["read"]["total_ios"].as_u64().unwrap() + job["write"]["total_ios"].as_u64().unwrap()
+    };
+    assert_eq!((mixed(&jobs[1]), mixed(&jobs[2])), (128, 64));
+    if !has_fio("the comparison of keys with fio") {
+        return;
+    }
+    let output = Command::new("fio")
+        .args(["--output-format=json", "j.fio"])
+        .current_dir(folder.path())
+        .output()
+        .expect("fio runs");
+    let printed = text(&output.stdout);
+    // fio may print warnings before its JSON.
+    let theirs: Value = serde_json::from_str(&printed[printed.find('{').expect("JSON")..]).unwrap();
+    let (ours, theirs) = (keys(&ours), keys(&theirs));
+    assert_eq!(
+        ours.difference(&theirs).collect::<Vec<_>>(),
+        Vec::<&String>::new(),
+        "only ours"
+    );
+    // A file system without a block device has no use of disks to show.
+    let missing: Vec<&String> = theirs
+        .difference(&ours)
+        .filter(|key| !key.contains("disk_util/"))
+        .collect();
+    assert_eq!(missing, Vec::<&String>::new(), "only fio's");
+}
+
+/// Every path of keys; options are the user's own.
+fn keys(value: &Value) -> BTreeSet<String> {
+    fn walk(value: &Value, path: &str, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(fields) => {
+                for (key, value) in fields {
+                    let path = format!("{path}/{key}");
+                    if !key.ends_with("options") {
+                        walk(value, &path, found);
+                    }
+                    found.insert(path);
+                }
+            }
+            Value::Array(entries) => entries.iter().for_each(|entry| walk(entry, path, found)),
+            _ => {}
+        }
+    }
+    let mut found = BTreeSet::new();
+    walk(value, "", &mut found);
+    found
+}
+
+#[test]
+fn a_check_of_a_fio_job_says_what_becomes_of_each_option() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("j.fio"), FIO).unwrap();
+    let printed = done(&["bench", "--from-fio", "j.fio", "--check"], folder.path());
+    for line in [
+        "j.fio:2: [w] size=256k taken",
+        "j.fio:4: [w] thread ignored: workers are always threads",
+        "j.fio:7: [w] end_fsync=1 taken",
+        "w: tidegate bench file --pattern=sequential-write --record=4096",
+    ] {
+        assert!(
+            printed.lines().any(|found| found.starts_with(line)),
+            "{line} in {printed}"
+        );
+    }
+    fs::write(folder.path().join("bad.fio"), "[j]\nsize=1m\nbssplit=4k/50\n").unwrap();
+    let message = refused(&["bench", "--from-fio", "bad.fio", "."], folder.path());
+    assert!(
+        message.contains("bad.fio:3: [j] bssplit=4k/50 is not supported: it needs"),
+        "{message}"
+    );
+    fs::write(folder.path().join("two.fio"), "[global]\nsize=1m\n[a]\n[b]\n").unwrap();
+    let message = refused(&["bench", "--from-fio", "two.fio", "."], folder.path());
+    assert!(
+        message.contains("two.fio:4: fio runs [b] at the same time"),
+        "{message}"
+    );
+}
+
+#[test]
+fn exported_fio_jobs_are_ones_that_fio_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    if !has_fio("the check of exported jobs") {
+        return;
+    }
+    for preset in ["mobibench-head", "mobibench-2013", "androbench"] {
+        let exported = done(&["bench", "--to-fio", preset], folder.path());
+        assert!(
+            exported.contains("\nfadvise_hint=0\n") && exported.contains("\nfallocate=none\n"),
+            "{exported}"
+        );
+        let path = folder.path().join("j.fio");
+        fs::write(&path, exported).unwrap();
+        let parsed = Command::new("fio")
+            .arg("--parse-only")
+            .arg(&path)
+            .output()
+            .expect("fio runs");
+        assert!(parsed.status.success(), "{preset}: {}", text(&parsed.stderr));
+    }
+}
