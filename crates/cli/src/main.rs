@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         Ok(Finding::Something) => ExitCode::from(1),
         Ok(Finding::Code(code)) => ExitCode::from(code),
         Err(error) => {
-            output::print_error(&format!("{error:#}"));
+            output::print_error(&output::with_causes(&error));
             ExitCode::from(2)
         }
     }

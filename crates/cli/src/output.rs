@@ -32,3 +32,35 @@ pub fn print_bytes(bytes: &[u8]) -> Result<Printed> {
 pub fn print_error(message: &str) {
     let _ = writeln!(std::io::stderr(), "tidegate: {message}");
 }
+
+/// An error with its causes, joined by colons. A cause that the message before names already is not said twice: errors of
+/// the crates below hold their source in their text, as those who print one error alone expect.
+pub fn with_causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let cause = std::io::Error::from_raw_os_error(2);
+        let inner =
+            anyhow::Error::new(cause).context("open of x failed: No such file or directory (os error 2)");
+        let outer = inner.context("the job can't run");
+        assert_eq!(
+            with_causes(&outer),
+            "the job can't run: open of x failed: No such file or directory (os error 2)"
+        );
+    }
+}

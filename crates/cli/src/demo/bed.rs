@@ -36,7 +36,8 @@ impl Bed {
             LoopDisk::make(&folder.path, size_bytes)
                 .map_err(|error| {
                     notes.push(format!(
-                        "measuring in the folder itself, no ext4 of its own: {error:#}"
+                        "measuring in the folder itself, no ext4 of its own: {}",
+                        crate::output::with_causes(&error)
                     ))
                 })
                 .ok()

@@ -71,7 +71,11 @@ pub fn run(arguments: &DemoArguments) -> Result<Finding> {
                 );
                 rungs.push(rung);
             }
-            Err(error) => notes.push(format!("{} is left out: {error:#}", configuration.label)),
+            Err(error) => notes.push(format!(
+                "{} is left out: {}",
+                configuration.label,
+                output::with_causes(&error)
+            )),
         }
     }
     notes.iter().for_each(|note| output::print_error(note));

@@ -64,7 +64,10 @@ impl HistoryLog {
     }
 
     fn give_up(&mut self, error: &anyhow::Error) {
-        output::print_error(&format!("this run is not stored in the history: {error:#}"));
+        output::print_error(&format!(
+            "this run is not stored in the history: {}",
+            output::with_causes(&error)
+        ));
         self.state = State::Off;
     }
 }

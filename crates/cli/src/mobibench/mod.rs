@@ -55,7 +55,7 @@ pub fn run(arguments: &MobibenchArguments, words: usize) -> Result<Finding> {
             Ok(ended.finding)
         }
         Err(error) => {
-            print_last_line(arguments, &format!("{error:#}"))?;
+            print_last_line(arguments, &crate::output::with_causes(&error))?;
             Err(error)
         }
     }

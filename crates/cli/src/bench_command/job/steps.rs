@@ -87,7 +87,8 @@ pub fn planned(job: &Job, directory: &Path, vocabulary: &Vocabulary) -> Result<V
         .iter()
         .map(|step| {
             let command = command(job, step, directory, vocabulary)?;
-            checked(&command).map_err(|error| value_error(job, step, None, format!("{error:#}")))?;
+            checked(&command)
+                .map_err(|error| value_error(job, step, None, crate::output::with_causes(&error)))?;
             Ok(PlannedStep {
                 step: step.clone(),
                 command,
