@@ -97,7 +97,7 @@ fn run_as_daemon(arguments: &MountArguments) -> Result<()> {
     if let Err(error) = &mounted {
         // After the mount was up this reaches nobody, and main() writes the message to the log.
         let _ = send(&Report::Failed {
-            error: output::with_causes(&error),
+            error: output::with_causes(error),
         });
     }
     mounted

@@ -66,7 +66,7 @@ impl HistoryLog {
     fn give_up(&mut self, error: &anyhow::Error) {
         output::print_error(&format!(
             "this run is not stored in the history: {}",
-            output::with_causes(&error)
+            output::with_causes(error)
         ));
         self.state = State::Off;
     }
