@@ -8,7 +8,7 @@ use bench::app::{AppSpec, Application, BlockRequests, Scale};
 use bench::replay::Speed;
 use clap::Args;
 
-use super::repeat::{BenchCommonArguments, Measured, Turn, repeat};
+use super::repeat::{BenchCommonArguments, Measured, Turn, repeat_described};
 use crate::{Finding, output};
 
 /// Arguments of `tidegate bench app`.
@@ -65,14 +65,8 @@ pub fn run(arguments: &BenchAppArguments) -> Result<Finding> {
         return Ok(Finding::Nothing);
     }
     let directory = arguments.directory.as_deref().context("a folder is missing")?;
-    repeat(&arguments.common, directory, |turn| {
-        let bar = turn.bar;
-        let (measured, text) = measure_and_describe(arguments, turn)?;
-        if !arguments.common.json {
-            bar.hide();
-            output::print_bytes(text.as_bytes())?;
-        }
-        Ok(measured)
+    repeat_described(&arguments.common, directory, |turn| {
+        measure_and_describe(arguments, turn)
     })
 }
 

@@ -6,7 +6,7 @@ use anyhow::Result;
 use bench::postmark::{Buffering, PostmarkSpec};
 use clap::{Args, ValueEnum};
 
-use super::repeat::{BenchCommonArguments, Measured, Turn, repeat};
+use super::repeat::{BenchCommonArguments, Measured, Turn, repeat_described};
 use crate::quantity::parse_bytes;
 use crate::{Finding, output};
 
@@ -73,14 +73,8 @@ pub enum PostmarkPreset {
 
 /// Runs the command.
 pub fn run(arguments: &BenchPostmarkArguments) -> Result<Finding> {
-    repeat(&arguments.common, &arguments.directory, |turn| {
-        let bar = turn.bar;
-        let (measured, text) = measure_and_describe(arguments, turn)?;
-        if !arguments.common.json {
-            bar.hide();
-            output::print_bytes(text.as_bytes())?;
-        }
-        Ok(measured)
+    repeat_described(&arguments.common, &arguments.directory, |turn| {
+        measure_and_describe(arguments, turn)
     })
 }
 

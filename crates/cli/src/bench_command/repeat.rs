@@ -71,6 +71,27 @@ pub fn repeat(
     directory: &Path,
     mut run: impl FnMut(Turn<'_>) -> Result<Measured>,
 ) -> Result<Finding> {
+    run_all(common, directory, summary::table, |turn| {
+        Ok((run(turn)?, String::new()))
+    })
+}
+
+/// The same for a workload that has a table of its own: it is printed after each round, and the summary repeats nothing
+/// of it.
+pub fn repeat_described(
+    common: &BenchCommonArguments,
+    directory: &Path,
+    run: impl FnMut(Turn<'_>) -> Result<(Measured, String)>,
+) -> Result<Finding> {
+    run_all(common, directory, summary::of_rounds, run)
+}
+
+fn run_all(
+    common: &BenchCommonArguments,
+    directory: &Path,
+    summary: fn(&[RunRecord]) -> String,
+    mut run: impl FnMut(Turn<'_>) -> Result<(Measured, String)>,
+) -> Result<Finding> {
     let stop = stop_on_signals()?;
     let bar = Bar::new(common.progress);
     let mut writer = common.output.as_deref().map(RecordWriter::create).transpose()?;
@@ -92,7 +113,10 @@ pub fn repeat(
             stop: &stop,
         });
         bar.hide();
-        let Measured { record, notes } = measured?;
+        let (Measured { record, notes }, described) = measured?;
+        if kept.is_some() && !common.json {
+            output::print_bytes(described.as_bytes())?;
+        }
         for note in &notes {
             output::print_error(note);
             finding = Finding::Something;
@@ -121,7 +145,7 @@ pub fn repeat(
         writer.finish()?;
     }
     if !common.json {
-        output::print_bytes(summary::table(&records).as_bytes())?;
+        output::print_bytes(summary(&records).as_bytes())?;
     }
     for noise in Noise::of(&records) {
         output::print_error(&format!("too noisy to tell small differences: {noise}"));

@@ -12,7 +12,7 @@ use bench::window::CountCalls;
 use bench::{Cache, FilePlacement};
 use clap::Args;
 
-use super::repeat::{BenchCommonArguments, Measured, Turn, repeat};
+use super::repeat::{BenchCommonArguments, Measured, Turn, repeat_described};
 use crate::quantity::parse_duration;
 use crate::{Finding, output};
 
@@ -105,14 +105,8 @@ pub struct SqliteWayArguments {
 
 /// Runs the command.
 pub fn run(arguments: &BenchSqliteArguments) -> Result<Finding> {
-    repeat(&arguments.common, &arguments.directory, |turn| {
-        let bar = turn.bar;
-        let (measured, text) = measure(arguments, turn)?;
-        if !arguments.common.json {
-            bar.hide();
-            output::print_bytes(text.as_bytes())?;
-        }
-        Ok(measured)
+    repeat_described(&arguments.common, &arguments.directory, |turn| {
+        measure(arguments, turn)
     })
 }
 

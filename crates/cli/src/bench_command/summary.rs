@@ -30,16 +30,44 @@ pub fn table(records: &[RunRecord]) -> String {
     let Some(first) = records.first() else {
         return String::new();
     };
+    let width = width(first);
+    let mut text = heading(records, first);
+    text.push_str(&rates(records, first, width));
+    text.push_str(&latencies(records, first, width));
+    text.push_str(&intervals(records, width));
+    text.push_str(&counters(records));
+    text
+}
+
+/// What a table of each round does not say: the intervals over all rounds, and the counters of the machine.
+pub fn of_rounds(records: &[RunRecord]) -> String {
+    let Some(first) = records.first() else {
+        return String::new();
+    };
+    heading(records, first) + &intervals(records, width(first)) + &counters(records)
+}
+
+fn heading(records: &[RunRecord], first: &RunRecord) -> String {
     let kind = first.target.file_system_type.as_deref();
     let rounds = match records.len() {
         1 => "one round".to_owned(),
         count => format!("medians of {count} rounds"),
     };
     let path = &first.target.path;
-    let mut text = format!("{path} ({}), {rounds}\n", kind.unwrap_or("unknown file system"));
-    text.push_str(&rates(records, first));
-    text.push_str(&latencies(records, first));
-    text.push_str(&intervals(records));
+    format!("{path} ({}), {rounds}\n", kind.unwrap_or("unknown file system"))
+}
+
+/// Of the column of names: the longest one, and the title.
+fn width(first: &RunRecord) -> usize {
+    let names = first
+        .samples
+        .iter()
+        .map(|sample| sample.operation.chars().count());
+    names.max().unwrap_or(0).max("latency us".len())
+}
+
+fn counters(records: &[RunRecord]) -> String {
+    let mut text = String::new();
     for (name, label) in COUNTERS {
         let values = records
             .iter()
@@ -52,14 +80,17 @@ pub fn table(records: &[RunRecord]) -> String {
 }
 
 /// What was moved, by kind of operation.
-fn rates(records: &[RunRecord], first: &RunRecord) -> String {
-    let mut text = "  operation       count          MB/s          IOPS\n".to_owned();
+fn rates(records: &[RunRecord], first: &RunRecord, width: usize) -> String {
+    let mut text = format!(
+        "  {:<width$} {:>10} {:>13} {:>13}\n",
+        "operation", "count", "MB/s", "IOPS"
+    );
     for Sample { operation, .. } in &first.samples {
         let of = |value: &dyn Fn(&Sample) -> Option<f64>| of_all(records, operation, value);
         let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
         let count = of(&|sample| Some(nearest_f64(sample.operations_count)));
         text.push_str(&format!(
-            "  {operation:<10} {:>10} {:>13} {:>13}\n",
+            "  {operation:<width$} {:>10} {:>13} {:>13}\n",
             count.map_or_else(|| "-".to_owned(), |count| format!("{count:.0}")),
             shown(of(&Sample::mb_per_s)),
             shown(of(&Sample::operations_per_s)),
@@ -69,14 +100,14 @@ fn rates(records: &[RunRecord], first: &RunRecord) -> String {
 }
 
 /// How long operations took, by kind.
-fn latencies(records: &[RunRecord], first: &RunRecord) -> String {
-    let mut text = "  latency us".to_owned();
+fn latencies(records: &[RunRecord], first: &RunRecord, width: usize) -> String {
+    let mut text = format!("  {:<width$}", "latency us");
     for (title, _) in LATENCIES {
         text.push_str(&format!(" {title:>10}"));
     }
     text.push('\n');
     for Sample { operation, .. } in &first.samples {
-        text.push_str(&format!("  {operation:<10}"));
+        text.push_str(&format!("  {operation:<width$}"));
         for (_, pick) in LATENCIES {
             let value = of_all(records, operation, &|sample| {
                 sample.latency.summary().map(|summary| pick(&summary) / 1e3)
@@ -98,7 +129,7 @@ fn of_all(records: &[RunRecord], operation: &str, value: &dyn Fn(&Sample) -> Opt
 }
 
 /// A line for each operation that was repeated: the median speed between the ends of its interval.
-fn intervals(records: &[RunRecord]) -> String {
+fn intervals(records: &[RunRecord], width: usize) -> String {
     let complete: Vec<&RunRecord> = records.iter().filter(|record| record.complete).collect();
     let Some(first) = complete.first().filter(|_| complete.len() > 1) else {
         return String::new();
@@ -116,7 +147,7 @@ fn intervals(records: &[RunRecord]) -> String {
             .collect();
         if let Some(estimate) = Estimate::of_median(&speeds) {
             text.push_str(&format!(
-                "  {:<10} {:.1} {unit} [{:.1}, {:.1}], interval of {:.0} % coverage\n",
+                "  {:<width$} {:.1} {unit} [{:.1}, {:.1}], interval of {:.0} % coverage\n",
                 sample.operation,
                 estimate.value,
                 estimate.low,

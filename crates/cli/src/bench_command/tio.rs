@@ -7,7 +7,7 @@ use bench::tio::TioSpec;
 use bench::{Cache, Mode};
 use clap::{Args, ValueEnum};
 
-use super::repeat::{BenchCommonArguments, Measured, Turn, repeat};
+use super::repeat::{BenchCommonArguments, Measured, Turn, repeat_described};
 use crate::quantity::parse_bytes;
 use crate::{Finding, output};
 
@@ -59,14 +59,8 @@ pub enum TioPreset {
 
 /// Runs the command.
 pub fn run(arguments: &BenchTioArguments) -> Result<Finding> {
-    repeat(&arguments.common, &arguments.directory, |turn| {
-        let bar = turn.bar;
-        let (measured, text) = measure_and_describe(arguments, turn)?;
-        if !arguments.common.json {
-            bar.hide();
-            output::print_bytes(text.as_bytes())?;
-        }
-        Ok(measured)
+    repeat_described(&arguments.common, &arguments.directory, |turn| {
+        measure_and_describe(arguments, turn)
     })
 }
 

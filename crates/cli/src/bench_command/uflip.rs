@@ -8,7 +8,7 @@ use bench::DeviceAccess;
 use bench::uflip::{Baseline, Caching, Calibrate, Counts, MicroBenchmark, State, UflipSpec};
 use clap::{Args, ValueEnum};
 
-use super::repeat::{BenchCommonArguments, Measured, Turn, repeat};
+use super::repeat::{BenchCommonArguments, Measured, Turn, repeat_described};
 use crate::quantity::{parse_bytes, parse_duration};
 use crate::{Finding, output};
 
@@ -87,14 +87,8 @@ pub enum Through {
 
 /// Runs the command.
 pub fn run(arguments: &BenchUflipArguments) -> Result<Finding> {
-    repeat(&arguments.common, &arguments.directory, |turn| {
-        let bar = turn.bar;
-        let (measured, text) = measure_and_describe(arguments, turn)?;
-        if !arguments.common.json {
-            bar.hide();
-            output::print_bytes(text.as_bytes())?;
-        }
-        Ok(measured)
+    repeat_described(&arguments.common, &arguments.directory, |turn| {
+        measure_and_describe(arguments, turn)
     })
 }
 
