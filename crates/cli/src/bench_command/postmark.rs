@@ -7,8 +7,8 @@ use bench::postmark::{Buffering, PostmarkSpec};
 use clap::{Args, ValueEnum};
 
 use super::repeat::{BenchCommonArguments, Measured, Turn, repeat_described};
+use crate::Finding;
 use crate::quantity::parse_bytes;
-use crate::{Finding, output};
 
 /// Arguments of `tidegate bench postmark`.
 #[derive(Args, Debug)]

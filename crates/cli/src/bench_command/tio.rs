@@ -8,8 +8,8 @@ use bench::{Cache, Mode};
 use clap::{Args, ValueEnum};
 
 use super::repeat::{BenchCommonArguments, Measured, Turn, repeat_described};
+use crate::Finding;
 use crate::quantity::parse_bytes;
-use crate::{Finding, output};
 
 /// Arguments of `tidegate bench tio`.
 #[derive(Args, Debug)]

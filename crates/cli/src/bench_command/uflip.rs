@@ -9,8 +9,8 @@ use bench::uflip::{Baseline, Caching, Calibrate, Counts, MicroBenchmark, State, 
 use clap::{Args, ValueEnum};
 
 use super::repeat::{BenchCommonArguments, Measured, Turn, repeat_described};
+use crate::Finding;
 use crate::quantity::{parse_bytes, parse_duration};
-use crate::{Finding, output};
 
 /// Arguments of `tidegate bench uflip`.
 #[derive(Args, Debug)]
