@@ -26,11 +26,17 @@ const MESSAGE_AT: usize = DATA_AT - size_of::<InHeader>() - size_of::<WriteIn>()
 pub const DATA_BYTES_LEAST: usize = 128 << 10;
 /// A small reply buffer that has grown past this is given back.
 const SMALL_REPLY_BYTES: usize = 16 << 10;
+/// What a region keeps of its memory while requests are small.
+const KEPT_BYTES: usize = 64 << 10;
+/// Small requests in a row after which the rest is given back: a stream that is mixed with a few of them keeps it.
+const SMALL_REQUESTS: u32 = 256;
 
 /// One worker's end of the connection.
 pub struct Channel {
     device: Arc<OwnedFd>,
     region: Region,
+    /// Requests in a row that stayed within [`KEPT_BYTES`], while the region has more; `None` when it has not.
+    small_run: Option<u32>,
     small: Vec<u8>,
 }
 
@@ -40,6 +46,7 @@ impl Channel {
         Ok(Self {
             device,
             region: Region::new(DATA_AT + data_bytes_max.max(DATA_BYTES_LEAST))?,
+            small_run: None,
             small: Vec::new(),
         })
     }
@@ -77,10 +84,14 @@ impl Channel {
         if request.header.opcode == opcode::READ {
             let result = dispatcher.read(&request, &mut memory[DATA_AT..]);
             let data = result.map(|bytes| &memory[DATA_AT..DATA_AT + bytes]);
-            return reply(&self.device, unique, data).map(|_| ());
+            let reached = DATA_AT + result.unwrap_or(0);
+            reply(&self.device, unique, data)?;
+            self.note_reach(reached);
+            return Ok(());
         }
         self.small.clear();
         let (answer, undo) = dispatcher.serve(&request, input, &mut self.small);
+        self.note_reach(MESSAGE_AT + length);
         let Answer::Reply(result) = answer else {
             return Ok(());
         };
@@ -92,6 +103,22 @@ impl Channel {
             self.small = Vec::new();
         }
         Ok(())
+    }
+}
+
+impl Channel {
+    /// A request used the region up to here. A worker that had large ones and has only small ones for a while gives
+    /// back what they do not need: a mebibyte for each worker, of the six that a daemon may take.
+    fn note_reach(&mut self, reached: usize) {
+        if reached > KEPT_BYTES {
+            self.small_run = Some(0);
+        } else if let Some(run) = &mut self.small_run {
+            *run += 1;
+            if *run == SMALL_REQUESTS {
+                self.region.give_back(KEPT_BYTES);
+                self.small_run = None;
+            }
+        }
     }
 }
 

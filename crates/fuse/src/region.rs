@@ -34,6 +34,21 @@ impl Region {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 
+    /// Gives the memory behind the first `kept` bytes (a multiple of the page size) back to the kernel; it reads as
+    /// zeros when it is used again. Failing costs memory, nothing else.
+    pub fn give_back(&mut self, kept: usize) {
+        let rest = &mut self.as_mut_slice()[kept..];
+        // SAFETY: the range is a part of the private anonymous mapping that `self` owns and that is borrowed here alone;
+        // pages that are dropped read as zeros, which are valid bytes.
+        let _ = unsafe {
+            rustix::mm::madvise(
+                rest.as_mut_ptr().cast(),
+                rest.len(),
+                rustix::mm::Advice::LinuxDontNeed,
+            )
+        };
+    }
+
     /// Address of the first byte, for the kernel.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.start.as_ptr()
@@ -44,5 +59,20 @@ impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `new`, and no borrow outlives `self`.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_back_reads_as_zeros_and_the_rest_stays() {
+        let mut region = Region::new(1 << 20).unwrap();
+        region.as_mut_slice().fill(7);
+        region.give_back(64 << 10);
+        let (kept, rest) = region.as_mut_slice().split_at(64 << 10);
+        assert!(kept.iter().all(|byte| *byte == 7));
+        assert!(rest.iter().all(|byte| *byte == 0));
     }
 }

@@ -6,8 +6,14 @@
 
 use std::ffi::c_void;
 
-/// Drops the resident pages of this process' unwritten mappings of files. Failing costs memory, nothing else.
+/// Drops the resident pages of this process' unwritten mappings of files, and free memory of the allocator. Failing costs
+/// memory, nothing else.
 pub fn drop_start_up_pages() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes no pointers, and the allocator guards itself.
+    unsafe {
+        libc::malloc_trim(0);
+    }
     let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else {
         return;
     };
