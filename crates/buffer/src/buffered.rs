@@ -13,6 +13,7 @@ use vfs::{
 use crate::config::{BufferConfig, BufferConfigError, Flusher};
 use crate::engine::Engine;
 use crate::entry::byte_count;
+use crate::inode::{OpenFile, Told};
 use crate::manager;
 use crate::slot::Slot;
 use crate::stats::{BufferStats, FlushCause, add};
@@ -77,17 +78,18 @@ impl<F: FileSystem> Buffered<F> {
     }
 
     /// `outcome`, unless this handle has an error of an earlier write to be told of, which goes first.
-    fn with_write_error(&self, handle: Handle, outcome: FsResult<()>) -> FsResult<()> {
-        let Some((error, first)) = self
-            .engine
-            .registry
-            .file(handle)
-            .and_then(|file| file.take_error())
-        else {
+    fn with_write_error(
+        &self,
+        handle: Handle,
+        outcome: FsResult<()>,
+        told: impl Fn(&OpenFile) -> Option<Told>,
+    ) -> FsResult<()> {
+        let file = self.engine.registry.file(handle);
+        let Some(Told { error, first, fresh }) = file.and_then(|file| told(&file)) else {
             return outcome;
         };
         let counters = &self.engine.counters;
-        add(&counters.errors_reported, 1);
+        add(&counters.errors_reported, u64::from(fresh));
         if first {
             counters.errors_pending.fetch_sub(1, Ordering::Relaxed);
         }
@@ -287,13 +289,13 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
     fn flush(&self, ino: Ino, handle: Handle) -> FsResult<()> {
         self.engine.flush_ino(ino, FlushCause::Close);
         let outcome = self.engine.inner.flush(ino, handle);
-        self.with_write_error(handle, outcome)
+        self.with_write_error(handle, outcome, OpenFile::show_error)
     }
 
     fn fsync(&self, ino: Ino, handle: Handle, data_only: bool) -> FsResult<()> {
         self.engine.flush_ino(ino, FlushCause::Fsync);
         let outcome = self.engine.inner.fsync(ino, handle, data_only);
-        self.with_write_error(handle, outcome)
+        self.with_write_error(handle, outcome, OpenFile::take_error)
     }
 
     fn release(&self, ino: Ino, handle: Handle) {

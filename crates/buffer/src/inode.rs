@@ -143,29 +143,58 @@ pub struct OpenFile {
     pub inode: Arc<InodeBuffer>,
     /// Opened for writing: only then is a write worth buffering.
     pub writable: bool,
-    /// `error_count` that this handle was told of.
+    /// `error_count` that this handle was told of by an fsync.
     told: AtomicU64,
+    /// The same, by a close of one of its descriptors.
+    told_at_close: AtomicU64,
+}
+
+/// An error that a handle is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub error: FsError,
+    /// No other handle was told before.
+    pub first: bool,
+    /// This handle was not told before.
+    pub fresh: bool,
 }
 
 impl OpenFile {
     /// A handle that will be told of errors from here on.
     pub fn new(inode: Arc<InodeBuffer>, writable: bool) -> Self {
-        let told = AtomicU64::new(inode.lock().error_count);
+        let known = inode.lock().error_count;
         Self {
             inode,
             writable,
-            told,
+            told: AtomicU64::new(known),
+            told_at_close: AtomicU64::new(known),
         }
     }
 
-    /// The error that this handle was not told of, with whether it is the first handle told; at most once for
-    /// each.
-    pub fn take_error(&self) -> Option<(FsError, bool)> {
+    /// The error that no fsync of this handle has told yet; from here on it is told.
+    pub fn take_error(&self) -> Option<Told> {
+        self.untold_error(&self.told)
+    }
+
+    /// The same at a close of a descriptor, after which others may be open: a child that a thread starts closes its copies
+    /// when it runs another program, and nobody looks at what that close says. So an fsync tells it again.
+    pub fn show_error(&self) -> Option<Told> {
+        self.untold_error(&self.told_at_close)
+    }
+
+    fn untold_error(&self, told_by: &AtomicU64) -> Option<Told> {
         let mut state = self.inode.lock();
-        if self.told.fetch_max(state.error_count, Ordering::Relaxed) >= state.error_count {
+        let count = state.error_count;
+        if self.told.load(Ordering::Relaxed) >= count {
             return None;
         }
+        let known = self.told_at_close.load(Ordering::Relaxed);
+        told_by.fetch_max(count, Ordering::Relaxed);
         let first = state.forget_untold();
-        state.last_error.map(|error| (error, first))
+        state.last_error.map(|error| Told {
+            error,
+            first,
+            fresh: known < count,
+        })
     }
 }

@@ -31,12 +31,14 @@ impl Limited {
         let file = File::create(&image).expect("a temporary folder takes files");
         file.set_len(128 << 20).expect("a temporary folder takes files");
         let (image, root, source) = (text(&image), text(&root), text(&limited.source()));
-        let steps: [&[&str]; 5] = [
+        // Enabling starts a scan, and limits hold only after it.
+        let steps: [&[&str]; 6] = [
             &["mkfs.btrfs", "-q", "-f", &image],
             &["mount", "-t", "btrfs", "-o", "loop", &image, &root],
             &["btrfs", "quota", "enable", &root],
             &["btrfs", "subvolume", "create", &source],
             &["btrfs", "qgroup", "limit", LIMIT, &source],
+            &["btrfs", "quota", "rescan", "-w", &root],
         ];
         for step in steps {
             let output = Command::new(step[0]).args(&step[1..]).output();
