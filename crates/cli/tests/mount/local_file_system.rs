@@ -212,7 +212,8 @@ fn whole_file_locks_exclude_each_other_within_the_mount() {
         let refused = rustix::fs::flock(&second, FlockOperation::NonBlockingLockExclusive);
         assert_eq!(refused, Err(Errno::WOULDBLOCK));
         drop(first);
-        rustix::fs::flock(&second, FlockOperation::NonBlockingLockExclusive).unwrap();
+        // It waits, as a program that another test starts has a copy of the first descriptor for a moment.
+        rustix::fs::flock(&second, FlockOperation::LockExclusive).unwrap();
     });
 }
 
@@ -323,15 +324,15 @@ fn a_change_of_the_source_is_seen_once_the_timeouts_are_over() {
 fn the_papers_table_of_backing_writes_comes_out() {
     let backing_writes = |arguments: &[&str]| {
         let mounted = Mounted::start(arguments)?;
-        let file = File::create(mounted.mountpoint().join("stream")).unwrap();
-        // Memory that starts within a page would give direct I/O one piece more a record.
-        let memory = vec![1_u8; (512 << 10) + 4096];
-        let start = memory.as_ptr().align_offset(4096);
-        let record = &memory[start..start + (512 << 10)];
-        for number in 0..64 {
-            file.write_all_at(record, number * (512 << 10)).unwrap();
-        }
-        file.sync_all().unwrap();
+        // A program of its own, as those that other tests start would close copies of this process' descriptor, and each
+        // close is a flush. Its memory is aligned to pages: direct I/O takes no piece more a record.
+        let mut target = std::ffi::OsString::from("of=");
+        target.push(mounted.mountpoint().join("stream"));
+        let written = std::process::Command::new("dd")
+            .arg(target)
+            .args(["if=/dev/zero", "bs=512k", "count=64", "conv=fsync", "status=none"])
+            .status();
+        assert!(written.unwrap().success());
         mounted.stats()["backing"]["writes"].as_u64()
     };
     let plain = ["--passthrough", "off", "--flusher", "off"];
