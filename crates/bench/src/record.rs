@@ -76,13 +76,24 @@ impl FileOutcome {
 
     fn sample(&self, operation: &str, done: &OperationOutcome) -> Sample {
         Sample {
-            operation: operation.to_owned(),
-            operations_count: done.count,
-            bytes: done.bytes,
-            elapsed_ns: self.elapsed_ns(),
             sync_ns: self.timed_sync_ns(),
             close_ns: self.close_ns,
-            latency: done.latency.clone(),
+            ..done.sample(operation, self.elapsed_ns())
+        }
+    }
+}
+
+impl OperationOutcome {
+    /// What was done in a window of `elapsed_ns` that had no final sync and no close.
+    pub(crate) fn sample(&self, operation: &str, elapsed_ns: u64) -> Sample {
+        Sample {
+            operation: operation.to_owned(),
+            operations_count: self.count,
+            bytes: self.bytes,
+            elapsed_ns,
+            sync_ns: 0,
+            close_ns: 0,
+            latency: self.latency.clone(),
         }
     }
 }

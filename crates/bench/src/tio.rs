@@ -319,13 +319,9 @@ const fn moved(phase: TioPhase, outcome: &FileOutcome) -> &OperationOutcome {
 fn sample(phase: TioPhase, outcome: &FileOutcome) -> Sample {
     let done = moved(phase, outcome);
     Sample {
-        operation: phase.name().to_owned(),
-        operations_count: done.count,
-        bytes: done.bytes,
-        elapsed_ns: outcome.elapsed_ns(),
         sync_ns: outcome.timed_sync_ns(),
         close_ns: outcome.close_ns,
-        latency: done.latency.clone(),
+        ..done.sample(phase.name(), outcome.elapsed_ns())
     }
 }
 

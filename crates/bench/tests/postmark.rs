@@ -1,14 +1,17 @@
 //! PostMark on a real directory, beside the original where it is installed.
 
+mod stopping;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use bench::postmark::{Buffering, PostmarkOutcome, PostmarkSpec, run};
-use bench::{NoProgress, Phase, Progress, RunIdentity};
+use bench::{NoProgress, RunIdentity};
+use stopping::StopWhenMeasuring;
 
 fn done(spec: &PostmarkSpec) -> PostmarkOutcome {
     run(spec, &NoProgress, &AtomicBool::new(false)).expect("the workload must run")
@@ -159,22 +162,11 @@ fn the_record_has_a_sample_for_each_kind_and_phase() {
     assert_eq!(record.workload["layer"], "system_calls");
 }
 
-/// Raises the stop flag when the transactions begin.
-struct StopInTransactions<'flag>(&'flag AtomicBool);
-
-impl Progress for StopInTransactions<'_> {
-    fn advance(&self, phase: Phase, _done: u64, _total: u64) {
-        if phase == Phase::Measure {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
 #[test]
 fn a_stopped_run_returns_what_it_has_and_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let stop = AtomicBool::new(false);
-    let outcome = run(&varied(directory.path()), &StopInTransactions(&stop), &stop).unwrap();
+    let outcome = run(&varied(directory.path()), &StopWhenMeasuring(&stop), &stop).unwrap();
     assert!(!outcome.complete);
     assert_eq!((outcome.create_alone.count, outcome.transactions_count), (60, 0));
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);

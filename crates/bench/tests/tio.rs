@@ -1,11 +1,14 @@
 //! The four phases of tio on a real directory.
 
+mod stopping;
+
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use bench::tio::{TioOutcome, TioPhase, TioSpec, run};
-use bench::{Cache, NoProgress, Phase, Progress, RunIdentity};
+use bench::{Cache, NoProgress, RunIdentity};
+use stopping::StopWhenMeasuring;
 
 fn small(directory: &Path) -> TioSpec {
     TioSpec {
@@ -99,22 +102,11 @@ fn the_table_has_the_columns_of_the_original() {
     }
 }
 
-/// Raises the stop flag when the first phase has begun.
-struct StopAtOnce<'flag>(&'flag AtomicBool);
-
-impl Progress for StopAtOnce<'_> {
-    fn advance(&self, phase: Phase, _done: u64, _total: u64) {
-        if phase == Phase::Measure {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
 #[test]
 fn a_stopped_run_has_fewer_phases_and_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let stop = AtomicBool::new(false);
-    let outcome = run(&small(directory.path()), &StopAtOnce(&stop), &stop).unwrap();
+    let outcome = run(&small(directory.path()), &StopWhenMeasuring(&stop), &stop).unwrap();
     assert!(!outcome.is_complete());
     assert_eq!(
         outcome.phases.iter().map(|(phase, _)| *phase).collect::<Vec<_>>(),

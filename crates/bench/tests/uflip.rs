@@ -1,13 +1,16 @@
 //! uFLIP on a file of a real directory.
 
+mod stopping;
+
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use bench::uflip::{
     Baseline, Caching, Calibrate, Counts, MicroBenchmark, State, UflipOutcome, UflipSpec, run,
 };
-use bench::{DeviceAccess, NoProgress, Phase, Progress, RunIdentity};
+use bench::{DeviceAccess, NoProgress, RunIdentity};
+use stopping::StopWhenMeasuring;
 
 /// Through the page cache, as a directory for temporary files may know no other way, and without pauses.
 fn small(directory: &Path) -> UflipSpec {
@@ -145,22 +148,11 @@ fn the_record_has_a_sample_for_each_point_and_the_table_the_steps() {
     );
 }
 
-/// Raises the stop flag when the first point is measured.
-struct StopInPoints<'flag>(&'flag AtomicBool);
-
-impl Progress for StopInPoints<'_> {
-    fn advance(&self, phase: Phase, _done: u64, _total: u64) {
-        if phase == Phase::Measure {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
 #[test]
 fn a_stopped_run_has_fewer_points_and_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let stop = AtomicBool::new(false);
-    let outcome = run(&small(directory.path()), &StopInPoints(&stop), &stop).unwrap();
+    let outcome = run(&small(directory.path()), &StopWhenMeasuring(&stop), &stop).unwrap();
     assert!(!outcome.complete);
     assert_eq!(outcome.points.len(), 1);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);

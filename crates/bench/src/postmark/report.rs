@@ -1,10 +1,9 @@
 //! A PostMark run as a run record, and as the lines that people know from the original.
 
-use results::{RunRecord, Sample, nearest_f64};
+use results::{RunRecord, nearest_f64};
 use serde_json::json;
 
 use super::PostmarkOutcome;
-use crate::file::OperationOutcome;
 use crate::record::{RunIdentity, described, finished, usage_counters};
 
 impl PostmarkOutcome {
@@ -29,7 +28,7 @@ impl PostmarkOutcome {
         ]
         .into_iter()
         .filter(|(_, done, _)| done.count > 0)
-        .map(|(operation, done, elapsed_ns)| sample(operation, done, elapsed_ns));
+        .map(|(operation, done, elapsed_ns)| done.sample(operation, elapsed_ns));
         let mut counters = usage_counters(self.processor, self.worker);
         for (name, count) in [
             ("postmark_transactions_count", self.transactions_count),
@@ -100,18 +99,6 @@ impl PostmarkOutcome {
             );
         }
         text
-    }
-}
-
-fn sample(operation: &str, done: &OperationOutcome, elapsed_ns: u64) -> Sample {
-    Sample {
-        operation: operation.to_owned(),
-        operations_count: done.count,
-        bytes: done.bytes,
-        elapsed_ns,
-        sync_ns: 0,
-        close_ns: 0,
-        latency: done.latency.clone(),
     }
 }
 

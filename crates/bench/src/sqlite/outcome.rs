@@ -146,13 +146,8 @@ impl SqliteOutcome {
 
     fn sample(&self, operation: &str, done: &OperationOutcome) -> Sample {
         Sample {
-            operation: operation.to_owned(),
-            operations_count: done.count,
-            bytes: done.bytes,
-            elapsed_ns: self.elapsed_ns(),
             sync_ns: self.checkpoint_ns,
-            close_ns: 0,
-            latency: done.latency.clone(),
+            ..done.sample(operation, self.elapsed_ns())
         }
     }
 
