@@ -1,8 +1,9 @@
 //! Run records: what ran, on which machine and file system, every sample, and how two runs compare.
 //!
 //! This is the contract between those who measure (`bench`, `trace`), those who plan (`study`) and those who
-//! draw (`report`). Traces of calls, which `trace` records and `bench` replays, are in [`call_trace`]. It measures nothing and knows no workload: the description of the workload is a JSON value
-//! that its maker understands.
+//! draw (`report`). Traces of calls, which `trace` records and `bench` replays, are in [`call_trace`]; those of block
+//! requests are in [`block_trace`]. It measures nothing and knows no workload: the description of the workload is a
+//! JSON value that its maker understands.
 //!
 //! Invariants:
 //! - A record says everything that is needed to judge its numbers: command, version, kernel, file system, device.
@@ -10,6 +11,7 @@
 //! - A record of an interrupted run says `complete: false`, and comparisons leave it out.
 //! - The schema has a version; the reader refuses any other one and says which it found.
 
+pub mod block_trace;
 pub mod call_trace;
 mod histogram;
 mod interval;
