@@ -121,7 +121,7 @@ function headline(step) {
     const value = isSqlite(step.kind) ? last.per_s : last.per_s / 1e6;
     return { value: significant(value), unit: isSqlite(step.kind) ? "TPS" : "MB/s", more: "now" };
   }
-  const partial = step.status === "done" ? "" : ", partial";
+  const partial = ["stopped", "failed"].includes(step.status) ? ", partial" : "";
   const random = step.kind.startsWith("random");
   const throughput = row.mb_per_s && `${significant(row.mb_per_s.value)} MB/s`;
   const rate = row.per_s && `${significant(row.per_s.value)} ${row.per_s_unit}`;

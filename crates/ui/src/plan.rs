@@ -1,4 +1,4 @@
-//! What each button runs, as command lines of this program.
+//! What each button runs: a job of this program. All steps are one child process, which so knows how far the whole is.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,17 +18,8 @@ pub enum Preset {
     Custom,
 }
 
-/// One measurement.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// What it is.
-    pub kind: StepKind,
-    /// The words after the program's name.
-    pub arguments: Vec<String>,
-}
-
 /// The steps of a button, in order; empty when Custom has none.
-pub fn steps(preset: Preset, settings: &Settings) -> Vec<Step> {
+pub fn steps(preset: Preset, settings: &Settings) -> Vec<StepKind> {
     StepKind::ALL
         .into_iter()
         .filter(|kind| match preset {
@@ -37,16 +28,72 @@ pub fn steps(preset: Preset, settings: &Settings) -> Vec<Step> {
             Preset::Sqlite => kind.is_sqlite(),
             Preset::Custom => settings.custom.contains(kind),
         })
-        .map(|kind| Step {
-            kind,
-            arguments: arguments(kind, settings),
-        })
         .collect()
 }
 
+/// The words after the program's name that run a job, which comes by standard input.
+pub fn arguments(settings: &Settings) -> Vec<String> {
+    let rounds = settings.rounds.to_string();
+    [
+        "bench",
+        "run",
+        "--rounds",
+        &rounds,
+        "--label",
+        "ui",
+        "--json",
+        "--progress",
+        "json",
+        // The records are stored by the server, as one run.
+        "--no-history",
+        "--",
+        "-",
+        &settings.directory,
+    ]
+    .map(str::to_owned)
+    .into()
+}
+
+/// The steps as a job file. Every text in it is one of a few known words, so that nothing needs quoting.
+pub fn job(steps: &[StepKind], settings: &Settings) -> String {
+    let Settings {
+        threads,
+        record_kib,
+        mode,
+        transactions,
+        journal,
+        synchronous,
+        ..
+    } = settings;
+    let mut text = format!(
+        "name = \"ui\"\n\
+         [defaults]\nthreads = {threads}\n\
+         [defaults.file]\nrecord = \"{record_kib}k\"\nmode = \"{mode}\"\n\
+         [defaults.sqlite]\ntransactions = {transactions}\njournal = \"{journal}\"\n\
+         synchronous = \"{synchronous}\"\n"
+    );
+    for kind in steps {
+        text.push_str(&step(*kind, settings));
+    }
+    text
+}
+
+fn step(kind: StepKind, settings: &Settings) -> String {
+    let name = kind.name();
+    if kind.is_sqlite() {
+        return format!("[[step]]\nname = \"{name}\"\nkind = \"sqlite\"\noperation = \"{name}\"\n");
+    }
+    // As the original: what is read is not in memory, and what is written is synced inside the window.
+    let (mib, way) = match kind {
+        StepKind::SequentialRead | StepKind::RandomRead => (settings.read_mib, "cache = \"cold\""),
+        _ => (settings.write_mib, "overwrite = true\nfsync-at-end = true"),
+    };
+    format!("[[step]]\nname = \"{name}\"\nkind = \"file\"\npattern = \"{name}\"\nsize = \"{mib}m\"\n{way}\n")
+}
+
 /// Bytes that the largest step of a plan needs on the file system at one time.
-pub fn bytes_needed(steps: &[Step], settings: &Settings) -> u64 {
-    let size = |step: &Step| match step.kind {
+pub fn bytes_needed(steps: &[StepKind], settings: &Settings) -> u64 {
+    let size = |kind: &StepKind| match kind {
         StepKind::SequentialWrite | StepKind::RandomWrite => settings.write_mib,
         StepKind::SequentialRead | StepKind::RandomRead => settings.read_mib,
         StepKind::Insert | StepKind::Update | StepKind::Delete => 1,
@@ -55,86 +102,9 @@ pub fn bytes_needed(steps: &[Step], settings: &Settings) -> u64 {
     (u64::from(largest_mib) * u64::from(settings.threads)) << 20
 }
 
-fn arguments(kind: StepKind, settings: &Settings) -> Vec<String> {
-    let words: Vec<String> = match kind {
-        StepKind::Insert => sqlite("insert", settings),
-        StepKind::Update => sqlite("update", settings),
-        StepKind::Delete => sqlite("delete", settings),
-        StepKind::SequentialWrite => file("sequential-write", settings.write_mib, settings),
-        StepKind::RandomWrite => file("random-write", settings.write_mib, settings),
-        StepKind::SequentialRead => file("sequential-read", settings.read_mib, settings),
-        StepKind::RandomRead => file("random-read", settings.read_mib, settings),
-    };
-    let rounds = ["--rounds".to_owned(), settings.rounds.to_string()];
-    // The records are stored by the server, as one run.
-    let form = [
-        "--label",
-        "ui",
-        "--json",
-        "--progress",
-        "json",
-        "--no-history",
-        "--",
-    ]
-    .map(str::to_owned);
-    words
-        .into_iter()
-        .chain(rounds)
-        .chain(form)
-        .chain([settings.directory.clone()])
-        .collect()
-}
-
-fn file(pattern: &str, size_mib: u32, settings: &Settings) -> Vec<String> {
-    let reads = pattern.ends_with("read");
-    let mut words: Vec<String> = ["bench", "file", "--pattern", pattern, "--record"]
-        .map(str::to_owned)
-        .into();
-    words.extend([
-        format!("{}k", settings.record_kib),
-        "--size".to_owned(),
-        format!("{size_mib}m"),
-        "--threads".to_owned(),
-        settings.threads.to_string(),
-        "--mode".to_owned(),
-        settings.mode.clone(),
-    ]);
-    // As the original: what is read is not in memory, and what is written is synced inside the window.
-    let last: &[&str] = if reads {
-        &["--cache", "cold"]
-    } else {
-        &["--overwrite", "--fsync-at-end"]
-    };
-    words.extend(last.iter().copied().map(str::to_owned));
-    words
-}
-
-fn sqlite(operation: &str, settings: &Settings) -> Vec<String> {
-    [
-        "bench",
-        "sqlite",
-        "--operation",
-        operation,
-        "--transactions",
-        &settings.transactions.to_string(),
-        "--journal",
-        &settings.journal,
-        "--synchronous",
-        &settings.synchronous,
-        "--threads",
-        &settings.threads.to_string(),
-    ]
-    .map(str::to_owned)
-    .into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn kinds(preset: Preset, settings: &Settings) -> Vec<StepKind> {
-        steps(preset, settings).iter().map(|step| step.kind).collect()
-    }
 
     #[test]
     fn buttons_run_what_they_say() {
@@ -142,11 +112,11 @@ mod tests {
             custom: vec![StepKind::Delete, StepKind::RandomRead],
             ..Settings::default()
         };
-        assert_eq!(kinds(Preset::All, &settings), StepKind::ALL);
-        assert_eq!(kinds(Preset::File, &settings), StepKind::ALL[..4]);
-        assert_eq!(kinds(Preset::Sqlite, &settings), StepKind::ALL[4..]);
+        assert_eq!(steps(Preset::All, &settings), StepKind::ALL);
+        assert_eq!(steps(Preset::File, &settings), StepKind::ALL[..4]);
+        assert_eq!(steps(Preset::Sqlite, &settings), StepKind::ALL[4..]);
         assert_eq!(
-            kinds(Preset::Custom, &settings),
+            steps(Preset::Custom, &settings),
             [StepKind::RandomRead, StepKind::Delete]
         );
     }
@@ -157,9 +127,7 @@ mod tests {
             directory: "--help".to_owned(),
             ..Settings::default()
         };
-        for step in steps(Preset::All, &settings) {
-            assert_eq!(step.arguments[step.arguments.len() - 2..], ["--", "--help"]);
-        }
+        assert!(arguments(&settings).ends_with(&["--", "-", "--help"].map(str::to_owned)));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! What the page shows of a run: its steps, how far it is, its speed over time, its results.
 
+use results::RunRecord;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Preset;
-use crate::rows::ResultRow;
+use crate::rows::{ResultRow, result_rows};
 use crate::settings::StepKind;
 
 /// Points of one step that are kept; beyond that, every second one is dropped.
@@ -46,11 +47,12 @@ pub struct StepState {
     /// What was measured.
     pub rows: Vec<ResultRow>,
     #[serde(skip)]
+    records: Vec<RunRecord>,
+    /// Time and amount of the point before.
+    #[serde(skip)]
     last: Option<(f64, f64)>,
     #[serde(skip)]
-    round: u32,
-    #[serde(skip)]
-    of_round: f64,
+    began_s: Option<f64>,
 }
 
 /// A run.
@@ -92,14 +94,25 @@ pub struct ProgressLine {
 /// What it says; fields that are not needed here are left out.
 #[derive(Debug, Deserialize)]
 pub struct ProgressValues {
+    /// The step that reported last.
+    pub title: String,
     /// Part of the run.
     pub phase: String,
     /// Bytes or transactions done in this phase.
     pub done: f64,
-    /// 0 to 1 of this phase.
-    pub fraction: f64,
     /// Since the child began.
     pub elapsed_s: f64,
+    /// The whole run.
+    pub overall: OverallValues,
+}
+
+/// How far all steps and rounds are.
+#[derive(Debug, Deserialize)]
+pub struct OverallValues {
+    /// 0 to 1, of time.
+    pub fraction: f64,
+    /// The step at work, counted from 1; each round counts all steps again.
+    pub step: usize,
 }
 
 impl RunState {
@@ -110,9 +123,9 @@ impl RunState {
             status: Status::Waiting,
             points: Vec::new(),
             rows: Vec::new(),
+            records: Vec::new(),
             last: None,
-            round: 0,
-            of_round: 0.0,
+            began_s: None,
         };
         Self {
             number,
@@ -130,55 +143,55 @@ impl RunState {
         }
     }
 
-    /// Begins a step.
-    pub fn begin(&mut self, index: usize) {
-        self.current = index;
-        "start".clone_into(&mut self.phase);
-        self.steps[index].status = Status::Running;
-        self.advance(0.0);
-    }
-
-    /// Takes in a line of progress. A round is its timed window and, before that, the making of files: each a half. The
-    /// next round has begun where a phase comes again that was over.
+    /// Takes in a line of progress.
     pub fn progress(&mut self, values: &ProgressValues) {
+        self.fraction = self.fraction.max(values.overall.fraction.clamp(0.0, 1.0));
+        self.current = values.overall.step.saturating_sub(1) % self.steps.len().max(1);
+        let step = &mut self.steps[self.current];
+        step.status = Status::Running;
+        // Between two steps the last word of the one is still reported when the other has begun.
+        if values.title != step.kind.name() {
+            "start".clone_into(&mut self.phase);
+            return;
+        }
         self.phase.clone_from(&values.phase);
-        let fraction = values.fraction.clamp(0.0, 1.0);
-        let of_round = match values.phase.as_str() {
-            "prepare" => fraction / 2.0,
-            "cache" => 0.5,
-            "measure" => 0.5 + fraction / 2.0,
-            _ => 1.0,
-        };
-        let rounds = self.rounds;
-        let step = &mut self.steps[self.current];
-        if of_round < step.of_round {
-            step.round = (step.round + 1).min(rounds - 1);
-            step.last = None;
-        }
-        step.of_round = of_round;
-        let of_step = (f64::from(step.round) + of_round) / f64::from(rounds);
-        self.advance(of_step);
+        step.began_s.get_or_insert(values.elapsed_s);
         if values.phase == "measure" {
-            self.steps[self.current].point(values);
+            step.point(values);
         }
     }
 
-    /// Ends the step that is being measured.
-    pub fn end(&mut self, status: Status, rows: Vec<ResultRow>) {
-        let step = &mut self.steps[self.current];
-        step.status = status;
-        step.rows = rows;
+    /// Takes in what one round of a step measured.
+    pub fn record(&mut self, record: RunRecord) {
+        let name = record.workload.get("name").and_then(|name| name.as_str());
+        let Some(step) = self.steps.iter_mut().find(|step| Some(step.kind.name()) == name) else {
+            return;
+        };
+        step.status = if record.complete {
+            Status::Done
+        } else {
+            Status::Stopped
+        };
+        step.records.push(record);
+        step.rows = result_rows(&step.records);
+    }
+
+    /// Ends the run: what was being measured ends with it.
+    pub fn end(&mut self, status: Status) {
+        self.status = status;
+        for step in self
+            .steps
+            .iter_mut()
+            .filter(|step| step.status == Status::Running)
+        {
+            step.status = status;
+        }
+        if status == Status::Failed && self.steps.iter().all(|step| step.status == Status::Waiting) {
+            self.steps[self.current].status = status;
+        }
         if status == Status::Done {
-            self.advance(1.0);
+            self.fraction = 1.0;
         }
-    }
-
-    /// Never goes back within a run.
-    fn advance(&mut self, of_step: f64) {
-        let count = u32::try_from(self.steps.len().max(1)).unwrap_or(u32::MAX);
-        let current = u32::try_from(self.current).unwrap_or(u32::MAX);
-        let fraction = (f64::from(current) + of_step) / f64::from(count);
-        self.fraction = self.fraction.max(fraction.min(1.0));
     }
 }
 
@@ -191,7 +204,7 @@ impl StepState {
             return;
         }
         self.points.push(Point {
-            at_s: values.elapsed_s,
+            at_s: values.elapsed_s - self.began_s.unwrap_or(0.0),
             per_s: more / passed_s,
         });
         if self.points.len() > POINTS_MAX {
@@ -208,12 +221,16 @@ impl StepState {
 mod tests {
     use super::*;
 
-    fn values(phase: &str, done: f64, fraction: f64, elapsed_s: f64) -> ProgressValues {
+    fn values(title: &str, phase: &str, done: f64, elapsed_s: f64, overall: (f64, usize)) -> ProgressValues {
         ProgressValues {
+            title: title.to_owned(),
             phase: phase.to_owned(),
             done,
-            fraction,
             elapsed_s,
+            overall: OverallValues {
+                fraction: overall.0,
+                step: overall.1,
+            },
         }
     }
 
@@ -222,42 +239,51 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_run_goes_forward_over_steps_and_phases() {
+    fn the_share_shown_is_that_of_the_child_and_never_goes_back() {
         let mut run = run();
-        run.begin(0);
-        run.progress(&values("prepare", 1.0, 1.0, 0.1));
-        assert_eq!(run.fraction, 0.125);
-        run.progress(&values("measure", 1.0, 0.5, 0.2));
-        assert_eq!(run.fraction, 0.1875);
-        run.end(Status::Done, Vec::new());
-        assert_eq!(run.fraction, 0.25);
-        run.begin(1);
-        run.progress(&values("measure", 1.0, 7.0, 0.2));
-        assert_eq!(run.fraction, 0.5, "more than all is all");
-        run.progress(&values("prepare", 1.0, 0.0, 0.2));
-        assert_eq!(run.fraction, 0.5, "it never goes back");
+        run.progress(&values("sequential-write", "prepare", 1.0, 0.1, (0.07, 1)));
+        assert_eq!((run.fraction, run.phase.as_str()), (0.07, "prepare"));
+        run.progress(&values("sequential-write", "measure", 1.0, 0.2, (0.05, 1)));
+        assert_eq!(run.fraction, 0.07);
+        run.end(Status::Done);
+        assert_eq!(run.fraction, 1.0);
     }
 
     #[test]
-    fn rounds_share_their_step() {
-        let mut run = RunState::new(1, Preset::Custom, "/", 2, &StepKind::ALL[..1]);
-        run.begin(0);
-        run.progress(&values("measure", 1.0, 1.0, 0.1));
-        assert_eq!(run.fraction, 0.5);
-        run.progress(&values("prepare", 0.0, 0.0, 0.2));
-        run.progress(&values("measure", 1.0, 0.0, 0.3));
-        assert_eq!(run.fraction, 0.75);
-        run.progress(&values("measure", 1.0, 1.0, 0.4));
-        assert_eq!(run.fraction, 1.0);
+    fn steps_begin_as_the_child_says_also_in_later_rounds() {
+        let mut run = run();
+        run.progress(&values("sequential-write", "measure", 1.0, 0.1, (0.1, 1)));
+        run.progress(&values("sequential-write", "measure", 2.0, 0.2, (0.2, 2)));
+        assert_eq!((run.current, run.phase.as_str()), (1, "start"));
+        assert!(run.steps[1].points.is_empty(), "the report is of the step before");
+        run.progress(&values("sequential-write", "measure", 0.0, 0.2, (0.6, 5)));
+        assert_eq!(run.current, 0, "the second round begins");
+    }
+
+    #[test]
+    fn what_was_being_measured_ends_as_the_run_does() {
+        let mut run = run();
+        run.progress(&values("sequential-read", "measure", 1.0, 0.1, (0.1, 2)));
+        run.end(Status::Failed);
+        assert_eq!(run.steps[1].status, Status::Failed);
+        assert_eq!(run.steps[2].status, Status::Waiting);
+        let mut none_begun = self::run();
+        none_begun.end(Status::Failed);
+        assert_eq!(none_begun.steps[0].status, Status::Failed);
     }
 
     #[test]
     fn speed_is_that_since_the_point_before_and_points_stay_few() {
         let mut run = run();
-        run.begin(0);
         for step in 0..1000_u32 {
             let at = f64::from(step);
-            run.progress(&values("measure", at * 50.0, 0.1, at * 0.1));
+            run.progress(&values(
+                "sequential-write",
+                "measure",
+                at * 50.0,
+                at * 0.1,
+                (0.1, 1),
+            ));
         }
         let points = &run.steps[0].points;
         assert!(points.len() <= POINTS_MAX && points.len() > POINTS_MAX / 4);

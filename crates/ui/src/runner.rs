@@ -1,4 +1,4 @@
-//! One run at a time: its steps are child processes, read line by line.
+//! One run at a time: a job in a child process, read line by line.
 //!
 //! A stop interrupts the child as Ctrl-C would and waits for it: the child removes its files and prints what it measured
 //! so far, marked partial. Children are in a process group of their own, so that a Ctrl-C for the server reaches them
@@ -11,14 +11,13 @@ use std::sync::Arc;
 use history::{History, RunId};
 use results::RunRecord;
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
-use crate::plan::{Preset, Step};
-use crate::rows::result_rows;
+use crate::plan::{self, Preset};
 use crate::run_state::{ProgressLine, RunState, Status};
-use crate::settings::Settings;
+use crate::settings::{Settings, StepKind};
 
 /// Lines of messages that are kept of a child.
 const MESSAGES_MAX: usize = 20;
@@ -33,9 +32,12 @@ pub struct Runner {
 }
 
 /// What a child left behind.
+#[derive(Default)]
 struct Outcome {
-    records: Vec<RunRecord>,
-    messages: Vec<String>,
+    stored: Option<RunId>,
+    records: usize,
+    is_partial: bool,
+    last_message: Option<String>,
     code: Option<i32>,
 }
 
@@ -56,8 +58,7 @@ impl Runner {
     }
 
     /// Begins a run; false when one is under way.
-    pub fn start(&self, preset: Preset, settings: &Settings, steps: Vec<Step>) -> bool {
-        let kinds: Vec<_> = steps.iter().map(|step| step.kind).collect();
+    pub fn start(&self, preset: Preset, settings: &Settings, steps: &[StepKind]) -> bool {
         let begun = self.state.send_if_modified(|state| {
             if is_running(state) {
                 return false;
@@ -68,13 +69,14 @@ impl Runner {
                 preset,
                 &settings.directory,
                 settings.rounds,
-                &kinds,
+                steps,
             ));
             true
         });
         if begun {
             self.stop.send_replace(false);
-            tokio::spawn(self.clone().run(steps));
+            let job = plan::job(steps, settings);
+            tokio::spawn(self.clone().run(plan::arguments(settings), job));
         }
         begun
     }
@@ -96,89 +98,56 @@ impl Runner {
         let _ = state.wait_for(|state| !is_running(state)).await;
     }
 
-    async fn run(self, steps: Vec<Step>) {
-        let mut stored = None;
-        let mut status = Status::Done;
-        for (index, step) in steps.iter().enumerate() {
-            self.change(|run| run.begin(index));
-            status = self.step(step, &mut stored).await;
-            if status != Status::Done {
-                break;
-            }
-        }
-        self.change(|run| {
-            run.status = status;
-            if status == Status::Done {
-                run.fraction = 1.0;
-            }
-        });
-    }
-
-    async fn step(&self, step: &Step, stored: &mut Option<RunId>) -> Status {
-        let outcome = match self.child(step).await {
-            Ok(outcome) => outcome,
+    async fn run(self, arguments: Vec<String>, job: String) {
+        let (status, reason) = match self.child(&arguments, &job).await {
+            Ok(outcome) => self.judge(outcome),
             Err(error) => {
                 let reason = format!("{} can't be run: {error}", self.program.display());
-                self.change(|run| {
-                    run.end(Status::Failed, Vec::new());
-                    run.error = Some(reason.clone());
-                });
-                return Status::Failed;
+                (Status::Failed, Some(reason))
             }
-        };
-        self.store(&outcome.records, stored).await;
-        let is_whole = outcome.records.iter().all(|record| record.complete);
-        let status = if *self.stop.borrow() || (!outcome.records.is_empty() && !is_whole) {
-            Status::Stopped
-        } else if outcome.records.is_empty() || !matches!(outcome.code, Some(0 | 1)) {
-            Status::Failed
-        } else {
-            Status::Done
         };
         self.change(|run| {
-            run.end(status, result_rows(&outcome.records));
-            run.history_id = stored.map(|id| id.0);
-            for message in &outcome.messages {
-                // The same sentence with other numbers, step after step, is said once.
-                let is_new = run.messages.iter().all(|known| words(known) != words(message));
-                if is_new {
-                    run.messages.push(message.clone());
-                }
-            }
-            if status == Status::Failed {
-                run.error = Some(
-                    outcome
-                        .messages
-                        .last()
-                        .cloned()
-                        .unwrap_or_else(|| format!("the measurement ended with code {:?}", outcome.code)),
-                );
-            }
+            run.error = reason;
+            run.end(status);
         });
-        status
     }
 
-    async fn child(&self, step: &Step) -> std::io::Result<Outcome> {
+    /// What became of the run, and why it failed.
+    fn judge(&self, outcome: Outcome) -> (Status, Option<String>) {
+        if *self.stop.borrow() || outcome.is_partial {
+            return (Status::Stopped, None);
+        }
+        if outcome.records > 0 && matches!(outcome.code, Some(0 | 1)) {
+            return (Status::Done, None);
+        }
+        let unsaid = || format!("the measurement ended with code {:?}", outcome.code);
+        (
+            Status::Failed,
+            Some(outcome.last_message.clone().unwrap_or_else(unsaid)),
+        )
+    }
+
+    async fn child(&self, arguments: &[String], job: &str) -> std::io::Result<Outcome> {
         let mut child = Command::new(&self.program)
-            .args(&step.arguments)
-            .stdin(Stdio::null())
+            .args(arguments)
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0)
             .spawn()?;
+        if let Some(mut input) = child.stdin.take() {
+            // A child that ends without reading says why on its standard error.
+            let _ = input.write_all(job.as_bytes()).await;
+        }
         let mut records = lines(child.stdout.take());
         let mut errors = lines(child.stderr.take());
         let mut stop = self.stop.subscribe();
         let (mut interrupted, mut records_end, mut errors_end) = (false, false, false);
-        let mut outcome = Outcome {
-            records: Vec::new(),
-            messages: Vec::new(),
-            code: None,
-        };
+        let mut outcome = Outcome::default();
         while !(records_end && errors_end) {
             tokio::select! {
                 line = next(&mut records), if !records_end => match line {
-                    Some(line) => outcome.take_record(&line),
+                    Some(line) => self.take_record(&line, &mut outcome).await,
                     None => records_end = true,
                 },
                 line = next(&mut errors), if !errors_end => match line {
@@ -186,7 +155,7 @@ impl Runner {
                     None => errors_end = true,
                 },
                 // The sender lives as long as this runner.
-                _ = stop.wait_for(|stop| *stop), if !interrupted => {
+                () = asked(&mut stop), if !interrupted => {
                     interrupted = true;
                     interrupt(&child);
                 }
@@ -199,37 +168,53 @@ impl Runner {
     fn take_message(&self, line: &str, outcome: &mut Outcome) {
         if let Ok(progress) = serde_json::from_str::<ProgressLine>(line) {
             self.change(|run| run.progress(&progress.progress));
-        } else if !line.trim().is_empty() && outcome.messages.len() < MESSAGES_MAX {
+        } else if !line.trim().is_empty() {
             let message = line.strip_prefix("tidegate: ").unwrap_or(line);
-            outcome.messages.push(message.to_owned());
+            self.say(message);
+            outcome.last_message = Some(message.to_owned());
         }
     }
 
-    /// Adds records to the history; a failure is a message of the run.
-    async fn store(&self, records: &[RunRecord], stored: &mut Option<RunId>) {
-        let Some(path) = self.history.clone().filter(|_| !records.is_empty()) else {
+    /// The same sentence with other numbers, step after step, is said once.
+    fn say(&self, message: &str) {
+        self.change(|run| {
+            let is_new = run.messages.iter().all(|known| words(known) != words(message));
+            if is_new && run.messages.len() < MESSAGES_MAX {
+                run.messages.push(message.to_owned());
+            }
+        });
+    }
+
+    async fn take_record(&self, line: &str, outcome: &mut Outcome) {
+        let record: RunRecord = match serde_json::from_str(line) {
+            Ok(record) => record,
+            Err(error) => return self.say(&format!("a record can't be read: {error}")),
+        };
+        outcome.records += 1;
+        outcome.is_partial |= !record.complete;
+        self.store(&record, &mut outcome.stored).await;
+        self.change(|run| {
+            run.history_id = outcome.stored.map(|id| id.0);
+            run.record(record);
+        });
+    }
+
+    /// Adds a record to the history; a failure is a message of the run.
+    async fn store(&self, record: &RunRecord, stored: &mut Option<RunId>) {
+        let Some(path) = self.history.clone() else {
             return;
         };
-        let (records, mut run) = (records.to_vec(), *stored);
-        let done = tokio::task::spawn_blocking(move || {
-            let mut history = History::open(&path)?;
-            for record in &records {
-                run = Some(history.append(run, record)?);
-            }
-            Ok::<_, history::HistoryError>(run)
-        })
-        .await;
+        let (record, run) = (record.clone(), *stored);
+        let done = tokio::task::spawn_blocking(move || History::open(&path)?.append(run, &record)).await;
         let failure = match done {
             Ok(Ok(run)) => {
-                *stored = run;
+                *stored = Some(run);
                 return;
             }
             Ok(Err(error)) => error.to_string(),
             Err(error) => error.to_string(),
         };
-        self.change(|run| {
-            run.messages.push(format!("not stored in the history: {failure}"));
-        });
+        self.say(&format!("not stored in the history: {failure}"));
     }
 
     fn change(&self, change: impl FnOnce(&mut RunState)) {
@@ -241,18 +226,18 @@ impl Runner {
     }
 }
 
-impl Outcome {
-    fn take_record(&mut self, line: &str) {
-        match serde_json::from_str(line) {
-            Ok(record) => self.records.push(record),
-            Err(error) => self.messages.push(format!("a record can't be read: {error}")),
-        }
-    }
+/// A message without the step it is of, and without its numbers.
+fn words(message: &str) -> String {
+    let of_any_step = message
+        .strip_prefix("step `")
+        .and_then(|rest| rest.split_once("`: "));
+    let message = of_any_step.map_or(message, |(_, rest)| rest);
+    message.replace(|letter: char| letter.is_ascii_digit() || letter == '.', "")
 }
 
-/// A message without its numbers.
-fn words(message: &str) -> String {
-    message.replace(|letter: char| letter.is_ascii_digit() || letter == '.', "")
+async fn asked(stop: &mut watch::Receiver<bool>) {
+    // An error means that nobody can ask any more; the run then goes on to its end.
+    let _ = stop.wait_for(|stop| *stop).await;
 }
 
 fn is_running(state: &Option<RunState>) -> bool {

@@ -66,6 +66,19 @@ impl StepKind {
         Self::Delete,
     ];
 
+    /// Its name in jobs, records and on the page.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SequentialWrite => "sequential-write",
+            Self::SequentialRead => "sequential-read",
+            Self::RandomWrite => "random-write",
+            Self::RandomRead => "random-read",
+            Self::Insert => "insert",
+            Self::Update => "update",
+            Self::Delete => "delete",
+        }
+    }
+
     /// True for the three of SQLite.
     pub const fn is_sqlite(self) -> bool {
         matches!(self, Self::Insert | Self::Update | Self::Delete)

@@ -110,6 +110,8 @@ impl Bar {
         let shown = lines.overall.as_mut().map(done);
         lines.printed = None;
         self.show(&mut lines, shown);
+        // What the step reported is not said again for the next one.
+        lines.reported = Some((Phase::Prepare, 0, 0));
     }
 
     fn lines(&self) -> MutexGuard<'_, Lines> {

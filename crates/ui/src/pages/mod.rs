@@ -161,7 +161,7 @@ pub async fn start(State(shared): State<Shared>, body: Bytes) -> Response {
         );
         return refusal(StatusCode::BAD_REQUEST, &reason);
     }
-    if shared.runner.start(request.preset, &settings, steps) {
+    if shared.runner.start(request.preset, &settings, &steps) {
         json_of(&json!({}))
     } else {
         refusal(StatusCode::CONFLICT, "a run is under way: stop it first")

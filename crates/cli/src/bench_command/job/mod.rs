@@ -3,8 +3,8 @@
 pub mod run;
 pub mod steps;
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use anyhow::Result;
 use bench::job::preset::{PRESETS, preset};
@@ -24,7 +24,7 @@ use crate::output;
                   Exit codes: 0 done, 1 stopped before its end or not measured as asked, 2 could not do it."
 )]
 pub struct BenchRunArguments {
-    /// The job, in TOML
+    /// The job, in TOML; - is standard input
     pub job: PathBuf,
     /// An existing folder on the file system to measure; folders of its own are made in it and removed
     pub directory: PathBuf,
@@ -71,8 +71,18 @@ pub fn run_inspection(arguments: &BenchJobArguments) -> Result<Finding> {
 
 /// Reads a job file.
 pub fn read_job(path: &Path, vocabulary: &Vocabulary) -> Result<Job, JobError> {
-    let file = path.display().to_string();
-    match fs::read_to_string(path) {
+    let is_standard_input = path == Path::new("-");
+    let file = if is_standard_input {
+        "standard input".to_owned()
+    } else {
+        path.display().to_string()
+    };
+    let text = if is_standard_input {
+        io::read_to_string(io::stdin())
+    } else {
+        fs::read_to_string(path)
+    };
+    match text {
         Ok(text) => Job::parse(&file, &text, vocabulary),
         Err(source) => Err(JobError::Read { file, source }),
     }
