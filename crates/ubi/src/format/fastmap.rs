@@ -1,0 +1,399 @@
+//! The fastmap: where every LEB is, written by Linux so that the next attach need not scan the whole chip.
+//!
+//! It lies in the data of up to 32 blocks, the first of which (the anchor, volume [`super::FASTMAP_SUPERBLOCK_VOLUME`]) is
+//! among the first 64 of the chip; the others belong to volume [`super::FASTMAP_DATA_VOLUME`]. Their data, put together, is:
+//! superblock (312 bytes), header (32), two pools of blocks that may have been written since (1048 each), erase counters
+//! of free, used, to-be-scrubbed and to-be-erased blocks (8 a block), then for each volume a header (32) and its EBA
+//! table (8 and 4 a LEB). The CRC in the superblock covers all of it, itself as zero. Byte by byte: `docs/formats/ubi.md`.
+//!
+//! Linux writes them; this crate reads them. [`encode`] exists so that tests can make what a kernel would.
+
+use super::{VolumeKind, be16, be32, crc32, put16, put32};
+
+/// The anchor is in a block below this number.
+pub const ANCHOR_PEBS: u32 = 64;
+
+/// Most blocks that a fastmap has.
+pub const BLOCKS_MAX: u32 = 32;
+
+/// Bytes of the superblock.
+pub const SUPERBLOCK_BYTES: usize = 312;
+
+const SUPERBLOCK_MAGIC: u32 = 0x7B11_D69F;
+const HEADER_MAGIC: u32 = 0xD4B8_2EF7;
+const POOL_MAGIC: u32 = 0x67AF_4D08;
+const VOLUME_MAGIC: u32 = 0xFA37_0ED1;
+const EBA_MAGIC: u32 = 0xF0C0_40A8;
+const VERSION: u8 = 1;
+const HEADER_BYTES: usize = 32;
+const POOL_BYTES: usize = 1048;
+const POOL_PEBS_MAX: u16 = 256;
+const WEAR_BYTES: usize = 8;
+const VOLUME_BYTES: usize = 32;
+const EBA_BYTES: usize = 8;
+const BLOCK_LOCATIONS: usize = 16;
+const BLOCK_COUNTERS: usize = 144;
+const DATA_CRC: usize = 8;
+
+/// An erase counter of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wear {
+    /// Number of the block.
+    pub peb: u32,
+    /// Its erases.
+    pub erase_counter: u32,
+}
+
+/// A volume and where its LEBs are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FastmapVolume {
+    /// Its number.
+    pub volume: u32,
+    /// What it is.
+    pub kind: VolumeKind,
+    /// Bytes of each LEB that alignment leaves unused.
+    pub data_padding: u32,
+    /// Static volumes: LEBs with data.
+    pub used_lebs: u32,
+    /// Static volumes: bytes in the last of them.
+    pub last_leb_bytes: u32,
+    /// The block of each LEB; `None` where it is not mapped.
+    pub pebs: Vec<Option<u32>>,
+}
+
+/// Blocks that were ready for use when the fastmap was written, and so have to be looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pool {
+    /// Their numbers.
+    pub pebs: Vec<u32>,
+    /// How many the writer keeps at most.
+    pub pebs_max: u16,
+}
+
+/// A whole fastmap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fastmap {
+    /// Where the fastmap itself is, the anchor first.
+    pub blocks: Vec<Wear>,
+    /// For users.
+    pub pool: Pool,
+    /// For wear levelling.
+    pub wear_levelling_pool: Pool,
+    /// Erased blocks.
+    pub free: Vec<Wear>,
+    /// Blocks with data.
+    pub used: Vec<Wear>,
+    /// Blocks with data that has flipped bits.
+    pub scrub: Vec<Wear>,
+    /// Blocks with data that is not needed any more.
+    pub erase: Vec<Wear>,
+    /// How many blocks are bad.
+    pub bad_pebs: u32,
+    /// All volumes, the layout volume too.
+    pub volumes: Vec<FastmapVolume>,
+}
+
+/// Why bytes are no fastmap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FastmapError {
+    /// A structure does not begin as it should.
+    #[error("{what} at byte {at}: magic number is {found:#010x}, expected {expected:#010x}")]
+    Magic {
+        /// Which structure.
+        what: &'static str,
+        /// Where in the fastmap.
+        at: usize,
+        /// What is there.
+        found: u32,
+        /// What should be.
+        expected: u32,
+    },
+    /// Another version.
+    #[error("version is {found}, this build reads version {VERSION}")]
+    Version {
+        /// What the superblock says.
+        found: u8,
+    },
+    /// It is torn or rotted.
+    #[error("CRC is {found:#010x}, but {stored:#010x} is stored in the superblock")]
+    Crc {
+        /// Over the bytes.
+        found: u32,
+        /// In the superblock.
+        stored: u32,
+    },
+    /// A structure goes past the end.
+    #[error("{what} at byte {at} ends past the {size} bytes of the fastmap")]
+    Short {
+        /// Which one.
+        what: &'static str,
+        /// Where it starts.
+        at: usize,
+        /// Bytes of the fastmap.
+        size: usize,
+    },
+    /// A field has a value that it can't have.
+    #[error("{field} is {found}, expected {expected}")]
+    Field {
+        /// Which one.
+        field: &'static str,
+        /// Its value.
+        found: u32,
+        /// What it may be.
+        expected: &'static str,
+    },
+}
+
+/// What the superblock alone tells: it is read before the rest, whose place it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Where the fastmap is, the anchor first.
+    pub blocks: Vec<Wear>,
+    data_crc: u32,
+}
+
+impl Superblock {
+    /// Reads the first bytes of the anchor's data. Its CRC covers the whole fastmap, so that [`decode`] alone vouches.
+    pub fn decode(raw: &[u8]) -> Result<Self, FastmapError> {
+        need(raw, 0, SUPERBLOCK_BYTES, "superblock")?;
+        magic(raw, 0, SUPERBLOCK_MAGIC, "superblock")?;
+        if raw[4] != VERSION {
+            return Err(FastmapError::Version { found: raw[4] });
+        }
+        let used_blocks = be32(raw, 12);
+        if !(1..=BLOCKS_MAX).contains(&used_blocks) {
+            return Err(FastmapError::Field {
+                field: "number of blocks",
+                found: used_blocks,
+                expected: "1 to 32",
+            });
+        }
+        let count = index(used_blocks);
+        let blocks = (0..count)
+            .map(|block| Wear {
+                peb: be32(raw, BLOCK_LOCATIONS + 4 * block),
+                erase_counter: be32(raw, BLOCK_COUNTERS + 4 * block),
+            })
+            .collect();
+        Ok(Self {
+            blocks,
+            data_crc: be32(raw, DATA_CRC),
+        })
+    }
+}
+
+/// Bytes of the fastmap of a chip of `pebs` blocks, before rounding up to whole LEBs: Linux reserves that much and refuses
+/// a fastmap of another size.
+#[must_use]
+pub fn bytes_for(pebs: u32) -> u64 {
+    let fixed = SUPERBLOCK_BYTES + HEADER_BYTES + 2 * POOL_BYTES + EBA_BYTES;
+    let fixed = fixed + VOLUME_BYTES * index(super::MAX_VOLUMES);
+    u64::try_from(fixed).expect("a few KiB") + u64::from(pebs) * 12
+}
+
+/// Reads a whole fastmap: the data of its blocks, put together.
+pub fn decode(raw: &[u8]) -> Result<Fastmap, FastmapError> {
+    let superblock = Superblock::decode(raw)?;
+    let (found, stored) = (checksum(raw), superblock.data_crc);
+    if found != stored {
+        return Err(FastmapError::Crc { found, stored });
+    }
+    let mut reader = Reader {
+        raw,
+        at: SUPERBLOCK_BYTES,
+    };
+    let header = reader.take(HEADER_BYTES, Some(HEADER_MAGIC), "header")?;
+    let (free, used, scrub) = (be32(header, 4), be32(header, 8), be32(header, 12));
+    let (bad_pebs, erase, volumes) = (be32(header, 16), be32(header, 20), be32(header, 24));
+    let pool = reader.pool()?;
+    let wear_levelling_pool = reader.pool()?;
+    let mut map = Fastmap {
+        blocks: superblock.blocks,
+        pool,
+        wear_levelling_pool,
+        free: reader.wears(free)?,
+        used: reader.wears(used)?,
+        scrub: reader.wears(scrub)?,
+        erase: reader.wears(erase)?,
+        bad_pebs,
+        volumes: Vec::new(),
+    };
+    for _ in 0..volumes {
+        map.volumes.push(reader.volume()?);
+    }
+    Ok(map)
+}
+
+/// The bytes of `map`, padded with zeros to `bytes`, which must hold it.
+///
+/// # Panics
+/// When `bytes` are too few, or `map` breaks a limit of the format.
+#[must_use]
+pub fn encode(map: &Fastmap, bytes: usize) -> Vec<u8> {
+    let mut raw = vec![0; SUPERBLOCK_BYTES];
+    put32(&mut raw, 0, SUPERBLOCK_MAGIC);
+    raw[4] = VERSION;
+    put32(&mut raw, 12, count(map.blocks.len()));
+    for (block, wear) in map.blocks.iter().enumerate() {
+        put32(&mut raw, BLOCK_LOCATIONS + 4 * block, wear.peb);
+        put32(&mut raw, BLOCK_COUNTERS + 4 * block, wear.erase_counter);
+    }
+    let counts = [
+        count(map.free.len()),
+        count(map.used.len()),
+        count(map.scrub.len()),
+        map.bad_pebs,
+        count(map.erase.len()),
+        count(map.volumes.len()),
+        0,
+    ];
+    extend32(&mut raw, &[HEADER_MAGIC]);
+    extend32(&mut raw, &counts);
+    for pool in [&map.pool, &map.wear_levelling_pool] {
+        let start = raw.len();
+        raw.resize(start + POOL_BYTES, 0);
+        put32(&mut raw, start, POOL_MAGIC);
+        let size = u16::try_from(pool.pebs.len()).expect("at most 256");
+        put16(&mut raw, start + 4, size);
+        put16(&mut raw, start + 6, pool.pebs_max);
+        for (place, peb) in pool.pebs.iter().enumerate() {
+            put32(&mut raw, start + 8 + 4 * place, *peb);
+        }
+    }
+    for wear in [&map.free, &map.used, &map.scrub, &map.erase]
+        .into_iter()
+        .flatten()
+    {
+        extend32(&mut raw, &[wear.peb, wear.erase_counter]);
+    }
+    for volume in &map.volumes {
+        let kind = u32::from(volume.kind.to_byte()) << 24;
+        extend32(
+            &mut raw,
+            &[VOLUME_MAGIC, volume.volume, kind, volume.data_padding],
+        );
+        extend32(&mut raw, &[volume.used_lebs, volume.last_leb_bytes, 0, 0]);
+        extend32(&mut raw, &[EBA_MAGIC, count(volume.pebs.len())]);
+        let pebs: Vec<u32> = volume.pebs.iter().map(|peb| peb.unwrap_or(u32::MAX)).collect();
+        extend32(&mut raw, &pebs);
+    }
+    assert!(raw.len() <= bytes, "{} bytes do not fit {bytes}", raw.len());
+    raw.resize(bytes, 0);
+    let crc = checksum(&raw);
+    put32(&mut raw, DATA_CRC, crc);
+    raw
+}
+
+/// The CRC over all of it, with zero in its own place.
+fn checksum(raw: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&raw[..DATA_CRC]);
+    hasher.update(&[0; 4]);
+    hasher.update(&raw[DATA_CRC + 4..]);
+    debug_assert_eq!(crc32(&[]), u32::MAX);
+    !hasher.finalize()
+}
+
+fn extend32(raw: &mut Vec<u8>, values: &[u32]) {
+    raw.extend(values.iter().flat_map(|value| value.to_be_bytes()));
+}
+
+fn count(length: usize) -> u32 {
+    u32::try_from(length).expect("no more than there are blocks")
+}
+
+fn index(number: u32) -> usize {
+    usize::try_from(number).expect("32 bits index memory")
+}
+
+fn need(raw: &[u8], at: usize, bytes: usize, what: &'static str) -> Result<(), FastmapError> {
+    let fits = at.checked_add(bytes).is_some_and(|end| end <= raw.len());
+    fits.then_some(()).ok_or(FastmapError::Short {
+        what,
+        at,
+        size: raw.len(),
+    })
+}
+
+fn magic(raw: &[u8], at: usize, expected: u32, what: &'static str) -> Result<(), FastmapError> {
+    let found = be32(raw, at);
+    (found == expected).then_some(()).ok_or(FastmapError::Magic {
+        what,
+        at,
+        found,
+        expected,
+    })
+}
+
+/// Takes structure after structure. Every count is held against the bytes that are left before anything is allocated.
+struct Reader<'a> {
+    raw: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn take(
+        &mut self,
+        bytes: usize,
+        expected: Option<u32>,
+        what: &'static str,
+    ) -> Result<&'a [u8], FastmapError> {
+        need(self.raw, self.at, bytes, what)?;
+        if let Some(expected) = expected {
+            magic(self.raw, self.at, expected, what)?;
+        }
+        let taken = &self.raw[self.at..self.at + bytes];
+        self.at += bytes;
+        Ok(taken)
+    }
+
+    fn pool(&mut self) -> Result<Pool, FastmapError> {
+        let raw = self.take(POOL_BYTES, Some(POOL_MAGIC), "pool")?;
+        let (size, pebs_max) = (be16(raw, 4), be16(raw, 6));
+        for (field, found) in [("size of a pool", size), ("largest size of a pool", pebs_max)] {
+            if found > POOL_PEBS_MAX {
+                return Err(FastmapError::Field {
+                    field,
+                    found: u32::from(found),
+                    expected: "at most 256",
+                });
+            }
+        }
+        let pebs = (0..usize::from(size))
+            .map(|place| be32(raw, 8 + 4 * place))
+            .collect();
+        Ok(Pool { pebs, pebs_max })
+    }
+
+    fn wears(&mut self, entries: u32) -> Result<Vec<Wear>, FastmapError> {
+        let bytes = index(entries).saturating_mul(WEAR_BYTES);
+        let raw = self.take(bytes, None, "list of erase counters")?;
+        let wear = |raw: &[u8]| Wear {
+            peb: be32(raw, 0),
+            erase_counter: be32(raw, 4),
+        };
+        Ok(raw.chunks_exact(WEAR_BYTES).map(wear).collect())
+    }
+
+    fn volume(&mut self) -> Result<FastmapVolume, FastmapError> {
+        let header = self.take(VOLUME_BYTES, Some(VOLUME_MAGIC), "header of a volume")?;
+        let kind = VolumeKind::from_byte(header[8]).ok_or(FastmapError::Field {
+            field: "kind of a volume",
+            found: u32::from(header[8]),
+            expected: "1 or 2",
+        })?;
+        let table = self.take(EBA_BYTES, Some(EBA_MAGIC), "EBA table")?;
+        let bytes = index(be32(table, 4)).saturating_mul(4);
+        let raw = self.take(bytes, None, "entries of an EBA table")?;
+        // Linux takes every number that is negative as a signed one for "not mapped".
+        let mapped = |raw: &[u8]| Some(be32(raw, 0)).filter(|peb| *peb <= 0x7FFF_FFFF);
+        Ok(FastmapVolume {
+            volume: be32(header, 4),
+            kind,
+            data_padding: be32(header, 12),
+            used_lebs: be32(header, 16),
+            last_leb_bytes: be32(header, 20),
+            pebs: raw.chunks_exact(4).map(mapped).collect(),
+        })
+    }
+}
