@@ -1,0 +1,138 @@
+//! Virtual time: nanoseconds, and the clock of one device. Nothing here reads a real clock.
+
+use std::fmt;
+use std::ops::{Add, AddAssign, Sub};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Nanoseconds: a moment since a device's clock started, or a duration. 64 bits are 584 years.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// No time, and the start of every clock.
+    pub const ZERO: Self = Self(0);
+
+    /// So many microseconds.
+    #[must_use]
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros * 1000)
+    }
+
+    /// So many milliseconds.
+    #[must_use]
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis * 1_000_000)
+    }
+
+    /// `count` times this long.
+    #[must_use]
+    pub const fn times(self, count: u64) -> Self {
+        Self(self.0 * count)
+    }
+
+    /// This minus `other`, or zero when that is later.
+    #[must_use]
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Add for Nanos {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+}
+
+impl AddAssign for Nanos {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Nanos {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self(self.0 - other.0)
+    }
+}
+
+impl fmt::Display for Nanos {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, unit, thousandths) = match self.0 {
+            0..1_000 => return write!(formatter, "{} ns", self.0),
+            1_000..1_000_000 => (self.0 / 1_000, "us", self.0 % 1_000),
+            1_000_000..1_000_000_000 => (self.0 / 1_000_000, "ms", self.0 / 1_000 % 1_000),
+            _ => (self.0 / 1_000_000_000, "s", self.0 / 1_000_000 % 1_000),
+        };
+        match thousandths {
+            0 => write!(formatter, "{whole} {unit}"),
+            _ => {
+                let text = format!("{whole}.{thousandths:03}");
+                write!(formatter, "{} {unit}", text.trim_end_matches('0'))
+            }
+        }
+    }
+}
+
+/// The clock of one device: when it has finished everything that was asked of it. Clones are the same clock.
+///
+/// Time never goes back. The device moves the clock during its operations; whoever drives it moves the clock between them.
+#[derive(Clone, Debug, Default)]
+pub struct Clock(Arc<AtomicU64>);
+
+impl Clock {
+    /// A clock that stands at `start`.
+    #[must_use]
+    pub fn starting_at(start: Nanos) -> Self {
+        Self(Arc::new(AtomicU64::new(start.0)))
+    }
+
+    /// The moment at which the device is, or becomes, free.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        Nanos(self.0.load(Ordering::Acquire))
+    }
+
+    /// Lets the device idle until `moment`; does nothing when that has passed. Returns the time after.
+    pub fn advance_to(&self, moment: Nanos) -> Nanos {
+        Nanos(self.0.fetch_max(moment.0, Ordering::AcqRel).max(moment.0))
+    }
+
+    /// Moves the clock by `duration`. Returns the time after.
+    pub fn advance(&self, duration: Nanos) -> Nanos {
+        Nanos(self.0.fetch_add(duration.0, Ordering::AcqRel) + duration.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_are_one_clock_and_time_never_goes_back() {
+        let clock = Clock::starting_at(Nanos(5));
+        let other = clock.clone();
+        assert_eq!(other.advance(Nanos(10)), Nanos(15));
+        assert_eq!(clock.advance_to(Nanos(7)), Nanos(15));
+        assert_eq!(clock.advance_to(Nanos(20)), Nanos(20));
+        assert_eq!(other.now(), Nanos(20));
+    }
+
+    #[test]
+    fn durations_are_shown_in_their_natural_unit() {
+        for (nanos, text) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (51_200, "51.2 us"),
+            (1_300_000, "1.3 ms"),
+            (2_000_000_000, "2 s"),
+            (1_002_000_000, "1.002 s"),
+        ] {
+            assert_eq!(Nanos(nanos).to_string(), text);
+        }
+    }
+}
