@@ -105,3 +105,12 @@ fi
 
 [ -e /dev/fuse ] || { [ "$(id -u)" -eq 0 ] && modprobe fuse 2>/dev/null; } || true
 [ -e /dev/fuse ] || say "/dev/fuse is missing: everything that mounts is left out"
+
+# The guest that judges flash images and runs file systems that this kernel lacks; it says itself why it can't be had.
+if [ "${TIDEGATE_TEST:-}" ]; then
+    if [ "${TIDEGATE_LAB:-}" = no ]; then
+        say "TIDEGATE_LAB=no leaves out the lab guest"
+    else
+        lab/setup.sh || true
+    fi
+fi

@@ -1,0 +1,378 @@
+//! A booted guest: the QEMU command, the connection to its agent, and running jobs on it.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use super::control::{Parser, Word};
+use super::job::SCRIPT;
+use super::keeper::Kept;
+use super::{Ended, FlashFile, Job, Lab, LabError, Outcome, file_error};
+
+/// Under emulation on a busy machine; an idle one takes 3 to 5 s.
+const BOOT_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// How a guest is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Memory of the guest, MiB. It is taken as the guest uses it.
+    pub memory_mib: u32,
+    /// Processors of the guest.
+    pub processors: u32,
+    /// NAND chips, in the order of the flash module's devices.
+    pub flash: Vec<FlashFile>,
+    /// Raw disk images: `/dev/vda`, `/dev/vdb` and so on.
+    pub drives: Vec<PathBuf>,
+    /// A folder to be `/host` in place of one a job.
+    pub folder: Option<PathBuf>,
+}
+
+impl Default for Options {
+    /// Two processors, 1 GiB, no devices.
+    fn default() -> Self {
+        Self {
+            memory_mib: 1024,
+            processors: 2,
+            flash: Vec::new(),
+            drives: Vec::new(),
+            folder: None,
+        }
+    }
+}
+
+/// A booted guest. It ends when this value is dropped, and with this process.
+#[derive(Debug)]
+pub struct Guest {
+    qemu: Kept,
+    control: UnixStream,
+    parser: Parser,
+    own_folder: PathBuf,
+    share: PathBuf,
+    flash: Vec<FlashFile>,
+    jobs: u32,
+    alive: bool,
+    single_folder: bool,
+}
+
+impl Guest {
+    pub(super) fn boot(lab: &Lab, options: &Options) -> Result<Self, LabError> {
+        let own_folder = new_folder()?;
+        let share = match &options.folder {
+            Some(folder) => fs::canonicalize(folder).map_err(file_error(folder))?,
+            None => own_folder.join("share"),
+        };
+        fs::create_dir_all(&share).map_err(file_error(&share))?;
+        for flash in &options.flash {
+            flash.resize(flash.window_bytes())?;
+        }
+        let command = qemu(lab, options, &own_folder, &share);
+        let started = Kept::start(&command, &own_folder.join("qemu.log"), Some(&own_folder));
+        let mut qemu = started.map_err(LabError::Start)?;
+        let control = connect(&mut qemu, &own_folder)?;
+        let mut guest = Self {
+            qemu,
+            control,
+            parser: Parser::default(),
+            own_folder,
+            share,
+            flash: options.flash.clone(),
+            jobs: 0,
+            alive: true,
+            single_folder: options.folder.is_some(),
+        };
+        guest.wait_until_ready()?;
+        Ok(guest)
+    }
+
+    /// Runs a job to its end.
+    ///
+    /// What it mounted, attached and loaded is taken away behind it; where that fails, the guest counts as ended.
+    pub fn run(&mut self, job: &Job) -> Result<Outcome, LabError> {
+        if !self.alive {
+            return Err(LabError::Over);
+        }
+        self.jobs += 1;
+        let name = if self.single_folder {
+            ".".to_owned()
+        } else {
+            format!("job-{}", self.jobs)
+        };
+        let folder = self.share.join(&name);
+        job.lay_out(&folder)?;
+        let mut command = format!("run {name}");
+        for (key, value) in &job.variables {
+            command += &format!(" {}", quoted(&format!("{key}={value}")));
+        }
+        command.push('\n');
+        self.parser = Parser::default();
+        self.control
+            .write_all(command.as_bytes())
+            .map_err(LabError::Control)?;
+        let started = Instant::now();
+        let ended = self.follow(job, started)?;
+        // In a folder of the user's it would be litter; elsewhere it goes with the folder.
+        let _ = fs::remove_file(folder.join(SCRIPT));
+        Ok(Outcome {
+            ended,
+            output: std::mem::take(&mut self.parser.output),
+            took: started.elapsed(),
+            folder,
+            remove: !self.single_folder,
+        })
+    }
+
+    /// Cuts the power: SIGKILL to QEMU. Returns when it is gone and the flash files are the host's again.
+    pub fn kill(&mut self) {
+        self.alive = false;
+        self.qemu.kill();
+        for flash in &self.flash {
+            // A file that was removed meanwhile needs no size.
+            let _ = flash.resize(flash.size_bytes());
+        }
+    }
+
+    /// Whether it takes jobs.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.alive
+    }
+
+    /// What the guest's kernel wrote to its console.
+    #[must_use]
+    pub fn kernel_log(&self) -> String {
+        read_lossy(&self.own_folder.join("kernel.log"))
+    }
+
+    /// Reads from the guest until the job has ended.
+    fn follow(&mut self, job: &Job, started: Instant) -> Result<Ended, LabError> {
+        let deadline = started + job.timeout;
+        let mut cut_at = None;
+        let mut dirty = false;
+        loop {
+            let now = Instant::now();
+            if cut_at.is_some_and(|at| at <= now) {
+                self.kill();
+                return Ok(Ended::Cut);
+            }
+            if deadline <= now {
+                self.kill();
+                return Ok(Ended::TimedOut);
+            }
+            let next = cut_at.map_or(deadline, |at: Instant| at.min(deadline));
+            let Some(words) = self.receive(next - now)? else {
+                self.kill();
+                return Ok(Ended::GuestEnded);
+            };
+            for word in words {
+                match word {
+                    Word::Code(code) => {
+                        if dirty {
+                            self.kill();
+                        }
+                        return Ok(Ended::Code(code));
+                    }
+                    Word::Dirty(_) => dirty = true,
+                    Word::Ready | Word::Started => {}
+                }
+            }
+            if let Some((text, delay)) = &job.cut
+                && cut_at.is_none()
+                && contains(&self.parser.output, text)
+            {
+                cut_at = Some(Instant::now() + *delay);
+            }
+        }
+    }
+
+    fn wait_until_ready(&mut self) -> Result<(), LabError> {
+        // Its first word may have come before we listened.
+        self.control.write_all(b"ping\n").map_err(LabError::Control)?;
+        let deadline = Instant::now() + BOOT_TIMEOUT;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let said = said(&self.own_folder);
+                self.kill();
+                let seconds = BOOT_TIMEOUT.as_secs();
+                return Err(LabError::Silent { seconds, said });
+            }
+            match self.receive(left)? {
+                Some(words) if words.contains(&Word::Ready) => return Ok(()),
+                Some(_) => {}
+                None => {
+                    self.kill();
+                    let during = "while booting".to_owned();
+                    let said = said(&self.own_folder);
+                    return Err(LabError::Died { during, said });
+                }
+            }
+        }
+    }
+
+    /// The agent's next words, none after `limit`, or nothing when QEMU has ended.
+    fn receive(&mut self, limit: Duration) -> Result<Option<Vec<Word>>, LabError> {
+        // A limit of zero would mean none.
+        let limit = limit.max(Duration::from_micros(100));
+        self.control
+            .set_read_timeout(Some(limit))
+            .map_err(LabError::Control)?;
+        let mut bytes = [0; 64 << 10];
+        match self.control.read(&mut bytes) {
+            Ok(0) => Ok(None),
+            Ok(count) => Ok(Some(self.parser.push(&bytes[..count]))),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => {
+                    Ok(Some(Vec::new()))
+                }
+                io::ErrorKind::ConnectionReset => Ok(None),
+                _ => Err(LabError::Control(error)),
+            },
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.kill();
+        // The keeper removes it too; this way it is gone when the caller goes on.
+        let _ = fs::remove_dir_all(&self.own_folder);
+    }
+}
+
+/// A folder of its own below the temporary folder, short enough for the name of a socket.
+fn new_folder() -> Result<PathBuf, LabError> {
+    static COUNTER: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tidegate-lab-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        match fs::create_dir(&folder) {
+            Ok(()) => return fs::canonicalize(&folder).map_err(file_error(&folder)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(file_error(&folder)(error)),
+        }
+    }
+}
+
+fn qemu(lab: &Lab, options: &Options, own_folder: &Path, share: &Path) -> Command {
+    let mut sizes = String::new();
+    for flash in &options.flash {
+        sizes += &format!(",{}", flash.size_bytes());
+    }
+    let kernel_arguments = [
+        // A guest that panics ends at once.
+        "console=ttyS0 quiet panic=-1",
+        // Each of these is time under emulation, or randomness that the guest would wait for.
+        "mitigations=off nokaslr random.trust_cpu=on tsc=reliable clocksource=tsc cryptomgr.notests=1",
+        &format!("lab.modules={}", lab.modules.display()),
+        &format!("lab.flash={}", sizes.trim_start_matches(',')),
+    ]
+    .join(" ");
+    let mut command = Command::new("qemu-system-x86_64");
+    command
+        .args([
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-net",
+            "none",
+            "-no-reboot",
+        ])
+        .args(["-accel", &lab.accelerator, "-cpu", "max"])
+        .args(["-smp", &options.processors.to_string()])
+        .args(["-m", &options.memory_mib.to_string()])
+        .arg("-kernel")
+        .arg(&lab.kernel)
+        .arg("-initrd")
+        .arg(&lab.initramfs)
+        .args(["-append", &kernel_arguments])
+        .arg("-serial")
+        .arg(format!("file:{}", escaped(&own_folder.join("kernel.log"))))
+        .args([
+            "-virtfs",
+            "local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap",
+        ])
+        .arg("-virtfs")
+        .arg(format!(
+            "local,path={},mount_tag=host,security_model=none,multidevs=remap",
+            escaped(share)
+        ))
+        .args(["-device", "virtio-serial-pci", "-chardev"])
+        .arg(format!(
+            "socket,id=control,path={},server=on,wait=off",
+            escaped(&own_folder.join("control"))
+        ))
+        .args(["-device", "virtserialport,chardev=control,name=control"]);
+    for (number, flash) in options.flash.iter().enumerate() {
+        command.arg("-object").arg(format!(
+            "memory-backend-file,id=flash{number},share=on,size={},mem-path={}",
+            flash.window_bytes(),
+            escaped(flash.path())
+        ));
+        // Addresses of their own, far from the others: the module counts devices by them.
+        command.arg("-device").arg(format!(
+            "ivshmem-plain,memdev=flash{number},addr={:#x}",
+            0x10 + number
+        ));
+    }
+    for drive in &options.drives {
+        command.arg("-drive").arg(format!(
+            "file={},format=raw,if=virtio,cache=unsafe",
+            escaped(drive)
+        ));
+    }
+    command
+}
+
+/// In QEMU's options a comma ends a value, and two are one.
+fn escaped(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
+/// As one word for the guest's shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+fn connect(qemu: &mut Kept, folder: &Path) -> Result<UnixStream, LabError> {
+    let deadline = Instant::now() + BOOT_TIMEOUT;
+    loop {
+        match UnixStream::connect(folder.join("control")) {
+            Ok(stream) => return Ok(stream),
+            Err(_) if qemu.is_running() && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(_) => {
+                let said = said(folder);
+                let during = "before it could be reached".to_owned();
+                return Err(LabError::Died { during, said });
+            }
+        }
+    }
+}
+
+/// The ends of the logs of QEMU and of the guest's kernel.
+fn said(folder: &Path) -> String {
+    let end = |name: &str| {
+        let text = read_lossy(&folder.join(name));
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    };
+    format!("{}\n{}", end("qemu.log"), end("kernel.log"))
+}
+
+fn read_lossy(path: &Path) -> String {
+    fs::read(path).map_or_else(
+        |_| String::new(),
+        |bytes| String::from_utf8_lossy(&bytes).into_owned(),
+    )
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    !part.is_empty() && text.windows(part.len()).any(|window| window == part)
+}

@@ -1,0 +1,185 @@
+//! A job for the guest: a shell script with its files, and what came of it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
+
+use super::{LabError, file_error};
+
+/// The script's name in the job's folder; the agent knows it too.
+pub(super) const SCRIPT: &str = ".lab-script";
+
+/// A script, run as root by the guest's `sh` in a folder that is `/host` there, with standard input closed.
+#[derive(Clone, Debug)]
+pub struct Job {
+    script: String,
+    files: Vec<(PathBuf, Content)>,
+    pub(super) variables: Vec<(String, String)>,
+    pub(super) timeout: Duration,
+    pub(super) cut: Option<(Vec<u8>, Duration)>,
+}
+
+#[derive(Clone, Debug)]
+enum Content {
+    Bytes(Vec<u8>),
+    CopyOf(PathBuf),
+}
+
+impl Job {
+    /// A job that has 120 s.
+    #[must_use]
+    pub fn new(script: impl Into<String>) -> Self {
+        Self {
+            script: script.into(),
+            files: Vec::new(),
+            variables: Vec::new(),
+            timeout: Duration::from_secs(120),
+            cut: None,
+        }
+    }
+
+    /// A ready-made script of `lab/jobs`, by its file name.
+    pub fn ready_made(name: &str) -> Result<Self, LabError> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../lab/jobs")
+            .join(name);
+        fs::read_to_string(&path)
+            .map(Self::new)
+            .map_err(file_error(&path))
+    }
+
+    /// Puts a file into the job's folder.
+    #[must_use]
+    pub fn file(mut self, name: impl Into<PathBuf>, bytes: impl Into<Vec<u8>>) -> Self {
+        self.files.push((name.into(), Content::Bytes(bytes.into())));
+        self
+    }
+
+    /// Puts a copy of a file of the host into the job's folder.
+    #[must_use]
+    pub fn copy_of(mut self, name: impl Into<PathBuf>, path: impl Into<PathBuf>) -> Self {
+        self.files.push((name.into(), Content::CopyOf(path.into())));
+        self
+    }
+
+    /// Sets an environment variable of the script.
+    #[must_use]
+    pub fn variable(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.variables.push((name.into(), value.into()));
+        self
+    }
+
+    /// How long the script may take; after that the guest is killed.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Cuts the power (SIGKILL to QEMU) `delay` after the script has printed `text`.
+    #[must_use]
+    pub fn cut_after(mut self, text: impl Into<Vec<u8>>, delay: Duration) -> Self {
+        self.cut = Some((text.into(), delay));
+        self
+    }
+
+    /// Writes script and files to `folder`, which need not exist.
+    pub(super) fn lay_out(&self, folder: &Path) -> Result<(), LabError> {
+        let write = |name: &Path, content: &Content| -> io::Result<()> {
+            let path = folder.join(name);
+            fs::create_dir_all(path.parent().unwrap_or(folder))?;
+            match content {
+                Content::Bytes(bytes) => fs::write(path, bytes),
+                Content::CopyOf(source) => fs::copy(source, path).map(drop),
+            }
+        };
+        fs::create_dir_all(folder).map_err(file_error(folder))?;
+        for (name, content) in &self.files {
+            write(name, content).map_err(file_error(&folder.join(name)))?;
+        }
+        let script = folder.join(SCRIPT);
+        fs::write(&script, &self.script).map_err(file_error(&script))
+    }
+}
+
+/// How a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The script ended with this exit code.
+    Code(i32),
+    /// The power was cut, as the job asked for; the guest is gone.
+    Cut,
+    /// The job's time was over; the guest is gone.
+    TimedOut,
+    /// The guest ended itself (`lab-cut`, a cut by the flash module, power-off or a kernel panic).
+    GuestEnded,
+}
+
+/// What came of a job.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How it ended.
+    pub ended: Ended,
+    /// Standard output and standard error, as they came.
+    pub output: Vec<u8>,
+    /// From the start of the script to its end.
+    pub took: Duration,
+    pub(super) folder: PathBuf,
+    pub(super) remove: bool,
+}
+
+impl Outcome {
+    /// The output as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.output).into_owned()
+    }
+
+    /// Returns itself when the script ended with 0.
+    ///
+    /// # Panics
+    ///
+    /// With the job's output, when it did not.
+    #[must_use]
+    pub fn expect_success(self) -> Self {
+        assert_eq!(self.ended, Ended::Code(0), "the job's output:\n{}", self.text());
+        self
+    }
+
+    /// The job's folder on the host (`/host` in the guest). It goes with this value, and with its guest.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A file that the job wrote to `/host`.
+    pub fn read(&self, name: impl AsRef<Path>) -> Result<Vec<u8>, LabError> {
+        let path = self.folder.join(name);
+        fs::read(&path).map_err(file_error(&path))
+    }
+
+    /// A text file that the job wrote to `/host`.
+    pub fn read_text(&self, name: impl AsRef<Path>) -> Result<String, LabError> {
+        self.read(name)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The names in the job's folder.
+    pub fn names(&self) -> Result<Vec<OsString>, LabError> {
+        let entries = fs::read_dir(&self.folder).map_err(file_error(&self.folder))?;
+        entries
+            .map(|entry| entry.map(|entry| entry.file_name()))
+            .collect::<io::Result<_>>()
+            .map_err(file_error(&self.folder))
+    }
+}
+
+impl Drop for Outcome {
+    fn drop(&mut self) {
+        if self.remove {
+            // What stays goes with the guest's folder.
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+#!/usr/bin/env bash
+# Makes the lab guest: QEMU and the tools by apt, the distribution's kernel package unpacked (never installed) into a
+# cache folder, its uncompressed kernel image, an initramfs and our flash module. See docs/lab.md.
+#
+# Debian 12 and 13, Ubuntu 24.04. Asks nothing; what is there already is left alone, and a second run takes no time.
+# What can't be had is named, and exit code 1 says that there is no guest (tests then skip); 2 is a fault of ours.
+#
+#   lab/setup.sh            the guest
+#   lab/setup.sh --update   the same with the newest kernel that apt offers
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source_tree=$PWD
+lab=${TIDEGATE_LAB_DIR:-${HOME:-/root}/.cache/tidegate/lab}
+update=
+for argument in "$@"; do
+    case $argument in
+    --update) update=yes ;;
+    *) printf 'usage: lab/setup.sh [--update]\n' >&2; exit 2 ;;
+    esac
+done
+
+say() { printf 'lab: %s\n' "$*"; }
+give_up() { say "$*; what needs the guest is left out"; exit 1; }
+
+[ "$(uname -m)" = x86_64 ] || give_up "the guest is an x86-64 PC and this machine is $(uname -m)"
+mkdir -p "$lab"
+lab=$(cd "$lab" && pwd)
+# Two at a time would unpack over each other.
+exec 9>"$lab/lock"
+command -v flock >/dev/null 2>&1 && flock 9
+
+PATH="$PATH:/usr/sbin:/sbin"
+. lab/packages.sh
+
+install_tools() {
+    local missing=()
+    # Command that shows a package is there, and the package.
+    for need in qemu-system-x86_64:qemu-system-x86 cpio:cpio modprobe:kmod xz:xz-utils zstd:zstd \
+        ubiformat:mtd-utils mkfs.f2fs:f2fs-tools mkfs.nilfs2:nilfs-tools mkfs.vfat:dosfstools dmsetup:dmsetup \
+        mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs sqlite3:sqlite3 fio:fio getfattr:attr; do
+        command -v "${need%%:*}" >/dev/null 2>&1 || missing+=("${need##*:}")
+    done
+    static_busybox >/dev/null || missing+=(busybox-static)
+    [ "${#missing[@]}" -eq 0 ] || install_packages "${missing[@]}"
+}
+
+# Which busybox is static: the package busybox-static puts it where busybox puts a dynamic one.
+static_busybox() {
+    local path
+    path=$(command -v busybox 2>/dev/null) || return 1
+    ! ldd "$path" >/dev/null 2>&1 && printf '%s\n' "$path"
+}
+
+# Unpacks the kernel's packages to $lab/kernel-VERSION and puts VERSION into $version.
+unpack_kernel() {
+    if [ -z "$update" ] && [ -e "$lab/version" ]; then
+        version=$(cat "$lab/version")
+        [ -e "$lab/kernel-$version/vmlinux" ] && return
+    fi
+    version=$(newest_kernel) || give_up "apt knows no kernel package"
+    [ -e "$lab/kernel-$version/vmlinux" ] && return
+    say "unpacking kernel $version to $lab/kernel-$version"
+    local tree=$lab/kernel-$version.part
+    rm -rf "$tree" "$lab/download"
+    mkdir -p "$tree" "$lab/download"
+    # shellcheck disable=SC2046
+    (cd "$lab/download" && apt-get download -qq $(kernel_packages "$version") >/dev/null 2>&1) ||
+        give_up "apt can't download the kernel package $version"
+    local package
+    for package in "$lab"/download/*.deb; do
+        dpkg -x "$package" "$tree"
+    done
+    rm -rf "$lab/download"
+    # Where /lib is a link, newer packages use the name that it leads to.
+    [ -d "$tree/lib/modules" ] || { mkdir -p "$tree/lib" && mv "$tree/usr/lib/modules" "$tree/lib/modules"; }
+    rm -f "$tree/lib/modules/$version/build" "$tree/lib/modules/$version/source"
+    depmod -b "$tree" "$version"
+    uncompressed_kernel "$tree/boot/vmlinuz-$version" "$tree/vmlinux" ||
+        { say "the kernel's payload can't be unpacked: it boots compressed, some seconds slower"
+          cp "$tree/boot/vmlinuz-$version" "$tree/vmlinux"; }
+    mv "$tree" "$lab/kernel-$version"
+}
+
+# The ELF image inside a bzImage (Linux' x86 boot protocol: setup_sects at 0x1f1, payload_offset and payload_length at
+# 0x248 and 0x24c). QEMU starts it directly, and nothing has to be inflated under emulation.
+uncompressed_kernel() {
+    local image=$1 out=$2 start length
+    number() { od -An -tu"$2" -j$(($1)) -N"$2" "$image" | tr -d ' '; }
+    start=$((($(number 0x1f1 1) + 1) * 512 + $(number 0x248 4)))
+    length=$(number 0x24c 4)
+    # Its last four bytes are the size after inflating, which only gzip takes for its own.
+    payload() {
+        dd if="$image" bs=1M iflag=skip_bytes,count_bytes skip="$start" count=$((length - $1)) status=none
+    }
+    case $(od -An -tx1 -j"$start" -N4 "$image" | tr -d ' ') in
+    fd377a58) payload 4 | xz -dc --single-stream >"$out" ;;
+    28b52ffd) payload 4 | zstd -qdc >"$out" ;;
+    1f8b*) payload 0 | gzip -qdc >"$out" ;;
+    *) return 1 ;;
+    esac
+}
+
+# The initramfs holds a busybox, what is needed to reach the host's tree over 9p, and the agent.
+build_initramfs() {
+    local tree=$lab/initramfs.part modules=$lab/kernel-$version module
+    rm -rf "$tree"
+    mkdir -p "$tree/bin" "$tree/modules" "$tree/guest"
+    cp "$(static_busybox)" "$tree/bin/busybox"
+    cp -r lab/guest/agent.sh lab/guest/bin "$tree/guest/"
+    cp lab/guest/init "$tree/init"
+    chmod +x "$tree/init" "$tree"/guest/bin/*
+    for module in virtio_pci virtio_console 9pnet_virtio 9p overlay; do
+        # A module that is built in has no file, and older names may be part of others.
+        modprobe -d "$modules" -S "$version" --show-depends "$module" 2>/dev/null || true
+    done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' | while read -r module; do
+        unpacked_module "$module" "$tree/modules"
+    done >"$tree/modules/order"
+    (cd "$tree" && find . | cpio -o -H newc --quiet) >"$lab/initramfs.cpio.part"
+    mv "$lab/initramfs.cpio.part" "$lab/initramfs.cpio"
+    rm -rf "$tree"
+}
+
+# Copies a module, uncompressed, and prints its file name.
+unpacked_module() {
+    local name
+    name=$(basename "$1")
+    case $name in
+    *.xz) name=${name%.xz} && xz -dc "$1" >"$2/$name" ;;
+    *.zst) name=${name%.zst} && zstd -qdc "$1" >"$2/$name" ;;
+    *) cp "$1" "$2/" ;;
+    esac
+    printf '%s\n' "$name"
+}
+
+# What the harness reads; its presence says that there is a guest.
+write_description() {
+    cat >"$lab/guest.env.part" <<END
+version=$version
+kernel=$lab/kernel-$version/vmlinux
+modules=$lab/kernel-$version/lib/modules
+initramfs=$lab/initramfs.cpio
+END
+    mv "$lab/guest.env.part" "$lab/guest.env"
+}
+
+install_tools
+command -v qemu-system-x86_64 >/dev/null 2>&1 || give_up "there is no qemu-system-x86_64"
+static_busybox >/dev/null || give_up "there is no static busybox"
+for tool in cpio modprobe depmod; do
+    command -v "$tool" >/dev/null 2>&1 || give_up "there is no $tool"
+done
+unpack_kernel
+stamp=$(cat lab/setup.sh lab/guest/init lab/guest/agent.sh lab/guest/bin/* "$(static_busybox)" | cksum)-$version
+if [ "$(cat "$lab/stamp" 2>/dev/null)" != "$stamp" ]; then
+    build_initramfs
+    write_description
+    printf '%s' "$stamp" >"$lab/stamp"
+fi
+printf '%s\n' "$version" >"$lab/version"
+say "guest ready: kernel $version in $lab"
