@@ -24,6 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("report", &["results"]),
     ("testkit", &["vfs"]),
     ("ubi", &["media"]),
+    ("array", &["media", "ubi"]),
     ("judge", &["results"]),
     (
         "cli",
@@ -40,6 +41,7 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("passfs", &["testkit"]),
     ("fuse", &["testkit"]),
     ("ubi", &["nand", "testkit"]),
+    ("array", &["media", "nand", "testkit"]),
     ("cli", &["testkit"]),
 ];
 

@@ -14,6 +14,7 @@ pub struct NandGeometry {
     pages_per_block: u32,
     blocks: u32,
     bitflip_threshold: u32,
+    write_unit_bytes: u32,
 }
 
 /// The part of a range that lies in one page.
@@ -59,6 +60,7 @@ impl NandGeometry {
             pages_per_block,
             blocks,
             bitflip_threshold: USUAL_BITFLIP_THRESHOLD,
+            write_unit_bytes: page_bytes,
         })
     }
 
@@ -105,6 +107,22 @@ impl NandGeometry {
             bitflip_threshold: bits.max(1),
             ..self
         }
+    }
+
+    /// The same with writes that are best done, and may be torn, in units of `pages` pages; 0 is taken for 1.
+    #[must_use]
+    pub fn with_write_unit_pages(self, pages: u32) -> Self {
+        Self {
+            write_unit_bytes: self.page_bytes.saturating_mul(pages.max(1)),
+            ..self
+        }
+    }
+
+    /// Bytes that a power cut may leave with holes: after one, the pages of the last unit of this size that was being
+    /// written are there in any combination. One page for a chip, a row for several (Linux: `writebufsize`).
+    #[must_use]
+    pub const fn write_unit_bytes(&self) -> u32 {
+        self.write_unit_bytes
     }
 
     /// Bytes of data of one page: the smallest unit that a program covers on devices without sub-pages.

@@ -1,0 +1,19 @@
+//! Several flash devices as one, in parallel: the two designs of seeds/001 section 3.1.
+//!
+//! - [`Proxy`]: a `Nand` of Nands (figure 2). Any UBI runs on it unchanged and knows nothing of the members.
+//! - the virtual UBI (figures 3 to 5): a `Volume` of Volumes, each member an ordinary UBI device with one volume.
+//!
+//! Both spread pages round robin: page `i` is page `i / p` of member `i mod p` ([`Stripe`]). Both hand the pieces of a
+//! request to an [`Executor`], which runs them one after the other in the caller's thread or on one worker a member with
+//! a queue of its own. Time does not depend on which: members' clocks start a request together and it ends with the
+//! last (`media`, section Time), so that virtual time shows the parallelism of the devices in either.
+//!
+//! It is not: a file system, an FTL, or redundancy.
+
+mod executor;
+mod proxy;
+mod stripe;
+
+pub use executor::{Execution, Executor};
+pub use proxy::{Proxy, ProxyError};
+pub use stripe::{MemberRange, Stripe};
