@@ -13,6 +13,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("vfs", &[]),
     ("media", &[]),
+    ("nand", &["media"]),
     ("results", &[]),
     ("passfs", &["vfs"]),
     ("buffer", &["vfs"]),
@@ -37,6 +38,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 /// What tests alone may use beside that.
 const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("media", &["media"]),
+    ("nand", &["media", "testkit"]),
     ("buffer", &["passfs", "testkit"]),
     ("passfs", &["testkit"]),
     ("fuse", &["testkit"]),

@@ -1,0 +1,223 @@
+//! Power, and when it goes. Chips that share a supply lose it together.
+//!
+//! A cut is planned before the run: at the n-th write of all chips on the supply, or at a moment of virtual time. The second
+//! is for arrays: operations of several chips that overlap the moment are all torn, each as far as it had come, whatever order they
+//! were issued in.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use media::Nanos;
+
+/// When power goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CutTime {
+    /// In the n-th write from 0: the program of one page (or part of a page), an erase, or a bad-block mark, over all chips of the
+    /// supply and since it was made ([`PowerSupply::writes`]).
+    Write(u64, CutPoint),
+    /// When a chip's clock passes this moment; an operation that is under way is torn in proportion.
+    Moment(Nanos),
+}
+
+/// How far the operation comes that is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CutPoint {
+    /// It has not begun.
+    Before,
+    /// So many bytes of a program are in the cells; an erase is half done and leaves garbage.
+    Partway(u32),
+    /// It is done, but nobody was told.
+    After,
+}
+
+/// A planned power cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PowerCut {
+    /// When.
+    pub time: CutTime,
+    /// Whether a torn page is one that ECC calls uncorrectable. Real pages are either, so tests try both.
+    pub torn_is_uncorrectable: bool,
+}
+
+/// The power supply of one chip or several. Clones are the same supply.
+#[derive(Clone, Debug, Default)]
+pub struct PowerSupply(Arc<Mutex<State>>);
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    writes: u64,
+    cut: Option<PowerCut>,
+    is_off: bool,
+}
+
+/// What power allows of one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Allowed {
+    All,
+    Cut {
+        point: CutPoint,
+        torn_is_uncorrectable: bool,
+    },
+    Nothing,
+}
+
+impl PowerSupply {
+    /// Power that stays on.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Plans a cut, instead of any other plan.
+    pub fn plan(&self, cut: PowerCut) {
+        self.state().cut = Some(cut);
+    }
+
+    /// Plans a cut in write number `write` ([`CutTime::Write`]) after which torn pages have no ECC error.
+    pub fn cut_at_write(&self, write: u64, point: CutPoint) {
+        self.plan(PowerCut {
+            time: CutTime::Write(write, point),
+            torn_is_uncorrectable: false,
+        });
+    }
+
+    /// Switches on, and drops the plan.
+    pub fn power_on(&self) {
+        let mut state = self.state();
+        state.is_off = false;
+        state.cut = None;
+    }
+
+    /// Switches off, between operations, and drops the plan.
+    pub fn power_off(&self) {
+        let mut state = self.state();
+        state.is_off = true;
+        state.cut = None;
+    }
+
+    /// Whether power is off. A cut at a moment shows here once an operation met it.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.state().is_off
+    }
+
+    /// Writes so far, over all chips of the supply: the next one has this number.
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        self.state().writes
+    }
+
+    /// A supply of its own in the same state.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        Self(Arc::new(Mutex::new(self.state().clone())))
+    }
+
+    /// Whether a read from `start` to `end` gets to its end.
+    pub(crate) fn allows_read(&self, end: Nanos) -> bool {
+        let mut state = self.state();
+        if let Some(PowerCut {
+            time: CutTime::Moment(moment),
+            ..
+        }) = state.cut
+        {
+            let allowed = end <= moment;
+            state.is_off |= !allowed;
+            return allowed;
+        }
+        !state.is_off
+    }
+
+    /// What becomes of a write of `bytes` (of a program) from `start` to `end`. Counts it unless power is off.
+    pub(crate) fn allows_write(&self, start: Nanos, end: Nanos, bytes: u32) -> Allowed {
+        let mut state = self.state();
+        let Some(cut) = state.cut else {
+            if state.is_off {
+                return Allowed::Nothing;
+            }
+            state.writes += 1;
+            return Allowed::All;
+        };
+        let point = match cut.time {
+            CutTime::Moment(moment) => {
+                if start >= moment {
+                    state.is_off = true;
+                    return Allowed::Nothing;
+                }
+                (end > moment).then(|| partway(moment - start, end - start, bytes))
+            }
+            CutTime::Write(..) if state.is_off => return Allowed::Nothing,
+            CutTime::Write(number, point) => (state.writes == number).then_some(point),
+        };
+        state.writes += 1;
+        match point {
+            None => Allowed::All,
+            Some(point) => {
+                state.is_off = true;
+                Allowed::Cut {
+                    point,
+                    torn_is_uncorrectable: cut.torn_is_uncorrectable,
+                }
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn partway(done: Nanos, whole: Nanos, bytes: u32) -> CutPoint {
+    let share = u128::from(bytes) * u128::from(done.0) / u128::from(whole.0.max(1));
+    CutPoint::Partway(u32::try_from(share).unwrap_or(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEVER: Nanos = Nanos(u64::MAX);
+
+    #[test]
+    fn a_cut_by_number_counts_the_writes_of_all_chips_and_stays() {
+        let supply = PowerSupply::new();
+        let second_chip = supply.clone();
+        supply.cut_at_write(2, CutPoint::Partway(7));
+        assert_eq!(supply.allows_write(Nanos(0), Nanos(1), 512), Allowed::All);
+        assert_eq!(second_chip.allows_write(Nanos(0), Nanos(1), 512), Allowed::All);
+        assert!(supply.allows_read(NEVER));
+        let cut = Allowed::Cut {
+            point: CutPoint::Partway(7),
+            torn_is_uncorrectable: false,
+        };
+        assert_eq!(supply.allows_write(Nanos(0), Nanos(1), 512), cut);
+        assert_eq!(
+            second_chip.allows_write(Nanos(0), Nanos(1), 512),
+            Allowed::Nothing
+        );
+        assert!(!second_chip.allows_read(Nanos(0)));
+        supply.power_on();
+        assert_eq!(second_chip.allows_write(Nanos(0), Nanos(1), 512), Allowed::All);
+        assert_eq!(supply.writes(), 4);
+    }
+
+    #[test]
+    fn a_cut_by_time_tears_what_is_under_way_in_proportion_whatever_the_order() {
+        let supply = PowerSupply::new();
+        supply.plan(PowerCut {
+            time: CutTime::Moment(Nanos(100)),
+            torn_is_uncorrectable: true,
+        });
+        let torn = |bytes| Allowed::Cut {
+            point: CutPoint::Partway(bytes),
+            torn_is_uncorrectable: true,
+        };
+        assert_eq!(supply.allows_write(Nanos(50), Nanos(150), 1000), torn(500));
+        assert_eq!(
+            supply.allows_write(Nanos(100), Nanos(150), 1000),
+            Allowed::Nothing
+        );
+        assert_eq!(supply.allows_write(Nanos(75), Nanos(175), 1000), torn(250));
+        assert_eq!(supply.allows_write(Nanos(0), Nanos(100), 1000), Allowed::All);
+        assert!(supply.is_off());
+    }
+}

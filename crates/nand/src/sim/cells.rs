@@ -1,0 +1,127 @@
+//! Where the bytes of a simulated chip are. In memory: only what was programmed, shared between clones block by block.
+
+use std::io;
+use std::sync::Arc;
+
+use media::{NandGeometry, Nanos, Peb};
+
+use crate::BlockState;
+
+/// The bytes of a chip, and where its state is kept. Ranges are checked by the chip: they lie in the block.
+pub trait Cells: Send {
+    /// Reads bytes that were written since the last erase; what was not may be anything.
+    fn read(&mut self, peb: Peb, offset: u32, out: &mut [u8]) -> io::Result<()>;
+
+    /// Writes bytes, whatever was there.
+    fn write(&mut self, peb: Peb, offset: u32, data: &[u8]) -> io::Result<()>;
+
+    /// Makes every byte 0xFF.
+    fn erase(&mut self, peb: Peb) -> io::Result<()>;
+
+    /// Keeps the state of one block. It comes before the bytes that belong to it.
+    fn save(&mut self, peb: Peb, state: &BlockState) -> io::Result<()>;
+
+    /// Waits until everything survives a crash of the host, read counters and the clock included.
+    fn sync(&mut self, now: Nanos, blocks: &[BlockState]) -> io::Result<()>;
+}
+
+/// The bytes of a chip in memory.
+#[derive(Clone, Debug)]
+pub struct RamCells {
+    /// From the start of each block to its last programmed byte; nothing for an erased block.
+    blocks: Vec<Option<Arc<Vec<u8>>>>,
+    block_bytes: usize,
+}
+
+impl RamCells {
+    /// Erased cells.
+    #[must_use]
+    pub fn new(geometry: &NandGeometry) -> Self {
+        Self {
+            blocks: vec![None; memory(geometry.blocks())],
+            block_bytes: memory(geometry.block_bytes()),
+        }
+    }
+
+    /// Bytes of memory that hold contents, those shared with clones included.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> usize {
+        self.blocks.iter().flatten().map(|block| block.capacity()).sum()
+    }
+
+    fn block_mut(&mut self, peb: Peb) -> &mut Vec<u8> {
+        Arc::make_mut(self.blocks[memory(peb.0)].get_or_insert_default())
+    }
+}
+
+impl Cells for RamCells {
+    fn read(&mut self, peb: Peb, offset: u32, out: &mut [u8]) -> io::Result<()> {
+        let block: &[u8] = self.blocks[memory(peb.0)]
+            .as_ref()
+            .map_or(&[], |block| block.as_slice());
+        let written = block.get(memory(offset)..).unwrap_or(&[]);
+        let (start, rest) = out.split_at_mut(written.len().min(out.len()));
+        start.copy_from_slice(&written[..start.len()]);
+        rest.fill(0xFF);
+        Ok(())
+    }
+
+    fn write(&mut self, peb: Peb, offset: u32, data: &[u8]) -> io::Result<()> {
+        let (start, block_bytes) = (memory(offset), self.block_bytes);
+        let end = start + data.len();
+        let block = self.block_mut(peb);
+        if block.len() < end {
+            // Grown by eighths of a block: few copies, and little memory that holds nothing.
+            if block.capacity() < end {
+                let step = (block_bytes / 8).max(1);
+                let wanted = end.next_multiple_of(step).min(block_bytes);
+                block.reserve_exact(wanted - block.len());
+            }
+            block.resize(end, 0xFF);
+        }
+        block[start..end].copy_from_slice(data);
+        Ok(())
+    }
+
+    fn erase(&mut self, peb: Peb) -> io::Result<()> {
+        self.blocks[memory(peb.0)] = None;
+        Ok(())
+    }
+
+    fn save(&mut self, _: Peb, _: &BlockState) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&mut self, _: Nanos, _: &[BlockState]) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// An index or a size in memory.
+pub(crate) fn memory(number: u32) -> usize {
+    usize::try_from(number).expect("addresses have at least 32 bits")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_taken_for_what_is_programmed_and_shared_by_clones() {
+        let geometry = NandGeometry::new(2048, 64, 16).unwrap();
+        let mut cells = RamCells::new(&geometry);
+        assert_eq!(cells.allocated_bytes(), 0);
+        cells.write(Peb(3), 0, &[1; 2048]).unwrap();
+        assert_eq!(cells.allocated_bytes(), 16 << 10);
+        let mut clone = cells.clone();
+        clone.write(Peb(3), 2048, &[2; 2048]).unwrap();
+        let mut out = [0; 4096];
+        cells.read(Peb(3), 0, &mut out).unwrap();
+        assert_eq!(out[..2048], [1; 2048], "the original");
+        assert_eq!(out[2048..], [0xFF; 2048], "the original does not see its clone");
+        clone.read(Peb(3), 0, &mut out).unwrap();
+        assert_eq!((out[0], out[2048]), (1, 2));
+        clone.erase(Peb(3)).unwrap();
+        assert_eq!(clone.allocated_bytes(), 0);
+    }
+}
