@@ -20,6 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("fuse", &["vfs"]),
     ("bench", &["results"]),
     ("trace", &["results"]),
+    ("formats", &["results"]),
     ("history", &["results"]),
     ("ui", &["history", "results"]),
     ("report", &["results"]),
@@ -54,7 +55,10 @@ const UNSAFE_CRATES: &[&str] = &["bench", "buffer", "fuse", "passfs", "trace"];
 const EXTERNAL_OWNERS: &[(&str, &[&str])] = &[
     ("anyhow", &["cli"]),
     ("clap", &["cli", "judge"]),
+    ("arrow-array", &["formats"]),
+    ("arrow-schema", &["formats"]),
     ("io-uring", &["bench", "fuse"]),
+    ("parquet", &["formats"]),
     ("axum", &["ui"]),
     ("tokio", &["ui"]),
 ];

@@ -1,0 +1,17 @@
+//! Block traces in files: the native columns, and the formats of other tools.
+//!
+//! A [`TraceSource`] gives a trace item by item, a [`TraceSink`] takes it; both hold only what is under way, so that a
+//! trace may be larger than memory. The values are those of [`results::block_trace`].
+//!
+//! This crate captures nothing, maps no sector to a file and computes no statistics. It reads no clock and prints nothing.
+//!
+//! The feature `native` adds the native folder of Parquet files (`docs/formats/block-trace.md`), and with it arrow and
+//! parquet; everything else is without them, so that a reader of text does not pay for columns.
+
+mod error;
+#[cfg(feature = "native")]
+pub mod native;
+mod stream;
+
+pub use error::{ReadError, WriteError};
+pub use stream::{MemorySource, TraceItem, TraceSink, TraceSource, read_all};

@@ -1,0 +1,33 @@
+//! The native form of a trace: a folder `NAME.trace/` with `header.json` and three tables in Parquet.
+//!
+//! Spec: `docs/formats/block-trace.md`. Columns are listed in [`schema`] alone. Every row bears the trace's own text in
+//! `trace_id`, so that any number of traces are queried together.
+
+mod cells;
+mod decode;
+mod reader;
+pub mod schema;
+mod stored_header;
+mod table;
+mod writer;
+
+pub use reader::{NativeReadError, NativeReader};
+pub use stored_header::{FORMAT, ItemCounts, StoredHeader};
+pub use writer::{Existing, NativeWriteError, NativeWriter, TraceId};
+
+/// Name of the file with the header.
+pub const HEADER_FILE: &str = "header.json";
+/// Name of the table of requests.
+pub const REQUESTS_FILE: &str = "requests.parquet";
+/// Name of the table of runs.
+pub const RUNS_FILE: &str = "runs.parquet";
+/// Name of the table of events.
+pub const EVENTS_FILE: &str = "events.parquet";
+/// How names of native traces end.
+pub const EXTENSION: &str = "trace";
+
+/// Whether `path` is the folder of a native trace, or a table in one.
+#[must_use]
+pub fn is_native(path: &std::path::Path) -> bool {
+    reader::folder_of(path).is_some()
+}

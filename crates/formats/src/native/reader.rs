@@ -1,0 +1,422 @@
+//! Reads a native trace request by request, each with its runs, and events between them.
+//!
+//! Memory is bounded by a batch of rows and the pages of a row group. Columns are found by their names, so that tables
+//! which another tool has written again (in another order, with columns more) are read too.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use arrow_schema::{DataType, Field, Schema};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use results::block_trace::{BLOCK_TRACE_SCHEMA, Event, Request, TraceHeader};
+use thiserror::Error;
+
+use super::decode::{EventRows, NumberedRun, Processes, RequestRows, Rows, RunRows};
+use super::stored_header::{FORMAT, ItemCounts, StoredHeader};
+use super::{EVENTS_FILE, HEADER_FILE, REQUESTS_FILE, RUNS_FILE};
+use crate::error::ReadError;
+use crate::stream::{TraceItem, TraceSource, event_is_first};
+
+/// A header beyond this is none: it has some lines for each device.
+const HEADER_BYTES_MAX: u64 = 16 << 20;
+
+const BATCH_ROWS: usize = 8 << 10;
+
+/// Why a native trace could not be read.
+#[derive(Debug, Error)]
+pub enum NativeReadError {
+    /// A system call failed.
+    #[error("{}: cannot read: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The name is of something else.
+    #[error("{} is no native trace: expected a folder with {HEADER_FILE}, or a .parquet file in one", path.display())]
+    NotATrace {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// The header is not what it must be.
+    #[error("{}: no header of a trace: {source}", path.display())]
+    Header {
+        /// The file.
+        path: PathBuf,
+        /// The decoder's answer, with line and column.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The header is that of something else, or of another version.
+    #[error("{}: expected {FORMAT} of schema {BLOCK_TRACE_SCHEMA}, found {found}; \
+             read it with the version of tidegate that wrote it", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        found: String,
+    },
+    /// The table cannot be decoded.
+    #[error("{}: cannot read the table: {source}; a trace whose writer was killed has tables without end", path.display())]
+    Parquet {
+        /// The table.
+        path: PathBuf,
+        /// The decoder's answer.
+        #[source]
+        source: ParquetError,
+    },
+    /// A batch of rows cannot be decoded.
+    #[error("{}: cannot read rows: {source}", path.display())]
+    Rows {
+        /// The table.
+        path: PathBuf,
+        /// The decoder's answer.
+        #[source]
+        source: arrow_schema::ArrowError,
+    },
+    /// A column is missing or has another type.
+    #[error("{}: expected a column {column} of type {expected}, found {found}", path.display())]
+    Column {
+        /// The table.
+        path: PathBuf,
+        /// The column.
+        column: &'static str,
+        /// Its type.
+        expected: &'static str,
+        /// What is there.
+        found: String,
+    },
+    /// A value cannot be what it is said to be.
+    #[error("{}, row {row}: {column}: {problem}", path.display())]
+    Value {
+        /// The table.
+        path: PathBuf,
+        /// Row, counted from 0.
+        row: u64,
+        /// The column.
+        column: &'static str,
+        /// Expected and found.
+        problem: String,
+    },
+}
+
+/// Reads a native trace.
+#[derive(Debug)]
+pub struct NativeReader {
+    folder: PathBuf,
+    stored: StoredHeader,
+    requests: Table<RequestRows>,
+    runs: Table<RunRows>,
+    events: Table<EventRows>,
+    next_request: Option<Request>,
+    next_run: Option<NumberedRun>,
+    next_event: Option<Event>,
+    last_id: Option<u64>,
+    given: u64,
+}
+
+impl NativeReader {
+    /// Opens the trace in the folder `path`, or the one that the table `path` belongs to.
+    ///
+    /// # Errors
+    /// When there is none, or its header, schema or columns are not those of this version.
+    pub fn open(path: &Path) -> Result<Self, NativeReadError> {
+        let folder = folder_of(path).ok_or_else(|| NativeReadError::NotATrace {
+            path: path.to_owned(),
+        })?;
+        let stored = read_header(&folder)?;
+        let mut reader = Self {
+            requests: Table::open(folder.join(REQUESTS_FILE))?,
+            runs: Table::open(folder.join(RUNS_FILE))?,
+            events: Table::open(folder.join(EVENTS_FILE))?,
+            folder,
+            stored,
+            next_request: None,
+            next_run: None,
+            next_event: None,
+            last_id: None,
+            given: 0,
+        };
+        reader.next_run = reader.runs.next()?;
+        reader.next_event = reader.events.next()?;
+        reader.advance_request()?;
+        Ok(reader)
+    }
+
+    /// The folder that is read.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What `header.json` says.
+    #[must_use]
+    pub const fn stored_header(&self) -> &StoredHeader {
+        &self.stored
+    }
+
+    /// Rows that the tables have, whatever the header says.
+    #[must_use]
+    pub const fn counts(&self) -> ItemCounts {
+        ItemCounts {
+            requests: self.requests.rows,
+            runs: self.runs.rows,
+            events: self.events.rows,
+        }
+    }
+
+    /// Takes the next request out of its table, with its runs.
+    fn advance_request(&mut self) -> Result<(), NativeReadError> {
+        let Some((mut request, run_count)) = self.requests.next()? else {
+            self.next_request = None;
+            if let Some(run) = &self.next_run {
+                return Err(self.stray_run(run.request_id, "the table of requests has none after the last"));
+            }
+            return Ok(());
+        };
+        if let Some(last) = self.last_id.filter(|last| request.id <= *last) {
+            let problem = format!("expected more than {last}, found {}", request.id);
+            return Err(self.requests.wrong("id", problem));
+        }
+        self.last_id = Some(request.id);
+        while let Some(run) = self.next_run.take_if(|run| run.request_id == request.id) {
+            request.runs.push(run.run);
+            self.next_run = self.runs.next()?;
+        }
+        if let Some(run) = self.next_run.as_ref().filter(|run| run.request_id < request.id) {
+            return Err(self.stray_run(run.request_id, &format!("request {} comes before it", request.id)));
+        }
+        if u64::try_from(request.runs.len()).ok() != Some(run_count) {
+            let found = request.runs.len();
+            return Err(self.requests.wrong(
+                "run_count",
+                format!("expected as many runs in {RUNS_FILE}, {run_count}, found {found}"),
+            ));
+        }
+        self.next_request = Some(request);
+        Ok(())
+    }
+
+    fn stray_run(&self, request_id: u64, why: &str) -> NativeReadError {
+        self.runs.wrong(
+            "request_id",
+            format!("expected the number of a request, found {request_id}: {why}"),
+        )
+    }
+}
+
+impl TraceSource for NativeReader {
+    fn next_item(&mut self) -> Result<Option<TraceItem>, ReadError> {
+        if event_is_first(self.next_request.as_ref(), self.next_event.as_ref()) {
+            let event = self.next_event.take();
+            self.next_event = self.events.next()?;
+            return Ok(event.map(TraceItem::Event));
+        }
+        let request = self.next_request.take();
+        if request.is_some() {
+            self.given += 1;
+            self.advance_request()?;
+        }
+        Ok(request.map(TraceItem::Request))
+    }
+
+    fn header(&self) -> &TraceHeader {
+        &self.stored.header
+    }
+
+    fn position(&self) -> u64 {
+        self.given
+    }
+}
+
+/// The folder of the trace that `path` is or belongs to.
+pub(super) fn folder_of(path: &Path) -> Option<PathBuf> {
+    let has_header = |folder: &Path| folder.join(HEADER_FILE).is_file();
+    if path.is_dir() {
+        return has_header(path).then(|| path.to_owned());
+    }
+    let name = path.file_name()?;
+    if ![REQUESTS_FILE, RUNS_FILE, EVENTS_FILE, HEADER_FILE]
+        .iter()
+        .any(|known| name == *known)
+    {
+        return None;
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    has_header(parent).then(|| parent.to_owned())
+}
+
+fn read_header(folder: &Path) -> Result<StoredHeader, NativeReadError> {
+    let path = folder.join(HEADER_FILE);
+    let mut text = Vec::new();
+    File::open(&path)
+        .and_then(|file| file.take(HEADER_BYTES_MAX).read_to_end(&mut text))
+        .map_err(|source| NativeReadError::Io {
+            path: path.clone(),
+            source,
+        })?;
+    let wrong = |source| NativeReadError::Header {
+        path: path.clone(),
+        source,
+    };
+    // Format and version first: what they do not vouch for may look like anything.
+    let value: serde_json::Value = serde_json::from_slice(&text).map_err(wrong)?;
+    let format = value
+        .get("format")
+        .and_then(serde_json::Value::as_str)
+        .unwrap_or("no format");
+    let schema = value.get("schema").and_then(serde_json::Value::as_u64);
+    if format != FORMAT || schema != Some(u64::from(BLOCK_TRACE_SCHEMA)) {
+        let schema = schema.map_or_else(|| "none".to_owned(), |schema| schema.to_string());
+        return Err(NativeReadError::Format {
+            path,
+            found: format!("{format} of schema {schema}"),
+        });
+    }
+    serde_json::from_value(value).map_err(wrong)
+}
+
+/// One table, row by row.
+#[derive(Debug)]
+struct Table<R> {
+    path: PathBuf,
+    batches: ParquetRecordBatchReader,
+    current: Option<R>,
+    row_in_batch: usize,
+    /// Rows before the current batch.
+    rows_before: u64,
+    rows: u64,
+    processes: Processes,
+}
+
+impl<R: Rows> Table<R> {
+    fn open(path: PathBuf) -> Result<Self, NativeReadError> {
+        let file = File::open(&path).map_err(|source| NativeReadError::Io {
+            path: path.clone(),
+            source,
+        })?;
+        let failed = |source| NativeReadError::Parquet {
+            path: path.clone(),
+            source,
+        };
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let metadata = ArrowReaderMetadata::load(&file, options.clone()).map_err(failed)?;
+        // Texts as numbers into a dictionary, as they are stored: each is then made once a batch, not once a row.
+        let schema = std::sync::Arc::new(with_dictionaries(metadata.schema()));
+        let metadata = ArrowReaderMetadata::try_new(
+            std::sync::Arc::clone(metadata.metadata()),
+            options.with_schema(schema),
+        )
+        .map_err(failed)?;
+        check_places(&path, &file, metadata.metadata())?;
+        let rows = u64::try_from(metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
+        let batches = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
+            .with_batch_size(BATCH_ROWS)
+            .build()
+            .map_err(failed)?;
+        Ok(Self {
+            path,
+            batches,
+            current: None,
+            row_in_batch: 0,
+            rows_before: 0,
+            rows,
+            processes: Processes::default(),
+        })
+    }
+
+    fn next(&mut self) -> Result<Option<R::Row>, NativeReadError> {
+        loop {
+            if let Some(rows) = &self.current {
+                if self.row_in_batch < rows.len() {
+                    let row = rows.row(self.row_in_batch, &mut self.processes);
+                    let row = row.map_err(|problem| {
+                        let number = self.row_number();
+                        problem.at(&self.path, number)
+                    })?;
+                    self.row_in_batch += 1;
+                    return Ok(Some(row));
+                }
+                self.rows_before = self.row_number();
+                self.row_in_batch = 0;
+                self.current = None;
+            }
+            let Some(batch) = self.batches.next() else {
+                return Ok(None);
+            };
+            let batch = batch.map_err(|source| NativeReadError::Rows {
+                path: self.path.clone(),
+                source,
+            })?;
+            let rows = R::of(&batch).map_err(|problem| problem.at(&self.path, self.rows_before))?;
+            self.current = Some(rows);
+        }
+    }
+
+    fn row_number(&self) -> u64 {
+        self.rows_before + u64::try_from(self.row_in_batch).unwrap_or(u64::MAX)
+    }
+
+    /// An error at the row that was read last.
+    fn wrong(&self, column: &'static str, problem: String) -> NativeReadError {
+        NativeReadError::Value {
+            path: self.path.clone(),
+            row: self.row_number().saturating_sub(1),
+            column,
+            problem,
+        }
+    }
+}
+
+/// The decoder trusts the places that the footer names; they are checked to be in the file before it gets to see them.
+fn check_places(path: &Path, file: &File, metadata: &ParquetMetaData) -> Result<(), NativeReadError> {
+    let file_bytes = file.metadata().map_err(|source| NativeReadError::Io {
+        path: path.to_owned(),
+        source,
+    })?;
+    let file_bytes = i64::try_from(file_bytes.len()).unwrap_or(i64::MAX);
+    let columns = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
+    for column in columns {
+        let start = column
+            .dictionary_page_offset()
+            .unwrap_or(column.data_page_offset());
+        let end = start.checked_add(column.compressed_size());
+        let is_inside = start >= 0
+            && column.data_page_offset() >= start
+            && column.compressed_size() >= 0
+            && end.is_some_and(|end| end <= file_bytes);
+        if !is_inside {
+            let found = format!("{} bytes at {start}", column.compressed_size());
+            return Err(NativeReadError::Parquet {
+                path: path.to_owned(),
+                source: ParquetError::General(format!(
+                    "a column is said to have {found} of a file of {file_bytes}"
+                )),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn with_dictionaries(schema: &Schema) -> Schema {
+    let fields: Vec<Field> = schema
+        .fields()
+        .iter()
+        .map(|field| match field.data_type() {
+            DataType::Utf8 => {
+                let kind = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+                field.as_ref().clone().with_data_type(kind)
+            }
+            _ => field.as_ref().clone(),
+        })
+        .collect();
+    Schema::new(fields)
+}

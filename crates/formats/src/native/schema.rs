@@ -1,0 +1,177 @@
+//! The columns of the three tables of a stored trace: names, types and whether they may be empty.
+//!
+//! This is the only place that lists them; writer and reader follow it, and a test holds `docs/formats/block-trace.md` to
+//! it. It holds no values and touches no file.
+//!
+//! Invariants:
+//! - Integers are signed, of 32 or 64 bits: Spark has no unsigned ones. Values beyond are refused when they are written.
+//! - Texts are plain UTF-8 columns; Parquet itself keeps each different text once.
+//! - A value that the source did not tell is empty, never 0.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+
+/// One column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its name.
+    pub name: &'static str,
+    /// What is in it.
+    pub kind: ColumnKind,
+    /// Whether it may be empty.
+    pub presence: Presence,
+}
+
+/// Types of columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColumnKind {
+    /// `true` or `false`.
+    Boolean,
+    /// Signed, 32 bits.
+    Int32,
+    /// Signed, 64 bits.
+    Int64,
+    /// UTF-8.
+    Text,
+}
+
+/// Whether a column may be empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It never is.
+    Always,
+    /// It is where the source told nothing.
+    WhereKnown,
+}
+
+use ColumnKind::{Boolean, Int32, Int64, Text};
+use Presence::{Always, WhereKnown};
+
+const fn column(name: &'static str, kind: ColumnKind, presence: Presence) -> Column {
+    Column { name, kind, presence }
+}
+
+/// Columns of `requests.parquet`, in their order.
+pub const REQUEST_COLUMNS: [Column; 34] = [
+    column("trace_id", Text, Always),
+    column("id", Int64, Always),
+    column("device", Text, Always),
+    column("sector", Int64, Always),
+    column("bytes", Int64, Always),
+    column("operation", Text, Always),
+    column("flags", Int64, Always),
+    column("sync", Boolean, Always),
+    column("meta", Boolean, Always),
+    column("fua", Boolean, Always),
+    column("preflush", Boolean, Always),
+    column("readahead", Boolean, Always),
+    column("moves_data", Boolean, Always),
+    column("priority_class", Int32, WhereKnown),
+    column("priority_level", Int32, WhereKnown),
+    column("first_ns", Int64, WhereKnown),
+    column("queued_ns", Int64, WhereKnown),
+    column("inserted_ns", Int64, WhereKnown),
+    column("issued_ns", Int64, WhereKnown),
+    column("completed_ns", Int64, WhereKnown),
+    column("status", Int32, WhereKnown),
+    column("in_flight", Int64, WhereKnown),
+    column("hardware_queue", Int32, WhereKnown),
+    column("submitter_pid", Int64, WhereKnown),
+    column("submitter_tid", Int64, WhereKnown),
+    column("submitter_name", Text, WhereKnown),
+    column("submitter_package", Text, WhereKnown),
+    column("mode", Text, Always),
+    column("command_code", Int32, WhereKnown),
+    column("command_argument", Int64, WhereKnown),
+    column("command_packed_requests", Int32, WhereKnown),
+    column("command_retries", Int32, WhereKnown),
+    column("command_interrupts", Int32, WhereKnown),
+    column("run_count", Int64, Always),
+];
+
+/// Columns of `runs.parquet`, in their order.
+pub const RUN_COLUMNS: [Column; 27] = [
+    column("trace_id", Text, Always),
+    column("request_id", Int64, Always),
+    column("run_index", Int64, Always),
+    column("device", Text, Always),
+    column("operation", Text, Always),
+    column("mode", Text, Always),
+    column("sync", Boolean, Always),
+    column("first_ns", Int64, WhereKnown),
+    column("sector", Int64, Always),
+    column("bytes", Int64, Always),
+    column("block_type", Text, Always),
+    column("class", Text, Always),
+    column("detail", Text, WhereKnown),
+    column("file_system", Text, WhereKnown),
+    column("inode", Int64, WhereKnown),
+    column("generation", Int64, WhereKnown),
+    column("path", Text, WhereKnown),
+    column("deleted", Boolean, Always),
+    column("file_offset", Int64, WhereKnown),
+    column("home_sector", Int64, WhereKnown),
+    column("transaction_id", Int64, WhereKnown),
+    column("cause_pid", Int64, WhereKnown),
+    column("cause_tid", Int64, WhereKnown),
+    column("cause_name", Text, WhereKnown),
+    column("cause_package", Text, WhereKnown),
+    column("cause_quality", Text, Always),
+    column("dirtied_ns", Int64, WhereKnown),
+];
+
+/// Columns of `events.parquet`, in their order.
+pub const EVENT_COLUMNS: [Column; 14] = [
+    column("trace_id", Text, Always),
+    column("event_index", Int64, Always),
+    column("time_ns", Int64, Always),
+    column("kind", Text, Always),
+    column("pid", Int64, WhereKnown),
+    column("tid", Int64, WhereKnown),
+    column("process_name", Text, WhereKnown),
+    column("package", Text, WhereKnown),
+    column("file_system", Text, WhereKnown),
+    column("inode", Int64, WhereKnown),
+    column("generation", Int64, WhereKnown),
+    column("path", Text, WhereKnown),
+    column("name", Text, WhereKnown),
+    column("value", Int64, Always),
+];
+
+/// The schema of `requests.parquet`.
+#[must_use]
+pub fn requests_schema() -> SchemaRef {
+    schema_of(&REQUEST_COLUMNS)
+}
+
+/// The schema of `runs.parquet`.
+#[must_use]
+pub fn runs_schema() -> SchemaRef {
+    schema_of(&RUN_COLUMNS)
+}
+
+/// The schema of `events.parquet`.
+#[must_use]
+pub fn events_schema() -> SchemaRef {
+    schema_of(&EVENT_COLUMNS)
+}
+
+pub(super) fn schema_of(columns: &[Column]) -> SchemaRef {
+    let fields: Vec<Field> = columns
+        .iter()
+        .map(|column| Field::new(column.name, column.kind.arrow(), column.presence == WhereKnown))
+        .collect();
+    Arc::new(Schema::new(fields))
+}
+
+impl ColumnKind {
+    pub(super) const fn arrow(self) -> DataType {
+        match self {
+            Boolean => DataType::Boolean,
+            Int32 => DataType::Int32,
+            Int64 => DataType::Int64,
+            Text => DataType::Utf8,
+        }
+    }
+}

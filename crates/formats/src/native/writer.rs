@@ -1,0 +1,384 @@
+//! Writes a native trace, row by row.
+//!
+//! All is written into `NAME.partial`, which gets its name when the trace is finished and synced: a folder with the right
+//! name is whole. A writer that is dropped before leaves the partial folder, with readable tables and a header that says
+//! `complete: false`; a killed process leaves tables without their ends, which no reader takes for whole.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use results::block_trace::{DeviceNumber, Event, Request, TraceHeader};
+use thiserror::Error;
+
+use super::cells::{Shared, TooLarge, event_cells, request_cells, run_cells};
+use super::schema::{EVENT_COLUMNS, REQUEST_COLUMNS, RUN_COLUMNS};
+use super::stored_header::{FORMAT, ItemCounts, StoredHeader};
+use super::table::TableWriter;
+use super::{EVENTS_FILE, HEADER_FILE, REQUESTS_FILE, RUNS_FILE};
+use crate::error::WriteError;
+use crate::stream::TraceSink;
+
+/// Why a native trace could not be written.
+#[derive(Debug, Error)]
+pub enum NativeWriteError {
+    /// A system call failed.
+    #[error("{}: cannot {operation}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The encoder of Parquet failed, in most cases for want of space.
+    #[error("{}: cannot {operation} the table: {source}", path.display())]
+    Parquet {
+        /// What was tried.
+        operation: &'static str,
+        /// The table.
+        path: PathBuf,
+        /// The encoder's answer.
+        #[source]
+        source: parquet::errors::ParquetError,
+    },
+    /// The header cannot be expressed in JSON.
+    #[error("{}: cannot write the header: {source}", path.display())]
+    Header {
+        /// The file.
+        path: PathBuf,
+        /// The encoder's answer.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// Something has the name already.
+    #[error("{} exists already; choose another name, or allow it to be replaced", path.display())]
+    Exists {
+        /// What was to be written.
+        path: PathBuf,
+    },
+    /// What has the name is no trace, and is not replaced.
+    #[error("{} is no trace and is not replaced: expected a folder with {HEADER_FILE}", path.display())]
+    ReplacesOther {
+        /// What was to be written.
+        path: PathBuf,
+    },
+    /// A number is too large for its column. Only the item that has it is refused.
+    #[error("{item}: {field} is {value}, expected at most 2^63 - 1")]
+    OutOfRange {
+        /// Which request or event.
+        item: String,
+        /// The column.
+        field: &'static str,
+        /// The value.
+        value: u64,
+    },
+    /// Requests did not come in the order of their numbers.
+    #[error("request {id} came after request {last}; expected higher numbers only")]
+    Order {
+        /// The one that came.
+        id: u64,
+        /// The one before.
+        last: u64,
+    },
+}
+
+/// The text by which rows of one trace are told from those of others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceId(String);
+
+impl TraceId {
+    /// Made of the trace's name and of what tells this trace from others of that name: the time when it was made (ns
+    /// since 1970) and the process that made it.
+    #[must_use]
+    pub fn new(name: &str, made_ns: u128, process: u32) -> Self {
+        Self(format!("{name}-{made_ns:x}-{process:x}"))
+    }
+
+    /// A text that the caller holds unique.
+    #[must_use]
+    pub fn from_text(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What becomes of a trace that has the name already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// It stays, and nothing is written.
+    Refuse,
+    /// It is replaced when the new one is whole.
+    Replace,
+}
+
+/// Writes a native trace.
+#[derive(Debug)]
+pub struct NativeWriter {
+    path: PathBuf,
+    partial: PathBuf,
+    id: TraceId,
+    /// What the header says when the writer is dropped.
+    interrupted: TraceHeader,
+    last_request: Option<u64>,
+    device_texts: HashMap<DeviceNumber, String>,
+    /// `None` once it is finished.
+    tables: Option<Tables>,
+}
+
+#[derive(Debug)]
+struct Tables {
+    requests: TableWriter,
+    runs: TableWriter,
+    events: TableWriter,
+}
+
+impl Tables {
+    const fn counts(&self) -> ItemCounts {
+        ItemCounts {
+            requests: self.requests.rows(),
+            runs: self.runs.rows(),
+            events: self.events.rows(),
+        }
+    }
+
+    fn close(self) -> Result<(), NativeWriteError> {
+        self.requests.close()?;
+        self.runs.close()?;
+        self.events.close()
+    }
+}
+
+impl NativeWriter {
+    /// Starts the trace `path` (by custom `NAME.trace`). `header` is what is known so far; it is what an interrupted trace
+    /// keeps. An earlier partial folder of that name is replaced.
+    ///
+    /// # Errors
+    /// When something has the name and may not be replaced, or the folder cannot be made.
+    pub fn create(
+        path: &Path,
+        id: TraceId,
+        header: &TraceHeader,
+        existing: Existing,
+    ) -> Result<Self, NativeWriteError> {
+        // Without a slash at its end, to which a suffix could not be added.
+        let path: PathBuf = path.components().collect();
+        check_target(&path, existing)?;
+        let partial = results::partial_name(&path);
+        if partial.symlink_metadata().is_ok() {
+            check_target(&partial, Existing::Replace)?;
+            fs::remove_dir_all(&partial).map_err(|source| failed("replace", &partial, source))?;
+        }
+        fs::create_dir_all(&partial).map_err(|source| failed("create", &partial, source))?;
+        let tables = Tables {
+            requests: TableWriter::create(&partial.join(REQUESTS_FILE), &REQUEST_COLUMNS)?,
+            runs: TableWriter::create(&partial.join(RUNS_FILE), &RUN_COLUMNS)?,
+            events: TableWriter::create(&partial.join(EVENTS_FILE), &EVENT_COLUMNS)?,
+        };
+        let interrupted = TraceHeader {
+            complete: false,
+            ..header.clone()
+        };
+        let writer = Self {
+            path,
+            partial,
+            id,
+            interrupted,
+            last_request: None,
+            device_texts: HashMap::new(),
+            tables: Some(tables),
+        };
+        writer.write_header(&writer.interrupted, ItemCounts::default())?;
+        Ok(writer)
+    }
+
+    /// Where the trace is until it is finished.
+    #[must_use]
+    pub fn partial_path(&self) -> &Path {
+        &self.partial
+    }
+
+    /// Rows so far.
+    #[must_use]
+    pub fn counts(&self) -> ItemCounts {
+        self.tables.as_ref().map(Tables::counts).unwrap_or_default()
+    }
+
+    /// Adds a request with its runs; nothing of it is added when one number does not fit.
+    ///
+    /// # Errors
+    /// [`NativeWriteError::OutOfRange`] and [`NativeWriteError::Order`] refuse this request alone.
+    pub fn request(&mut self, request: &Request) -> Result<(), NativeWriteError> {
+        if let Some(last) = self.last_request.filter(|last| request.id <= *last) {
+            return Err(NativeWriteError::Order { id: request.id, last });
+        }
+        for device in devices_of(request) {
+            self.device_texts
+                .entry(device)
+                .or_insert_with(|| device.to_string());
+        }
+        let text_of = |device: DeviceNumber| self.device_texts.get(&device).map_or("", String::as_str);
+        let shared = Shared {
+            trace_id: self.id.as_str(),
+            device: text_of(request.device),
+        };
+        let refused = |too_large| out_of_range(format!("request {}", request.id), too_large);
+        let row = request_cells(&shared, request).map_err(refused)?;
+        let run_rows: Result<Vec<_>, TooLarge> = request
+            .runs
+            .iter()
+            .enumerate()
+            .map(|(index, run)| {
+                let file_system = run.file.map_or("", |file| text_of(file.file_system));
+                run_cells(&shared, request, index, run, file_system)
+            })
+            .collect();
+        let run_rows = run_rows.map_err(refused)?;
+        let tables = self.tables.as_mut().expect("a finished writer is gone");
+        tables.requests.push(&row)?;
+        for row in &run_rows {
+            tables.runs.push(row)?;
+        }
+        self.last_request = Some(request.id);
+        Ok(())
+    }
+
+    /// Adds an event.
+    ///
+    /// # Errors
+    /// [`NativeWriteError::OutOfRange`] refuses this event alone.
+    pub fn event(&mut self, event: &Event) -> Result<(), NativeWriteError> {
+        let tables = self.tables.as_mut().expect("a finished writer is gone");
+        let index = tables.events.rows();
+        let file_system = event.file.map(|file| file.file_system.to_string());
+        let row = event_cells(
+            self.id.as_str(),
+            index,
+            event,
+            file_system.as_deref().unwrap_or_default(),
+        )
+        .map_err(|too_large| out_of_range(format!("event {index}"), too_large))?;
+        tables.events.push(&row)
+    }
+
+    /// Writes the rest and gives the trace its name. A header that says `complete: false` is kept as it is.
+    ///
+    /// # Errors
+    /// When the rest cannot be written; what is there stays in the partial folder.
+    pub fn finish(mut self, header: &TraceHeader) -> Result<ItemCounts, NativeWriteError> {
+        let tables = self.tables.take().expect("a finished writer is gone");
+        let counts = tables.counts();
+        tables.close()?;
+        self.write_header(header, counts)?;
+        sync_folder(&self.partial)?;
+        if self.path.exists() {
+            let old = old_name(&self.path);
+            fs::rename(&self.path, &old).map_err(|source| failed("move away", &self.path, source))?;
+            fs::rename(&self.partial, &self.path)
+                .map_err(|source| failed("rename", &self.partial, source))?;
+            fs::remove_dir_all(&old).map_err(|source| failed("remove", &old, source))?;
+        } else {
+            fs::rename(&self.partial, &self.path)
+                .map_err(|source| failed("rename", &self.partial, source))?;
+        }
+        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        sync_folder(parent.unwrap_or(Path::new(".")))?;
+        Ok(counts)
+    }
+
+    fn write_header(&self, header: &TraceHeader, counts: ItemCounts) -> Result<(), NativeWriteError> {
+        let path = self.partial.join(HEADER_FILE);
+        let stored = StoredHeader {
+            format: FORMAT.to_owned(),
+            trace_id: self.id.as_str().to_owned(),
+            counts,
+            header: header.clone(),
+        };
+        let mut text = serde_json::to_vec_pretty(&stored).map_err(|source| NativeWriteError::Header {
+            path: path.clone(),
+            source,
+        })?;
+        text.push(b'\n');
+        File::create(&path)
+            .and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all()))
+            .map_err(|source| failed("write", &path, source))
+    }
+}
+
+impl Drop for NativeWriter {
+    /// An interrupted trace is kept as far as it came. Errors have nobody to be told to; the folder's name tells.
+    fn drop(&mut self) {
+        if let Some(tables) = self.tables.take() {
+            let counts = tables.counts();
+            if tables.close().is_ok() {
+                let _ = self.write_header(&self.interrupted, counts);
+            }
+        }
+    }
+}
+
+impl TraceSink for NativeWriter {
+    fn request(&mut self, request: &Request) -> Result<(), WriteError> {
+        Ok(Self::request(self, request)?)
+    }
+
+    fn event(&mut self, event: &Event) -> Result<(), WriteError> {
+        Ok(Self::event(self, event)?)
+    }
+
+    fn finish(self: Box<Self>, header: &TraceHeader) -> Result<(), WriteError> {
+        Self::finish(*self, header)?;
+        Ok(())
+    }
+}
+
+fn check_target(path: &Path, existing: Existing) -> Result<(), NativeWriteError> {
+    if path.symlink_metadata().is_err() {
+        return Ok(());
+    }
+    let path = path.to_owned();
+    match existing {
+        Existing::Refuse => Err(NativeWriteError::Exists { path }),
+        Existing::Replace if path.join(HEADER_FILE).is_file() => Ok(()),
+        Existing::Replace => Err(NativeWriteError::ReplacesOther { path }),
+    }
+}
+
+/// Devices whose texts the rows of a request need.
+fn devices_of(request: &Request) -> impl Iterator<Item = DeviceNumber> {
+    let files = request.runs.iter().filter_map(|run| run.file);
+    std::iter::once(request.device).chain(files.map(|file| file.file_system))
+}
+
+fn old_name(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".replaced");
+    PathBuf::from(name)
+}
+
+fn sync_folder(path: &Path) -> Result<(), NativeWriteError> {
+    File::open(path)
+        .and_then(|folder| folder.sync_all())
+        .map_err(|source| failed("sync", path, source))
+}
+
+fn failed(operation: &'static str, path: &Path, source: io::Error) -> NativeWriteError {
+    NativeWriteError::Io {
+        operation,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn out_of_range(item: String, too_large: TooLarge) -> NativeWriteError {
+    let TooLarge { field, value } = too_large;
+    NativeWriteError::OutOfRange { item, field, value }
+}
