@@ -153,6 +153,27 @@ impl Target {
             .map_err(|errno| BenchError::data(operation, &self.path, offset, errno))
     }
 
+    /// The mode's sync after so many writes: of the last one where it is each, else of all.
+    pub fn sync_after(&self, offset: u64, length: usize, writes: u32) -> Result<(), BenchError> {
+        let all = self.mapping.as_ref().filter(|_| writes > 1);
+        let Some(part) = all else {
+            return self.sync_record(offset, length).map(|_| ());
+        };
+        let flags = if self.mode == Mode::MmapSync {
+            MsyncFlags::SYNC
+        } else {
+            MsyncFlags::ASYNC
+        };
+        let answer = part.mapping.sync(0, part.mapping.length(), flags);
+        answer.map_err(|errno| BenchError::data("msync", &self.path, offset, errno))
+    }
+
+    /// Has the kernel forget the file's pages, as far as they are clean and not mapped.
+    pub fn give_up_pages(&self) -> Result<(), BenchError> {
+        rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed)
+            .map_err(|errno| BenchError::io("posix_fadvise", &self.path, errno))
+    }
+
     /// The sync when all is written: of the worker's mapping, or of the file.
     pub fn final_sync(&self) -> Result<(), BenchError> {
         let (operation, answer) = match &self.mapping {

@@ -9,6 +9,7 @@ use results::LatencyHistogram;
 use crate::access::Target;
 use crate::cache::{self, CacheOutcome};
 use crate::error::BenchError;
+use crate::gate::StartLine;
 use crate::measure;
 use crate::operation_log::OperationLog;
 use crate::order::RecordOrder;
@@ -119,6 +120,16 @@ impl FileOutcome {
 /// Before anything is touched: a contradiction in the description, a path of another kind, too little space. Later:
 /// any operation that failed, with file and offset; data that is not what was written.
 pub fn run(spec: &FileSpec, progress: &dyn Progress, stop: &AtomicBool) -> Result<FileOutcome, BenchError> {
+    run_with(spec, &StartLine::of(1), progress, stop)
+}
+
+/// Runs a file workload whose window begins with those of others at one start line.
+pub(crate) fn run_with(
+    spec: &FileSpec,
+    line: &StartLine,
+    progress: &dyn Progress,
+    stop: &AtomicBool,
+) -> Result<FileOutcome, BenchError> {
     spec.validate()?;
     prepare::check_path(spec)?;
     prepare::check_space(spec)?;
@@ -127,18 +138,18 @@ pub fn run(spec: &FileSpec, progress: &dyn Progress, stop: &AtomicBool) -> Resul
         if spec.verify {
             prepare::fill_device(spec, progress, stop)?;
         }
-        return measure(spec, std::slice::from_ref(&spec.directory), progress, stop);
+        return measure(spec, std::slice::from_ref(&spec.directory), line, progress, stop);
     }
     if let FilePlacement::Named { prefix } = &spec.files {
         let files = NamedFiles::prepare(spec, prefix, progress, stop)?;
-        let mut outcome = measure(spec, files.paths(), progress, stop)?;
+        let mut outcome = measure(spec, files.paths(), line, progress, stop)?;
         files.keep();
         outcome.kept_directory = Some(spec.directory.clone());
         return Ok(outcome);
     }
     let scratch = Scratch::create(&spec.directory)?;
     let files = prepare::make_files(spec, scratch.path(), progress, stop)?;
-    let mut outcome = measure(spec, &files, progress, stop)?;
+    let mut outcome = measure(spec, &files, line, progress, stop)?;
     if spec.keep_files {
         outcome.kept_directory = Some(scratch.keep());
     } else {
@@ -151,6 +162,7 @@ pub fn run(spec: &FileSpec, progress: &dyn Progress, stop: &AtomicBool) -> Resul
 pub(crate) fn measure(
     spec: &FileSpec,
     files: &[PathBuf],
+    line: &StartLine,
     progress: &dyn Progress,
     stop: &AtomicBool,
 ) -> Result<FileOutcome, BenchError> {
@@ -167,7 +179,7 @@ pub(crate) fn measure(
     if spec.cache == Cache::Warm {
         workers.iter().try_for_each(Worker::prefault)?;
     }
-    let (mut outcome, parts) = measure::measure(spec, workers, cache, progress, stop)?;
+    let (mut outcome, parts) = measure::measure(spec, workers, cache, line, progress, stop)?;
     if spec.verify && outcome.complete {
         cache::give_up_pages(files)?;
         let read_back = verify::read_back(spec, files, &parts, progress, stop)?;

@@ -28,9 +28,17 @@ impl Gate {
 
     /// Called by a worker: says that it is ready and waits. False when the run was cancelled.
     pub fn wait(&self) -> bool {
+        self.wait_as_one_of(u32::MAX)
+    }
+
+    /// The same, and the last of `all` opens the gate.
+    fn wait_as_one_of(&self, all: u32) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let State::Waiting { ready } = &mut *state {
             *ready += 1;
+            if *ready >= all {
+                *state = State::Open;
+            }
         }
         self.changed.notify_all();
         while matches!(*state, State::Waiting { .. }) {
@@ -64,6 +72,33 @@ impl Gate {
             *state = next;
         }
         self.changed.notify_all();
+    }
+}
+
+/// Where the windows of several workloads begin together: the last one to come lets all of them go.
+#[derive(Debug)]
+pub struct StartLine {
+    gate: Gate,
+    workloads: u32,
+}
+
+impl StartLine {
+    /// For so many workloads.
+    pub const fn of(workloads: u32) -> Self {
+        Self {
+            gate: Gate::new(),
+            workloads,
+        }
+    }
+
+    /// Called by each workload when it is ready; false when one of them will not come.
+    pub fn meet(&self) -> bool {
+        self.gate.wait_as_one_of(self.workloads)
+    }
+
+    /// One of the workloads will not come.
+    pub fn cancel(&self) {
+        self.gate.cancel();
     }
 }
 

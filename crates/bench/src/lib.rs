@@ -50,6 +50,7 @@ mod spec;
 pub mod sqlite;
 mod tally;
 pub mod tio;
+mod together;
 pub mod uflip;
 mod verify;
 pub mod window;
@@ -69,4 +70,5 @@ pub use spec::{
     AccessAdvice, Cache, DataPattern, DeviceAccess, Engine, FileSpec, FinalSync, Mode, Order, Pattern, Rate,
     Sharing, TimeLimit, WriteTarget,
 };
+pub use together::run_together;
 pub use verify::ReadBack;

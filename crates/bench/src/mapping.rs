@@ -80,6 +80,11 @@ impl Mapping {
         }
     }
 
+    /// Bytes mapped.
+    pub const fn length(&self) -> usize {
+        self.length
+    }
+
     /// Writes all of it back and waits.
     pub fn sync_all(&self) -> rustix::io::Result<()> {
         self.sync(0, self.length, MsyncFlags::SYNC)

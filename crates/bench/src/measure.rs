@@ -9,7 +9,7 @@ use crate::cache::CacheOutcome;
 use crate::clock::monotonic_ns;
 use crate::error::BenchError;
 use crate::file::{FileOutcome, OperationOutcome, unix_ns};
-use crate::gate::Gate;
+use crate::gate::{Gate, StartLine};
 use crate::processor::WorkerUse;
 use crate::progress::{Phase, Progress};
 use crate::spec::FileSpec;
@@ -50,6 +50,7 @@ pub fn measure(
     spec: &FileSpec,
     workers: Vec<Worker<'_>>,
     cache: CacheOutcome,
+    line: &StartLine,
     progress: &dyn Progress,
     stop: &AtomicBool,
 ) -> Result<(FileOutcome, Parts), BenchError> {
@@ -90,6 +91,9 @@ pub fn measure(
             }
         }
         shared.gate.wait_for(spec.threads);
+        if !line.meet() {
+            shared.gate.cancel();
+        }
         let mut start = Start::take(window);
         shared.gate.open();
         let answers = collect(spec, &shared, &results, progress, &mut start);

@@ -189,7 +189,8 @@ pub fn offsets(spec: &FileSpec, index: u32) -> Result<impl Iterator<Item = u64>,
     }
     let mut order = orders.swap_remove(place);
     let (base, record_bytes) = (spec.base_of(index), spec.record_bytes);
-    Ok((0..spec.visited_records()).map(move |_| base + order.next() * record_bytes))
+    let all = spec.visited_records().saturating_mul(u64::from(spec.passes));
+    Ok((0..all).map(move |_| base + order.next() * record_bytes))
 }
 
 /// Orders and choices of one worker are its own.

@@ -17,6 +17,7 @@ use serde_json::json;
 
 use crate::error::BenchError;
 use crate::file::{self, FileOutcome, OperationOutcome};
+use crate::gate::StartLine;
 use crate::prepare;
 use crate::progress::Progress;
 use crate::record::{RunIdentity, described, finished, usage_counters};
@@ -209,7 +210,10 @@ pub fn run(spec: &TioSpec, progress: &dyn Progress, stop: &AtomicBool) -> Result
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        phases.push((name, file::measure(&spec.phase(name), &files, progress, stop)?));
+        phases.push((
+            name,
+            file::measure(&spec.phase(name), &files, &StartLine::of(1), progress, stop)?,
+        ));
     }
     Ok(TioOutcome {
         spec: spec.clone(),

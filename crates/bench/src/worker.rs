@@ -13,7 +13,7 @@ use crate::order::{RecordOrder, mixed, worker_seed};
 use crate::pace::{Pace, sleep_until};
 use crate::processor::WorkerUse;
 use crate::ring::Queue;
-use crate::spec::{Engine, FileSpec, FinalSync, Pattern};
+use crate::spec::{Cache, Engine, FileSpec, FinalSync, Pattern};
 use crate::tally::Tally;
 use crate::verify::{Expected, Generations, compare, written_seed};
 
@@ -28,6 +28,10 @@ pub struct Worker<'run> {
     memory: AlignedMemory,
     pub pace: Option<Pace>,
     pub check: Option<Check>,
+    /// Whether the mode has a sync by call.
+    syncs: bool,
+    /// Writes since the last one.
+    unsynced: u32,
     pub log: Option<LogWriter>,
     pub clock: Clock,
 }
@@ -104,8 +108,13 @@ impl<'run> Worker<'run> {
                 generations: Generations::new(spec.records()),
                 expected: Expected::new(spec, index),
             }),
+            syncs: spec.mode.syncs_each_write_by_call(),
+            unsynced: 0,
             clock: Clock::best(),
-            log: LogWriter::new(spec.log, spec.visited_records()),
+            log: LogWriter::new(
+                spec.log,
+                spec.visited_records().saturating_mul(u64::from(spec.passes)),
+            ),
         }
     }
 
@@ -124,12 +133,24 @@ impl<'run> Worker<'run> {
             return Ok(None);
         }
         let mut course = Course::new(self.spec, self.clock.now_ns(), usage);
-        let complete = match &mut queue {
-            Some(queue) => self.work_in_ring(queue, shared, &mut course, &mut tally)?,
-            None => self.work(shared, &mut course, &mut tally)?,
-        };
-        let worked_ns = self.clock.now_ns();
+        if let Some(log) = &mut self.log {
+            log.begin(course.began_ns);
+        }
         let mut final_sync = OperationOutcome::default();
+        let mut complete = true;
+        for pass in 0..self.spec.passes {
+            if pass > 0 {
+                self.begin_again(&mut course, &mut final_sync)?;
+            }
+            complete = match &mut queue {
+                Some(queue) => self.work_in_ring(queue, shared, &mut course, &mut tally)?,
+                None => self.work(shared, &mut course, &mut tally)?,
+            };
+            if !complete {
+                break;
+            }
+        }
+        let worked_ns = self.clock.now_ns();
         // A stopped run ends at once: what it has is partial anyway.
         if complete && self.spec.pattern.writes() && self.spec.final_sync != FinalSync::None {
             self.target.final_sync()?;
@@ -155,6 +176,20 @@ impl<'run> Worker<'run> {
             generations: self.check.map(|check| check.generations),
             log: self.log.map(LogWriter::finish),
         }))
+    }
+
+    /// What lies between two passes, inside the window.
+    fn begin_again(&self, course: &mut Course, final_sync: &mut OperationOutcome) -> Result<(), BenchError> {
+        if self.spec.pattern.writes() && self.spec.final_sync == FinalSync::Timed {
+            let began_ns = self.clock.now_ns();
+            self.target.final_sync()?;
+            final_sync.add(self.clock.now_ns().saturating_sub(began_ns), 0);
+        }
+        if self.spec.cache == Cache::Cold {
+            self.target.give_up_pages()?;
+        }
+        course.left = self.spec.visited_records();
+        Ok(())
     }
 
     /// The ring of this thread, where the engine has one.
@@ -184,10 +219,10 @@ impl<'run> Worker<'run> {
         let place = usize::try_from(self.index).expect("worker numbers fit in memory");
         let done_bytes = &shared.done_bytes[place].0;
         let started_ns = course.began_ns;
-        if let Some(log) = &mut self.log {
-            log.begin(started_ns);
-        }
-        let (mut now, mut done, mut measured_bytes) = (started_ns, 0_u64, 0_u64);
+        let mut now = self.clock.now_ns();
+        // What earlier passes did counts on.
+        let mut measured_bytes = done_bytes.load(Ordering::Relaxed);
+        let mut done = measured_bytes / spec.record_bytes;
         loop {
             if shared.is_over() {
                 return Ok(false);
@@ -254,14 +289,33 @@ impl<'run> Worker<'run> {
         let written = self.clock.now_ns();
         tally.write.add(written.saturating_sub(start));
         let mut end = written;
-        if self.target.sync_record(offset, content.len())? {
+        if self.syncs {
+            let length = content.len();
+            if !self.sync_is_due() {
+                return Ok(self.logged(start, end));
+            }
+            self.target.sync_after(offset, length, self.spec.sync_every)?;
             end = self.clock.now_ns();
             tally.sync.add(end.saturating_sub(written));
         }
+        Ok(self.logged(start, end))
+    }
+
+    fn logged(&mut self, start: u64, end: u64) -> u64 {
         if let Some(log) = &mut self.log {
             log.add(start, end);
         }
-        Ok(end)
+        end
+    }
+
+    /// Counts a write of a mode that syncs by call; true when its sync is to follow.
+    pub fn sync_is_due(&mut self) -> bool {
+        self.unsynced += 1;
+        let is_due = self.unsynced >= self.spec.sync_every;
+        if is_due {
+            self.unsynced = 0;
+        }
+        is_due
     }
 }
 

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use bench::Cache;
-use bench::replay::formats::{Format, Ipc, ReadOptions, USUAL_CALLS_MAX, read_trace};
+use bench::replay::formats::{Format, Ipc, ReadOptions, TraceError, USUAL_CALLS_MAX, format_of, read_trace};
 use bench::replay::{DirectIo, ReplayOutcome, ReplaySpec, Speed};
+use bench::{Cache, RunIdentity};
 use clap::Args;
 use results::call_trace::Trace;
 
-use crate::bench_command::repeat::{BenchCommonArguments, Measured, repeat};
+use crate::bench_command::repeat::{BenchCommonArguments, Measured, Turn, repeat};
 use crate::{Finding, output};
 
 /// Arguments of `tidegate replay`.
@@ -55,43 +55,80 @@ pub struct ReplayArguments {
 
 /// Runs the command.
 pub fn run(arguments: &ReplayArguments) -> Result<Finding> {
+    let trace = read(arguments)?;
+    introduce(&trace);
+    repeat(&arguments.common, &arguments.directory, |turn| {
+        let outcome = bench::replay::run(&trace, &spec(arguments, turn.seed), turn.bar, turn.stop)?;
+        turn.bar.hide();
+        report(&outcome, arguments.common.json)?;
+        Ok(measured(outcome, turn.identity))
+    })
+}
+
+/// One replay, trace and all, without the repetition: jobs call it for each of their steps.
+pub fn measure(arguments: &ReplayArguments, turn: Turn<'_>) -> Result<Measured> {
+    let trace = read(arguments)?;
+    let mut notes: Vec<String> = trace
+        .skipped
+        .iter()
+        .map(|(reason, count)| format!("left out of {}: {count} x {reason}", arguments.file.display()))
+        .collect();
+    if !trace.complete {
+        notes.push(ENDS_EARLY.to_owned());
+    }
+    let outcome = bench::replay::run(&trace, &spec(arguments, turn.seed), turn.bar, turn.stop)?;
+    let mut measured = measured(outcome, turn.identity);
+    notes.append(&mut measured.notes);
+    Ok(Measured { notes, ..measured })
+}
+
+/// What can be said before anything is touched: whether there is a trace, and of a known format.
+pub fn check(arguments: &ReplayArguments) -> Result<()> {
+    format_of(&arguments.file, arguments.format)?;
+    Ok(())
+}
+
+fn read(arguments: &ReplayArguments) -> Result<Trace, TraceError> {
     let ipc = if arguments.keep_ipc {
         Ipc::AsFiles
     } else {
         Ipc::LeaveOut
     };
     let calls_max = arguments.max_calls;
-    let trace = read_trace(&arguments.file, arguments.format, ReadOptions { calls_max, ipc })?;
-    introduce(&trace);
-    repeat(&arguments.common, &arguments.directory, |turn| {
-        let spec = ReplaySpec {
-            directory: arguments.directory.clone(),
-            speed: arguments.speed,
-            direct: if arguments.no_direct {
-                DirectIo::Never
-            } else {
-                DirectIo::AsTraced
-            },
-            cache: arguments.cache,
-            seed: turn.seed,
-            keep_files: arguments.keep_files,
-        };
-        let outcome = bench::replay::run(&trace, &spec, turn.bar, turn.stop)?;
-        turn.bar.hide();
-        let mut notes = outcome.differences();
-        notes.extend(
-            outcome
-                .leftover
-                .as_ref()
-                .map(|reason| format!("files were left behind: {reason}")),
-        );
-        report(&outcome, arguments.common.json)?;
-        Ok(Measured {
-            record: outcome.into_record(turn.identity),
-            notes,
-        })
-    })
+    read_trace(&arguments.file, arguments.format, ReadOptions { calls_max, ipc })
 }
+
+fn spec(arguments: &ReplayArguments, seed: u64) -> ReplaySpec {
+    ReplaySpec {
+        directory: arguments.directory.clone(),
+        speed: arguments.speed,
+        direct: if arguments.no_direct {
+            DirectIo::Never
+        } else {
+            DirectIo::AsTraced
+        },
+        cache: arguments.cache,
+        seed,
+        keep_files: arguments.keep_files,
+    }
+}
+
+fn measured(outcome: ReplayOutcome, identity: RunIdentity) -> Measured {
+    let mut notes = outcome.differences();
+    notes.extend(
+        outcome
+            .leftover
+            .as_ref()
+            .map(|reason| format!("files were left behind: {reason}")),
+    );
+    Measured {
+        record: outcome.into_record(identity),
+        notes,
+    }
+}
+
+/// Of a trace that was cut.
+const ENDS_EARLY: &str = "the trace ends before what it recorded did";
 
 /// What was read, and what of it will not be replayed.
 fn introduce(trace: &Trace) {
@@ -114,7 +151,7 @@ fn introduce(trace: &Trace) {
         output::print_error(&format!("left out: {count} x {reason}"));
     }
     if !trace.complete {
-        output::print_error("the trace ends before what it recorded did");
+        output::print_error(ENDS_EARLY);
     }
 }
 

@@ -308,6 +308,124 @@ fn a_fio_job_runs_and_its_json_has_the_keys_of_fio() {
     assert_eq!(missing, Vec::<&String>::new(), "only fio's");
 }
 
+/// Sections that run at the same time, passes, and syncs after several writes.
+const TOGETHER: &str = "[global]\nsize=64k\nbs=4k\nthread\nfallocate=none\n\
+                        [f]\nrw=write\nfsync=3\nloops=2\n[d]\nrw=randwrite\nfdatasync=5\n\
+                        [m]\nrw=randwrite\nioengine=mmap\nfsync=3\n\
+                        [r]\nstonewall\nrw=randread\nloops=3\n";
+
+#[test]
+fn passes_and_syncs_after_several_writes_are_as_many_as_in_fio() {
+    if !has_fio("the count of passes and syncs") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("j.fio"), TOGETHER).unwrap();
+    let ours = done(
+        &["bench", "--from-fio", "j.fio", ".", "--fio-json", "-"],
+        folder.path(),
+    );
+    let output = Command::new("fio")
+        .args(["--output-format=json", "j.fio"])
+        .current_dir(folder.path())
+        .output()
+        .expect("fio runs");
+    let theirs = text(&output.stdout);
+    let counts = |printed: &str| -> Vec<(String, [u64; 3])> {
+        let document: Value = serde_json::from_str(&printed[printed.find('{').expect("JSON")..]).unwrap();
+        let jobs = document["jobs"].as_array().unwrap().clone();
+        let of = |job: &Value, kind: &str| job[kind]["total_ios"].as_u64().unwrap();
+        jobs.iter()
+            .map(|job| {
+                let name = job["jobname"].as_str().unwrap().to_owned();
+                (name, [of(job, "read"), of(job, "write"), of(job, "sync")])
+            })
+            .collect()
+    };
+    let (mut ours, theirs) = (counts(&ours), counts(&theirs));
+    assert_eq!(ours[0], ("f".to_owned(), [0, 32, 10]), "3 of 32 in two passes");
+    assert_eq!(ours[1], ("d".to_owned(), [0, 16, 3]));
+    // fio makes these calls and does not count them.
+    ours[1].1[2] = theirs[1].1[2];
+    assert_eq!(ours, theirs);
+}
+
+#[test]
+fn sections_without_a_wall_run_at_the_same_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = "[global]\nsize=64k\nbs=4k\ntime_based\nruntime=300ms\n[a]\nrw=randread\n[b]\nrw=randwrite\n\
+               [c]\nstonewall\nrw=read\n";
+    fs::write(folder.path().join("j.fio"), job).unwrap();
+    let printed = done(&["bench", "--from-fio", "j.fio", ".", "--json"], folder.path());
+    let records: Vec<Value> = printed
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let began = |number: usize| records[number]["started_unix_ns"].as_u64().unwrap();
+    assert!(
+        began(0).abs_diff(began(1)) < 300_000_000,
+        "{} and {}",
+        began(0),
+        began(1)
+    );
+    assert!(
+        began(2) >= began(0).min(began(1)) + 300_000_000,
+        "the wall was passed"
+    );
+    assert_eq!(
+        records[0]["workload"]["at_the_same_time"],
+        serde_json::json!(["a", "b"])
+    );
+    assert_eq!(records[2]["workload"]["at_the_same_time"], Value::Null);
+    let one_by_one = done(
+        &[
+            "bench",
+            "--from-fio",
+            "j.fio",
+            ".",
+            "--json",
+            "--one-by-one",
+            "--steps",
+            "a,b",
+        ],
+        folder.path(),
+    );
+    let second: Value = serde_json::from_str(one_by_one.lines().nth(1).unwrap()).unwrap();
+    assert_eq!(second["workload"]["at_the_same_time"], Value::Null);
+    assert_eq!(
+        fs::read_dir(folder.path()).unwrap().count(),
+        1,
+        "files were left behind"
+    );
+}
+
+#[test]
+fn a_failure_of_one_ends_what_runs_at_the_same_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = "name = \"x\"\n[[step]]\nname = \"a\"\nkind = \"file\"\nsize = \"1m\"\nruntime = \"60s\"\n\
+               [[step]]\nname = \"b\"\nkind = \"file\"\nwith-previous = true\nsize = \"100t\"\n";
+    fs::write(folder.path().join("j.toml"), job).unwrap();
+    let message = refused(&["bench", "run", "j.toml", "."], folder.path());
+    assert!(message.contains("step `a`, `b`"), "{message}");
+    assert_eq!(
+        fs::read_dir(folder.path()).unwrap().count(),
+        1,
+        "files were left behind"
+    );
+    let alone = "name = \"x\"\n[[step]]\nkind = \"file\"\nwith-previous = true\n";
+    fs::write(folder.path().join("j.toml"), alone).unwrap();
+    let message = refused(&["bench", "run", "j.toml", "."], folder.path());
+    assert!(message.contains("j.toml:4: `with-previous` is"), "{message}");
+    let mixed =
+        "name = \"x\"\n[[step]]\nkind = \"file\"\n[[step]]\nkind = \"sqlite\"\nwith-previous = true\n";
+    fs::write(folder.path().join("j.toml"), mixed).unwrap();
+    let message = refused(&["bench", "run", "j.toml", "."], folder.path());
+    assert!(
+        message.contains("step `sqlite`: only steps of kind file"),
+        "{message}"
+    );
+}
+
 /// Every path of keys; options are the user's own.
 fn keys(value: &Value) -> BTreeSet<String> {
     fn walk(value: &Value, path: &str, found: &mut BTreeSet<String>) {
@@ -353,10 +471,10 @@ fn a_check_of_a_fio_job_says_what_becomes_of_each_option() {
         "{message}"
     );
     fs::write(folder.path().join("two.fio"), "[global]\nsize=1m\n[a]\n[b]\n").unwrap();
-    let message = refused(&["bench", "--from-fio", "two.fio", "."], folder.path());
+    let printed = done(&["bench", "--from-fio", "two.fio", "--check"], folder.path());
     assert!(
-        message.contains("two.fio:4: fio runs [b] at the same time"),
-        "{message}"
+        printed.contains("\nat the same time b: tidegate bench file"),
+        "{printed}"
     );
 }
 
@@ -381,4 +499,92 @@ fn exported_fio_jobs_are_ones_that_fio_takes() {
             .expect("fio runs");
         assert!(parsed.status.success(), "{preset}: {}", text(&parsed.stderr));
     }
+}
+
+const IOLOG: &str = "fio version 2 iolog\na add\na open\na write 0 4096\na write 4096 4096\na sync 0 0\na read 0 4096\na close\n";
+
+#[test]
+fn a_replay_and_a_uflip_run_are_steps_like_others() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("t.log"), IOLOG).unwrap();
+    let job = "name = \"two\"\n[[step]]\nkind = \"replay\"\nfile = \"t.log\"\n\
+               [[step]]\nkind = \"uflip\"\nsize = \"1m\"\nruns = 1\npause = \"0ms\"\nios = 8\nthrough = \"page\"\nas-is = true\n";
+    fs::write(folder.path().join("j.toml"), job).unwrap();
+    let json = done(&["bench", "run", "j.toml", ".", "--json"], folder.path());
+    let records: Vec<Value> = json
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let kinds: Vec<&str> = records
+        .iter()
+        .map(|record| record["workload"]["kind"].as_str().unwrap())
+        .collect();
+    assert_eq!(kinds, ["replay", "uflip"]);
+    let counts = |kind: &str| {
+        let samples = records[0]["samples"].as_array().unwrap();
+        let sample = samples.iter().find(|sample| sample["operation"] == kind);
+        sample.map_or(0, |sample| sample["operations_count"].as_u64().unwrap())
+    };
+    assert_eq!(
+        (counts("pwrite"), counts("pread")),
+        (2, 1),
+        "{}",
+        records[0]["samples"]
+    );
+    let points = records[1]["samples"].as_array().unwrap();
+    assert!(points.iter().all(|point| {
+        point["operation"]
+            .as_str()
+            .unwrap()
+            .starts_with("granularity/RW/")
+    }));
+
+    let table = done(&["bench", "run", "j.toml", "."], folder.path());
+    assert!(table.contains("\nreplay "), "{table}");
+    assert!(table.contains("\nuflip: "), "{table}");
+    assert_eq!(
+        fs::read_dir(folder.path()).unwrap().count(),
+        2,
+        "files were left behind"
+    );
+}
+
+#[test]
+fn a_replay_without_a_trace_is_named_with_its_step_before_anything_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("no.log"), "this is no trace\n").unwrap();
+    for (file, reason) in [("gone.log", "cannot read"), ("no.log", "no known format")] {
+        let job = format!("name = \"x\"\n[[step]]\nname = \"again\"\nkind = \"replay\"\nfile = \"{file}\"\n");
+        fs::write(folder.path().join("j.toml"), job).unwrap();
+        let message = refused(&["bench", "run", "j.toml", "."], folder.path());
+        assert!(
+            message.contains("j.toml:2: step `again`:") && message.contains(reason),
+            "{message}"
+        );
+    }
+    let job = "name = \"x\"\n[[step]]\nkind = \"uflip\"\nsize = \"3k\"\n";
+    fs::write(folder.path().join("j.toml"), job).unwrap();
+    let message = refused(&["bench", "run", "j.toml", "."], folder.path());
+    assert!(
+        message.contains("j.toml:2: step `uflip`: size: 3072 bytes"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_job_comes_by_standard_input_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["bench", "run", "-", ".", "--steps", "names", "--json"])
+        .current_dir(folder.path())
+        .env("TIDEGATE_HISTORY", "off")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), JOB.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let record: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(record["workload"]["name"], "names");
 }

@@ -11,19 +11,32 @@ use crate::spec::{
     WriteTarget,
 };
 
-/// The workloads as one job file, run one after the other. The names become sections.
+/// A workload to be exported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// Becomes the section's name.
+    pub name: String,
+    /// Workloads of one number stand one after the other and run at the same time.
+    pub group: usize,
+    /// What it does.
+    pub spec: FileSpec,
+}
+
+/// The workloads as one job file.
 #[must_use]
-pub fn job_file(workloads: &[(String, FileSpec)]) -> String {
+pub fn job_file(workloads: &[Workload]) -> String {
     let mut text =
         "; The workloads of tidegate as a fio 3 job, with the flags that make the two comparable.\n"
             .to_owned();
-    for (number, (name, spec)) in workloads.iter().enumerate() {
+    let mut previous = None;
+    for workload in workloads {
         let mut section = Section::default();
-        section.fill(spec);
-        let _ = write!(text, "\n[{name}]\n");
-        if number > 0 {
+        section.fill(&workload.spec);
+        let _ = write!(text, "\n[{}]\n", workload.name);
+        if previous.is_some_and(|group| group != workload.group) {
             text.push_str("stonewall\n");
         }
+        previous = Some(workload.group);
         for comment in &section.comments {
             let _ = writeln!(text, "; {comment}");
         }
@@ -145,8 +158,8 @@ impl Section {
         match spec.mode {
             Mode::Sync | Mode::DirectSync => self.put("sync", "sync"),
             Mode::DataSync => self.put("sync", "dsync"),
-            Mode::Fsync | Mode::MmapSync => self.put("fsync", 1),
-            Mode::Fdatasync => self.put("fdatasync", 1),
+            Mode::Fsync | Mode::MmapSync => self.put("fsync", spec.sync_every),
+            Mode::Fdatasync => self.put("fdatasync", spec.sync_every),
             Mode::MmapAsync => self.comment("fio has no msync with MS_ASYNC: this job syncs no record"),
             Mode::Fbarrier | Mode::Fdatabarrier => {
                 self.comment("fio has no barriers: this job syncs no record");
@@ -161,6 +174,9 @@ impl Section {
     }
 
     fn pace(&mut self, spec: &FileSpec) {
+        if spec.passes > 1 {
+            self.put("loops", spec.passes);
+        }
         if let Some(limit) = spec.time {
             self.flag("time_based");
             self.put("runtime", microseconds(limit.run_ns));
@@ -212,7 +228,30 @@ mod tests {
     fn exported(change: impl FnOnce(&mut FileSpec)) -> String {
         let mut spec = FileSpec::plain(PathBuf::from("/d"), Pattern::RandomWrite, 4096, 1 << 20);
         change(&mut spec);
-        job_file(&[("w".to_owned(), spec)])
+        job_file(&[workload("w", 0, spec)])
+    }
+
+    fn workload(name: &str, group: usize, spec: FileSpec) -> Workload {
+        Workload {
+            name: name.to_owned(),
+            group,
+            spec,
+        }
+    }
+
+    #[test]
+    fn workloads_at_the_same_time_have_no_wall_between_them() {
+        let spec = FileSpec::plain(PathBuf::from("/d"), Pattern::SequentialRead, 4096, 1 << 20);
+        let text = job_file(&[0, 0, 1].map(|group| workload(&format!("w{group}"), group, spec.clone())));
+        assert_eq!(text.matches("stonewall").count(), 1, "{text}");
+        let groups: Vec<usize> = import("x", &text)
+            .expect(&text)
+            .job
+            .steps
+            .iter()
+            .map(|step| step.group)
+            .collect();
+        assert_eq!(groups, [0, 0, 1]);
     }
 
     fn has(text: &str, line: &str) -> bool {
@@ -262,6 +301,17 @@ mod tests {
                 run_ns: 1_500_000_000,
             });
         });
+        let passes = exported(|spec| {
+            spec.passes = 3;
+            spec.mode = Mode::Fdatasync;
+            spec.sync_every = 16;
+        });
+        let step = import("x", &passes).expect(&passes).job.steps.remove(0);
+        assert_eq!(step.text("passes"), Some("3"));
+        assert_eq!(
+            (step.text("mode"), step.text("sync-every")),
+            (Some("fdatasync"), Some("16"))
+        );
         let step = import("x", &text).expect(&text).job.steps.remove(0);
         for (key, expected) in [
             ("pattern", "random-write"),

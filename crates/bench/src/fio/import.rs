@@ -19,8 +19,6 @@ pub struct Imported {
     pub seed: Option<u64>,
     /// What became of each option, by section and line.
     pub notes: Vec<Note>,
-    /// Sections that fio would run at the same time as the one before them.
-    pub parallel: Vec<(String, usize)>,
 }
 
 /// What became of an option.
@@ -79,13 +77,14 @@ pub fn import(file: &str, text: &str) -> Result<Imported, FioError> {
         directory: None,
         seed: None,
         notes: Vec::new(),
-        parallel: Vec::new(),
     };
     let mut directories = Vec::new();
+    let mut group = 0;
     for (number, section) in sections.iter().enumerate() {
         let options = Options::new(file, section);
-        if number > 0 && !options.switch("stonewall", false)? {
-            imported.parallel.push((section.name.clone(), section.line));
+        // fio starts all sections at once; a stonewall waits for those before it.
+        if number > 0 && options.switch("stonewall", false)? {
+            group += 1;
         }
         let mut step = StepMaker::new(&options);
         step.fill()?;
@@ -96,6 +95,7 @@ pub fn import(file: &str, text: &str) -> Result<Imported, FioError> {
             name: free_name(&imported.job.steps, &section.name),
             kind: "file".to_owned(),
             line: section.line,
+            group,
             settings,
         });
         imported.notes.extend(options.finish()?);
@@ -249,16 +249,22 @@ impl<'section> StepMaker<'section> {
         {
             return Err(options.unsupported("nrfiles", "several files for each thread"));
         }
-        if options
-            .value("loops", quantity::count)?
-            .is_some_and(|loops| loops != 1)
-        {
-            let needed =
-                "passes over the file that are counted; runtime with time_based goes round by the clock";
-            return Err(options.unsupported("loops", needed));
-        }
+        self.passes()?;
         self.put("record", record.to_string());
         self.put("size", (total - total % record).to_string());
+        Ok(())
+    }
+
+    fn passes(&mut self) -> Result<(), FioError> {
+        let options = self.options;
+        let loops = options.value("loops", quantity::count)?.unwrap_or(1);
+        if loops <= 1 {
+            return Ok(());
+        }
+        if options.option("runtime").is_some() {
+            return Err(options.unsupported("loops", "a limit by passes and by time at once"));
+        }
+        self.put("passes", loops.to_string());
         Ok(())
     }
 
@@ -276,11 +282,18 @@ impl<'section> StepMaker<'section> {
             "0" | "none" => Ok(None),
             other => Err(format!("expected none, sync or dsync, found `{other}`")),
         })?;
-        let fsync = self.each_write("fsync")?;
-        let fdatasync = self.each_write("fdatasync")?;
+        let fsync = self.sync_every("fsync")?;
+        let fdatasync = self.sync_every("fdatasync")?;
         // Reads are not changed by syncs of writes.
-        let (fsync, fdatasync) = (fsync && direction.writes, fdatasync && direction.writes);
-        let each = fsync || fdatasync;
+        let (fsync, fdatasync) = (
+            fsync.filter(|_| direction.writes),
+            fdatasync.filter(|_| direction.writes),
+        );
+        if fsync.is_some() && fdatasync.is_some() {
+            return Err(options.unsupported("fdatasync", "two kinds of sync after writes at once"));
+        }
+        let every = fsync.or(fdatasync);
+        let (fsync, each) = (fsync.is_some(), every.is_some());
         let mode = match (is_mapped, direct, sync.flatten(), each) {
             (true, _, Some(_), _) => {
                 return Err(options.unsupported("sync", "O_SYNC with a mapping, which has no effect"));
@@ -307,18 +320,16 @@ impl<'section> StepMaker<'section> {
             (false, false, None, false) => "buffered",
         };
         self.put("mode", mode.to_owned());
+        if let Some(every) = every.filter(|every| *every > 1) {
+            self.put("sync-every", every.to_string());
+        }
         Ok(())
     }
 
-    /// True for a sync after each write, false for none.
-    fn each_write(&self, key: &str) -> Result<bool, FioError> {
-        match self.options.value(key, quantity::count)? {
-            None | Some(0) => Ok(false),
-            Some(1) => Ok(true),
-            Some(_) => Err(self
-                .options
-                .unsupported(key, "a sync after a number of writes; 1 and 0 are there")),
-        }
+    /// After how many writes a sync comes.
+    fn sync_every(&self, key: &str) -> Result<Option<u64>, FioError> {
+        let every = self.options.value(key, quantity::count)?;
+        Ok(every.filter(|every| *every > 0))
     }
 
     fn engine(&mut self) -> Result<(), FioError> {

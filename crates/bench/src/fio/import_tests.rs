@@ -156,15 +156,36 @@ fn directory_and_seed_are_handed_out() {
         (imported.directory.as_deref(), imported.seed),
         (Some("/data/x"), Some(7))
     );
-    assert_eq!(imported.parallel, []);
+    let groups: Vec<usize> = imported.job.steps.iter().map(|step| step.group).collect();
+    assert_eq!(groups, [0, 1]);
     let imported = taken("[a]\nsize=1m\nfilename=/data/y/file\n");
     assert_eq!(imported.directory.as_deref(), Some("/data/y"));
 }
 
 #[test]
-fn sections_that_run_together_in_fio_are_named() {
-    let imported = taken("[global]\nsize=1m\n[a]\n[b]\n[c]\nstonewall\n");
-    assert_eq!(imported.parallel, [("b".to_owned(), 4)]);
+fn sections_run_together_up_to_a_stonewall() {
+    let imported = taken("[global]\nsize=1m\n[a]\n[b]\n[c]\nstonewall\n[d]\n[e]\nstonewall\n");
+    let groups: Vec<usize> = imported.job.steps.iter().map(|step| step.group).collect();
+    assert_eq!(groups, [0, 0, 1, 1, 2]);
+}
+
+#[test]
+fn passes_and_syncs_after_several_writes_are_taken() {
+    let step = step_of("rw=write\nfsync=32\nloops=3");
+    assert_eq!(step.text("mode"), Some("fsync"));
+    assert_eq!(step.text("sync-every"), Some("32"));
+    assert_eq!(step.text("passes"), Some("3"));
+    let step = step_of("rw=randwrite\nfdatasync=2");
+    assert_eq!(
+        (step.text("mode"), step.text("sync-every")),
+        (Some("fdatasync"), Some("2"))
+    );
+    let step = step_of("rw=read\nfsync=32\nloops=1");
+    assert_eq!(
+        (step.text("mode"), step.text("sync-every")),
+        (Some("buffered"), None)
+    );
+    assert_eq!(step.text("passes"), None);
 }
 
 #[test]
@@ -190,8 +211,8 @@ fn what_is_not_supported_is_named_with_section_line_and_what_it_needs() {
             "j.fio:3: [j] ioengine=rbd is not supported: it needs an engine",
         ),
         (
-            "[j]\nsize=1m\nfsync=32\n",
-            "j.fio:3: [j] fsync=32 is not supported",
+            "[j]\nsize=1m\nrw=write\nfsync=3\nfdatasync=2\n",
+            "j.fio:5: [j] fdatasync=2 is not supported",
         ),
         (
             "[j]\nsize=1m\nfrobnicate\n",
@@ -201,7 +222,10 @@ fn what_is_not_supported_is_named_with_section_line_and_what_it_needs() {
             "[j]\nsize=1m\nfilename=/dev/sda\n",
             "j.fio:3: [j] filename=/dev/sda is not supported",
         ),
-        ("[j]\nsize=1m\nloops=3\n", "j.fio:3: [j] loops=3 is not supported"),
+        (
+            "[j]\nsize=1m\nloops=3\nruntime=1\n",
+            "j.fio:3: [j] loops=3 is not supported",
+        ),
         (
             "[j]\nsize=1q\n",
             "j.fio:2: [j] size=1q: expected a size such as 4k",

@@ -461,6 +461,23 @@ impl Expectation {
         }
     }
 
+    /// For this workload and another one at the same time.
+    #[must_use]
+    pub fn together(self, other: Self) -> Self {
+        let longer = if self.guess(Part::Timed) >= other.guess(Part::Timed) {
+            self.timed
+        } else {
+            other.timed
+        };
+        Self {
+            kind: format!("{} + {}", self.kind, other.kind),
+            prepare_s: self.prepare_s + other.prepare_s,
+            timed: longer,
+            timed_phases: self.timed_phases.max(other.timed_phases),
+            after_s: self.after_s.max(other.after_s),
+        }
+    }
+
     fn guess(&self, part: Part) -> f64 {
         match (part, self.timed) {
             (Part::Prepare, _) => self.prepare_s,

@@ -55,6 +55,8 @@ pub struct Step {
     pub kind: String,
     /// Where it stands in the file, counted from 1.
     pub line: usize,
+    /// Steps of one number stand one after the other and run at the same time.
+    pub group: usize,
     /// Keys and values, those of the defaults included, sorted by key.
     pub settings: Vec<Setting>,
 }

@@ -10,7 +10,10 @@ use super::{Job, KeyForm, Setting, SettingValue, Step, StepKind, Vocabulary};
 const JOB_KEYS: [&str; 4] = ["name", "description", "defaults", "step"];
 
 /// Keys of a step that are not flags.
-const STEP_KEYS: [&str; 2] = ["name", "kind"];
+const STEP_KEYS: [&str; 3] = ["name", "kind", TOGETHER];
+
+/// Has a step run at the same time as the one before it.
+const TOGETHER: &str = "with-previous";
 
 type Entry<'table, 'text> = (&'table Spanned<DeString<'text>>, &'table Spanned<DeValue<'text>>);
 
@@ -68,7 +71,7 @@ impl Reader<'_> {
                 .as_array()
                 .ok_or_else(|| self.form(key, value, "one [[step]] for each step"))?;
             for step in array {
-                let step = self.step(step, &defaults)?;
+                let step = self.step(step, &defaults, job.steps.last())?;
                 self.check_name(&job, &step)?;
                 job.steps.push(step);
             }
@@ -120,7 +123,12 @@ impl Reader<'_> {
         Ok(defaults)
     }
 
-    fn step(&self, value: &Spanned<DeValue<'_>>, defaults: &Defaults) -> Result<Step, JobError> {
+    fn step(
+        &self,
+        value: &Spanned<DeValue<'_>>,
+        defaults: &Defaults,
+        previous: Option<&Step>,
+    ) -> Result<Step, JobError> {
         let line = self.line_at(value.span().start);
         let Some(table) = value.get_ref().as_table() else {
             return Err(JobError::Form {
@@ -159,8 +167,22 @@ impl Reader<'_> {
             name: name.map_or_else(|| kind.name.clone(), |(name, _)| name),
             kind: kind.name.clone(),
             line,
+            group: self.group(table, previous)?,
             settings,
         })
+    }
+
+    /// The number of the steps that a step runs with.
+    fn group(&self, table: &DeTable<'_>, previous: Option<&Step>) -> Result<usize, JobError> {
+        let Some((key, value)) = table.get_key_value(TOGETHER) else {
+            return Ok(previous.map_or(0, |step| step.group + 1));
+        };
+        match (value.get_ref(), previous) {
+            (DeValue::Boolean(false), _) => Ok(previous.map_or(0, |step| step.group + 1)),
+            (DeValue::Boolean(true), Some(previous)) => Ok(previous.group),
+            (DeValue::Boolean(true), None) => Err(self.form(key, value, "another step before this one")),
+            _ => Err(self.form(key, value, "true or false")),
+        }
     }
 
     fn setting(

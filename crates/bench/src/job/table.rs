@@ -84,7 +84,7 @@ impl Line {
         let throughput = if is_database {
             "-".to_owned()
         } else {
-            of(&RunRecord::mb_per_s, 1)
+            of(&mb_per_s, 1)
         };
         Self(vec![
             format!("{throughput:>10}"),
@@ -98,20 +98,36 @@ impl Line {
     }
 }
 
-fn is_database(record: &RunRecord) -> bool {
-    record.workload.get("kind").and_then(serde_json::Value::as_str) == Some("sqlite")
+fn mb_per_s(record: &RunRecord) -> Option<f64> {
+    main_sample(record).and_then(|_| record.mb_per_s())
 }
 
-/// The sample that a step is about: not the syncs beside it.
+fn is_database(record: &RunRecord) -> bool {
+    kind(record) == Some("sqlite")
+}
+
+fn kind(record: &RunRecord) -> Option<&str> {
+    record.workload.get("kind").and_then(serde_json::Value::as_str)
+}
+
+/// The sample that a step is about: not the syncs beside it, and no single point of a curve.
 fn main_sample(record: &RunRecord) -> Option<&results::Sample> {
+    if kind(record) == Some("uflip") {
+        return None;
+    }
     record
         .sample("transaction")
         .or_else(|| record.samples.iter().find(|sample| sample.operation != "sync"))
 }
 
 /// Reads, writes and whatever else a step does, over its longest window; syncs are no operations of their own.
+///
+/// `None` for uFLIP, whose samples are points of a curve.
 #[must_use]
 pub fn operations_per_s(record: &RunRecord) -> Option<f64> {
+    if kind(record) == Some("uflip") {
+        return None;
+    }
     let samples = || record.samples.iter().filter(|sample| sample.operation != "sync");
     let count = samples()
         .map(|sample| sample.operations_count)

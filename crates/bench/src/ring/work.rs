@@ -62,10 +62,10 @@ impl Worker<'_> {
         };
         let place = usize::try_from(self.index).expect("worker numbers fit in memory");
         let done_bytes = &shared.done_bytes[place].0;
-        let mut now = course.began_ns;
-        if let Some(log) = &mut self.log {
-            log.begin(now);
-        }
+        // What earlier passes did.
+        board.measured_bytes = done_bytes.load(Ordering::Relaxed);
+        board.begun = board.measured_bytes / self.spec.record_bytes;
+        let mut now = self.clock.now_ns();
         let mut answers = Vec::with_capacity(depth);
         loop {
             if course.passes_ramp(now) {
@@ -233,7 +233,9 @@ impl Worker<'_> {
                 } else {
                     tally.write.add(latency_ns);
                     // The log has one line for a write and its sync.
-                    if let Some(call) = sync_of(self.spec.mode) {
+                    if let Some(call) = sync_of(self.spec.mode)
+                        && self.sync_is_due()
+                    {
                         board.operations[slot] = Some(Operation {
                             call,
                             start_ns: now,

@@ -27,6 +27,7 @@ impl FileSpec {
         self.check_pattern()?;
         self.check_mode()?;
         self.check_pace()?;
+        self.check_passes()?;
         self.check_device()?;
         if self.cold_or_fail && self.cache != Cache::Cold {
             return refused("cache", "a run that must be cold needs the cold cache");
@@ -182,6 +183,26 @@ impl FileSpec {
         }
         if self.time.is_some() && self.pattern == Pattern::Append && self.mode.is_mapped() {
             return refused("run time", "a mapping can't grow for as long as the clock runs");
+        }
+        Ok(())
+    }
+
+    fn check_passes(&self) -> Result<(), BenchError> {
+        if self.passes == 0 {
+            return refused("passes", "0, expected at least 1");
+        }
+        if self.passes > 1 && self.time.is_some() {
+            return refused("passes", "a run by the clock goes round by itself; leave one out");
+        }
+        if self.passes > 1 && self.pattern == Pattern::Append {
+            return refused("passes", "an append has no way that it could go again");
+        }
+        if self.sync_every == 0 {
+            return refused("sync every", "0 writes, expected at least 1");
+        }
+        if self.sync_every > 1 && !self.mode.syncs_each_write_by_call() {
+            let problem = format!("{} writes, but `{}` calls no sync", self.sync_every, self.mode);
+            return refused("sync every", problem);
         }
         Ok(())
     }

@@ -52,6 +52,13 @@ pub struct FileSpec {
     /// Pause after each operation, inside the timed window.
     #[serde(default)]
     pub think_ns: u64,
+    /// How often the order is gone through. Between two passes the files are synced where the final sync is timed,
+    /// and their pages given up where the cache is to be cold.
+    #[serde(default = "once", skip_serializing_if = "is_once")]
+    pub passes: u32,
+    /// The mode's sync follows each so many writes of a worker.
+    #[serde(default = "once", skip_serializing_if = "is_once")]
+    pub sync_every: u32,
     /// Ends by the clock instead of with the last record.
     #[serde(default)]
     pub time: Option<TimeLimit>,
@@ -109,6 +116,8 @@ impl FileSpec {
             overlap_percent: 0,
             rate: None,
             think_ns: 0,
+            passes: 1,
+            sync_every: 1,
             time: None,
             final_sync: FinalSync::None,
             cache: Cache::AsIs,
@@ -156,16 +165,17 @@ impl FileSpec {
         self.file_bytes / self.record_bytes
     }
 
-    /// Records that each thread visits before its order ends.
+    /// Records that each thread visits in one pass.
     #[must_use]
     pub(crate) fn visited_records(&self) -> u64 {
         self.records().min(self.records_max.unwrap_or(u64::MAX))
     }
 
-    /// Bytes that all threads move until their orders end.
+    /// Bytes that all threads move in all passes.
     #[must_use]
     pub(crate) fn visited_bytes(&self) -> u64 {
         self.visited_records()
+            .saturating_mul(u64::from(self.passes))
             .saturating_mul(self.record_bytes)
             .saturating_mul(u64::from(self.threads))
     }
@@ -211,4 +221,16 @@ impl FileSpec {
             _ => 0,
         }
     }
+}
+
+const fn once() -> u32 {
+    1
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes fields by reference"
+)]
+const fn is_once(times: &u32) -> bool {
+    *times == 1
 }

@@ -140,7 +140,11 @@ impl UflipSpec {
             || self.baselines.iter().any(|baseline| baseline.writes())
     }
 
-    fn validate(&self) -> Result<(), BenchError> {
+    /// Checks it, and touches nothing.
+    ///
+    /// # Errors
+    /// [`BenchError::Spec`] naming the field, what was found and what is expected.
+    pub fn validate(&self) -> Result<(), BenchError> {
         let largest = self.target_bytes / 8;
         if self.target_bytes < TARGET_BYTES_MIN || !self.target_bytes.is_multiple_of(TARGET_BYTES_MIN) {
             let problem = format!(

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bench::{
-    AccessAdvice, Cache, DataPattern, DeviceAccess, Engine, FileSpec, FinalSync, Mode, Order, Pattern, Rate,
-    Sharing, TimeLimit, WriteTarget,
+    AccessAdvice, Cache, DataPattern, DeviceAccess, Engine, FileOutcome, FileSpec, FinalSync, Mode, Order,
+    Pattern, Rate, RunIdentity, Sharing, TimeLimit, WriteTarget,
 };
 use clap::{Args, ValueEnum};
 
+use super::progress::Bar;
 use super::repeat::{BenchCommonArguments, Measured, Turn, repeat};
 use crate::Finding;
 use crate::output::{self, Printed};
@@ -56,6 +57,11 @@ pub struct WorkArguments {
     /// Operations of each thread at most; all records of the size without it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub records: Option<u64>,
+    /// How often to go through the records. Between two passes the files are synced if the final sync is timed, and
+    /// their pages given up with --cache cold
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..),
+          conflicts_with = "runtime")]
+    pub passes: u32,
     /// Threads, each with its own file
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub threads: u32,
@@ -104,6 +110,9 @@ pub struct WayArguments {
     /// (msync after each write)
     #[arg(long, value_name = "MODE", default_value = "buffered")]
     pub mode: Mode,
+    /// With a mode that calls a sync after each write: only after each so many of a thread
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub sync_every: u32,
     /// How operations are given to the kernel
     #[arg(long, value_name = "ENGINE", value_enum, default_value_t)]
     pub engine: EngineName,
@@ -166,6 +175,24 @@ pub fn run(arguments: &BenchFileArguments) -> Result<Finding> {
 /// One run, without the repetition: jobs call it for each of their steps.
 pub fn measure(arguments: &BenchFileArguments, turn: Turn<'_>) -> Result<Measured> {
     let outcome = bench::run(&file_spec(arguments, turn.seed), turn.bar, turn.stop)?;
+    Ok(measured(outcome, turn.identity, turn.bar))
+}
+
+/// Workloads at the same time: jobs call it for steps that run together.
+pub fn measure_together(arguments: &[&BenchFileArguments], turn: Turn<'_>) -> Result<Vec<Measured>> {
+    let specs: Vec<FileSpec> = arguments
+        .iter()
+        .map(|arguments| file_spec(arguments, turn.seed))
+        .collect();
+    let outcomes = bench::run_together(&specs, turn.bar, turn.stop)?;
+    let identity = turn.identity;
+    Ok(outcomes
+        .into_iter()
+        .map(|outcome| measured(outcome, identity.clone(), turn.bar))
+        .collect())
+}
+
+fn measured(outcome: FileOutcome, identity: RunIdentity, bar: &Bar) -> Measured {
     let mut notes = Vec::new();
     notes.extend(
         outcome
@@ -180,11 +207,13 @@ pub fn measure(arguments: &BenchFileArguments, turn: Turn<'_>) -> Result<Measure
             .map(|reason| format!("files were left behind: {reason}")),
     );
     if let Some(kept) = &outcome.kept_directory {
-        turn.bar.hide();
+        bar.hide();
         output::print_error(&format!("files are kept in {}", kept.display()));
     }
-    let record = outcome.into_record(turn.identity);
-    Ok(Measured { record, notes })
+    Measured {
+        record: outcome.into_record(identity),
+        notes,
+    }
 }
 
 fn print_offsets(spec: &FileSpec) -> Result<Finding> {
@@ -232,6 +261,8 @@ pub fn file_spec(arguments: &BenchFileArguments, seed: u64) -> FileSpec {
         overlap_percent: work.overlap,
         rate: rate.or(work.iops.map(Rate::OperationsPerSecond)),
         think_ns: nanoseconds(work.think),
+        passes: work.passes,
+        sync_every: way.sync_every,
         time,
         final_sync: if way.fsync_at_end {
             FinalSync::Timed

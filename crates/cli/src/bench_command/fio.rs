@@ -30,7 +30,7 @@ pub struct FioArguments {
     /// With --from-fio: say what is taken, approximated and ignored, and run nothing
     #[arg(long, requires = "from_fio", help_heading = "fio")]
     pub check: bool,
-    /// With --from-fio: run sections one after the other that fio would run at the same time
+    /// With --from-fio: run all sections one after the other, also those that fio would run at the same time
     #[arg(long, requires = "from_fio", help_heading = "fio")]
     pub one_by_one: bool,
     /// Print the file steps of a job (a preset or a file) as a fio job, with the flags that make the two comparable
@@ -56,12 +56,6 @@ pub fn run(arguments: &FioArguments) -> Result<Finding> {
         output::print_bytes(described(&imported).as_bytes())?;
         return Ok(Finding::Nothing);
     }
-    if let (Some((section, line)), false) = (imported.parallel.first(), arguments.one_by_one) {
-        bail!(
-            "{file}:{line}: fio runs [{section}] at the same time as the section before it, which is not supported; \
-             add stonewall to it, or run the sections one after the other with --one-by-one"
-        );
-    }
     for note in imported
         .notes
         .iter()
@@ -79,7 +73,12 @@ pub fn run(arguments: &FioArguments) -> Result<Finding> {
         (None, None) => bail!("{file} names no directory; give one: --from-fio {file} DIR"),
     };
     let run = &arguments.run;
-    let job = imported.job.select(&run.only, &run.steps)?;
+    let mut job = imported.job.select(&run.only, &run.steps)?;
+    if arguments.one_by_one {
+        for (group, step) in job.steps.iter_mut().enumerate() {
+            step.group = group;
+        }
+    }
     let steps = planned(&job, &directory, &vocabulary())?;
     let seed = imported.seed.unwrap_or(run.common.seed);
     run_steps(&job, &steps, &directory, run, seed)
@@ -107,13 +106,12 @@ fn described(imported: &Imported) -> String {
             note.treatment.name(),
         ));
     }
-    for (section, line) in &imported.parallel {
-        let file = &imported.job.source;
-        text.push_str(&format!(
-            "{file}:{line}: [{section}] runs at the same time as the section before it in fio: needs --one-by-one\n"
-        ));
-    }
+    let mut previous = None;
     for step in &imported.job.steps {
+        if previous == Some(step.group) {
+            text.push_str("at the same time ");
+        }
+        previous = Some(step.group);
         let words = step.words(&vocabulary(), "DIR").join(" ").replace(" -- ", " ");
         text.push_str(&format!("{}: tidegate bench {words}\n", step.name));
     }
@@ -128,7 +126,11 @@ fn show_as_fio(source: &str) -> Result<Finding> {
         match &planned.command {
             BenchCommand::File(arguments) => {
                 let spec = file::file_spec(arguments, arguments.common.seed);
-                workloads.push((planned.step.name, spec));
+                workloads.push(export::Workload {
+                    name: planned.step.name,
+                    group: planned.step.group,
+                    spec,
+                });
             }
             _ => {
                 let step = &planned.step;

@@ -29,7 +29,8 @@ use self::tio::BenchTioArguments;
 use self::uflip::BenchUflipArguments;
 use crate::compare::arguments::{BenchCompareArguments, BenchShowArguments};
 use crate::history_command::HistoryArguments;
-use crate::{Finding, compare, history_command};
+use crate::replay::ReplayArguments;
+use crate::{Finding, compare, history_command, replay};
 
 /// Arguments of `tidegate bench`: a subcommand, or a fio job.
 #[derive(Args, Debug)]
@@ -66,6 +67,8 @@ pub enum BenchCommand {
     Tio(BenchTioArguments),
     /// Find out what a flash device is like inside: pages, alignment, locality, and six more micro-benchmarks
     Uflip(BenchUflipArguments),
+    /// Replay a trace of calls, as `tidegate replay`
+    Replay(ReplayArguments),
     /// Compare directories: every workload on every target, in interleaved rounds, as ratios to a baseline
     Compare(BenchCompareArguments),
     /// List, show, tag, delete and export the runs that were stored
@@ -90,6 +93,7 @@ pub fn run(arguments: &BenchArguments) -> Result<Finding> {
         BenchCommand::App(arguments) => app::run(arguments),
         BenchCommand::Tio(arguments) => tio::run(arguments),
         BenchCommand::Uflip(arguments) => uflip::run(arguments),
+        BenchCommand::Replay(arguments) => replay::run(arguments),
         BenchCommand::Compare(arguments) => compare::run(arguments),
         BenchCommand::History(arguments) => history_command::run(arguments),
         BenchCommand::Show(arguments) => compare::run_show(arguments),

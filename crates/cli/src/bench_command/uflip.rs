@@ -92,14 +92,16 @@ pub fn run(arguments: &BenchUflipArguments) -> Result<Finding> {
     })
 }
 
-fn measure_and_describe(arguments: &BenchUflipArguments, turn: Turn<'_>) -> Result<(Measured, String)> {
+/// One run, without the repetition, and what to say of it: jobs call it for each of their steps.
+pub fn measure_and_describe(arguments: &BenchUflipArguments, turn: Turn<'_>) -> Result<(Measured, String)> {
     let outcome = bench::uflip::run(&spec(arguments, turn.seed), turn.bar, turn.stop)?;
     let (text, notes) = (outcome.describe(), outcome.notes());
     let record = outcome.into_record(turn.identity);
     Ok((Measured { record, notes }, text + "\n"))
 }
 
-fn spec(arguments: &BenchUflipArguments, seed: u64) -> UflipSpec {
+/// The run that the arguments describe.
+pub fn spec(arguments: &BenchUflipArguments, seed: u64) -> UflipSpec {
     let benchmarks = arguments.benchmarks.0.clone();
     let baselines = match &arguments.patterns {
         Some(patterns) => patterns.0.clone(),

@@ -99,6 +99,31 @@ fn a_run_is_followed_to_its_end_and_stored_as_one() {
 }
 
 #[test]
+fn rounds_run_all_steps_each_and_rows_are_of_all_of_them() {
+    let server = Server::start();
+    let settings = serde_json::json!({
+        "directory": server.data(), "rounds": 2, "transactions": 3, "write_mib": 1,
+        "custom": ["sequential-write", "insert"],
+    });
+    assert_eq!(
+        server.ask("PUT", "api/settings", &settings.to_string()).status,
+        200
+    );
+    let body = serde_json::json!({"preset": "custom", "directory": server.data()}).to_string();
+    assert_eq!(server.ask("POST", "api/run", &body).status, 200);
+    let state = server.follow(|state| state["status"] != "running");
+    let steps = state["steps"].as_array().expect("steps");
+    for step in steps {
+        assert_eq!(
+            (&step["rows"][0]["runs"], &step["status"]),
+            (&2.into(), &"done".into()),
+            "{step}"
+        );
+    }
+    assert_eq!(steps.len(), 2);
+}
+
+#[test]
 fn a_stop_keeps_partial_results_and_leaves_no_files() {
     let server = Server::start();
     slow(&server);

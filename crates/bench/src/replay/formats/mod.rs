@@ -144,24 +144,34 @@ pub enum TraceError {
 /// # Errors
 /// When the file cannot be read, is of no known format, or is broken; with file, line, expected and found.
 pub fn read_trace(path: &Path, format: Option<Format>, options: ReadOptions) -> Result<Trace, TraceError> {
+    let (format, reader) = opened(path, format)?;
+    parse(reader, path, format, options)
+}
+
+/// The format of a trace file, of which only the beginning is read.
+///
+/// # Errors
+/// When the file cannot be read, or is of no known format.
+pub fn format_of(path: &Path, format: Option<Format>) -> Result<Format, TraceError> {
+    opened(path, format).map(|(format, _)| format)
+}
+
+fn opened(path: &Path, format: Option<Format>) -> Result<(Format, BufReader<File>), TraceError> {
     let failed = |source| TraceError::Io {
         path: path.to_owned(),
         source,
     };
     let mut reader = BufReader::with_capacity(BEGINNING_BYTES, File::open(path).map_err(failed)?);
     let beginning = reader.fill_buf().map_err(failed)?;
-    let format = match format.or_else(|| detect(beginning)) {
-        Some(format) => format,
-        None => {
-            let text = String::from_utf8_lossy(beginning);
-            let first = text.lines().next().unwrap_or_default();
-            return Err(TraceError::UnknownFormat {
-                path: path.to_owned(),
-                found: first.chars().take(60).collect(),
-            });
-        }
+    let Some(format) = format.or_else(|| detect(beginning)) else {
+        let text = String::from_utf8_lossy(beginning);
+        let first = text.lines().next().unwrap_or_default();
+        return Err(TraceError::UnknownFormat {
+            path: path.to_owned(),
+            found: first.chars().take(60).collect(),
+        });
     };
-    parse(reader, path, format, options)
+    Ok((format, reader))
 }
 
 /// Reads a trace of a known format. `file` is its name in messages.

@@ -14,11 +14,11 @@ use clap::Args;
 use results::{RecordWriter, RunRecord};
 use serde_json::json;
 
-use super::steps::{PlannedStep, expectation, measure, planned};
+use super::steps::{PlannedStep, expectation_of, groups, measure_group, planned};
 use crate::Finding;
 use crate::bench_command::fio::write_json;
 use crate::bench_command::progress::Bar;
-use crate::bench_command::repeat::{BenchCommonArguments, Turn, identity, stop_on_signals};
+use crate::bench_command::repeat::{BenchCommonArguments, Measured, Turn, identity, stop_on_signals};
 use crate::history_command::log::HistoryLog;
 use crate::output::{self, Printed};
 
@@ -73,7 +73,7 @@ pub fn run_steps(
     let target = bench::environment::target(directory);
     let kind = target.ok().and_then(|target| target.file_system_type);
     let medium = Medium::of_type(kind.as_deref());
-    let expectations = (0..turns).flat_map(|_| steps.iter().map(|step| expectation(step, medium)));
+    let expectations = (0..turns).flat_map(|_| groups(steps).map(|group| expectation_of(group, medium)));
     bar.follow(Estimator::new(expectations.collect()));
     let mut run = JobRun {
         job,
@@ -85,6 +85,7 @@ pub fn run_steps(
         log: HistoryLog::new(&common.store),
         writer: common.output.as_deref().map(RecordWriter::create).transpose()?,
         records: Vec::new(),
+        own_tables: Vec::new(),
         finding: Finding::Nothing,
     };
     let outcome = with_ticks(&bar, || run.all(steps));
@@ -99,6 +100,7 @@ pub fn run_steps(
     if !common.json && !for_fio_alone && !run.records.is_empty() {
         output::print_bytes(heading(job, &run.records).as_bytes())?;
         output::print_bytes(table(&run.records).as_bytes())?;
+        output::print_bytes(run.own_tables.concat().as_bytes())?;
     }
     outcome.map(|()| run.finding)
 }
@@ -113,17 +115,18 @@ struct JobRun<'run> {
     writer: Option<RecordWriter>,
     log: HistoryLog,
     records: Vec<RunRecord>,
+    /// Tables of steps that one line does not hold.
+    own_tables: Vec<String>,
     finding: Finding,
 }
 
 impl JobRun<'_> {
     fn all(&mut self, steps: &[PlannedStep]) -> Result<()> {
         for turn in 0..self.common.warmup.saturating_add(self.common.rounds) {
-            for planned in steps {
-                let name = &planned.step.name;
+            for group in groups(steps) {
                 let went_on = self
-                    .step(planned, turn)
-                    .with_context(|| format!("step `{name}`"))?;
+                    .group(group, turn)
+                    .with_context(|| format!("step `{}`", names(group).join("`, `")))?;
                 if !went_on {
                     return Ok(());
                 }
@@ -132,13 +135,14 @@ impl JobRun<'_> {
         Ok(())
     }
 
-    /// Runs a step and keeps its record. `false` ends the run.
-    fn step(&mut self, planned: &PlannedStep, turn: u32) -> Result<bool> {
+    /// Runs steps at the same time, usually one, and keeps their records. `false` ends the run.
+    fn group(&mut self, group: &[PlannedStep], turn: u32) -> Result<bool> {
         let kept = turn.checked_sub(self.common.warmup);
         let round = kept.unwrap_or_else(|| self.common.rounds.saturating_add(turn));
-        self.bar.title(&planned.step.name);
-        let mut measured = measure(
-            &planned.command,
+        let names = names(group);
+        self.bar.title(&names.join(", "));
+        let all = measure_group(
+            group,
             Turn {
                 seed: self.seed.wrapping_add(u64::from(round)),
                 identity: identity(self.common, self.directory, round)?,
@@ -146,17 +150,37 @@ impl JobRun<'_> {
                 stop: self.stop,
             },
         )?;
-        let record = &mut measured.record;
-        record.workload[STEP_FIELD] = json!(planned.step.name);
-        record.workload["job"] = json!(self.job.name);
-        self.bar.step_done(operations_per_s(record));
+        let rate = match all.as_slice() {
+            [(one, _)] => operations_per_s(&one.record),
+            _ => None,
+        };
+        self.bar.step_done(rate);
+        let mut is_read = true;
+        for (planned, (mut measured, own_table)) in group.iter().zip(all) {
+            let workload = &mut measured.record.workload;
+            workload[STEP_FIELD] = json!(planned.step.name);
+            workload["job"] = json!(self.job.name);
+            if group.len() > 1 {
+                workload["at_the_same_time"] = json!(names);
+            }
+            is_read &= self.keep(planned, measured, kept.is_some())?;
+            if kept.is_some() {
+                self.own_tables
+                    .extend(own_table.map(|text| format!("\n{}: {text}", planned.step.name)));
+            }
+        }
+        Ok(is_read && !self.stop.load(Ordering::Relaxed))
+    }
+
+    /// Says, writes and stores what a step gave. `false` when nobody reads it any more.
+    fn keep(&mut self, planned: &PlannedStep, measured: Measured, is_kept: bool) -> Result<bool> {
         for note in &measured.notes {
             output::print_error(&format!("step `{}`: {note}", planned.step.name));
             self.finding = Finding::Something;
         }
         let record = measured.record;
         let mut is_read = true;
-        if kept.is_some() {
+        if is_kept {
             if let Some(writer) = &mut self.writer {
                 writer.write(&record)?;
             }
@@ -168,11 +192,15 @@ impl JobRun<'_> {
             output::print_error("stopped before its end; the numbers are partial");
             self.finding = Finding::Something;
         }
-        if kept.is_some() {
+        if is_kept {
             self.records.push(record);
         }
-        Ok(is_read && !self.stop.load(Ordering::Relaxed))
+        Ok(is_read)
     }
+}
+
+fn names(group: &[PlannedStep]) -> Vec<&str> {
+    group.iter().map(|planned| planned.step.name.as_str()).collect()
 }
 
 fn heading(job: &Job, records: &[RunRecord]) -> String {

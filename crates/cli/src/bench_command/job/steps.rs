@@ -12,10 +12,13 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Command, FromArgMatches, Subcommand};
 
 use crate::bench_command::repeat::{BenchCommonArguments, Measured, Turn};
-use crate::bench_command::{BenchCommand, app, file, metadata, postmark, sqlite, tio};
+use crate::bench_command::{BenchCommand, app, file, metadata, postmark, sqlite, tio, uflip};
+use crate::replay;
 
 /// The subcommands that may be steps.
-const KINDS: [&str; 6] = ["file", "sqlite", "metadata", "postmark", "tio", "app"];
+const KINDS: [&str; 8] = [
+    "file", "sqlite", "metadata", "postmark", "tio", "app", "uflip", "replay",
+];
 
 /// Flags of these subcommands that show something in place of running.
 const SHOWS_ONLY: [&str; 2] = ["list", "describe"];
@@ -83,7 +86,8 @@ fn definition() -> Command {
 
 /// Checks each step as its own command would, and touches nothing.
 pub fn planned(job: &Job, directory: &Path, vocabulary: &Vocabulary) -> Result<Vec<PlannedStep>> {
-    job.steps
+    let steps: Vec<PlannedStep> = job
+        .steps
         .iter()
         .map(|step| {
             let command = command(job, step, directory, vocabulary)?;
@@ -94,7 +98,19 @@ pub fn planned(job: &Job, directory: &Path, vocabulary: &Vocabulary) -> Result<V
                 command,
             })
         })
-        .collect()
+        .collect::<Result<_>>()?;
+    for group in groups(&steps).filter(|group| group.len() > 1) {
+        if let Some(other) = group.iter().find(|planned| planned.step.kind != "file") {
+            let problem = "only steps of kind file run at the same time".to_owned();
+            return Err(value_error(job, &other.step, None, problem).into());
+        }
+    }
+    Ok(steps)
+}
+
+/// Steps that run at the same time, group by group.
+pub fn groups(steps: &[PlannedStep]) -> impl Iterator<Item = &[PlannedStep]> {
+    steps.chunk_by(|one, next| one.step.group == next.step.group)
 }
 
 fn command(job: &Job, step: &Step, directory: &Path, vocabulary: &Vocabulary) -> Result<BenchCommand> {
@@ -160,32 +176,68 @@ fn checked(command: &BenchCommand) -> Result<()> {
     match command {
         BenchCommand::File(arguments) => file::file_spec(arguments, 0).validate()?,
         BenchCommand::Sqlite(arguments) => sqlite::spec(arguments, 0).validate()?,
+        BenchCommand::Uflip(arguments) => uflip::spec(arguments, 0).validate()?,
+        BenchCommand::Replay(arguments) => replay::check(arguments)?,
         _ => {}
     }
     Ok(())
 }
 
-/// One run of a step.
-pub fn measure(command: &BenchCommand, turn: Turn<'_>) -> Result<Measured> {
+/// One run of a step, and a table of its own where one line of the job's does not hold it.
+pub fn measure(command: &BenchCommand, turn: Turn<'_>) -> Result<(Measured, Option<String>)> {
+    let without_table = |measured| (measured, None);
     match command {
-        BenchCommand::File(arguments) => file::measure(arguments, turn),
-        BenchCommand::Metadata(arguments) => metadata::measure(arguments, turn),
-        BenchCommand::Sqlite(arguments) => sqlite::measure(arguments, turn).map(|(measured, _)| measured),
+        BenchCommand::File(arguments) => file::measure(arguments, turn).map(without_table),
+        BenchCommand::Metadata(arguments) => metadata::measure(arguments, turn).map(without_table),
+        BenchCommand::Sqlite(arguments) => {
+            sqlite::measure(arguments, turn).map(|(measured, _)| (measured, None))
+        }
         BenchCommand::Postmark(arguments) => {
-            postmark::measure_and_describe(arguments, turn).map(|(measured, _)| measured)
+            postmark::measure_and_describe(arguments, turn).map(|(measured, _)| (measured, None))
         }
         BenchCommand::Tio(arguments) => {
-            tio::measure_and_describe(arguments, turn).map(|(measured, _)| measured)
+            tio::measure_and_describe(arguments, turn).map(|(measured, _)| (measured, None))
         }
         BenchCommand::App(arguments) => {
-            app::measure_and_describe(arguments, turn).map(|(measured, _)| measured)
+            app::measure_and_describe(arguments, turn).map(|(measured, _)| (measured, None))
+        }
+        BenchCommand::Replay(arguments) => replay::measure(arguments, turn).map(without_table),
+        BenchCommand::Uflip(arguments) => {
+            uflip::measure_and_describe(arguments, turn).map(|(measured, text)| (measured, Some(text)))
         }
         other => anyhow::bail!("{other:?} is no step of a job"),
     }
 }
 
-/// How long a step is expected to take.
-pub fn expectation(planned: &PlannedStep, medium: Medium) -> Expectation {
+/// One run of steps at the same time.
+pub fn measure_group(group: &[PlannedStep], turn: Turn<'_>) -> Result<Vec<(Measured, Option<String>)>> {
+    if let [planned] = group {
+        return Ok(vec![measure(&planned.command, turn)?]);
+    }
+    let files: Vec<_> = group
+        .iter()
+        .filter_map(|planned| match &planned.command {
+            BenchCommand::File(arguments) => Some(arguments),
+            _ => None,
+        })
+        .collect();
+    let measured = file::measure_together(&files, turn)?;
+    Ok(measured.into_iter().map(|measured| (measured, None)).collect())
+}
+
+/// How long steps that run at the same time are expected to take.
+pub fn expectation_of(group: &[PlannedStep], medium: Medium) -> Expectation {
+    let each = group.iter().map(|planned| expectation(planned, medium));
+    each.reduce(Expectation::together).unwrap_or_else(|| Expectation {
+        kind: String::new(),
+        prepare_s: 0.0,
+        timed: Timed::ByClock(0.0),
+        timed_phases: 1,
+        after_s: 0.0,
+    })
+}
+
+fn expectation(planned: &PlannedStep, medium: Medium) -> Expectation {
     match &planned.command {
         BenchCommand::File(arguments) => Expectation::of_file(&file::file_spec(arguments, 0)),
         BenchCommand::Sqlite(arguments) => Expectation::of_sqlite(&sqlite::spec(arguments, 0), medium),
