@@ -1,5 +1,27 @@
 //! UBI in user space: logical eraseblocks over raw NAND, on-flash compatible with Linux in both directions.
 //!
+//! - [`Volume`]: the contract with what is above: file systems and arrays know it alone. [`MemberVolume`] is what arrays need.
+//! - [`scan`], [`Scanned::attach`]: from a [`media::Nand`] to a device, [`Ubi`], and its volumes, [`UbiVolume`].
+//! - [`check`]: what is wrong on a device, block by block.
 //! - [`format`]: the structures on the medium, from bytes to values and back. Spec: `docs/formats/ubi.md`.
+//!
+//! There is no thread and no clock in here: background work is [`Ubi::work`], a step a call, and time is the chip's.
 
+mod attach;
+mod device;
 pub mod format;
+mod layout;
+mod peb_table;
+mod volume;
+
+pub use attach::{
+    Access, Anomaly, AnomalyKind, AttachError, AttachOptions, Candidate, CheckReport, Scanned, VolumeId,
+    check, scan,
+};
+pub use device::{
+    DeviceSummary, FormatOptions, NewVolume, PreparedChange, SizeInLebs, Ubi, UbiVolume, Update,
+    VolumeSummary, VolumeTableError, Work,
+};
+pub use layout::{Layout, LayoutError};
+pub use peb_table::WearSummary;
+pub use volume::{MemberVolume, ReadPart, Volume, VolumeError, VolumeGeometry};

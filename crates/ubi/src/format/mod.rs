@@ -77,6 +77,9 @@ pub enum Damage {
         /// What the header says.
         stored: u32,
     },
+    /// It reads as erased, but the chip says that its bits are wrong.
+    #[error("its bits are wrong beyond correction")]
+    Unreadable,
 }
 
 /// Why a header with a right CRC can't be used.

@@ -1,0 +1,117 @@
+//! Lists everything that is not as it should be, whether or not the device can be attached.
+
+use media::{Nand, NandError};
+
+use super::anomaly::{Anomaly, AnomalyKind};
+use super::error::AttachError;
+use super::select::vid_header;
+use super::survey::Survey;
+use super::{Access, AttachOptions, examine};
+use crate::format::volume_table::VolumeTable;
+use crate::format::{LAYOUT_VOLUME, VolumeKind, crc32};
+use crate::layout::index;
+
+/// What a check found.
+#[derive(Debug)]
+pub struct CheckReport {
+    /// Ordered by block.
+    pub anomalies: Vec<Anomaly>,
+    /// Why the device can't be attached, when it can't.
+    pub refusal: Option<AttachError>,
+    /// Blocks of the device.
+    pub blocks: u32,
+    /// Blocks that are marked bad. They are no anomaly.
+    pub bad_blocks: u32,
+    /// Blocks that hold LEBs of volumes.
+    pub used_blocks: u32,
+}
+
+/// Looks at all headers and at all data that a CRC vouches for. `progress` is told of each block whose data was read.
+pub fn check(
+    nand: &mut impl Nand,
+    access: Access,
+    progress: &mut dyn FnMut(media::Peb),
+) -> Result<CheckReport, AttachError> {
+    let options = AttachOptions::linux(access);
+    let (mut survey, tables) = match examine(nand, &options) {
+        Ok(examined) => examined,
+        Err(AttachError::Device(error)) => return Err(error.into()),
+        Err(refusal) => {
+            return Ok(CheckReport {
+                anomalies: Vec::new(),
+                refusal: Some(refusal),
+                blocks: nand.geometry().blocks(),
+                bad_blocks: 0,
+                used_blocks: 0,
+            });
+        }
+    };
+    check_data(&mut survey, nand, &tables.table, progress)?;
+    for (volume, record) in (0..).zip(&tables.table) {
+        if record.as_ref().is_some_and(|record| record.update_marker) {
+            let table = survey.found.iter().find(|found| {
+                found.chosen && survey.profiles[usize::from(found.profile)].volume == LAYOUT_VOLUME
+            });
+            if let Some(peb) = table.map(|found| found.peb) {
+                survey.note(
+                    peb,
+                    survey.layout.data_offset(),
+                    AnomalyKind::UpdateMarker { volume },
+                );
+            }
+        }
+    }
+    let mut anomalies = std::mem::take(&mut survey.anomalies);
+    anomalies.sort_by_key(|anomaly| (anomaly.peb, anomaly.offset));
+    Ok(CheckReport {
+        anomalies,
+        refusal: survey.refusal.take(),
+        blocks: survey.geometry.blocks(),
+        bad_blocks: survey.tally.bad,
+        used_blocks: u32::try_from(survey.found.iter().filter(|found| found.chosen).count())
+            .expect("at most one a block"),
+    })
+}
+
+fn check_data(
+    survey: &mut Survey,
+    nand: &mut impl Nand,
+    table: &VolumeTable,
+    progress: &mut dyn FnMut(media::Peb),
+) -> Result<(), NandError> {
+    let offset = survey.layout.data_offset();
+    for place in 0..survey.found.len() {
+        let found = survey.found[place];
+        if !found.chosen {
+            continue;
+        }
+        progress(found.peb);
+        let Some(header) = vid_header(survey, nand, found.peb)? else {
+            continue;
+        };
+        let mut data = vec![0; index(survey.layout.leb_bytes())];
+        let report = nand.read(found.peb, offset, &mut data)?;
+        if report.needs_scrub(&survey.geometry) {
+            let uncorrectable = !report.is_correct();
+            survey.note(found.peb, offset, AnomalyKind::Bits { uncorrectable });
+        }
+        // Data of a dynamic volume may have been written behind the copied part, never over it.
+        let vouched = header.copied || header.kind == VolumeKind::Static;
+        let stored = header.data_crc;
+        let crc = crc32(&data[..index(header.data_size)]);
+        let in_update = index(header.volume) < table.len()
+            && table[index(header.volume)]
+                .as_ref()
+                .is_some_and(|record| record.update_marker);
+        if vouched && crc != stored && !in_update {
+            let kind = AnomalyKind::Data {
+                volume: header.volume,
+                leb: header.leb,
+                found: crc,
+                stored,
+            };
+            survey.note(found.peb, offset, kind);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! From a chip to a UBI device, in two steps: [`scan`] looks and decides without writing, [`Scanned::attach`] acts.
+//!
+//! In between, whoever owns a volume may say which of several blocks is a LEB: an array knows what its other members hold.
+//! An image that is refused is as it was.
+
+mod anomaly;
+mod check;
+mod error;
+mod select;
+mod survey;
+mod table;
+
+use media::{Leb, Nand, NandError, Peb};
+
+pub use anomaly::{Anomaly, AnomalyKind};
+pub use check::{CheckReport, check};
+pub use error::AttachError;
+use survey::Found;
+pub(crate) use survey::{RawHeaders, Seen, Survey};
+
+use crate::device::Ubi;
+use crate::format::volume_table::VolumeTable;
+use crate::layout::Layout;
+
+/// Whether a device is attached for writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing is written, ever. Images that were made for a larger chip, and are not complete, can be read.
+    ReadOnly,
+    /// What an interrupted operation left is put right, and volumes can be written.
+    ReadWrite,
+}
+
+/// What an attach is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttachOptions {
+    /// For writing, or not.
+    pub access: Access,
+    /// Blocks kept back for those that will wear out, in 1024 of the chip. Linux: 20.
+    pub bad_block_reserve_per_1024: u32,
+    /// Difference of erase counters from which data is moved to level wear. Linux: 4096.
+    pub wear_threshold: u32,
+}
+
+impl AttachOptions {
+    /// The defaults of Linux.
+    #[must_use]
+    pub const fn linux(access: Access) -> Self {
+        Self {
+            access,
+            bad_block_reserve_per_1024: 20,
+            wear_threshold: 4096,
+        }
+    }
+}
+
+/// The number of a volume: 0 to 127.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VolumeId(pub u32);
+
+impl std::fmt::Display for VolumeId {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "volume {}", self.0)
+    }
+}
+
+/// One of the blocks that claim to be a LEB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The block.
+    pub peb: Peb,
+    /// The larger was written later.
+    pub sequence_number: u64,
+    /// What the owner of the volume tagged it with.
+    pub generation: u64,
+    /// Its data was written whole, and a CRC vouches for it.
+    pub copied: bool,
+    /// It is the LEB; the blocks of the others will be erased.
+    pub chosen: bool,
+}
+
+/// A device whose blocks were looked at, and that can be attached.
+#[derive(Debug)]
+pub struct Scanned<N> {
+    nand: N,
+    options: AttachOptions,
+    survey: Survey,
+    tables: table::Tables,
+}
+
+/// Looks at a device, and decides which block holds what. Nothing is written.
+pub fn scan<N: Nand>(mut nand: N, options: AttachOptions) -> Result<Scanned<N>, AttachError> {
+    let (mut survey, tables) = examine(&mut nand, &options)?;
+    if let Some(refusal) = survey.refusal.take() {
+        return Err(refusal);
+    }
+    Ok(Scanned {
+        nand,
+        options,
+        survey,
+        tables,
+    })
+}
+
+/// Everything that a scan finds out; a reason not to attach is left in the survey.
+fn examine(nand: &mut impl Nand, options: &AttachOptions) -> Result<(Survey, table::Tables), AttachError> {
+    let mut survey = Survey::begin(nand)?;
+    for peb in nand.geometry().pebs() {
+        survey.look_at(nand, peb)?;
+    }
+    limit_damage(&mut survey);
+    survey.pebs.assume_mean_where_unknown();
+    select::choose_latest(&mut survey, nand)?;
+    let tables = table::read(&mut survey, nand, options)?;
+    if !tables.table.is_empty() {
+        select::hold_against(&mut survey, &tables.table);
+    }
+    Ok((survey, tables))
+}
+
+/// Few damaged blocks are the work of time; many mean that the chip, or what it is taken for, is wrong.
+fn limit_damage(survey: &mut Survey) {
+    let blocks = survey.geometry.blocks() - survey.tally.bad - survey.tally.alien;
+    let limit = match blocks / 20 {
+        0 => 8,
+        twentieth => twentieth,
+    };
+    if let (true, Some(first)) = (survey.tally.corrupted >= limit, survey.first_corrupted) {
+        survey.refuse(AttachError::TooManyCorrupted {
+            device: survey.device.clone(),
+            corrupted: survey.tally.corrupted,
+            blocks,
+            first,
+            limit,
+        });
+    }
+}
+
+impl<N: Nand> Scanned<N> {
+    /// Where headers and data are.
+    #[must_use]
+    pub const fn layout(&self) -> Layout {
+        self.survey.layout
+    }
+
+    /// The volumes; number `n` at place `n`.
+    #[must_use]
+    pub const fn volumes(&self) -> &VolumeTable {
+        &self.tables.table
+    }
+
+    /// What should not be.
+    #[must_use]
+    pub fn anomalies(&self) -> &[Anomaly] {
+        &self.survey.anomalies
+    }
+
+    /// The mapped LEBs of a volume, ascending, each with all blocks that claim to be it, the latest first.
+    pub fn lebs(&self, volume: VolumeId) -> impl Iterator<Item = (Leb, Vec<Candidate>)> {
+        let candidate = |found: &Found| Candidate {
+            peb: found.peb,
+            sequence_number: found.sequence_number,
+            generation: found.generation,
+            copied: found.copied,
+            chosen: found.chosen,
+        };
+        self.of_volume(volume)
+            .chunk_by(|a, b| a.leb == b.leb)
+            .map(move |group| (Leb(group[0].leb), group.iter().map(candidate).collect()))
+    }
+
+    fn of_volume(&self, volume: VolumeId) -> &[Found] {
+        let number = |found: &Found| self.survey.profiles[usize::from(found.profile)].volume;
+        let found = &self.survey.found;
+        let start = found.partition_point(|found| number(found) < volume.0);
+        let end = found.partition_point(|found| number(found) <= volume.0);
+        &found[start..end]
+    }
+
+    /// Whether the data of a candidate that was copied is all there; `true` where no CRC vouches for it.
+    pub fn is_whole(&mut self, candidate: &Candidate) -> Result<bool, NandError> {
+        Ok(!candidate.copied || select::is_whole(&self.survey, &mut self.nand, candidate.peb)?)
+    }
+
+    /// Has another block be the LEB than the one that UBI would take.
+    pub fn choose(&mut self, volume: VolumeId, leb: Leb, peb: Peb) -> Result<(), AttachError> {
+        let group = self.group(volume, leb);
+        let winner = self.survey.found[group.clone()]
+            .iter()
+            .position(|found| found.peb == peb)
+            .ok_or_else(|| AttachError::NoSuchCandidate {
+                device: self.survey.device.clone(),
+                peb,
+                volume: volume.0,
+                leb: leb.0,
+            })?;
+        let winner = group.start + winner;
+        select::choose(&mut self.survey, group, winner);
+        Ok(())
+    }
+
+    /// Has no block be the LEB: it will not be mapped, and the blocks that claim to be it will be erased.
+    pub fn forget(&mut self, volume: VolumeId, leb: Leb) {
+        let group = self.group(volume, leb);
+        select::choose(&mut self.survey, group, usize::MAX);
+    }
+
+    fn group(&self, volume: VolumeId, leb: Leb) -> std::ops::Range<usize> {
+        let number = |found: &Found| self.survey.profiles[usize::from(found.profile)].volume;
+        let key = |found: &Found| (number(found), found.leb);
+        let found = &self.survey.found;
+        let start = found.partition_point(|found| key(found) < (volume.0, leb.0));
+        let end = found.partition_point(|found| key(found) <= (volume.0, leb.0));
+        start..end
+    }
+
+    /// Attaches it. For writing, the copy of the volume table that an interrupted change left behind is written again, and a volume
+    /// that is to take all free blocks does.
+    pub fn attach(self) -> Result<Ubi<N>, AttachError> {
+        Ubi::from_scan(
+            self.nand,
+            self.options,
+            self.survey,
+            self.tables.table,
+            self.tables.stale_copy,
+        )
+    }
+}

@@ -1,0 +1,207 @@
+//! Which of several blocks is a LEB, and whether what was found agrees with the volume table.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use media::{Nand, NandError, Peb};
+
+use super::anomaly::AnomalyKind;
+use super::error::AttachError;
+use super::survey::{Found, RawHeaders, Seen, Survey};
+use crate::format::volume_table::{VolumeRecord, VolumeTable};
+use crate::format::{LAYOUT_VOLUME, VidHeader, VolumeKind, crc32};
+use crate::layout::index;
+use crate::peb_table::PebState;
+
+/// Chooses for every LEB the latest block, unless that is a copy that was torn. The others are to be erased.
+pub(super) fn choose_latest(survey: &mut Survey, nand: &mut impl Nand) -> Result<(), NandError> {
+    let profiles = std::mem::take(&mut survey.profiles);
+    let volume = |found: &Found| profiles[usize::from(found.profile)].volume;
+    survey.found.sort_by_key(|found| {
+        (
+            volume(found),
+            found.leb,
+            Reverse(found.sequence_number),
+            found.peb,
+        )
+    });
+    let mut start = 0;
+    while start < survey.found.len() {
+        let first = survey.found[start];
+        let same = |found: &Found| volume(found) == volume(&first) && found.leb == first.leb;
+        let end = start
+            + survey.found[start..]
+                .iter()
+                .take_while(|found| same(found))
+                .count();
+        let winner = choose_one(survey, nand, start..end, volume(&first))?;
+        choose(survey, start..end, winner);
+        start = end;
+    }
+    survey.profiles = profiles;
+    Ok(())
+}
+
+/// Marks one of a group as the LEB; the blocks of the others are to be erased.
+pub(super) fn choose(survey: &mut Survey, group: std::ops::Range<usize>, winner: usize) {
+    for place in group {
+        let found = &mut survey.found[place];
+        found.chosen = place == winner;
+        if !found.chosen {
+            survey.pebs.set_state(found.peb, PebState::Erase);
+        } else if survey.pebs.state(found.peb) == PebState::Erase {
+            survey.pebs.set_state(found.peb, PebState::Used);
+        }
+    }
+}
+
+fn choose_one(
+    survey: &mut Survey,
+    nand: &mut impl Nand,
+    group: std::ops::Range<usize>,
+    volume: u32,
+) -> Result<usize, NandError> {
+    let mut winner = group.start;
+    for place in group.clone().skip(1) {
+        let (first, second) = (survey.found[place - 1], survey.found[place]);
+        if first.sequence_number == second.sequence_number {
+            survey.refuse(AttachError::SameSequence {
+                device: Arc::clone(&survey.device),
+                first: first.peb,
+                second: second.peb,
+                volume,
+                leb: first.leb,
+                sequence_number: first.sequence_number,
+            });
+        }
+    }
+    while winner + 1 < group.end {
+        let found = survey.found[winner];
+        if !found.copied || is_whole(survey, nand, found.peb)? {
+            break;
+        }
+        let place = survey.layout.data_offset();
+        survey.note(found.peb, place, AnomalyKind::TornCopy);
+        winner += 1;
+    }
+    let by = survey.found[winner].peb;
+    for place in winner + 1..group.end {
+        let (peb, offset) = (survey.found[place].peb, survey.layout.vid_header_offset());
+        survey.note(peb, offset, AnomalyKind::Superseded { by });
+    }
+    Ok(winner)
+}
+
+/// Whether the data that the VID header of `peb` vouches for is all there.
+pub(super) fn is_whole(survey: &Survey, nand: &mut impl Nand, peb: Peb) -> Result<bool, NandError> {
+    let Some(header) = vid_header(survey, nand, peb)? else {
+        return Ok(false);
+    };
+    Ok(data_crc(survey, nand, peb, header.data_size)? == header.data_crc)
+}
+
+pub(super) fn vid_header(
+    survey: &Survey,
+    nand: &mut impl Nand,
+    peb: Peb,
+) -> Result<Option<VidHeader>, NandError> {
+    let raw = RawHeaders::read(nand, peb, &survey.layout)?;
+    Ok(match raw.vid(survey.layout.leb_bytes()) {
+        Seen::Header { header, .. } => Some(header),
+        Seen::Erased { .. } | Seen::Damaged { .. } | Seen::Refused(_) => None,
+    })
+}
+
+/// CRC of the first `bytes` of data. Bits beyond correction make it wrong by themselves.
+pub(super) fn data_crc(
+    survey: &Survey,
+    nand: &mut impl Nand,
+    peb: Peb,
+    bytes: u32,
+) -> Result<u32, NandError> {
+    let mut data = vec![0; index(bytes)];
+    let _ = nand.read(peb, survey.layout.data_offset(), &mut data)?;
+    Ok(crc32(&data))
+}
+
+/// Holds what was chosen against the volume table. Blocks of volumes that are not in it are to be erased: the end of a removal.
+pub(super) fn hold_against(survey: &mut Survey, table: &VolumeTable) {
+    let mut place = 0;
+    while place < survey.found.len() {
+        let volume = survey.profiles[usize::from(survey.found[place].profile)].volume;
+        let same = |found: &Found| survey.profiles[usize::from(found.profile)].volume == volume;
+        let end = place
+            + survey.found[place..]
+                .iter()
+                .take_while(|found| same(found))
+                .count();
+        let record = usize::try_from(volume)
+            .ok()
+            .and_then(|number| table.get(number)?.as_ref());
+        match record {
+            _ if volume == LAYOUT_VOLUME => {}
+            None => drop_volume(survey, place..end, volume),
+            Some(record) => hold_volume_against(survey, place..end, volume, record),
+        }
+        place = end;
+    }
+}
+
+fn drop_volume(survey: &mut Survey, group: std::ops::Range<usize>, volume: u32) {
+    let offset = survey.layout.vid_header_offset();
+    for place in group {
+        survey.found[place].chosen = false;
+        let peb = survey.found[place].peb;
+        survey.pebs.set_state(peb, PebState::Erase);
+        survey.note(peb, offset, AnomalyKind::NoSuchVolume { volume });
+    }
+}
+
+fn hold_volume_against(
+    survey: &mut Survey,
+    group: std::ops::Range<usize>,
+    volume: u32,
+    record: &VolumeRecord,
+) {
+    let mut used_lebs = None;
+    let mut lebs = 0;
+    let mut last = None;
+    for place in group {
+        let found = survey.found[place];
+        if !found.chosen {
+            continue;
+        }
+        let profile = survey.profiles[usize::from(found.profile)];
+        let expected_used = *used_lebs.get_or_insert(profile.used_lebs);
+        let kind = |kind| match kind {
+            VolumeKind::Dynamic => 1,
+            VolumeKind::Static => 2,
+        };
+        for (field, found_value, expected) in [
+            ("volume kind", kind(profile.kind), kind(record.kind)),
+            ("data padding", profile.data_padding, record.data_padding),
+            ("used LEBs", profile.used_lebs, expected_used),
+        ] {
+            if found_value != expected {
+                let (found_value, expected) = (u64::from(found_value), u64::from(expected));
+                survey.refuse_contradiction(found.peb, volume, field, found_value, expected);
+            }
+        }
+        if found.leb >= record.reserved_pebs {
+            let (leb, largest) = (u64::from(found.leb), u64::from(record.reserved_pebs) - 1);
+            survey.refuse_contradiction(found.peb, volume, "LEB", leb, largest);
+        }
+        lebs += 1;
+        last = Some(found.peb);
+    }
+    if let (Some(used), Some(peb), VolumeKind::Static) = (used_lebs, last, record.kind)
+        && used > lebs
+    {
+        let missing = used - lebs;
+        survey.note(
+            peb,
+            survey.layout.vid_header_offset(),
+            AnomalyKind::MissingLebs { volume, missing },
+        );
+    }
+}

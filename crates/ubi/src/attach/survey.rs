@@ -1,0 +1,501 @@
+//! A look at the headers of every block, classified as Linux does. It reads; it never writes.
+//!
+//! What two unreadable headers mean, what an unreadable VID header means by what is behind it, and which blocks a power cut
+//! explains, are the decisions of Linux: an image that one of the two attaches must not lose blocks in the other. The first
+//! thing that forbids an attach is kept, and the look goes on, so that a check can list everything.
+
+use std::sync::Arc;
+
+use media::{Nand, NandError, NandGeometry, Peb, ReadReport};
+
+use super::anomaly::{Anomaly, AnomalyKind};
+use super::error::AttachError;
+use crate::format::{
+    Compatibility, Damage, Decoded, EcHeader, FASTMAP_DATA_VOLUME, FASTMAP_SUPERBLOCK_VOLUME, HEADER_BYTES,
+    LAYOUT_VOLUME, MAX_VOLUMES, Refusal, VidHeader, VolumeKind,
+};
+use crate::layout::{Layout, index};
+use crate::peb_table::{PebState, PebTable};
+
+/// A block with a good VID header of a volume of the user or the layout volume.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) sequence_number: u64,
+    pub(crate) generation: u64,
+    pub(crate) leb: u32,
+    pub(crate) peb: Peb,
+    /// Index into [`Survey::profiles`].
+    pub(crate) profile: u16,
+    pub(crate) copied: bool,
+    pub(crate) chosen: bool,
+}
+
+/// What all VID headers of a volume have in common; a volume with two is inconsistent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Profile {
+    pub(crate) volume: u32,
+    pub(crate) kind: VolumeKind,
+    pub(crate) used_lebs: u32,
+    pub(crate) data_padding: u32,
+}
+
+/// How many blocks are what, beside those with a LEB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) bad: u32,
+    pub(crate) blank: u32,
+    pub(crate) maybe_bad: u32,
+    pub(crate) corrupted: u32,
+    pub(crate) alien: u32,
+}
+
+/// What the blocks of a device hold.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    pub(crate) device: Arc<str>,
+    pub(crate) geometry: NandGeometry,
+    pub(crate) layout: Layout,
+    pub(crate) image_sequence: u32,
+    pub(crate) pebs: PebTable,
+    pub(crate) found: Vec<Found>,
+    pub(crate) profiles: Vec<Profile>,
+    pub(crate) last_sequence_number: u64,
+    pub(crate) tally: Tally,
+    pub(crate) first_corrupted: Option<Peb>,
+    pub(crate) anchor: Option<(u64, Peb)>,
+    pub(crate) writing_forbidden: Option<Arc<str>>,
+    pub(crate) anomalies: Vec<Anomaly>,
+    pub(crate) refusal: Option<AttachError>,
+}
+
+/// More kinds of headers than volumes can have is not UBI; it bounds memory on hostile images.
+const PROFILES_MAX: usize = 1024;
+
+impl Survey {
+    /// Finds the first good EC header, which says where everything is. Nothing is known about any block yet.
+    pub(crate) fn begin(nand: &mut impl Nand) -> Result<Self, AttachError> {
+        let (device, geometry) = (nand.name(), nand.geometry());
+        let (mut good, mut unreadable) = (0, 0);
+        let mut start = None;
+        for peb in geometry.pebs() {
+            if nand.is_bad(peb)? {
+                continue;
+            }
+            good += 1;
+            let mut raw = [0; HEADER_BYTES];
+            let report = nand.read(peb, 0, &mut raw)?;
+            start.get_or_insert([raw[0], raw[1], raw[2], raw[3]]);
+            match (EcHeader::decode(&raw), report.is_correct()) {
+                (Decoded::Header(header), _) => return Self::around(device, geometry, peb, &header),
+                (Decoded::Erased, true) => {}
+                (Decoded::Refused(source), _) => {
+                    return Err(AttachError::Header {
+                        device,
+                        peb,
+                        offset: 0,
+                        header: "EC",
+                        source,
+                    });
+                }
+                (Decoded::Erased | Decoded::Damaged(_), _) => unreadable += 1,
+            }
+        }
+        if unreadable == 0 {
+            return Err(AttachError::Blank { device, blocks: good });
+        }
+        Err(AttachError::NotUbi {
+            device,
+            unreadable,
+            blocks: good,
+            start: u32::from_be_bytes(start.unwrap_or_default()),
+            block_bytes: geometry.block_bytes(),
+        })
+    }
+
+    fn around(
+        device: Arc<str>,
+        geometry: NandGeometry,
+        peb: Peb,
+        header: &EcHeader,
+    ) -> Result<Self, AttachError> {
+        let layout =
+            Layout::found(&geometry, header.vid_header_offset, header.data_offset).map_err(|source| {
+                AttachError::Layout {
+                    device: Arc::clone(&device),
+                    peb,
+                    source,
+                }
+            })?;
+        Ok(Self {
+            device,
+            geometry,
+            layout,
+            image_sequence: 0,
+            pebs: PebTable::new(geometry.blocks()),
+            found: Vec::new(),
+            profiles: Vec::new(),
+            last_sequence_number: 0,
+            tally: Tally::default(),
+            first_corrupted: None,
+            anchor: None,
+            writing_forbidden: None,
+            anomalies: Vec::new(),
+            refusal: None,
+        })
+    }
+
+    /// Looks at one block.
+    pub(crate) fn look_at(&mut self, nand: &mut impl Nand, peb: Peb) -> Result<(), NandError> {
+        if nand.is_bad(peb)? {
+            self.pebs.set_state(peb, PebState::Bad);
+            self.tally.bad += 1;
+            return Ok(());
+        }
+        let headers = RawHeaders::read(nand, peb, &self.layout)?;
+        let ec = headers.ec();
+        match ec {
+            Seen::Header { header, .. } => self.take_ec_header(peb, &header),
+            Seen::Erased { .. } => {
+                self.tally.blank += 1;
+                self.pebs.set_state(peb, PebState::Erase);
+                self.note(peb, 0, AnomalyKind::Blank);
+                return Ok(());
+            }
+            Seen::Damaged { .. } => {}
+            Seen::Refused(refusal) => {
+                self.pebs.set_state(peb, PebState::Preserved);
+                self.refuse_header(peb, 0, "EC", refusal);
+                return Ok(());
+            }
+        }
+        let ec_damage = match ec {
+            Seen::Damaged {
+                damage,
+                uncorrectable,
+            } => Some((damage, uncorrectable)),
+            _ => None,
+        };
+        let bits_flipped = ec_damage.is_some()
+            || matches!(
+                ec,
+                Seen::Header {
+                    bits_flipped: true,
+                    ..
+                }
+            );
+        let place = self.layout.vid_header_offset();
+        match headers.vid(self.layout.leb_bytes()) {
+            Seen::Header {
+                header,
+                bits_flipped: in_vid,
+            } => {
+                if let Some((damage, _)) = ec_damage {
+                    self.note(peb, 0, AnomalyKind::EcHeaderOfUsed(damage));
+                }
+                self.take_vid_header(peb, &header, bits_flipped || in_vid);
+            }
+            Seen::Erased { bits_flipped: in_vid } => {
+                let clean = !bits_flipped && !in_vid;
+                let state = if clean { PebState::Free } else { PebState::Erase };
+                self.pebs.set_state(peb, state);
+                if let Some((damage, _)) = ec_damage {
+                    self.note(peb, 0, AnomalyKind::EcHeader(damage));
+                }
+            }
+            Seen::Damaged {
+                damage,
+                uncorrectable,
+            } => {
+                self.take_damaged_vid_header(nand, peb, damage, uncorrectable, ec_damage)?;
+            }
+            Seen::Refused(refusal) => {
+                self.pebs.set_state(peb, PebState::Preserved);
+                self.refuse_header(peb, place, "VID", refusal);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn note(&mut self, peb: Peb, offset: u32, kind: AnomalyKind) {
+        self.anomalies.push(Anomaly { peb, offset, kind });
+    }
+
+    /// Keeps the first reason not to attach.
+    pub(crate) fn refuse(&mut self, error: AttachError) {
+        self.refusal.get_or_insert(error);
+    }
+
+    fn refuse_header(&mut self, peb: Peb, offset: u32, header: &'static str, source: Refusal) {
+        self.note(peb, offset, AnomalyKind::Refused(source));
+        self.refuse(AttachError::Header {
+            device: Arc::clone(&self.device),
+            peb,
+            offset,
+            header,
+            source,
+        });
+    }
+
+    fn take_ec_header(&mut self, peb: Peb, header: &EcHeader) {
+        self.pebs.set_erases(peb, header.erase_counter);
+        let layout = (self.layout.vid_header_offset(), self.layout.data_offset());
+        self.expect_same(peb, "VID offset", header.vid_header_offset, layout.0);
+        self.expect_same(peb, "data offset", header.data_offset, layout.1);
+        if self.image_sequence == 0 {
+            self.image_sequence = header.image_sequence;
+        }
+        if header.image_sequence != 0 {
+            let expected = self.image_sequence;
+            self.expect_same(peb, "image sequence", header.image_sequence, expected);
+        }
+    }
+
+    fn expect_same(&mut self, peb: Peb, field: &'static str, found: u32, expected: u32) {
+        if found == expected {
+            return;
+        }
+        let kind = AnomalyKind::Contradiction {
+            field,
+            found: u64::from(found),
+            expected: u64::from(expected),
+        };
+        self.note(peb, 0, kind);
+        self.refuse(AttachError::Mixed {
+            device: Arc::clone(&self.device),
+            peb,
+            field,
+            found,
+            expected,
+        });
+    }
+
+    fn take_vid_header(&mut self, peb: Peb, header: &VidHeader, bits_flipped: bool) {
+        self.last_sequence_number = self.last_sequence_number.max(header.sequence_number);
+        let fastmap = [FASTMAP_SUPERBLOCK_VOLUME, FASTMAP_DATA_VOLUME].contains(&header.volume);
+        if header.volume >= MAX_VOLUMES && header.volume != LAYOUT_VOLUME && !fastmap {
+            self.take_internal(peb, header);
+            return;
+        }
+        if fastmap {
+            // Stale from the first write on; a reader that attaches by it looks before this is acted upon.
+            self.pebs.set_state(peb, PebState::Erase);
+            let newest = self
+                .anchor
+                .is_none_or(|(sequence, _)| header.sequence_number > sequence);
+            if header.volume == FASTMAP_SUPERBLOCK_VOLUME && newest {
+                self.anchor = Some((header.sequence_number, peb));
+            }
+            return;
+        }
+        let state = if bits_flipped {
+            PebState::Scrub
+        } else {
+            PebState::Used
+        };
+        self.pebs.set_state(peb, state);
+        if bits_flipped {
+            let kind = AnomalyKind::Bits { uncorrectable: false };
+            self.note(peb, self.layout.vid_header_offset(), kind);
+        }
+        let profile = self.profile(Profile {
+            volume: header.volume,
+            kind: header.kind,
+            used_lebs: header.used_lebs,
+            data_padding: header.data_padding,
+        });
+        let Some(profile) = profile else {
+            self.refuse_contradiction(peb, header.volume, "kinds of VID headers", 1025, 1024);
+            return;
+        };
+        self.found.push(Found {
+            sequence_number: header.sequence_number,
+            generation: header.generation,
+            leb: header.leb,
+            peb,
+            profile,
+            copied: header.copied,
+            chosen: false,
+        });
+    }
+
+    pub(crate) fn profile(&mut self, profile: Profile) -> Option<u16> {
+        let known = self.profiles.iter().position(|known| *known == profile);
+        let place = known.unwrap_or_else(|| {
+            self.profiles.push(profile);
+            self.profiles.len() - 1
+        });
+        u16::try_from(place).ok().filter(|_| place < PROFILES_MAX)
+    }
+
+    pub(crate) fn refuse_contradiction(
+        &mut self,
+        peb: Peb,
+        volume: u32,
+        field: &'static str,
+        found: u64,
+        expected: u64,
+    ) {
+        let kind = AnomalyKind::Contradiction {
+            field,
+            found,
+            expected,
+        };
+        self.note(peb, self.layout.vid_header_offset(), kind);
+        self.refuse(AttachError::Inconsistent {
+            device: Arc::clone(&self.device),
+            peb,
+            volume,
+            field,
+            found,
+            expected,
+        });
+    }
+
+    fn take_internal(&mut self, peb: Peb, header: &VidHeader) {
+        let volume = header.volume;
+        self.note(
+            peb,
+            self.layout.vid_header_offset(),
+            AnomalyKind::Internal { volume },
+        );
+        let state = match header.compatibility {
+            Compatibility::Delete => PebState::Erase,
+            Compatibility::ReadOnly => {
+                let why = format!("internal volume {volume:#x}, unknown here, demands it");
+                self.writing_forbidden.get_or_insert(why.into());
+                PebState::Preserved
+            }
+            Compatibility::Preserve => {
+                self.tally.alien += 1;
+                PebState::Preserved
+            }
+            // A user's volume has no compatibility and another number; decoding made sure.
+            Compatibility::Reject | Compatibility::None => {
+                self.refuse(AttachError::UnknownInternalVolume {
+                    device: Arc::clone(&self.device),
+                    peb,
+                    volume,
+                });
+                PebState::Preserved
+            }
+        };
+        self.pebs.set_state(peb, state);
+    }
+
+    fn take_damaged_vid_header(
+        &mut self,
+        nand: &mut impl Nand,
+        peb: Peb,
+        damage: Damage,
+        uncorrectable: bool,
+        ec_damage: Option<(Damage, bool)>,
+    ) -> Result<(), NandError> {
+        let place = self.layout.vid_header_offset();
+        if let Some((ec_damage, ec_uncorrectable)) = ec_damage {
+            // Nothing tells a block with two damaged headers from one whose erase was cut off.
+            if uncorrectable && ec_uncorrectable {
+                self.tally.maybe_bad += 1;
+            }
+            self.pebs.set_state(peb, PebState::Erase);
+            self.note(peb, 0, AnomalyKind::EcHeader(ec_damage));
+        } else if self.has_readable_data(nand, peb)? {
+            self.pebs.set_state(peb, PebState::Preserved);
+            self.tally.corrupted += 1;
+            self.first_corrupted.get_or_insert(peb);
+            self.note(peb, place, AnomalyKind::VidHeaderWithData(damage));
+        } else {
+            self.pebs.set_state(peb, PebState::Erase);
+            self.note(peb, place, AnomalyKind::VidHeader(damage));
+        }
+        Ok(())
+    }
+
+    /// Whether there is something behind a damaged VID header that a power cut does not explain: a cut while the header was
+    /// written leaves the data erased, and one during an erase leaves bits that can't be read.
+    fn has_readable_data(&self, nand: &mut impl Nand, peb: Peb) -> Result<bool, NandError> {
+        let mut page = vec![0; index(self.geometry.page_bytes())];
+        let mut readable_data = false;
+        for offset in (self.layout.data_offset()..self.geometry.block_bytes()).step_by(page.len()) {
+            let report = nand.read(peb, offset, &mut page)?;
+            if report.needs_scrub(&self.geometry) {
+                return Ok(false);
+            }
+            readable_data |= page.iter().any(|byte| *byte != 0xFF);
+        }
+        Ok(readable_data)
+    }
+}
+
+/// A header as it was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Seen<H> {
+    Header { header: H, bits_flipped: bool },
+    Erased { bits_flipped: bool },
+    Damaged { damage: Damage, uncorrectable: bool },
+    Refused(Refusal),
+}
+
+/// The bytes of both headers of a block, and what the medium said about them.
+pub(crate) struct RawHeaders {
+    ec: [u8; HEADER_BYTES],
+    vid: [u8; HEADER_BYTES],
+    ec_report: (bool, bool),
+    vid_report: (bool, bool),
+}
+
+impl RawHeaders {
+    /// Reads both; at once, when they are in the same page.
+    pub(crate) fn read(nand: &mut impl Nand, peb: Peb, layout: &Layout) -> Result<Self, NandError> {
+        let geometry = nand.geometry();
+        let vid_offset = layout.vid_header_offset();
+        let mut headers = Self {
+            ec: [0; HEADER_BYTES],
+            vid: [0; HEADER_BYTES],
+            ec_report: (false, false),
+            vid_report: (false, false),
+        };
+        let end = index(vid_offset) + HEADER_BYTES;
+        if end <= index(geometry.page_bytes()) {
+            let mut both = vec![0; end];
+            let report = nand.read(peb, 0, &mut both)?;
+            headers.ec.copy_from_slice(&both[..HEADER_BYTES]);
+            headers.vid.copy_from_slice(&both[index(vid_offset)..]);
+            headers.ec_report = verdict(&report, &geometry);
+            headers.vid_report = headers.ec_report;
+        } else {
+            headers.ec_report = verdict(&nand.read(peb, 0, &mut headers.ec)?, &geometry);
+            headers.vid_report = verdict(&nand.read(peb, vid_offset, &mut headers.vid)?, &geometry);
+        }
+        Ok(headers)
+    }
+
+    pub(crate) fn ec(&self) -> Seen<EcHeader> {
+        seen(EcHeader::decode(&self.ec), self.ec_report)
+    }
+
+    pub(crate) fn vid(&self, leb_bytes: u32) -> Seen<VidHeader> {
+        seen(VidHeader::decode(&self.vid, leb_bytes), self.vid_report)
+    }
+}
+
+/// Whether bits are flipped, and whether beyond correction.
+fn verdict(report: &ReadReport, geometry: &NandGeometry) -> (bool, bool) {
+    (report.needs_scrub(geometry), !report.is_correct())
+}
+
+fn seen<H>(decoded: Decoded<H>, (bits_flipped, uncorrectable): (bool, bool)) -> Seen<H> {
+    match decoded {
+        // The header's own CRC is right, whatever the rest of the page is.
+        Decoded::Header(header) => Seen::Header { header, bits_flipped },
+        Decoded::Erased if !uncorrectable => Seen::Erased { bits_flipped },
+        Decoded::Erased => Seen::Damaged {
+            damage: Damage::Unreadable,
+            uncorrectable,
+        },
+        Decoded::Damaged(damage) => Seen::Damaged {
+            damage,
+            uncorrectable,
+        },
+        Decoded::Refused(refusal) => Seen::Refused(refusal),
+    }
+}

@@ -1,0 +1,123 @@
+//! Blocks taken, erased, tested and retired.
+//!
+//! An erase is followed at once by a new EC header: between the two a power cut loses the block's erase counter, which the next
+//! attach replaces by the mean.
+
+use media::{Nand, NandError, Peb};
+
+use super::core::{Core, Trouble};
+use crate::format::{EcHeader, MAX_ERASE_COUNTER};
+use crate::layout::index;
+use crate::peb_table::PebState;
+
+/// What became of a block that was to be erased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Erased {
+    Free(Peb),
+    Bad(Peb),
+}
+
+/// Bit patterns that a suspicious block must keep: each bit as 0 and as 1, next to others of both kinds.
+const TORTURE_PATTERNS: [u8; 3] = [0xA5, 0x5A, 0x00];
+
+impl<N: Nand> Core<N> {
+    /// Takes the least worn erased block, and erases one first when there is none.
+    pub(crate) fn take_free(&mut self) -> Result<Peb, Trouble> {
+        loop {
+            if let Some(peb) = self.pebs.least_worn(PebState::Free) {
+                self.pebs.set_state(peb, PebState::Held);
+                return Ok(peb);
+            }
+            if self.erase_one()?.is_none() {
+                return Err(Trouble::NoFreeBlock);
+            }
+        }
+    }
+
+    /// Erases one of the blocks that wait for it, tests it first if it is suspicious, and retires it when it fails.
+    pub(crate) fn erase_one(&mut self) -> Result<Option<Erased>, Trouble> {
+        self.check_writable()?;
+        let waiting = self.pebs.least_worn(PebState::Erase);
+        let Some(peb) = waiting.or_else(|| self.pebs.least_worn(PebState::Torture)) else {
+            return Ok(None);
+        };
+        let tested = match self.pebs.state(peb) {
+            PebState::Torture => self.torture(peb),
+            _ => Ok(()),
+        };
+        match tested.and_then(|()| self.erase(peb)) {
+            Ok(()) => {
+                self.pebs.set_state(peb, PebState::Free);
+                Ok(Some(Erased::Free(peb)))
+            }
+            Err(error) if error.is_block_failure() => self.retire(peb).map(|()| Some(Erased::Bad(peb))),
+            Err(error) => Err(self.fatal(error)),
+        }
+    }
+
+    /// Erases a block and gives it its EC header.
+    pub(crate) fn erase(&mut self, peb: Peb) -> Result<(), NandError> {
+        self.erase_bare(peb)?;
+        let header = EcHeader {
+            erase_counter: self.pebs.erases(peb),
+            vid_header_offset: self.layout.vid_header_offset(),
+            data_offset: self.layout.data_offset(),
+            image_sequence: self.image_sequence,
+        };
+        self.nand
+            .program(peb, 0, &self.layout.ec_program(&header.encode()))
+    }
+
+    fn erase_bare(&mut self, peb: Peb) -> Result<(), NandError> {
+        let erases = self.pebs.erases(peb).saturating_add(1).min(MAX_ERASE_COUNTER);
+        self.nand.erase(peb)?;
+        self.pebs.set_erases(peb, erases);
+        Ok(())
+    }
+
+    /// Whether a block keeps what is written into it. One that does not fails as one whose erase fails.
+    fn torture(&mut self, peb: Peb) -> Result<(), NandError> {
+        let mut block = vec![0; index(self.geometry.block_bytes())];
+        for pattern in TORTURE_PATTERNS {
+            self.erase_bare(peb)?;
+            self.expect_pattern(peb, &mut block, 0xFF)?;
+            block.fill(pattern);
+            self.nand.program(peb, 0, &block)?;
+            self.expect_pattern(peb, &mut block, pattern)?;
+        }
+        Ok(())
+    }
+
+    fn expect_pattern(&mut self, peb: Peb, block: &mut [u8], pattern: u8) -> Result<(), NandError> {
+        let report = self.nand.read(peb, 0, block)?;
+        let kept = !report.needs_scrub(&self.geometry) && block.iter().all(|byte| *byte == pattern);
+        kept.then_some(()).ok_or_else(|| NandError::EraseFailed {
+            device: self.device.clone(),
+            peb,
+        })
+    }
+
+    /// Marks a block bad. Each takes one of those kept back for it; without any left nothing is written any more, as data that is
+    /// promised a place would not find one.
+    fn retire(&mut self, peb: Peb) -> Result<(), Trouble> {
+        if let Err(error) = self.nand.mark_bad(peb) {
+            return Err(self.fatal(error));
+        }
+        let spare = self.available_blocks();
+        self.pebs.set_state(peb, PebState::Bad);
+        if self.bad_block_reserve > 0 {
+            self.bad_block_reserve -= 1;
+        } else if spare == 0 {
+            self.freeze(format!(
+                "{peb} went bad, and no block is left that is kept back for it"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Erases everything that waits for it.
+    pub(crate) fn flush(&mut self) -> Result<(), Trouble> {
+        while self.erase_one()?.is_some() {}
+        Ok(())
+    }
+}

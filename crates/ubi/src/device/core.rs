@@ -1,0 +1,377 @@
+//! The state of a device, and LEBs read, written, mapped and unmapped.
+//!
+//! Invariant: a block in state `Used`, `Scrub` or `Stuck` is in exactly one EBA table, all others in none. Order of a write to a
+//! LEB that has no block: VID header, data. Order of a change: VID header with copy flag and CRC, data, then the table in memory;
+//! the old block is erased later. So after a power cut a scan finds the old block, the new one, or both, and can tell.
+
+use std::sync::Arc;
+
+use media::{Leb, Nand, NandError, NandGeometry, Peb};
+
+use crate::attach::{AttachOptions, RawHeaders, Seen};
+use crate::format::volume_table::VolumeRecord;
+use crate::format::{Compatibility, LAYOUT_VOLUME, LAYOUT_VOLUME_LEBS, VidHeader, VolumeKind, crc32};
+use crate::layout::{Layout, index};
+use crate::peb_table::{PebState, PebTable};
+
+/// What keeps an operation from being done.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    Device(NandError),
+    NoFreeBlock,
+    Frozen(Arc<str>),
+    /// Bits wrong beyond correction.
+    Uncorrectable,
+}
+
+impl From<NandError> for Trouble {
+    fn from(error: NandError) -> Self {
+        Self::Device(error)
+    }
+}
+
+const NOT_MAPPED: u32 = u32::MAX;
+
+/// A volume in memory.
+#[derive(Debug)]
+pub(crate) struct VolumeState {
+    pub(crate) record: VolumeRecord,
+    /// The block of each LEB.
+    pebs: Vec<u32>,
+    /// Static volumes: LEBs with data, and bytes in the last of them.
+    pub(crate) used_lebs: u32,
+    pub(crate) last_leb_bytes: u32,
+}
+
+impl VolumeState {
+    pub(crate) fn new(record: VolumeRecord) -> Self {
+        Self {
+            pebs: vec![NOT_MAPPED; index(record.reserved_pebs)],
+            record,
+            used_lebs: 0,
+            last_leb_bytes: 0,
+        }
+    }
+
+    pub(crate) fn peb(&self, leb: Leb) -> Option<Peb> {
+        let peb = self.pebs[index(leb.0)];
+        (peb != NOT_MAPPED).then_some(Peb(peb))
+    }
+
+    pub(crate) fn set_peb(&mut self, leb: Leb, peb: Option<Peb>) {
+        self.pebs[index(leb.0)] = peb.map_or(NOT_MAPPED, |peb| peb.0);
+    }
+
+    pub(crate) fn resize(&mut self, lebs: u32) {
+        self.record.reserved_pebs = lebs;
+        self.pebs.resize(index(lebs), NOT_MAPPED);
+        self.pebs.shrink_to_fit();
+    }
+
+    pub(crate) fn lebs(&self) -> u32 {
+        u32::try_from(self.pebs.len()).expect("it was made from 32 bits")
+    }
+
+    pub(crate) fn mapped(&self) -> u32 {
+        let mapped = self.pebs.iter().filter(|peb| **peb != NOT_MAPPED).count();
+        u32::try_from(mapped).expect("at most all")
+    }
+
+    pub(crate) fn leb_of(&self, peb: Peb) -> Option<Leb> {
+        let place = self.pebs.iter().position(|mapped| *mapped == peb.0)?;
+        Some(Leb(u32::try_from(place).expect("LEBs have 32 bits")))
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.pebs.capacity() * size_of::<u32>() + self.record.name.as_bytes().len()
+    }
+}
+
+/// A device; see the module.
+#[derive(Debug)]
+pub(crate) struct Core<N> {
+    pub(crate) nand: N,
+    pub(crate) device: Arc<str>,
+    pub(crate) geometry: NandGeometry,
+    pub(crate) layout: Layout,
+    pub(crate) options: AttachOptions,
+    pub(crate) image_sequence: u32,
+    pub(crate) pebs: PebTable,
+    /// Number `n` at place `n`.
+    pub(crate) volumes: Vec<Option<VolumeState>>,
+    pub(crate) layout_volume: VolumeState,
+    pub(crate) last_sequence_number: u64,
+    /// Blocks still kept back for those that go bad.
+    pub(crate) bad_block_reserve: u32,
+    pub(crate) frozen: Option<Arc<str>>,
+    /// LEBs with a prepared change: nothing may move or change them until it is answered.
+    pub(crate) pending_changes: Vec<(u32, Leb)>,
+}
+
+/// Data that could not be written to so many blocks in a row is not the blocks' fault.
+const ATTEMPTS: u32 = 4;
+
+impl<N: Nand> Core<N> {
+    pub(crate) fn volume(&self, volume: u32) -> Option<&VolumeState> {
+        match volume {
+            LAYOUT_VOLUME => Some(&self.layout_volume),
+            _ => self.volumes.get(index(volume))?.as_ref(),
+        }
+    }
+
+    pub(crate) fn volume_mut(&mut self, volume: u32) -> Option<&mut VolumeState> {
+        match volume {
+            LAYOUT_VOLUME => Some(&mut self.layout_volume),
+            _ => self.volumes.get_mut(index(volume))?.as_mut(),
+        }
+    }
+
+    /// The volume, which the caller has looked up before.
+    pub(crate) fn state(&self, volume: u32) -> &VolumeState {
+        self.volume(volume)
+            .expect("the caller knows that the volume is there")
+    }
+
+    fn state_mut(&mut self, volume: u32) -> &mut VolumeState {
+        self.volume_mut(volume)
+            .expect("the caller knows that the volume is there")
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), Trouble> {
+        match &self.frozen {
+            None => Ok(()),
+            Some(reason) => Err(Trouble::Frozen(Arc::clone(reason))),
+        }
+    }
+
+    pub(crate) fn freeze(&mut self, reason: impl Into<Arc<str>>) {
+        self.frozen.get_or_insert(reason.into());
+    }
+
+    /// An error of the device that no other block would cure: nothing is written after it.
+    pub(crate) fn fatal(&mut self, error: NandError) -> Trouble {
+        self.freeze(format!("{error}"));
+        Trouble::Device(error)
+    }
+
+    pub(crate) fn next_sequence_number(&mut self) -> u64 {
+        self.last_sequence_number += 1;
+        self.last_sequence_number
+    }
+
+    /// The header of a LEB of this volume that holds whatever its user writes.
+    pub(crate) fn plain_header(&self, volume: u32, leb: Leb, generation: u64) -> VidHeader {
+        let record = &self.state(volume).record;
+        VidHeader {
+            kind: VolumeKind::Dynamic,
+            copied: false,
+            compatibility: match volume {
+                LAYOUT_VOLUME => Compatibility::Reject,
+                _ => Compatibility::None,
+            },
+            volume,
+            leb: leb.0,
+            data_size: 0,
+            used_lebs: 0,
+            data_padding: record.data_padding,
+            data_crc: 0,
+            sequence_number: 0,
+            generation,
+        }
+    }
+
+    /// The header of a LEB that holds `data`, whole. Without data there is nothing to vouch for.
+    pub(crate) fn copied_header(&self, volume: u32, leb: Leb, generation: u64, data: &[u8]) -> VidHeader {
+        let plain = self.plain_header(volume, leb, generation);
+        if data.is_empty() {
+            return plain;
+        }
+        VidHeader {
+            copied: true,
+            data_size: u32::try_from(data.len()).expect("at most a LEB"),
+            data_crc: crc32(data),
+            ..plain
+        }
+    }
+
+    pub(crate) fn read(&mut self, volume: u32, leb: Leb, offset: u32, out: &mut [u8]) -> Result<(), Trouble> {
+        let Some(peb) = self.state(volume).peb(leb) else {
+            out.fill(0xFF);
+            return Ok(());
+        };
+        let report = self.nand.read(peb, self.layout.data_offset() + offset, out)?;
+        if !report.is_correct() {
+            return Err(Trouble::Uncorrectable);
+        }
+        if report.needs_scrub(&self.geometry) && self.pebs.state(peb) == PebState::Used {
+            self.pebs.set_state(peb, PebState::Scrub);
+        }
+        Ok(())
+    }
+
+    /// The VID header of a mapped block.
+    pub(crate) fn vid_header(&mut self, peb: Peb) -> Result<VidHeader, Trouble> {
+        let raw = RawHeaders::read(&mut self.nand, peb, &self.layout)?;
+        match raw.vid(self.layout.leb_bytes()) {
+            Seen::Header { header, .. } => Ok(header),
+            Seen::Erased { .. } | Seen::Damaged { .. } | Seen::Refused(_) => Err(Trouble::Uncorrectable),
+        }
+    }
+
+    pub(crate) fn write(&mut self, volume: u32, leb: Leb, offset: u32, data: &[u8]) -> Result<(), Trouble> {
+        self.check_writable()?;
+        let Some(peb) = self.state(volume).peb(leb) else {
+            let header = self.plain_header(volume, leb, 0);
+            let peb = self.write_fresh(header, offset, data)?;
+            self.assign(volume, leb, peb);
+            return Ok(());
+        };
+        if data.is_empty() {
+            return Ok(());
+        }
+        match self.nand.program(peb, self.layout.data_offset() + offset, data) {
+            Ok(()) => Ok(()),
+            Err(error) if error.is_block_failure() => self.rescue(volume, leb, peb, offset, data),
+            Err(error) => Err(self.fatal(error)),
+        }
+    }
+
+    /// A program failed in a block that holds data: what was written before and what was to be written go to another one.
+    fn rescue(
+        &mut self,
+        volume: u32,
+        leb: Leb,
+        failed: Peb,
+        offset: u32,
+        data: &[u8],
+    ) -> Result<(), Trouble> {
+        let mut whole = vec![0; index(offset) + data.len()];
+        let (before, rest) = whole.split_at_mut(index(offset));
+        rest.copy_from_slice(data);
+        let report = self.nand.read(failed, self.layout.data_offset(), before)?;
+        let old = match report.is_correct() {
+            true => self.vid_header(failed),
+            false => Err(Trouble::Uncorrectable),
+        };
+        let Ok(old) = old else {
+            self.freeze(format!(
+                "{failed} failed while it was written, and its data can't be read any more"
+            ));
+            return Err(Trouble::Uncorrectable);
+        };
+        let header = self.copied_header(volume, leb, old.generation, &whole);
+        let fresh = self.write_fresh(header, 0, &whole)?;
+        self.assign(volume, leb, fresh);
+        self.pebs.set_state(failed, PebState::Torture);
+        Ok(())
+    }
+
+    pub(crate) fn map(&mut self, volume: u32, leb: Leb, generation: u64) -> Result<(), Trouble> {
+        self.check_writable()?;
+        let header = self.plain_header(volume, leb, generation);
+        let peb = self.write_fresh(header, 0, &[])?;
+        self.assign(volume, leb, peb);
+        Ok(())
+    }
+
+    pub(crate) fn unmap(&mut self, volume: u32, leb: Leb) -> Result<(), Trouble> {
+        self.check_writable()?;
+        if let Some(peb) = self.state(volume).peb(leb) {
+            self.state_mut(volume).set_peb(leb, None);
+            self.pebs.set_state(peb, PebState::Erase);
+        }
+        Ok(())
+    }
+
+    /// Makes a block, which is held, the LEB. What was the LEB before is erased later.
+    pub(crate) fn assign(&mut self, volume: u32, leb: Leb, peb: Peb) {
+        assert_eq!(self.pebs.state(peb), PebState::Held, "{peb} is given to {leb}");
+        if let Some(old) = self.state(volume).peb(leb) {
+            self.pebs.set_state(old, PebState::Erase);
+        }
+        self.state_mut(volume).set_peb(leb, Some(peb));
+        self.pebs.set_state(peb, PebState::Used);
+    }
+
+    /// Writes a VID header and data into a free block, which is held after that. Blocks that fail are left to be tested.
+    pub(crate) fn write_fresh(
+        &mut self,
+        header: VidHeader,
+        offset: u32,
+        data: &[u8],
+    ) -> Result<Peb, Trouble> {
+        let mut attempt = 1;
+        loop {
+            let peb = self.take_free()?;
+            match self.write_into(peb, header, offset, data) {
+                Ok(()) => return Ok(peb),
+                Err(error) if attempt == ATTEMPTS => return Err(self.fatal(error)),
+                Err(error) if error.is_block_failure() => self.pebs.set_state(peb, PebState::Torture),
+                // A power cut during the erase, or a program that left no trace but in the chip's own count.
+                Err(NandError::NotErased { .. }) => self.pebs.set_state(peb, PebState::Erase),
+                Err(error) => return Err(self.fatal(error)),
+            }
+            attempt += 1;
+        }
+    }
+
+    pub(crate) fn write_into(
+        &mut self,
+        peb: Peb,
+        header: VidHeader,
+        offset: u32,
+        data: &[u8],
+    ) -> Result<(), NandError> {
+        let sequence_number = self.next_sequence_number();
+        let header = VidHeader {
+            sequence_number,
+            ..header
+        };
+        let (start, bytes) = self.layout.vid_program_of(&header.encode());
+        self.nand.program(peb, start, &bytes)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let data_offset = self.layout.data_offset() + offset;
+        let unit = index(self.layout.min_io_bytes());
+        let whole = data.len() - data.len() % unit;
+        if whole > 0 {
+            self.nand.program(peb, data_offset, &data[..whole])?;
+        }
+        if whole < data.len() {
+            let mut last = data[whole..].to_vec();
+            last.resize(unit, 0xFF);
+            let at = data_offset + u32::try_from(whole).expect("less than a LEB");
+            self.nand.program(peb, at, &last)?;
+        }
+        Ok(())
+    }
+
+    /// All volumes with their numbers, the layout volume too.
+    pub(crate) fn all_volumes(&self) -> impl Iterator<Item = (u32, &VolumeState)> {
+        (0..)
+            .zip(&self.volumes)
+            .filter_map(|(number, volume)| Some((number, volume.as_ref()?)))
+            .chain([(LAYOUT_VOLUME, &self.layout_volume)])
+    }
+
+    /// Which LEB a block is.
+    pub(crate) fn owner_of(&self, peb: Peb) -> Option<(u32, Leb)> {
+        self.all_volumes()
+            .find_map(|(number, volume)| Some((number, volume.leb_of(peb)?)))
+    }
+}
+
+/// What the layout volume would be in the volume table, if it were there.
+pub(crate) fn layout_volume_record() -> VolumeRecord {
+    VolumeRecord {
+        reserved_pebs: LAYOUT_VOLUME_LEBS,
+        alignment: 1,
+        data_padding: 0,
+        kind: VolumeKind::Dynamic,
+        update_marker: false,
+        name: crate::format::volume_table::VolumeName::new(b"layout volume").expect("a name"),
+        autoresize: false,
+        skip_check: false,
+    }
+}

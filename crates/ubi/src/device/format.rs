@@ -1,0 +1,169 @@
+//! A chip made an empty UBI device, or one that holds an image.
+//!
+//! Erase counters of blocks that have them are kept; the others get the mean. An image's own counters are not the chip's, so they
+//! are replaced. When this is interrupted, it is begun again: blocks of two image sequence numbers are not attached.
+
+use media::{Nand, NandError, Peb};
+
+use super::core::{Core, Trouble, VolumeState, layout_volume_record};
+use super::handle::Ubi;
+use super::table::VolumeTableError;
+use crate::attach::{Access, AttachOptions};
+use crate::format::volume_table::TableLimits;
+use crate::format::{Decoded, EcHeader, HEADER_BYTES};
+use crate::layout::{Layout, index};
+use crate::peb_table::{PebState, PebTable};
+
+/// How a chip is to be formatted.
+#[derive(Clone, Copy, Debug)]
+pub struct FormatOptions {
+    /// Where headers and data will be.
+    pub layout: Layout,
+    /// A number that all blocks get, and that no other image should have; not 0.
+    pub image_sequence: u32,
+    /// The erase counter that all blocks get; when there is none, each keeps its own.
+    pub erase_counter: Option<u32>,
+}
+
+impl<N: Nand> Ubi<N> {
+    /// Erases a chip and makes it an empty UBI device. `progress` is told of every block.
+    pub fn format(
+        nand: N,
+        options: FormatOptions,
+        progress: &mut dyn FnMut(Peb),
+    ) -> Result<Self, VolumeTableError> {
+        let mut core = blank(nand, options);
+        let mut format = || {
+            prepare(&mut core, options)?;
+            while let Some(peb) = next(&core) {
+                core.erase_one()?;
+                progress(peb);
+            }
+            let table = core.table();
+            core.write_table(&table)?;
+            Ok(core.nand.sync()?)
+        };
+        let formatted = format();
+        finish(core, formatted)
+    }
+
+    /// Erases a chip and writes the blocks of an image to it, as `ubinize` and `tidegate ubi build` make them; the rest of the chip
+    /// becomes free. The image has to be attached after that: its volumes are not looked at here.
+    pub fn flash(
+        nand: N,
+        options: FormatOptions,
+        image: &mut dyn Iterator<Item = Vec<u8>>,
+        progress: &mut dyn FnMut(Peb),
+    ) -> Result<(), VolumeTableError> {
+        let mut core = blank(nand, options);
+        let mut flash = || {
+            prepare(&mut core, options)?;
+            let mut pending = image.next();
+            for peb in core.geometry.pebs() {
+                if core.pebs.state(peb) == PebState::Bad {
+                    continue;
+                }
+                let outcome = core.erase(peb).and_then(|()| match &pending {
+                    Some(block) => program_image_block(&mut core, peb, block),
+                    None => Ok(()),
+                });
+                match outcome {
+                    Ok(()) => pending = pending.take().and_then(|_| image.next()),
+                    Err(error) if error.is_block_failure() => core.nand.mark_bad(peb)?,
+                    Err(error) => return Err(Trouble::Device(error)),
+                }
+                progress(peb);
+            }
+            match pending {
+                None => Ok(core.nand.sync()?),
+                Some(_) => Err(Trouble::NoFreeBlock),
+            }
+        };
+        flash().map_err(|trouble| core.error(&trouble))
+    }
+}
+
+fn finish<N: Nand>(core: Core<N>, formatted: Result<(), Trouble>) -> Result<Ubi<N>, VolumeTableError> {
+    match formatted {
+        Ok(()) => Ok(Ubi::from_core(core)),
+        Err(trouble) => Err(core.error(&trouble)),
+    }
+}
+
+fn next<N: Nand>(core: &Core<N>) -> Option<Peb> {
+    core.pebs.least_worn(PebState::Erase)
+}
+
+fn blank<N: Nand>(nand: N, options: FormatOptions) -> Core<N> {
+    let (device, geometry) = (nand.name(), nand.geometry());
+    let limits = TableLimits {
+        leb_bytes: options.layout.leb_bytes(),
+        min_io_bytes: options.layout.min_io_bytes(),
+        good_pebs: geometry.blocks(),
+    };
+    let attach = AttachOptions::linux(Access::ReadWrite);
+    let reserve = u64::from(geometry.blocks()) * u64::from(attach.bad_block_reserve_per_1024);
+    Core {
+        nand,
+        device,
+        geometry,
+        layout: options.layout,
+        options: attach,
+        image_sequence: options.image_sequence,
+        pebs: PebTable::new(geometry.blocks()),
+        volumes: (0..limits.slots()).map(|_| None).collect(),
+        layout_volume: VolumeState::new(layout_volume_record()),
+        last_sequence_number: 0,
+        bad_block_reserve: u32::try_from(reserve.div_ceil(1024)).unwrap_or(u32::MAX),
+        frozen: None,
+        pending_changes: Vec::new(),
+    }
+}
+
+/// Takes over the erase counters that are there, and has every good block wait to be erased.
+fn prepare<N: Nand>(core: &mut Core<N>, options: FormatOptions) -> Result<(), NandError> {
+    for peb in core.geometry.pebs() {
+        if core.nand.is_bad(peb)? {
+            core.pebs.set_state(peb, PebState::Bad);
+            core.bad_block_reserve = core.bad_block_reserve.saturating_sub(1);
+            continue;
+        }
+        core.pebs.set_state(peb, PebState::Erase);
+        let mut raw = [0; HEADER_BYTES];
+        let _ = core.nand.read(peb, 0, &mut raw)?;
+        match (options.erase_counter, EcHeader::decode(&raw)) {
+            // The erase to come adds one.
+            (Some(erases), _) => core.pebs.set_erases(peb, erases.saturating_sub(1)),
+            (None, Decoded::Header(header)) => core.pebs.set_erases(peb, header.erase_counter),
+            (None, _) => {}
+        }
+    }
+    core.pebs.assume_mean_where_unknown();
+    let needed = core.needed_blocks();
+    core.bad_block_reserve = core
+        .bad_block_reserve
+        .min(core.usable_blocks().saturating_sub(needed));
+    Ok(())
+}
+
+/// Programs all of a block of an image but its EC header, which is written already, and erased pages.
+fn program_image_block<N: Nand>(core: &mut Core<N>, peb: Peb, block: &[u8]) -> Result<(), NandError> {
+    let headers = index(core.layout.data_offset());
+    let (head, data) = block.split_at(headers.min(block.len()));
+    if let Some(raw) = head.get(index(core.layout.vid_header_offset())..)
+        && let Some(raw) = raw.first_chunk::<HEADER_BYTES>()
+        && raw.iter().any(|byte| *byte != 0xFF)
+    {
+        let (start, bytes) = core.layout.vid_program_of(raw);
+        core.nand.program(peb, start, &bytes)?;
+    }
+    let page = index(core.layout.min_io_bytes());
+    let written = core.written_bytes(data);
+    for (number, page_data) in (0..).zip(data[..written].chunks(page)) {
+        let offset = core.layout.data_offset() + number * core.layout.min_io_bytes();
+        let mut whole = page_data.to_vec();
+        whole.resize(page, 0xFF);
+        core.nand.program(peb, offset, &whole)?;
+    }
+    Ok(())
+}

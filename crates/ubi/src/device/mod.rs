@@ -1,0 +1,24 @@
+//! An attached UBI device. The state machine behind one lock is in [`core`]; volumes are handles on it.
+//!
+//! There is no thread and no clock here. A chip does one thing at a time, so one lock a device costs nothing. Erasing what is not
+//! needed any more, moving data off flipping or little worn blocks, and testing suspicious blocks happen in [`Ubi::work`], one
+//! step a call: the owner decides when (a thread at the edge, the end of a command). If nobody calls it, writes erase what they
+//! need themselves.
+
+mod blocks;
+mod change;
+mod core;
+mod format;
+mod handle;
+mod summary;
+mod table;
+mod update;
+mod wear;
+
+pub use change::PreparedChange;
+pub use format::FormatOptions;
+pub use handle::{Ubi, UbiVolume};
+pub use summary::{DeviceSummary, VolumeSummary};
+pub use table::{NewVolume, SizeInLebs, VolumeTableError};
+pub use update::Update;
+pub use wear::Work;

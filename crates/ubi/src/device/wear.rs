@@ -1,0 +1,183 @@
+//! Background work in single steps: erases, moves off blocks whose bits flip, wear levelling, tests of suspicious blocks.
+//!
+//! Wear levelling: new data goes to the least worn free block, and data that never changes would keep little worn blocks for
+//! ever. When the least worn block in use has [`crate::AttachOptions::wear_threshold`] erases fewer than a worn free one, its data
+//! moves there. A move is an atomic change with the same content, and keeps the generation.
+
+use media::{Leb, Nand, Peb};
+
+use super::blocks::Erased;
+use super::core::{Core, Trouble};
+use crate::format::{VidHeader, VolumeKind, crc32};
+use crate::layout::index;
+use crate::peb_table::PebState;
+
+/// What a step of background work did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// There is nothing to do.
+    Idle,
+    /// A block is ready to be used again.
+    Erased(Peb),
+    /// A block failed, and is marked bad.
+    Retired(Peb),
+    /// Data moved off a block whose bits flip.
+    Scrubbed {
+        /// From this block.
+        from: Peb,
+        /// To this one.
+        to: Peb,
+    },
+    /// Data moved to a block that is worn more.
+    Levelled {
+        /// From this block.
+        from: Peb,
+        /// To this one.
+        to: Peb,
+    },
+    /// Data could not be read, so it stays where it is.
+    Unmovable(Peb),
+}
+
+impl<N: Nand> Core<N> {
+    /// The next step: an erase when one waits, so that moves find free blocks; then scrubbing; then wear levelling.
+    pub(crate) fn work(&mut self) -> Result<Work, Trouble> {
+        self.check_writable()?;
+        match self.erase_one()? {
+            Some(Erased::Free(peb)) => return Ok(Work::Erased(peb)),
+            Some(Erased::Bad(peb)) => return Ok(Work::Retired(peb)),
+            None => {}
+        }
+        if let Some((from, to)) = self.pair_to_scrub() {
+            return Ok(match self.move_data(from, to)? {
+                true => Work::Scrubbed { from, to },
+                false => Work::Unmovable(from),
+            });
+        }
+        if let Some((from, to)) = self.pair_to_level() {
+            return Ok(match self.move_data(from, to)? {
+                true => Work::Levelled { from, to },
+                false => Work::Unmovable(from),
+            });
+        }
+        Ok(Work::Idle)
+    }
+
+    fn pair_to_scrub(&self) -> Option<(Peb, Peb)> {
+        let from = self.pebs.smallest_by(&[PebState::Scrub], |peb, erases| {
+            self.may_move(peb).then_some(erases)
+        })?;
+        Some((from, self.worn_free_block()?))
+    }
+
+    fn pair_to_level(&self) -> Option<(Peb, Peb)> {
+        let to = self.worn_free_block()?;
+        let worn = self.pebs.erases(to);
+        let limit = worn.checked_sub(self.options.wear_threshold)?;
+        let from = self.pebs.smallest_by(&[PebState::Used], |peb, erases| {
+            (erases <= limit && self.may_move(peb)).then_some(erases)
+        })?;
+        Some((from, to))
+    }
+
+    /// The most worn free block, but none that is worn out of proportion: twice the threshold above the least worn.
+    fn worn_free_block(&self) -> Option<Peb> {
+        let least = self.pebs.erases(self.pebs.least_worn(PebState::Free)?);
+        let limit = least.saturating_add(self.options.wear_threshold.saturating_mul(2));
+        self.pebs.smallest_by(&[PebState::Free], |_, erases| {
+            (erases < limit || erases == least).then_some(std::cmp::Reverse(erases))
+        })
+    }
+
+    fn may_move(&self, peb: Peb) -> bool {
+        self.pending_changes.is_empty()
+            || self
+                .owner_of(peb)
+                .is_some_and(|(volume, leb)| !self.is_change_pending(volume, leb))
+    }
+
+    /// Copies a LEB to another block. `false` when its data can't be read: it stays, as what can be read of it is all there is.
+    fn move_data(&mut self, from: Peb, to: Peb) -> Result<bool, Trouble> {
+        let Some((volume, leb)) = self.owner_of(from) else {
+            unreachable!("{from} is in use by no LEB");
+        };
+        let Some((header, data)) = self.read_whole(from, volume)? else {
+            self.pebs.set_state(from, PebState::Stuck);
+            return Ok(false);
+        };
+        self.pebs.set_state(to, PebState::Held);
+        match self.write_into(to, header, 0, &data) {
+            Ok(()) => {
+                self.assign(volume, leb, to);
+                Ok(true)
+            }
+            Err(error) if error.is_block_failure() => {
+                self.pebs.set_state(to, PebState::Torture);
+                self.move_elsewhere(from, volume, leb, header, &data)
+            }
+            Err(error) => Err(self.fatal(error)),
+        }
+    }
+
+    fn move_elsewhere(
+        &mut self,
+        from: Peb,
+        volume: u32,
+        leb: Leb,
+        header: VidHeader,
+        data: &[u8],
+    ) -> Result<bool, Trouble> {
+        assert_eq!(self.state(volume).peb(leb), Some(from), "{leb} moved meanwhile");
+        let to = self.write_fresh(header, 0, data)?;
+        self.assign(volume, leb, to);
+        Ok(true)
+    }
+
+    /// Header and data of a block for its copy. Erased pages at the end are left out: written 0xFF is not erased.
+    fn read_whole(&mut self, peb: Peb, volume: u32) -> Result<Option<(VidHeader, Vec<u8>)>, Trouble> {
+        let header = match self.vid_header(peb) {
+            Ok(header) => header,
+            Err(Trouble::Uncorrectable) => return Ok(None),
+            Err(trouble) => return Err(trouble),
+        };
+        let bytes = match header.kind {
+            VolumeKind::Static => header.data_size,
+            VolumeKind::Dynamic => self.layout.leb_bytes() - self.state(volume).record.data_padding,
+        };
+        let mut data = vec![0; index(bytes)];
+        let report = self.nand.read(peb, self.layout.data_offset(), &mut data)?;
+        if !report.is_correct() {
+            return Ok(None);
+        }
+        if header.kind == VolumeKind::Static {
+            let whole = crc32(&data) == header.data_crc;
+            return Ok(whole.then_some((
+                VidHeader {
+                    copied: true,
+                    ..header
+                },
+                data,
+            )));
+        }
+        data.truncate(self.written_bytes(&data));
+        if data.is_empty() {
+            return Ok(Some((header, data)));
+        }
+        let copied = VidHeader {
+            copied: true,
+            data_size: u32::try_from(data.len()).expect("at most a LEB"),
+            data_crc: crc32(&data),
+            ..header
+        };
+        Ok(Some((copied, data)))
+    }
+
+    /// Bytes up to the last page that is not all 0xFF.
+    pub(crate) fn written_bytes(&self, data: &[u8]) -> usize {
+        let last = data.iter().rposition(|byte| *byte != 0xFF);
+        last.map_or(0, |last| {
+            (last + 1).next_multiple_of(index(self.layout.min_io_bytes()))
+        })
+        .min(data.len())
+    }
+}
