@@ -2,19 +2,30 @@
 //!
 //! - [`SimNand`]: a chip of any geometry that enforces the medium's rules, takes exact virtual time, and fails as its
 //!   [`FaultModel`] and its [`PowerSupply`] say. Over [`RamCells`] it is sparse and its clones share blocks until one
-//!   of them writes.
+//!   of them writes; over [`FileCells`] it survives the process.
 //! - [`ChipModel`] and [`Preset`]: geometry, timing and ECC strength, by name where a paper or a data sheet gives them.
+//! - [`RealTime`]: the edge that sleeps until the real clock says what a chip's virtual clock says.
 //!
-//! It is not an array (`array`), and knows nothing of what is stored (`ubi`). It reads no clock; nothing draws random numbers but from the seed of a [`FaultModel`].
+//! It is not an array (`array`), and knows nothing of what is stored (`ubi`). Nothing but [`RealTime`] reads a clock; nothing draws
+//! random numbers but from the seed of a [`FaultModel`].
 //!
-//! The assumptions are in `docs/media.md`.
+//! The files of a simulated chip are specified in `docs/formats/nand-image.md`, the assumptions in `docs/media.md`.
 
 mod block;
+mod file;
 mod model;
 mod power;
+mod real_time;
+mod sidecar;
 mod sim;
 
-pub use block::BlockState;
+pub use block::{BlockState, TornPage};
+pub use file::{FileCells, FileError, PlainImage, sidecar_path};
 pub use model::{ChipModel, ModelError, Preset, Timing};
 pub use power::{CutPoint, CutTime, PowerCut, PowerSupply};
+pub use real_time::{RealClock, RealTime, TimeSource};
+pub use sidecar::{ImageKind, SidecarError};
 pub use sim::{Access, Cells, FaultModel, RamCells, SimNand, Statistics};
+
+/// A simulated chip in a file.
+pub type FileNand = SimNand<FileCells>;

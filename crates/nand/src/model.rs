@@ -21,6 +21,25 @@ pub struct Timing {
     pub transfer_page: Nanos,
 }
 
+/// More than any operation takes; it keeps sums of times far from the end of 64 bits.
+const LONGEST: Nanos = Nanos(24 * 60 * 60 * 1_000_000_000);
+
+impl Timing {
+    /// Checks that no operation takes longer than a day.
+    pub fn check(&self) -> Result<(), ModelError> {
+        let times = [
+            self.read_page,
+            self.program_page,
+            self.erase_block,
+            self.transfer_page,
+        ];
+        match times.into_iter().find(|time| *time > LONGEST) {
+            Some(time) => Err(ModelError::TooSlow { time }),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Everything that is fixed about a chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChipModel {
@@ -113,6 +132,12 @@ pub enum ModelError {
         bytes: u64,
         /// Bytes of one block.
         block_bytes: u32,
+    },
+    /// An operation takes too long.
+    #[error("an operation of {time} is longer than a day")]
+    TooSlow {
+        /// How long it takes.
+        time: Nanos,
     },
     /// More than 2^31 blocks.
     #[error("a chip of {bytes} bytes has more blocks than can be numbered")]

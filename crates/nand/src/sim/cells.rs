@@ -18,8 +18,8 @@ pub trait Cells: Send {
     /// Makes every byte 0xFF.
     fn erase(&mut self, peb: Peb) -> io::Result<()>;
 
-    /// Keeps the state of one block. It comes before the bytes that belong to it.
-    fn save(&mut self, peb: Peb, state: &BlockState) -> io::Result<()>;
+    /// Keeps the state of one block as it is at `now`. It comes before the bytes that belong to it.
+    fn save(&mut self, peb: Peb, state: &BlockState, now: Nanos) -> io::Result<()>;
 
     /// Waits until everything survives a crash of the host, read counters and the clock included.
     fn sync(&mut self, now: Nanos, blocks: &[BlockState]) -> io::Result<()>;
@@ -88,7 +88,7 @@ impl Cells for RamCells {
         Ok(())
     }
 
-    fn save(&mut self, _: Peb, _: &BlockState) -> io::Result<()> {
+    fn save(&mut self, _: Peb, _: &BlockState, _: Nanos) -> io::Result<()> {
         Ok(())
     }
 

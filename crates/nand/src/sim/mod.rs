@@ -192,14 +192,18 @@ impl<C: Cells> SimNand<C> {
         self.save(peb)
     }
 
+    pub(crate) const fn cells(&self) -> &C {
+        &self.cells
+    }
+
     fn state(&mut self, peb: Peb) -> &mut BlockState {
         &mut self.blocks[memory(peb.0)]
     }
 
     fn save(&mut self, peb: Peb) -> Result<(), NandError> {
-        let state = self.blocks[memory(peb.0)];
+        let (state, now) = (self.blocks[memory(peb.0)], self.clock.now());
         self.cells
-            .save(peb, &state)
+            .save(peb, &state, now)
             .map_err(|source| self.host_error(&format!("keeping the state of {peb}"), source))
     }
 

@@ -1,0 +1,191 @@
+//! The bytes of a chip in a file: where each page is, and what is written when.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use media::{NandGeometry, Nanos, Peb};
+
+use crate::sidecar::{BLOCKS_AT, ImageKind, MOMENT_AT, Moment, encode_block};
+use crate::sim::memory;
+use crate::{Access, BlockState, Cells};
+
+/// The bytes of a chip, in a file.
+#[derive(Debug)]
+pub struct FileCells {
+    pub(super) image: File,
+    /// Absent for a plain image that is only read.
+    pub(super) sidecar: Option<File>,
+    pub(super) geometry: NandGeometry,
+    pub(super) kind: ImageKind,
+    access: Access,
+    /// The time of the last change.
+    pub(super) now: Nanos,
+    /// A whole block of the image in the erased state, from the first erase on.
+    erased_block: Vec<u8>,
+}
+
+impl FileCells {
+    pub(super) fn new(
+        image: File,
+        sidecar: Option<File>,
+        geometry: NandGeometry,
+        kind: ImageKind,
+        access: Access,
+        now: Nanos,
+    ) -> Self {
+        Self {
+            image,
+            sidecar,
+            geometry,
+            kind,
+            access,
+            now,
+            erased_block: Vec::new(),
+        }
+    }
+
+    pub(super) fn page_stride(&self) -> u64 {
+        let oob = match self.kind {
+            ImageKind::Data => 0,
+            ImageKind::DataAndOob => self.geometry.oob_bytes(),
+        };
+        u64::from(self.geometry.page_bytes()) + u64::from(oob)
+    }
+
+    pub(super) fn block_stride(&self) -> u64 {
+        self.page_stride() * u64::from(self.geometry.pages_per_block())
+    }
+
+    pub(super) fn block_at(&self, peb: Peb) -> u64 {
+        self.block_stride() * u64::from(peb.0)
+    }
+
+    /// Where byte `offset` of a block's data is in the image.
+    pub(super) fn at(&self, peb: Peb, offset: u32) -> u64 {
+        let page = self.geometry.page_of(offset);
+        let in_page = offset % self.geometry.page_bytes();
+        self.block_at(peb) + self.page_stride() * u64::from(page.0) + u64::from(in_page)
+    }
+
+    pub(super) fn modified(&self) -> io::Result<(i64, u32)> {
+        let metadata = self.image.metadata()?;
+        let nanos = u32::try_from(metadata.mtime_nsec()).unwrap_or(0);
+        Ok((metadata.mtime(), nanos))
+    }
+
+    /// What the image shows of a block: the end of what is not 0xFF, and the bad-block mark in its first page's OOB.
+    pub(super) fn scan(&mut self, peb: Peb) -> io::Result<BlockState> {
+        let mut data = vec![0; memory(self.geometry.block_bytes())];
+        self.read(peb, 0, &mut data)?;
+        let used = data
+            .iter()
+            .rposition(|byte| *byte != 0xFF)
+            .map_or(0, |last| last + 1);
+        let used = used.next_multiple_of(memory(self.geometry.subpage_bytes()));
+        let mut mark = [0xFF];
+        if self.has_marks() {
+            self.image.read_exact_at(&mut mark, self.mark_at(peb))?;
+        }
+        Ok(BlockState {
+            programmed_bytes: u32::try_from(used).expect("a block is below 4 GiB"),
+            is_bad: mark != [0xFF],
+            ..BlockState::default()
+        })
+    }
+
+    fn has_marks(&self) -> bool {
+        self.kind == ImageKind::DataAndOob && self.geometry.oob_bytes() > 0
+    }
+
+    /// Where the bad-block mark is: the first byte of the first page's OOB.
+    fn mark_at(&self, peb: Peb) -> u64 {
+        self.block_at(peb) + u64::from(self.geometry.page_bytes())
+    }
+
+    fn write_moment(&self) -> io::Result<()> {
+        let (Some(sidecar), Access::ReadWrite) = (&self.sidecar, self.access) else {
+            return Ok(());
+        };
+        let (modified_seconds, modified_nanos) = self.modified()?;
+        let moment = Moment {
+            now: self.now,
+            image_bytes: self.block_stride() * u64::from(self.geometry.blocks()),
+            modified_seconds,
+            modified_nanos,
+        };
+        sidecar.write_all_at(&moment.encode(), MOMENT_AT)
+    }
+
+    pub(super) fn keep_all(&mut self, now: Nanos, blocks: &[BlockState]) -> io::Result<()> {
+        if let (Some(sidecar), Access::ReadWrite) = (&self.sidecar, self.access) {
+            let records: Vec<u8> = blocks.iter().flat_map(encode_block).collect();
+            sidecar.write_all_at(&records, BLOCKS_AT)?;
+        }
+        self.now = now;
+        self.write_moment()
+    }
+}
+
+impl Cells for FileCells {
+    fn read(&mut self, peb: Peb, offset: u32, out: &mut [u8]) -> io::Result<()> {
+        if self.kind == ImageKind::Data {
+            return self.image.read_exact_at(out, self.at(peb, offset));
+        }
+        for part in self.geometry.page_parts(offset, out.len()) {
+            let start = self.geometry.page_start(part.page) + part.start;
+            let bytes = &mut out[part.at..part.at + memory(part.len)];
+            self.image.read_exact_at(bytes, self.at(peb, start))?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, peb: Peb, offset: u32, data: &[u8]) -> io::Result<()> {
+        for part in self.geometry.page_parts(offset, data.len()) {
+            let start = self.geometry.page_start(part.page) + part.start;
+            let bytes = &data[part.at..part.at + memory(part.len)];
+            self.image.write_all_at(bytes, self.at(peb, start))?;
+        }
+        Ok(())
+    }
+
+    fn erase(&mut self, peb: Peb) -> io::Result<()> {
+        if self.erased_block.is_empty() {
+            let block = usize::try_from(self.block_stride()).expect("addresses have 64 bits");
+            self.erased_block = vec![0xFF; block];
+        }
+        self.image.write_all_at(&self.erased_block, self.block_at(peb))
+    }
+
+    fn save(&mut self, peb: Peb, state: &BlockState, now: Nanos) -> io::Result<()> {
+        self.now = now;
+        if state.is_bad && self.has_marks() {
+            self.image.write_all_at(&[0], self.mark_at(peb))?;
+        }
+        match &self.sidecar {
+            Some(sidecar) => sidecar.write_all_at(&encode_block(state), record_at(peb)),
+            None => Ok(()),
+        }
+    }
+
+    fn sync(&mut self, now: Nanos, blocks: &[BlockState]) -> io::Result<()> {
+        if self.access == Access::ReadOnly {
+            return Ok(());
+        }
+        self.image.sync_data()?;
+        self.keep_all(now, blocks)?;
+        self.sidecar.as_ref().map_or(Ok(()), File::sync_data)
+    }
+}
+
+/// Whoever opens the image next need not look through it. Counters of reads since the last [`media::Nand::sync`] are lost.
+impl Drop for FileCells {
+    fn drop(&mut self) {
+        let _ = self.write_moment();
+    }
+}
+
+pub(super) fn record_at(peb: Peb) -> u64 {
+    const RECORD: u64 = 64;
+    BLOCKS_AT + RECORD * u64::from(peb.0)
+}

@@ -1,0 +1,299 @@
+//! Chips in files: the image, which any tool can read, and the side-car with what an image does not say.
+//! Spec: `docs/formats/nand-image.md`.
+//!
+//! Invariants:
+//! - Whoever may write holds an exclusive lock on the image for as long as the chip is open; readers hold a shared one.
+//! - The record of a block is written before its bytes are. A process that ends between leaves a block that looks as after a power
+//!   cut: a page that was begun, or a block that is half erased.
+//! - Contents win over the side-car: an image that changed behind it (another time of modification) is scanned, and a block that holds
+//!   more than its record says gets the record that it deserves.
+
+mod cells;
+mod error;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use media::{Nanos, Page, Peb};
+use rustix::fs::{FlockOperation, flock};
+
+pub use self::cells::FileCells;
+use self::cells::record_at;
+pub use self::error::FileError;
+use self::error::host;
+use crate::sidecar::{HEADER_BYTES, Header, ImageKind, MOMENT_AT, Moment, RECORD_BYTES, decode_block};
+use crate::sim::memory;
+use crate::{Access, BlockState, Cells, ChipModel, FaultModel, FileNand};
+
+/// What the caller says of an image that has no side-car. The number of blocks is the file's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlainImage {
+    /// The chip.
+    pub model: ChipModel,
+    /// Whether the image holds OOB areas.
+    pub kind: ImageKind,
+}
+
+/// Where the side-car of an image is: its name and `.nand`.
+#[must_use]
+pub fn sidecar_path(image: &Path) -> PathBuf {
+    let mut name = image.as_os_str().to_owned();
+    name.push(".nand");
+    PathBuf::from(name)
+}
+
+impl FileNand {
+    /// Makes an erased chip in a new file, with its factory-bad blocks marked, and opens it. `progress` is told how many bytes of the
+    /// image are written. The file appears under its name when it is complete.
+    pub fn create(
+        path: &Path,
+        model: ChipModel,
+        faults: FaultModel,
+        kind: ImageKind,
+        mut progress: impl FnMut(u64),
+    ) -> Result<Self, FileError> {
+        if path.exists() {
+            return Err(FileError::Exists { path: path.into() });
+        }
+        let partial = partial_path(path);
+        let image = options(Access::ReadWrite)
+            .create(true)
+            .truncate(true)
+            .open(&partial)
+            .map_err(|source| host(&partial, "creating the image", source))?;
+        lock(&image, path, Access::ReadWrite)?;
+        let geometry = model.geometry;
+        let mut blocks = vec![BlockState::default(); memory(geometry.blocks())];
+        for peb in faults.factory_bad(&geometry) {
+            blocks[memory(peb.0)].is_bad = true;
+        }
+        let mut cells = FileCells::new(image, None, geometry, kind, Access::ReadWrite, Nanos::ZERO);
+        let made = geometry
+            .pebs()
+            .try_for_each(|peb| {
+                cells.erase(peb)?;
+                progress(cells.block_at(peb) + cells.block_stride());
+                Ok(())
+            })
+            .and_then(|()| {
+                let header = Header { kind, model, faults };
+                cells.sidecar = Some(new_sidecar(&sidecar_path(path), &header)?);
+                for peb in geometry.pebs() {
+                    cells.save(peb, &blocks[memory(peb.0)], Nanos::ZERO)?;
+                }
+                cells.sync(Nanos::ZERO, &blocks)?;
+                std::fs::rename(&partial, path)
+            });
+        if let Err(source) = made {
+            let _ = std::fs::remove_file(&partial);
+            return Err(host(path, "writing the image", source));
+        }
+        let name = path.display().to_string();
+        Ok(Self::from_parts(&name, model, faults, cells, blocks, Nanos::ZERO))
+    }
+
+    /// Opens a chip in a file. `plain` is for an image without a side-car, which gets one when it may be written; otherwise it must agree
+    /// with the side-car.
+    pub fn open(path: &Path, access: Access, plain: Option<PlainImage>) -> Result<Self, FileError> {
+        let image = options(access)
+            .open(path)
+            .map_err(|source| host(path, "opening the image", source))?;
+        lock(&image, path, access)?;
+        let length = image
+            .metadata()
+            .map_err(|source| host(path, "asking for the image's length", source))?
+            .len();
+        let sidecar_path = sidecar_path(path);
+        let sidecar = match options(access).open(&sidecar_path) {
+            Ok(file) => Some(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(source) => return Err(host(&sidecar_path, "opening the side-car", source)),
+        };
+        let name = path.display().to_string();
+        let (header, cells, blocks, now) = match sidecar {
+            Some(sidecar) => recorded(path, image, sidecar, access, plain, length)?,
+            None => adopted(path, image, access, plain, length)?,
+        };
+        let chip = Self::from_parts(&name, header.model, header.faults, cells, blocks, now);
+        Ok(chip.with_access(access))
+    }
+
+    /// Whether the image holds OOB areas.
+    #[must_use]
+    pub fn image_kind(&self) -> ImageKind {
+        self.cells().kind
+    }
+
+    /// Reads the OOB area of a page as it is in the image; where the image holds none, as erased.
+    pub fn read_oob(&self, peb: Peb, page: Page, out: &mut [u8]) -> io::Result<()> {
+        let cells = self.cells();
+        out.fill(0xFF);
+        match cells.kind {
+            ImageKind::Data => Ok(()),
+            ImageKind::DataAndOob => {
+                let len = out.len().min(memory(cells.geometry.oob_bytes()));
+                let start = cells.geometry.page_start(page) + cells.geometry.page_bytes() - 1;
+                cells
+                    .image
+                    .read_exact_at(&mut out[..len], cells.at(peb, start) + 1)
+            }
+        }
+    }
+}
+
+type Opened = (Header, FileCells, Vec<BlockState>, Nanos);
+
+/// Opens with a side-car.
+fn recorded(
+    path: &Path,
+    image: File,
+    sidecar: File,
+    access: Access,
+    plain: Option<PlainImage>,
+    length: u64,
+) -> Result<Opened, FileError> {
+    let sidecar_path = sidecar_path(path);
+    let raw = read_all(&sidecar).map_err(|source| host(&sidecar_path, "reading the side-car", source))?;
+    let header = Header::decode(&raw).map_err(|source| FileError::Sidecar {
+        path: sidecar_path.clone(),
+        source,
+    })?;
+    let geometry = header.model.geometry;
+    if let Some(plain) = plain {
+        let asked = plain.model.geometry;
+        let same_blocks = asked.with_blocks(geometry.blocks()).unwrap_or(asked);
+        if same_blocks.with_bitflip_threshold(geometry.bitflip_threshold()) != geometry {
+            return Err(FileError::Contradiction {
+                path: path.into(),
+                recorded: Box::new(geometry),
+                asked: Box::new(asked),
+            });
+        }
+    }
+    let mut cells = FileCells::new(image, Some(sidecar), geometry, header.kind, access, Nanos::ZERO);
+    let expected = cells.block_stride() * u64::from(geometry.blocks());
+    if length != expected {
+        return Err(FileError::Length {
+            path: path.into(),
+            found: length,
+            expected,
+        });
+    }
+    let moment = record(&raw, MOMENT_AT).and_then(|raw| Moment::decode(&raw));
+    let modified = cells
+        .modified()
+        .map_err(|source| host(path, "asking for its time", source))?;
+    let is_unchanged =
+        moment.is_some_and(|moment| (moment.modified_seconds, moment.modified_nanos) == modified);
+    let mut blocks = Vec::with_capacity(memory(geometry.blocks()));
+    for peb in geometry.pebs() {
+        let stored = record(&raw, record_at(peb)).and_then(|raw| decode_block(&raw, &geometry));
+        let state = match stored {
+            Some(state) if is_unchanged => state,
+            stored => {
+                let found = cells
+                    .scan(peb)
+                    .map_err(|source| host(path, "looking through the image", source))?;
+                let stored = stored.unwrap_or_default();
+                BlockState {
+                    programmed_bytes: stored.programmed_bytes.max(found.programmed_bytes),
+                    is_bad: stored.is_bad || found.is_bad,
+                    ..stored
+                }
+            }
+        };
+        blocks.push(state);
+    }
+    cells.now = moment.map_or(Nanos::ZERO, |moment| moment.now);
+    let now = cells.now;
+    Ok((header, cells, blocks, now))
+}
+
+/// Opens without a side-car, and makes one when the image may be written.
+fn adopted(
+    path: &Path,
+    image: File,
+    access: Access,
+    plain: Option<PlainImage>,
+    length: u64,
+) -> Result<Opened, FileError> {
+    let Some(PlainImage { model, kind }) = plain else {
+        return Err(FileError::UnknownChip { path: path.into() });
+    };
+    let mut cells = FileCells::new(image, None, model.geometry, kind, access, Nanos::ZERO);
+    let block_bytes = cells.block_stride();
+    let geometry = u32::try_from(length / block_bytes)
+        .ok()
+        .filter(|_| length.is_multiple_of(block_bytes))
+        .and_then(|blocks| model.geometry.with_blocks(blocks).ok())
+        .ok_or_else(|| FileError::PartialBlock {
+            path: path.into(),
+            found: length,
+            block_bytes,
+        })?;
+    cells.geometry = geometry;
+    let header = Header {
+        kind,
+        model: ChipModel { geometry, ..model },
+        faults: FaultModel::none(),
+    };
+    let blocks = geometry
+        .pebs()
+        .map(|peb| cells.scan(peb))
+        .collect::<io::Result<Vec<_>>>()
+        .map_err(|source| host(path, "looking through the image", source))?;
+    if access == Access::ReadWrite {
+        let sidecar_path = sidecar_path(path);
+        new_sidecar(&sidecar_path, &header)
+            .and_then(|file| {
+                cells.sidecar = Some(file);
+                cells.keep_all(Nanos::ZERO, &blocks)
+            })
+            .map_err(|source| host(&sidecar_path, "writing the side-car", source))?;
+    }
+    Ok((header, cells, blocks, Nanos::ZERO))
+}
+
+fn options(access: Access) -> std::fs::OpenOptions {
+    let mut options = File::options();
+    options.read(true).write(access == Access::ReadWrite);
+    options
+}
+
+fn lock(image: &File, path: &Path, access: Access) -> Result<(), FileError> {
+    let operation = match access {
+        Access::ReadOnly => FlockOperation::NonBlockingLockShared,
+        Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
+    };
+    flock(image, operation).map_err(|error| match error {
+        rustix::io::Errno::WOULDBLOCK => FileError::Locked { path: path.into() },
+        error => host(path, "locking the image", error.into()),
+    })
+}
+
+fn new_sidecar(path: &Path, header: &Header) -> io::Result<File> {
+    let file = options(Access::ReadWrite)
+        .create(true)
+        .truncate(true)
+        .open(path)?;
+    file.write_all_at(&header.encode(), 0)?;
+    Ok(file)
+}
+
+fn read_all(file: &File) -> io::Result<Vec<u8>> {
+    let mut raw = Vec::with_capacity(HEADER_BYTES);
+    io::Read::read_to_end(&mut &*file, &mut raw)?;
+    Ok(raw)
+}
+
+fn record(raw: &[u8], at: u64) -> Option<[u8; RECORD_BYTES]> {
+    raw.get(usize::try_from(at).ok()?..)?.first_chunk().copied()
+}
+
+fn partial_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".partial");
+    PathBuf::from(name)
+}

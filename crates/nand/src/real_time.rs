@@ -1,0 +1,216 @@
+//! The edge between a chip's virtual time and the real clock: operations take as long as they say.
+//!
+//! It sleeps until absolute deadlines, so that errors don't add up: what a wake-up came too late is taken off the time at which the
+//! next operation is said to begin. A caller that issues one operation after the other sees exactly the sum of their times, each late
+//! by one wake-up at most. Nothing below this file reads a real clock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use media::{Clock, Nand, NandError, NandGeometry, Nanos, Peb, ReadReport};
+use rustix::thread::clock_nanosleep_absolute;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// A source of time that can be waited for.
+pub trait TimeSource: Send {
+    /// The time since the source's start.
+    fn now(&self) -> Nanos;
+
+    /// Waits until `deadline`; returns at once when that has passed.
+    fn sleep_until(&self, deadline: Nanos);
+}
+
+/// The monotonic clock of the host, counted from when it was made. Copies count from the same moment, as members of one array have to.
+#[derive(Clone, Copy, Debug)]
+pub struct RealClock {
+    start: Duration,
+}
+
+/// The last part of a wait is spent polling: a sleep comes back late by the scheduler's latency.
+const SPIN: Nanos = Nanos::from_micros(30);
+
+impl RealClock {
+    /// A clock that begins at zero.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { start: monotonic() }
+    }
+}
+
+impl TimeSource for RealClock {
+    fn now(&self) -> Nanos {
+        let elapsed = monotonic().saturating_sub(self.start);
+        Nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn sleep_until(&self, deadline: Nanos) {
+        if let Some(wake) = deadline.0.checked_sub(SPIN.0)
+            && self.now().0 < wake
+        {
+            let moment = self.start + Duration::from_nanos(wake);
+            let moment = Timespec::try_from(moment).expect("a monotonic clock is far from its end");
+            // Signals interrupt it.
+            while let Err(rustix::io::Errno::INTR) = sleep_to(&moment) {}
+        }
+        while self.now() < deadline {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+fn sleep_to(moment: &Timespec) -> rustix::io::Result<()> {
+    clock_nanosleep_absolute(ClockId::Monotonic, moment)
+}
+
+fn monotonic() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Monotonic)).expect("the monotonic clock is not negative")
+}
+
+/// A device whose operations take real time.
+#[derive(Debug)]
+pub struct RealTime<N, T = RealClock> {
+    device: N,
+    time: T,
+    /// How much too late the last wake-up came.
+    late: Nanos,
+}
+
+impl<N: Nand, T: TimeSource> RealTime<N, T> {
+    /// Lets `device` live in the time of `time`. Members of an array take copies of one [`RealClock`].
+    pub fn new(device: N, time: T) -> Self {
+        device.clock().advance_to(time.now());
+        Self {
+            device,
+            time,
+            late: Nanos::ZERO,
+        }
+    }
+
+    /// How much too late the last operation came back.
+    pub fn late(&self) -> Nanos {
+        self.late
+    }
+
+    /// The device, back in virtual time.
+    pub fn into_device(self) -> N {
+        self.device
+    }
+
+    fn timed<R>(&mut self, operation: impl FnOnce(&mut N) -> R) -> R {
+        let clock = self.device.clock();
+        clock.advance_to(self.time.now().saturating_sub(self.late));
+        let result = operation(&mut self.device);
+        let deadline = clock.now();
+        self.time.sleep_until(deadline);
+        self.late = self.time.now().saturating_sub(deadline);
+        result
+    }
+}
+
+impl<N: Nand, T: TimeSource> Nand for RealTime<N, T> {
+    fn name(&self) -> Arc<str> {
+        self.device.name()
+    }
+
+    fn geometry(&self) -> NandGeometry {
+        self.device.geometry()
+    }
+
+    fn clock(&self) -> Clock {
+        self.device.clock()
+    }
+
+    fn read(&mut self, peb: Peb, offset: u32, out: &mut [u8]) -> Result<ReadReport, NandError> {
+        self.timed(|device| device.read(peb, offset, out))
+    }
+
+    fn program(&mut self, peb: Peb, offset: u32, data: &[u8]) -> Result<(), NandError> {
+        self.timed(|device| device.program(peb, offset, data))
+    }
+
+    fn erase(&mut self, peb: Peb) -> Result<(), NandError> {
+        self.timed(|device| device.erase(peb))
+    }
+
+    fn is_bad(&mut self, peb: Peb) -> Result<bool, NandError> {
+        self.device.is_bad(peb)
+    }
+
+    fn mark_bad(&mut self, peb: Peb) -> Result<(), NandError> {
+        self.timed(|device| device.mark_bad(peb))
+    }
+
+    fn sync(&mut self) -> Result<(), NandError> {
+        self.device.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::{FaultModel, Preset, SimNand};
+
+    /// Time that passes only while somebody sleeps, and wakes everybody too late.
+    #[derive(Clone, Default)]
+    struct LateTime(Arc<Mutex<(u64, u64)>>);
+
+    impl LateTime {
+        fn pass(&self, nanos: u64) {
+            self.0.lock().unwrap().0 += nanos;
+        }
+
+        fn set_lateness(&self, nanos: u64) {
+            self.0.lock().unwrap().1 = nanos;
+        }
+    }
+
+    impl TimeSource for LateTime {
+        fn now(&self) -> Nanos {
+            Nanos(self.0.lock().expect("one thread").0)
+        }
+
+        fn sleep_until(&self, deadline: Nanos) {
+            let mut state = self.0.lock().expect("one thread");
+            if state.0 < deadline.0 {
+                state.0 = deadline.0 + state.1;
+            }
+        }
+    }
+
+    fn chip() -> SimNand {
+        SimNand::new("slc", Preset::Slc.model(), FaultModel::none())
+    }
+
+    #[test]
+    fn late_wake_ups_do_not_add_up() {
+        let time = LateTime::default();
+        time.set_lateness(70_000);
+        let mut chip = RealTime::new(chip(), time.clone());
+        for page in 0..64 {
+            chip.program(Peb(0), page * 2048, &[0; 2048]).unwrap();
+        }
+        let exact = 64 * (200_000 + 51_200);
+        assert_eq!(time.now(), Nanos(exact + 70_000), "late once, not 64 times");
+    }
+
+    #[test]
+    fn time_between_operations_passes_for_the_device_too() {
+        let time = LateTime::default();
+        let mut chip = RealTime::new(chip(), time.clone());
+        chip.erase(Peb(0)).unwrap();
+        time.pass(5_000_000);
+        chip.erase(Peb(0)).unwrap();
+        assert_eq!(time.now(), Nanos(5_000_000 + 2 * 1_500_000));
+    }
+
+    #[test]
+    fn the_real_clock_waits_for_its_deadline() {
+        let clock = RealClock::start();
+        let deadline = clock.now() + Nanos::from_micros(300);
+        clock.sleep_until(deadline);
+        assert!(clock.now() >= deadline);
+        clock.sleep_until(Nanos::ZERO);
+    }
+}
