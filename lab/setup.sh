@@ -100,6 +100,33 @@ uncompressed_kernel() {
     esac
 }
 
+# Builds lab/module against the distribution's headers, which are installed for it, into the guest's modules.
+build_flash_module() {
+    local headers=/usr/src/linux-headers-$version tree=$lab/kernel-$version/lib/modules/$version part=$lab/module.part
+    local stamp
+    stamp=$(cat lab/module/* | cksum)
+    [ "$(cat "$lab/kernel-$version/flash-module" 2>/dev/null)" = "$stamp" ] && return
+    rm -f "$lab/kernel-$version/flash-module"
+    command -v make >/dev/null 2>&1 || install_packages make
+    [ -d "$headers" ] || install_packages "linux-headers-$version"
+    if [ ! -d "$headers" ]; then
+        say "there are no linux-headers-$version: what needs power cuts in the guest is left out (--update may help)"
+        return
+    fi
+    rm -rf "$part"
+    cp -r lab/module "$part"
+    if ! make -C "$headers" M="$part" modules >"$part/log" 2>&1; then
+        say "lab/module does not build against $headers (log: $part/log): what needs power cuts in the guest is left out"
+        return
+    fi
+    mkdir -p "$tree/extra"
+    strip --strip-debug "$part/tidegate_flash.ko"
+    cp "$part/tidegate_flash.ko" "$tree/extra/"
+    depmod -b "$lab/kernel-$version" "$version"
+    rm -rf "$part"
+    printf '%s' "$stamp" >"$lab/kernel-$version/flash-module"
+}
+
 # The initramfs holds a busybox, what is needed to reach the host's tree over 9p, and the agent.
 build_initramfs() {
     local tree=$lab/initramfs.part modules=$lab/kernel-$version module
@@ -150,6 +177,7 @@ for tool in cpio modprobe depmod; do
     command -v "$tool" >/dev/null 2>&1 || give_up "there is no $tool"
 done
 unpack_kernel
+build_flash_module
 stamp=$(cat lab/setup.sh lab/guest/init lab/guest/agent.sh lab/guest/bin/* "$(static_busybox)" | cksum)-$version
 if [ "$(cat "$lab/stamp" 2>/dev/null)" != "$stamp" ]; then
     build_initramfs

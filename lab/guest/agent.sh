@@ -2,7 +2,7 @@
 #
 # The control port (a virtio serial port called "control") carries lines from the host:
 #     ping                     answered by "ready"
-#     run FOLDER [NAME=VALUE...]   runs .lab-script of that folder of the share as /host
+#     run FOLDER               runs .lab-script of that folder of the share as /host
 #     off                      ends the guest
 # and, to the host, the job's output with lines of the agent's own in between. Those start with byte 1, which
 # ends up in no sensible output: "ready", "started", "code N" and, when the job left something mounted or loaded that
@@ -41,15 +41,15 @@ $bb cut -d' ' -f1 /proc/modules >/lab/modules
 take_away() {
     # What a job left running keeps its mounts busy.
     for process in /proc/[0-9]*; do
-        pid=${process#/proc/}
-        [ "$pid" != 1 ] && [ -n "$($bb readlink "$process/exe" 2>/dev/null)" ] && $bb kill -9 "$pid" 2>/dev/null
+        # The kernel's own threads have no program.
+        [ "$process" != /proc/1 ] && [ -e "$process/exe" ] && kill -9 "${process#/proc/}" 2>/dev/null
     done
     swapoff -a 2>/dev/null
     $bb cut -d' ' -f2 /proc/mounts | $bb tac | while read -r mount; do
         $bb grep -qxF "$mount" /lab/mounts || $bb umount "$mount" 2>/dev/null || $bb umount -l "$mount"
     done
-    [ -e /sys/module/dm_mod ] && dmsetup remove_all --force 2>/dev/null
-    [ -e /sys/module/loop ] && losetup -D
+    [ -e /sys/module/dm_mod ] && dmsetup remove_all --force >/dev/null 2>&1
+    [ -e /sys/module/loop ] && /bin/sh -c "losetup -D"
     if [ -e /sys/class/ubi/version ]; then
         for device in /sys/class/ubi/ubi[0-9]*; do
             case ${device##*/} in *_*) continue ;; esac
@@ -60,17 +60,17 @@ take_away() {
     for module in tidegate_flash nandsim mtdram null_blk scsi_debug brd; do
         [ -e "/sys/module/$module" ] && { rmmod "$module" 2>/dev/null || tell "dirty $module"; }
     done
+    $bb rm -rf /dev/shm/*
     $bb dmesg -c >/dev/null
 }
 
 run() {
-    folder=$1
-    shift
-    $bb mount -o bind "/lab/share/$folder" /host || { tell "code 125"; return; }
+    $bb mount -o bind "/lab/share/$1" /host || { tell "code 125"; return; }
     tell started
     (
         cd /host || exit 125
-        exec $bb setsid env "$@" sh /host/.lab-script </dev/null >&3 2>&3
+        # By their paths, or busybox takes applets of its own for them and for all that the script calls.
+        exec /usr/bin/setsid --wait /bin/sh /host/.lab-script </dev/null >&3 2>&3
     )
     code=$?
     cd /
@@ -80,14 +80,14 @@ run() {
 
 tell ready
 while :; do
-    if ! read -r word arguments <&3; then
+    if ! read -r word folder <&3; then
         # Nobody is at the other end.
         $bb usleep 20000
         continue
     fi
     case $word in
     ping) tell ready ;;
-    run) eval "run $arguments" ;;
+    run) run "$folder" ;;
     off) $bb umount /lab/share; $bb poweroff -f ;;
     esac
 done

@@ -63,3 +63,32 @@ fn a_job_over_its_time_ends_the_guest_and_the_next_one_gets_another() {
     let outcome = guest.run(&Job::new("true")).expect("another guest is there");
     assert_eq!(outcome.ended, Ended::Code(0));
 }
+
+#[test]
+fn every_file_system_of_the_ground_truth_runs_is_made_used_and_unmounted() {
+    let Some(mut guest) = shared() else { return };
+    for kind in ["ext4-dm", "f2fs", "nilfs2", "vfat", "xfs", "btrfs", "swap"] {
+        let job = Job::ready_made("on-filesystem.sh")
+            .expect("the script is in the repository")
+            .variable("KIND", kind)
+            .variable("SIZE", "400")
+            .variable("RUN", RUN);
+        let outcome = guest.run(&job).expect("the guest runs it");
+        let text = format!("{}{}", outcome.text(), outcome.last_words);
+        assert_eq!(outcome.ended, Ended::Code(0), "{kind}: {text}");
+        let expected = match kind {
+            "ext4-dm" => "ext2/ext3",
+            "swap" => "swap",
+            kind => kind,
+        };
+        assert_eq!(text.trim(), expected);
+    }
+}
+
+/// Prints which file system there is, and writes to it.
+const RUN: &str = r#"
+if [ "$FOLDER" ]; then
+    echo tide >"$FOLDER/file" && sync && stat -f -c %T "$FOLDER" | sed 's/^msdos$/vfat/;s/^nilfs$/nilfs2/'
+else
+    grep -q ^/dev/loop /proc/swaps && echo swap
+fi"#;

@@ -103,11 +103,7 @@ impl Guest {
         };
         let folder = self.share.join(&name);
         job.lay_out(&folder)?;
-        let mut command = format!("run {name}");
-        for (key, value) in &job.variables {
-            command += &format!(" {}", quoted(&format!("{key}={value}")));
-        }
-        command.push('\n');
+        let command = format!("run {name}\n");
         self.parser = Parser::default();
         self.control
             .write_all(command.as_bytes())
@@ -119,6 +115,11 @@ impl Guest {
         Ok(Outcome {
             ended,
             output: std::mem::take(&mut self.parser.output),
+            last_words: if self.alive {
+                String::new()
+            } else {
+                said(&self.own_folder)
+            },
             took: started.elapsed(),
             folder,
             remove: !self.single_folder,
@@ -332,11 +333,6 @@ fn qemu(lab: &Lab, options: &Options, own_folder: &Path, share: &Path) -> Comman
 /// In QEMU's options a comma ends a value, and two are one.
 fn escaped(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
-}
-
-/// As one word for the guest's shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 fn connect(qemu: &mut Kept, folder: &Path) -> Result<UnixStream, LabError> {

@@ -15,7 +15,7 @@ pub(super) const SCRIPT: &str = ".lab-script";
 pub struct Job {
     script: String,
     files: Vec<(PathBuf, Content)>,
-    pub(super) variables: Vec<(String, String)>,
+    variables: Vec<(String, String)>,
     pub(super) timeout: Duration,
     pub(super) cut: Option<(Vec<u8>, Duration)>,
 }
@@ -99,8 +99,17 @@ impl Job {
             write(name, content).map_err(file_error(&folder.join(name)))?;
         }
         let script = folder.join(SCRIPT);
-        fs::write(&script, &self.script).map_err(file_error(&script))
+        let mut text = String::new();
+        for (name, value) in &self.variables {
+            text += &format!("export {name}={}\n", quoted(value));
+        }
+        fs::write(&script, text + &self.script).map_err(file_error(&script))
     }
+}
+
+/// As one word for the guest's shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// How a job ended.
@@ -123,6 +132,8 @@ pub struct Outcome {
     pub ended: Ended,
     /// Standard output and standard error, as they came.
     pub output: Vec<u8>,
+    /// What QEMU and the guest's kernel said last, when the guest has ended.
+    pub last_words: String,
     /// From the start of the script to its end.
     pub took: Duration,
     pub(super) folder: PathBuf,

@@ -35,6 +35,7 @@ pub struct Lab {
     modules: PathBuf,
     version: String,
     accelerator: String,
+    flash_module: bool,
 }
 
 /// Why there is no guest here. Tests print it and pass.
@@ -49,6 +50,9 @@ pub enum Why {
     /// `lab/setup.sh` has not run, or could not make it.
     #[error("there is no lab guest in {}; `lab/setup.sh` makes it or says why it can't", .0.display())]
     NotSetUp(PathBuf),
+    /// The kernel module for flash that survives the guest was not built.
+    #[error("the lab guest has no module tidegate_flash; `lab/setup.sh` builds it or says why it can't")]
+    NoFlashModule,
     /// What it needs has gone since.
     #[error("the lab guest needs {}, which is gone; run `lab/setup.sh` again", .0.display())]
     Gone(PathBuf),
@@ -132,14 +136,27 @@ impl Lab {
         if !on_path(qemu) {
             return Err(Why::Gone(qemu.to_owned()));
         }
+        let (modules, version) = (existing("modules")?, value("version"));
+        let flash_module = modules.join(&version).join("extra/tidegate_flash.ko");
         Ok(Self {
             kernel: existing("kernel")?,
             initramfs: existing("initramfs")?,
-            modules: existing("modules")?,
-            version: value("version"),
+            flash_module: flash_module.exists(),
+            modules,
+            version,
             accelerator: env::var("TIDEGATE_LAB_ACCELERATOR")
                 .unwrap_or_else(|_| "tcg,thread=multi".to_owned()),
         })
+    }
+
+    /// The same for a guest with [`FlashFile`]s.
+    pub fn with_flash() -> Result<Self, Why> {
+        let lab = Self::available()?;
+        if lab.flash_module {
+            Ok(lab)
+        } else {
+            Err(Why::NoFlashModule)
+        }
     }
 
     /// Boots a guest.

@@ -1,0 +1,230 @@
+//! The kernel's UBI and UBIFS as judges, on nandsim and on flash that survives the guest.
+
+use std::time::Duration;
+
+use testkit::lab::{Ended, FlashFile, Guest, Job, Lab, Options, Outcome, shared};
+
+const CHIP_BYTES: u64 = 32 << 20;
+
+fn ready_made(name: &str) -> Job {
+    Job::ready_made(name).expect("the script is in the repository")
+}
+
+fn run(guest: &mut Guest, job: &Job) -> Outcome {
+    guest.run(job).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A chip in a folder of its own, and a guest with it; nothing where there is no such guest.
+struct Bench {
+    lab: Lab,
+    folder: std::path::PathBuf,
+    chip: FlashFile,
+}
+
+impl Bench {
+    #[expect(clippy::print_stderr, reason = "a test that is left out says why")]
+    fn new(name: &str) -> Option<Self> {
+        let lab = match Lab::with_flash() {
+            Ok(lab) => lab,
+            Err(why) => {
+                eprintln!("left out: {why}");
+                return None;
+            }
+        };
+        let folder = std::env::temp_dir().join(format!("tidegate-lab-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("the temporary folder takes one");
+        let chip = FlashFile::erased(&folder.join("chip.img"), CHIP_BYTES).expect("there is room for a chip");
+        Some(Self { lab, folder, chip })
+    }
+
+    fn boot(&self) -> Guest {
+        let options = Options {
+            flash: vec![self.chip.clone()],
+            ..Options::default()
+        };
+        self.lab.boot(&options).unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The files that the load said are kept: name, size and SHA-256 of each one's last state.
+fn kept(text: &str) -> std::collections::BTreeMap<String, Option<(String, String)>> {
+    let mut files = std::collections::BTreeMap::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["kept", _, name, size, hash] => {
+                files.insert(name.to_owned(), Some((size.to_owned(), hash.to_owned())));
+            }
+            ["gone", _, name] => {
+                files.insert(name.to_owned(), None);
+            }
+            _ => {}
+        }
+    }
+    files
+}
+
+/// What the load promised and the tree does not hold. The file of the step that was under way when the power went is
+/// not promised: `begun` lines name it.
+fn lost(acknowledged: &str, found: &str) -> Vec<String> {
+    let promised = kept(acknowledged);
+    assert!(
+        promised.len() > 5,
+        "the cut came too early to show anything:\n{acknowledged}"
+    );
+    let under_way = acknowledged
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix("begun "))
+        .expect("the load says what it begins");
+    let mut lost = Vec::new();
+    for (name, state) in promised {
+        let path = format!("d{}/{name} ", folder_of(&name));
+        let line = found.lines().find(|line| line.starts_with(&path));
+        let is_there = match (&state, line) {
+            (Some((size, hash)), Some(line)) => line.contains(&format!(" {size} ")) && line.contains(hash),
+            (None, line) => line.is_none(),
+            (Some(_), None) => false,
+        };
+        if !is_there && name != under_way {
+            lost.push(format!("{name}: promised {state:?}, found {line:?}"));
+        }
+    }
+    lost
+}
+
+/// Where `lab-load` puts the file with this name.
+fn folder_of(name: &str) -> u32 {
+    name[1..].parse::<u32>().expect("names are a letter and a number") % 4
+}
+
+#[test]
+fn the_kernel_reads_the_image_that_it_wrote_and_hands_back_every_leb() {
+    let Some(mut guest) = shared() else { return };
+    let write = ready_made("write.sh")
+        .variable("IMAGE", "none")
+        .variable("LOAD", "lab-load . 7 60");
+    let written = run(&mut guest, &write).expect_success();
+    let image = written.folder().join("flash.img");
+
+    let check = ready_made("check.sh")
+        .copy_of("flash.img", &image)
+        .variable("IMAGE", "flash.img");
+    let checked = run(&mut guest, &check).expect_success();
+    let files = checked.read_text("files.txt").expect("the job wrote it");
+    assert!(files.lines().count() > 20, "{files}");
+    assert_eq!(files, written.read_text("files.txt").expect("the job wrote it"));
+
+    let attach = ready_made("attach.sh")
+        .copy_of("flash.img", &image)
+        .variable("IMAGE", "flash.img");
+    let attached = run(&mut guest, &attach).expect_success();
+    assert!(
+        attached.text().starts_with("0 dynamic 129024 "),
+        "{}",
+        attached.text()
+    );
+    let volume = attached.read("volume-0.img").expect("the job wrote it");
+    assert_eq!(
+        volume[..4],
+        0x0610_1831_u32.to_le_bytes(),
+        "LEB 0 holds no superblock"
+    );
+}
+
+#[test]
+fn an_image_that_is_none_is_refused_with_the_kernels_words() {
+    let Some(mut guest) = shared() else { return };
+    let attach = ready_made("attach.sh")
+        .file("noise", vec![0x5A; 1 << 20])
+        .variable("IMAGE", "noise");
+    let outcome = run(&mut guest, &attach);
+    assert_eq!(outcome.ended, Ended::Code(3));
+    assert!(outcome.text().contains("ubi0 error"), "{}", outcome.text());
+}
+
+/// Formats the chip and runs the load on it until the power goes; returns what the load said.
+fn write_until(bench: &Bench, flash: &str, cut: Option<(&str, Duration)>, ended: Ended) -> String {
+    let mut guest = bench.boot();
+    let mut job = ready_made("write.sh")
+        .variable("FLASH", flash)
+        .variable("LOAD", "lab-load . 11 100000 --sync");
+    if let Some((text, delay)) = cut {
+        job = job.cut_after(text, delay);
+    }
+    let outcome = run(&mut guest, &job);
+    assert_eq!(outcome.ended, ended, "{}", outcome.text());
+    assert!(!guest.is_alive());
+    outcome.text()
+}
+
+/// Boots again, has the kernel recover the chip with all checks, and compares. Returns what the kernel said.
+fn recover(bench: &Bench, acknowledged: &str) -> String {
+    let mut guest = bench.boot();
+    // Read-write: recovery writes, and a file more shows that the file system is of use.
+    let check = ready_made("check.sh").variable("USE", "sync && echo after >after && sync");
+    let outcome = run(&mut guest, &check).expect_success();
+    let found = outcome.read_text("files.txt").expect("the job wrote it");
+    assert_eq!(lost(acknowledged, &found), Vec::<String>::new());
+    outcome.read_text("kernel.txt").expect("the job wrote it")
+}
+
+#[test]
+fn a_killed_guest_leaves_flash_that_the_next_boot_recovers_with_every_synced_file() {
+    let Some(bench) = Bench::new("killed") else { return };
+    let said = write_until(
+        &bench,
+        "",
+        Some(("kept 40 ", Duration::from_millis(37))),
+        Ended::Cut,
+    );
+    assert_eq!(
+        std::fs::metadata(bench.chip.path()).expect("it is there").len(),
+        CHIP_BYTES
+    );
+    let kernel = recover(&bench, &said);
+    assert!(kernel.contains("recovery needed"), "{kernel}");
+}
+
+#[test]
+fn the_module_cuts_the_power_in_the_middle_of_the_operation_that_it_was_told() {
+    let Some(bench) = Bench::new("cut-at") else { return };
+    let said = write_until(&bench, "cut_at=2500 torn=700", None, Ended::GuestEnded);
+    let kernel = recover(&bench, &said);
+    assert!(kernel.contains("recovery needed"), "{kernel}");
+}
+
+#[test]
+fn flash_that_breaks_the_rules_of_the_medium_is_refused() {
+    let Some(bench) = Bench::new("rules") else { return };
+    let mut guest = bench.boot();
+    let outcome = run(&mut guest, &Job::new(RULES)).expect_success();
+    let text = outcome.text();
+    let expected = [
+        "once: 0",
+        "twice: 1",
+        "below: 1",
+        "part of a page: 1",
+        "bad block: 1",
+        "erased and again: 0",
+    ];
+    assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+}
+
+/// Writes to pages with dd, whose exit code says whether the chip took it.
+const RULES: &str = r#"
+lab-flash page=2048 block=131072 bad=0:3
+page() { head -c "${2:-2048}" /dev/urandom | dd of=/dev/mtd0 bs=${2:-2048} seek="$1" iflag=fullblock 2>/dev/null; }
+page 5; echo "once: $?"
+page 5; echo "twice: $?"
+page 4; echo "below: $?"
+page 24 512; echo "part of a page: $?"
+page 192; echo "bad block: $?"
+flash_erase -q /dev/mtd0 0 1 && page 4; echo "erased and again: $?"
+"#;
