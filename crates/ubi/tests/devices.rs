@@ -15,27 +15,30 @@ type Chip = Arc<Mutex<RamNand>>;
 fn chip() -> Chip {
     let geometry = NandGeometry::new(512, 8, 64)
         .and_then(|geometry| geometry.with_subpage(128))
-        .unwrap();
+        .expect("the chip of this test works");
     Arc::new(Mutex::new(RamNand::new("chip", geometry)))
 }
 
 fn format(chip: &Chip) -> Ubi<Chip> {
-    let layout = Layout::usual(&chip.geometry()).unwrap();
+    let layout = Layout::usual(&chip.geometry()).expect("the chip of this test works");
     let options = FormatOptions {
         layout,
         image_sequence: 77,
         erase_counter: None,
     };
-    Ubi::format(Arc::clone(chip), options, &mut |_| {}).unwrap()
+    Ubi::format(Arc::clone(chip), options, &mut |_| {}).expect("the chip of this test works")
 }
 
 fn attach(chip: &Chip) -> Ubi<Chip> {
     let options = AttachOptions::linux(Access::ReadWrite);
-    scan(Arc::clone(chip), options).unwrap().attach().unwrap()
+    scan(Arc::clone(chip), options)
+        .expect("the chip of this test works")
+        .attach()
+        .expect("the chip of this test works")
 }
 
 fn name(text: &str) -> VolumeName {
-    VolumeName::new(text.as_bytes()).unwrap()
+    VolumeName::new(text.as_bytes()).expect("the chip of this test works")
 }
 
 fn dynamic(text: &str, lebs: u32) -> NewVolume {
@@ -51,8 +54,17 @@ fn dynamic(text: &str, lebs: u32) -> NewVolume {
 }
 
 fn content(volume: &UbiVolume<Chip>, leb: u32) -> Vec<u8> {
-    let mut out = vec![0; volume.geometry().leb_bytes.try_into().unwrap()];
-    volume.read(Leb(leb), 0, &mut out).unwrap();
+    let mut out = vec![
+        0;
+        volume
+            .geometry()
+            .leb_bytes
+            .try_into()
+            .expect("the chip of this test works")
+    ];
+    volume
+        .read(Leb(leb), 0, &mut out)
+        .expect("the chip of this test works");
     out
 }
 

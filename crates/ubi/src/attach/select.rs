@@ -42,7 +42,7 @@ pub(super) fn choose_latest(survey: &mut Survey, nand: &mut impl Nand) -> Result
     Ok(())
 }
 
-/// Marks one of a group as the LEB; the blocks of the others are to be erased.
+/// Marks one of a group, or none, as the LEB; the blocks of the others are to be erased.
 pub(super) fn choose(survey: &mut Survey, group: std::ops::Range<usize>, winner: usize) {
     for place in group {
         let found = &mut survey.found[place];
@@ -55,6 +55,9 @@ pub(super) fn choose(survey: &mut Survey, group: std::ops::Range<usize>, winner:
     }
 }
 
+/// The last block that was written may be an atomic change that was cut off of a LEB that was not mapped before: with nothing to
+/// go back to, the LEB is not mapped then. Linux, and we where it is not the last, trust a copy that is alone: checking all of
+/// them would read the whole chip. So such a block has to go before another takes the last number.
 fn choose_one(
     survey: &mut Survey,
     nand: &mut impl Nand,
@@ -75,14 +78,20 @@ fn choose_one(
             });
         }
     }
-    while winner + 1 < group.end {
+    while winner < group.end {
         let found = survey.found[winner];
-        if !found.copied || is_whole(survey, nand, found.peb)? {
+        let last = winner + 1 == group.end;
+        let doubtful = found.copied && (!last || found.sequence_number == survey.last_sequence_number);
+        if !doubtful || is_whole(survey, nand, found.peb)? {
             break;
         }
         let place = survey.layout.data_offset();
         survey.note(found.peb, place, AnomalyKind::TornCopy);
         winner += 1;
+        if last {
+            survey.erase_first.push(found.peb);
+            return Ok(usize::MAX);
+        }
     }
     let by = survey.found[winner].peb;
     for place in winner + 1..group.end {

@@ -63,6 +63,8 @@ pub(crate) struct Survey {
     pub(crate) tally: Tally,
     pub(crate) first_corrupted: Option<Peb>,
     pub(crate) anchor: Option<(u64, Peb)>,
+    /// Blocks to be erased before anything else is written; see `select`.
+    pub(crate) erase_first: Vec<Peb>,
     pub(crate) writing_forbidden: Option<Arc<str>>,
     pub(crate) anomalies: Vec<Anomaly>,
     pub(crate) refusal: Option<AttachError>,
@@ -138,6 +140,7 @@ impl Survey {
             tally: Tally::default(),
             first_corrupted: None,
             anchor: None,
+            erase_first: Vec::new(),
             writing_forbidden: None,
             anomalies: Vec::new(),
             refusal: None,

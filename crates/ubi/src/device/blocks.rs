@@ -37,8 +37,7 @@ impl<N: Nand> Core<N> {
     /// Erases one of the blocks that wait for it, tests it first if it is suspicious, and retires it when it fails.
     pub(crate) fn erase_one(&mut self) -> Result<Option<Erased>, Trouble> {
         self.check_writable()?;
-        let waiting = self.pebs.least_worn(PebState::Erase);
-        let Some(peb) = waiting.or_else(|| self.pebs.least_worn(PebState::Torture)) else {
+        let Some(peb) = self.erase_queue.pop_front() else {
             return Ok(None);
         };
         let tested = match self.pebs.state(peb) {

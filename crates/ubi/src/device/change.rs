@@ -57,7 +57,7 @@ impl<N: Nand> Core<N> {
     }
 
     pub(crate) fn abandon_change(&mut self, change: &PreparedChange) -> Result<(), Trouble> {
-        self.pebs.set_state(change.peb, PebState::Erase);
+        self.erase_later(change.peb, PebState::Erase);
         self.answered(change);
         self.flush()
     }

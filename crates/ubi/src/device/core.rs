@@ -4,6 +4,7 @@
 //! LEB that has no block: VID header, data. Order of a change: VID header with copy flag and CRC, data, then the table in memory;
 //! the old block is erased later. So after a power cut a scan finds the old block, the new one, or both, and can tell.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use media::{Leb, Nand, NandError, NandGeometry, Peb};
@@ -104,6 +105,9 @@ pub(crate) struct Core<N> {
     /// Blocks still kept back for those that go bad.
     pub(crate) bad_block_reserve: u32,
     pub(crate) frozen: Option<Arc<str>>,
+    /// Blocks that wait to be erased, in the order in which they were let go. Keeping it means that after a power cut a LEB that was
+    /// unmapped has its last content or none, never an older one.
+    pub(crate) erase_queue: VecDeque<Peb>,
     /// LEBs with a prepared change: nothing may move or change them until it is answered.
     pub(crate) pending_changes: Vec<(u32, Leb)>,
 }
@@ -262,6 +266,7 @@ impl<N: Nand> Core<N> {
         let header = self.copied_header(volume, leb, old.generation, &whole);
         let fresh = self.write_fresh(header, 0, &whole)?;
         self.assign(volume, leb, fresh);
+        // Queued by now; it is only to be tested as well.
         self.pebs.set_state(failed, PebState::Torture);
         Ok(())
     }
@@ -278,16 +283,22 @@ impl<N: Nand> Core<N> {
         self.check_writable()?;
         if let Some(peb) = self.state(volume).peb(leb) {
             self.state_mut(volume).set_peb(leb, None);
-            self.pebs.set_state(peb, PebState::Erase);
+            self.erase_later(peb, PebState::Erase);
         }
         Ok(())
+    }
+
+    /// Puts a block at the end of those that wait to be erased, or tested and erased.
+    pub(crate) fn erase_later(&mut self, peb: Peb, how: PebState) {
+        self.pebs.set_state(peb, how);
+        self.erase_queue.push_back(peb);
     }
 
     /// Makes a block, which is held, the LEB. What was the LEB before is erased later.
     pub(crate) fn assign(&mut self, volume: u32, leb: Leb, peb: Peb) {
         assert_eq!(self.pebs.state(peb), PebState::Held, "{peb} is given to {leb}");
         if let Some(old) = self.state(volume).peb(leb) {
-            self.pebs.set_state(old, PebState::Erase);
+            self.erase_later(old, PebState::Erase);
         }
         self.state_mut(volume).set_peb(leb, Some(peb));
         self.pebs.set_state(peb, PebState::Used);
@@ -306,9 +317,9 @@ impl<N: Nand> Core<N> {
             match self.write_into(peb, header, offset, data) {
                 Ok(()) => return Ok(peb),
                 Err(error) if attempt == ATTEMPTS => return Err(self.fatal(error)),
-                Err(error) if error.is_block_failure() => self.pebs.set_state(peb, PebState::Torture),
+                Err(error) if error.is_block_failure() => self.erase_later(peb, PebState::Torture),
                 // A power cut during the erase, or a program that left no trace but in the chip's own count.
-                Err(NandError::NotErased { .. }) => self.pebs.set_state(peb, PebState::Erase),
+                Err(NandError::NotErased { .. }) => self.erase_later(peb, PebState::Erase),
                 Err(error) => return Err(self.fatal(error)),
             }
             attempt += 1;

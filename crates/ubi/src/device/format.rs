@@ -3,6 +3,8 @@
 //! Erase counters of blocks that have them are kept; the others get the mean. An image's own counters are not the chip's, so they
 //! are replaced. When this is interrupted, it is begun again: blocks of two image sequence numbers are not attached.
 
+use std::collections::VecDeque;
+
 use media::{Nand, NandError, Peb};
 
 use super::core::{Core, Trouble, VolumeState, layout_volume_record};
@@ -35,10 +37,11 @@ impl<N: Nand> Ubi<N> {
         let mut core = blank(nand, options);
         let mut format = || {
             prepare(&mut core, options)?;
-            while let Some(peb) = next(&core) {
+            while let Some(peb) = core.erase_queue.front().copied() {
                 core.erase_one()?;
                 progress(peb);
             }
+            core.erase_queue.shrink_to_fit();
             let table = core.table();
             core.write_table(&table)?;
             Ok(core.nand.sync()?)
@@ -90,10 +93,6 @@ fn finish<N: Nand>(core: Core<N>, formatted: Result<(), Trouble>) -> Result<Ubi<
     }
 }
 
-fn next<N: Nand>(core: &Core<N>) -> Option<Peb> {
-    core.pebs.least_worn(PebState::Erase)
-}
-
 fn blank<N: Nand>(nand: N, options: FormatOptions) -> Core<N> {
     let (device, geometry) = (nand.name(), nand.geometry());
     let limits = TableLimits {
@@ -116,6 +115,7 @@ fn blank<N: Nand>(nand: N, options: FormatOptions) -> Core<N> {
         last_sequence_number: 0,
         bad_block_reserve: u32::try_from(reserve.div_ceil(1024)).unwrap_or(u32::MAX),
         frozen: None,
+        erase_queue: VecDeque::new(),
         pending_changes: Vec::new(),
     }
 }
@@ -128,7 +128,7 @@ fn prepare<N: Nand>(core: &mut Core<N>, options: FormatOptions) -> Result<(), Na
             core.bad_block_reserve = core.bad_block_reserve.saturating_sub(1);
             continue;
         }
-        core.pebs.set_state(peb, PebState::Erase);
+        core.erase_later(peb, PebState::Erase);
         let mut raw = [0; HEADER_BYTES];
         let _ = core.nand.read(peb, 0, &mut raw)?;
         match (options.erase_counter, EcHeader::decode(&raw)) {

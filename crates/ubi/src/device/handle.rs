@@ -13,6 +13,7 @@ use super::wear::Work;
 use crate::attach::{Access, AttachError, AttachOptions, Survey, VolumeId};
 use crate::format::VolumeKind;
 use crate::format::volume_table::{VolumeName, VolumeTable};
+use crate::peb_table::PebState;
 use crate::volume::{MemberVolume, ReadPart, Volume, VolumeError, VolumeGeometry};
 
 /// The one lock of a device. Whoever holds it takes no other.
@@ -42,9 +43,10 @@ impl<N: Nand> Ubi<N> {
         table: VolumeTable,
         stale_copy: Option<u32>,
     ) -> Result<Self, AttachError> {
+        let erase_first = survey.erase_first.len();
         let mut core = build(nand, options, survey, table)?;
         if options.access == Access::ReadWrite && core.frozen.is_none() {
-            prepare_for_writing(&mut core, stale_copy)?;
+            prepare_for_writing(&mut core, erase_first, stale_copy)?;
         }
         Ok(Self::from_core(core))
     }
@@ -169,6 +171,10 @@ fn build<N: Nand>(
         Access::ReadOnly => Some("attached for reading".into()),
         Access::ReadWrite => survey.writing_forbidden.clone(),
     };
+    let waiting = |peb: &Peb| survey.pebs.state(*peb) == PebState::Erase;
+    let later = |peb: &Peb| waiting(peb) && !survey.erase_first.contains(peb);
+    let rest = survey.geometry.pebs().filter(later);
+    let erase_queue = survey.erase_first.iter().copied().chain(rest).collect();
     let mut core = Core {
         nand,
         device: survey.device,
@@ -185,6 +191,7 @@ fn build<N: Nand>(
         last_sequence_number: survey.last_sequence_number,
         bad_block_reserve: reserve.saturating_sub(survey.tally.bad),
         frozen,
+        erase_queue,
         pending_changes: Vec::new(),
     };
     for found in survey.found.iter().filter(|found| found.chosen) {
@@ -223,7 +230,11 @@ fn read_sizes_of_static_volumes<N: Nand>(core: &mut Core<N>) -> Result<(), Attac
     Ok(())
 }
 
-fn prepare_for_writing<N: Nand>(core: &mut Core<N>, stale_copy: Option<u32>) -> Result<(), AttachError> {
+fn prepare_for_writing<N: Nand>(
+    core: &mut Core<N>,
+    erase_first: usize,
+    stale_copy: Option<u32>,
+) -> Result<(), AttachError> {
     core.layout
         .check_writable()
         .map_err(|source| AttachError::Layout {
@@ -242,6 +253,9 @@ fn prepare_for_writing<N: Nand>(core: &mut Core<N>, stale_copy: Option<u32>) -> 
     // What is promised to volumes goes first; what is kept back for bad blocks is what can be had.
     core.bad_block_reserve = core.bad_block_reserve.min(available - needed);
     let mut repair = || {
+        for _ in 0..erase_first {
+            core.erase_one()?;
+        }
         if let Some(copy) = stale_copy {
             let table = core.table();
             core.write_table_copy(&table, copy)?;

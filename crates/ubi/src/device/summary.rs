@@ -111,7 +111,11 @@ impl<N: Nand> Core<N> {
     fn memory_bytes(&self) -> usize {
         let volumes = self.all_volumes().map(|(_, volume)| volume.memory_bytes());
         let places = self.volumes.capacity() * size_of::<Option<super::core::VolumeState>>();
-        size_of::<Self>() - size_of::<N>() + self.pebs.memory_bytes() + places + volumes.sum::<usize>()
+        size_of::<Self>() - size_of::<N>()
+            + self.pebs.memory_bytes()
+            + self.erase_queue.capacity() * size_of::<Peb>()
+            + places
+            + volumes.sum::<usize>()
     }
 
     /// The block of each mapped LEB of a volume.

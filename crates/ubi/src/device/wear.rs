@@ -112,7 +112,7 @@ impl<N: Nand> Core<N> {
                 Ok(true)
             }
             Err(error) if error.is_block_failure() => {
-                self.pebs.set_state(to, PebState::Torture);
+                self.erase_later(to, PebState::Torture);
                 self.move_elsewhere(from, volume, leb, header, &data)
             }
             Err(error) => Err(self.fatal(error)),
