@@ -7,15 +7,17 @@
 #
 #   lab/setup.sh            the guest
 #   lab/setup.sh --update   the same with the newest kernel that apt offers
+#   lab/setup.sh --fsck     beside it the stock fsck.ubifs as a judge (also with TIDEGATE_FULL set)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-source_tree=$PWD
 lab=${TIDEGATE_LAB_DIR:-${HOME:-/root}/.cache/tidegate/lab}
 update=
+fsck=${TIDEGATE_FULL:-}
 for argument in "$@"; do
     case $argument in
     --update) update=yes ;;
-    *) printf 'usage: lab/setup.sh [--update]\n' >&2; exit 2 ;;
+    --fsck) fsck=yes ;;
+    *) printf 'usage: lab/setup.sh [--update] [--fsck]\n' >&2; exit 2 ;;
     esac
 done
 
@@ -31,6 +33,7 @@ command -v flock >/dev/null 2>&1 && flock 9
 
 PATH="$PATH:/usr/sbin:/sbin"
 . lab/packages.sh
+. lab/fsck/build.sh
 
 install_tools() {
     local missing=()
@@ -170,6 +173,8 @@ END
     mv "$lab/guest.env.part" "$lab/guest.env"
 }
 
+# The judge runs on the host, so it is of use without a guest too.
+[ -z "$fsck" ] || build_fsck
 install_tools
 command -v qemu-system-x86_64 >/dev/null 2>&1 || give_up "there is no qemu-system-x86_64"
 static_busybox >/dev/null || give_up "there is no static busybox"

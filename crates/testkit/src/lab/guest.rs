@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::control::{Parser, Word};
 use super::job::SCRIPT;
 use super::keeper::Kept;
-use super::{Ended, FlashFile, Job, Lab, LabError, Outcome, file_error};
+use super::{Ended, FlashFile, Job, Lab, LabError, Outcome, file_error, source_folder};
 
 /// Under emulation on a busy machine; an idle one takes 3 to 5 s.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(180);
@@ -270,6 +270,7 @@ fn qemu(lab: &Lab, options: &Options, own_folder: &Path, share: &Path) -> Comman
         // Each of these is time under emulation, or randomness that the guest would wait for.
         "mitigations=off nokaslr random.trust_cpu=on tsc=reliable clocksource=tsc cryptomgr.notests=1",
         &format!("lab.modules={}", lab.modules.display()),
+        &format!("lab.guest={}", source_folder("guest").display()),
         &format!("lab.flash={}", sizes.trim_start_matches(',')),
     ]
     .join(" ");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
-use super::{LabError, file_error};
+use super::{LabError, file_error, source_folder};
 
 /// The script's name in the job's folder; the agent knows it too.
 pub(super) const SCRIPT: &str = ".lab-script";
@@ -41,9 +41,7 @@ impl Job {
 
     /// A ready-made script of `lab/jobs`, by its file name.
     pub fn ready_made(name: &str) -> Result<Self, LabError> {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../lab/jobs")
-            .join(name);
+        let path = source_folder("jobs").join(name);
         fs::read_to_string(&path)
             .map(Self::new)
             .map_err(file_error(&path))

@@ -4,6 +4,7 @@
 //! - [`Lab::available`] says whether there is a guest on this machine, and if not, why.
 //! - [`Guest`] is one that was booted (3 to 5 s under emulation). It runs any number of [`Job`]s, one after another.
 //! - [`shared`] is the guest that all tests of one test program use, so that they boot it once.
+//! - [`Fsck`] is the stock `fsck.ubifs`, on the host.
 //! - [`FlashFile`] is a file of the host that is a NAND chip in the guest; its bytes survive [`Guest::kill`].
 //!
 //! The guest sees the host's whole file tree at the same paths, read-only below an overlay in memory: programs built on
@@ -13,6 +14,7 @@
 
 mod control;
 mod flash;
+mod fsck;
 mod guest;
 mod job;
 mod keeper;
@@ -24,6 +26,7 @@ use std::{env, fs, io};
 use thiserror::Error;
 
 pub use flash::FlashFile;
+pub use fsck::{Fsck, FsckReport};
 pub use guest::{Guest, Options};
 pub use job::{Ended, Job, Outcome};
 
@@ -53,6 +56,9 @@ pub enum Why {
     /// The kernel module for flash that survives the guest was not built.
     #[error("the lab guest has no module tidegate_flash; `lab/setup.sh` builds it or says why it can't")]
     NoFlashModule,
+    /// The stock fsck.ubifs was not built.
+    #[error("there is no fsck.ubifs; `lab/setup.sh --fsck` builds it or says why it can't")]
+    NoFsck,
     /// What it needs has gone since.
     #[error("the lab guest needs {}, which is gone; run `lab/setup.sh` again", .0.display())]
     Gone(PathBuf),
@@ -96,7 +102,27 @@ pub enum LabError {
     Control(#[source] io::Error),
 }
 
-pub(crate) fn file_error(path: &Path) -> impl FnOnce(io::Error) -> LabError {
+/// Where `lab/setup.sh` puts what it makes.
+fn cache_folder() -> Result<PathBuf, Why> {
+    if env::var_os("TIDEGATE_LAB").is_some_and(|value| value == "no") {
+        return Err(Why::Declined);
+    }
+    match (env::var_os("TIDEGATE_LAB_DIR"), env::var_os("HOME")) {
+        (Some(folder), _) => Ok(PathBuf::from(folder)),
+        (None, Some(home)) => Ok(Path::new(&home).join(".cache/tidegate/lab")),
+        (None, None) => Err(Why::NoPlace),
+    }
+}
+
+/// A folder below `lab/` of the sources that this was built from.
+fn source_folder(name: &str) -> PathBuf {
+    // Without "..", which the guest's first shell would have to follow through other file systems.
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    let root = crates.and_then(Path::parent).expect("a crate is in crates/");
+    root.join("lab").join(name)
+}
+
+fn file_error(path: &Path) -> impl FnOnce(io::Error) -> LabError {
     move |source| LabError::File {
         path: path.to_owned(),
         source,
@@ -106,14 +132,7 @@ pub(crate) fn file_error(path: &Path) -> impl FnOnce(io::Error) -> LabError {
 impl Lab {
     /// The guest that `lab/setup.sh` made on this machine.
     pub fn available() -> Result<Self, Why> {
-        if env::var_os("TIDEGATE_LAB").is_some_and(|value| value == "no") {
-            return Err(Why::Declined);
-        }
-        let folder = match (env::var_os("TIDEGATE_LAB_DIR"), env::var_os("HOME")) {
-            (Some(folder), _) => PathBuf::from(folder),
-            (None, Some(home)) => Path::new(&home).join(".cache/tidegate/lab"),
-            (None, None) => return Err(Why::NoPlace),
-        };
+        let folder = cache_folder()?;
         let Ok(description) = fs::read_to_string(folder.join("guest.env")) else {
             return Err(Why::NotSetUp(folder));
         };
