@@ -20,6 +20,29 @@ pub enum ReadError {
         #[source]
         source: io::Error,
     },
+    /// A line is not what it must be.
+    #[error("{}, line {line}: expected {expected}, found `{found}`; {hint}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Line, counted from 1.
+        line: u64,
+        /// What should be there.
+        expected: String,
+        /// Beginning of the line.
+        found: String,
+        /// What to do.
+        hint: String,
+    },
+    /// No format fits.
+    #[error("{}: no known format of traces: expected a native trace or one of {}, found {found}; \
+             name the format with --from", path.display(), known_formats())]
+    UnknownFormat {
+        /// The file.
+        path: PathBuf,
+        /// What is there.
+        found: String,
+    },
     /// A native trace cannot be read.
     #[cfg(feature = "native")]
     #[error(transparent)]
@@ -56,4 +79,12 @@ impl WriteError {
             Self::Native(error) => matches!(error, NativeWriteError::OutOfRange { .. }),
         }
     }
+}
+
+fn known_formats() -> String {
+    let foreign = crate::import::Format::WORDS.iter().map(|(_, word, _)| *word);
+    foreign
+        .filter(|word| *word != "native")
+        .collect::<Vec<_>>()
+        .join(", ")
 }

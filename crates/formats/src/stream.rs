@@ -3,6 +3,7 @@
 use results::block_trace::{BlockTrace, Event, Request, TraceHeader};
 
 use crate::error::{ReadError, WriteError};
+use crate::import::Skipped;
 
 /// One thing in a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,11 @@ pub trait TraceSource {
 
     /// How far the source was read: bytes of a file of another tool, requests of a native trace.
     fn position(&self) -> u64;
+
+    /// What was left out because it could not be read, in formats where that may be.
+    fn skipped(&self) -> Option<&Skipped> {
+        None
+    }
 }
 
 /// Where a trace goes.

@@ -1,0 +1,253 @@
+//! What a reader of another tool's trace makes: items in their order, and a header that says what the source could not.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use results::block_trace::{
+    BLOCK_TRACE_SCHEMA, CaptureMethod, DeviceNumber, Limitation, Process, Request, TraceHeader, TracedDevice,
+};
+
+use super::block_event::{BlockEvent, Step};
+use super::join::Join;
+use super::ready::Ready;
+use crate::stream::TraceItem;
+
+/// Sources that tell whole requests tell them nearly in order: by completion, say. So many are put into order.
+const WINDOW: usize = 1 << 16;
+
+/// Processes that are remembered to be shared.
+const PROCESSES_MAX: usize = 1 << 16;
+
+/// Devices beyond this are no devices but damage.
+const DEVICES_MAX: usize = 4096;
+
+/// Sectors and bytes stay below this, so that sums of them never overflow.
+const PLACE_MAX: u64 = 1 << 53;
+
+/// Requests and events on their way from a foreign source.
+#[derive(Debug)]
+pub struct Assembly {
+    header: TraceHeader,
+    join: Join,
+    ready: Ready,
+    finished: bool,
+    seen_steps: BTreeSet<u8>,
+    devices: BTreeSet<DeviceNumber>,
+    processes: HashMap<(u32, Arc<str>), Arc<Process>>,
+    last_ns: u64,
+    /// What the source has beside requests, and how often.
+    others: BTreeMap<&'static str, u64>,
+}
+
+/// A number that no place on a device can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Impossible;
+
+impl Assembly {
+    pub fn new(source: String) -> Self {
+        Self {
+            header: TraceHeader {
+                schema: BLOCK_TRACE_SCHEMA,
+                source,
+                method: CaptureMethod::Import,
+                host: None,
+                start_realtime_ns: None,
+                duration_ns: 0,
+                devices: Vec::new(),
+                limitations: Vec::new(),
+                lost_records: 0,
+                ring_was_tight: false,
+                complete: true,
+            },
+            join: Join::default(),
+            ready: Ready::default(),
+            finished: false,
+            seen_steps: BTreeSet::new(),
+            devices: BTreeSet::new(),
+            processes: HashMap::new(),
+            last_ns: 0,
+            others: BTreeMap::new(),
+        }
+    }
+
+    pub const fn header(&self) -> &TraceHeader {
+        &self.header
+    }
+
+    pub const fn header_mut(&mut self) -> &mut TraceHeader {
+        &mut self.header
+    }
+
+    /// Takes one step of a request.
+    pub fn step(&mut self, event: &BlockEvent) -> Result<(), Impossible> {
+        let split = if let Step::Split(at) = event.step { at } else { 0 };
+        if event.bytes > 0 {
+            check_place(event.sector, event.bytes)?;
+        }
+        check_place(split, 0)?;
+        self.saw(event.device, event.time_ns)?;
+        self.seen_steps.insert(letter_of(event.step));
+        self.join.step(event, &mut self.ready);
+        Ok(())
+    }
+
+    /// Takes a whole request; its number is given here.
+    pub fn request(&mut self, request: Request) -> Result<(), Impossible> {
+        check_place(request.sector, request.bytes)?;
+        let last = request.completed_ns.or(request.first_ns()).unwrap_or(0);
+        self.saw(request.device, last)?;
+        self.ready.push(request);
+        Ok(())
+    }
+
+    /// Counts something that is not kept.
+    pub fn other(&mut self, what: &'static str) {
+        *self.others.entry(what).or_default() += 1;
+    }
+
+    pub fn lost(&mut self, records: u64) {
+        self.header.lost_records = self.header.lost_records.saturating_add(records);
+    }
+
+    pub fn limitation(&mut self, what: &str, why: &str) {
+        self.header.limitations.push(Limitation {
+            what: what.to_owned(),
+            why: why.to_owned(),
+        });
+    }
+
+    /// A process that requests share.
+    pub fn process(&mut self, pid: u32, name: &str) -> Arc<Process> {
+        let key = (pid, Arc::from(name));
+        if let Some(process) = self.processes.get(&key) {
+            return Arc::clone(process);
+        }
+        if self.processes.len() >= PROCESSES_MAX {
+            self.processes.clear();
+        }
+        let process = Arc::new(Process {
+            pid,
+            tid: pid,
+            name: Arc::clone(&key.1),
+            package: None,
+        });
+        self.processes.insert(key, Arc::clone(&process));
+        process
+    }
+
+    /// Whether anything at all was understood.
+    pub fn is_empty(&self) -> bool {
+        self.devices.is_empty()
+    }
+
+    pub fn pop(&mut self) -> Option<TraceItem> {
+        let may_go = self.finished
+            || if self.seen_steps.is_empty() {
+                self.ready.len() > WINDOW
+            } else {
+                self.ready
+                    .first_ns()
+                    .is_some_and(|whole| self.join.oldest_ns().is_none_or(|open| whole <= open))
+            };
+        if may_go {
+            self.ready.pop().map(TraceItem::Request)
+        } else {
+            None
+        }
+    }
+
+    /// Ends the source: what is open comes out as it is, and the header is whole.
+    pub fn finish(&mut self) {
+        self.join.finish(&mut self.ready);
+        self.finished = true;
+        self.header.duration_ns = self.header.duration_ns.max(self.last_ns);
+        for device in &self.devices {
+            if !self.header.devices.iter().any(|known| known.device == *device) {
+                self.header.devices.push(TracedDevice {
+                    device: *device,
+                    name: String::new(),
+                    sectors: None,
+                    file_system: None,
+                    scheduler: None,
+                });
+            }
+        }
+        if !self.seen_steps.is_empty() {
+            self.tell_missing_steps();
+        }
+        let others = std::mem::take(&mut self.others);
+        for (what, count) in others {
+            self.limitation(
+                what,
+                &format!("{count} records of the source are of that kind and are left out"),
+            );
+        }
+    }
+
+    /// The header's last words, which need the last item to be out.
+    pub fn tell_order(&mut self) {
+        let (late, let_go) = (self.ready.late(), self.join.let_go());
+        if late > 0 {
+            let why = format!(
+                "{late} requests stand behind ones that began later: the source is not in the order of time"
+            );
+            self.limitation("order", &why);
+        }
+        if let_go > 0 {
+            let why =
+                format!("{let_go} requests were never seen to end, and were let go when too many were open");
+            self.limitation("completions", &why);
+        }
+    }
+
+    fn saw(&mut self, device: DeviceNumber, time_ns: u64) -> Result<(), Impossible> {
+        if !self.devices.contains(&device) {
+            if self.devices.len() >= DEVICES_MAX {
+                return Err(Impossible);
+            }
+            self.devices.insert(device);
+        }
+        self.last_ns = self.last_ns.max(time_ns);
+        Ok(())
+    }
+
+    fn tell_missing_steps(&mut self) {
+        for (letter, what, why) in [
+            (
+                b'Q',
+                "queue times",
+                "the source has no queue events (Q); submitters are those of later steps",
+            ),
+            (b'I', "insert times", "the source has no insert events (I)"),
+            (b'D', "issue times", "the source has no issue events (D)"),
+            (
+                b'C',
+                "completion times",
+                "the source has no completion events (C)",
+            ),
+        ] {
+            if !self.seen_steps.contains(&letter) {
+                self.limitation(what, why);
+            }
+        }
+    }
+}
+
+const fn letter_of(step: Step) -> u8 {
+    match step {
+        Step::Queue => b'Q',
+        Step::Split(_) => b'X',
+        Step::Insert => b'I',
+        Step::Issue => b'D',
+        Step::Requeue => b'R',
+        Step::Complete => b'C',
+    }
+}
+
+const fn check_place(sector: u64, bytes: u64) -> Result<(), Impossible> {
+    if sector < PLACE_MAX && bytes < PLACE_MAX {
+        Ok(())
+    } else {
+        Err(Impossible)
+    }
+}

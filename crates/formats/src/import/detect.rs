@@ -1,0 +1,216 @@
+//! Which format a file has, by what it begins with, and the reader for it.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::Path;
+use std::str::FromStr;
+
+use super::biotracer::BiotracerParser;
+use super::blkparse::BlkparseParser;
+use super::fio_iolog::FioIologParser;
+use super::ftrace::FtraceParser;
+use super::lines::{BadLines, Lines, shown};
+use super::most::MostParser;
+use super::pixel_csv::PixelCsvParser;
+use super::text_source::TextSource;
+use super::{biotracer, blkparse, fio_iolog, ftrace, most, pixel_csv};
+use crate::error::ReadError;
+use crate::stream::TraceSource;
+
+/// So much of a file is looked at.
+const HEAD_BYTES: u64 = 64 << 10;
+
+/// A format that traces are read from or written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// The native folder.
+    Native,
+    /// Text of blkparse.
+    Blkparse,
+    /// Text of MOST.
+    Most,
+    /// Text of ftrace, trace-cmd or perf script.
+    Ftrace,
+    /// I/O log of fio, version 2 or 3.
+    FioIolog,
+    /// Eight columns of BIOTracer.
+    Biotracer,
+    /// CSV of the Pixel traces.
+    PixelCsv,
+}
+
+impl Format {
+    /// Every format with its word and what it is.
+    pub const WORDS: [(Self, &'static str, &'static str); 7] = [
+        (Self::Native, "native", "folder of Parquet tables"),
+        (Self::Blkparse, "blkparse", "text of blkparse"),
+        (Self::Most, "most", "text of MOST"),
+        (
+            Self::Ftrace,
+            "ftrace",
+            "text of ftrace, trace-cmd report or perf script",
+        ),
+        (Self::FioIolog, "fio", "I/O log of fio"),
+        (Self::Biotracer, "biotracer", "eight columns of BIOTracer"),
+        (Self::PixelCsv, "pixel-csv", "CSV of the Pixel traces"),
+    ];
+
+    /// Its word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        let found = Self::WORDS.iter().find(|(format, _, _)| *format == self);
+        found.map_or("unknown", |(_, word, _)| word)
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.word())
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let found = Self::WORDS.iter().find(|(_, known, _)| *known == word);
+        found.map(|(format, _, _)| *format).ok_or_else(|| {
+            let known: Vec<&str> = Self::WORDS.iter().map(|(_, word, _)| *word).collect();
+            format!("{word:?} is no format of traces; known are: {}", known.join(", "))
+        })
+    }
+}
+
+/// How a trace is read.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadOptions {
+    /// The format, or `None` to look what it is.
+    pub format: Option<Format>,
+    /// What becomes of lines that cannot be read.
+    pub bad_lines: BadLines,
+}
+
+/// Opens the trace at `path`, whatever its format.
+///
+/// # Errors
+/// When it cannot be read, or has no known format.
+pub fn open(path: &Path, options: ReadOptions) -> Result<Box<dyn TraceSource>, ReadError> {
+    #[cfg(feature = "native")]
+    if options.format == Some(Format::Native) || (options.format.is_none() && crate::native::is_native(path))
+    {
+        return Ok(Box::new(crate::native::NativeReader::open(path)?));
+    }
+    let failed = |source| ReadError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let file = File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.is_dir() {
+        return Err(ReadError::UnknownFormat {
+            path: path.to_owned(),
+            found: "a folder without the header of a trace".to_owned(),
+        });
+    }
+    open_reader(Box::new(BufReader::with_capacity(1 << 18, file)), path, options)
+}
+
+/// Reads a trace from a stream, such as standard input; `name` is how messages call it.
+///
+/// # Errors
+/// As [`open`]; a native trace is a folder and no stream.
+pub fn open_reader(
+    mut reader: Box<dyn BufRead + Send>,
+    name: &Path,
+    options: ReadOptions,
+) -> Result<Box<dyn TraceSource>, ReadError> {
+    let head = read_head(&mut *reader).map_err(|source| ReadError::Io {
+        path: name.to_owned(),
+        source,
+    })?;
+    let format = match options.format {
+        Some(format) => format,
+        None => detect(&head).ok_or_else(|| ReadError::UnknownFormat {
+            path: name.to_owned(),
+            found: what_is_there(&head),
+        })?,
+    };
+    let whole: Box<dyn BufRead + Send> = Box::new(Cursor::new(head).chain(reader));
+    let lines = Lines::new(whole, name);
+    let bad_lines = options.bad_lines;
+    let source = format!("{} ({format})", name.display());
+    Ok(match format {
+        Format::Native => {
+            return Err(ReadError::UnknownFormat {
+                path: name.to_owned(),
+                found: "a file, where a native trace is a folder".to_owned(),
+            });
+        }
+        Format::Blkparse => Box::new(TextSource::new(
+            lines,
+            BlkparseParser::default(),
+            source,
+            bad_lines,
+        )),
+        Format::Most => Box::new(TextSource::new(lines, MostParser::default(), source, bad_lines)),
+        Format::Ftrace => Box::new(TextSource::new(lines, FtraceParser::default(), source, bad_lines)),
+        Format::FioIolog => Box::new(TextSource::new(
+            lines,
+            FioIologParser::default(),
+            source,
+            bad_lines,
+        )),
+        Format::Biotracer => Box::new(TextSource::new(
+            lines,
+            BiotracerParser::default(),
+            source,
+            bad_lines,
+        )),
+        Format::PixelCsv => Box::new(TextSource::new(
+            lines,
+            PixelCsvParser::default(),
+            source,
+            bad_lines,
+        )),
+    })
+}
+
+fn read_head(reader: &mut dyn BufRead) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    reader.take(HEAD_BYTES).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// Whether a line is of a format.
+type LineTest = fn(&str) -> bool;
+
+/// The format of what begins so.
+#[must_use]
+pub fn detect(head: &[u8]) -> Option<Format> {
+    let text = String::from_utf8_lossy(head);
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    let first = lines.clone().next()?;
+    if fio_iolog::is_header(first) {
+        return Some(Format::FioIolog);
+    }
+    // A few bad lines at the beginning do not hide what the rest is; the last line may be cut.
+    let tests: [(Format, LineTest); 5] = [
+        (Format::Blkparse, blkparse::is_event),
+        (Format::Most, most::is_event),
+        (Format::Biotracer, biotracer::is_line),
+        (Format::PixelCsv, pixel_csv::is_line),
+        (Format::Ftrace, ftrace::is_event),
+    ];
+    lines.by_ref().take(200).find_map(|line| {
+        let found = tests.iter().find(|(_, fits)| fits(line));
+        found.map(|(format, _)| *format)
+    })
+}
+
+fn what_is_there(head: &[u8]) -> String {
+    let text = String::from_utf8_lossy(head);
+    match text.lines().find(|line| !line.trim().is_empty()) {
+        None => "nothing".to_owned(),
+        Some(line) => format!("`{}`", shown(line)),
+    }
+}

@@ -1,0 +1,177 @@
+//! I/O logs of fio, version 2 (waits between accesses) and 3 (microseconds since the start before each line).
+//!
+//! Lines: `FILE add|open|close`, `FILE read|write|trim|sync|datasync OFFSET LENGTH`, in version 2 also
+//! `FILE wait MICROSECONDS 0`. Each file stands as a device of its own, numbered 0:0, 0:1 and so on.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use results::block_trace::{
+    BlockType, DeviceNumber, IoMode, Operation, Request, RequestFlags, Run, TracedDevice,
+};
+
+use super::assembly::Assembly;
+use super::clock::digits;
+use super::text_source::{Expected, LineParser};
+
+const LINE: &str = "`FILE ACTION` or `FILE ACTION OFFSET LENGTH` of an I/O log of fio";
+
+/// A log of more files is none.
+const FILES_MAX: usize = 4096;
+
+/// Version of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    Two,
+    Three,
+}
+
+/// Reads lines of an I/O log.
+#[derive(Debug, Default)]
+pub struct FioIologParser {
+    version: Option<Version>,
+    files: HashMap<String, (DeviceNumber, Arc<str>)>,
+    clock_ns: u64,
+    ragged: u64,
+}
+
+impl LineParser for FioIologParser {
+    fn line(&mut self, line: &str, assembly: &mut Assembly) -> Result<(), Expected> {
+        let Some(version) = self.version else {
+            self.version = match line.trim_ascii() {
+                "fio version 2 iolog" => Some(Version::Two),
+                "fio version 3 iolog" => Some(Version::Three),
+                _ => return Err(Expected("`fio version 2 iolog` or `fio version 3 iolog`")),
+            };
+            return Ok(());
+        };
+        // A name may have blanks in it, so the words are counted from the end.
+        let mut line = line.trim_ascii();
+        if version == Version::Three {
+            let (time, rest) = line
+                .split_once(' ')
+                .ok_or(Expected("microseconds before the line"))?;
+            let us = digits(time).ok_or(Expected("microseconds before the line"))?;
+            self.clock_ns = us.saturating_mul(1000);
+            line = rest.trim_ascii_start();
+        }
+        let (before, last) = line.rsplit_once(' ').ok_or(Expected(LINE))?;
+        if matches!(last, "add" | "open" | "close") {
+            self.file(before, assembly)?;
+            return Ok(());
+        }
+        let length = digits(last).ok_or(Expected("a length in bytes"))?;
+        let (before, offset) = before.trim_ascii_end().rsplit_once(' ').ok_or(Expected(LINE))?;
+        let offset = digits(offset).ok_or(Expected("an offset in bytes"))?;
+        let (name, action) = before.trim_ascii_end().rsplit_once(' ').ok_or(Expected(LINE))?;
+        self.access(name, action, offset, length, assembly)
+    }
+
+    fn end(&mut self, assembly: &mut Assembly) {
+        assembly.limitation(
+            "processes, flags, latencies",
+            "an I/O log of fio does not tell them",
+        );
+        assembly.limitation(
+            "places on the device",
+            "an I/O log tells offsets in files; each file stands as a device of its own",
+        );
+        if self.ragged > 0 {
+            let why = format!(
+                "{} accesses do not begin at a sector; the sector that they begin in stands",
+                self.ragged
+            );
+            assembly.limitation("exact offsets", &why);
+        }
+    }
+
+    fn looks(&self) -> &'static str {
+        "`fio version 2 iolog` or `fio version 3 iolog` as the first line"
+    }
+}
+
+impl FioIologParser {
+    fn file(&mut self, name: &str, assembly: &mut Assembly) -> Result<(DeviceNumber, Arc<str>), Expected> {
+        if let Some((device, path)) = self.files.get(name) {
+            return Ok((*device, Arc::clone(path)));
+        }
+        if self.files.len() >= FILES_MAX {
+            return Err(Expected("at most 4096 files in one log"));
+        }
+        let minor = u32::try_from(self.files.len()).unwrap_or(u32::MAX);
+        let device = DeviceNumber { major: 0, minor };
+        let path: Arc<str> = Arc::from(name);
+        self.files.insert(name.to_owned(), (device, Arc::clone(&path)));
+        assembly.header_mut().devices.push(TracedDevice {
+            device,
+            name: name.to_owned(),
+            sectors: None,
+            file_system: None,
+            scheduler: None,
+        });
+        Ok((device, path))
+    }
+
+    fn access(
+        &mut self,
+        name: &str,
+        action: &str,
+        offset: u64,
+        length: u64,
+        assembly: &mut Assembly,
+    ) -> Result<(), Expected> {
+        let operation = match action {
+            "read" => Operation::Read,
+            "write" => Operation::Write,
+            "trim" => Operation::Discard,
+            "sync" | "datasync" => Operation::Flush,
+            "wait" => {
+                self.clock_ns = self.clock_ns.saturating_add(offset.saturating_mul(1000));
+                return Ok(());
+            }
+            _ => return Err(Expected("read, write, trim, sync, datasync or wait")),
+        };
+        let (device, path) = self.file(name, assembly)?;
+        let is_flush = operation == Operation::Flush;
+        self.ragged += u64::from(!is_flush && !offset.is_multiple_of(512));
+        let (sector, bytes) = if is_flush { (0, 0) } else { (offset / 512, length) };
+        let is_device = name.starts_with("/dev/");
+        let run = Run {
+            block_type: if is_device {
+                BlockType::Unknown
+            } else {
+                BlockType::Data
+            },
+            path: (!is_device).then_some(path),
+            file_offset: (!is_device).then_some(offset),
+            ..Run::unknown(sector, bytes)
+        };
+        assembly.request(Request {
+            id: 0,
+            device,
+            sector,
+            bytes,
+            operation,
+            flags: RequestFlags::default(),
+            priority: None,
+            queued_ns: Some(self.clock_ns),
+            inserted_ns: None,
+            issued_ns: None,
+            completed_ns: None,
+            status: None,
+            in_flight: None,
+            hardware_queue: None,
+            submitter: None,
+            mode: IoMode::Unknown,
+            command: None,
+            runs: if bytes > 0 { vec![run] } else { Vec::new() },
+        })?;
+        Ok(())
+    }
+}
+
+/// True for the first line of a log.
+pub fn is_header(line: &str) -> bool {
+    let version = line.trim_ascii().strip_prefix("fio version ");
+    version.is_some_and(|rest| rest.ends_with(" iolog"))
+}

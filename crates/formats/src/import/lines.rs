@@ -1,0 +1,169 @@
+//! Lines of a text file, one at a time and of bounded length, and the account of those that could not be read.
+
+use std::io::{self, BufRead, Read};
+use std::path::{Path, PathBuf};
+
+use crate::error::ReadError;
+
+/// What is beyond this in a line is dropped: no field that matters is there.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+
+/// Lines that are shown of those that were skipped.
+const SHOWN_MAX: usize = 5;
+
+/// Characters of a line that are shown.
+const SHOWN_CHARS: usize = 80;
+
+/// What becomes of lines that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadLines {
+    /// They are left out and counted; the first ones are kept to be shown.
+    Skip,
+    /// The first one is an error.
+    Refuse,
+}
+
+/// Lines that were left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Skipped {
+    /// How many.
+    pub count: u64,
+    /// The first ones.
+    pub first: Vec<SkippedLine>,
+}
+
+/// A line that was left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SkippedLine {
+    /// Its number, from 1; of binary files the offset in bytes.
+    pub place: u64,
+    /// What should have been there.
+    pub expected: String,
+    /// Its beginning.
+    pub found: String,
+}
+
+impl Skipped {
+    pub(super) fn add(&mut self, place: u64, expected: &str, found: &str) {
+        self.count += 1;
+        if self.first.len() < SHOWN_MAX {
+            self.first.push(SkippedLine {
+                place,
+                expected: expected.to_owned(),
+                found: shown(found),
+            });
+        }
+    }
+}
+
+/// The beginning of a text, fit for a terminal.
+pub(super) fn shown(text: &str) -> String {
+    let printable = |character: char| if character.is_control() { ' ' } else { character };
+    text.trim_end().chars().take(SHOWN_CHARS).map(printable).collect()
+}
+
+/// Reads lines; knows where it is.
+pub struct Lines {
+    reader: Box<dyn BufRead + Send>,
+    file: PathBuf,
+    number: u64,
+    position: u64,
+    bytes: Vec<u8>,
+    text: String,
+}
+
+impl std::fmt::Debug for Lines {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Lines")
+            .field("file", &self.file)
+            .field("number", &self.number)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Lines {
+    pub fn new(reader: Box<dyn BufRead + Send>, file: &Path) -> Self {
+        Self {
+            reader,
+            file: file.to_owned(),
+            number: 0,
+            position: 0,
+            bytes: Vec::new(),
+            text: String::new(),
+        }
+    }
+
+    /// The next line without its end; bytes that are not UTF-8 are replaced. `None` at the end of the file.
+    pub fn next(&mut self) -> Result<Option<&str>, ReadError> {
+        self.bytes.clear();
+        let limited = Read::take(&mut self.reader, LINE_BYTES_MAX).read_until(b'\n', &mut self.bytes);
+        let length = limited.map_err(|source| self.failed(source))?;
+        if length == 0 {
+            return Ok(None);
+        }
+        self.number += 1;
+        self.position += u64::try_from(length).unwrap_or(u64::MAX);
+        if !self.bytes.ends_with(b"\n") {
+            self.position += drop_rest(&mut self.reader).map_err(|source| self.failed(source))?;
+        }
+        self.text.clear();
+        match std::str::from_utf8(&self.bytes) {
+            Ok(text) => self.text.push_str(text),
+            Err(_) => self.text.push_str(&String::from_utf8_lossy(&self.bytes)),
+        }
+        Ok(Some(self.text.trim_end_matches(['\n', '\r'])))
+    }
+
+    /// The line that was read last.
+    pub fn current(&self) -> &str {
+        self.text.trim_end_matches(['\n', '\r'])
+    }
+
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub const fn position(&self) -> u64 {
+        self.position
+    }
+
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// An error at the line that was read last.
+    pub fn wrong(&self, expected: &str, hint: &str) -> ReadError {
+        ReadError::Line {
+            path: self.file.clone(),
+            line: self.number,
+            expected: expected.to_owned(),
+            found: shown(self.current()),
+            hint: hint.to_owned(),
+        }
+    }
+
+    fn failed(&self, source: io::Error) -> ReadError {
+        ReadError::Io {
+            path: self.file.clone(),
+            source,
+        }
+    }
+}
+
+fn drop_rest(reader: &mut impl BufRead) -> io::Result<u64> {
+    let mut dropped = 0;
+    loop {
+        let buffer = reader.fill_buf()?;
+        if buffer.is_empty() {
+            return Ok(dropped);
+        }
+        let end = buffer.iter().position(|byte| *byte == b'\n');
+        let length = end.map_or(buffer.len(), |end| end + 1);
+        reader.consume(length);
+        dropped += u64::try_from(length).unwrap_or(u64::MAX);
+        if end.is_some() {
+            return Ok(dropped);
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Readers of other tools' traces.
+//!
+//! Each format is a parser of lines (or of binary records) that feeds an [`assembly::Assembly`]; steps of requests are put
+//! together by [`join::Join`]. What a source cannot tell stands in the header's limitations, and lines that could not be
+//! read are counted and shown.
+
+mod assembly;
+mod biotracer;
+mod blkparse;
+mod block_event;
+mod clock;
+mod detect;
+mod fio_iolog;
+mod ftrace;
+mod join;
+mod lines;
+mod most;
+mod pixel_csv;
+mod ready;
+pub(crate) mod rwbs;
+mod text_source;
+
+pub use detect::{Format, ReadOptions, open, open_reader};
+pub use lines::{BadLines, Skipped, SkippedLine};

@@ -1,0 +1,52 @@
+//! Requests that are whole, put into the order of their first times and numbered.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use results::block_trace::Request;
+
+/// Orders requests within a window and numbers them.
+#[derive(Debug, Default)]
+pub struct Ready {
+    /// By first time, then by arrival.
+    order: BinaryHeap<Reverse<(u64, u64)>>,
+    requests: HashMap<u64, Request>,
+    arrivals: u64,
+    next_id: u64,
+    last_first_ns: u64,
+    late: u64,
+}
+
+impl Ready {
+    pub fn push(&mut self, request: Request) {
+        let first = request.first_ns().unwrap_or(self.last_first_ns);
+        self.order.push(Reverse((first, self.arrivals)));
+        self.requests.insert(self.arrivals, request);
+        self.arrivals += 1;
+    }
+
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// First time of the request that would be next.
+    pub fn first_ns(&self) -> Option<u64> {
+        self.order.peek().map(|Reverse((first, _))| *first)
+    }
+
+    /// Takes the next request out, with its number.
+    pub fn pop(&mut self) -> Option<Request> {
+        let Reverse((first, arrival)) = self.order.pop()?;
+        let mut request = self.requests.remove(&arrival)?;
+        request.id = self.next_id;
+        self.next_id += 1;
+        self.late += u64::from(first < self.last_first_ns);
+        self.last_first_ns = self.last_first_ns.max(first);
+        Some(request)
+    }
+
+    /// Requests that came too late for their place.
+    pub const fn late(&self) -> u64 {
+        self.late
+    }
+}

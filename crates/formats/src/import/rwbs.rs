@@ -1,0 +1,106 @@
+//! The letters by which the kernel and its tools describe a request (`rwbs`): `FWFSM` is a write that empties the cache
+//! first, goes to the medium, is waited for and is metadata.
+//!
+//! Letters before the operation: F (cache emptied first). Operations: R, W, D, DE (secure erase), F (flush), WZ (write
+//! zeroes), ZA (zone append), other Z* (zone management), N (none of those). Letters behind: F (FUA), A (read-ahead),
+//! S (sync), M (metadata), U (atomic), P (priority).
+
+use results::block_trace::{Operation, RequestFlags};
+
+/// Reads the letters. `bytes` tells a flush (which moves nothing) from a write. `None` for letters that mean nothing.
+pub fn parse(letters: &str, bytes: u64) -> Option<(Operation, RequestFlags)> {
+    let mut flags = RequestFlags::default();
+    let mut rest = letters.as_bytes();
+    // `F` alone, or before another letter of an operation.
+    if let [b'F', tail @ ..] = rest
+        && tail.first().is_none_or(|next| b"RWDFNZ".contains(next))
+    {
+        flags = flags.with(RequestFlags::PREFLUSH);
+        rest = tail;
+    }
+    let (operation, mut rest) = match rest {
+        [] if flags.contains(RequestFlags::PREFLUSH) => (Operation::Flush, rest),
+        [b'W', b'Z', tail @ ..] => (Operation::WriteZeroes, tail),
+        [b'W', tail @ ..] => (Operation::Write, tail),
+        [b'R', tail @ ..] => (Operation::Read, tail),
+        [b'D', b'E', tail @ ..] => (Operation::SecureErase, tail),
+        [b'D', tail @ ..] => (Operation::Discard, tail),
+        [b'F', tail @ ..] => (Operation::Flush, tail),
+        [b'Z', b'A', tail @ ..] => (Operation::ZoneAppend, tail),
+        [b'Z', tail @ ..] => {
+            let letters = tail.iter().take_while(|letter| b"ROCFA".contains(letter)).count();
+            (Operation::ZoneManagement, &tail[letters..])
+        }
+        [b'N', tail @ ..] => (Operation::Driver, tail),
+        _ => return None,
+    };
+    while let [letter, tail @ ..] = rest {
+        flags = flags.with(match letter {
+            b'F' => RequestFlags::FUA,
+            b'A' => RequestFlags::READAHEAD,
+            b'S' => RequestFlags::SYNC,
+            b'M' => RequestFlags::META,
+            b'U' => RequestFlags::ATOMIC,
+            b'P' => RequestFlags::PRIO,
+            // A barrier of kernels before 2.6.37: both of what took its place.
+            b'B' => RequestFlags::PREFLUSH.with(RequestFlags::FUA),
+            _ => return None,
+        });
+        rest = tail;
+    }
+    Some((settle(operation, flags, bytes), flags))
+}
+
+/// What the letters leave open is decided by whether there are bytes.
+pub fn settle(operation: Operation, flags: RequestFlags, bytes: u64) -> Operation {
+    match operation {
+        Operation::Write if bytes == 0 => Operation::Flush,
+        Operation::Driver if bytes == 0 && flags.contains(RequestFlags::PREFLUSH) => Operation::Flush,
+        // Kernels before 6.17 have no letters for it, and nothing else without letters has a place and bytes in use.
+        Operation::Driver if bytes > 0 => Operation::WriteZeroes,
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_of_the_kernel_are_understood() {
+        let flags = |flags: &[RequestFlags]| {
+            flags
+                .iter()
+                .fold(RequestFlags::default(), |all, flag| all.with(*flag))
+        };
+        use RequestFlags as F;
+        for (letters, bytes, operation, expected) in [
+            ("R", 8, Operation::Read, flags(&[])),
+            ("RAM", 8, Operation::Read, flags(&[F::READAHEAD, F::META])),
+            ("WS", 8, Operation::Write, flags(&[F::SYNC])),
+            (
+                "FWFSM",
+                8,
+                Operation::Write,
+                flags(&[F::PREFLUSH, F::FUA, F::SYNC, F::META]),
+            ),
+            ("FWS", 0, Operation::Flush, flags(&[F::PREFLUSH, F::SYNC])),
+            ("FF", 0, Operation::Flush, flags(&[F::PREFLUSH])),
+            ("F", 0, Operation::Flush, flags(&[F::PREFLUSH])),
+            ("FN", 0, Operation::Flush, flags(&[F::PREFLUSH])),
+            ("D", 8, Operation::Discard, flags(&[])),
+            ("DS", 8, Operation::Discard, flags(&[F::SYNC])),
+            ("DE", 8, Operation::SecureErase, flags(&[])),
+            ("N", 8, Operation::WriteZeroes, flags(&[])),
+            ("WZS", 8, Operation::WriteZeroes, flags(&[F::SYNC])),
+            ("ZAS", 8, Operation::ZoneAppend, flags(&[F::SYNC])),
+            ("ZRA", 0, Operation::ZoneManagement, flags(&[])),
+            ("WAS", 8, Operation::Write, flags(&[F::READAHEAD, F::SYNC])),
+        ] {
+            assert_eq!(parse(letters, bytes), Some((operation, expected)), "{letters}");
+        }
+        for wrong in ["", "X", "WX", "8", "ww"] {
+            assert_eq!(parse(wrong, 8), None, "{wrong}");
+        }
+    }
+}

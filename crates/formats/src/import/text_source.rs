@@ -1,0 +1,130 @@
+//! A text file of another tool as a source: line by line through a parser into an assembly.
+
+use results::block_trace::TraceHeader;
+
+use super::assembly::{Assembly, Impossible};
+use super::lines::{BadLines, Lines, Skipped};
+use crate::error::ReadError;
+use crate::stream::{TraceItem, TraceSource};
+
+/// After so many lines of which none could be read, the file is of another kind.
+const HOPELESS_LINES: u64 = 1000;
+
+/// Why a line could not be read: what should have been there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expected(pub &'static str);
+
+impl From<Impossible> for Expected {
+    fn from(Impossible: Impossible) -> Self {
+        Self("a place that a device can have")
+    }
+}
+
+/// Reads one format's lines.
+pub trait LineParser {
+    /// Takes one line in.
+    fn line(&mut self, line: &str, assembly: &mut Assembly) -> Result<(), Expected>;
+
+    /// Says what this format never tells.
+    fn end(&mut self, assembly: &mut Assembly);
+
+    /// What a file of this format looks like.
+    fn looks(&self) -> &'static str;
+}
+
+/// A text file as a source.
+#[derive(Debug)]
+pub struct TextSource<P> {
+    lines: Lines,
+    parser: P,
+    assembly: Assembly,
+    bad_lines: BadLines,
+    skipped: Skipped,
+    is_read: bool,
+    is_told: bool,
+}
+
+impl<P: LineParser> TextSource<P> {
+    pub fn new(lines: Lines, parser: P, source: String, bad_lines: BadLines) -> Self {
+        Self {
+            lines,
+            parser,
+            assembly: Assembly::new(source),
+            bad_lines,
+            skipped: Skipped::default(),
+            is_read: false,
+            is_told: false,
+        }
+    }
+
+    /// Reads one line; at the end of the file, the end.
+    fn advance(&mut self) -> Result<(), ReadError> {
+        let Some(line) = self.lines.next()? else {
+            if self.assembly.is_empty() && self.skipped.count > 0 {
+                return Err(self.hopeless());
+            }
+            self.is_read = true;
+            self.parser.end(&mut self.assembly);
+            self.assembly.finish();
+            return Ok(());
+        };
+        if line.trim().is_empty() {
+            return Ok(());
+        }
+        let Err(Expected(expected)) = self.parser.line(line, &mut self.assembly) else {
+            return Ok(());
+        };
+        if self.bad_lines == BadLines::Refuse {
+            return Err(self
+                .lines
+                .wrong(expected, "without --strict such lines are left out and counted"));
+        }
+        self.skipped
+            .add(self.lines.number(), expected, self.lines.current());
+        if self.skipped.count >= HOPELESS_LINES && self.assembly.is_empty() {
+            return Err(self.hopeless());
+        }
+        Ok(())
+    }
+
+    fn hopeless(&self) -> ReadError {
+        let first = self.skipped.first.first();
+        ReadError::Line {
+            path: self.lines.file().to_owned(),
+            line: first.map_or(0, |line| line.place),
+            expected: self.parser.looks().to_owned(),
+            found: first.map(|line| line.found.clone()).unwrap_or_default(),
+            hint: "no line could be read; is it of another format (--from)?".to_owned(),
+        }
+    }
+}
+
+impl<P: LineParser> TraceSource for TextSource<P> {
+    fn next_item(&mut self) -> Result<Option<TraceItem>, ReadError> {
+        loop {
+            if let Some(item) = self.assembly.pop() {
+                return Ok(Some(item));
+            }
+            if self.is_read {
+                if !self.is_told {
+                    self.is_told = true;
+                    self.assembly.tell_order();
+                }
+                return Ok(None);
+            }
+            self.advance()?;
+        }
+    }
+
+    fn header(&self) -> &TraceHeader {
+        self.assembly.header()
+    }
+
+    fn position(&self) -> u64 {
+        self.lines.position()
+    }
+
+    fn skipped(&self) -> Option<&Skipped> {
+        Some(&self.skipped)
+    }
+}

@@ -1,0 +1,539 @@
+//! Foreign formats from outside: small samples as their tools write them, and what becomes of each.
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+use std::io::Cursor;
+use std::path::Path;
+
+use formats::{BadLines, Format, ReadOptions, TraceSource, open_reader, read_all};
+use results::block_trace::{
+    BlockTrace, BlockType, CauseQuality, DeviceNumber, Operation, Request, RequestFlags,
+};
+
+const SKIP: ReadOptions = ReadOptions {
+    format: None,
+    bad_lines: BadLines::Skip,
+};
+
+const REFUSE: ReadOptions = ReadOptions {
+    format: None,
+    bad_lines: BadLines::Refuse,
+};
+
+fn source(text: &str, options: ReadOptions) -> Result<Box<dyn TraceSource>, String> {
+    let reader = Box::new(Cursor::new(text.as_bytes().to_vec()));
+    open_reader(reader, Path::new("x.txt"), options).map_err(|error| error.to_string())
+}
+
+fn read(text: &str) -> BlockTrace {
+    let trace = read_all(&mut *source(text, REFUSE).unwrap()).unwrap();
+    for (index, request) in trace.requests.iter().enumerate() {
+        assert_eq!(request.id, u64::try_from(index).unwrap());
+        let total: u64 = request.runs.iter().map(|run| run.bytes).sum();
+        assert_eq!(total, request.bytes, "runs cover the request: {request:?}");
+    }
+    trace
+}
+
+fn times(request: &Request) -> [Option<u64>; 4] {
+    [
+        request.queued_ns,
+        request.inserted_ns,
+        request.issued_ns,
+        request.completed_ns,
+    ]
+}
+
+fn limitation(trace: &BlockTrace, what: &str) -> String {
+    let found = trace
+        .header
+        .limitations
+        .iter()
+        .find(|limitation| limitation.what == what);
+    found
+        .unwrap_or_else(|| panic!("{what} is not told: {:?}", trace.header.limitations))
+        .why
+        .clone()
+}
+
+/// Two pieces of two processes merged to one request, done in two parts; a flush; a read with nothing but a completion; a
+/// command of a driver; a request that comes back from the driver; the summary.
+const BLKPARSE: &str = "\
+  8,0    1        1     0.000000100   697  A  WS 223490 + 8 <- (8,1) 221442
+  8,0    1        2     0.000000200   697  Q  WS 223490 + 8 [my app]
+  8,0    1        3     0.000000300   697  G  WS 223490 + 8 [my app]
+  8,0    1        4     0.000000400   697  P   N [my app]
+  8,0    0        1     0.000000500   698  Q  WS 223498 + 16 [other]
+  8,0    0        2     0.000000600   698  M  WS 223498 + 16 [other]
+  8,0    1        5     0.000000700   697  I  WS 223490 + 24 [my app]
+  8,0    1        6     0.000000800   697  U   N [my app] 1
+  8,0    1        7     0.000000900   120  D  WS 223490 + 24 [kworker/0:1H]
+  8,0    1        8     0.000001500     0  C  WS 223490 + 8 [0]
+  8,0    1        9     0.000001600     0  C  WS 223498 + 16 [0]
+  8,0    1        0     0.000001700     0  m   N cfq697S / complete
+  8,0    1       10     0.000002000   697  Q FWS [my app]
+  8,0    1       11     0.000002100   120  D  FF [kworker/0:1H]
+  8,0    1       12     0.000002500     0  C  FF 0 [0]
+  8,0    1       13     0.000002600     0  C FWS 0 [0]
+  8,0    1       14     0.000003000     0  C  RA 5000 + 8 [-5]
+  8,0    1       15     0.000003500   800  D   R 36 (12 00 00 00 24 00) [smartd]
+  8,0    1       16     0.000003600     0  C   R (12 00 00 00 24 00) [0]
+  8,0    1       17     0.000004000   697  Q   D 900 + 8 [my app]
+  8,0    1       18     0.000004100   697  D   D 900 + 8 [my app]
+  8,0    1       19     0.000004200   697  R   D 900 + 8 [0]
+  8,0    1       20     0.000004300   697  D   D 900 + 8 [my app]
+  8,0    1       21     0.000004400     0  C   D 900 + 8 [0]
+CPU0 (sda):
+ Reads Queued:           0,        0KiB\t Writes Queued:           1,        8KiB
+Throughput (R/W): 0KiB/s / 24KiB/s
+Events (sda): 21 entries
+Skips: 0 forward (0 -   0.0%)
+";
+
+#[test]
+fn steps_of_blkparse_become_requests() {
+    let trace = read(BLKPARSE);
+    let [write, flush, read, command, discard] = trace.requests.as_slice() else {
+        panic!("{:#?}", trace.requests);
+    };
+    assert_eq!(write.device, DeviceNumber { major: 8, minor: 0 });
+    assert_eq!((write.sector, write.bytes), (223_490, 24 * 512));
+    assert_eq!(
+        (write.operation, write.flags),
+        (Operation::Write, RequestFlags::SYNC)
+    );
+    assert_eq!(times(write), [Some(200), Some(700), Some(900), Some(1600)]);
+    assert_eq!((write.status, write.in_flight), (Some(0), Some(1)));
+    assert_eq!(
+        &*write.submitter.as_ref().unwrap().name,
+        "my app",
+        "not the thread that issued it"
+    );
+    let runs: Vec<_> = write
+        .runs
+        .iter()
+        .map(|run| {
+            (
+                run.sector,
+                run.bytes,
+                run.cause.as_ref().unwrap().pid,
+                run.cause_quality,
+            )
+        })
+        .collect();
+    assert_eq!(
+        runs,
+        [
+            (223_490, 8 * 512, 697, CauseQuality::Submitter),
+            (223_498, 16 * 512, 698, CauseQuality::Submitter)
+        ]
+    );
+
+    assert_eq!(
+        (flush.operation, flush.bytes, flush.sector),
+        (Operation::Flush, 0, 0)
+    );
+    assert_eq!(times(flush), [Some(2000), None, Some(2100), Some(2500)]);
+    assert_eq!(flush.submitter.as_ref().unwrap().pid, 697);
+    assert!(flush.runs.is_empty());
+
+    assert_eq!(times(read), [None, None, None, Some(3000)]);
+    assert_eq!(
+        (read.operation, read.flags, read.status),
+        (Operation::Read, RequestFlags::READAHEAD, Some(5))
+    );
+    assert_eq!(
+        read.submitter, None,
+        "whoever was interrupted by the completion is nobody"
+    );
+
+    assert_eq!(command.operation, Operation::Driver);
+    assert_eq!(times(command), [None, None, Some(3500), Some(3600)]);
+
+    assert_eq!(discard.operation, Operation::Discard);
+    assert_eq!(times(discard), [Some(4000), None, Some(4300), Some(4400)]);
+    assert_eq!(discard.in_flight, Some(1));
+    limitation(&trace, "files, types of blocks");
+    limitation(&trace, "messages of drivers and schedulers");
+}
+
+#[test]
+fn a_piece_that_is_split_becomes_two_requests_with_its_queue_time() {
+    let trace = read(
+        "8,0 0 1 0.000000001 5 Q R 1000 + 16 [a]\n\
+         8,0 0 2 0.000000002 5 X R 1000 / 1008 [a]\n\
+         8,0 0 3 0.000000003 5 D R 1000 + 8 [a]\n\
+         8,0 0 4 0.000000004 5 D R 1008 + 8 [a]\n\
+         8,0 0 5 0.000000005 0 C R 1008 + 8 [0]\n\
+         8,0 0 6 0.000000006 0 C R 1000 + 8 [0]\n",
+    );
+    let seen: Vec<_> = trace
+        .requests
+        .iter()
+        .map(|request| (request.sector, request.bytes, times(request)))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            (1008, 4096, [Some(1), None, Some(4), Some(5)]),
+            (1000, 4096, [Some(1), None, Some(3), Some(6)])
+        ]
+    );
+}
+
+#[test]
+fn a_device_without_a_queue_has_pieces_for_requests() {
+    // dm and zram: Q and C alone.
+    let trace = read(
+        "253,0 0 1 0.000000001 5 Q W 1000 + 16 [a]\n\
+         253,0 0 2 0.000000009 0 C W 1000 + 16 [0]\n\
+         253,0 0 3 0.000000010 5 Q W 2000 + 16 [a]\n",
+    );
+    assert_eq!(times(&trace.requests[0]), [Some(1), None, None, Some(9)]);
+    assert_eq!(
+        times(&trace.requests[1]),
+        [Some(10), None, None, None],
+        "what never ended is kept"
+    );
+    assert_eq!(
+        limitation(&trace, "issue times"),
+        "the source has no issue events (D)"
+    );
+}
+
+const MOST: &str = "    0.000000000\tA\tWS\t23004888\t   8\t4767\t     IntentService[]\tM
+    0.000111615\tQ\tWS\t23004888\t   8\t4767\t     IntentService[]\tM
+    0.000204740\tG\tWS\t23004888\t   8\t4767\t     IntentService[]\tM
+    0.000492553\tD\tWAS\t23004888\t   8\t4767\t     IntentService[]\tM
+    0.004244740\tC\tWAS\t23004888\t   8\t4767\t     IntentService[]\tM\tfile-NONE
+    0.011868959\tC\tWAS\t 4079792\t 104\t 137\t     jbd2/mmcblk0p28\tJ\tfile-NONE
+    0.013739323\tC\tWS\t 4079896\t   0\t 137\t     jbd2/mmcblk0p28\tJ
+    0.097858699\tC\tWAS\t23901648\t   8\t103336\t           GCMReader\tD\t/data/com.google.android.gms/databases/rmq.db-journal
+    0.097900000\tC\tWAS\t23901700\t   8\t103336\t           GCMReader\tM
+";
+
+#[test]
+fn lines_of_most_keep_their_types_and_paths() {
+    let trace = read(MOST);
+    let [metadata, journal, flush, data, deleted] = trace.requests.as_slice() else {
+        panic!("{:#?}", trace.requests);
+    };
+    assert_eq!(metadata.runs[0].block_type, BlockType::Metadata);
+    assert_eq!(
+        times(metadata),
+        [Some(111_615), None, Some(492_553), Some(4_244_740)]
+    );
+    assert_eq!(metadata.submitter.as_ref().unwrap().pid, 4767);
+    assert_eq!(
+        (journal.runs[0].block_type, journal.runs[0].path.clone()),
+        (BlockType::Journal, None)
+    );
+    assert_eq!((flush.operation, flush.bytes), (Operation::Flush, 0));
+    let run = &data.runs[0];
+    assert_eq!(
+        run.path.as_deref(),
+        Some("/data/com.google.android.gms/databases/rmq.db-journal")
+    );
+    assert_eq!(
+        (run.block_type, run.detail.as_deref(), run.deleted),
+        (BlockType::Data, Some("-journal"), false)
+    );
+    let run = &deleted.runs[0];
+    assert_eq!(
+        (run.block_type, run.detail.as_deref(), run.deleted),
+        (BlockType::Data, Some("-journal"), true)
+    );
+    assert!(limitation(&trace, "temporary files: their class alone").starts_with("2 lines"));
+}
+
+#[test]
+fn a_row_of_biotracer_is_a_request_with_its_times() {
+    let trace = read(
+        "4220896\t\t8\t\t4096\t\t5\t\t1398406382.756832267\t\t1398406382.757233725\t\t1398406382.757241486\t\t1398406382.757950028\n\
+         49592392\t\t17\t\t8704\t\t0\t\t1398406382.762147944\t\t1398406382.762182267\t\t1398406382.762199194\t\t1398406382.763593934\n",
+    );
+    assert_eq!(
+        times(&trace.requests[0]),
+        [Some(0), None, Some(401_458), Some(1_117_761)]
+    );
+    assert_eq!(trace.requests[0].operation, Operation::Write);
+    assert_eq!(
+        (trace.requests[1].operation, trace.requests[1].bytes),
+        (Operation::Read, 8192)
+    );
+    assert_eq!(trace.header.start_realtime_ns, Some(1_398_406_382_756_832_267));
+    assert!(limitation(&trace, "exact sizes").starts_with("1 sizes"));
+}
+
+#[test]
+fn a_clock_that_is_set_during_a_trace_makes_no_pause_of_decades() {
+    let trace = read(
+        "0\t8\t4096\t4\t1.000000000\t1.000000001\t1.000000002\t1.000000003\n\
+         8\t8\t4096\t4\t1398396748.000000000\t1398396748.000000001\t1398396748.000000002\t1398396748.000000003\n",
+    );
+    assert_eq!(times(&trace.requests[1]), [Some(0), None, Some(1), Some(3)]);
+    limitation(&trace, "a pause");
+    assert_eq!(trace.header.start_realtime_ns, None);
+}
+
+#[test]
+fn rows_of_the_pixel_csv_are_requests_with_a_process() {
+    let trace = read(
+        "proces,device,rw_flag,sector,size,timestamp\r\n\
+         dmd-1151,8388608,W,93897440,1024,44186.011543\r\n\
+         kworker/0:0H-5,8388608,R,47866368,16,44186.02139\r\n\
+         a,b-c-7,8388608,R,1,1,44186.5\r\n",
+    );
+    assert_eq!(trace.requests.len(), 3);
+    let first = &trace.requests[0];
+    assert_eq!(first.device, DeviceNumber { major: 8, minor: 0 });
+    assert_eq!(
+        (first.sector, first.bytes, first.operation),
+        (93_897_440, 1024 * 512, Operation::Write)
+    );
+    assert_eq!(times(&trace.requests[1]), [Some(9_847_000), None, None, None]);
+    let name = |index: usize| trace.requests[index].submitter.clone().unwrap();
+    assert_eq!((&*name(1).name, name(1).pid), ("kworker/0:0H", 5));
+    assert_eq!(
+        (&*name(2).name, name(2).pid),
+        ("a,b-c", 7),
+        "names may have commas and dashes"
+    );
+}
+
+#[test]
+fn logs_of_fio_are_requests_to_their_files() {
+    let text = "fio version 3 iolog\n0 /tmp/a b add\n10 /tmp/a b open\n20 /tmp/a b write 4096 8192\n\
+                30 /dev/sda read 513 512\n40 /tmp/a b sync 0 0\n50 /tmp/a b trim 0 4096\n60 /tmp/a b close\n";
+    let trace = read(text);
+    let seen: Vec<_> = trace
+        .requests
+        .iter()
+        .map(|request| {
+            (
+                request.queued_ns.unwrap(),
+                request.operation,
+                request.sector,
+                request.bytes,
+            )
+        })
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            (20_000, Operation::Write, 8, 8192),
+            (30_000, Operation::Read, 1, 512),
+            (40_000, Operation::Flush, 0, 0),
+            (50_000, Operation::Discard, 0, 4096)
+        ]
+    );
+    assert_eq!(trace.requests[0].runs[0].path.as_deref(), Some("/tmp/a b"));
+    let names: Vec<_> = trace
+        .header
+        .devices
+        .iter()
+        .map(|device| device.name.as_str())
+        .collect();
+    assert_eq!(names, ["/tmp/a b", "/dev/sda"]);
+
+    let two = read("fio version 2 iolog\n/a add\n/a open\n/a wait 30 0\n/a write 0 512\n/a close\n");
+    assert_eq!(two.requests[0].queued_ns, Some(30_000));
+}
+
+const FTRACE: &str = "\
+# tracer: nop
+#
+#           TASK-PID     CPU#  |||||  TIMESTAMP  FUNCTION
+         a b [1]-697     [001] .....  7000.000100: block_bio_queue: 8,0 WS 2048 + 8 [a b [1]]
+              fio-697     (  690) [001] .....  7000.000200: block_rq_insert: 8,0 WS 4096 () 2048 + 8 be,4,0 [fio]
+     kworker/0:1H-12      [000] d..1.  7000.000300: block_rq_issue: 8,0 WS 4096 () 2048 + 8 none,0,0 [kworker/0:1H]
+          <idle>-0       [000] d.h..  7000.000400: block_rq_complete: 8,0 WS () 2048 + 8 none,0,0 [0]
+CPU:0 [LOST 12 EVENTS]
+              fio-697     [001] .....  7000.000500: sched_switch: prev_comm=fio
+ fio   697 [000]  7000.000600: block:block_bio_queue: 8,0 R 4096 + 8 [fio]
+ fio   697 [000]  7000.000700: block:block_rq_issue: 8,0 R 4096 () 4096 + 8 [fio]
+ swapper     0 [000]  7000.000800: block:block_rq_complete: 8,0 R () 4096 + 8 [0]
+              fio-697     [001] .....  7000.000900:   8,0    Q   R 9000 + 8 [fio]
+              fio-697     [001] .....  7000.000950:   8,0    D   R 9000 + 8 [fio]
+           <idle>-0       [001] .....  7000.000960:   8,0    C   R 9000 + 8 [0]
+              fio-697     [001] .....  7000.001000: block_rq_issue: 8,0 FF 0 () 18446744073709551615 + 0 [fio]
+           <idle>-0       [001] .....  7000.001100: block_rq_complete: 8,0 FF () 18446744073709551615 + 0 [0]
+";
+
+#[test]
+fn events_of_ftrace_trace_cmd_and_perf_become_requests() {
+    let trace = read(FTRACE);
+    let seen: Vec<_> = trace
+        .requests
+        .iter()
+        .map(|request| (request.sector, times(request)))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            (2048, [Some(0), Some(100_000), Some(200_000), Some(300_000)]),
+            (4096, [Some(500_000), None, Some(600_000), Some(700_000)]),
+            (9000, [Some(800_000), None, Some(850_000), Some(860_000)]),
+            (0, [None, None, Some(900_000), Some(1_000_000)]),
+        ]
+    );
+    let first = trace.requests[0].submitter.as_ref().unwrap();
+    assert_eq!((&*first.name, first.pid), ("a b [1]", 697));
+    assert_eq!(trace.header.lost_records, 12);
+    limitation(&trace, "events that are none of a request");
+}
+
+#[test]
+fn bad_lines_are_counted_and_shown_or_refused() {
+    let text =
+        "8,0 0 1 0.000000001 5 D R 1000 + 8 [a]\nwhat is this\n8,0 0 2 0.000000005 0 C R 1000 + 8 [0]\n";
+    let mut skipping = source(text, SKIP).unwrap();
+    let trace = read_all(&mut *skipping).unwrap();
+    assert_eq!(trace.requests.len(), 1);
+    let skipped = skipping.skipped().unwrap();
+    assert_eq!((skipped.count, skipped.first[0].place), (1, 2));
+    assert_eq!(skipped.first[0].found, "what is this");
+
+    let error = read_all(&mut *source(text, REFUSE).unwrap())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.starts_with("x.txt, line 2: expected an event of blkparse"),
+        "{error}"
+    );
+    assert!(
+        error.contains("found `what is this`; without --strict"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_is_no_trace_is_named() {
+    let error = source("\u{1}hello\n", SKIP).err().unwrap();
+    assert!(
+        error.starts_with(
+            "x.txt: no known format of traces: expected a native trace or one of blkparse, most"
+        ),
+        "{error}"
+    );
+    assert!(
+        error.ends_with("found ` hello`; name the format with --from"),
+        "{error}"
+    );
+    assert!(source("", SKIP).err().unwrap().contains("found nothing"));
+    // The wrong format was named.
+    let options = ReadOptions {
+        format: Some(Format::Most),
+        ..SKIP
+    };
+    let error = read_all(&mut *source(BLKPARSE, options).unwrap())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("expected a line of MOST") && error.contains("--from"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_million_pieces_that_never_end_take_bounded_memory_and_time() {
+    use std::fmt::Write as _;
+    let mut text = String::new();
+    for index in 0..300_000_u32 {
+        writeln!(
+            text,
+            "8,0 0 1 0.{index:09} 5 Q W {} + 8 [a]",
+            u64::from(index) * 8
+        )
+        .unwrap();
+    }
+    let mut source = source(&text, REFUSE).unwrap();
+    let mut count = 0;
+    while source.next_item().unwrap().is_some() {
+        count += 1;
+    }
+    assert_eq!(count, 300_000);
+    let limitations = &source.header().limitations;
+    assert!(
+        limitations
+            .iter()
+            .any(|limitation| limitation.what == "completions"),
+        "{limitations:?}"
+    );
+}
+
+/// Samples with bytes changed, cut, doubled and put together: an answer comes, of whatever kind, from every reader.
+#[test]
+fn no_reader_panics_on_anything() {
+    let words = [
+        "[",
+        "]",
+        "(",
+        ")",
+        " + ",
+        " / ",
+        "-1",
+        "18446744073709551615",
+        "\t",
+        ",",
+        "F",
+        "\u{ff}",
+        "\n",
+    ];
+    let samples = [BLKPARSE, MOST, FTRACE, "fio version 3 iolog\n0 a write 0 512\n"];
+    for (number, text) in samples.iter().enumerate() {
+        for seed in 0..150_u64 {
+            let mut bytes = text.as_bytes().to_vec();
+            let mut state = seed * 31 + u64::try_from(number).unwrap() + 1;
+            let mut random = || {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                usize::try_from(state >> 33).unwrap()
+            };
+            for _ in 0..1 + seed % 20 {
+                let place = random() % (bytes.len() + 1);
+                match random() % 4 {
+                    0 => {
+                        let end = (place + random() % 100).min(bytes.len());
+                        let copy = bytes[place..end].to_vec();
+                        let to = random() % (bytes.len() + 1);
+                        bytes.splice(to..to, copy);
+                    }
+                    1 => {
+                        let word = words[random() % words.len()];
+                        bytes.splice(place..place, word.bytes());
+                    }
+                    2 => {
+                        let place = place.min(bytes.len() - 1);
+                        bytes[place] = u8::try_from(random() % 256).unwrap();
+                    }
+                    _ => {
+                        let end = (place + random() % 40).min(bytes.len());
+                        bytes.drain(place..end);
+                    }
+                }
+                if bytes.is_empty() {
+                    bytes.push(b'\n');
+                }
+            }
+            for (format, _, _) in Format::WORDS {
+                let options = ReadOptions {
+                    format: Some(format),
+                    ..SKIP
+                };
+                let reader = Box::new(Cursor::new(bytes.clone()));
+                if let Ok(mut source) = open_reader(reader, Path::new("x"), options)
+                    && let Ok(trace) = read_all(&mut *source)
+                {
+                    for request in trace.requests {
+                        let total: u64 = request.runs.iter().map(|run| run.bytes).sum();
+                        assert_eq!(
+                            total, request.bytes,
+                            "seed {seed} of sample {number}: {request:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
