@@ -20,6 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("fuse", &["vfs"]),
     ("bench", &["results"]),
     ("trace", &["results"]),
+    ("fsmap", &[]),
     ("formats", &["results"]),
     ("history", &["results"]),
     ("ui", &["history", "results"]),
@@ -31,7 +32,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "bench", "buffer", "fuse", "history", "passfs", "report", "results", "trace", "ui", "vfs",
+            "bench", "buffer", "fsmap", "fuse", "history", "passfs", "report", "results", "trace", "ui",
+            "vfs",
         ],
     ),
 ];
@@ -49,7 +51,7 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates with `unsafe` blocks.
-const UNSAFE_CRATES: &[&str] = &["bench", "buffer", "fuse", "passfs", "trace"];
+const UNSAFE_CRATES: &[&str] = &["bench", "buffer", "fsmap", "fuse", "passfs", "trace"];
 
 /// External crates that belong to some of ours alone.
 const EXTERNAL_OWNERS: &[(&str, &[&str])] = &[

@@ -1,0 +1,312 @@
+//! `tidegate trace map`: who owns the blocks of an image, a device or a mounted file system.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use fsmap::{Class, Content, FileKind, Flush, JournalDetail, Life, Options, OwnerMap, Piece, SECTOR_BYTES};
+use serde_json::{Map, Value, json};
+
+use crate::Finding;
+use crate::output::{self, Printed};
+use crate::quantity::{parse_bytes, show_bytes};
+
+/// Findings that are printed; more are counted.
+const SHOWN_MAX: usize = 100;
+
+/// Arguments of `tidegate trace map`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Sectors are 512 bytes, as in block traces, and count from the start of IMAGE, DEVICE or the device that is\n\
+                  mounted; a range is FIRST-LAST or FIRST+COUNT. Without a range all of it is listed.\n\
+                  Reads ext2, ext3, ext4 by their own structures, and any mounted file system that answers FIEMAP.\n\
+                  Exit codes: 0 done, 1 the file system is damaged (see the messages), 2 it can't be mapped."
+)]
+pub struct TraceMapArguments {
+    /// An image, a block device, or a mountpoint
+    #[arg(value_name = "IMAGE|DEVICE|MOUNTPOINT")]
+    pub target: PathBuf,
+    /// Sectors to look up: a number, FIRST-LAST or FIRST+COUNT [default: all]
+    #[arg(value_name = "SECTOR|RANGE", value_parser = parse_sectors)]
+    pub sectors: Vec<Sectors>,
+    /// Print JSON lines: one object for each piece, or for each type of block with --summary
+    #[arg(long)]
+    pub json: bool,
+    /// First byte of the file system in the image [default: found by the partition table]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub offset: Option<u64>,
+    /// Print how much there is of each type of block instead of where it is
+    #[arg(long)]
+    pub summary: bool,
+    /// Read the whole journal: which of its blocks is a descriptor, a commit or a copy, and of which block
+    #[arg(long)]
+    pub journal: bool,
+    /// On a mounted file system, write delayed data first, so that it has a place
+    #[arg(long)]
+    pub flush: bool,
+}
+
+/// Sectors of 512 bytes that are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sectors {
+    first: u64,
+    count: u64,
+}
+
+impl Sectors {
+    fn bytes(self) -> Range<u64> {
+        let start = self.first.saturating_mul(SECTOR_BYTES);
+        start..start.saturating_add(self.count.saturating_mul(SECTOR_BYTES))
+    }
+}
+
+fn parse_sectors(text: &str) -> Result<Sectors, String> {
+    let wrong = || format!("`{text}` is no sector; write for example 2048, 2048-2055 or 2048+8");
+    let number = |word: &str| word.parse::<u64>().map_err(|_| wrong());
+    let (first, count) = if let Some((first, last)) = text.split_once('-') {
+        let (first, last) = (number(first)?, number(last)?);
+        (
+            first,
+            last.checked_sub(first)
+                .and_then(|count| count.checked_add(1))
+                .ok_or_else(wrong)?,
+        )
+    } else if let Some((first, count)) = text.split_once('+') {
+        (number(first)?, number(count)?)
+    } else {
+        (number(text)?, 1)
+    };
+    if count == 0 || first.checked_add(count).is_none() {
+        return Err(wrong());
+    }
+    Ok(Sectors { first, count })
+}
+
+/// Runs the command.
+pub fn run(arguments: &TraceMapArguments) -> Result<Finding> {
+    let options = Options {
+        offset: arguments.offset,
+        journal: if arguments.journal {
+            JournalDetail::Blocks
+        } else {
+            JournalDetail::Areas
+        },
+        flush: if arguments.flush { Flush::Yes } else { Flush::No },
+    };
+    let map = OwnerMap::open(&arguments.target, &options).context("there is no map")?;
+    report(&map);
+    if arguments.summary {
+        summary(&map, arguments.json)?;
+    } else if arguments.sectors.is_empty() {
+        print_pieces(&map, map.all(), arguments.json)?;
+    } else {
+        for sectors in &arguments.sectors {
+            if print_pieces(&map, map.pieces(sectors.bytes()), arguments.json)? == Printed::Closed {
+                break;
+            }
+        }
+    }
+    Ok(if map.is_sound() {
+        Finding::Nothing
+    } else {
+        Finding::Something
+    })
+}
+
+/// Says what was mapped and what is wrong with it.
+fn report(map: &OwnerMap) {
+    for volume in map.volumes() {
+        let findings = volume.findings();
+        for note in findings.notes() {
+            output::print_error(note);
+        }
+        for finding in findings.list().iter().take(SHOWN_MAX) {
+            output::print_error(&format!("{} ({})", finding, finding.kind.as_str()));
+        }
+        let shown = u64::try_from(findings.list().len().min(SHOWN_MAX)).unwrap_or(u64::MAX);
+        if findings.total() > shown {
+            output::print_error(&format!("{} findings more", findings.total() - shown));
+        }
+    }
+}
+
+fn summary(map: &OwnerMap, json: bool) -> Result<Printed> {
+    let mut printed = Printed::Done;
+    for (number, volume) in map.volumes().iter().enumerate() {
+        if !json {
+            let place = format!("{}, from byte {}", volume.description(), volume.base());
+            let files = volume.file_count();
+            printed = output::print_line(&format!("{place}, {files} files"))?;
+        }
+        for total in volume.totals() {
+            let text = if json {
+                json!({
+                    "volume": number,
+                    "file_system": volume.kind().as_str(),
+                    "type": total.kind.as_str(),
+                    "class": total.kind.class().as_str(),
+                    "bytes": total.bytes,
+                    "ranges": total.ranges,
+                })
+                .to_string()
+            } else {
+                let kind = total.kind.as_str();
+                format!(
+                    "  {kind:<26} {:>14}  in {} ranges",
+                    show_bytes(total.bytes),
+                    total.ranges
+                )
+            };
+            printed = output::print_line(&text)?;
+        }
+    }
+    Ok(printed)
+}
+
+fn print_pieces(map: &OwnerMap, pieces: impl Iterator<Item = Piece>, json: bool) -> Result<Printed> {
+    let mut text = String::new();
+    for piece in pieces {
+        let line = if json {
+            as_json(map, &piece).to_string()
+        } else {
+            as_text(map, &piece)
+        };
+        text.push_str(&line);
+        text.push('\n');
+        if text.len() > 1 << 16 {
+            if output::print_bytes(text.as_bytes())? == Printed::Closed {
+                return Ok(Printed::Closed);
+            }
+            text.clear();
+        }
+    }
+    output::print_bytes(text.as_bytes())
+}
+
+/// Bytes as sectors; parts of one are shown as such.
+fn sectors_of(piece: &Piece) -> String {
+    let end = piece.start + piece.length;
+    if piece.start.is_multiple_of(SECTOR_BYTES) && end.is_multiple_of(SECTOR_BYTES) {
+        format!("{}+{}", piece.start / SECTOR_BYTES, piece.length / SECTOR_BYTES)
+    } else {
+        format!("bytes {}+{}", piece.start, piece.length)
+    }
+}
+
+fn as_text(map: &OwnerMap, piece: &Piece) -> String {
+    let mut line = format!("{:<20} {:<26}", sectors_of(piece), piece.kind.as_str());
+    if let Some(file) = piece.file.and_then(|id| map.file(id)) {
+        line.push_str(&format!(
+            " inode {} generation {}",
+            file.inode(),
+            file.generation()
+        ));
+        if let Some(offset) = piece.file_offset {
+            line.push_str(&format!(" at {offset}"));
+        }
+        let path = file.path();
+        if let Some(path) = &path {
+            line.push_str(&format!(" {}", path.escape_debug()));
+        }
+        if file.name_count() > 1 {
+            line.push_str(&format!(" (and {} more names)", file.name_count() - 1));
+        }
+        if file.life() == Life::Orphan {
+            line.push_str(" (removed while open)");
+        }
+    } else if let Some((first, last)) = map.inodes_in(piece) {
+        line.push_str(&format!(" inodes {first} to {last}"));
+    }
+    if let Some((home, transaction)) = map.home_of(piece) {
+        line.push_str(&format!(
+            " copy of sector {}, transaction {transaction}",
+            home / SECTOR_BYTES
+        ));
+    }
+    match piece.content {
+        Content::Written => {}
+        Content::Unwritten => line.push_str(" unwritten"),
+        Content::Encoded => line.push_str(" encoded"),
+    }
+    if piece.contested {
+        for other in map.others(piece.start..piece.start + piece.length) {
+            let inode = other.file.and_then(|id| map.file(id)).map(|file| file.inode());
+            let owner = inode.map_or_else(|| other.kind.to_string(), |inode| format!("inode {inode}"));
+            line.push_str(&format!(", also {owner}"));
+        }
+    }
+    if piece.doubtful {
+        line.push_str(" (doubtful)");
+    }
+    line.trim_end().to_owned()
+}
+
+fn as_json(map: &OwnerMap, piece: &Piece) -> Value {
+    let mut object = Map::new();
+    let mut put = |key: &str, value: Value| {
+        object.insert(key.to_owned(), value);
+    };
+    put("start_bytes", json!(piece.start));
+    put("length_bytes", json!(piece.length));
+    put("type", json!(piece.kind.as_str()));
+    put("class", json!(piece.kind.class().as_str()));
+    if let Some(volume) = piece.volume {
+        put("volume", json!(volume));
+    }
+    if let Some(file) = piece.file.and_then(|id| map.file(id)) {
+        put("inode", json!(file.inode()));
+        put("generation", json!(file.generation()));
+        put("file_kind", json!(file.kind().as_str()));
+        if file.kind() != FileKind::System {
+            let names: Vec<String> = file
+                .paths()
+                .map(|path| String::from_utf8_lossy(&path.bytes).into_owned())
+                .collect();
+            put("paths", json!(names));
+        }
+        if file.life() != Life::Alive {
+            put("deleted", json!(true));
+        }
+    }
+    if let Some(offset) = piece.file_offset {
+        put("file_offset_bytes", json!(offset));
+    }
+    if piece.kind.class() == Class::Metadata
+        && let Some((first, last)) = map.inodes_in(piece)
+    {
+        put("inodes", json!([first, last]));
+    }
+    if let Some((home, transaction)) = map.home_of(piece) {
+        put("home_start_bytes", json!(home));
+        put("transaction", json!(transaction));
+    }
+    match piece.content {
+        Content::Written => {}
+        Content::Unwritten => put("unwritten", json!(true)),
+        Content::Encoded => put("encoded", json!(true)),
+    }
+    if piece.contested {
+        put("contested", json!(true));
+    }
+    if piece.doubtful {
+        put("doubtful", json!(true));
+    }
+    Value::Object(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sectors_are_numbers_and_ranges() {
+        assert_eq!(parse_sectors("7"), Ok(Sectors { first: 7, count: 1 }));
+        assert_eq!(parse_sectors("7-8"), Ok(Sectors { first: 7, count: 2 }));
+        assert_eq!(parse_sectors("7+8"), Ok(Sectors { first: 7, count: 8 }));
+        for text in ["", "x", "8-7", "7+0", "-1", "18446744073709551615+2"] {
+            let message = parse_sectors(text).expect_err(text);
+            assert!(message.contains("2048+8"), "{message}");
+        }
+    }
+}
