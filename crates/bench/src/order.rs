@@ -13,6 +13,12 @@ use crate::spec::{FileSpec, Order, Pattern};
 
 const ROUNDS: usize = 4;
 
+/// Numbers of a permutation that are made at once.
+const AHEAD: usize = 8;
+
+/// The same, to count positions with.
+const AHEAD_NUMBERS: u64 = 8;
+
 /// Odd, with bits set all over.
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
@@ -60,6 +66,19 @@ impl Permutation {
         number
     }
 
+    /// The numbers from `index` on, as far as there are any; the chains of multiplications of one do not wait for those
+    /// of another.
+    fn run_from(&self, index: u64, numbers: &mut [u64; AHEAD]) {
+        for (offset, number) in (0..).zip(numbers.iter_mut()) {
+            *number = self.shuffled((index + offset).min(self.count - 1));
+        }
+        for number in numbers {
+            while *number >= self.count {
+                *number = self.shuffled(*number);
+            }
+        }
+    }
+
     fn shuffled(&self, number: u64) -> u64 {
         let (mut upper_bits, mut lower_bits) = (self.upper_bits, self.lower_bits);
         let (mut upper, mut lower) = (number >> lower_bits, number & ((1 << lower_bits) - 1));
@@ -87,7 +106,12 @@ enum Kind {
     Ascending,
     /// Without end: an append goes on behind what it wrote.
     Growing,
-    Shuffled(Permutation),
+    Shuffled {
+        permutation: Permutation,
+        /// The numbers at the position that is a multiple of this length, and behind it: together they take hardly
+        /// longer than one alone.
+        ahead: [u64; AHEAD],
+    },
     /// The first `distinct` numbers of `places` are themselves, the others repeat one of them; `names` spreads them
     /// over all records.
     Overlapping {
@@ -122,7 +146,10 @@ impl RecordOrder {
             (_, Pattern::Append, _) => Kind::Growing,
             (_, pattern, _) if pattern.is_sequential() => Kind::Ascending,
             (_, _, Order::WithReplacement) => Kind::Drawn { count, state: seed },
-            (..) if spec.overlap_percent == 0 => Kind::Shuffled(Permutation::new(count, seed)),
+            (..) if spec.overlap_percent == 0 => Kind::Shuffled {
+                permutation: Permutation::new(count, seed),
+                ahead: [0; AHEAD],
+            },
             (..) => {
                 let repeated = u128::from(count) * u128::from(spec.overlap_percent) / 100;
                 Kind::Overlapping {
@@ -149,7 +176,13 @@ impl RecordOrder {
         }
         match &mut self.kind {
             Kind::Ascending | Kind::Growing => position,
-            Kind::Shuffled(permutation) => permutation.at(position),
+            Kind::Shuffled { permutation, ahead } => {
+                let place = usize::try_from(position % AHEAD_NUMBERS).unwrap_or(0);
+                if place == 0 {
+                    permutation.run_from(position, ahead);
+                }
+                ahead[place]
+            }
             Kind::Overlapping {
                 places,
                 names,
@@ -214,6 +247,8 @@ pub fn mixed(number: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     #[test]
@@ -224,6 +259,28 @@ mod tests {
                 let mut seen: Vec<u64> = (0..count).map(|index| permutation.at(index)).collect();
                 seen.sort_unstable();
                 assert_eq!(seen, (0..count).collect::<Vec<_>>(), "count {count}, seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_made_at_once_are_those_made_one_by_one_also_when_the_order_begins_again() {
+        for (records, visited) in [(1, None), (5, None), (8, None), (21, None), (1000, Some(13))] {
+            let spec = FileSpec {
+                records_max: visited,
+                ..FileSpec::plain(PathBuf::new(), Pattern::RandomRead, 512, records * 512)
+            };
+            let visited = visited.unwrap_or(records);
+            let permutation = Permutation::new(records, worker_seed(&spec, 0));
+            let mut order = RecordOrder::of_all(&spec).remove(0);
+            for round in 0..3 {
+                for index in 0..visited {
+                    assert_eq!(
+                        order.next(),
+                        permutation.at(index),
+                        "{records} records, round {round}, {index}"
+                    );
+                }
             }
         }
     }

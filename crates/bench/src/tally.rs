@@ -37,7 +37,8 @@ pub struct Tally {
 }
 
 impl Count {
-    fn new() -> Self {
+    /// Nothing counted yet.
+    pub fn new() -> Self {
         // The memory is touched, so that it is there before the window.
         let mut buckets = vec![1; BUCKETS].into_boxed_slice();
         buckets.fill(0);

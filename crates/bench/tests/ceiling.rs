@@ -6,9 +6,8 @@
 
 use std::env;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
 use bench::{Cache, FileSpec, Mode, NoProgress, Pattern, WriteTarget, environment, run};
@@ -38,10 +37,10 @@ fn skipped(reason: &str) {
 
 /// The loop, compiled; `None` without a C compiler.
 fn ceiling(directory: &Path) -> Option<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("judges/ceiling.c");
-    let program = directory.join("ceiling");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../judge/c/file_loop.c");
+    let program = directory.join("file_loop");
     let compiled = Command::new("cc")
-        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"])
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
         .arg(&program)
         .arg(source)
         .status();
@@ -54,25 +53,24 @@ struct Speed {
     processor: f64,
 }
 
-fn speed_of_the_loop(program: &Path, word: &str, file: &Path, offsets: &[u8]) -> Speed {
-    let mut child = Command::new(program)
-        .arg(word)
-        .arg(file)
-        .arg(RECORD.to_string())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
+fn speed_of_the_loop(program: &Path, spec: &FileSpec, offsets: &Path) -> Speed {
+    let output = Command::new(program)
+        .arg("--directory")
+        .arg(&spec.directory)
+        .args(["--mode", spec.mode.name(), "--warm", "--prefault"])
+        .args(["--record", &spec.record_bytes.to_string()])
+        .args(["--size", &spec.file_bytes.to_string()])
+        .args(["--read-percent", if spec.pattern.reads() { "100" } else { "0" }])
+        .arg("--offsets")
+        .arg(offsets)
+        .output()
         .expect("the loop starts");
-    let mut input = child.stdin.take().expect("it reads offsets");
-    input.write_all(offsets).expect("it reads all offsets");
-    drop(input);
-    let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success(), "the loop failed");
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
     let number = |name: &str| answer[name].as_f64().expect("a number");
     Speed {
-        wall: number("operations_per_s"),
-        processor: number("operations_count") * 1e9 / number("cpu_ns"),
+        wall: number("operations") * 1e9 / number("elapsed_ns"),
+        processor: number("operations") * 1e9 / number("cpu_ns"),
     }
 }
 
@@ -121,21 +119,20 @@ fn the_harness_costs_little_beside_a_plain_loop_in_c() {
     };
     let directory = tempfile::tempdir_in(memory).expect("/dev/shm is writable");
     let (bytes, rounds) = (number("CEILING_BYTES", 8 << 20), number("CEILING_ROUNDS", 3));
-    let file = directory.path().join("of-the-loop");
-    fs::write(&file, vec![1; usize::try_from(bytes).expect("it fits in memory")]).expect("there is space");
+    let offsets_file = tools.path().join("offsets");
     let target = if cfg!(debug_assertions) {
         QUICK_RATIO
     } else {
         RATIO
     };
     let mut too_slow = Vec::new();
-    for (pattern, mode, word) in [
-        (Pattern::SequentialRead, Mode::Buffered, "read"),
-        (Pattern::RandomRead, Mode::Buffered, "read"),
-        (Pattern::SequentialWrite, Mode::Buffered, "write"),
-        (Pattern::RandomWrite, Mode::Buffered, "write"),
-        (Pattern::RandomRead, Mode::Mmap, "mmap-read"),
-        (Pattern::RandomWrite, Mode::Mmap, "mmap-write"),
+    for (pattern, mode) in [
+        (Pattern::SequentialRead, Mode::Buffered),
+        (Pattern::RandomRead, Mode::Buffered),
+        (Pattern::SequentialWrite, Mode::Buffered),
+        (Pattern::RandomWrite, Mode::Buffered),
+        (Pattern::RandomRead, Mode::Mmap),
+        (Pattern::RandomWrite, Mode::Mmap),
     ] {
         let spec = FileSpec {
             mode,
@@ -147,11 +144,12 @@ fn the_harness_costs_little_beside_a_plain_loop_in_c() {
             .expect("the workload is valid")
             .map(|offset| format!("{offset}\n"))
             .collect();
+        fs::write(&offsets_file, offsets).expect("there is space");
         let done: Vec<(Speed, Speed)> = (0..rounds)
             .map(|_| {
                 (
                     our_speed(&spec),
-                    speed_of_the_loop(&program, word, &file, offsets.as_bytes()),
+                    speed_of_the_loop(&program, &spec, &offsets_file),
                 )
             })
             .collect();

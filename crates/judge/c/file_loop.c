@@ -4,9 +4,12 @@
  * It makes its files, brings the cache into the state asked for, runs the operations between two readings of the
  * clock, removes the files and prints one line of JSON. Each record is visited once; random order is a shuffled
  * table. The window holds the operations, the syncs and the final sync, but no close and no unmapping. With
- * --histogram each operation is timed and counted in a logarithmic histogram, as a benchmark has to; --prefault
- * touches each page of a mapping before the window. The window is that of all threads, from the first start to the last
- * end; `longest_ns` is that of the thread that took longest, each from its own start, which is how fio counts.
+ * --histogram each operation is timed and counted in a logarithmic histogram, as a benchmark has to: the clock is read
+ * once an operation, as the end of one is the start of the next. --prefault touches each page of a mapping before the
+ * window. --offsets FILE visits these offsets (decimal, one on each line), in this order, in place of its own order. A
+ * single thread is the process's only one: a second one would make each system call slower. The window is that of all
+ * threads, from the first start to the last end; `longest_ns` is that of the thread that took longest, each from its own
+ * start, which is how fio counts; `cpu_ns` is the processor time of all.
  *
  * An error ends it with a message and exit code 2. A short transfer is an error: records are small, disks are not full.
  */
@@ -30,7 +33,7 @@
 enum sync_after { SYNC_NONE, SYNC_FSYNC, SYNC_FDATASYNC, SYNC_MS_ASYNC, SYNC_MS_SYNC };
 enum engine { ENGINE_PSYNC, ENGINE_MMAP, ENGINE_URING };
 
-static const char *directory = ".";
+static const char *directory = ".", *offsets_path;
 static uint64_t record_bytes = 4096, file_bytes = 64 << 20;
 static unsigned threads = 1, depth = 1, read_percent = 0;
 static int is_random, is_new_file, final_sync, is_cold, is_warm, with_histogram, prefault, open_flags;
@@ -45,7 +48,7 @@ struct worker {
     unsigned number;
     char *buffer, *map;
     uint32_t *order;
-    uint64_t began_ns, ended_ns, histogram[64 * 16], sum_ns;
+    uint64_t records, began_ns, ended_ns, cpu_ns, histogram[64 * 16], sum_ns;
 };
 
 static void fail(const char *format, ...)
@@ -59,11 +62,16 @@ static void fail(const char *format, ...)
     exit(2);
 }
 
-static uint64_t now_ns(void)
+static inline uint64_t time_of(clockid_t clock)
 {
     struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
+    clock_gettime(clock, &time);
     return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static inline uint64_t now_ns(void)
+{
+    return time_of(CLOCK_MONOTONIC);
 }
 
 /* Sixteen buckets for each power of two. */
@@ -96,6 +104,25 @@ static void shuffle(struct worker *worker, uint64_t records)
         worker->order[i] = worker->order[other];
         worker->order[other] = kept;
     }
+}
+
+static void read_offsets(struct worker *worker)
+{
+    unsigned long long offset;
+    uint64_t room = file_bytes / record_bytes;
+    FILE *file = fopen(offsets_path, "r");
+    worker->order = malloc(room * sizeof *worker->order);
+    worker->records = 0;
+    if (!file || !worker->order)
+        fail("open %s", offsets_path);
+    while (worker->records < room && fscanf(file, "%llu", &offset) == 1) {
+        if (offset % record_bytes || offset >= file_bytes) {
+            errno = EINVAL;
+            fail("offset %llu of %s", offset, offsets_path);
+        }
+        worker->order[worker->records++] = (uint32_t)(offset / record_bytes);
+    }
+    fclose(file);
 }
 
 static void prepare(struct worker *worker)
@@ -135,7 +162,10 @@ static void prepare(struct worker *worker)
         if (worker->map == MAP_FAILED)
             fail("mmap %s", worker->path);
     }
-    if (is_random || (read_percent > 0 && read_percent < 100))
+    worker->records = file_bytes / record_bytes;
+    if (offsets_path)
+        read_offsets(worker);
+    else if (is_random || (read_percent > 0 && read_percent < 100))
         shuffle(worker, file_bytes / record_bytes);
 }
 
@@ -208,10 +238,12 @@ static inline void operate(struct worker *worker, uint64_t record)
 static void run_calls(struct worker *worker, uint64_t records)
 {
     if (with_histogram) {
+        uint64_t start = now_ns();
         for (uint64_t i = 0; i < records; i++) {
-            uint64_t start = now_ns();
             operate(worker, worker->order ? worker->order[i] : i);
-            count_latency(worker, now_ns() - start);
+            uint64_t end = now_ns();
+            count_latency(worker, end - start);
+            start = end;
         }
         return;
     }
@@ -293,8 +325,10 @@ static void run_ring(struct worker *worker, uint64_t records)
 static void *work(void *argument)
 {
     struct worker *worker = argument;
-    uint64_t records = file_bytes / record_bytes;
-    pthread_barrier_wait(&start_line);
+    uint64_t records = worker->records;
+    if (threads > 1)
+        pthread_barrier_wait(&start_line);
+    uint64_t cpu_ns = time_of(CLOCK_THREAD_CPUTIME_ID);
     worker->began_ns = now_ns();
     if (engine == ENGINE_URING)
         run_ring(worker, records);
@@ -307,6 +341,7 @@ static void *work(void *argument)
             fail("fsync %s", worker->path);
     }
     worker->ended_ns = now_ns();
+    worker->cpu_ns = time_of(CLOCK_THREAD_CPUTIME_ID) - cpu_ns;
     return NULL;
 }
 
@@ -339,6 +374,7 @@ static void parse(int count, char **words)
         else if (!strcmp(word, "--histogram")) with_histogram = 1;
         else if (!strcmp(word, "--prefault")) prefault = 1;
         else if (i++, !strcmp(word, "--directory")) directory = value;
+        else if (!strcmp(word, "--offsets")) offsets_path = value;
         else if (!strcmp(word, "--record")) record_bytes = strtoull(value, NULL, 10);
         else if (!strcmp(word, "--size")) file_bytes = strtoull(value, NULL, 10);
         else if (!strcmp(word, "--threads")) threads = (unsigned)strtoul(value, NULL, 10);
@@ -350,7 +386,8 @@ static void parse(int count, char **words)
             fail("%s", word);
         }
     }
-    if (!record_bytes || !file_bytes || file_bytes % record_bytes || !threads || threads > 1024 || !depth) {
+    if (!record_bytes || !file_bytes || file_bytes % record_bytes || !threads || threads > 1024 || !depth ||
+        (offsets_path && threads > 1)) {
         errno = EINVAL;
         fail("sizes");
     }
@@ -358,7 +395,7 @@ static void parse(int count, char **words)
 
 int main(int count, char **words)
 {
-    uint64_t began = UINT64_MAX, ended = 0, longest = 0, latencies = 0, operations;
+    uint64_t began = UINT64_MAX, ended = 0, longest = 0, latencies = 0, operations = 0, cpu = 0;
     parse(count, words);
     struct worker *workers = calloc(threads, sizeof *workers);
     pthread_barrier_init(&start_line, NULL, threads + 1);
@@ -372,12 +409,18 @@ int main(int count, char **words)
     for (unsigned i = 0; i < threads; i++) {
         if (prefault && workers[i].map)
             touch_pages(&workers[i]);
-        if (pthread_create(&workers[i].thread, NULL, work, &workers[i]))
+        if (threads > 1 && pthread_create(&workers[i].thread, NULL, work, &workers[i]))
             fail("pthread_create");
     }
-    pthread_barrier_wait(&start_line);
+    if (threads > 1)
+        pthread_barrier_wait(&start_line);
+    else
+        work(&workers[0]);
     for (unsigned i = 0; i < threads; i++) {
-        pthread_join(workers[i].thread, NULL);
+        if (threads > 1)
+            pthread_join(workers[i].thread, NULL);
+        operations += workers[i].records;
+        cpu += workers[i].cpu_ns;
         if (workers[i].began_ns < began) began = workers[i].began_ns;
         if (workers[i].ended_ns > ended) ended = workers[i].ended_ns;
         if (workers[i].ended_ns - workers[i].began_ns > longest) longest = workers[i].ended_ns - workers[i].began_ns;
@@ -386,9 +429,8 @@ int main(int count, char **words)
     }
     for (unsigned i = 0; i < threads; i++)
         unlink(workers[i].path);
-    operations = file_bytes / record_bytes * threads;
-    printf("{\"operations\":%llu,\"elapsed_ns\":%llu,\"longest_ns\":%llu,\"latencies\":%llu}\n",
+    printf("{\"operations\":%llu,\"elapsed_ns\":%llu,\"longest_ns\":%llu,\"latencies\":%llu,\"cpu_ns\":%llu}\n",
            (unsigned long long)operations, (unsigned long long)(ended - began), (unsigned long long)longest,
-           (unsigned long long)latencies);
+           (unsigned long long)latencies, (unsigned long long)cpu);
     return 0;
 }

@@ -17,8 +17,8 @@ pub struct CLoop {
 
 /// What it does beside the operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Extras {
-    /// Reads the clock twice an operation and counts it in a histogram.
+pub struct Extras<'run> {
+    /// Reads the clock once an operation and counts it in a histogram.
     pub histogram: bool,
     /// Reads each file once before.
     pub warm: bool,
@@ -26,6 +26,8 @@ pub struct Extras {
     pub prefault: bool,
     /// Empties the cache of the machine before, also where the cell does not ask for it.
     pub cold: bool,
+    /// Visits the offsets of this file in place of an order of its own.
+    pub offsets: Option<&'run Path>,
 }
 
 #[derive(Deserialize)]
@@ -56,7 +58,7 @@ impl CLoop {
         cell: &Cell,
         place: &Place,
         file_bytes: u64,
-        extras: Extras,
+        extras: Extras<'_>,
     ) -> Result<Speed, JudgeError> {
         let folder = tempfile::Builder::new()
             .prefix("judge-c-")
@@ -70,7 +72,9 @@ impl CLoop {
                 file_bytes,
                 extras.cold || cell.wants_cold(place),
                 extras,
-            ));
+            ))
+            .args(extras.offsets.map(|_| "--offsets"))
+            .args(extras.offsets);
         let line = program.line();
         let answer = program.answer()?;
         let answer: Answer = serde_json::from_str(answer.trim()).map_err(|error| JudgeError::Answer {
@@ -86,7 +90,7 @@ impl CLoop {
     }
 }
 
-fn arguments(cell: &Cell, file_bytes: u64, cold: bool, extras: Extras) -> Vec<String> {
+fn arguments(cell: &Cell, file_bytes: u64, cold: bool, extras: Extras<'_>) -> Vec<String> {
     let mut arguments = vec![
         "--record".to_owned(),
         "4096".to_owned(),

@@ -1,24 +1,24 @@
-//! `judge ceiling`: what the harness costs where a file is fastest, beside the plain C loop of the bench's own judges.
+//! `judge ceiling`: what the harness costs where a file is fastest, beside the plain C loop.
 //!
 //! 4 KiB operations on a file in memory, one thread, sequential and random reads and writes, with calls and with a
-//! mapping whose pages are present; ours with all that it measures, the C loop (`crates/bench/judges/ceiling.c`) at the
-//! same offsets with nothing, and, for information, a loop with a clock and a histogram.
+//! mapping whose pages are present; ours with all that it measures, the C loop (`c/file_loop.c`) at the same offsets
+//! with nothing, and with a clock and a histogram.
+//!
+//! Calls are judged beside the loop that reads no clock. A mapping is judged beside the one that reads it once an
+//! operation: without a clock between them the processor works on several copies at the same time, and no program
+//! that tells what each of them took can do that.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::rc::Rc;
 use std::time::Duration;
-
-use serde::Deserialize;
 
 use crate::arguments::Common;
 use crate::c_loop::{CLoop, Extras};
 use crate::cell::{Cell, Engine, Mode, Pattern, Place};
 use crate::contest::{Effort, Match, Side, Sides, play};
 use crate::error::JudgeError;
-use crate::fio::fill;
-use crate::journal::{Journal, Speed};
+use crate::journal::Journal;
 use crate::ours::Tidegate;
-use crate::program::{Program, beginning, compile};
 use crate::report::Report;
 use crate::verdict::{Rule, row, side, table};
 
@@ -39,21 +39,9 @@ const PATTERNS: [Pattern; 4] = [
     Pattern::RandomWrite,
 ];
 
-/// The C loop that visits the offsets that ours prints.
-#[derive(Debug)]
-struct Plain {
-    program: PathBuf,
-}
-
-#[derive(Deserialize)]
-struct Answer {
-    operations_count: u64,
-    elapsed_ns: u64,
-}
-
-/// A file in memory and the offsets to visit; removed when dropped.
+/// The offsets to visit, in a file that is removed when dropped.
 struct Course {
-    folder: tempfile::TempDir,
+    file: tempfile::NamedTempFile,
 }
 
 /// Runs the suite.
@@ -62,11 +50,7 @@ struct Course {
 /// That of the first program that failed.
 pub fn run(common: &Common) -> Result<Report, JudgeError> {
     let ours = Tidegate::find(&common.tidegate)?;
-    let timed = CLoop::compile(&common.build)?;
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/judges/ceiling.c");
-    let plain = Plain {
-        program: compile(&source, &common.build, "ceiling", &[])?,
-    };
+    let c = CLoop::compile(&common.build)?;
     let work = if common.quick {
         WORK_BYTES_QUICK
     } else {
@@ -83,7 +67,7 @@ pub fn run(common: &Common) -> Result<Report, JudgeError> {
                     threads: 1,
                 };
                 if common.wants(&format!("{}/{cell}", place.name)) {
-                    matches.push(one(place, cell, work, (&ours, &plain, &timed)));
+                    matches.push(one(place, cell, work, (&ours, &c)));
                 }
             }
         }
@@ -99,14 +83,23 @@ pub fn run(common: &Common) -> Result<Report, JudgeError> {
     let mut journal = Journal::open("ceiling", common.output.as_deref())?;
     let rows = play(&mut journal, &matches, effort)?;
     let mut text = table("Ceiling: ours beside a plain C loop, 4 KiB in memory", "C", &rows);
-    let beside_timed: Vec<_> = matches
-        .iter()
-        .map(|one| row(&journal, &one.name, side::C_TIMED, Rule::AtLeast(LEAST)))
-        .collect();
+    let beside = |other: fn(&Match<'_>) -> &'static str| -> Vec<_> {
+        let rows = matches
+            .iter()
+            .map(|one| row(&journal, &one.name, other(one), Rule::AtLeast(LEAST)));
+        rows.collect()
+    };
+    let other = |one: &Match<'_>| {
+        if one.peer == side::C {
+            side::C_TIMED
+        } else {
+            side::C
+        }
+    };
     text.push_str(&table(
-        "For information: beside a C loop that reads the clock twice and counts in a histogram",
-        "timed C",
-        &beside_timed,
+        "For information: calls beside the loop with a clock and a histogram, mappings beside the one without",
+        "C",
+        &beside(other),
     ));
     Ok(Report { text, rows })
 }
@@ -115,15 +108,22 @@ fn one<'run>(
     place: &'run Place,
     cell: Cell,
     work: u64,
-    (ours, plain, timed): (&'run Tidegate, &'run Plain, &'run CLoop),
+    (ours, c): (&'run Tidegate, &'run CLoop),
 ) -> Match<'run> {
     let sides = move |_| {
-        let course = Course::prepare(ours, &cell, place, work)?;
-        let extras = Extras {
-            histogram: true,
-            warm: true,
-            prefault: cell.mode.is_mapped(),
-            cold: false,
+        let course = Rc::new(Course::prepare(ours, &cell, place, work)?);
+        let run_c = |histogram: bool| {
+            let course = course.clone();
+            move |_| {
+                let extras = Extras {
+                    histogram,
+                    warm: true,
+                    prefault: cell.mode.is_mapped(),
+                    cold: false,
+                    offsets: Some(course.file.path()),
+                };
+                c.run(&cell, place, work, extras)
+            }
         };
         let run_ours = move |_| ours.run_in_memory(&cell, place, work);
         let sides = vec![
@@ -133,7 +133,7 @@ fn one<'run>(
             },
             Side {
                 name: side::C,
-                run: Box::new(move |_| plain.run(&cell, &course)),
+                run: Box::new(run_c(false)),
             },
             Side {
                 name: side::CONTROL,
@@ -141,7 +141,7 @@ fn one<'run>(
             },
             Side {
                 name: side::C_TIMED,
-                run: Box::new(move |_| timed.run(&cell, place, work, extras)),
+                run: Box::new(run_c(true)),
             },
         ];
         Ok(Sides {
@@ -151,7 +151,11 @@ fn one<'run>(
     };
     Match {
         name: format!("{}/{cell}", place.name),
-        peer: side::C,
+        peer: if cell.mode.is_mapped() {
+            side::C_TIMED
+        } else {
+            side::C
+        },
         rule: Rule::AtLeast(LEAST),
         note: None,
         sides: Box::new(sides),
@@ -160,49 +164,12 @@ fn one<'run>(
 
 impl Course {
     fn prepare(ours: &Tidegate, cell: &Cell, place: &Place, work: u64) -> Result<Self, JudgeError> {
-        let folder = tempfile::Builder::new()
+        let failed = |error| JudgeError::io("make a file in", &place.directory, error);
+        let file = tempfile::Builder::new()
             .prefix("judge-ceiling-")
-            .tempdir_in(&place.directory)
-            .map_err(|error| JudgeError::io("make a folder in", &place.directory, error))?;
-        let course = Self { folder };
-        fill(&course.file(), work)?;
-        let offsets = ours.offsets(cell, place, work)?;
-        fs::write(course.offsets(), offsets)
-            .map_err(|error| JudgeError::io("write", &course.offsets(), error))?;
-        Ok(course)
-    }
-
-    fn file(&self) -> PathBuf {
-        self.folder.path().join("data")
-    }
-
-    fn offsets(&self) -> PathBuf {
-        self.folder.path().join("offsets")
-    }
-}
-
-impl Plain {
-    fn run(&self, cell: &Cell, course: &Course) -> Result<Speed, JudgeError> {
-        let path = course.offsets();
-        let offsets = File::open(&path).map_err(|error| JudgeError::io("open", &path, error))?;
-        let direction = if cell.pattern.only_reads() {
-            "read"
-        } else {
-            "write"
-        };
-        let mapped = if cell.mode.is_mapped() { "mmap-" } else { "" };
-        let program = Program::new(&self.program, "it was compiled and is gone; try again")
-            .args([format!("{mapped}{direction}")])
-            .args([course.file()])
-            .args(["4096"])
-            .stdin(offsets);
-        let line = program.line();
-        let answer = program.answer()?;
-        let answer: Answer = serde_json::from_str(answer.trim()).map_err(|error| JudgeError::Answer {
-            command: line,
-            expected: format!("operations and a time ({error})"),
-            found: beginning(&answer),
-        })?;
-        Ok(Speed::new(answer.operations_count, answer.elapsed_ns))
+            .tempfile_in(&place.directory)
+            .map_err(failed)?;
+        fs::write(file.path(), ours.offsets(cell, place, work)?).map_err(failed)?;
+        Ok(Self { file })
     }
 }

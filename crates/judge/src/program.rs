@@ -1,7 +1,6 @@
 //! Programs from outside: started, waited for, and their answer taken.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -35,12 +34,6 @@ impl Program {
     /// Sets the folder in which it runs.
     pub fn current_dir(mut self, folder: &Path) -> Self {
         self.command.current_dir(folder);
-        self
-    }
-
-    /// Gives it a file as standard input.
-    pub fn stdin(mut self, file: File) -> Self {
-        self.command.stdin(file);
         self
     }
 

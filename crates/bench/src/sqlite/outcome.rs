@@ -7,11 +7,12 @@ use serde_json::json;
 
 use super::library::LibraryInfo;
 use super::plan::Kind;
-use super::spec::SqliteSpec;
+use super::spec::{SqliteSpec, VALUE_BYTES};
 use super::worker::place_of;
 use crate::file::OperationOutcome;
 use crate::processor::WorkerUse;
 use crate::record::{RunIdentity, described, finished, usage_counters};
+use crate::tally::Count;
 use crate::window::WindowOutcome;
 
 /// Names of this workload's counters; the unit is the last word.
@@ -152,9 +153,11 @@ impl SqliteOutcome {
     }
 
     /// Takes the transactions of a worker into the sum.
-    pub(super) fn add_kinds(&mut self, kinds: &[OperationOutcome; 3]) {
-        self.insert.merge(&kinds[place_of(Kind::Insert)]);
-        self.update.merge(&kinds[place_of(Kind::Update)]);
-        self.delete.merge(&kinds[place_of(Kind::Delete)]);
+    pub(super) fn add_kinds(&mut self, kinds: &[Count; 3]) {
+        let value_bytes = u64::try_from(VALUE_BYTES).unwrap_or(u64::MAX);
+        let written = self.spec.statements().saturating_mul(value_bytes);
+        self.insert.merge(&kinds[place_of(Kind::Insert)].outcome(written));
+        self.update.merge(&kinds[place_of(Kind::Update)].outcome(written));
+        self.delete.merge(&kinds[place_of(Kind::Delete)].outcome(0));
     }
 }

@@ -14,13 +14,13 @@ use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 use std::sync::OnceLock;
-use std::time::Instant;
 
 use results::LatencyHistogram;
 use rusqlite::ffi::{SQLITE_IOERR, SQLITE_OK, sqlite3_file, sqlite3_int64, sqlite3_io_methods, sqlite3_vfs};
 
 use super::library::Functions;
-use crate::file::elapsed_ns;
+use crate::clock::Clock;
+use crate::tally::Count;
 
 /// Name under which the layer is registered and opened.
 const NAME: &std::ffi::CStr = c"tidegate-timed";
@@ -44,14 +44,14 @@ pub struct FileWork {
 
 thread_local! {
     /// Time of each sync since [`begin`]; `None` when nobody asked.
-    static SYNCS: RefCell<Option<LatencyHistogram>> = const { RefCell::new(None) };
+    static SYNCS: RefCell<Option<(Clock, Count)>> = const { RefCell::new(None) };
     static WRITES: Cell<u64> = const { Cell::new(0) };
     static WRITTEN_BYTES: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Begins to count for this thread.
 pub fn begin() {
-    SYNCS.set(Some(LatencyHistogram::new()));
+    SYNCS.set(Some((Clock::best(), Count::new())));
     WRITES.set(0);
     WRITTEN_BYTES.set(0);
 }
@@ -59,7 +59,10 @@ pub fn begin() {
 /// What this thread did since [`begin`]; ends counting.
 pub fn take() -> FileWork {
     FileWork {
-        syncs: SYNCS.take().unwrap_or_default(),
+        syncs: SYNCS
+            .take()
+            .map(|(_, count)| count.outcome(0).latency)
+            .unwrap_or_default(),
         writes: WRITES.get(),
         written_bytes: WRITTEN_BYTES.get(),
     }
@@ -227,16 +230,15 @@ unsafe extern "C" fn sync(file: *mut sqlite3_file, flags: c_int) -> c_int {
     let Some(original) = (unsafe { (*original_of(file)).xSync }) else {
         return SQLITE_IOERR;
     };
-    let start = Instant::now();
-    // SAFETY: the arguments are SQLite's own, for the function that it would have called.
-    let status = unsafe { original(file, flags) };
-    let latency_ns = elapsed_ns(start, Instant::now());
     SYNCS.with_borrow_mut(|syncs| {
-        if let Some(syncs) = syncs {
-            syncs.record(latency_ns);
+        let start_ns = syncs.as_ref().map(|(clock, _)| clock.now_ns());
+        // SAFETY: the arguments are SQLite's own, for the function that it would have called.
+        let status = unsafe { original(file, flags) };
+        if let (Some((clock, count)), Some(start_ns)) = (syncs, start_ns) {
+            count.add(clock.now_ns().saturating_sub(start_ns));
         }
-    });
-    status
+        status
+    })
 }
 
 /// # Safety

@@ -13,10 +13,12 @@ use super::plan::{Kind, Plan, Step, ValueStream, thread_seed};
 use super::prepare::{Databases, schema, table};
 use super::spec::{Journal, Place, SqliteSpec, StatementStyle, TransactionShape, VALUE_BYTES};
 use super::vfs::{self, FileWork};
+use crate::clock::Clock;
 use crate::error::BenchError;
-use crate::file::{OperationOutcome, elapsed_ns};
+use crate::file::elapsed_ns;
 use crate::gate::Gate;
 use crate::processor::WorkerUse;
+use crate::tally::Count;
 use crate::worker::Counter;
 
 /// A thread that thinks long looks this often whether it is to stop.
@@ -52,7 +54,7 @@ impl Shared<'_> {
 /// What the transactions of one worker did.
 pub struct Work {
     /// By [`place_of`].
-    pub kinds: [OperationOutcome; 3],
+    pub kinds: [Count; 3],
     pub unchanged_statements: u64,
     pub began: Instant,
     pub worked: Instant,
@@ -82,13 +84,12 @@ impl Worker<'_> {
         report: impl Fn(),
     ) -> Result<Option<WorkerOutcome>, BenchError> {
         let (spec, databases) = (self.spec, self.databases);
-        let mut transactions = Transactions::ready(spec, self.index, &databases.connection)?;
+        let transactions = Transactions::ready(spec, self.index, &databases.connection)?;
         if !start() {
             return Ok(None);
         }
         let before = WorkerUse::of_this_thread();
         let work = transactions.work(shared, report)?;
-        drop(transactions);
         if spec.journal == Journal::Wal && spec.checkpoint == Place::Inside && work.complete {
             checkpoint(spec, &databases.connection)?;
         }
@@ -120,9 +121,11 @@ struct Transactions<'run> {
     plan: Plan,
     values: ValueStream,
     runner: Runner<'run>,
-    kinds: [OperationOutcome; 3],
+    /// By place of their kind.
+    kinds: [Count; 3],
     unchanged_statements: u64,
     thought_ns: u64,
+    clock: Clock,
 }
 
 /// How transactions reach the library.
@@ -144,20 +147,22 @@ impl<'run> Transactions<'run> {
             plan: Plan::new(spec, index),
             values: ValueStream::of_transactions(spec.values, thread_seed(spec, index)),
             runner,
-            kinds: Default::default(),
+            kinds: [Count::new(), Count::new(), Count::new()],
             unchanged_statements: 0,
             thought_ns: 0,
+            clock: Clock::best(),
         })
     }
 
     /// Runs the transactions and says when and how.
-    fn work(&mut self, shared: &Shared<'_>, report: impl Fn()) -> Result<Work, BenchError> {
+    fn work(mut self, shared: &Shared<'_>, report: impl Fn()) -> Result<Work, BenchError> {
         vfs::begin();
         let began = Instant::now();
         let complete = self.run(shared, report)?;
+        let worked = Instant::now();
         Ok(Work {
-            worked: Instant::now(),
-            kinds: std::mem::take(&mut self.kinds),
+            worked,
+            kinds: self.kinds,
             unchanged_statements: self.unchanged_statements,
             began,
             thought_ns: self.thought_ns,
@@ -185,14 +190,12 @@ impl<'run> Transactions<'run> {
             let step = self.plan.next();
             let kind = step.kind;
             let latency_ns = match &mut self.runner {
-                Runner::Text(runner) => runner.run(self.connection, &step, &self.values, number)?,
-                Runner::Prepared(runner) => runner.run(&step, &self.values, number)?,
+                Runner::Text(runner) => {
+                    runner.run(self.connection, &step, &self.values, number, self.clock)?
+                }
+                Runner::Prepared(runner) => runner.run(&step, &self.values, number, self.clock)?,
             };
-            let bytes = match kind {
-                Kind::Insert | Kind::Update => statements * u64::try_from(VALUE_BYTES).unwrap_or(u64::MAX),
-                Kind::Delete => 0,
-            };
-            self.kinds[place_of(kind)].add(latency_ns, bytes);
+            self.kinds[place_of(kind)].add(latency_ns);
             let changed = self.connection.changes();
             // The library's count has 31 bits and may wrap.
             let changed_now = changed.wrapping_sub(changes) & 0x7FFF_FFFF;
@@ -260,12 +263,13 @@ impl TextRunner {
         step: &Step<'_>,
         values: &ValueStream,
         number: u64,
+        clock: Clock,
     ) -> Result<u64, BenchError> {
         self.write(step, values, number);
         let text = CStr::from_bytes_with_nul(&self.text).expect("statements have no zero byte but the last");
-        let start = Instant::now();
+        let start_ns = clock.now_ns();
         connection.execute(text)?;
-        Ok(elapsed_ns(start, Instant::now()))
+        Ok(clock.now_ns().saturating_sub(start_ns))
     }
 
     fn write(&mut self, step: &Step<'_>, values: &ValueStream, number: u64) {
@@ -342,13 +346,19 @@ impl<'connection> PreparedRunner<'connection> {
         })
     }
 
-    fn run(&mut self, step: &Step<'_>, values: &ValueStream, number: u64) -> Result<u64, BenchError> {
+    fn run(
+        &mut self,
+        step: &Step<'_>,
+        values: &ValueStream,
+        number: u64,
+        clock: Clock,
+    ) -> Result<u64, BenchError> {
         if step.kind != Kind::Delete {
             for (place, value) in (0..).zip(&mut self.values) {
                 values.fill(number * count(step.keys) + place, value);
             }
         }
-        let start = Instant::now();
+        let start_ns = clock.now_ns();
         if let Some([begin, _]) = &mut self.begin_and_commit {
             begin.run(&[])?;
         }
@@ -370,7 +380,7 @@ impl<'connection> PreparedRunner<'connection> {
         if let Some([_, commit]) = &mut self.begin_and_commit {
             commit.run(&[])?;
         }
-        Ok(elapsed_ns(start, Instant::now()))
+        Ok(clock.now_ns().saturating_sub(start_ns))
     }
 }
 
