@@ -1,8 +1,29 @@
 //! The lab guest itself: what a job gives back, and how a guest ends.
 
-use std::time::Duration;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use testkit::lab::{Ended, Job, shared};
+use testkit::lab::{Ended, Guest, Job, Lab, Options, shared};
+
+/// An empty folder that goes with the value.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("the temporary folder takes one");
+        Self(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
 
 #[test]
 fn a_job_hands_back_its_exit_code_output_and_files() {
@@ -92,3 +113,81 @@ if [ "$FOLDER" ]; then
 else
     grep -q ^/dev/loop /proc/swaps && echo swap
 fi"#;
+
+#[test]
+fn a_guest_ends_with_the_process_that_booted_it_and_leaves_nothing() {
+    // Where there is no guest, this says why.
+    if shared().is_none() {
+        return;
+    }
+    let folder = Folder::new("lab-owner");
+    let (job, temporary) = (folder.0.join("job"), folder.0.join("t"));
+    fs::create_dir_all(&job).expect("the folder is ours");
+    fs::create_dir_all(&temporary).expect("the folder is ours");
+    fs::write(job.join("run.sh"), "sleep 1000").expect("the folder is ours");
+    let mut owner = Command::new(env!("CARGO_BIN_EXE_lab"))
+        .arg("run")
+        .arg(&job)
+        .env("TMPDIR", &temporary)
+        .spawn()
+        .expect("cargo built it");
+    let entries = || fs::read_dir(&temporary).expect("the folder is ours").count();
+    wait_until("QEMU has started", || {
+        let started = fs::read_dir(&temporary).expect("the folder is ours").flatten();
+        started
+            .into_iter()
+            .any(|entry| entry.path().join("control").exists())
+    });
+    owner.kill().expect("it runs");
+    owner.wait().expect("it is ours");
+    // The shell that removes it waits for QEMU's end.
+    wait_until("the guest's folder is gone", || entries() == 0);
+}
+
+#[test]
+fn a_resident_guest_runs_jobs_of_several_processes_until_it_is_stopped() {
+    let Some(mut shared) = shared() else { return };
+    // One guest at a time is enough for this machine.
+    shared.kill();
+    let folder = Folder::new("lab-resident");
+    for name in ["a", "b"] {
+        fs::create_dir_all(folder.0.join(name)).expect("the folder is ours");
+        fs::write(
+            folder.0.join(name).join("run.sh"),
+            format!("echo {name} >/host/out; exit 3"),
+        )
+        .expect("the folder is ours");
+    }
+    let lab = Lab::available().expect("there was one a moment ago");
+    lab.boot_resident(&Options::default(), &folder.0)
+        .unwrap_or_else(|error| panic!("{error}"));
+    for name in ["a", "b"] {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_lab"))
+            .arg("job")
+            .args([&folder.0, &PathBuf::from(name)])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("cargo built it");
+        let output = BufReader::new(process.stdout.take().expect("it is piped"))
+            .lines()
+            .count();
+        assert_eq!(output, 0);
+        assert_eq!(process.wait().expect("it is ours").code(), Some(3));
+        let written = fs::read_to_string(folder.0.join(name).join("out")).expect("the job wrote it");
+        assert_eq!(written.trim(), name);
+    }
+    let own_folder = fs::read_to_string(folder.0.join(".lab-guest")).expect("a resident guest has one");
+    Guest::resident(&folder.0, ".")
+        .unwrap_or_else(|error| panic!("{error}"))
+        .kill();
+    assert!(!PathBuf::from(own_folder).exists());
+    assert!(Guest::resident(&folder.0, ".").is_err());
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited a minute until {what}");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}

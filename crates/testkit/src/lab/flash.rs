@@ -60,6 +60,19 @@ impl FlashFile {
         self.bytes.next_power_of_two().max(4096)
     }
 
+    /// For a list in a text file.
+    pub(super) fn to_line(&self) -> String {
+        format!("{} {}\n", self.bytes, self.path.display())
+    }
+
+    pub(super) fn from_line(line: &str) -> Option<Self> {
+        let (bytes, path) = line.split_once(' ')?;
+        Some(Self {
+            path: PathBuf::from(path),
+            bytes: bytes.parse().ok()?,
+        })
+    }
+
     pub(super) fn resize(&self, bytes: u64) -> Result<(), LabError> {
         OpenOptions::new()
             .write(true)

@@ -16,6 +16,12 @@ use super::{Ended, FlashFile, Job, Lab, LabError, Outcome, file_error, source_fo
 /// Under emulation on a busy machine; an idle one takes 3 to 5 s.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(180);
 
+/// In the folder of a resident guest: where its socket and logs are.
+const MARK: &str = ".lab-guest";
+
+/// Beside them: its chips.
+const FLASH_LIST: &str = "flash.list";
+
 /// How a guest is made.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -27,8 +33,17 @@ pub struct Options {
     pub flash: Vec<FlashFile>,
     /// Raw disk images: `/dev/vda`, `/dev/vdb` and so on.
     pub drives: Vec<PathBuf>,
-    /// A folder to be `/host` in place of one a job.
-    pub folder: Option<PathBuf>,
+    /// Where jobs have their folders.
+    pub folders: Folders,
+}
+
+/// Where the folder of a job, its `/host`, is on the host.
+#[derive(Clone, Debug)]
+pub enum Folders {
+    /// Each job has one of its own, which goes with its [`Outcome`].
+    Own,
+    /// All jobs of the guest have this one.
+    One(PathBuf),
 }
 
 impl Default for Options {
@@ -39,7 +54,7 @@ impl Default for Options {
             processors: 2,
             flash: Vec::new(),
             drives: Vec::new(),
-            folder: None,
+            folders: Folders::Own,
         }
     }
 }
@@ -53,26 +68,92 @@ pub struct Guest {
     own_folder: PathBuf,
     share: PathBuf,
     flash: Vec<FlashFile>,
+    folders: Folders,
     jobs: u32,
     alive: bool,
-    single_folder: bool,
+    detached: bool,
+}
+
+/// Whether a guest ends with the process that booted it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    WithOwner,
+    Detached,
 }
 
 impl Guest {
     pub(super) fn boot(lab: &Lab, options: &Options) -> Result<Self, LabError> {
+        Self::start(lab, options, Life::WithOwner)
+    }
+
+    /// Boots a guest that outlives this process, with its jobs' folders in `share`; [`Guest::resident`] finds it.
+    pub(super) fn boot_resident(lab: &Lab, options: &Options, share: &Path) -> Result<(), LabError> {
+        let mark = share.join(MARK);
+        if Self::resident(share, ".").is_ok() {
+            return Err(LabError::ResidentAlready(share.to_owned()));
+        }
+        let options = Options {
+            folders: Folders::One(share.to_owned()),
+            ..options.clone()
+        };
+        let guest = Self::start(lab, &options, Life::Detached)?;
+        let flash: Vec<String> = options.flash.iter().map(FlashFile::to_line).collect();
+        let list = guest.own_folder.join(FLASH_LIST);
+        fs::write(&list, flash.concat()).map_err(file_error(&list))?;
+        fs::write(&mark, guest.own_folder.display().to_string()).map_err(file_error(&mark))
+    }
+
+    /// The guest that was booted for `share` and outlived its process. Jobs have the folder `folder` of it.
+    pub fn resident(share: &Path, folder: &str) -> Result<Self, LabError> {
+        let share = fs::canonicalize(share).map_err(file_error(share))?;
+        let gone = |_| LabError::NoResident(share.clone());
+        let own_folder = PathBuf::from(fs::read_to_string(share.join(MARK)).map_err(gone)?);
+        let list = fs::read_to_string(own_folder.join(FLASH_LIST)).map_err(gone)?;
+        let mut qemu = Kept::reattach(&own_folder).map_err(gone)?;
+        let control = UnixStream::connect(own_folder.join("control"))
+            // It has ended by itself, and what it left goes.
+            .inspect_err(|_| qemu.kill())
+            .map_err(gone)?;
+        let mut guest = Self {
+            qemu,
+            control,
+            parser: Parser::default(),
+            own_folder,
+            folders: Folders::One(PathBuf::from(folder)),
+            share,
+            flash: list.lines().filter_map(FlashFile::from_line).collect(),
+            jobs: 0,
+            alive: true,
+            detached: true,
+        };
+        guest.wait_until_ready()?;
+        Ok(guest)
+    }
+
+    fn start(lab: &Lab, options: &Options, life: Life) -> Result<Self, LabError> {
         let own_folder = new_folder()?;
-        let share = match &options.folder {
-            Some(folder) => fs::canonicalize(folder).map_err(file_error(folder))?,
-            None => own_folder.join("share"),
+        let (share, folders) = match &options.folders {
+            Folders::One(folder) => {
+                let share = fs::canonicalize(folder).map_err(file_error(folder))?;
+                (share, Folders::One(PathBuf::from(".")))
+            }
+            Folders::Own => (own_folder.join("share"), Folders::Own),
         };
         fs::create_dir_all(&share).map_err(file_error(&share))?;
         for flash in &options.flash {
             flash.resize(flash.window_bytes())?;
         }
         let command = qemu(lab, options, &own_folder, &share);
-        let started = Kept::start(&command, &own_folder.join("qemu.log"), Some(&own_folder));
-        let mut qemu = started.map_err(LabError::Start)?;
-        let control = connect(&mut qemu, &own_folder)?;
+        let log = own_folder.join("qemu.log");
+        let mut qemu = match life {
+            Life::WithOwner => Kept::start(&command, &log, &own_folder),
+            Life::Detached => Kept::start_detached(&command, &log, &own_folder),
+        }
+        .map_err(LabError::Start)?;
+        let control = connect(&mut qemu, &own_folder).inspect_err(|_| {
+            qemu.kill();
+            restore_sizes(&options.flash);
+        })?;
         let mut guest = Self {
             qemu,
             control,
@@ -80,9 +161,10 @@ impl Guest {
             own_folder,
             share,
             flash: options.flash.clone(),
+            folders,
             jobs: 0,
             alive: true,
-            single_folder: options.folder.is_some(),
+            detached: life == Life::Detached,
         };
         guest.wait_until_ready()?;
         Ok(guest)
@@ -96,10 +178,9 @@ impl Guest {
             return Err(LabError::Over);
         }
         self.jobs += 1;
-        let name = if self.single_folder {
-            ".".to_owned()
-        } else {
-            format!("job-{}", self.jobs)
+        let name = match &self.folders {
+            Folders::One(folder) => folder.display().to_string(),
+            Folders::Own => format!("job-{}", self.jobs),
         };
         let folder = self.share.join(&name);
         job.lay_out(&folder)?;
@@ -122,7 +203,7 @@ impl Guest {
             },
             took: started.elapsed(),
             folder,
-            remove: !self.single_folder,
+            remove: matches!(self.folders, Folders::Own),
         })
     }
 
@@ -130,10 +211,10 @@ impl Guest {
     pub fn kill(&mut self) {
         self.alive = false;
         self.qemu.kill();
-        for flash in &self.flash {
-            // A file that was removed meanwhile needs no size.
-            let _ = flash.resize(flash.size_bytes());
+        if self.detached {
+            let _ = fs::remove_file(self.share.join(MARK));
         }
+        restore_sizes(&self.flash);
     }
 
     /// Whether it takes jobs.
@@ -238,9 +319,20 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
+        if self.detached && self.alive {
+            return;
+        }
         self.kill();
         // The keeper removes it too; this way it is gone when the caller goes on.
         let _ = fs::remove_dir_all(&self.own_folder);
+    }
+}
+
+/// Gives the chips' files their sizes again.
+fn restore_sizes(flash: &[FlashFile]) {
+    for flash in flash {
+        // A file that was removed meanwhile needs no size.
+        let _ = flash.resize(flash.size_bytes());
     }
 }
 

@@ -4,13 +4,19 @@
 //! It is a shell and not `PR_SET_PDEATHSIG`, as that counts the thread that started the process (a test has one of its
 //! own) and needs code between fork and exec.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-/// `$1` is the folder to remove (or empty), the rest the command. A line on the pipe kills the command; its end also
-/// removes the folder, by a shell that may outlive this one.
+use rustix::fs::{FileType, Mode, OFlags};
+
+/// `$1` is the folder to remove, the rest the command. A line on the pipe kills the command, and so does its end. The
+/// folder goes at the line `remove` or at the pipe's end, by a shell that may outlive this one.
 const SCRIPT: &str = r#"
 folder=$1
 shift
@@ -22,51 +28,120 @@ watcher=$!
 wait $kept
 code=$?
 kill $watcher 2>/dev/null
-[ -z "$folder" ] || { while read -r _ <&4; do :; done; rm -rf "$folder"; } &
+{ while read -r word <&4 && [ "$word" != remove ]; do :; done; rm -rf "$folder"; } &
 exit $code
 "#;
 
-/// A running command that ends with this value, or with this process.
+/// How long a command that nobody can wait for may take to be gone after SIGKILL.
+const END_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A running command. Unless it is detached, it ends with this value and with this process.
 #[derive(Debug)]
 pub(super) struct Kept {
-    shell: Child,
-    pipe: Option<ChildStdin>,
+    /// The shell, unless another process started it.
+    shell: Option<Child>,
+    pipe: File,
+    folder: PathBuf,
+    detached: bool,
 }
 
 impl Kept {
-    /// Starts `command` with its output appended to `log`; `remove` goes away after its end.
-    pub(super) fn start(command: &Command, log: &Path, remove: Option<&Path>) -> io::Result<Self> {
-        let log = File::options().create(true).append(true).open(log)?;
-        let mut shell = Command::new("sh")
-            .args(["-c", SCRIPT, "lab"])
-            .arg(remove.unwrap_or_else(|| Path::new("")))
-            .arg(command.get_program())
-            .args(command.get_args())
-            .stdin(Stdio::piped())
-            .stdout(log.try_clone()?)
-            .stderr(log)
+    /// Starts `command` with its output appended to `log`; `folder` goes away after its end.
+    pub(super) fn start(command: &Command, log: &Path, folder: &Path) -> io::Result<Self> {
+        let mut shell = shell(command, log, folder)?.stdin(Stdio::piped()).spawn()?;
+        let pipe = shell.stdin.take().expect("standard input is a pipe");
+        Ok(Self {
+            shell: Some(shell),
+            pipe: File::from(OwnedFd::from(pipe)),
+            folder: folder.to_owned(),
+            detached: false,
+        })
+    }
+
+    /// The same for a command that outlives this process; [`Kept::reattach`] finds it by its folder.
+    pub(super) fn start_detached(command: &Command, log: &Path, folder: &Path) -> io::Result<Self> {
+        let name = folder.join("keeper");
+        rustix::fs::mknodat(rustix::fs::CWD, &name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+        // The shell holds both ends, so that there is no end of file while nobody else has it open.
+        let both_ends = OpenOptions::new().read(true).write(true).open(&name)?;
+        let shell = shell(command, log, folder)?
+            .stdin(both_ends.try_clone()?)
+            .process_group(0)
             .spawn()?;
-        let pipe = shell.stdin.take();
-        Ok(Self { shell, pipe })
+        Ok(Self {
+            shell: Some(shell),
+            pipe: both_ends,
+            folder: folder.to_owned(),
+            detached: true,
+        })
     }
 
-    /// Whether the command still runs.
+    /// A detached command that another process started.
+    pub(super) fn reattach(folder: &Path) -> io::Result<Self> {
+        let pipe = OpenOptions::new()
+            .write(true)
+            // Opening fails when no shell reads it any more.
+            .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+            .open(folder.join("keeper"))?;
+        Ok(Self {
+            shell: None,
+            pipe,
+            folder: folder.to_owned(),
+            detached: true,
+        })
+    }
+
+    /// Whether the command still runs; of another process's always yes.
     pub(super) fn is_running(&mut self) -> bool {
-        matches!(self.shell.try_wait(), Ok(None))
+        self.shell
+            .as_mut()
+            .is_none_or(|shell| matches!(shell.try_wait(), Ok(None)))
     }
 
-    /// Kills the command with SIGKILL and returns when it is gone. The folder stays.
+    /// Kills the command with SIGKILL and returns when it is gone. The folder stays, but for a detached command.
     pub(super) fn kill(&mut self) {
-        if let Some(pipe) = &mut self.pipe {
-            // A pipe that nobody reads, and a child that can't be waited for, mean that it has ended.
-            let _ = pipe.write_all(b"end\n");
+        // A pipe that nobody reads, and a child that can't be waited for, mean that it has ended.
+        let _ = self.pipe.write_all(b"end\n");
+        if self.detached {
+            self.remove();
         }
-        let _ = self.shell.wait();
+        match &mut self.shell {
+            Some(shell) => {
+                let _ = shell.wait();
+            }
+            None => {
+                let deadline = Instant::now() + END_TIMEOUT;
+                while self.folder.exists() && Instant::now() < deadline {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
+        }
+    }
+
+    /// Has the folder removed once the command has ended.
+    fn remove(&mut self) {
+        let _ = self.pipe.write_all(b"remove\n");
     }
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        self.kill();
+        if !self.detached {
+            self.kill();
+            self.remove();
+        }
     }
+}
+
+fn shell(command: &Command, log: &Path, folder: &Path) -> io::Result<Command> {
+    let log = File::options().create(true).append(true).open(log)?;
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", SCRIPT, "lab"])
+        .arg(folder)
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdout(log.try_clone()?)
+        .stderr(log);
+    Ok(shell)
 }

@@ -27,7 +27,7 @@ use thiserror::Error;
 
 pub use flash::FlashFile;
 pub use fsck::{Fsck, FsckReport};
-pub use guest::{Guest, Options};
+pub use guest::{Folders, Guest, Options};
 pub use job::{Ended, Job, Outcome};
 
 /// A guest that can be booted on this machine.
@@ -97,6 +97,12 @@ pub enum LabError {
     /// The guest was killed or timed out before.
     #[error("lab: the guest has ended already; boot another one")]
     Over,
+    /// There is no resident guest for this folder.
+    #[error("lab: no guest runs for {}; `lab/start {}` boots one", .0.display(), .0.display())]
+    NoResident(PathBuf),
+    /// There is one.
+    #[error("lab: a guest runs for {} already; `lab/stop {}` ends it", .0.display(), .0.display())]
+    ResidentAlready(PathBuf),
     /// The connection to the guest.
     #[error("lab: talking to the guest: {0}")]
     Control(#[source] io::Error),
@@ -181,6 +187,11 @@ impl Lab {
     /// Boots a guest.
     pub fn boot(&self, options: &Options) -> Result<Guest, LabError> {
         Guest::boot(self, options)
+    }
+
+    /// Boots a guest that outlives this process, for jobs in folders of `share`: [`Guest::resident`].
+    pub fn boot_resident(&self, options: &Options, share: &Path) -> Result<(), LabError> {
+        Guest::boot_resident(self, options, share)
     }
 
     /// The kernel's version, as `uname -r` has it.
