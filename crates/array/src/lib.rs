@@ -11,9 +11,18 @@
 //! It is not: a file system, an FTL, or redundancy.
 
 mod executor;
+mod identity;
+mod members;
+mod open;
 mod proxy;
+mod resolve;
 mod stripe;
+mod virtual_volume;
 
 pub use executor::{Execution, Executor};
+pub use identity::{IdentityError, MAX_LABEL_BYTES, MAX_MEMBERS, MemberIdentity};
+pub use open::{Array, ArrayError, attach, format};
 pub use proxy::{Proxy, ProxyError};
+pub use resolve::Resolution;
 pub use stripe::{MemberRange, Stripe};
+pub use virtual_volume::VirtualVolume;

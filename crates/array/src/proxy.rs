@@ -5,32 +5,44 @@
 //! member. A block is bad when it is bad on any member; marking it marks every member's.
 //!
 //! # What holds after a power cut
-//! A program of several pages goes row by row: no page of a row is begun before the row below it is complete on all
-//! members. So a cut leaves at most one torn row, in which any pages may be missing. That is why
-//! [`NandGeometry::write_unit_bytes`] of the proxy is a row: who recovers must expect a hole inside it. The paper is
-//! silent about this.
+//! A program of several pages goes by windows of p pages from its first one, which are on p different members: none is
+//! begun before the one below it is complete on all members. So a cut leaves at most one torn window, in which any pages may
+//! be missing. That is why [`NandGeometry::write_unit_bytes`] of the proxy is p pages: who recovers must expect a hole
+//! inside them. The paper is silent about this.
 //!
 //! # Errors
 //! A failure of a member is told with the proxy's block and page and the member's own error as the device's name, so that
-//! UBI above can move the data and retire the whole block. Pages of the same row on other members may be programmed.
+//! UBI above can move the data and retire the whole block. Pages of the same window on other members may be programmed.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use media::{Clock, GeometryError, Nand, NandError, NandGeometry, Page, Peb, ReadReport};
 use thiserror::Error;
 
 use crate::executor::{Execution, Executor};
+use crate::members::Members;
 use crate::stripe::{MemberRange, Stripe};
+
+/// A device that takes one operation at a time.
+struct Member(Mutex<Box<dyn Nand>>);
+
+impl Member {
+    fn with_clock(device: Box<dyn Nand>) -> (Arc<Self>, Clock) {
+        let clock = device.clock();
+        (Arc::new(Self(Mutex::new(device))), clock)
+    }
+
+    fn device(&self) -> MutexGuard<'_, Box<dyn Nand>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Several Nands as one.
 pub struct Proxy {
     name: Arc<str>,
-    members: Vec<Arc<Mutex<Box<dyn Nand>>>>,
-    clocks: Vec<Clock>,
-    clock: Clock,
+    members: Members<Member>,
     geometry: NandGeometry,
     stripe: Stripe,
-    executor: Executor,
     /// First offset of each block that may be programmed, as far as this proxy knows: members can't see that a page
     /// of a neighbour was skipped.
     next: Vec<u32>,
@@ -79,57 +91,13 @@ impl Proxy {
         let count = u32::try_from(members.len()).map_err(|_| ProxyError::NoMembers)?;
         let executor =
             Executor::new(execution, members.len()).map_err(|source| ProxyError::Threads { source })?;
-        let clocks: Vec<Clock> = members.iter().map(Nand::clock).collect();
-        let start = clocks.iter().map(Clock::now).max().unwrap_or_default();
         Ok(Self {
             name,
             stripe: Stripe::new(count, geometry.page_bytes()),
             next: geometry.pebs().map(|_| 0).collect(),
-            members: members
-                .into_iter()
-                .map(|member| Arc::new(Mutex::new(member)))
-                .collect(),
-            clocks,
-            clock: Clock::starting_at(start),
+            members: Members::new(members.into_iter().map(Member::with_clock).collect(), executor),
             geometry,
-            executor,
         })
-    }
-
-    /// Runs `action` for each piece, all starting at the same moment, and returns what they gave.
-    fn together<T: Send + 'static, R: Send + 'static>(
-        &self,
-        pieces: Vec<(usize, T)>,
-        action: impl Fn(&mut dyn Nand, T) -> R + Send + Copy + 'static,
-    ) -> Vec<R> {
-        let start = self.clock.now();
-        let used: Vec<usize> = pieces.iter().map(|(member, _)| *member).collect();
-        for member in &used {
-            self.clocks[*member].advance_to(start);
-        }
-        let jobs = pieces.into_iter().map(|(member, input)| {
-            let device = Arc::clone(&self.members[member]);
-            let job = move || {
-                action(
-                    &mut **device.lock().unwrap_or_else(PoisonError::into_inner),
-                    input,
-                )
-            };
-            (member, job)
-        });
-        let results = self.executor.run(jobs.collect());
-        for member in used {
-            self.clock.advance_to(self.clocks[member].now());
-        }
-        results
-    }
-
-    fn on_all<R: Send + 'static>(
-        &self,
-        action: impl Fn(&mut dyn Nand) -> R + Send + Copy + 'static,
-    ) -> Vec<R> {
-        let all = (0..self.members.len()).map(|member| (member, ())).collect();
-        self.together(all, move |device, ()| action(device))
     }
 
     /// The proxy's page of a page of a member.
@@ -188,15 +156,17 @@ impl Proxy {
         })
     }
 
-    fn program_row(&mut self, peb: Peb, offset: u32, data: &[u8]) -> Result<(), NandError> {
+    fn program_window(&mut self, peb: Peb, offset: u32, data: &[u8]) -> Result<(), NandError> {
         let pieces = self.stripe.scatter(offset, data);
         let members: Vec<usize> = pieces.iter().map(|(piece, _)| piece.member).collect();
         let jobs = pieces
             .into_iter()
             .map(|(piece, bytes)| (piece.member, (piece.offset, bytes)));
-        let results = self.together(jobs.collect(), move |device, (offset, bytes): (u32, Vec<u8>)| {
-            device.program(peb, offset, &bytes)
-        });
+        let results = self
+            .members
+            .together(jobs.collect(), move |member, (offset, bytes): (u32, Vec<u8>)| {
+                member.device().program(peb, offset, &bytes)
+            });
         first_error(members.into_iter().zip(results)).map_err(|(member, error)| self.as_own(member, error))
     }
 }
@@ -271,16 +241,17 @@ impl Nand for Proxy {
     }
 
     fn clock(&self) -> Clock {
-        self.clock.clone()
+        self.members.clock()
     }
 
     fn read(&mut self, peb: Peb, offset: u32, out: &mut [u8]) -> Result<ReadReport, NandError> {
         self.geometry.check_read(&self.name, peb, offset, out.len())?;
         let pieces = self.stripe.pieces(offset, out.len());
         let jobs = pieces.iter().map(|piece| (piece.member, *piece)).collect();
-        let results = self.together(jobs, move |device, piece: MemberRange| {
+        let results = self.members.together(jobs, move |member, piece: MemberRange| {
             let mut bytes = vec![0; piece.len];
-            device
+            member
+                .device()
                 .read(peb, piece.offset, &mut bytes)
                 .map(|report| (bytes, report))
         });
@@ -301,10 +272,10 @@ impl Nand for Proxy {
         self.geometry.check_program(&self.name, peb, offset, data.len())?;
         self.check_order(peb, offset)?;
         let mut at = 0;
-        for (row_offset, len) in self.stripe.rows(offset, data.len()) {
-            self.program_row(peb, row_offset, &data[at..at + len])?;
+        for (start, len) in self.stripe.windows(offset, data.len()) {
+            self.program_window(peb, start, &data[at..at + len])?;
             at += len;
-            self.next[index(peb.0)] = row_offset + u32::try_from(len).expect("a row is below 4 GiB");
+            self.next[index(peb.0)] = start + u32::try_from(len).expect("a row is below 4 GiB");
         }
         Ok(())
     }
@@ -318,7 +289,7 @@ impl Nand for Proxy {
                 action: "erased",
             });
         }
-        let results = self.on_all(move |device| device.erase(peb));
+        let results = self.members.on_all(move |member| member.device().erase(peb));
         first_error(results.into_iter().enumerate()).map_err(|(_, error)| error)?;
         self.next[index(peb.0)] = 0;
         Ok(())
@@ -326,19 +297,20 @@ impl Nand for Proxy {
 
     fn is_bad(&mut self, peb: Peb) -> Result<bool, NandError> {
         self.geometry.check_peb(&self.name, peb)?;
-        self.on_all(move |device| device.is_bad(peb))
+        self.members
+            .on_all(move |member| member.device().is_bad(peb))
             .into_iter()
             .try_fold(false, |bad, one| Ok(bad | one?))
     }
 
     fn mark_bad(&mut self, peb: Peb) -> Result<(), NandError> {
         self.geometry.check_peb(&self.name, peb)?;
-        let results = self.on_all(move |device| device.mark_bad(peb));
+        let results = self.members.on_all(move |member| member.device().mark_bad(peb));
         first_error(results.into_iter().enumerate()).map_err(|(_, error)| error)
     }
 
     fn sync(&mut self) -> Result<(), NandError> {
-        let results = self.on_all(|device| device.sync());
+        let results = self.members.on_all(|member| member.device().sync());
         first_error(results.into_iter().enumerate()).map_err(|(_, error)| error)
     }
 }
@@ -425,8 +397,8 @@ mod tests {
         let mut proxy = Proxy::new(members, Execution::Inline).unwrap();
         assert!(proxy.is_bad(Peb(2)).unwrap() && !proxy.is_bad(Peb(3)).unwrap());
         proxy.mark_bad(Peb(3)).unwrap();
-        for member in &proxy.members {
-            assert!(member.lock().unwrap().is_bad(Peb(3)).unwrap());
+        for member in proxy.members.iter() {
+            assert!(member.device().is_bad(Peb(3)).unwrap());
         }
     }
 }

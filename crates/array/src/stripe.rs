@@ -97,6 +97,14 @@ impl Stripe {
         })
     }
 
+    /// Cuts `len` bytes from `offset` after every `p` pages, counted from the page of `offset`: of such a window no two
+    /// pages are on one member, wherever it begins. `(offset, bytes)` of each, in order.
+    pub fn windows(&self, offset: u32, len: usize) -> impl Iterator<Item = (u32, usize)> + use<> {
+        let shift = offset / self.page_bytes % self.members * self.page_bytes;
+        self.rows(offset - shift, len)
+            .map(move |(at, bytes)| (at + shift, bytes))
+    }
+
     /// What each member holds of `data`, which lies at `offset` of the whole: the pieces with their bytes.
     #[must_use]
     pub fn scatter(&self, offset: u32, data: &[u8]) -> Vec<(MemberRange, Vec<u8>)> {
@@ -197,6 +205,18 @@ mod tests {
             stripe.rows(150, 500).collect::<Vec<_>>(),
             [(150, 150), (300, 300), (600, 50)]
         );
+    }
+
+    #[test]
+    fn windows_begin_where_the_range_does_and_meet_each_member_once() {
+        let stripe = Stripe::new(3, 100);
+        assert_eq!(
+            stripe.windows(150, 500).collect::<Vec<_>>(),
+            [(150, 250), (400, 250)]
+        );
+        for (offset, len) in stripe.windows(150, 500) {
+            assert!(stripe.pieces(offset, len).iter().all(|piece| piece.len <= 100));
+        }
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl<N: Nand> Ubi<N> {
                 leb_bytes: core.layout.leb_bytes() - state.record.data_padding,
                 lebs: state.record.reserved_pebs,
                 min_io_bytes: core.layout.min_io_bytes(),
-                max_write_bytes: core.geometry.page_bytes(),
+                max_write_bytes: core.geometry.write_unit_bytes(),
             },
             shared: Arc::clone(&self.shared),
             id: volume,

@@ -1,0 +1,193 @@
+//! Who belongs to an array, and where: written into the name of each member's volume, so that a member stays an
+//! ordinary UBI device that Linux attaches.
+//!
+//! The name is `tga1-UUID-INDEX-MEMBERS-LABEL`: 32 hexadecimal digits, the member's place from 0, the number of members, and
+//! the user's name for the whole. At most 127 bytes, the limit of UBI. Spec: `docs/formats/array.md`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// Most members of an array.
+pub const MAX_MEMBERS: u32 = 16;
+
+/// Longest label in bytes: what UBI's 127 leave.
+pub const MAX_LABEL_BYTES: usize = 80;
+
+const PREFIX: &str = "tga1-";
+
+/// A member's place in its array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberIdentity {
+    /// The array: the same on all members.
+    pub array: u128,
+    /// The member's place, from 0.
+    pub index: u32,
+    /// Number of members.
+    pub members: u32,
+    /// The user's name for the whole.
+    pub label: String,
+}
+
+/// Why a text is no identity.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum IdentityError {
+    /// The volume does not belong to an array at all.
+    #[error("volume {name:?} is no member of an array: its name does not begin with {PREFIX:?}")]
+    NotAMember {
+        /// Name of the volume.
+        name: String,
+    },
+    /// It says that it does, but a field is wrong.
+    #[error("volume {name:?}: {field} is {found:?}, expected {expected}")]
+    Field {
+        /// Name of the volume.
+        name: String,
+        /// Which field.
+        field: &'static str,
+        /// What is there.
+        found: String,
+        /// What would do.
+        expected: &'static str,
+    },
+}
+
+impl MemberIdentity {
+    /// The same array's member at another place.
+    #[must_use]
+    pub fn at(&self, index: u32) -> Self {
+        Self {
+            index,
+            ..self.clone()
+        }
+    }
+
+    /// Checks what [`MemberIdentity::from_str`] would.
+    pub fn check(&self) -> Result<(), IdentityError> {
+        self.to_string().parse::<Self>().map(|_| ())
+    }
+}
+
+impl fmt::Display for MemberIdentity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            array,
+            index,
+            members,
+            label,
+        } = self;
+        write!(formatter, "{PREFIX}{array:032x}-{index}-{members}-{label}")
+    }
+}
+
+impl FromStr for MemberIdentity {
+    type Err = IdentityError;
+
+    fn from_str(name: &str) -> Result<Self, IdentityError> {
+        let Some(rest) = name.strip_prefix(PREFIX) else {
+            return Err(IdentityError::NotAMember {
+                name: name.to_owned(),
+            });
+        };
+        let mut fields = rest.splitn(4, '-');
+        let mut next = || fields.next().unwrap_or_default();
+        let (array, index, members, label) = (next(), next(), next(), next());
+        let wrong = |field, found: &str, expected| IdentityError::Field {
+            name: name.to_owned(),
+            field,
+            found: found.to_owned(),
+            expected,
+        };
+        let digits = array.len() == 32 && array.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let uuid = u128::from_str_radix(array, 16)
+            .ok()
+            .filter(|_| digits)
+            .ok_or_else(|| wrong("the array's id", array, "32 hexadecimal digits"))?;
+        let count = number(members)
+            .filter(|count| (1..=MAX_MEMBERS).contains(count))
+            .ok_or_else(|| wrong("the number of members", members, "a number from 1 to 16"))?;
+        let place = number(index).filter(|place| *place < count).ok_or_else(|| {
+            wrong(
+                "the member's place",
+                index,
+                "a number below the number of members",
+            )
+        })?;
+        let printable = label.bytes().all(|byte| byte.is_ascii_graphic());
+        if label.is_empty() || label.len() > MAX_LABEL_BYTES || !printable {
+            return Err(wrong(
+                "the label",
+                label,
+                "1 to 80 printable ASCII characters without spaces",
+            ));
+        }
+        Ok(Self {
+            array: uuid,
+            index: place,
+            members: count,
+            label: label.to_owned(),
+        })
+    }
+}
+
+/// A decimal number as it is written, so that every name has one meaning and every meaning one name.
+fn number(text: &str) -> Option<u32> {
+    text.parse::<u32>()
+        .ok()
+        .filter(|number| number.to_string() == text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> MemberIdentity {
+        MemberIdentity {
+            array: 0xA5,
+            index: 2,
+            members: 4,
+            label: "rootfs-a".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_name_is_read_back_as_what_it_was_made_of() {
+        let name = identity().to_string();
+        assert_eq!(name, "tga1-000000000000000000000000000000a5-2-4-rootfs-a");
+        assert_eq!(name.parse(), Ok(identity()));
+    }
+
+    #[test]
+    fn the_longest_name_fits_ubi() {
+        let longest = MemberIdentity {
+            array: u128::MAX,
+            index: 15,
+            members: 16,
+            label: "x".repeat(MAX_LABEL_BYTES),
+        };
+        longest.check().unwrap();
+        assert!(longest.to_string().len() <= 127);
+    }
+
+    #[test]
+    fn names_with_a_second_meaning_or_none_are_refused() {
+        let id = "0".repeat(32);
+        for name in [
+            format!("tga1-{id}-4-4-x"),
+            format!("tga1-{id}-0-17-x"),
+            format!("tga1-{id}-00-4-x"),
+            format!("tga1-{id}-+1-4-x"),
+            format!("tga1-{id}-0-4-"),
+            format!("tga1-{id}-0-4-a b"),
+            format!("tga1-{id}-0-4"),
+            format!("tga1-{}-0-4-x", "g".repeat(32)),
+            "tga1-".to_owned(),
+        ] {
+            let error = name.parse::<MemberIdentity>().unwrap_err();
+            assert!(matches!(error, IdentityError::Field { .. }), "{error}");
+        }
+        let error = "rootfs".parse::<MemberIdentity>().unwrap_err();
+        assert!(matches!(error, IdentityError::NotAMember { .. }), "{error}");
+    }
+}

@@ -1,0 +1,400 @@
+//! From devices to an array: made once ([`format`]), and attached every time after ([`attach`]).
+//!
+//! Each member is a UBI device with one volume whose name says which array it belongs to and where ([`MemberIdentity`]).
+//! Members are scanned in parallel; what an interrupted operation left is decided over all of them ([`crate::resolve`])
+//! before any of them is written to.
+
+use std::sync::Arc;
+
+use media::{Clock, Nand, NandGeometry, Peb};
+use thiserror::Error;
+use ubi::format::VolumeKind;
+use ubi::format::volume_table::VolumeName;
+use ubi::{
+    AttachError, AttachOptions, FormatOptions, NewVolume, Scanned, SizeInLebs, Ubi, UbiVolume, VolumeId,
+    VolumeTableError,
+};
+
+use crate::executor::{Execution, Executor};
+use crate::identity::{IdentityError, MAX_MEMBERS, MemberIdentity};
+use crate::resolve::{Resolution, resolve};
+use crate::virtual_volume::VirtualVolume;
+
+/// An attached array.
+#[derive(Debug)]
+pub struct Array<N: Nand + 'static> {
+    volume: Arc<VirtualVolume<UbiVolume<N>>>,
+    devices: Vec<Ubi<N>>,
+    identity: MemberIdentity,
+    resolution: Resolution,
+}
+
+/// Why devices are no array, or can't be made one.
+#[derive(Debug, Error)]
+pub enum ArrayError {
+    /// Too many or none.
+    #[error("an array has 1 to {MAX_MEMBERS} devices, not {found}")]
+    Count {
+        /// Devices that were given.
+        found: usize,
+    },
+    /// The shapes differ.
+    #[error(
+        "{device} has {found}, but {first} has {expected}; members of an array have pages and blocks of one size"
+    )]
+    Differs {
+        /// The device that differs.
+        device: Arc<str>,
+        /// The one that it was compared with.
+        first: Arc<str>,
+        /// Its shape.
+        found: String,
+        /// The shape of the first.
+        expected: String,
+    },
+    /// A device can't be attached as UBI.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// A volume could not be made or opened.
+    #[error(transparent)]
+    Volume(#[from] VolumeTableError),
+    /// A device has no volume, or several.
+    #[error("{device}: a member of an array has one volume, this has {found}; is it the right device?")]
+    Volumes {
+        /// The device.
+        device: Arc<str>,
+        /// Volumes on it.
+        found: usize,
+    },
+    /// The volume's name is no identity.
+    #[error("{device}: {source}; is it the right device?")]
+    Identity {
+        /// The device.
+        device: Arc<str>,
+        /// What is wrong.
+        source: IdentityError,
+    },
+    /// Members of two arrays.
+    #[error(
+        "{device} belongs to array {found:032x} ({label}), but {first} to {expected:032x}; \
+         it is foreign here: give the devices of one array"
+    )]
+    Foreign {
+        /// The device that differs.
+        device: Arc<str>,
+        /// The first device.
+        first: Arc<str>,
+        /// Array of the device.
+        found: u128,
+        /// Label of that array.
+        label: String,
+        /// Array of the first device.
+        expected: u128,
+    },
+    /// Not as many as the array has.
+    #[error(
+        "array {label} has {expected} members, but {found} devices were given; missing: member {missing}"
+    )]
+    Missing {
+        /// Label of the array.
+        label: String,
+        /// Members of the array.
+        expected: u32,
+        /// Devices that were given.
+        found: usize,
+        /// Places of the members that were not given.
+        missing: String,
+    },
+    /// One member given twice.
+    #[error("{device} and {first} are both member {index} of array {label}; one of them is a copy")]
+    Twice {
+        /// The later device.
+        device: Arc<str>,
+        /// The earlier one.
+        first: Arc<str>,
+        /// Their place.
+        index: u32,
+        /// Label of the array.
+        label: String,
+    },
+    /// Members in another order.
+    #[error(
+        "{device} is member {found} of array {label}, but was given as member {given}; \
+         the right order is: {order}"
+    )]
+    Swapped {
+        /// The device.
+        device: Arc<str>,
+        /// Its place.
+        found: u32,
+        /// Where it was given.
+        given: u32,
+        /// Label of the array.
+        label: String,
+        /// All devices in their order.
+        order: String,
+    },
+    /// No threads.
+    #[error("no thread for a member could be started: {source}")]
+    Threads {
+        /// The host's error.
+        source: std::io::Error,
+    },
+}
+
+/// What a member's volume is called, and where.
+#[derive(Debug)]
+struct Found {
+    device: Arc<str>,
+    identity: MemberIdentity,
+    volume: VolumeId,
+    lebs: u32,
+}
+
+/// Erases `devices` and makes an empty array of them. `identity` names array and label; its place and number of members are
+/// replaced. When this is interrupted, it is begun again.
+pub fn format<N: Nand>(
+    devices: Vec<N>,
+    options: FormatOptions,
+    identity: &MemberIdentity,
+    progress: &mut dyn FnMut(usize, Peb),
+) -> Result<(), ArrayError> {
+    let shapes: Vec<(Arc<str>, NandGeometry)> = devices
+        .iter()
+        .map(|device| (device.name(), device.geometry()))
+        .collect();
+    let members = count(devices.len())?;
+    check_shapes(&shapes)?;
+    for (place, device) in (0..).zip(devices) {
+        let own = MemberIdentity {
+            index: place,
+            members,
+            ..identity.clone()
+        };
+        let name = own.to_string();
+        let identity_error = |source| ArrayError::Identity {
+            device: device.name(),
+            source,
+        };
+        own.check().map_err(identity_error)?;
+        let member = usize::try_from(place).map_or(usize::MAX, |place| place);
+        let ubi = Ubi::format(device, options, &mut |peb| progress(member, peb))?;
+        ubi.make_volume(NewVolume {
+            id: Some(VolumeId(0)),
+            name: VolumeName::new(name.as_bytes()).expect("an identity fits a volume's name"),
+            kind: VolumeKind::Dynamic,
+            size: SizeInLebs::AllFree,
+            alignment: 1,
+            autoresize: false,
+            skip_check: false,
+        })?;
+        ubi.settle()?;
+    }
+    Ok(())
+}
+
+/// Attaches an array of `devices`, which are given in their order. Nothing is written when they are refused.
+pub fn attach<N: Nand + 'static>(
+    devices: Vec<N>,
+    options: AttachOptions,
+    execution: Execution,
+) -> Result<Array<N>, ArrayError> {
+    count(devices.len())?;
+    let shapes: Vec<(Arc<str>, NandGeometry)> = devices
+        .iter()
+        .map(|device| (device.name(), device.geometry()))
+        .collect();
+    check_shapes(&shapes)?;
+    let clocks: Vec<Clock> = devices.iter().map(Nand::clock).collect();
+    let mut scanned = scan_all(devices, options, execution)?;
+    let found = scanned
+        .iter()
+        .zip(&shapes)
+        .map(|(member, (device, _))| identify(Arc::clone(device), member))
+        .collect::<Result<Vec<_>, _>>()?;
+    check_membership(&found)?;
+    let volumes: Vec<VolumeId> = found.iter().map(|member| member.volume).collect();
+    let lebs = found.iter().map(|member| member.lebs).max().unwrap_or(0);
+    let resolution = resolve(&mut scanned, &volumes, lebs)?;
+    let executor =
+        Executor::new(execution, scanned.len()).map_err(|source| ArrayError::Threads { source })?;
+    let devices = scanned
+        .into_iter()
+        .map(Scanned::attach)
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut members = Vec::with_capacity(devices.len());
+    for ((device, volume), clock) in devices.iter().zip(volumes).zip(clocks) {
+        members.push((Arc::new(device.open(volume)?), clock));
+    }
+    let identity = found.into_iter().next().expect("an array has members").identity;
+    let name = format!("{} of {} devices", identity.label, identity.members).into();
+    let volume = VirtualVolume::new(name, members, executor, resolution.last_generation);
+    Ok(Array {
+        volume: Arc::new(volume),
+        devices,
+        identity,
+        resolution,
+    })
+}
+
+impl<N: Nand + 'static> Array<N> {
+    /// The one volume.
+    #[must_use]
+    pub fn volume(&self) -> &Arc<VirtualVolume<UbiVolume<N>>> {
+        &self.volume
+    }
+
+    /// The members' devices, in their order.
+    #[must_use]
+    pub fn devices(&self) -> &[Ubi<N>] {
+        &self.devices
+    }
+
+    /// Who this array is, as its first member says it.
+    #[must_use]
+    pub const fn identity(&self) -> &MemberIdentity {
+        &self.identity
+    }
+
+    /// What was decided about operations that a power cut interrupted.
+    #[must_use]
+    pub const fn resolution(&self) -> Resolution {
+        self.resolution
+    }
+
+    /// Does the background work of all members until there is none.
+    pub fn settle(&self) -> Result<(), VolumeTableError> {
+        self.devices.iter().try_for_each(Ubi::settle)
+    }
+}
+
+fn count(devices: usize) -> Result<u32, ArrayError> {
+    u32::try_from(devices)
+        .ok()
+        .filter(|count| (1..=MAX_MEMBERS).contains(count))
+        .ok_or(ArrayError::Count { found: devices })
+}
+
+fn check_shapes(shapes: &[(Arc<str>, NandGeometry)]) -> Result<(), ArrayError> {
+    let key = |shape: &NandGeometry| (shape.page_bytes(), shape.subpage_bytes(), shape.pages_per_block());
+    let text = |shape: &NandGeometry| {
+        let (page, subpage, pages) = key(shape);
+        format!("{pages} pages of {page} bytes (sub-pages of {subpage}) a block")
+    };
+    let (first, expected) = shapes.first().ok_or(ArrayError::Count { found: 0 })?;
+    match shapes.iter().find(|(_, shape)| key(shape) != key(expected)) {
+        None => Ok(()),
+        Some((device, shape)) => Err(ArrayError::Differs {
+            device: Arc::clone(device),
+            first: Arc::clone(first),
+            found: text(shape),
+            expected: text(expected),
+        }),
+    }
+}
+
+/// Scans all devices, each on a thread of its own where the array has threads. In virtual time they are parallel anyway:
+/// each has its own clock.
+fn scan_all<N: Nand>(
+    devices: Vec<N>,
+    options: AttachOptions,
+    execution: Execution,
+) -> Result<Vec<Scanned<N>>, AttachError> {
+    match execution {
+        Execution::Inline => devices
+            .into_iter()
+            .map(|device| ubi::scan(device, options))
+            .collect(),
+        Execution::Threads => std::thread::scope(|scope| {
+            let scans: Vec<_> = devices
+                .into_iter()
+                .map(|device| scope.spawn(move || ubi::scan(device, options)))
+                .collect();
+            scans
+                .into_iter()
+                .map(|scan| {
+                    scan.join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
+                .collect()
+        }),
+    }
+}
+
+fn identify<N: Nand>(device: Arc<str>, member: &Scanned<N>) -> Result<Found, ArrayError> {
+    let mut volumes = (0..)
+        .zip(member.volumes())
+        .filter_map(|(id, record)| Some((id, record.as_ref()?)));
+    let (Some((id, record)), None) = (volumes.next(), volumes.next()) else {
+        let found = member.volumes().iter().flatten().count();
+        return Err(ArrayError::Volumes { device, found });
+    };
+    let name = String::from_utf8_lossy(record.name.as_bytes());
+    match name.parse::<MemberIdentity>() {
+        Ok(identity) => Ok(Found {
+            device,
+            identity,
+            volume: VolumeId(id),
+            lebs: record.reserved_pebs,
+        }),
+        Err(source) => Err(ArrayError::Identity { device, source }),
+    }
+}
+
+fn check_membership(found: &[Found]) -> Result<(), ArrayError> {
+    let first = &found[0];
+    let label = || first.identity.label.clone();
+    for (place, member) in found.iter().enumerate() {
+        if member.identity.array != first.identity.array {
+            return Err(ArrayError::Foreign {
+                device: Arc::clone(&member.device),
+                first: Arc::clone(&first.device),
+                found: member.identity.array,
+                label: member.identity.label.clone(),
+                expected: first.identity.array,
+            });
+        }
+        let index = member.identity.index;
+        if let Some(earlier) = found[..place]
+            .iter()
+            .find(|earlier| earlier.identity.index == index)
+        {
+            return Err(ArrayError::Twice {
+                device: Arc::clone(&member.device),
+                first: Arc::clone(&earlier.device),
+                index,
+                label: label(),
+            });
+        }
+    }
+    let expected = first.identity.members;
+    let missing: Vec<String> = (0..expected)
+        .filter(|place| found.iter().all(|member| member.identity.index != *place))
+        .map(|place| place.to_string())
+        .collect();
+    if !missing.is_empty() {
+        let missing = missing.join(", ");
+        return Err(ArrayError::Missing {
+            label: label(),
+            expected,
+            found: found.len(),
+            missing,
+        });
+    }
+    let Some((given, member)) = (0..)
+        .zip(found)
+        .find(|(given, member)| member.identity.index != *given)
+    else {
+        return Ok(());
+    };
+    let mut order: Vec<&Found> = found.iter().collect();
+    order.sort_by_key(|member| member.identity.index);
+    let order: Vec<&str> = order.into_iter().map(|member| &*member.device).collect();
+    Err(ArrayError::Swapped {
+        device: Arc::clone(&member.device),
+        found: member.identity.index,
+        given,
+        label: label(),
+        order: order.join(" "),
+    })
+}

@@ -1,0 +1,349 @@
+//! The virtual UBI (seeds/001 section 3.2.1, figures 3 to 5): p UBI volumes behind one Volume.
+//!
+//! A virtual LEB is the LEB of the same number of every member; its pages go round robin ([`Stripe`]). Its size is p member
+//! LEBs, the unit of writes a page, the best write a row of p pages, the number of LEBs that of the smallest member.
+//!
+//! # What the paper is silent about: power cuts (research: traps 19 to 22)
+//! - **A row is complete on all members before the next row of the same LEB is begun.** A cut leaves at most one torn row.
+//! - **A LEB is mapped on all members, with one generation, before its first page is written.** Blocks of the LEB's former
+//!   life that come back after a cut carry an older generation, and lose, on whichever member they are.
+//! - **A change is written completely on all members before any lets the old content go.** After a cut the newest generation
+//!   that is complete on all members is the LEB ([`crate::resolve`]); what is incomplete is dropped.
+//! - **A member that writes no more freezes all.** Nothing is acknowledged that is not on every member.
+//!
+//! Generations count up over the whole array, so that none is ever used twice.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use media::{Clock, Leb};
+use ubi::{MemberVolume, ReadPart, Volume, VolumeError, VolumeGeometry};
+
+use crate::executor::Executor;
+use crate::members::Members;
+use crate::stripe::{MemberRange, Stripe};
+
+/// Several UBI volumes as one.
+#[derive(Debug)]
+pub struct VirtualVolume<M: MemberVolume + 'static> {
+    name: Arc<str>,
+    members: Members<M>,
+    geometry: VolumeGeometry,
+    stripe: Stripe,
+    generation: AtomicU64,
+    frozen: OnceLock<Arc<str>>,
+}
+
+impl<M: MemberVolume + 'static> VirtualVolume<M> {
+    /// Makes one volume of `members`, which have one shape and agree on what is mapped. `last_generation` is the highest
+    /// that any of their LEBs carries.
+    ///
+    /// # Panics
+    /// When there are no members, or LEBs or pages of different sizes.
+    #[must_use]
+    pub fn new(
+        name: Arc<str>,
+        members: Vec<(Arc<M>, Clock)>,
+        executor: Executor,
+        last_generation: u64,
+    ) -> Self {
+        let shapes: Vec<VolumeGeometry> = members.iter().map(|(member, _)| member.geometry()).collect();
+        let first = *shapes.first().expect("an array has members");
+        let same = |shape: &VolumeGeometry| {
+            (shape.leb_bytes, shape.min_io_bytes) == (first.leb_bytes, first.min_io_bytes)
+        };
+        assert!(
+            shapes.iter().all(same),
+            "members of an array have one shape: {shapes:?}"
+        );
+        let count = u32::try_from(members.len()).expect("members are few");
+        let stripe = Stripe::new(count, first.min_io_bytes);
+        let geometry = VolumeGeometry {
+            leb_bytes: first
+                .leb_bytes
+                .checked_mul(count)
+                .expect("a virtual LEB is below 4 GiB"),
+            lebs: shapes.iter().map(|shape| shape.lebs).min().unwrap_or(0),
+            min_io_bytes: first.min_io_bytes,
+            max_write_bytes: stripe.row_bytes(),
+        };
+        Self {
+            name,
+            members: Members::new(members, executor),
+            geometry,
+            stripe,
+            generation: AtomicU64::new(last_generation),
+            frozen: OnceLock::new(),
+        }
+    }
+
+    /// The time of the whole.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.members.clock()
+    }
+
+    /// The members, in their order.
+    pub fn members(&self) -> impl Iterator<Item = &Arc<M>> {
+        self.members.iter()
+    }
+
+    fn next_generation(&self) -> u64 {
+        self.generation.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Refuses when nothing may be written any more, and takes over a member's reason.
+    fn check_writable(&self) -> Result<(), VolumeError> {
+        if self.frozen.get().is_none()
+            && let Some(reason) = self.members.iter().find_map(|member| {
+                member
+                    .frozen()
+                    .map(|reason| format!("{} is read-only: {reason}", member.name()))
+            })
+        {
+            self.freeze(&reason);
+        }
+        match self.frozen.get() {
+            None => Ok(()),
+            Some(reason) => Err(VolumeError::ReadOnly {
+                volume: Arc::clone(&self.name),
+                reason: Arc::clone(reason),
+            }),
+        }
+    }
+
+    /// The first failure of a step that has to happen on all members. It freezes the array: some members have done it.
+    fn all_or_frozen(&self, what: &str, results: Vec<Result<(), VolumeError>>) -> Result<(), VolumeError> {
+        let error = most_important(results.into_iter().filter_map(Result::err));
+        let Some(error) = error else { return Ok(()) };
+        self.freeze(&format!("{what} was done on some members only: {error}"));
+        Err(error)
+    }
+
+    fn map_all(&self, leb: Leb) -> Result<(), VolumeError> {
+        let generation = self.next_generation();
+        let results = self
+            .members
+            .on_all(move |member| member.map_with_generation(leb, generation));
+        self.all_or_frozen(&format!("mapping {leb}"), results)
+    }
+
+    fn write_row(&self, leb: Leb, offset: u32, data: &[u8]) -> Result<(), VolumeError> {
+        let pieces = self.stripe.scatter(offset, data);
+        let inputs = pieces
+            .into_iter()
+            .map(|(piece, bytes)| (piece.member, (piece.offset, bytes)))
+            .collect();
+        let results = self
+            .members
+            .together(inputs, move |member, (offset, bytes): (u32, Vec<u8>)| {
+                member.write(leb, offset, &bytes)
+            });
+        self.all_or_frozen(&format!("a write to {leb} at offset {offset}"), results)
+    }
+
+    /// What each member gets of new content: all of them something, if only nothing.
+    fn shares(&self, data: &[u8]) -> Vec<(usize, Vec<u8>)> {
+        let mut shares: Vec<(usize, Vec<u8>)> = (0..self.members.len())
+            .map(|member| (member, Vec::new()))
+            .collect();
+        for (piece, bytes) in self.stripe.scatter(0, data) {
+            shares[piece.member].1 = bytes;
+        }
+        shares
+    }
+
+    fn prepare_all(
+        &self,
+        leb: Leb,
+        data: &[u8],
+    ) -> Result<Vec<(usize, <M as MemberVolume>::Prepared)>, VolumeError>
+    where
+        M::Prepared: 'static,
+    {
+        let generation = self.next_generation();
+        let results = self
+            .members
+            .together(self.shares(data), move |member, share: Vec<u8>| {
+                member.prepare_change(leb, &share, generation)
+            });
+        let (mut prepared, mut errors) = (Vec::new(), Vec::new());
+        for (member, result) in results.into_iter().enumerate() {
+            match result {
+                Ok(change) => prepared.push((member, change)),
+                Err(error) => errors.push(error),
+            }
+        }
+        let Some(error) = most_important(errors.into_iter()) else {
+            return Ok(prepared);
+        };
+        let given_up = self.members.together(prepared, |member, change: M::Prepared| {
+            member.abandon_change(change)
+        });
+        // The old content is in force everywhere. A half that could not be erased loses at the next attach.
+        if let Some(second) = most_important(given_up.into_iter().filter_map(Result::err)) {
+            self.freeze(&format!("a change of {leb} could not be taken back: {second}"));
+        }
+        Err(error)
+    }
+}
+
+/// A loss of power says more than what followed from it.
+fn most_important(errors: impl Iterator<Item = VolumeError>) -> Option<VolumeError> {
+    let mut errors: Vec<VolumeError> = errors.collect();
+    errors.sort_by_key(|error| !error.is_power_cut());
+    errors.into_iter().next()
+}
+
+impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
+    fn name(&self) -> Arc<str> {
+        Arc::clone(&self.name)
+    }
+
+    fn geometry(&self) -> VolumeGeometry {
+        self.geometry
+    }
+
+    fn read(&self, leb: Leb, offset: u32, out: &mut [u8]) -> Result<(), VolumeError> {
+        self.read_many(&mut [ReadPart { leb, offset, out }])
+    }
+
+    fn read_many(&self, parts: &mut [ReadPart<'_>]) -> Result<(), VolumeError> {
+        let mut inputs: Vec<(usize, Vec<(Leb, MemberRange)>)> = (0..self.members.len())
+            .map(|member| (member, Vec::new()))
+            .collect();
+        let mut places: Vec<Vec<usize>> = vec![Vec::new(); self.members.len()];
+        for (place, part) in parts.iter().enumerate() {
+            self.geometry
+                .check_range(&self.name, part.leb, part.offset, part.out.len())?;
+            for piece in self.stripe.pieces(part.offset, part.out.len()) {
+                inputs[piece.member].1.push((part.leb, piece));
+                places[piece.member].push(place);
+            }
+        }
+        inputs.retain(|(_, pieces)| !pieces.is_empty());
+        let order: Vec<usize> = inputs.iter().map(|(member, _)| *member).collect();
+        let results = self
+            .members
+            .together(inputs, |member, pieces| read_pieces(member, &pieces));
+        let mut uncorrectable = None;
+        for (member, result) in order.into_iter().zip(results) {
+            let (read, damaged) = result?;
+            uncorrectable = uncorrectable.or(damaged);
+            for ((piece, bytes), place) in read.into_iter().zip(&places[member]) {
+                let part = &mut parts[*place];
+                self.stripe.gather(part.offset, part.out, piece, &bytes);
+            }
+        }
+        uncorrectable.map_or(Ok(()), Err)
+    }
+
+    fn write(&self, leb: Leb, offset: u32, data: &[u8]) -> Result<(), VolumeError> {
+        self.geometry.check_write(&self.name, leb, offset, data.len())?;
+        self.check_writable()?;
+        if !self.is_mapped(leb)? {
+            self.map_all(leb)?;
+        }
+        let mut at = 0;
+        for (row, len) in self.stripe.rows(offset, data.len()) {
+            self.write_row(leb, row, &data[at..at + len])?;
+            at += len;
+        }
+        Ok(())
+    }
+
+    fn leb_change(&self, leb: Leb, data: &[u8]) -> Result<(), VolumeError> {
+        self.geometry.check_range(&self.name, leb, 0, data.len())?;
+        self.check_writable()?;
+        // A torn first content would be the only one on a member, and nothing would vouch for it.
+        if !self.is_mapped(leb)? {
+            self.map_all(leb)?;
+        }
+        let prepared = self.prepare_all(leb, data)?;
+        let results = self.members.together(prepared, |member, change: M::Prepared| {
+            member.commit_change(change)
+        });
+        self.all_or_frozen(&format!("the change of {leb}"), results)
+    }
+
+    fn map(&self, leb: Leb) -> Result<(), VolumeError> {
+        self.geometry.check_range(&self.name, leb, 0, 0)?;
+        self.check_writable()?;
+        if self.is_mapped(leb)? {
+            return Err(VolumeError::AlreadyMapped {
+                volume: Arc::clone(&self.name),
+                leb,
+            });
+        }
+        self.map_all(leb)
+    }
+
+    fn unmap(&self, leb: Leb) -> Result<(), VolumeError> {
+        self.geometry.check_range(&self.name, leb, 0, 0)?;
+        self.check_writable()?;
+        let results = self.members.on_all(move |member| member.unmap(leb));
+        self.all_or_frozen(&format!("unmapping {leb}"), results)
+    }
+
+    fn is_mapped(&self, leb: Leb) -> Result<bool, VolumeError> {
+        self.geometry.check_range(&self.name, leb, 0, 0)?;
+        self.members.get(0).is_mapped(leb)
+    }
+
+    fn flush(&self) -> Result<(), VolumeError> {
+        self.check_writable()?;
+        let results = self.members.on_all(|member| member.flush());
+        self.all_or_frozen("erasing what was unmapped", results)
+    }
+
+    fn sync(&self) -> Result<(), VolumeError> {
+        most_important(
+            self.members
+                .on_all(|member| member.sync())
+                .into_iter()
+                .filter_map(Result::err),
+        )
+        .map_or(Ok(()), Err)
+    }
+
+    fn freeze(&self, reason: &str) {
+        let reason = self.frozen.get_or_init(|| reason.into());
+        for member in self.members.iter() {
+            member.freeze(reason);
+        }
+    }
+
+    fn frozen(&self) -> Option<Arc<str>> {
+        // The answer counts members that froze by themselves.
+        let _ = self.check_writable();
+        self.frozen.get().map(Arc::clone)
+    }
+}
+
+type PiecesRead = (Vec<(MemberRange, Vec<u8>)>, Option<VolumeError>);
+
+/// Reads a member's pieces one after the other. Bits beyond correction are told with the data; other errors end it.
+fn read_pieces<M: MemberVolume + ?Sized>(
+    member: &M,
+    pieces: &[(Leb, MemberRange)],
+) -> Result<PiecesRead, VolumeError> {
+    let mut buffers: Vec<Vec<u8>> = pieces.iter().map(|(_, piece)| vec![0; piece.len]).collect();
+    let mut parts: Vec<ReadPart<'_>> = pieces
+        .iter()
+        .zip(&mut buffers)
+        .map(|((leb, piece), out)| ReadPart {
+            leb: *leb,
+            offset: piece.offset,
+            out,
+        })
+        .collect();
+    let damaged = match member.read_many(&mut parts) {
+        Ok(()) => None,
+        Err(error @ VolumeError::Uncorrectable { .. }) => Some(error),
+        Err(error) => return Err(error),
+    };
+    Ok((
+        pieces.iter().map(|(_, piece)| *piece).zip(buffers).collect(),
+        damaged,
+    ))
+}
