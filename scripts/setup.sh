@@ -34,6 +34,12 @@ missing=()
 for need in "${needs[@]}"; do
     command -v "${need%%:*}" >/dev/null 2>&1 || missing+=("${need##*:}")
 done
+# Headers that the block tracer's loader (libbpf) is built with.
+for header in gelf.h:libelf-dev zlib.h:zlib1g-dev; do
+    printf '#include <%s>\n' "${header%%:*}" | cc -E - >/dev/null 2>&1 || missing+=("${header##*:}")
+done
+command -v make >/dev/null 2>&1 || missing+=(make)
+command -v pkg-config >/dev/null 2>&1 || missing+=(pkg-config)
 if ! printf '#include <stdlib.h>\n' | cc -E - >/dev/null 2>&1; then
     missing+=(libc6-dev)
 fi

@@ -61,6 +61,7 @@ const EXTERNAL_OWNERS: &[(&str, &[&str])] = &[
     ("arrow-schema", &["formats"]),
     ("io-uring", &["bench", "fuse"]),
     ("parquet", &["formats"]),
+    ("libbpf-rs", &["trace"]),
     ("axum", &["ui"]),
     ("tokio", &["ui"]),
 ];

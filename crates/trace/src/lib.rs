@@ -1,4 +1,4 @@
-//! Recorders. Here: the calls that a program and its children make on files ([`record`]).
+//! Recorders. [`block`]: the requests that a device gets. Here: the calls that a program and its children make on files ([`record`]).
 //!
 //! The program runs as this process's child under `ptrace`, with a seccomp filter that stops it at calls on files alone:
 //! everything else runs at full speed. No privilege is needed. Forks, threads and execs are followed; descriptors are
@@ -12,8 +12,10 @@
 //! trace, not for judging a file system. The replayer measures that.
 //!
 //! JUSTIFICATION for `unsafe`: `fork`, `ptrace`, `waitpid` for tracees, the seccomp filter and reading a tracee's memory
-//! have no safe form. All of it is in [`process`]; nothing else in this crate is unsafe.
+//! have no safe form. All of it is in [`process`]. The map of a file system is asked for with an ioctl, in
+//! `block::fsmap`. Nothing else in this crate is unsafe.
 
+pub mod block;
 mod call;
 mod error;
 mod filter;

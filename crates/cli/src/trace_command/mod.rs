@@ -1,18 +1,22 @@
 //! `tidegate trace`: recorders.
 
 pub mod map;
+pub mod record;
 pub mod syscalls;
 
 use anyhow::Result;
 use clap::Subcommand;
 
 use self::map::TraceMapArguments;
+use self::record::TraceRecordArguments;
 use self::syscalls::TraceSyscallsArguments;
 use crate::Finding;
 
 /// What `tidegate trace` records.
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
+    /// Record block requests of a device, with the file and the process behind each
+    Record(TraceRecordArguments),
     /// Record the calls that a program and its children make on files, for `tidegate replay`
     Syscalls(TraceSyscallsArguments),
     /// Tell which file or metadata owns the sectors of an image, a device or a mounted file system
@@ -22,6 +26,7 @@ pub enum TraceCommand {
 /// Runs the command.
 pub fn run(command: &TraceCommand) -> Result<Finding> {
     match command {
+        TraceCommand::Record(arguments) => record::run(arguments),
         TraceCommand::Syscalls(arguments) => syscalls::run(arguments),
         TraceCommand::Map(arguments) => map::run(arguments),
     }

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only
+ *
+ * Programs of the block layer: a bio's way to its device, and a request's.
+ */
+#ifndef TIDEGATE_BLOCK_H
+#define TIDEGATE_BLOCK_H
+
+static __always_inline void own_bio(struct walk *walk, struct bio *bio)
+{
+    u64 end = (u64)bio->bi_end_io;
+    struct run *run = &walk->run;
+    u8 operation = bio->bi_opf & OPERATION_BITS;
+    void *private = bio->bi_private;
+    run->bytes = walk->remaining;
+    if (!walk->remaining || operation > OPERATION_WRITE || !walk->vectors) {
+        run->kind = RUN_EMPTY;
+        return;
+    }
+    if (config.iomap_direct && end == config.iomap_direct) {
+        struct iomap_dio *direct = private;
+        struct kiocb *control = BPF_CORE_READ(direct, iocb);
+        u64 place = BPF_CORE_READ(control, ki_pos) + BPF_CORE_READ(direct, size) - run->bytes;
+        own_direct(run, BPF_CORE_READ(control, ki_filp, f_inode), place);
+        return;
+    }
+    if ((config.legacy_direct && end == config.legacy_direct) ||
+        (config.legacy_direct_async && end == config.legacy_direct_async)) {
+        struct dio *direct = private;
+        run->kind = RUN_MEMORY;
+        if (bpf_core_type_exists(struct dio))
+            own_direct(run, BPF_CORE_READ(direct, inode), BPF_CORE_READ(direct, iocb, ki_pos));
+        return;
+    }
+    if (config.xfs_log && end == config.xfs_log) {
+        run->kind = RUN_XFS_LOG;
+        return;
+    }
+    if (config.xfs_buffer && end == config.xfs_buffer) {
+        own_xfs_buffer(run, private);
+        return;
+    }
+    if (config.btrfs_super && end == config.btrfs_super) {
+        run->kind = RUN_SUPERBLOCK;
+        return;
+    }
+    if ((config.raw_direct && end == config.raw_direct) || (config.raw_direct_async && end == config.raw_direct_async)) {
+        run->kind = RUN_RAW;
+        return;
+    }
+    if (((config.btrfs_simple && end == config.btrfs_simple) ||
+         (config.btrfs_original && end == config.btrfs_original)) &&
+        bpf_core_type_exists(struct btrfs_bio) && bpf_core_field_exists(struct btrfs_bio, inode)) {
+        struct btrfs_bio *own = (void *)bio - bpf_core_field_offset(struct btrfs_bio, bio);
+        struct btrfs_inode *inode = BPF_CORE_READ(own, inode);
+        if (inode) {
+            run->kind = RUN_BTRFS;
+            run->offset = BPF_CORE_READ(own, file_offset);
+            identify_with_path((void *)inode + bpf_core_field_offset(struct btrfs_inode, vfs_inode), run);
+            return;
+        }
+    }
+    u8 metadata_flags = 0;
+    u32 block_bytes = 0;
+    if (config.buffer_head && end == config.buffer_head) {
+        struct buffer_head *buffer = private;
+        u64 buffer_end = (u64)BPF_CORE_READ(buffer, b_end_io);
+        if (config.journal_buffer && buffer_end == config.journal_buffer) {
+            own_journal(run, buffer);
+            return;
+        }
+        if (config.fast_commit_buffer && buffer_end == config.fast_commit_buffer) {
+            run->kind = RUN_FAST_COMMIT;
+            return;
+        }
+        if (operation == OPERATION_WRITE) {
+            block_bytes = BPF_CORE_READ(buffer, b_size);
+            metadata_flags = content_flags((u64)BPF_CORE_READ(buffer, b_data), block_bytes);
+        }
+    }
+    run->bytes = 0;
+    bpf_loop(MAX_STEPS, step, walk, 0);
+    if (run->kind == RUN_METADATA)
+        run->flags |= metadata_flags;
+}
+
+SEC("tp_btf/block_bio_queue")
+int BPF_PROG(bio_queue, struct bio *bio)
+{
+    struct gendisk *disk = bio->bi_bdev->bd_disk;
+    u32 device = disk_number(disk);
+    if (traced(device) < 0)
+        return 0;
+    u64 now = bpf_ktime_get_ns();
+    struct walk walk = {};
+    walk.bio = (u64)bio;
+    walk.vectors = (u64)bio->bi_io_vec;
+    walk.index = bio->bi_iter.bi_idx;
+    walk.done = bio->bi_iter.bi_bvec_done;
+    walk.remaining = bio->bi_iter.bi_size;
+    walk.writes = (bio->bi_opf & OPERATION_BITS) == OPERATION_WRITE;
+    walk.device_holder = (u64)bio->bi_bdev->bd_holder;
+    u32 bytes = walk.remaining;
+    struct process_reference submitter;
+    current_process(&submitter);
+    own_bio(&walk, bio);
+
+    RESERVE(record, bio_record, RECORD_BIO);
+    if (!record)
+        return 0;
+    record->device = device;
+    record->time = now;
+    record->bio = (u64)bio;
+    record->sector = bio->bi_iter.bi_sector;
+    record->bytes = bytes;
+    record->operation = bio->bi_opf;
+    record->priority = bio->bi_ioprio;
+    record->by_kernel = current_is_kernel();
+    record->without_requests = disk->queue->mq_ops == NULL;
+    record->reserved = 0;
+    record->partition = bio->bi_bdev->bd_start_sect;
+    record->submitter = submitter;
+    record->run = walk.run;
+    SUBMIT(record);
+    __sync_fetch_and_add(&counters.bios, 1);
+    return 0;
+}
+
+SEC("tp_btf/block_bio_complete")
+int BPF_PROG(bio_complete, struct request_queue *queue, struct bio *bio)
+{
+    struct gendisk *disk = bio->bi_bdev->bd_disk;
+    u32 device = disk_number(disk);
+    if (traced(device) < 0 || disk->queue->mq_ops)
+        return 0;
+    RESERVE(record, bio_done_record, RECORD_BIO_DONE);
+    if (!record)
+        return 0;
+    record->device = device;
+    record->time = bpf_ktime_get_ns();
+    record->bio = (u64)bio;
+    record->sector = bio->bi_iter.bi_sector;
+    record->status = bio->bi_status;
+    record->reserved = 0;
+    SUBMIT(record);
+    return 0;
+}
+
+SEC("tp_btf/block_bio_remap")
+int BPF_PROG(bio_remap, struct bio *bio, u32 from, u64 from_sector)
+{
+    u32 device = disk_number(bio->bi_bdev->bd_disk);
+    /* A partition's bio is moved within its own disk before it is queued. */
+    if (traced(device) < 0 || device >> 20 == from >> 20)
+        return 0;
+    RESERVE(record, remap_record, RECORD_REMAP);
+    if (!record)
+        return 0;
+    record->device = device;
+    record->bio = (u64)bio;
+    record->sector = bio->bi_iter.bi_sector;
+    record->from_device = from;
+    record->bytes = bio->bi_iter.bi_size;
+    record->from_sector = from_sector;
+    SUBMIT(record);
+    return 0;
+}
+
+/* A request under way. Requests are made once for each tag and used again and again, so a place by tag is enough; the
+ * address tells a request that took the place of another one. */
+struct slot {
+    u64 request;
+    u64 inserted;
+    u64 issued;
+    u64 sector;
+    u32 bytes;
+    u32 done;
+    u32 in_flight;
+    u32 requeues;
+    u16 hardware_queue;
+    u16 issued_once;
+    u32 reserved;
+};
+
+#define SLOTS 32768
+#define TAGS_PER_QUEUE 1024
+#define SLOTS_PER_DEVICE 8191
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, SLOTS);
+    __type(key, u32);
+    __type(value, struct slot);
+} slots SEC(".maps");
+
+static __always_inline struct slot *slot_of(struct request *request, int place, u32 *hardware_queue)
+{
+    /* With a scheduler, the request belongs to the scheduler's tag. */
+    u32 tag = request->internal_tag >= 0 ? request->internal_tag : request->tag;
+    u32 queue = request->mq_hctx ? request->mq_hctx->queue_num : 0;
+    u32 index = ((u32)place * SLOTS_PER_DEVICE + queue * TAGS_PER_QUEUE + tag) & (SLOTS - 1);
+    *hardware_queue = queue;
+    return bpf_map_lookup_elem(&slots, &index);
+}
+
+static __always_inline int traced_request(struct request *request)
+{
+    struct gendisk *disk = request->q->disk;
+    return disk ? traced(disk_number(disk)) : -1;
+}
+
+static __always_inline void take_slot(struct slot *slot, struct request *request)
+{
+    if (slot->request && slot->request != (u64)request && slot->issued_once)
+        __sync_fetch_and_add(&counters.slots_taken_twice, 1);
+    slot->request = (u64)request;
+    slot->inserted = 0;
+    slot->issued = 0;
+    slot->done = 0;
+    slot->requeues = 0;
+    slot->issued_once = 0;
+}
+
+SEC("tp_btf/block_rq_insert")
+int BPF_PROG(request_insert, struct request *request)
+{
+    int place = traced_request(request);
+    if (place < 0)
+        return 0;
+    u32 queue;
+    struct slot *slot = slot_of(request, place, &queue);
+    if (!slot || (slot->request == (u64)request && slot->issued_once))
+        return 0;
+    take_slot(slot, request);
+    slot->inserted = bpf_ktime_get_ns();
+    return 0;
+}
+
+SEC("tp_btf/block_rq_issue")
+int BPF_PROG(request_issue, struct request *request)
+{
+    int place = traced_request(request);
+    if (place < 0 || place >= MAX_DEVICES)
+        return 0;
+    u32 queue;
+    struct slot *slot = slot_of(request, place, &queue);
+    if (!slot)
+        return 0;
+    if (slot->request != (u64)request || slot->issued_once)
+        take_slot(slot, request);
+    slot->issued = bpf_ktime_get_ns();
+    slot->issued_once = 1;
+    slot->sector = request->__sector;
+    slot->bytes = request->__data_len;
+    slot->hardware_queue = queue;
+    slot->in_flight = __sync_fetch_and_add(&counters.in_flight[place], 1) + 1;
+    return 0;
+}
+
+SEC("tp_btf/block_rq_requeue")
+int BPF_PROG(request_requeue, struct request *request)
+{
+    int place = traced_request(request);
+    if (place < 0 || place >= MAX_DEVICES)
+        return 0;
+    u32 queue;
+    struct slot *slot = slot_of(request, place, &queue);
+    if (!slot || slot->request != (u64)request || !slot->issued_once)
+        return 0;
+    slot->requeues++;
+    slot->issued_once = 0;
+    __sync_fetch_and_add(&counters.in_flight[place], -1);
+    return 0;
+}
+
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(request_complete, struct request *request, u8 status, u32 bytes)
+{
+    int place = traced_request(request);
+    if (place < 0 || place >= MAX_DEVICES)
+        return 0;
+    u32 queue;
+    struct slot *slot = slot_of(request, place, &queue);
+    /* Not issued: it was under way before the trace, or it is an empty flush that was answered by the device's own. */
+    if (!slot || slot->request != (u64)request || !slot->issued_once)
+        return 0;
+    slot->done += bytes;
+    if (slot->done < slot->bytes)
+        return 0;
+    slot->issued_once = 0;
+    __sync_fetch_and_add(&counters.in_flight[place], -1);
+    RESERVE(record, request_record, RECORD_REQUEST);
+    if (!record)
+        return 0;
+    record->device = config.devices[place & (MAX_DEVICES - 1)];
+    record->sector = slot->sector;
+    record->inserted = slot->inserted;
+    record->issued = slot->issued;
+    record->completed = bpf_ktime_get_ns();
+    record->bytes = slot->bytes;
+    record->operation = request->cmd_flags;
+    record->status = status;
+    record->in_flight = slot->in_flight;
+    record->hardware_queue = slot->hardware_queue;
+    record->requeues = slot->requeues;
+    __builtin_memset(record->reserved, 0, sizeof(record->reserved));
+    SUBMIT(record);
+    __sync_fetch_and_add(&counters.requests, 1);
+    return 0;
+}
+
+#endif

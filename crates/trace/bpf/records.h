@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only
+ *
+ * What goes through the ring to user space. Rust's side is src/block/record.rs; sizes are checked on both sides.
+ *
+ * Every record starts with its kind. Times are CLOCK_MONOTONIC, ns. Devices are the kernel's own numbers
+ * (major << 20 | minor). Pointers are names of objects, never followed by user space.
+ */
+#ifndef TIDEGATE_RECORDS_H
+#define TIDEGATE_RECORDS_H
+
+enum record_kind {
+    RECORD_BIO = 1,         /* struct bio_record: given to the block layer */
+    RECORD_RUN = 2,         /* struct run_record: a piece of the bio record that follows */
+    RECORD_REQUEST = 3,     /* struct request_record: a request that is done */
+    RECORD_BIO_DONE = 4,    /* struct bio_done_record: a bio of a device without requests is done */
+    RECORD_NAME = 5,        /* struct name_record: name and parent of a directory entry */
+    RECORD_PROCESS = 6,     /* struct process_record */
+    RECORD_WRITER = 7,      /* struct writer_record: a process made a range of a file dirty */
+    RECORD_EVENT = 8,       /* struct event_record: life of files, journal */
+    RECORD_REMAP = 9,       /* struct remap_record: a bio went on to a lower device */
+    RECORD_DRIVER = 10,     /* struct driver_record: a driver's command */
+};
+
+enum run_kind {
+    RUN_UNKNOWN = 0,
+    RUN_PAGES = 1,          /* page cache of a file */
+    RUN_DIRECT = 2,         /* O_DIRECT on a file */
+    RUN_METADATA = 3,       /* page cache of the device, which somebody has claimed */
+    RUN_JOURNAL = 4,        /* a block that jbd2 logs */
+    RUN_JOURNAL_CONTROL = 5,/* jbd2's descriptor, commit or superblock */
+    RUN_FAST_COMMIT = 6,
+    RUN_XFS_BUFFER = 7,
+    RUN_XFS_LOG = 8,
+    RUN_BTRFS = 9,          /* known by btrfs's own structure */
+    RUN_SUPERBLOCK = 10,
+    RUN_RAW = 11,           /* the device itself */
+    RUN_SWAP = 12,
+    RUN_MEMORY = 13,        /* memory of a process, by a way that names no file */
+    RUN_EMPTY = 14,         /* moves nothing: flush, discard, zeroes */
+};
+
+enum run_flag {
+    RUN_DELETED = 1,        /* the inode has no name left */
+    RUN_HOME_IS_FILE = 2,   /* logged block: file, offset are of the data that is logged */
+    RUN_EXTENTS = 4,        /* content: node of an extent tree */
+    RUN_XATTR = 8,          /* content: block of extended attributes */
+    RUN_DIRECTORY = 16,     /* content: block of a directory */
+    RUN_JOURNAL_BLOCK = 32, /* content: jbd2's superblock */
+};
+
+struct process_reference {
+    u32 tgid;
+    u32 tid;
+    u64 name;               /* mix of the name; with tgid the key of a process record */
+};
+
+struct run {
+    u64 inode;
+    u64 offset;             /* in the file, bytes */
+    u64 home;               /* journal: block number of the home; XFS: bytes 0..8 of the type's name */
+    u64 dentry;             /* 0: no name known; XFS: bytes 8..16 of the type's name */
+    u32 file_system;
+    u32 generation;
+    u32 start;              /* bytes from the start of the bio */
+    u32 bytes;
+    u32 transaction;
+    u32 magic;              /* of the file system */
+    u16 mode;
+    u8 kind;
+    u8 flags;
+    u32 block_bytes;        /* journal: size of the home block */
+};
+
+struct bio_record {
+    u32 kind;
+    u32 device;
+    u64 time;
+    u64 bio;
+    u64 sector;
+    u32 bytes;
+    u32 operation;
+    u16 priority;
+    u8 by_kernel;           /* the submitter is a kernel thread */
+    u8 without_requests;    /* its device completes bios: dm, md, zram */
+    u32 reserved;
+    u64 partition;          /* first sector of the partition, to which block numbers are relative */
+    struct process_reference submitter;
+    struct run run;         /* the last one */
+};
+
+struct run_record {
+    u32 kind;
+    u32 reserved;
+    u64 bio;
+    struct run run;
+};
+
+struct request_record {
+    u32 kind;
+    u32 device;
+    u64 sector;
+    u64 inserted;           /* 0: not seen */
+    u64 issued;
+    u64 completed;
+    u32 bytes;
+    u32 operation;
+    u32 status;             /* block layer's status of the completion: 0 is good */
+    u32 in_flight;
+    u16 hardware_queue;
+    u16 requeues;
+    u32 reserved[3];
+};
+
+struct bio_done_record {
+    u32 kind;
+    u32 device;
+    u64 time;
+    u64 bio;
+    u64 sector;
+    u32 status;
+    u32 reserved;
+};
+
+#define NAME_BYTES 256
+
+struct name_record {
+    u32 kind;
+    u32 bytes;
+    u64 dentry;
+    u64 parent;             /* itself: the root of its file system */
+    char name[NAME_BYTES];
+};
+
+struct process_record {
+    u32 kind;
+    u32 tgid;
+    u64 name;
+    char comm[16];
+};
+
+struct writer_record {
+    u32 kind;
+    u32 file_system;
+    u64 time;
+    u64 inode;
+    u64 position;
+    u64 bytes;
+    u32 generation;
+    u8 by_kernel;
+    u8 mapped;              /* dirtied without a write call that was seen */
+    u16 reserved;
+    struct process_reference process;
+};
+
+enum event_kind {
+    EVENT_CREATE = 1,
+    EVENT_UNLINK = 2,
+    EVENT_DELETE = 3,
+    EVENT_FSYNC = 4,
+    EVENT_FDATASYNC = 5,
+    EVENT_COMMIT = 6,
+    EVENT_CONTRIBUTION = 7,
+};
+
+struct event_record {
+    u32 kind;
+    u32 event;
+    u64 time;
+    u64 inode;
+    u64 dentry;
+    u64 value;
+    u32 file_system;
+    u32 generation;
+    u32 detail;             /* contribution: type of the handle */
+    u32 reserved;
+    struct process_reference process;
+};
+
+struct remap_record {
+    u32 kind;
+    u32 device;
+    u64 bio;
+    u64 sector;
+    u32 from_device;
+    u32 bytes;
+    u64 from_sector;
+};
+
+struct driver_record {
+    u32 kind;
+    u32 device;
+    u64 issued;
+    u64 completed;
+    u32 code;
+    u32 argument;
+    u32 retries;
+    u32 bytes;
+    s32 error;
+    u32 reserved;
+};
+
+#define HAS_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), "size of " #type)
+HAS_SIZE(run, 64);
+HAS_SIZE(bio_record, 136);
+HAS_SIZE(run_record, 80);
+HAS_SIZE(request_record, 72);
+HAS_SIZE(bio_done_record, 40);
+HAS_SIZE(name_record, 280);
+HAS_SIZE(process_record, 32);
+HAS_SIZE(writer_record, 64);
+HAS_SIZE(event_record, 72);
+HAS_SIZE(remap_record, 40);
+HAS_SIZE(driver_record, 48);
+
+#define MAX_DEVICES 8
+#define MAX_CALLS 512
+
+/* Set by user space before the programs are loaded. Addresses of functions are 0 where the kernel has none. */
+struct configuration {
+    u32 devices[MAX_DEVICES];
+    u32 device_count;
+    u32 own_tgid;
+    u64 ring_bytes;
+    u64 iomap_direct;
+    u64 legacy_direct;
+    u64 legacy_direct_async;
+    u64 buffer_head;
+    u64 journal_buffer;
+    u64 fast_commit_buffer;
+    u64 xfs_buffer;
+    u64 xfs_log;
+    u64 btrfs_simple;
+    u64 btrfs_original;
+    u64 btrfs_super;
+    u64 raw_direct;
+    u64 raw_direct_async;
+    u8 counted_calls[MAX_CALLS];
+};
+
+/* Counters that user space reads. */
+struct counters {
+    u64 bios;
+    u64 requests;
+    u64 lost;
+    u64 half_full;          /* records that found the ring over half full */
+    u64 slots_taken_twice;
+    u64 in_flight[MAX_DEVICES];
+};
+
+struct call_key {
+    u32 tgid;
+    u32 call;
+    u64 name;
+};
+
+#endif

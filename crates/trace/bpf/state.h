@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only
+ *
+ * Maps, counters, and what every program needs: the ring, the devices that are traced, processes.
+ */
+#ifndef TIDEGATE_STATE_H
+#define TIDEGATE_STATE_H
+
+#define PF_KTHREAD 0x00200000
+
+const volatile struct configuration config SEC(".rodata.config") = {};
+struct counters counters = {};
+
+/* Its size is set by user space. */
+struct {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, 16 << 20);
+} ring SEC(".maps");
+
+/* The consumer polls, and is woken only by a ring over half full: waking it costs more than all the rest of a record. */
+static __always_inline u64 wakeup(void)
+{
+    if (bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) <= config.ring_bytes / 2)
+        return BPF_RB_NO_WAKEUP;
+    counters.half_full++;
+    return BPF_RB_FORCE_WAKEUP;
+}
+
+static __always_inline void count_lost(void)
+{
+    __sync_fetch_and_add(&counters.lost, 1);
+}
+
+#define RESERVE(name, type, kind_word)                                                                                 \
+    struct type *name = bpf_ringbuf_reserve(&ring, sizeof(struct type), 0);                                            \
+    if (!name)                                                                                                         \
+        count_lost();                                                                                                  \
+    else                                                                                                               \
+        name->kind = (kind_word)
+
+#define SUBMIT(name) bpf_ringbuf_submit((name), wakeup())
+
+static __always_inline u32 disk_number(struct gendisk *disk)
+{
+    return (u32)disk->major << 20 | (u32)disk->first_minor;
+}
+
+/* Place of the device in the configuration, or -1. */
+static __always_inline int traced(u32 device)
+{
+    for (int i = 0; i < MAX_DEVICES; i++) {
+        if (i >= config.device_count)
+            break;
+        if (config.devices[i] == device)
+            return i;
+    }
+    return -1;
+}
+
+/* File systems that were met on traced devices: those that have no device of their own number (btrfs). */
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 256);
+    __type(key, u64);
+    __type(value, u8);
+} file_systems SEC(".maps");
+
+static __always_inline bool is_traced_super(struct super_block *super)
+{
+    u64 key = (u64)super;
+    u8 *known = bpf_map_lookup_elem(&file_systems, &key);
+    if (known)
+        return *known;
+    struct block_device *device = BPF_CORE_READ(super, s_bdev);
+    if (!device)
+        return false;
+    struct gendisk *disk = BPF_CORE_READ(device, bd_disk);
+    u32 number = (u32)BPF_CORE_READ(disk, major) << 20 | (u32)BPF_CORE_READ(disk, first_minor);
+    return traced(number) >= 0;
+}
+
+static __always_inline void remember_super(struct super_block *super)
+{
+    u64 key = (u64)super;
+    u8 yes = 1;
+    if (!bpf_map_lookup_elem(&file_systems, &key))
+        bpf_map_update_elem(&file_systems, &key, &yes, BPF_ANY);
+}
+
+struct last_write {
+    u64 first;              /* pages */
+    u64 last;
+    u64 time;
+    u32 tid;
+    u32 generation;
+};
+
+/* inode -> the dirty range that was sent last; forgotten when the inode is written to the device. */
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 16384);
+    __type(key, u64);
+    __type(value, struct last_write);
+} last_writes SEC(".maps");
+
+struct process_key {
+    u64 name;
+    u64 tgid;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 16384);
+    __type(key, struct process_key);
+    __type(value, u8);
+} processes_sent SEC(".maps");
+
+/* Who runs. The name is the group leader's, as threads are often named by what they do. */
+static __always_inline void current_process(struct process_reference *reference)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct task_struct *leader = task->group_leader;
+    u64 comm[2];
+    bpf_probe_read_kernel(comm, sizeof(comm), leader->comm);
+    reference->tgid = task->tgid;
+    reference->tid = task->pid;
+    reference->name = comm[0] * 0x9E3779B97F4A7C15ULL ^ (comm[1] << 7 | comm[1] >> 57);
+    struct process_key key = {.name = reference->name, .tgid = reference->tgid};
+    if (bpf_map_lookup_elem(&processes_sent, &key))
+        return;
+    RESERVE(record, process_record, RECORD_PROCESS);
+    if (!record)
+        return;
+    record->tgid = reference->tgid;
+    record->name = reference->name;
+    __builtin_memcpy(record->comm, comm, sizeof(comm));
+    SUBMIT(record);
+    u8 yes = 1;
+    bpf_map_update_elem(&processes_sent, &key, &yes, BPF_ANY);
+}
+
+static __always_inline bool current_is_kernel(void)
+{
+    return bpf_get_current_task_btf()->flags & PF_KTHREAD;
+}
+
+#endif

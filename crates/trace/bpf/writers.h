@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only
+ *
+ * Who makes pages dirty: by write calls where the file system has a tracepoint for them, else by the page cache's own.
+ *
+ * A large folio is made dirty once, however many processes write to it; so what counts is the range of each call. A
+ * range that the same thread told of just before is not sent again.
+ */
+#ifndef TIDEGATE_WRITERS_H
+#define TIDEGATE_WRITERS_H
+
+#define TELL_AGAIN_NS 1000000000ULL
+
+static __always_inline void tell_writer(struct inode *inode, u64 position, u64 bytes, bool mapped)
+{
+    u64 key = (u64)inode;
+    u64 now = bpf_ktime_get_ns();
+    u32 tid = bpf_get_current_pid_tgid();
+    struct last_write range = {
+        .first = position >> PAGE_SHIFT,
+        .last = (position + (bytes ? bytes - 1 : 0)) >> PAGE_SHIFT,
+        .time = now,
+        .tid = tid,
+        .generation = BPF_CORE_READ(inode, i_generation),
+    };
+    struct last_write *before = bpf_map_lookup_elem(&last_writes, &key);
+    if (before && before->tid == tid && before->generation == range.generation && before->first <= range.first &&
+        before->last >= range.last && now - before->time < TELL_AGAIN_NS)
+        return;
+    /* Of a large folio that a write call makes dirty, the call's own range is what counts. */
+    if (mapped && before && before->tid == tid && before->generation == range.generation &&
+        before->first >= range.first && before->last <= range.last && now - before->time < TELL_AGAIN_NS)
+        return;
+    struct run who = {};
+    identify(inode, &who);
+    struct process_reference process;
+    current_process(&process);
+    RESERVE(record, writer_record, RECORD_WRITER);
+    if (!record)
+        return;
+    record->file_system = who.file_system;
+    record->time = now;
+    record->inode = who.inode;
+    record->position = position;
+    record->bytes = bytes;
+    record->generation = who.generation;
+    record->by_kernel = current_is_kernel();
+    record->mapped = mapped;
+    record->reserved = 0;
+    record->process = process;
+    SUBMIT(record);
+    bpf_map_update_elem(&last_writes, &key, &range, BPF_ANY);
+}
+
+static __always_inline void write_call(struct inode *inode, u64 position, u64 bytes)
+{
+    if (is_traced_super(BPF_CORE_READ(inode, i_sb)))
+        tell_writer(inode, position, bytes, false);
+}
+
+SEC("tp_btf/ext4_write_begin")
+int BPF_PROG(ext4_write, struct inode *inode, s64 position, u32 bytes)
+{
+    write_call(inode, position, bytes);
+    return 0;
+}
+
+SEC("tp_btf/ext4_da_write_begin")
+int BPF_PROG(ext4_delayed_write, struct inode *inode, s64 position, u32 bytes)
+{
+    write_call(inode, position, bytes);
+    return 0;
+}
+
+SEC("tp_btf/f2fs_write_begin")
+int BPF_PROG(f2fs_write, struct inode *inode, s64 position, u32 bytes)
+{
+    write_call(inode, position, bytes);
+    return 0;
+}
+
+SEC("tp_btf/xfs_file_buffered_write")
+int BPF_PROG(xfs_write, struct kiocb *control, struct iov_iter *data)
+{
+    struct inode *inode = BPF_CORE_READ(control, ki_filp, f_inode);
+    write_call(inode, BPF_CORE_READ(control, ki_pos), BPF_CORE_READ(data, count));
+    return 0;
+}
+
+static __always_inline void dirty(struct folio *folio, struct address_space *mapping)
+{
+    if (!mapping)
+        return;
+    struct inode *inode = BPF_CORE_READ(mapping, host);
+    if (!inode || (BPF_CORE_READ(inode, i_mode) & FORMAT_BITS) == FORMAT_BLOCK_DEVICE)
+        return;
+    if (!is_traced_super(BPF_CORE_READ(inode, i_sb)))
+        return;
+    u64 head = (u64)folio;
+    tell_writer(inode, (u64)BPF_CORE_READ(folio, index) << PAGE_SHIFT, pages_of(folio, head) << PAGE_SHIFT, true);
+}
+
+SEC("tp_btf/writeback_dirty_folio")
+int BPF_PROG(dirty_folio, struct folio *folio, struct address_space *mapping)
+{
+    dirty(folio, mapping);
+    return 0;
+}
+
+/* Its name before 5.18. */
+SEC("tp_btf/writeback_dirty_page")
+int BPF_PROG(dirty_page, struct folio *page, struct address_space *mapping)
+{
+    dirty(folio_of((u64)page), mapping);
+    return 0;
+}
+
+#endif

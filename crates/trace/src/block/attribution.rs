@@ -1,0 +1,374 @@
+//! Who and what is behind each piece of a bio, at the moment when it was given to the block layer.
+//!
+//! It keeps what was told before: names, writers, the journal's transactions, what was written where. It joins no
+//! requests and knows no ring.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use results::block_trace::{
+    BlockType, CauseQuality, Event, EventKind, FileIdentity, IoMode, Operation, Process, Run,
+};
+
+use super::classify;
+use super::layout::Layouts;
+use super::names::{Paths, Processes};
+use super::owners::Owners;
+use super::record::{
+    BioRecord, EventRecord, RunPart, WriterRecord, device_number, event_kind, run_flag, run_kind,
+};
+use super::request_flags;
+use super::writers::{Writer, Writers};
+
+const PAGE_BYTES: u64 = 4096;
+/// Homes of logged blocks that are remembered, and kinds of blocks.
+const MAX_BLOCKS: usize = 1 << 20;
+
+/// Types of handles that ext4 starts, by number.
+const HANDLE_TYPES: [&str; 13] = [
+    "misc",
+    "inode",
+    "write_page",
+    "map_blocks",
+    "dir",
+    "truncate",
+    "quota",
+    "resize",
+    "migrate",
+    "move_extents",
+    "xattr",
+    "ext_convert",
+    "fc_wait",
+];
+
+/// The last transaction that logged a block, and its only contributor if there was one.
+type Logged = (u32, Option<Arc<Process>>);
+
+/// Everything that is known of names, writers and places.
+#[derive(Debug, Default)]
+pub(crate) struct Attribution {
+    pub paths: Paths,
+    pub processes: Processes,
+    pub writers: Writers,
+    pub layouts: Layouts,
+    /// CLOCK_MONOTONIC at the trace's start.
+    pub start: u64,
+    /// By device, what was last written where.
+    owners: HashMap<u32, Owners>,
+    /// By file system and transaction, who took part.
+    contributors: HashMap<(u32, u32), HashSet<Arc<Process>>>,
+    /// By device and sector of a logged block's home.
+    logged: HashMap<(u32, u64), Logged>,
+    /// By device and sector, the kind of a metadata block that was written.
+    kinds: HashMap<(u32, u64), BlockType>,
+    deleted: HashSet<FileIdentity>,
+    /// Renames that were noticed.
+    pub events: Vec<Event>,
+}
+
+impl Attribution {
+    /// Time since the trace's start.
+    pub(crate) fn since_start(&self, time: u64) -> u64 {
+        time.saturating_sub(self.start)
+    }
+
+    /// Takes in that a range of a file was made dirty.
+    pub(crate) fn wrote(&mut self, record: &WriterRecord) {
+        let file = FileIdentity {
+            file_system: device_number(record.file_system),
+            inode: record.inode,
+            generation: record.generation,
+        };
+        let quality = if record.mapped == 0 {
+            CauseQuality::WriteCall
+        } else {
+            CauseQuality::Folio
+        };
+        let writer = Writer {
+            process: self.processes.get(record.process),
+            quality,
+            time: self.since_start(record.time),
+        };
+        // Pages are what the cache writes: whoever wrote a byte of one made all of it dirty.
+        let start = record.position / PAGE_BYTES * PAGE_BYTES;
+        let end = record
+            .position
+            .saturating_add(record.bytes)
+            .next_multiple_of(PAGE_BYTES);
+        self.writers
+            .wrote(file, start, end, writer, record.by_kernel != 0);
+    }
+
+    /// Turns an event of the programs into one of the trace.
+    pub(crate) fn event(&mut self, record: &EventRecord) -> Option<Event> {
+        let process = self.processes.get(record.process);
+        let file = (record.inode != 0).then(|| FileIdentity {
+            file_system: device_number(record.file_system),
+            inode: record.inode,
+            generation: record.generation,
+        });
+        let path = file.and_then(|file| self.sighted(file, record.dentry, self.since_start(record.time)));
+        let mut name = None;
+        let kind = match record.event {
+            event_kind::CREATE => EventKind::Create,
+            event_kind::UNLINK => EventKind::Unlink,
+            event_kind::DELETE => EventKind::Delete,
+            event_kind::FSYNC => EventKind::Fsync,
+            event_kind::FDATASYNC => EventKind::Fdatasync,
+            event_kind::COMMIT => EventKind::Commit,
+            event_kind::CONTRIBUTION => EventKind::Contribution,
+            _ => return None,
+        };
+        match kind {
+            EventKind::Delete => {
+                if let Some(file) = file {
+                    self.writers.forget(file);
+                    self.paths.forget(file);
+                    self.deleted.insert(file);
+                }
+            }
+            EventKind::Contribution => {
+                let transaction = u32::try_from(record.value).unwrap_or(0);
+                self.contributors
+                    .entry((record.file_system, transaction))
+                    .or_default()
+                    .insert(process.clone());
+                let handle = usize::try_from(record.detail)
+                    .ok()
+                    .and_then(|at| HANDLE_TYPES.get(at));
+                name = handle.map(|word| Arc::from(*word));
+            }
+            EventKind::Commit => {
+                let transaction = u32::try_from(record.value).unwrap_or(0);
+                self.contributors.remove(&(record.file_system, transaction));
+            }
+            _ => {}
+        }
+        Some(Event {
+            time_ns: self.since_start(record.time),
+            kind,
+            process: Some(process),
+            file,
+            path,
+            name,
+            value: record.value,
+        })
+    }
+
+    /// Splits a bio into pieces with one owner each, in order and without gaps; and tells how the data came here.
+    pub(crate) fn bio(&mut self, bio: &BioRecord, parts: &[RunPart]) -> (Vec<Run>, IoMode) {
+        let operation = request_flags::operation(bio.operation);
+        if matches!(operation, Operation::Discard | Operation::SecureErase) {
+            return (self.discarded(bio), IoMode::Unknown);
+        }
+        let mut runs = Vec::with_capacity(parts.len());
+        for part in parts {
+            self.part(bio, part, operation, &mut runs);
+        }
+        let runs = without_gaps(runs, bio.sector, u64::from(bio.bytes));
+        if operation == Operation::Write {
+            let owners = self.owners.entry(bio.device).or_default();
+            for run in &runs {
+                owners.wrote(run);
+            }
+        }
+        let mode = classify::mode(&bio.run, operation, bio.by_kernel != 0);
+        (runs, mode)
+    }
+
+    fn discarded(&mut self, bio: &BioRecord) -> Vec<Run> {
+        let owners = self.owners.entry(bio.device).or_default();
+        let mut runs = owners.take(bio.sector, u64::from(bio.bytes));
+        for run in &mut runs {
+            run.deleted |= run.file.is_some_and(|file| self.deleted.contains(&file));
+        }
+        runs
+    }
+
+    fn part(&mut self, bio: &BioRecord, part: &RunPart, operation: Operation, runs: &mut Vec<Run>) {
+        let sector = bio.sector + u64::from(part.start) / 512;
+        let bytes = u64::from(part.bytes);
+        let (block_type, detail) = classify::block_type(part);
+        let submitter = self.processes.get(bio.submitter);
+        let mut run = Run {
+            block_type,
+            detail: detail.map(Arc::from),
+            ..Run::unknown(sector, bytes)
+        };
+        let names_file = matches!(
+            part.kind,
+            run_kind::PAGES | run_kind::DIRECT | run_kind::BTRFS | run_kind::JOURNAL
+        ) && part.inode != 0;
+        if names_file {
+            let file = FileIdentity {
+                file_system: device_number(part.file_system),
+                inode: part.inode,
+                generation: part.generation,
+            };
+            run.file = Some(file);
+            run.file_offset = Some(part.offset);
+            run.deleted = part.flags & run_flag::DELETED != 0;
+            run.path = self.sighted(file, part.dentry, self.since_start(bio.time));
+        }
+        match part.kind {
+            run_kind::PAGES | run_kind::BTRFS if operation == Operation::Write && names_file => {
+                return self.written_pages(run, bio, submitter, runs);
+            }
+            run_kind::JOURNAL | run_kind::JOURNAL_CONTROL => self.journal(&mut run, bio, part),
+            run_kind::METADATA => self.metadata(&mut run, bio, operation, submitter),
+            _ => asked_by(&mut run, bio, operation, submitter),
+        }
+        runs.push(run);
+    }
+
+    /// Data of the page cache: each page is its last writer's.
+    fn written_pages(&self, run: Run, bio: &BioRecord, submitter: Arc<Process>, runs: &mut Vec<Run>) {
+        let (Some(file), Some(offset)) = (run.file, run.file_offset) else {
+            runs.push(run);
+            return;
+        };
+        for (from, to, writer) in self.writers.split(file, offset, offset + run.bytes) {
+            let mut piece = run.clone();
+            piece.sector = run.sector + (from - offset) / 512;
+            piece.bytes = to - from;
+            piece.file_offset = Some(from);
+            match writer {
+                Some(writer) => {
+                    piece.cause = Some(writer.process);
+                    piece.cause_quality = writer.quality;
+                    piece.dirtied_ns = Some(writer.time);
+                }
+                None if bio.by_kernel == 0 => {
+                    piece.cause = Some(submitter.clone());
+                    piece.cause_quality = CauseQuality::Submitter;
+                }
+                None => {}
+            }
+            runs.push(piece);
+        }
+    }
+
+    fn journal(&mut self, run: &mut Run, bio: &BioRecord, part: &RunPart) {
+        run.transaction = (part.transaction != 0).then_some(u64::from(part.transaction));
+        let contributors = self.contributors.get(&(part.file_system, part.transaction));
+        let only = contributors
+            .filter(|all| all.len() == 1)
+            .and_then(|all| all.iter().next().cloned());
+        if let Some(process) = &only {
+            run.cause = Some(process.clone());
+            run.cause_quality = CauseQuality::Transaction;
+        }
+        if part.kind == run_kind::JOURNAL_CONTROL {
+            return;
+        }
+        let block_sectors = u64::from(part.block_bytes) / 512;
+        let home = bio.partition + part.home * block_sectors;
+        run.home_sector = Some(home);
+        if part.flags & run_flag::HOME_IS_FILE != 0 {
+            if let (Some(file), Some(offset)) = (run.file, run.file_offset)
+                && let Some((_, _, Some(writer))) = self
+                    .writers
+                    .split(file, offset, offset + run.bytes)
+                    .into_iter()
+                    .next()
+            {
+                run.cause = Some(writer.process);
+                run.cause_quality = writer.quality;
+                run.dirtied_ns = Some(writer.time);
+            }
+            run.detail = Some(Arc::from("home: data"));
+            return;
+        }
+        if self.logged.len() >= MAX_BLOCKS {
+            self.logged.clear();
+        }
+        self.logged.insert((bio.device, home), (part.transaction, only));
+        let kind = classify::content(part.flags).or_else(|| self.layouts.block_type(bio.device, home));
+        if let Some(kind) = kind {
+            self.learn_kind(bio.device, home, kind);
+            run.detail = Some(format!("home: {kind}").into());
+        }
+    }
+
+    fn metadata(&mut self, run: &mut Run, bio: &BioRecord, operation: Operation, submitter: Arc<Process>) {
+        if run.block_type == BlockType::Metadata {
+            let known = self.layouts.block_type(bio.device, run.sector);
+            let known = known.or_else(|| self.kinds.get(&(bio.device, run.sector)).copied());
+            run.block_type = known.unwrap_or(BlockType::Metadata);
+        } else {
+            self.learn_kind(bio.device, run.sector, run.block_type);
+        }
+        let logged = self.logged.get(&(bio.device, run.sector));
+        match logged {
+            Some((transaction, only)) if operation == Operation::Write => {
+                run.transaction = Some(u64::from(*transaction));
+                if let Some(process) = only {
+                    run.cause = Some(process.clone());
+                    run.cause_quality = CauseQuality::Transaction;
+                }
+            }
+            _ => asked_by(run, bio, operation, submitter),
+        }
+    }
+
+    fn learn_kind(&mut self, device: u32, sector: u64, kind: BlockType) {
+        if self.kinds.len() >= MAX_BLOCKS {
+            self.kinds.clear();
+        }
+        self.kinds.insert((device, sector), kind);
+    }
+
+    /// The path of a file at this moment. One that differs from the last time is a rename, told as an event.
+    fn sighted(&mut self, file: FileIdentity, dentry: u64, time_ns: u64) -> Option<Arc<str>> {
+        let path = self.paths.path(file, dentry)?;
+        if let Some(_before) = self.paths.note(file, &path) {
+            self.events.push(Event {
+                time_ns,
+                kind: EventKind::Rename,
+                process: None,
+                file: Some(file),
+                path: Some(path.clone()),
+                name: None,
+                value: 0,
+            });
+        }
+        Some(path)
+    }
+}
+
+/// Whoever called the block layer asked for it: exact for reads and direct I/O of a user's process.
+fn asked_by(run: &mut Run, bio: &BioRecord, operation: Operation, submitter: Arc<Process>) {
+    let by_kernel = bio.by_kernel != 0;
+    let is_exact = !by_kernel
+        && (operation == Operation::Read || matches!(bio.run.kind, run_kind::DIRECT | run_kind::RAW));
+    if by_kernel && operation != Operation::Read {
+        return;
+    }
+    run.cause = Some(submitter);
+    run.cause_quality = if is_exact {
+        CauseQuality::Folio
+    } else {
+        CauseQuality::Submitter
+    };
+}
+
+/// Runs in the order of their sectors that cover the whole; a piece whose record was lost is unknown.
+fn without_gaps(runs: Vec<Run>, sector: u64, bytes: u64) -> Vec<Run> {
+    let end = sector + bytes.div_ceil(512);
+    let mut whole = Vec::with_capacity(runs.len());
+    let mut at = sector;
+    for run in runs {
+        if run.bytes == 0 {
+            continue;
+        }
+        if run.sector > at {
+            whole.push(Run::unknown(at, (run.sector - at) * 512));
+        }
+        at = run.sector + run.bytes.div_ceil(512);
+        whole.push(run);
+    }
+    if at < end {
+        whole.push(Run::unknown(at, (end - at) * 512));
+    }
+    whole
+}

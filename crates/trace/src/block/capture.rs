@@ -1,0 +1,421 @@
+//! One trace from start to end: devices, programs, the command, the threads, and the header that says how it went.
+
+use std::fs;
+use std::io;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use results::block_trace::{
+    BLOCK_TRACE_SCHEMA, CaptureMethod, Event, EventKind, Limitation, TraceHeader, TracedDevice,
+};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::attribution::Attribution;
+use super::device::{self, number};
+use super::error::CaptureError;
+use super::fsmap;
+use super::joiner::Joiner;
+use super::order::Item;
+use super::programs::{Programs, Setup};
+use super::record::{MAX_DEVICES, ProcessReference, Record, kernel_device};
+use super::ring::{self, Chunk};
+use super::{CaptureSpec, Captured, Method, Sink};
+
+const RING_SIZES: std::ops::RangeInclusive<u64> = (64 << 10)..=(1 << 30);
+/// How often the end is looked for.
+const INTERVAL: Duration = Duration::from_millis(20);
+/// How long requests under way are waited for at the end.
+const DRAIN: Duration = Duration::from_secs(5);
+/// Names that a scan at the start looks at, at most.
+const MAX_SEEDS: usize = 200_000;
+
+/// Traces until the command or the duration ends, or `stop` is raised.
+///
+/// # Errors
+/// When a target is no device, tracing is forbidden, the command cannot be started, or the sink fails.
+pub fn capture(spec: &CaptureSpec, stop: &AtomicBool, sink: &mut dyn Sink) -> Result<Captured, CaptureError> {
+    let devices = resolve(spec)?;
+    let ring_bytes = u32::try_from(spec.ring_bytes)
+        .ok()
+        .filter(|bytes| bytes.is_power_of_two() && RING_SIZES.contains(&spec.ring_bytes))
+        .ok_or(CaptureError::Ring {
+            bytes: spec.ring_bytes,
+        })?;
+    let setup = Setup {
+        devices: devices
+            .iter()
+            .map(|device| kernel_device(device.device))
+            .collect(),
+        ring_bytes,
+        count_calls: spec.count_calls,
+    };
+    if spec.method == Method::Tracefs {
+        return Err(CaptureError::Forbidden {
+            reason: "tracefs".to_owned(),
+        });
+    }
+    // Before the programs: looking at the names reads from the devices.
+    let mut attribution = Attribution::default();
+    for device in &devices {
+        seed(&mut attribution, device);
+    }
+    let programs = Programs::attach(&setup)?;
+    Session::new(spec, devices, programs, attribution).run(stop, sink)
+}
+
+fn resolve(spec: &CaptureSpec) -> Result<Vec<TracedDevice>, CaptureError> {
+    let mut devices: Vec<TracedDevice> = Vec::new();
+    for target in &spec.targets {
+        let device = device::resolve(target)?;
+        if !devices.iter().any(|known| known.device == device.device) {
+            devices.push(device);
+        }
+    }
+    if devices.len() > MAX_DEVICES {
+        return Err(CaptureError::TooManyDevices {
+            named: devices.len(),
+            most: MAX_DEVICES,
+        });
+    }
+    Ok(devices)
+}
+
+/// A trace under way.
+struct Session<'a> {
+    spec: &'a CaptureSpec,
+    header: TraceHeader,
+    programs: Programs,
+    joiner: Joiner,
+    started: Instant,
+    requests: u64,
+    events: u64,
+}
+
+impl<'a> Session<'a> {
+    fn new(
+        spec: &'a CaptureSpec,
+        devices: Vec<TracedDevice>,
+        programs: Programs,
+        mut attribution: Attribution,
+    ) -> Self {
+        let now = clock_gettime(ClockId::Monotonic);
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+        attribution.start = seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0);
+        let header = TraceHeader {
+            schema: BLOCK_TRACE_SCHEMA,
+            source: spec.source.clone(),
+            method: CaptureMethod::Bpf,
+            host: spec.host.clone(),
+            start_realtime_ns: u64::try_from(since_epoch.as_nanos()).ok(),
+            duration_ns: 0,
+            devices,
+            limitations: programs.limitations.clone(),
+            lost_records: 0,
+            ring_was_tight: false,
+            complete: true,
+        };
+        let joiner = Joiner::new(attribution, programs.flags.clone(), std::process::id());
+        Self {
+            spec,
+            header,
+            programs,
+            joiner,
+            started: Instant::now(),
+            requests: 0,
+            events: 0,
+        }
+    }
+
+    fn run(mut self, stop: &AtomicBool, sink: &mut dyn Sink) -> Result<Captured, CaptureError> {
+        let ring = self.programs.ring()?;
+        let (sender, receiver) = mpsc::sync_channel(ring::MAX_CHUNKS);
+        let ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let sender = sender;
+                ring::read(&ring, &sender, &ended)
+            });
+            let outcome = self.follow(stop, &receiver, sink);
+            // The reader looks at the ring once more after this, and then closes the channel.
+            self.programs.detach();
+            ended.store(true, Ordering::Release);
+            let rest = outcome.and_then(|status| {
+                while let Ok(chunk) = receiver.recv() {
+                    self.take(&chunk, sink)?;
+                }
+                Ok(status)
+            });
+            drop(receiver);
+            let read = reader.join().unwrap_or(Ok(()));
+            let command_status = rest?;
+            read?;
+            self.finish(sink)?;
+            Ok(Captured {
+                header: self.header,
+                requests: self.requests,
+                events: self.events,
+                own_requests: self.joiner.own_requests,
+                command_status,
+            })
+        })
+    }
+
+    /// Until the end: takes chunks as they come, and looks whether it is over.
+    fn follow(
+        &mut self,
+        stop: &AtomicBool,
+        chunks: &Receiver<Chunk>,
+        sink: &mut dyn Sink,
+    ) -> Result<Option<ExitStatus>, CaptureError> {
+        let mut child = self.start_command()?;
+        let mut status = None;
+        loop {
+            self.take_for(chunks, sink, INTERVAL)?;
+            if let Some(running) = &mut child {
+                status = running.try_wait().ok().flatten();
+                if status.is_some() {
+                    break;
+                }
+            }
+            if stop.load(Ordering::Relaxed) {
+                self.header.complete = child.is_none();
+                break;
+            }
+            if self
+                .spec
+                .duration
+                .is_some_and(|duration| self.started.elapsed() >= duration)
+            {
+                break;
+            }
+        }
+        if let Some(mut running) = child.filter(|_| status.is_none()) {
+            // Ctrl-C went to the command too; one that has its own end is told to end.
+            let _ = running.kill();
+            status = running.wait().ok();
+        }
+        if self.spec.sync_at_end {
+            self.sync();
+        }
+        self.drain(chunks, sink)?;
+        Ok(status)
+    }
+
+    /// Writes out the file systems on the devices. One that cannot be opened is left to the kernel.
+    fn sync(&self) {
+        for device in &self.header.devices {
+            for mount in device::mounts_on(device) {
+                if let Ok(folder) = fs::File::open(&mount.mountpoint) {
+                    let _ = rustix::fs::syncfs(&folder);
+                }
+            }
+        }
+    }
+
+    /// Until nothing is under way on the devices, or for as long as that may take.
+    fn drain(&mut self, chunks: &Receiver<Chunk>, sink: &mut dyn Sink) -> Result<(), CaptureError> {
+        let until = Instant::now() + DRAIN;
+        loop {
+            let counters = self.programs.counters()?;
+            // A count below nothing belongs to requests that were under way at the start.
+            let busy = counters
+                .in_flight
+                .iter()
+                .any(|count| (1..=u64::from(u32::MAX)).contains(count));
+            if !busy || Instant::now() >= until {
+                return Ok(());
+            }
+            self.take_for(chunks, sink, INTERVAL)?;
+        }
+    }
+
+    fn start_command(&self) -> Result<Option<Child>, CaptureError> {
+        let Some((program, arguments)) = self.spec.command.split_first() else {
+            return Ok(None);
+        };
+        let started = Command::new(program).args(arguments).spawn();
+        started.map(Some).map_err(|source| CaptureError::Start {
+            command: program.to_string_lossy().into_owned(),
+            source,
+        })
+    }
+
+    fn take_for(
+        &mut self,
+        chunks: &Receiver<Chunk>,
+        sink: &mut dyn Sink,
+        time: Duration,
+    ) -> Result<(), CaptureError> {
+        match chunks.recv_timeout(time) {
+            Ok(chunk) => self.take(&chunk, sink),
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            // The reader ended by itself: its error is told when it is joined.
+            Err(RecvTimeoutError::Disconnected) => Err(CaptureError::Refused {
+                step: "reading the ring".to_owned(),
+                source: io::Error::from(io::ErrorKind::BrokenPipe),
+            }),
+        }
+    }
+
+    fn take(&mut self, chunk: &Chunk, sink: &mut dyn Sink) -> Result<(), CaptureError> {
+        for bytes in chunk.records() {
+            if let Some(record) = Record::read(bytes) {
+                self.joiner.take(&record);
+            }
+        }
+        while let Some(item) = self.joiner.next() {
+            self.hand_on(item, sink)?;
+        }
+        Ok(())
+    }
+
+    fn hand_on(&mut self, item: Item, sink: &mut dyn Sink) -> Result<(), CaptureError> {
+        if self.joiner.is_own_event(&item) {
+            return Ok(());
+        }
+        let written = match item {
+            Item::Request(mut request) => {
+                request.id = self.requests;
+                self.requests += 1;
+                sink.request(&request)
+            }
+            Item::Event(event) => {
+                self.events += 1;
+                sink.event(&event)
+            }
+        };
+        written.map_err(|source| CaptureError::Write { source })
+    }
+
+    fn finish(&mut self, sink: &mut dyn Sink) -> Result<(), CaptureError> {
+        let counters = self.programs.counters()?;
+        self.joiner.finish();
+        while let Some(item) = self.joiner.next_of_rest() {
+            self.hand_on(item, sink)?;
+        }
+        let elapsed = self.started.elapsed().as_nanos();
+        self.header.duration_ns = u64::try_from(elapsed).unwrap_or(u64::MAX);
+        self.header.lost_records = counters.lost;
+        self.header.ring_was_tight = counters.half_full > 0;
+        for device in &mut self.header.devices {
+            device.file_system = device
+                .file_system
+                .take()
+                .or_else(|| device::file_system_on(device));
+        }
+        self.call_counts(sink)?;
+        if counters.lost > 0 {
+            let lost = Event {
+                time_ns: self.header.duration_ns,
+                kind: EventKind::Lost,
+                process: None,
+                file: None,
+                path: None,
+                name: None,
+                value: counters.lost,
+            };
+            self.hand_on(Item::Event(Box::new(lost)), sink)?;
+        }
+        let limitation = |what: &str, why: String| Limitation {
+            what: what.to_owned(),
+            why,
+        };
+        let limitations = &mut self.header.limitations;
+        if counters.slots_taken_twice > 0 {
+            limitations.push(limitation(
+                "insert and issue times of some requests",
+                format!(
+                    "{} requests shared a place in the table of requests",
+                    counters.slots_taken_twice
+                ),
+            ));
+        }
+        if self.joiner.own_requests > 0 {
+            limitations.push(limitation(
+                "requests of the tracer itself",
+                format!(
+                    "{} are left out; write the trace to another device",
+                    self.joiner.own_requests
+                ),
+            ));
+        }
+        if self.joiner.attribution.writers.forgotten > 0 {
+            limitations.push(limitation(
+                "writers of single pages in some files",
+                "more dirty ranges than are kept; their last writer is told instead".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    fn call_counts(&mut self, sink: &mut dyn Sink) -> Result<(), CaptureError> {
+        if !self.spec.count_calls {
+            return Ok(());
+        }
+        let mut counts = self.programs.calls()?;
+        // Of all processes of the system, those that did something on the devices.
+        counts.retain(|(key, _, _)| self.joiner.attribution.processes.has_met(key.tgid, key.name));
+        counts.sort_by_key(|(key, name, _)| (key.tgid, *name));
+        for (key, name, count) in counts {
+            let reference = ProcessReference {
+                tgid: key.tgid,
+                tid: key.tgid,
+                name: key.name,
+            };
+            let process = self.joiner.attribution.processes.get(reference);
+            let event = Event {
+                time_ns: self.header.duration_ns,
+                kind: EventKind::CallCount,
+                process: Some(process),
+                file: None,
+                path: None,
+                name: Some(name.into()),
+                value: count,
+            };
+            self.hand_on(Item::Event(Box::new(event)), sink)?;
+        }
+        Ok(())
+    }
+}
+
+/// Paths on the mounted file systems of a device, for files whose entry the kernel has dropped.
+fn seed(attribution: &mut Attribution, device: &TracedDevice) {
+    use std::os::unix::fs::MetadataExt;
+
+    let mut left = MAX_SEEDS;
+    for mount in device::mounts_on(device) {
+        for region in fsmap::regions(&mount.mountpoint, mount.device) {
+            attribution.layouts.learn(kernel_device(device.device), region);
+        }
+        let Ok(root) = fs::metadata(&mount.mountpoint) else {
+            continue;
+        };
+        let mut folders = vec![(mount.mountpoint.clone(), String::new())];
+        while let Some((folder, path)) = folders.pop() {
+            for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+                if left == 0 {
+                    return;
+                }
+                left -= 1;
+                let Ok(metadata) = entry.metadata() else {
+                    continue;
+                };
+                if metadata.dev() != root.dev() {
+                    continue;
+                }
+                let name = super::names::printable(entry.file_name().as_encoded_bytes());
+                let path = format!("{path}/{name}");
+                attribution
+                    .paths
+                    .seed(number(metadata.dev()), metadata.ino(), &path);
+                if metadata.is_dir() {
+                    folders.push((entry.path(), path));
+                }
+            }
+        }
+    }
+}

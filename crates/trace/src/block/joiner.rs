@@ -1,0 +1,453 @@
+//! From records of bios and records of requests to [`Request`]s.
+//!
+//! A bio is what a file system gives to the block layer; a request is what a device gets. Bios are merged into one
+//! request, and one bio is split over several; what connects them is device, operation and range of sectors. A bio is
+//! told when it is queued and always before its request is done, so a request finds all its bios waiting.
+//!
+//! Devices without requests (dm, md) complete their bios: there a bio is the request.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use results::block_trace::{
+    CauseQuality, DriverCommand, EventKind, IoMode, IoPriority, Operation, Process, Request, RequestFlags,
+    Run,
+};
+
+use super::attribution::Attribution;
+use super::order::{Item, Order};
+use super::owners::cut;
+use super::record::{BioDoneRecord, BioRecord, DriverRecord, Record, RequestRecord, RunPart, device_number};
+use super::request_flags::{FlagBits, operation};
+
+/// Records come from several processors: one may be this late, ns.
+const DISORDER_NS: u64 = 100_000_000;
+/// A bio that waits longer was lost on its way: it is told as it is.
+const PATIENCE_NS: u64 = 60_000_000_000;
+/// `blk_status_t` to errno, for those that have one; others are EIO.
+const STATUSES: [(u32, i32); 8] = [
+    (1, 95),
+    (2, 110),
+    (3, 28),
+    (4, 67),
+    (5, 121),
+    (6, 52),
+    (7, 61),
+    (9, 12),
+];
+const EIO: i32 = 5;
+
+#[derive(Debug)]
+struct PendingBio {
+    address: u64,
+    queued: u64,
+    end: u64,
+    flags: RequestFlags,
+    operation: Operation,
+    priority: Option<IoPriority>,
+    submitter: Arc<Process>,
+    mode: IoMode,
+    runs: Vec<Run>,
+    /// Ranges of sectors that requests have taken, when it was split.
+    taken: Vec<(u64, u64)>,
+}
+
+/// Operation, first sector, number of arrival.
+type Place = (u32, u64, u64);
+
+#[derive(Debug, Default)]
+struct Device {
+    pending: BTreeMap<Place, PendingBio>,
+    by_address: HashMap<u64, Place>,
+    /// Sectors of the longest bio so far: how far back one may start that reaches into a request.
+    longest: u64,
+    /// Empty bios that ask for a flush.
+    flushes: VecDeque<(u64, Arc<Process>, RequestFlags)>,
+}
+
+/// Joins records into requests.
+#[derive(Debug)]
+pub(crate) struct Joiner {
+    pub attribution: Attribution,
+    devices: HashMap<u32, Device>,
+    parts: HashMap<u64, Vec<RunPart>>,
+    waiting: BTreeSet<(u64, u32, Place)>,
+    order: Order,
+    bits: FlagBits,
+    own_pid: u32,
+    arrivals: u64,
+    newest: u64,
+    /// Requests of this process itself, which are left out.
+    pub own_requests: u64,
+}
+
+impl Joiner {
+    pub(crate) fn new(attribution: Attribution, bits: FlagBits, own_pid: u32) -> Self {
+        Self {
+            attribution,
+            devices: HashMap::new(),
+            parts: HashMap::new(),
+            waiting: BTreeSet::new(),
+            order: Order::default(),
+            bits,
+            own_pid,
+            arrivals: 0,
+            newest: 0,
+            own_requests: 0,
+        }
+    }
+
+    /// Takes in one record.
+    pub(crate) fn take(&mut self, record: &Record) {
+        if let Some(time) = record.time() {
+            self.newest = self.newest.max(self.attribution.since_start(time));
+        }
+        match record {
+            Record::Name(name) => self.attribution.paths.learn(name),
+            Record::Process(process) => self.attribution.processes.learn(process),
+            Record::Writer(writer) => self.attribution.wrote(writer),
+            Record::Run(run) => self.parts.entry(run.bio).or_default().push(run.run),
+            Record::Bio(bio) => self.bio(bio),
+            Record::Request(request) => self.request(request),
+            Record::BioDone(done) => self.bio_done(done),
+            Record::Event(event) => {
+                if let Some(event) = self.attribution.event(event) {
+                    self.order.push(Item::Event(Box::new(event)));
+                }
+            }
+            Record::Driver(command) => self.driver(command),
+            // Attribution is made at the device that was named; where a bio goes below it is of no use yet.
+            Record::Remap => {}
+        }
+        for event in self.attribution.events.drain(..) {
+            self.order.push(Item::Event(Box::new(event)));
+        }
+    }
+
+    /// The next item in order that nothing earlier can overtake any more.
+    pub(crate) fn next(&mut self) -> Option<Item> {
+        let settled = self.newest.saturating_sub(DISORDER_NS);
+        let oldest = self.waiting.first().map_or(u64::MAX, |(queued, _, _)| *queued);
+        if oldest < self.newest.saturating_sub(PATIENCE_NS) {
+            self.give_up(oldest);
+        }
+        self.order.pop_before(settled.min(oldest))
+    }
+
+    /// At the end of the trace: what waits is told as it is.
+    pub(crate) fn finish(&mut self) {
+        while let Some((queued, _, _)) = self.waiting.first().copied() {
+            self.give_up(queued);
+        }
+    }
+
+    /// After [`Joiner::finish`]: the rest in order.
+    pub(crate) fn next_of_rest(&mut self) -> Option<Item> {
+        self.order.pop_before(u64::MAX)
+    }
+
+    fn bio(&mut self, bio: &BioRecord) {
+        let mut parts = self.parts.remove(&bio.bio).unwrap_or_default();
+        parts.push(bio.run);
+        let flags = self.bits.flags(bio.operation);
+        let submitter = self.attribution.processes.get(bio.submitter);
+        let queued = self.attribution.since_start(bio.time);
+        let asked = operation(bio.operation);
+        if bio.bytes == 0 && bio.without_requests == 0 {
+            let device = self.devices.entry(bio.device).or_default();
+            device.flushes.push_back((queued, submitter, flags));
+            return;
+        }
+        let (runs, mode) = self.attribution.bio(bio, &parts);
+        if flags.contains(RequestFlags::PREFLUSH) && bio.without_requests == 0 {
+            // The kernel sends the flush as a request of its own before the data.
+            let device = self.devices.entry(bio.device).or_default();
+            device.flushes.push_back((queued, submitter.clone(), flags));
+        }
+        let sectors = u64::from(bio.bytes).div_ceil(512);
+        let is_flush = bio.bytes == 0;
+        let pending = PendingBio {
+            address: bio.bio,
+            queued,
+            end: bio.sector + sectors,
+            flags,
+            operation: if is_flush { Operation::Flush } else { asked },
+            priority: priority(bio.priority),
+            submitter,
+            mode,
+            runs: if is_flush { Vec::new() } else { runs },
+            taken: Vec::new(),
+        };
+        self.arrivals += 1;
+        let place = (bio.operation & 0xFF, bio.sector, self.arrivals);
+        let device = self.devices.entry(bio.device).or_default();
+        device.longest = device.longest.max(sectors);
+        if bio.without_requests != 0 {
+            device.by_address.insert(bio.bio, place);
+        }
+        device.pending.insert(place, pending);
+        self.waiting.insert((queued, bio.device, place));
+    }
+
+    fn request(&mut self, record: &RequestRecord) {
+        let asked = operation(record.operation);
+        let time = |value: u64| (value != 0).then(|| self.attribution.since_start(value));
+        let mut request = Request {
+            id: 0,
+            device: device_number(record.device),
+            sector: record.sector,
+            bytes: u64::from(record.bytes),
+            operation: asked,
+            flags: self.bits.flags(record.operation),
+            priority: None,
+            queued_ns: None,
+            inserted_ns: time(record.inserted),
+            issued_ns: time(record.issued),
+            completed_ns: time(record.completed),
+            status: Some(status(record.status)),
+            in_flight: Some(record.in_flight),
+            hardware_queue: Some(record.hardware_queue),
+            submitter: None,
+            mode: IoMode::Unknown,
+            command: None,
+            runs: Vec::new(),
+        };
+        if asked == Operation::Flush || record.bytes == 0 {
+            self.flush(&mut request, record.device);
+        } else if asked != Operation::Driver {
+            self.join(&mut request, record);
+        }
+        self.emit(request);
+    }
+
+    /// A device's flush answers everybody who asked before it was issued.
+    fn flush(&mut self, request: &mut Request, device: u32) {
+        request.operation = Operation::Flush;
+        request.sector = 0;
+        request.bytes = 0;
+        let issued = request.issued_ns.unwrap_or(u64::MAX);
+        let device = self.devices.entry(device).or_default();
+        while device
+            .flushes
+            .front()
+            .is_some_and(|(queued, _, _)| *queued <= issued)
+        {
+            let Some((queued, submitter, flags)) = device.flushes.pop_front() else {
+                break;
+            };
+            if request.submitter.is_none() {
+                request.queued_ns = Some(queued);
+                request.submitter = Some(submitter);
+                request.flags = request.flags.with(flags);
+            }
+        }
+    }
+
+    fn join(&mut self, request: &mut Request, record: &RequestRecord) {
+        let (start, end) = (request.sector, request.end_sector());
+        let device = self.devices.entry(record.device).or_default();
+        let word = record.operation & 0xFF;
+        let first = (word, start.saturating_sub(device.longest), 0);
+        let mut places: Vec<Place> = device
+            .pending
+            .range(first..(word, end, 0))
+            .filter(|(_, bio)| bio.end > start)
+            .map(|(place, _)| *place)
+            .collect();
+        // Where two overlap, the one that came first is meant.
+        places.sort_unstable_by_key(|(_, _, arrival)| *arrival);
+        let mut uncovered = vec![(start, end)];
+        for place in places {
+            if uncovered.is_empty() {
+                break;
+            }
+            let Some(bio) = device.pending.get_mut(&place) else {
+                continue;
+            };
+            let mine = intersect(&uncovered, place.1, bio.end, &bio.taken);
+            if mine.is_empty() {
+                continue;
+            }
+            for range in &mine {
+                uncovered = subtract(&uncovered, *range);
+                let part = bio.runs.iter().filter(|run| super::owners::end(run) > range.0);
+                for run in part.take_while(|run| run.sector < range.1) {
+                    request.runs.push(cut(run, range.0, range.1));
+                }
+                bio.taken.push(*range);
+            }
+            describe(request, bio);
+            let taken: u64 = bio.taken.iter().map(|(from, to)| to - from).sum();
+            if taken >= bio.end - place.1 {
+                let queued = bio.queued;
+                device.pending.remove(&place);
+                self.waiting.remove(&(queued, record.device, place));
+            }
+        }
+        for (from, to) in uncovered {
+            request.runs.push(Run::unknown(from, (to - from) * 512));
+        }
+        request.runs.sort_by_key(|run| run.sector);
+    }
+
+    fn bio_done(&mut self, done: &BioDoneRecord) {
+        let Some(device) = self.devices.get_mut(&done.device) else {
+            return;
+        };
+        let Some(place) = device.by_address.remove(&done.bio) else {
+            return;
+        };
+        let Some(bio) = device.pending.remove(&place) else {
+            return;
+        };
+        self.waiting.remove(&(bio.queued, done.device, place));
+        let mut request = alone(done.device, place.1, bio);
+        request.completed_ns = Some(self.attribution.since_start(done.time));
+        request.status = Some(status(done.status));
+        self.emit(request);
+    }
+
+    fn driver(&mut self, record: &DriverRecord) {
+        let narrow = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
+        self.emit(Request {
+            id: 0,
+            device: device_number(record.device),
+            sector: 0,
+            bytes: u64::from(record.bytes),
+            operation: Operation::Driver,
+            flags: RequestFlags::default(),
+            priority: None,
+            queued_ns: None,
+            inserted_ns: None,
+            issued_ns: Some(self.attribution.since_start(record.issued)),
+            completed_ns: Some(self.attribution.since_start(record.completed)),
+            status: Some(record.error.abs()),
+            in_flight: None,
+            hardware_queue: None,
+            submitter: None,
+            mode: IoMode::Unknown,
+            command: Some(DriverCommand {
+                code: narrow(record.code),
+                argument: record.argument,
+                packed_requests: 1,
+                retries: narrow(record.retries),
+                interrupts: 0,
+            }),
+            runs: Vec::new(),
+        });
+    }
+
+    /// Tells bios that were queued at this moment without their requests.
+    fn give_up(&mut self, queued: u64) {
+        while let Some((when, number, place)) = self.waiting.first().copied() {
+            if when > queued {
+                break;
+            }
+            self.waiting.pop_first();
+            let device = self.devices.entry(number).or_default();
+            if let Some(bio) = device.pending.remove(&place) {
+                device.by_address.remove(&bio.address);
+                let request = alone(number, place.1, bio);
+                self.emit(request);
+            }
+        }
+    }
+
+    fn emit(&mut self, request: Request) {
+        let is_own = |process: &Option<Arc<Process>>| {
+            process
+                .as_ref()
+                .is_some_and(|process| process.pid == self.own_pid)
+        };
+        let own_data = !request.runs.is_empty()
+            && request.runs.iter().all(|run| {
+                run.file.is_some() && is_own(&run.cause) && run.cause_quality != CauseQuality::Transaction
+            });
+        if own_data {
+            self.own_requests += 1;
+            return;
+        }
+        self.order.push(Item::Request(Box::new(request)));
+    }
+}
+
+impl Joiner {
+    /// Whether an event is of this process itself.
+    pub(crate) fn is_own_event(&self, item: &Item) -> bool {
+        matches!(item, Item::Event(event) if event.kind != EventKind::Commit
+            && event.process.as_ref().is_some_and(|process| process.pid == self.own_pid))
+    }
+}
+
+/// What the first bio of a request says holds for the request; flags are all that any of them has.
+fn describe(request: &mut Request, bio: &PendingBio) {
+    request.flags = request.flags.with(bio.flags);
+    if request.queued_ns.is_none_or(|queued| bio.queued < queued) {
+        request.queued_ns = Some(bio.queued);
+        request.submitter = Some(bio.submitter.clone());
+        request.mode = bio.mode;
+        request.priority = bio.priority;
+    }
+}
+
+fn alone(device: u32, sector: u64, bio: PendingBio) -> Request {
+    Request {
+        id: 0,
+        device: device_number(device),
+        sector: if bio.end == sector { 0 } else { sector },
+        bytes: (bio.end - sector) * 512,
+        operation: bio.operation,
+        flags: bio.flags,
+        priority: bio.priority,
+        queued_ns: Some(bio.queued),
+        inserted_ns: None,
+        issued_ns: None,
+        completed_ns: None,
+        status: None,
+        in_flight: None,
+        hardware_queue: None,
+        submitter: Some(bio.submitter),
+        mode: bio.mode,
+        command: None,
+        runs: bio.runs,
+    }
+}
+
+fn intersect(ranges: &[(u64, u64)], start: u64, end: u64, without: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut found: Vec<(u64, u64)> = ranges
+        .iter()
+        .map(|(from, to)| ((*from).max(start), (*to).min(end)))
+        .filter(|(from, to)| from < to)
+        .collect();
+    for range in without {
+        found = subtract(&found, *range);
+    }
+    found
+}
+
+fn subtract(ranges: &[(u64, u64)], (start, end): (u64, u64)) -> Vec<(u64, u64)> {
+    ranges
+        .iter()
+        .flat_map(|(from, to)| [(*from, (*to).min(start)), ((*from).max(end), *to)])
+        .filter(|(from, to)| from < to)
+        .collect()
+}
+
+/// Class in the upper 3 bits of 16; 0 says that none was set.
+fn priority(word: u16) -> Option<IoPriority> {
+    let class = u8::try_from(word >> 13).unwrap_or(0);
+    (class != 0).then_some(IoPriority {
+        class,
+        level: word & 0x1FFF,
+    })
+}
+
+fn status(word: u32) -> i32 {
+    if word == 0 {
+        return 0;
+    }
+    STATUSES
+        .iter()
+        .find(|(known, _)| *known == word)
+        .map_or(EIO, |(_, errno)| *errno)
+}

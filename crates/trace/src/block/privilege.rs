@@ -1,0 +1,46 @@
+//! Which privilege or state of the kernel forbids tracing, in words for the user.
+
+use std::fs;
+
+/// Bits of the capability sets.
+const CAPABILITIES: [(u32, &str); 3] = [(39, "CAP_BPF"), (38, "CAP_PERFMON"), (21, "CAP_SYS_ADMIN")];
+const SYS_ADMIN: u32 = 21;
+const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
+
+/// What forbids BPF programs; `None` when nothing known does.
+pub(crate) fn why_no_bpf() -> Option<String> {
+    if lockdown().as_deref() == Some("confidentiality") {
+        return Some(format!(
+            "the kernel is locked down to confidentiality ({LOCKDOWN}), which forbids BPF programs and tracefs alike; \
+             boot with lockdown=integrity or read another tool's trace instead"
+        ));
+    }
+    let effective = effective_capabilities()?;
+    let has = |bit: u32| effective >> bit & 1 == 1;
+    if has(SYS_ADMIN) {
+        return None;
+    }
+    let missing: Vec<&str> = CAPABILITIES
+        .iter()
+        .filter(|(bit, _)| *bit != SYS_ADMIN && !has(*bit))
+        .map(|(_, name)| *name)
+        .collect();
+    (!missing.is_empty()).then(|| {
+        format!(
+            "this process lacks {}; run it as root, or give it these capabilities",
+            missing.join(" and ")
+        )
+    })
+}
+
+/// `none`, `integrity` or `confidentiality`; `None` where securityfs is not mounted.
+pub(crate) fn lockdown() -> Option<String> {
+    let text = fs::read_to_string(LOCKDOWN).ok()?;
+    text.split(['[', ']']).nth(1).map(str::to_owned)
+}
+
+fn effective_capabilities() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}

@@ -1,0 +1,382 @@
+//! The BPF programs: embedded, fitted to the running kernel, loaded, attached; and what is read from them.
+//!
+//! A program whose tracepoint the kernel lacks is left out and named as a limitation. When the kernel refuses the whole,
+//! a second attempt loads what requests alone need, and says what it left out and why.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Enum;
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
+use results::block_trace::Limitation;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::calls;
+use super::error::CaptureError;
+use super::record::{CallKey, Configuration, Counters};
+use super::request_flags::FlagBits;
+
+/// Built by `scripts/build-bpf.sh`.
+const OBJECT: &[u8] = include_bytes!("../../bpf/tidegate.bpf.o");
+const SECTION: &str = "tp_btf/";
+/// Every kernel's list of what its types are; modules have theirs beside it.
+const BTF_FOLDER: &str = "/sys/kernel/btf";
+
+/// Without these there are no requests.
+const ESSENTIAL: [&str; 6] = [
+    "block_bio_queue",
+    "block_bio_complete",
+    "block_rq_insert",
+    "block_rq_issue",
+    "block_rq_requeue",
+    "block_rq_complete",
+];
+
+/// Tracepoints that one of several kernels or drivers has, and what their absence means; without a word it means
+/// nothing, as another one does the same or the subsystem is not there at all.
+const MISSED: [(&str, &str); 6] = [
+    ("block_bio_queue", "files, processes and queue times of requests"),
+    ("block_rq_issue", "issue times of requests"),
+    ("block_rq_complete", "completions of requests"),
+    (
+        "block_bio_complete",
+        "completions on devices without requests (dm, md)",
+    ),
+    (
+        "block_rq_requeue",
+        "requests that were taken back and issued again",
+    ),
+    ("sys_enter", "counts of system calls"),
+];
+
+/// What a trace is set up with.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    /// The kernel's numbers of the disks.
+    pub devices: Vec<u32>,
+    pub ring_bytes: u32,
+    pub count_calls: bool,
+}
+
+/// The attached programs.
+pub(crate) struct Programs {
+    object: Object,
+    links: Vec<Link>,
+    /// What could not be attached.
+    pub limitations: Vec<Limitation>,
+    /// How to read flags.
+    pub flags: FlagBits,
+}
+
+impl Programs {
+    /// Loads and attaches.
+    pub(crate) fn attach(setup: &Setup) -> Result<Self, CaptureError> {
+        libbpf_rs::set_print(None);
+        let vmlinux = Btf::from_path(format!("{BTF_FOLDER}/vmlinux")).map_err(|error| CaptureError::Forbidden {
+            reason: format!(
+                "the kernel tells nothing of its types ({BTF_FOLDER}/vmlinux: {error}); it needs CONFIG_DEBUG_INFO_BTF"
+            ),
+        })?;
+        let tracepoints = tracepoints().map_err(|source| CaptureError::Refused {
+            step: format!("reading {BTF_FOLDER}"),
+            source,
+        })?;
+        let mut limitations = Vec::new();
+        let flags = flag_bits(&vmlinux);
+        let symbols = symbols();
+        if symbols.is_empty() {
+            limitations.push(Limitation {
+                what: "direct I/O, journal and file systems' own requests are not told apart".to_owned(),
+                why: "/proc/kallsyms shows no addresses (kernel.kptr_restrict)".to_owned(),
+            });
+        }
+        let configuration = configuration(setup, &symbols);
+        let wanted = |tracepoint: &str| {
+            tracepoints.contains(tracepoint) && (setup.count_calls || tracepoint != "sys_enter")
+        };
+        let object = match load(setup, &configuration, &wanted) {
+            Ok(object) => object,
+            Err(first) if is_forbidden(&first) => return Err(forbidden(&first)),
+            Err(first) => {
+                let essential = |tracepoint: &str| wanted(tracepoint) && ESSENTIAL.contains(&tracepoint);
+                let object = load(setup, &configuration, &essential)
+                    .map_err(|error| refused("loading the BPF programs", &error))?;
+                limitations.push(Limitation {
+                    what: "processes behind buffered writes, the life of files, the journal's transactions"
+                        .to_owned(),
+                    why: format!("the kernel refused these programs: {first}"),
+                });
+                object
+            }
+        };
+        for (tracepoint, what) in MISSED {
+            if !tracepoints.contains(tracepoint) {
+                limitations.push(Limitation {
+                    what: what.to_owned(),
+                    why: format!("this kernel has no tracepoint {tracepoint}"),
+                });
+            }
+        }
+        let mut programs = Self {
+            object,
+            links: Vec::new(),
+            limitations,
+            flags,
+        };
+        programs.attach_all()?;
+        Ok(programs)
+    }
+
+    fn attach_all(&mut self) -> Result<(), CaptureError> {
+        for program in self.object.progs_mut() {
+            if !program.autoload() {
+                continue;
+            }
+            let section = program.section().to_string_lossy().into_owned();
+            match program.attach() {
+                Ok(link) => self.links.push(link),
+                Err(error) => {
+                    let tracepoint = section.trim_start_matches(SECTION);
+                    if ESSENTIAL.contains(&tracepoint) {
+                        return Err(refused(
+                            &format!("attaching to the tracepoint {tracepoint}"),
+                            &error,
+                        ));
+                    }
+                    self.limitations.push(Limitation {
+                        what: format!("what the tracepoint {tracepoint} tells"),
+                        why: error.to_string(),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// No more records after this.
+    pub(crate) fn detach(&mut self) {
+        self.links.clear();
+    }
+
+    /// The ring, as a handle that another thread may own.
+    pub(crate) fn ring(&self) -> Result<MapHandle, CaptureError> {
+        let map = self.map("ring")?;
+        MapHandle::try_from(&map).map_err(|error| refused("opening the ring", &error))
+    }
+
+    /// The programs' counters.
+    pub(crate) fn counters(&self) -> Result<Counters, CaptureError> {
+        let map = self.map(".bss")?;
+        let value = map
+            .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|error| refused("reading the counters", &error))?;
+        let read = value.and_then(|bytes| {
+            Counters::read_from_prefix(&bytes)
+                .ok()
+                .map(|(counters, _)| counters)
+        });
+        Ok(read.unwrap_or_else(Counters::new_zeroed))
+    }
+
+    /// Calls of each process: its key in the names, name of the call, how often.
+    pub(crate) fn calls(&self) -> Result<Vec<(CallKey, &'static str, u64)>, CaptureError> {
+        let map = self.map("calls")?;
+        let mut counted = Vec::new();
+        for key in map.keys() {
+            let (Ok(parsed), Ok(Some(value))) =
+                (CallKey::read_from_bytes(&key), map.lookup(&key, MapFlags::ANY))
+            else {
+                continue;
+            };
+            let count = value.try_into().map(u64::from_ne_bytes).unwrap_or(0);
+            if let Some(name) = calls::name(parsed.call) {
+                counted.push((parsed, name, count));
+            }
+        }
+        Ok(counted)
+    }
+
+    fn map(&self, name: &str) -> Result<libbpf_rs::Map<'_>, CaptureError> {
+        let found = self.object.maps().find(|map| {
+            let own = map.name().to_string_lossy();
+            own == name || (name.starts_with('.') && own.ends_with(name))
+        });
+        found.ok_or_else(|| CaptureError::Refused {
+            step: format!("finding the map {name}"),
+            source: io::Error::from(io::ErrorKind::NotFound),
+        })
+    }
+}
+
+fn load(
+    setup: &Setup,
+    configuration: &Configuration,
+    wanted: &dyn Fn(&str) -> bool,
+) -> Result<Object, libbpf_rs::Error> {
+    let mut builder = ObjectBuilder::default();
+    let mut open: OpenObject = builder.open_memory(OBJECT)?;
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if name == "ring" {
+            map.set_max_entries(setup.ring_bytes)?;
+        } else if name.ends_with(".rodata.config") {
+            map.set_initial_value(configuration.as_bytes())?;
+        }
+    }
+    for mut program in open.progs_mut() {
+        let section = program.section().to_string_lossy().into_owned();
+        program.set_autoload(section.strip_prefix(SECTION).is_some_and(wanted));
+    }
+    open.load()
+}
+
+fn configuration(setup: &Setup, symbols: &BTreeMap<String, u64>) -> Configuration {
+    let address = |names: &[&str]| {
+        let found = names.iter().find_map(|name| symbols.get(*name));
+        found.copied().unwrap_or(0)
+    };
+    let mut configuration = Configuration::new_zeroed();
+    for (slot, device) in configuration.devices.iter_mut().zip(&setup.devices) {
+        *slot = *device;
+    }
+    configuration.device_count = u32::try_from(setup.devices.len()).unwrap_or(u32::MAX);
+    configuration.own_tgid = std::process::id();
+    configuration.ring_bytes = u64::from(setup.ring_bytes);
+    configuration.iomap_direct = address(&["iomap_dio_bio_end_io"]);
+    configuration.legacy_direct = address(&["dio_bio_end_io"]);
+    configuration.legacy_direct_async = address(&["dio_bio_end_aio"]);
+    configuration.buffer_head = address(&["end_bio_bh_io_sync"]);
+    configuration.journal_buffer = address(&["journal_end_buffer_io_sync"]);
+    configuration.fast_commit_buffer = address(&["ext4_end_buffer_io_sync"]);
+    configuration.xfs_buffer = address(&["xfs_buf_bio_end_io"]);
+    configuration.xfs_log = address(&["xlog_bio_end_io"]);
+    configuration.btrfs_simple = address(&["btrfs_simple_end_io"]);
+    configuration.btrfs_original = address(&["btrfs_orig_write_end_io"]);
+    configuration.btrfs_super = address(&["btrfs_end_super_write"]);
+    configuration.raw_direct = address(&["blkdev_bio_end_io"]);
+    configuration.raw_direct_async = address(&["blkdev_bio_end_io_async"]);
+    for (number, _) in calls::COUNTED {
+        let slot = usize::try_from(*number).ok();
+        if let Some(slot) = slot.and_then(|at| configuration.counted_calls.get_mut(at)) {
+            *slot = 1;
+        }
+    }
+    configuration
+}
+
+/// Addresses of functions; empty when the kernel hides them. A compiler may have added `.isra.0` or the like.
+fn symbols() -> BTreeMap<String, u64> {
+    let text = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+    let parse = |line: &str| {
+        let mut fields = line.split_ascii_whitespace();
+        let address = u64::from_str_radix(fields.next()?, 16).ok()?;
+        let name = fields.nth(1)?;
+        // Of millions of names only those that end a bio or a buffer matter.
+        if address == 0 || !name.contains("end_") {
+            return None;
+        }
+        let name = name.split('.').next()?;
+        Some((name.to_owned(), address))
+    };
+    text.lines().filter_map(parse).collect()
+}
+
+/// Names of the kernel's tracepoints that have types, those of loaded modules too.
+fn tracepoints() -> io::Result<BTreeSet<String>> {
+    const PREFIX: &[u8] = b"btf_trace_";
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(BTF_FOLDER)? {
+        let bytes = fs::read(entry?.path())?;
+        for word in bytes.split(|byte| *byte == 0) {
+            if let Some(name) = word.strip_prefix(PREFIX) {
+                found.insert(String::from_utf8_lossy(name).into_owned());
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn flag_bits(vmlinux: &Btf<'_>) -> FlagBits {
+    let Some(members) = vmlinux.type_by_name::<Enum<'_>>("req_flag_bits") else {
+        return FlagBits::from_members(std::iter::empty());
+    };
+    let named: Vec<(String, u32)> = members
+        .iter()
+        .filter_map(|member| {
+            let name = member.name?.to_str()?.to_owned();
+            Some((name, u32::try_from(member.value).ok()?))
+        })
+        .collect();
+    FlagBits::from_members(named.iter().map(|(name, bit)| (name.as_str(), *bit)))
+}
+
+fn is_forbidden(error: &libbpf_rs::Error) -> bool {
+    error.kind() == libbpf_rs::ErrorKind::PermissionDenied
+}
+
+fn refused(step: &str, error: &libbpf_rs::Error) -> CaptureError {
+    if is_forbidden(error) {
+        return forbidden(error);
+    }
+    CaptureError::Refused {
+        step: step.to_owned(),
+        source: io::Error::other(error.to_string()),
+    }
+}
+
+/// Says which privilege is missing, or which state of the kernel forbids it.
+fn forbidden(error: &libbpf_rs::Error) -> CaptureError {
+    let reason = match super::privilege::why_no_bpf() {
+        Some(reason) => reason,
+        None => format!("the kernel forbids the BPF programs: {error}"),
+    };
+    CaptureError::Forbidden { reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::*;
+
+    /// The object is built by hand and checked in: this is what notices a changed source without a new object.
+    #[test]
+    fn the_object_was_built_from_these_sources() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf");
+        let sum = Command::new("sh")
+            .args([
+                "-c",
+                "LC_ALL=C; export LC_ALL; cat tidegate.bpf.c ./*.h | sha256sum",
+            ])
+            .current_dir(&folder)
+            .output()
+            .unwrap();
+        let sum = String::from_utf8(sum.stdout).unwrap();
+        let built = fs::read_to_string(folder.join("tidegate.bpf.sources")).unwrap();
+        assert_eq!(
+            sum.split_whitespace().next(),
+            Some(built.trim()),
+            "run scripts/build-bpf.sh"
+        );
+    }
+
+    #[test]
+    fn every_program_sits_on_a_tracepoint_with_types() {
+        let mut builder = ObjectBuilder::default();
+        let open = builder.open_memory(OBJECT).unwrap();
+        let sections: Vec<String> = open
+            .progs()
+            .map(|program| program.section().to_string_lossy().into_owned())
+            .collect();
+        assert!(sections.len() > 20, "{sections:?}");
+        for section in &sections {
+            assert!(section.starts_with(SECTION), "{section}");
+        }
+        for essential in ESSENTIAL {
+            assert!(sections.contains(&format!("{SECTION}{essential}")), "{essential}");
+        }
+    }
+}

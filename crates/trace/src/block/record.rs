@@ -1,0 +1,271 @@
+//! What the programs send through the ring, byte for byte: the other side of `bpf/records.h`.
+//!
+//! It decodes and judges nothing. Sizes are checked here and there at compile time; a record of another kind or length
+//! is `None`, never a guess.
+
+use results::block_trace::DeviceNumber;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+macro_rules! record {
+    ($(#[$doc:meta])* $name:ident, $bytes:literal, { $($(#[$field_doc:meta])* $field:ident: $type:ty),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+        #[repr(C)]
+        pub(crate) struct $name { $($(#[$field_doc])* pub $field: $type),+ }
+
+        const _: () = assert!(size_of::<$name>() == $bytes, "as long as in records.h");
+    };
+}
+
+record!(ProcessReference, 16, { tgid: u32, tid: u32, name: u64 });
+
+record!(RunPart, 64, {
+    inode: u64,
+    offset: u64,
+    home: u64,
+    dentry: u64,
+    file_system: u32,
+    generation: u32,
+    start: u32,
+    bytes: u32,
+    transaction: u32,
+    magic: u32,
+    mode: u16,
+    kind: u8,
+    flags: u8,
+    block_bytes: u32,
+});
+
+record!(BioRecord, 136, {
+    kind: u32,
+    device: u32,
+    time: u64,
+    bio: u64,
+    sector: u64,
+    bytes: u32,
+    operation: u32,
+    priority: u16,
+    by_kernel: u8,
+    without_requests: u8,
+    reserved: u32,
+    partition: u64,
+    submitter: ProcessReference,
+    run: RunPart,
+});
+
+record!(RunRecord, 80, { kind: u32, reserved: u32, bio: u64, run: RunPart });
+
+record!(RequestRecord, 72, {
+    kind: u32,
+    device: u32,
+    sector: u64,
+    inserted: u64,
+    issued: u64,
+    completed: u64,
+    bytes: u32,
+    operation: u32,
+    status: u32,
+    in_flight: u32,
+    hardware_queue: u16,
+    requeues: u16,
+    reserved: [u32; 3],
+});
+
+record!(BioDoneRecord, 40, {
+    kind: u32,
+    device: u32,
+    time: u64,
+    bio: u64,
+    sector: u64,
+    status: u32,
+    reserved: u32,
+});
+
+record!(NameRecord, 280, { kind: u32, bytes: u32, dentry: u64, parent: u64, name: [u8; 256] });
+
+record!(ProcessRecord, 32, { kind: u32, tgid: u32, name: u64, comm: [u8; 16] });
+
+record!(WriterRecord, 64, {
+    kind: u32,
+    file_system: u32,
+    time: u64,
+    inode: u64,
+    position: u64,
+    bytes: u64,
+    generation: u32,
+    by_kernel: u8,
+    mapped: u8,
+    reserved: u16,
+    process: ProcessReference,
+});
+
+record!(EventRecord, 72, {
+    kind: u32,
+    event: u32,
+    time: u64,
+    inode: u64,
+    dentry: u64,
+    value: u64,
+    file_system: u32,
+    generation: u32,
+    detail: u32,
+    reserved: u32,
+    process: ProcessReference,
+});
+
+record!(DriverRecord, 48, {
+    kind: u32,
+    device: u32,
+    issued: u64,
+    completed: u64,
+    code: u32,
+    argument: u32,
+    retries: u32,
+    bytes: u32,
+    error: i32,
+    reserved: u32,
+});
+
+record!(
+    /// `struct configuration`.
+    Configuration, 664, {
+    devices: [u32; MAX_DEVICES],
+    device_count: u32,
+    own_tgid: u32,
+    ring_bytes: u64,
+    iomap_direct: u64,
+    legacy_direct: u64,
+    legacy_direct_async: u64,
+    buffer_head: u64,
+    journal_buffer: u64,
+    fast_commit_buffer: u64,
+    xfs_buffer: u64,
+    xfs_log: u64,
+    btrfs_simple: u64,
+    btrfs_original: u64,
+    btrfs_super: u64,
+    raw_direct: u64,
+    raw_direct_async: u64,
+    counted_calls: [u8; MAX_CALLS],
+});
+
+record!(
+    /// `struct counters`.
+    Counters, 104, {
+    bios: u64,
+    requests: u64,
+    lost: u64,
+    half_full: u64,
+    slots_taken_twice: u64,
+    in_flight: [u64; MAX_DEVICES],
+});
+
+record!(CallKey, 16, { tgid: u32, call: u32, name: u64 });
+
+/// Devices that can be traced at once.
+pub(crate) const MAX_DEVICES: usize = 8;
+/// System calls that can be counted: numbers from 0.
+pub(crate) const MAX_CALLS: usize = 512;
+
+/// `enum run_kind`.
+pub(crate) mod run_kind {
+    pub(crate) const PAGES: u8 = 1;
+    pub(crate) const DIRECT: u8 = 2;
+    pub(crate) const METADATA: u8 = 3;
+    pub(crate) const JOURNAL: u8 = 4;
+    pub(crate) const JOURNAL_CONTROL: u8 = 5;
+    pub(crate) const FAST_COMMIT: u8 = 6;
+    pub(crate) const XFS_BUFFER: u8 = 7;
+    pub(crate) const XFS_LOG: u8 = 8;
+    pub(crate) const BTRFS: u8 = 9;
+    pub(crate) const SUPERBLOCK: u8 = 10;
+    pub(crate) const RAW: u8 = 11;
+    pub(crate) const SWAP: u8 = 12;
+}
+
+/// `enum run_flag`.
+pub(crate) mod run_flag {
+    pub(crate) const DELETED: u8 = 1;
+    pub(crate) const HOME_IS_FILE: u8 = 2;
+    pub(crate) const EXTENTS: u8 = 4;
+    pub(crate) const XATTR: u8 = 8;
+    pub(crate) const DIRECTORY: u8 = 16;
+    pub(crate) const JOURNAL_BLOCK: u8 = 32;
+}
+
+/// `enum event_kind`.
+pub(crate) mod event_kind {
+    pub(crate) const CREATE: u32 = 1;
+    pub(crate) const UNLINK: u32 = 2;
+    pub(crate) const DELETE: u32 = 3;
+    pub(crate) const FSYNC: u32 = 4;
+    pub(crate) const FDATASYNC: u32 = 5;
+    pub(crate) const COMMIT: u32 = 6;
+    pub(crate) const CONTRIBUTION: u32 = 7;
+}
+
+/// Any record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Record {
+    Bio(BioRecord),
+    Run(RunRecord),
+    Request(RequestRecord),
+    BioDone(BioDoneRecord),
+    Name(NameRecord),
+    Process(ProcessRecord),
+    Writer(WriterRecord),
+    Event(EventRecord),
+    /// A bio went on to a lower device.
+    Remap,
+    Driver(DriverRecord),
+}
+
+impl Record {
+    /// `None` when it is no record of this version.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+        let kind = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?);
+        Some(match kind {
+            1 => Self::Bio(read_prefix(bytes)?),
+            2 => Self::Run(read_prefix(bytes)?),
+            3 => Self::Request(read_prefix(bytes)?),
+            4 => Self::BioDone(read_prefix(bytes)?),
+            5 => Self::Name(read_prefix(bytes)?),
+            6 => Self::Process(read_prefix(bytes)?),
+            7 => Self::Writer(read_prefix(bytes)?),
+            8 => Self::Event(read_prefix(bytes)?),
+            9 => Self::Remap,
+            10 => Self::Driver(read_prefix(bytes)?),
+            _ => return None,
+        })
+    }
+
+    /// When it was made, ns of the monotonic clock; `None` for those that only name things.
+    pub(crate) fn time(&self) -> Option<u64> {
+        match self {
+            Self::Bio(bio) => Some(bio.time),
+            Self::Request(request) => Some(request.completed),
+            Self::BioDone(done) => Some(done.time),
+            Self::Writer(writer) => Some(writer.time),
+            Self::Event(event) => Some(event.time),
+            Self::Driver(command) => Some(command.completed),
+            Self::Run(_) | Self::Name(_) | Self::Process(_) | Self::Remap => None,
+        }
+    }
+}
+
+fn read_prefix<T: FromBytes>(bytes: &[u8]) -> Option<T> {
+    T::read_from_prefix(bytes).ok().map(|(record, _)| record)
+}
+
+/// The kernel's own number of a device: 12 bits of major above 20 of minor.
+pub(crate) fn device_number(kernel: u32) -> DeviceNumber {
+    DeviceNumber {
+        major: kernel >> 20,
+        minor: kernel & 0xF_FFFF,
+    }
+}
+
+/// The kernel's own form of a number.
+pub(crate) fn kernel_device(device: DeviceNumber) -> u32 {
+    device.major << 20 | device.minor & 0xF_FFFF
+}
