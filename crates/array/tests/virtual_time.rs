@@ -1,0 +1,259 @@
+//! How an array scales, in virtual time: exact, the same on every machine.
+//!
+//! The limit of p devices is p times the bytes of a page over the time that one device needs for it: transfer and tPROG to
+//! write, tR and transfer to read. Requests of one page are compared with one device, attach with one device of the same
+//! total size.
+#![expect(clippy::print_stdout, reason = "the figures, for who asks with --nocapture")]
+
+use std::sync::{Arc, Mutex};
+
+use array::{Array, Execution, MemberIdentity, attach, format};
+use media::{Clock, Leb, Nand, Nanos};
+use nand::{ChipModel, FaultModel, Preset, SimNand};
+use ubi::{Access, AttachOptions, FormatOptions, Layout, Volume};
+
+type Chip = Arc<Mutex<SimNand>>;
+
+const CELLS: [Preset; 3] = [Preset::Slc, Preset::Mlc, Preset::Tlc];
+
+fn model(preset: Preset, blocks: u32) -> ChipModel {
+    let model = preset.model();
+    ChipModel {
+        geometry: model.geometry.with_blocks(blocks).expect("a geometry"),
+        ..model
+    }
+}
+
+fn chips(preset: Preset, members: u32, blocks: u32) -> Vec<Chip> {
+    let chip = |member| {
+        SimNand::new(
+            &format!("chip{member}"),
+            model(preset, blocks),
+            FaultModel::none(),
+        )
+    };
+    (0..members)
+        .map(|member| Arc::new(Mutex::new(chip(member))))
+        .collect()
+}
+
+fn formatted(preset: Preset, members: u32, blocks: u32) -> Vec<Chip> {
+    let chips = chips(preset, members, blocks);
+    let layout = Layout::usual(&chips[0].geometry()).expect("a layout");
+    let options = FormatOptions {
+        layout,
+        image_sequence: 1,
+        erase_counter: None,
+    };
+    let identity = MemberIdentity {
+        array: 1,
+        index: 0,
+        members: 0,
+        label: "x".to_owned(),
+    };
+    format(chips.clone(), options, &identity, &mut |_, _| {}).expect("formatted");
+    chips
+}
+
+fn open(chips: &[Chip]) -> Array<Chip> {
+    attach(
+        chips.to_vec(),
+        AttachOptions::linux(Access::ReadWrite),
+        Execution::Inline,
+    )
+    .expect("attached")
+}
+
+fn took(clock: &Clock, action: impl FnOnce()) -> Nanos {
+    let start = clock.now();
+    action();
+    clock.now() - start
+}
+
+/// Time for `bytes` at the limit of `members` devices.
+fn limit_ns(preset: Preset, members: u32, bytes: u64, cells: fn(&nand::Timing) -> Nanos) -> u64 {
+    let model = preset.model();
+    let page = model.timing.transfer_page + cells(&model.timing);
+    bytes
+        .div_ceil(u64::from(model.geometry.page_bytes()))
+        .div_ceil(u64::from(members))
+        * page.0
+}
+
+fn share(part: u64, whole: Nanos) -> f64 {
+    let exact = |number: u64| f64::from(u32::try_from(number / 1000).expect("below an hour"));
+    exact(part) / exact(whole.0)
+}
+
+#[test]
+fn sequential_writes_and_reads_of_64_rows_come_to_97_percent_of_the_limit() {
+    for preset in CELLS {
+        for members in [1, 2, 3, 4, 8, 16] {
+            let array = open(&formatted(preset, members, 40));
+            let volume = array.volume();
+            let geometry = volume.geometry();
+            let record = usize::try_from(geometry.max_write_bytes).expect("small") * 64;
+            let leb = usize::try_from(geometry.leb_bytes).expect("small");
+            let data: Vec<u8> = (0..record)
+                .map(|at| u8::try_from(at % 250).expect("a byte"))
+                .collect();
+            let records = 24 * leb / record;
+            // A record goes on in the next LEB where the first is full.
+            let spans = |at: usize| {
+                let (mut at, mut left) = (at, record);
+                std::iter::from_fn(move || {
+                    let here = left.min(leb - at % leb);
+                    let span = (left > 0).then(|| {
+                        (
+                            Leb(u32::try_from(at / leb).unwrap()),
+                            u32::try_from(at % leb).unwrap(),
+                            here,
+                        )
+                    });
+                    (at, left) = (at + here, left - here);
+                    span
+                })
+            };
+            let write = took(&volume.clock(), || {
+                for number in 0..records {
+                    let mut taken = 0;
+                    for (leb, offset, bytes) in spans(number * record) {
+                        volume
+                            .write(leb, offset, &data[taken..taken + bytes])
+                            .expect("room");
+                        taken += bytes;
+                    }
+                }
+            });
+            let mut out = vec![0; record];
+            let read = took(&volume.clock(), || {
+                for number in 0..records {
+                    let mut taken = 0;
+                    for (leb, offset, bytes) in spans(number * record) {
+                        volume
+                            .read(leb, offset, &mut out[taken..taken + bytes])
+                            .expect("readable");
+                        taken += bytes;
+                    }
+                    assert!(out == data, "record {number} is another");
+                }
+            });
+            let bytes = u64::try_from(records * record).expect("small");
+            let writes = share(
+                limit_ns(preset, members, bytes, |timing| timing.program_page),
+                write,
+            );
+            let reads = share(limit_ns(preset, members, bytes, |timing| timing.read_page), read);
+            println!(
+                "{} p={members}: write {writes:.3}, read {reads:.3} of the limit",
+                preset.name()
+            );
+            assert!(
+                writes >= 0.97 && reads >= 0.97,
+                "{preset:?} p={members}: {writes} {reads}"
+            );
+            assert!(
+                writes <= 1.0 && reads <= 1.0,
+                "faster than physics: {writes} {reads}"
+            );
+        }
+    }
+}
+
+#[test]
+fn requests_of_one_page_cost_no_more_than_on_one_device() {
+    for preset in CELLS {
+        let time = |members| {
+            let array = open(&formatted(preset, members, 40));
+            let volume = array.volume();
+            let page = volume.geometry().min_io_bytes;
+            let data = vec![1; usize::try_from(page).expect("small")];
+            let write = took(&volume.clock(), || {
+                for leb in 0..20 {
+                    for at in 0..20 {
+                        volume.write(Leb(leb), at * page, &data).expect("room");
+                    }
+                }
+            });
+            let mut out = data.clone();
+            let read = took(&volume.clock(), || {
+                for at in 0..400 {
+                    volume
+                        .read(Leb(at * 7 % 20), at % 20 * page, &mut out)
+                        .expect("readable");
+                }
+            });
+            (write, read)
+        };
+        let (one, four) = (time(1), time(4));
+        let ratio = |four: Nanos, one: Nanos| share(four.0, one);
+        println!(
+            "{}: write {:.4}, read {:.4}",
+            preset.name(),
+            ratio(four.0, one.0),
+            ratio(four.1, one.1)
+        );
+        assert!(
+            ratio(four.0, one.0) <= 1.05,
+            "{preset:?}: writes {four:?} {one:?}"
+        );
+        assert!(ratio(four.1, one.1) <= 1.05, "{preset:?}: reads {four:?} {one:?}");
+    }
+}
+
+#[test]
+fn members_attach_in_parallel() {
+    for preset in CELLS {
+        // The size of the paper's configurations: 1 GiB in all (seeds/001 table 2).
+        let blocks =
+            u32::try_from((1 << 30) / u64::from(preset.model().geometry.block_bytes())).expect("few");
+        let time = |members: u32| {
+            let chips = formatted(preset, members, blocks / members);
+            let array = open(&chips);
+            let leb_bytes = usize::try_from(array.volume().geometry().leb_bytes).expect("small");
+            for leb in 0..20 / members {
+                array
+                    .volume()
+                    .write(Leb(leb), 0, &vec![3; leb_bytes])
+                    .expect("room");
+            }
+            drop(array);
+            let before = chips
+                .iter()
+                .map(|chip| chip.clock().now())
+                .max()
+                .expect("members");
+            for chip in &chips {
+                chip.clock().advance_to(before);
+            }
+            let array = open(&chips);
+            array.volume().clock().now() - before
+        };
+        let one = time(1);
+        for members in [2, 4, 8] {
+            let ratio = share(time(members).0, one) * f64::from(members);
+            println!("{} p={members}: {ratio:.3} of one device over p", preset.name());
+            assert!(ratio <= 1.15, "{preset:?} p={members}: {ratio}");
+        }
+    }
+}
+
+#[test]
+fn virtual_time_does_not_depend_on_threads() {
+    let time = |execution| {
+        let chips = formatted(Preset::Mlc, 4, 40);
+        let array = attach(chips, AttachOptions::linux(Access::ReadWrite), execution).expect("attached");
+        let volume = array.volume();
+        let bytes = usize::try_from(volume.geometry().leb_bytes).expect("small");
+        for leb in 0..6 {
+            volume.write(Leb(leb), 0, &vec![5; bytes]).expect("room");
+            volume
+                .leb_change(Leb(leb + 10), &vec![6; bytes / 2])
+                .expect("room");
+        }
+        let mut out = vec![0; bytes];
+        volume.read(Leb(3), 0, &mut out).expect("readable");
+        volume.clock().now()
+    };
+    assert_eq!(time(Execution::Inline), time(Execution::Threads));
+}
