@@ -1,5 +1,7 @@
 //! The kernel's UBI and UBIFS as judges, on nandsim and on flash that survives the guest.
 
+use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use testkit::lab::{Ended, FlashFile, Guest, Job, Lab, Options, Outcome, shared};
@@ -14,16 +16,16 @@ fn run(guest: &mut Guest, job: &Job) -> Outcome {
     guest.run(job).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A chip in a folder of its own, and a guest with it; nothing where there is no such guest.
+/// Chips in a folder of their own, and guests with them; nothing where there is no such guest.
 struct Bench {
     lab: Lab,
-    folder: std::path::PathBuf,
-    chip: FlashFile,
+    folder: PathBuf,
+    chips: Vec<FlashFile>,
 }
 
 impl Bench {
     #[expect(clippy::print_stderr, reason = "a test that is left out says why")]
-    fn new(name: &str) -> Option<Self> {
+    fn new<const COUNT: usize>(name: &str, chip_bytes: [u64; COUNT]) -> Option<Self> {
         let lab = match Lab::with_flash() {
             Ok(lab) => lab,
             Err(why) => {
@@ -31,24 +33,30 @@ impl Bench {
                 return None;
             }
         };
-        let folder = std::env::temp_dir().join(format!("tidegate-lab-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("the temporary folder takes one");
-        let chip = FlashFile::erased(&folder.join("chip.img"), CHIP_BYTES).expect("there is room for a chip");
-        Some(Self { lab, folder, chip })
+        let folder = std::env::temp_dir().join(format!("tidegate-flash-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("the temporary folder takes one");
+        let chip = |(number, bytes)| FlashFile::erased(&folder.join(format!("chip-{number}")), bytes);
+        let chips = chip_bytes.into_iter().enumerate().map(chip);
+        let chips = chips.collect::<Result<_, _>>().expect("there is room for chips");
+        Some(Self { lab, folder, chips })
     }
 
     fn boot(&self) -> Guest {
         let options = Options {
-            flash: vec![self.chip.clone()],
+            flash: self.chips.clone(),
             ..Options::default()
         };
         self.lab.boot(&options).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn chip_bytes(&self, chip: usize) -> Vec<u8> {
+        fs::read(self.chips[chip].path()).expect("the chip is a file")
     }
 }
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
+        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -177,24 +185,25 @@ fn recover(bench: &Bench, acknowledged: &str) -> String {
 
 #[test]
 fn a_killed_guest_leaves_flash_that_the_next_boot_recovers_with_every_synced_file() {
-    let Some(bench) = Bench::new("killed") else { return };
+    let Some(bench) = Bench::new("killed", [CHIP_BYTES]) else {
+        return;
+    };
     let said = write_until(
         &bench,
         "",
         Some(("kept 40 ", Duration::from_millis(37))),
         Ended::Cut,
     );
-    assert_eq!(
-        std::fs::metadata(bench.chip.path()).expect("it is there").len(),
-        CHIP_BYTES
-    );
+    assert_eq!(u64::try_from(bench.chip_bytes(0).len()), Ok(CHIP_BYTES));
     let kernel = recover(&bench, &said);
     assert!(kernel.contains("recovery needed"), "{kernel}");
 }
 
 #[test]
 fn the_module_cuts_the_power_in_the_middle_of_the_operation_that_it_was_told() {
-    let Some(bench) = Bench::new("cut-at") else { return };
+    let Some(bench) = Bench::new("cut-at", [CHIP_BYTES]) else {
+        return;
+    };
     let said = write_until(&bench, "cut_at=2500 torn=700", None, Ended::GuestEnded);
     let kernel = recover(&bench, &said);
     assert!(kernel.contains("recovery needed"), "{kernel}");
@@ -202,7 +211,9 @@ fn the_module_cuts_the_power_in_the_middle_of_the_operation_that_it_was_told() {
 
 #[test]
 fn flash_that_breaks_the_rules_of_the_medium_is_refused() {
-    let Some(bench) = Bench::new("rules") else { return };
+    let Some(bench) = Bench::new("rules", [CHIP_BYTES]) else {
+        return;
+    };
     let mut guest = bench.boot();
     let outcome = run(&mut guest, &Job::new(RULES)).expect_success();
     let text = outcome.text();
@@ -227,4 +238,37 @@ page 4; echo "below: $?"
 page 24 512; echo "part of a page: $?"
 page 192; echo "bad block: $?"
 flash_erase -q /dev/mtd0 0 1 && page 4; echo "erased and again: $?"
+"#;
+
+#[test]
+fn chips_are_the_hosts_files_in_order_and_of_any_size() {
+    // The second is no power of two, as the memory of a PCI device is.
+    let Some(bench) = Bench::new("several", [4 << 20, 3 << 20, 4 << 20, 4 << 20]) else {
+        return;
+    };
+    let mut guest = bench.boot();
+    let outcome = run(&mut guest, &Job::new(SEVERAL)).expect_success();
+    assert_eq!(outcome.text(), "4194304 3145728 4194304 4194304\n");
+    guest.kill();
+    for chip in 0..4 {
+        let bytes = bench.chip_bytes(chip);
+        assert_eq!(bytes.len(), if chip == 1 { 3 << 20 } else { 4 << 20 });
+        let page = format!("{chip}").repeat(512);
+        let at = bytes.len() - 512;
+        assert!(
+            bytes[at..] == *page.as_bytes(),
+            "chip {chip} has another's page, or none"
+        );
+        assert!(bytes[..at].iter().all(|byte| *byte == 0xFF), "chip {chip}");
+    }
+}
+
+/// Writes each chip's number to all of its last page.
+const SEVERAL: &str = r#"
+lab-flash page=512 block=16384 || exit
+for chip in 0 1 2 3; do
+    pages=$(($(cat /sys/class/mtd/mtd$chip/size) / 512))
+    head -c 512 /dev/zero | tr '\0' $chip | dd of=/dev/mtd$chip bs=512 seek=$((pages - 1)) status=none || exit
+done
+echo $(cat /sys/class/mtd/mtd[0-9]/size)
 "#;
