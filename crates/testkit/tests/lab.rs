@@ -53,22 +53,44 @@ fn a_program_built_on_the_host_runs_in_the_guest() {
 }
 
 #[test]
-fn nandsim_makes_a_chip_and_the_next_job_does_not_see_it() {
+fn what_a_job_leaves_mounted_attached_and_running_is_gone_for_the_next() {
     let Some(mut guest) = shared() else { return };
-    let job = Job::new("modprobe nandsim id_bytes=0x20,0xa1,0x00,0x15 && cat /proc/mtd");
     let text = guest
-        .run(&job)
+        .run(&Job::new(LEAVES_ALL))
         .expect("the guest runs it")
         .expect_success()
         .text();
-    assert!(text.contains("mtd0: 08000000 00020000"), "{text}");
+    assert!(text.contains("mtd0: 04000000 00020000"), "{text}");
+    assert!(guest.is_alive(), "something could not be taken away");
     let text = guest
-        .run(&Job::new("cat /proc/mtd"))
+        .run(&Job::new(
+            "cat /proc/mtd; ls /sys/class/ubi; cat /proc/mounts; ps -e",
+        ))
         .expect("the guest runs it")
         .expect_success()
         .text();
-    assert!(!text.contains("mtd0"), "{text}");
+    for left in ["mtd0", "ubi0", "/mnt/left", "sleep", "loop0"] {
+        assert!(!text.contains(left), "{left} is left:\n{text}");
+    }
 }
+
+/// Ends with a mounted UBIFS on an attached chip, with a program in it, and a mounted loop device.
+const LEAVES_ALL: &str = "
+set -e
+modprobe nandsim id_bytes=0x20,0xa2,0x00,0x15
+modprobe ubifs
+ubiattach -m 0 >/dev/null
+ubimkvol /dev/ubi0 -N left -m >/dev/null
+mkdir -p /mnt/left /mnt/left-loop
+mount -t ubifs ubi0:left /mnt/left
+cd /mnt/left
+sleep 1000 >file &
+modprobe loop
+truncate -s 8M /dev/shm/disk
+mke2fs -q /dev/shm/disk
+mount -o loop /dev/shm/disk /mnt/left-loop
+cat /proc/mtd
+";
 
 #[test]
 fn a_job_over_its_time_ends_the_guest_and_the_next_one_gets_another() {

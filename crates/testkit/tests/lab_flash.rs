@@ -241,7 +241,7 @@ flash_erase -q /dev/mtd0 0 1 && page 4; echo "erased and again: $?"
 "#;
 
 #[test]
-fn chips_are_the_hosts_files_in_order_and_of_any_size() {
+fn chips_are_the_hosts_files_in_order_of_any_size_and_change_between_jobs() {
     // The second is no power of two, as the memory of a PCI device is.
     let Some(bench) = Bench::new("several", [4 << 20, 3 << 20, 4 << 20, 4 << 20]) else {
         return;
@@ -249,6 +249,12 @@ fn chips_are_the_hosts_files_in_order_and_of_any_size() {
     let mut guest = bench.boot();
     let outcome = run(&mut guest, &Job::new(SEVERAL)).expect_success();
     assert_eq!(outcome.text(), "4194304 3145728 4194304 4194304\n");
+    bench.chips[2].load(b"another image").expect("it fits");
+    let outcome = run(&mut guest, &Job::new(HEAD_OF_THE_THIRD)).expect_success();
+    assert_eq!(outcome.text(), "another image\n");
+    bench.chips[2].load(&[]).expect("it fits");
+    let outcome = run(&mut guest, &Job::new(SEVERAL)).expect_success();
+    assert_eq!(outcome.ended, Ended::Code(0));
     guest.kill();
     for chip in 0..4 {
         let bytes = bench.chip_bytes(chip);
@@ -268,7 +274,10 @@ const SEVERAL: &str = r#"
 lab-flash page=512 block=16384 || exit
 for chip in 0 1 2 3; do
     pages=$(($(cat /sys/class/mtd/mtd$chip/size) / 512))
+    flash_erase -q /dev/mtd$chip 0 0 || exit
     head -c 512 /dev/zero | tr '\0' $chip | dd of=/dev/mtd$chip bs=512 seek=$((pages - 1)) status=none || exit
 done
 echo $(cat /sys/class/mtd/mtd[0-9]/size)
 "#;
+
+const HEAD_OF_THE_THIRD: &str = "lab-flash page=512 block=16384 && head -c 13 /dev/mtd2; echo";

@@ -3,7 +3,7 @@
 //! killed. That is a power cut for the kernel's UBI and UBIFS.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::{LabError, file_error};
@@ -21,19 +21,31 @@ pub struct FlashFile {
 impl FlashFile {
     /// An erased chip of `bytes` at `path`; a file that is there is replaced.
     pub fn erased(path: &Path, bytes: u64) -> Result<Self, LabError> {
-        let fill = || -> io::Result<()> {
-            let mut file = File::create(path)?;
-            let chunk = vec![0xFF; 1 << 20];
-            let mut left = bytes;
-            while left > 0 {
-                let part = usize::try_from(left).map_or(chunk.len(), |left| left.min(chunk.len()));
-                file.write_all(&chunk[..part])?;
-                left -= u64::try_from(part).expect("a usize fits u64");
-            }
-            Ok(())
-        };
-        fill().map_err(file_error(path))?;
+        File::create(path)
+            .and_then(|file| erase(file, bytes))
+            .map_err(file_error(path))?;
         Self::existing(path)
+    }
+
+    /// Puts another image onto the chip, and erases what is behind it. A running guest has it at once, so this is for
+    /// between two jobs, when the module is not loaded.
+    ///
+    /// # Panics
+    ///
+    /// When the image is larger than the chip.
+    pub fn load(&self, image: &[u8]) -> Result<(), LabError> {
+        let rest = u64::try_from(image.len())
+            .ok()
+            .and_then(|length| self.bytes.checked_sub(length));
+        let rest = rest.expect("the image is larger than the chip");
+        OpenOptions::new()
+            .write(true)
+            .open(&self.path)
+            .and_then(|mut file| {
+                file.write_all(image)?;
+                erase(file, rest)
+            })
+            .map_err(file_error(&self.path))
     }
 
     /// A raw image at `path`, which the guest changes in place.
@@ -80,4 +92,9 @@ impl FlashFile {
             .and_then(|file| file.set_len(bytes))
             .map_err(file_error(&self.path))
     }
+}
+
+/// Writes `bytes` of 0xFF.
+fn erase(mut file: File, bytes: u64) -> io::Result<()> {
+    io::copy(&mut io::repeat(0xFF).take(bytes), &mut file).map(drop)
 }
