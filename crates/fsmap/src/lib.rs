@@ -11,6 +11,7 @@ mod block_type;
 mod bytes;
 mod checksum;
 mod ext4;
+mod fat;
 mod files;
 mod finding;
 mod mounted;

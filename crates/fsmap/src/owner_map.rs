@@ -10,7 +10,7 @@ use crate::options::{OpenError, Options};
 use crate::resolve::{Claim, Content, NO_FILE};
 use crate::source::Source;
 use crate::volume::Volume;
-use crate::{ext4, mounted};
+use crate::{ext4, fat, mounted};
 
 /// Bytes of a sector in block traces, whatever the device's own sectors are.
 pub const SECTOR_BYTES: u64 = 512;
@@ -152,11 +152,21 @@ impl OwnerMap {
                 device,
             });
         }
+        if fat::probe(&part) {
+            return Ok(Self {
+                volumes: vec![fat::map(&part, base)?],
+                device,
+            });
+        }
         Err(OpenError::Unsupported {
             path: path.to_owned(),
-            reason: format!(
-                "no ext2, ext3 or ext4 at byte {base}; give the first byte of the file system with --offset"
-            ),
+            reason: match fat::foreign(&part) {
+                Some(name) => format!("{name} is not read from an image; mount it and name the mountpoint"),
+                None => format!(
+                    "no ext2, ext3, ext4 or FAT at byte {base}; mount what it is and name the mountpoint, or give the \
+                     first byte of the file system"
+                ),
+            },
         })
     }
 

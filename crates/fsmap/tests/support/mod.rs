@@ -100,7 +100,7 @@ pub fn run(tool: &str, words: &[&str]) -> Option<(String, bool)> {
     let output = Command::new(tool)
         .args(words)
         .env("PATH", path)
-        .env("LC_ALL", "C")
+        .env("LC_ALL", "C.UTF-8")
         .stdin(Stdio::null())
         .output();
     match output {
@@ -126,7 +126,7 @@ pub fn run_on_all(tool: &str, words: &[&str], paths: &[PathBuf]) -> Option<Strin
         .args(["-0", tool])
         .args(words)
         .env("PATH", path)
-        .env("LC_ALL", "C")
+        .env("LC_ALL", "C.UTF-8")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
