@@ -13,6 +13,7 @@ use fuse::Switch;
 use crate::bench_command::BenchArguments;
 use crate::demo::arguments::DemoArguments;
 use crate::mobibench::arguments::MobibenchArguments;
+use crate::nand_command::NandCommand;
 use crate::quantity::{parse_bytes, parse_duration};
 use crate::replay::ReplayArguments;
 use crate::trace_command::TraceCommand;
@@ -53,6 +54,9 @@ pub enum Command {
     /// Record what programs do, for replays
     #[command(subcommand)]
     Trace(TraceCommand),
+    /// Make, inspect, load and dump raw NAND chips: simulated ones in files, and /dev/mtdN
+    #[command(subcommand)]
+    Nand(NandCommand),
     /// Show what the layers are worth on this machine: native, plain FUSE, bFUSE, tuned
     Demo(DemoArguments),
     /// Serve a web page on loopback: measure, settings, history

@@ -15,6 +15,8 @@ mod mobibench;
 mod mount;
 mod mount_options;
 mod mount_table;
+mod nand_command;
+mod nand_device;
 mod output;
 mod quantity;
 mod remount;
@@ -80,6 +82,7 @@ fn run(arguments: &Arguments, words: &[OsString]) -> Result<Finding> {
         Command::Bench(arguments) => return bench_command::run(arguments),
         Command::Replay(arguments) => return replay::run(arguments),
         Command::Trace(command) => return trace_command::run(command),
+        Command::Nand(command) => return nand_command::run(command),
         Command::Demo(arguments) => return demo::run(arguments),
         Command::Mobibench(arguments) => return mobibench::run(arguments, words.len()),
         Command::Ui(arguments) => return ui_command::run(arguments),

@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use media::Nanos;
+
 /// Parses a size in bytes: digits and an optional unit (`b`, `k`, `m`, `g`, `t`, each also as `kb` or `kib`).
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let (number, unit) = split_unit(text);
@@ -45,6 +47,25 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     u64::try_from(micros)
         .map(Duration::from_micros)
         .map_err(|_| wrong())
+}
+
+/// Parses a duration as [`parse_duration`] does, `ns` included, to the nanosecond.
+pub fn parse_nanos(text: &str) -> Result<Nanos, String> {
+    let wrong = || format!("`{text}` is no duration; write for example 25ns, 51.2us, 1.3ms or 0");
+    let (number, unit) = split_unit(text);
+    let nanos_per_unit = match unit {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "" | "s" => 1e9,
+        "m" | "min" => 60e9,
+        "h" => 3600e9,
+        "d" => 86400e9,
+        _ => return Err(wrong()),
+    };
+    let count: f64 = number.parse().map_err(|_| wrong())?;
+    let duration = Duration::try_from_secs_f64(count * nanos_per_unit / 1e9).map_err(|_| wrong())?;
+    u64::try_from(duration.as_nanos()).map(Nanos).map_err(|_| wrong())
 }
 
 /// A size with the largest binary unit that leaves no fraction: `8 MiB`, `1536 KiB`.
@@ -103,6 +124,22 @@ mod tests {
         assert_eq!(parse_duration("0"), Ok(Duration::ZERO));
         for text in ["", "ms", "1h", "-1s", "1..2s"] {
             parse_duration(text).expect_err(text);
+        }
+    }
+
+    #[test]
+    fn durations_to_the_nanosecond() {
+        for (text, nanos) in [
+            ("25ns", 25),
+            ("51.2us", 51_200),
+            ("1.3ms", 1_300_000),
+            ("2", 2_000_000_000),
+            ("0", 0),
+        ] {
+            assert_eq!(parse_nanos(text), Ok(Nanos(nanos)), "{text}");
+        }
+        for text in ["", "ns", "1y", "-1s", "1..2s"] {
+            parse_nanos(text).expect_err(text);
         }
     }
 

@@ -32,8 +32,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "bench", "buffer", "fsmap", "fuse", "history", "passfs", "report", "results", "trace", "ui",
-            "vfs",
+            "bench", "buffer", "fsmap", "fuse", "history", "media", "nand", "passfs", "report", "results",
+            "trace", "ui", "vfs",
         ],
     ),
 ];

@@ -4,6 +4,7 @@
 //!   [`FaultModel`] and its [`PowerSupply`] say. Over [`RamCells`] it is sparse and its clones share blocks until one
 //!   of them writes; over [`FileCells`] it survives the process.
 //! - [`ChipModel`] and [`Preset`]: geometry, timing and ECC strength, by name where a paper or a data sheet gives them.
+//! - [`load`] and [`dump`]: images onto chips and back.
 //! - [`RealTime`]: the edge that sleeps until the real clock says what a chip's virtual clock says.
 //!
 //! It is not an array (`array`), and knows nothing of what is stored (`ubi`). Nothing but [`RealTime`] reads a clock; nothing draws
@@ -13,6 +14,7 @@
 
 mod block;
 mod file;
+mod image;
 mod model;
 mod power;
 mod real_time;
@@ -21,6 +23,9 @@ mod sim;
 
 pub use block::{BlockState, TornPage};
 pub use file::{FileCells, FileError, PlainImage, sidecar_path};
+pub use image::{
+    BadBlocks, DumpOptions, Dumped, ImageError, LoadOptions, Loaded, Placement, RawNand, dump, load,
+};
 pub use model::{ChipModel, ModelError, Preset, Timing};
 pub use power::{CutPoint, CutTime, PowerCut, PowerSupply};
 pub use real_time::{RealClock, RealTime, TimeSource};

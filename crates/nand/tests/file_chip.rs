@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use media::{Nand, NandGeometry, Nanos, Page, Peb};
 use nand::{
-    Access, ChipModel, FaultModel, FileError, FileNand, ImageKind, PlainImage, Preset, SimNand, sidecar_path,
+    Access, ChipModel, FaultModel, FileError, FileNand, ImageKind, PlainImage, Preset, RawNand, SimNand,
+    sidecar_path,
 };
 use tempfile::TempDir;
 

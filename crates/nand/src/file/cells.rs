@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use media::{NandGeometry, Nanos, Peb};
+use media::{NandGeometry, Nanos, Page, Peb};
 
 use crate::sidecar::{BLOCKS_AT, ImageKind, MOMENT_AT, Moment, encode_block};
 use crate::sim::memory;
@@ -166,6 +166,16 @@ impl Cells for FileCells {
             Some(sidecar) => sidecar.write_all_at(&encode_block(state), record_at(peb)),
             None => Ok(()),
         }
+    }
+
+    fn read_oob(&mut self, peb: Peb, page: Page, out: &mut [u8]) -> io::Result<()> {
+        out.fill(0xFF);
+        if self.kind == ImageKind::Data {
+            return Ok(());
+        }
+        let len = out.len().min(memory(self.geometry.oob_bytes()));
+        let start = self.at(peb, self.geometry.page_start(page)) + u64::from(self.geometry.page_bytes());
+        self.image.read_exact_at(&mut out[..len], start)
     }
 
     fn sync(&mut self, now: Nanos, blocks: &[BlockState]) -> io::Result<()> {

@@ -16,7 +16,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use media::{Nanos, Page, Peb};
+use media::Nanos;
 use rustix::fs::{FlockOperation, flock};
 
 pub use self::cells::FileCells;
@@ -124,22 +124,6 @@ impl FileNand {
     #[must_use]
     pub fn image_kind(&self) -> ImageKind {
         self.cells().kind
-    }
-
-    /// Reads the OOB area of a page as it is in the image; where the image holds none, as erased.
-    pub fn read_oob(&self, peb: Peb, page: Page, out: &mut [u8]) -> io::Result<()> {
-        let cells = self.cells();
-        out.fill(0xFF);
-        match cells.kind {
-            ImageKind::Data => Ok(()),
-            ImageKind::DataAndOob => {
-                let len = out.len().min(memory(cells.geometry.oob_bytes()));
-                let start = cells.geometry.page_start(page) + cells.geometry.page_bytes() - 1;
-                cells
-                    .image
-                    .read_exact_at(&mut out[..len], cells.at(peb, start) + 1)
-            }
-        }
     }
 }
 

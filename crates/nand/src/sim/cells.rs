@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use media::{NandGeometry, Nanos, Peb};
+use media::{NandGeometry, Nanos, Page, Peb};
 
 use crate::BlockState;
 
@@ -20,6 +20,13 @@ pub trait Cells: Send {
 
     /// Keeps the state of one block as it is at `now`. It comes before the bytes that belong to it.
     fn save(&mut self, peb: Peb, state: &BlockState, now: Nanos) -> io::Result<()>;
+
+    /// Reads the OOB area of a page; cells without OOB areas give 0xFF.
+    fn read_oob(&mut self, peb: Peb, page: Page, out: &mut [u8]) -> io::Result<()> {
+        let _ = (peb, page);
+        out.fill(0xFF);
+        Ok(())
+    }
 
     /// Waits until everything survives a crash of the host, read counters and the clock included.
     fn sync(&mut self, now: Nanos, blocks: &[BlockState]) -> io::Result<()>;

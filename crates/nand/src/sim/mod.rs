@@ -16,7 +16,7 @@ pub(crate) use self::cells::memory;
 pub use self::cells::{Cells, RamCells};
 pub use self::faults::FaultModel;
 use self::faults::Injected;
-use crate::{BlockState, ChipModel, PowerSupply};
+use crate::{BlockState, ChipModel, PowerSupply, RawNand};
 
 /// A simulated NAND chip. Clones of a chip in memory are chips of their own: they share unchanged blocks, go on from the same state,
 /// and have a clock and a power supply of their own.
@@ -268,5 +268,14 @@ impl<C: Cells> Nand for SimNand<C> {
         self.cells
             .sync(now, &self.blocks)
             .map_err(|source| self.host_error("writing everything out", source))
+    }
+}
+
+impl<C: Cells> RawNand for SimNand<C> {
+    fn read_oob(&mut self, peb: Peb, page: Page, out: &mut [u8]) -> Result<(), NandError> {
+        self.model.geometry.check_peb(&self.name, peb)?;
+        self.cells
+            .read_oob(peb, page, out)
+            .map_err(|source| self.host_error(&format!("reading the OOB area of {peb}, {page}"), source))
     }
 }

@@ -1,0 +1,163 @@
+//! `tidegate nand create`: an erased chip in a file.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use media::Nanos;
+use nand::{ChipModel, FaultModel, FileNand, sidecar_path};
+
+use super::info::{describe, show};
+use super::progress_bar;
+use crate::nand_device::{Device, GeometryArguments};
+use crate::quantity::{parse_bytes, parse_nanos};
+use crate::{Finding, output};
+
+/// Arguments of `tidegate nand create`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The file is a plain dump that other tools read; what a dump does not say is in FILE.nand beside it.\n\
+                        Examples:\n  tidegate nand create chip.img --preset tlc --size 64m\n  \
+                        tidegate nand create chip.img --page 2k --pages-per-block 64 --subpage 512 --size 128m --bad-blocks 4"
+)]
+pub struct CreateArguments {
+    /// The new file
+    pub file: PathBuf,
+    /// What chip it is.
+    #[command(flatten)]
+    pub geometry: GeometryArguments,
+    /// Bytes of data of the whole chip, in whole blocks [default: the preset's]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip", conflicts_with = "blocks")]
+    pub size: Option<u64>,
+    /// Number of blocks [default: the preset's]
+    #[arg(long, value_name = "N", help_heading = "Chip")]
+    pub blocks: Option<u32>,
+    /// Time to read a page into the chip's register, such as 25us [default: the preset's, else 0]
+    #[arg(long, value_name = "TIME", value_parser = parse_nanos, help_heading = "Timing")]
+    pub read_time: Option<Nanos>,
+    /// Time to program a page [default: the preset's, else 0]
+    #[arg(long, value_name = "TIME", value_parser = parse_nanos, help_heading = "Timing")]
+    pub program_time: Option<Nanos>,
+    /// Time to erase a block [default: the preset's, else 0]
+    #[arg(long, value_name = "TIME", value_parser = parse_nanos, help_heading = "Timing")]
+    pub erase_time: Option<Nanos>,
+    /// Time to move a page over the bus [default: the preset's, else 0]
+    #[arg(long, value_name = "TIME", value_parser = parse_nanos, help_heading = "Timing")]
+    pub transfer_time: Option<Nanos>,
+    /// Seed of all faults
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Faults")]
+    pub seed: u64,
+    /// Blocks that are bad from the start
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Faults")]
+    pub bad_blocks: u32,
+    /// Programs that fail, in a million
+    #[arg(long, value_name = "PPM", default_value_t = 0, help_heading = "Faults")]
+    pub program_failures: u32,
+    /// Erases that fail, in a million
+    #[arg(long, value_name = "PPM", default_value_t = 0, help_heading = "Faults")]
+    pub erase_failures: u32,
+    /// Erases that a block survives on average; 0 is for ever
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Faults")]
+    pub endurance: u32,
+    /// Reads of a block that flip one bit in each 512 bytes on average; 0 is never
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Faults")]
+    pub reads_per_bit_flip: u32,
+    /// Time that flips one bit in each 512 bytes on average, such as 90d; 0 is never
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_nanos, help_heading = "Faults")]
+    pub time_per_bit_flip: Nanos,
+    /// Replace a file that exists
+    #[arg(long)]
+    pub force: bool,
+    /// Print what was made as one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs the command.
+pub fn run(arguments: &CreateArguments) -> Result<Finding> {
+    let model = model(arguments)?;
+    let faults = FaultModel {
+        seed: arguments.seed,
+        factory_bad_blocks: arguments.bad_blocks,
+        program_failures_ppm: arguments.program_failures,
+        erase_failures_ppm: arguments.erase_failures,
+        endurance: arguments.endurance,
+        reads_per_bit_flip: arguments.reads_per_bit_flip,
+        time_per_bit_flip: arguments.time_per_bit_flip,
+    };
+    if arguments.bad_blocks >= model.geometry.blocks() {
+        bail!(
+            "--bad-blocks {} leaves no block of {} good",
+            arguments.bad_blocks,
+            model.geometry.blocks()
+        );
+    }
+    if arguments.force {
+        remove_old(arguments)?;
+    }
+    let bar = progress_bar("creating", model.geometry.total_bytes().0);
+    let chip = FileNand::create(
+        &arguments.file,
+        model,
+        faults,
+        arguments.geometry.kind(),
+        |bytes| {
+            bar.set_position(bytes);
+        },
+    )?;
+    bar.finish_and_clear();
+    let mut device = Device::File(Box::new(chip));
+    let document = describe(&mut device)?;
+    output::print_line(&if arguments.json {
+        document.to_string()
+    } else {
+        show(&document)
+    })?;
+    Ok(Finding::Nothing)
+}
+
+fn model(arguments: &CreateArguments) -> Result<ChipModel> {
+    let Some(model) = arguments.geometry.model(arguments.blocks.unwrap_or(1))? else {
+        bail!("what chip? give --preset, or --page and --pages-per-block with --size or --blocks");
+    };
+    if arguments.geometry.preset.is_none() && arguments.size.is_none() && arguments.blocks.is_none() {
+        bail!("how large? give --size or --blocks");
+    }
+    let mut model = match (arguments.size, arguments.blocks) {
+        (Some(bytes), _) => model.with_size(bytes)?,
+        (None, Some(blocks)) => ChipModel {
+            geometry: model.geometry.with_blocks(blocks)?,
+            ..model
+        },
+        (None, None) => model,
+    };
+    let timing = &mut model.timing;
+    for (time, asked) in [
+        (&mut timing.read_page, arguments.read_time),
+        (&mut timing.program_page, arguments.program_time),
+        (&mut timing.erase_block, arguments.erase_time),
+        (&mut timing.transfer_page, arguments.transfer_time),
+    ] {
+        *time = asked.unwrap_or(*time);
+    }
+    model.timing.check()?;
+    Ok(model)
+}
+
+/// Removes a chip that nobody uses. Only a file can be replaced: a device is not ours to remove.
+fn remove_old(arguments: &CreateArguments) -> Result<()> {
+    let file = &arguments.file;
+    let Ok(metadata) = file.metadata() else {
+        return Ok(());
+    };
+    if !metadata.is_file() {
+        bail!("{} is no file; it is not replaced", file.display());
+    }
+    // Whoever has it open holds its lock; whatever else is wrong with it does not matter any more.
+    if let Err(error @ nand::FileError::Locked { .. }) = FileNand::open(file, nand::Access::ReadWrite, None) {
+        return Err(error.into());
+    }
+    std::fs::remove_file(file).with_context(|| format!("{} can't be replaced", file.display()))?;
+    let _ = std::fs::remove_file(sidecar_path(file));
+    Ok(())
+}

@@ -1,0 +1,155 @@
+//! `tidegate nand dump`: a chip into an image.
+
+use std::fs::File;
+use std::io::{BufWriter, Write, stdout};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use media::{Nand, Peb};
+use nand::{Access, BadBlocks, DumpOptions, Dumped, ImageKind, dump};
+use serde_json::json;
+
+use super::{is_dash, progress_bar};
+use crate::nand_device::{Device, GeometryArguments};
+use crate::quantity::show_bytes;
+use crate::{Finding, output};
+
+/// Arguments of `tidegate nand dump`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Pages that ECC can't correct are written as they are read; they are counted, and the exit code is 1."
+)]
+pub struct DumpArguments {
+    /// A chip in a file, a plain dump, or /dev/mtdN
+    pub device: PathBuf,
+    /// The image to write; - is standard output
+    pub image: PathBuf,
+    /// What the image holds in the place of bad blocks: pad (0xFF), skip (nothing) or dump (what can be read)
+    #[arg(long, value_name = "pad|skip|dump", default_value = "pad")]
+    pub bad: Bad,
+    /// Put each page's OOB area behind the page
+    #[arg(long)]
+    pub image_oob: bool,
+    /// First block
+    #[arg(long, value_name = "BLOCK", default_value_t = 0)]
+    pub start: u32,
+    /// Number of blocks [default: all to the end]
+    #[arg(long, value_name = "N")]
+    pub count: Option<u32>,
+    /// What chip a plain dump is of.
+    #[command(flatten)]
+    pub geometry: GeometryArguments,
+    /// Print what was done as one JSON document; with - it goes to standard error
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What becomes of bad blocks.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Bad {
+    /// 0xFF, so that every block keeps its place.
+    Pad,
+    /// Nothing.
+    Skip,
+    /// Whatever can be read.
+    Dump,
+}
+
+/// Runs the command.
+pub fn run(arguments: &DumpArguments) -> Result<Finding> {
+    let mut device = Device::open(&arguments.device, Access::ReadOnly, &arguments.geometry)?;
+    let geometry = device.raw().geometry();
+    let options = DumpOptions {
+        bad_blocks: match arguments.bad {
+            Bad::Pad => BadBlocks::Pad,
+            Bad::Skip => BadBlocks::Skip,
+            Bad::Dump => BadBlocks::Dump,
+        },
+        kind: if arguments.image_oob {
+            ImageKind::DataAndOob
+        } else {
+            ImageKind::Data
+        },
+        first: Peb(arguments.start),
+        blocks: arguments
+            .count
+            .unwrap_or(geometry.blocks().saturating_sub(arguments.start)),
+    };
+    let bar = progress_bar(
+        "dumping",
+        u64::from(options.blocks) * u64::from(geometry.block_bytes()),
+    );
+    let mut progress = |bytes| bar.set_position(bytes);
+    let dumped = if is_dash(&arguments.image) {
+        dump(device.raw(), &mut stdout().lock(), options, &mut progress)?
+    } else {
+        to_file(&mut device, &arguments.image, options, &mut progress)?
+    };
+    bar.finish_and_clear();
+    report(arguments, &dumped)
+}
+
+/// Writes to another name first, so that a file of the image's name is a whole image.
+fn to_file(
+    device: &mut Device,
+    path: &Path,
+    options: DumpOptions,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Dumped> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let context = || format!("{} can't be written", partial.display());
+    let file = File::create(&partial).with_context(context)?;
+    let mut sink = BufWriter::with_capacity(1 << 20, file);
+    let result = dump(device.raw(), &mut sink, options, progress).map_err(anyhow::Error::from);
+    let result = result.and_then(|dumped| {
+        sink.flush().with_context(context)?;
+        sink.get_ref().sync_data().with_context(context)?;
+        std::fs::rename(&partial, path).with_context(|| format!("{} can't be written", path.display()))?;
+        Ok(dumped)
+    });
+    if result.is_err() {
+        let _ = std::fs::remove_file(&partial);
+    }
+    result
+}
+
+fn report(arguments: &DumpArguments, dumped: &Dumped) -> Result<Finding> {
+    let lost = dumped.uncorrectable.len();
+    let text = if arguments.json {
+        let bad: Vec<_> = dumped.bad_blocks.iter().map(|peb| peb.0).collect();
+        let pages: Vec<_> = dumped
+            .uncorrectable
+            .iter()
+            .map(|(peb, page)| [peb.0, page.0])
+            .collect();
+        json!({
+            "bytes": dumped.bytes,
+            "bad_blocks": bad,
+            "corrected_bits": dumped.corrected_bits,
+            "uncorrectable_pages": pages,
+        })
+        .to_string()
+    } else {
+        format!(
+            "{}; {} bad blocks; {} bits corrected; {lost} pages uncorrectable",
+            show_bytes(dumped.bytes),
+            dumped.bad_blocks.len(),
+            dumped.corrected_bits,
+        )
+    };
+    if is_dash(&arguments.image) {
+        output::print_error(&text);
+    } else {
+        output::print_line(&text)?;
+    }
+    if let Some((peb, page)) = dumped.uncorrectable.first() {
+        output::print_error(&format!(
+            "{lost} pages could not be corrected, the first is {peb}, {page}"
+        ));
+        return Ok(Finding::Something);
+    }
+    Ok(Finding::Nothing)
+}

@@ -1,0 +1,175 @@
+//! `tidegate nand info`: what a chip is and what state it is in.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use media::NandGeometry;
+use nand::{Access, FileNand, ImageKind, Timing};
+use serde_json::{Value, json};
+
+use crate::nand_device::{Device, GeometryArguments};
+use crate::quantity::show_bytes;
+use crate::{Finding, output};
+
+/// Arguments of `tidegate nand info`.
+#[derive(Args, Debug)]
+pub struct InfoArguments {
+    /// A chip in a file, a plain dump, or /dev/mtdN
+    pub device: PathBuf,
+    /// What chip a plain dump is of.
+    #[command(flatten)]
+    pub geometry: GeometryArguments,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs the command.
+pub fn run(arguments: &InfoArguments) -> Result<Finding> {
+    let mut device = Device::open(&arguments.device, Access::ReadOnly, &arguments.geometry)?;
+    let document = describe(&mut device)?;
+    output::print_line(&if arguments.json {
+        document.to_string()
+    } else {
+        show(&document)
+    })?;
+    Ok(Finding::Nothing)
+}
+
+/// A geometry in JSON.
+pub fn geometry_json(geometry: &NandGeometry) -> Value {
+    json!({
+        "page_bytes": geometry.page_bytes(),
+        "oob_bytes": geometry.oob_bytes(),
+        "subpage_bytes": geometry.subpage_bytes(),
+        "pages_per_block": geometry.pages_per_block(),
+        "block_bytes": geometry.block_bytes(),
+        "blocks": geometry.blocks(),
+        "total_bytes": geometry.total_bytes().0,
+        "bitflip_threshold": geometry.bitflip_threshold(),
+    })
+}
+
+/// A timing in JSON.
+pub fn timing_json(timing: &Timing) -> Value {
+    json!({
+        "read_page_ns": timing.read_page.0,
+        "program_page_ns": timing.program_page.0,
+        "erase_block_ns": timing.erase_block.0,
+        "transfer_page_ns": timing.transfer_page.0,
+    })
+}
+
+/// Everything about a device, for programs.
+pub fn describe(device: &mut Device) -> Result<Value> {
+    let raw = device.raw();
+    let geometry = raw.geometry();
+    let mut bad = Vec::new();
+    for peb in geometry.pebs() {
+        if raw.is_bad(peb)? {
+            bad.push(peb.0);
+        }
+    }
+    let mut document = json!({
+        "device": &*raw.name(),
+        "geometry": geometry_json(&geometry),
+        "bad_blocks": bad,
+    });
+    if let Some(chip) = device.simulated() {
+        document["simulated"] = simulated(chip);
+    }
+    Ok(document)
+}
+
+fn simulated(chip: &FileNand) -> Value {
+    let faults = chip.faults();
+    let good = || chip.blocks().iter().filter(|block| !block.is_bad);
+    let erases = || good().map(|block| u64::from(block.erases));
+    let count = good().count();
+    json!({
+        "image_holds_oob": chip.image_kind() == ImageKind::DataAndOob,
+        "timing": timing_json(&chip.model().timing),
+        "ecc_bits": chip.model().ecc_bits,
+        "clock_ns": media::Nand::clock(chip).now().0,
+        "programmed_blocks": good().filter(|block| block.programmed_bytes > 0).count(),
+        "half_erased_blocks": good().filter(|block| block.is_half_erased).count(),
+        "programmed_bytes": good().map(|block| u64::from(block.programmed_bytes)).sum::<u64>(),
+        "erases": {
+            "total": erases().sum::<u64>(),
+            "min": erases().min().unwrap_or(0),
+            "max": erases().max().unwrap_or(0),
+            "mean_thousandths": erases().sum::<u64>() * 1000 / u64::try_from(count.max(1)).unwrap_or(1),
+        },
+        "programs": good().map(|block| block.programs).sum::<u64>(),
+        "reads": good().map(|block| block.reads).sum::<u64>(),
+        "faults": {
+            "seed": faults.seed,
+            "factory_bad_blocks": faults.factory_bad_blocks,
+            "program_failures_ppm": faults.program_failures_ppm,
+            "erase_failures_ppm": faults.erase_failures_ppm,
+            "endurance": faults.endurance,
+            "reads_per_bit_flip": faults.reads_per_bit_flip,
+            "time_per_bit_flip_ns": faults.time_per_bit_flip.0,
+        },
+    })
+}
+
+/// The same for people.
+pub fn show(document: &Value) -> String {
+    let geometry = &document["geometry"];
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let size = |name: &str| show_bytes(number(&geometry[name]));
+    let nanos = |value: &Value| media::Nanos(number(value)).to_string();
+    let mut text = format!(
+        "device        {}\nsize          {}, {} blocks of {}, {} pages of {} + {} B OOB each\nwrite unit    {}\n",
+        document["device"].as_str().unwrap_or(""),
+        size("total_bytes"),
+        geometry["blocks"],
+        size("block_bytes"),
+        geometry["pages_per_block"],
+        size("page_bytes"),
+        geometry["oob_bytes"],
+        size("subpage_bytes"),
+    );
+    let bad: Vec<_> = document["bad_blocks"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(Value::to_string)
+        .collect();
+    let names = if bad.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", bad.join(", "))
+    };
+    let _ = write!(text, "bad blocks    {}{names}", bad.len());
+    let simulated = &document["simulated"];
+    if simulated.is_null() {
+        return text;
+    }
+    let timing = &simulated["timing"];
+    let erases = &simulated["erases"];
+    let _ = write!(
+        text,
+        "\necc           {} bits in 512 B, scrub from {}\n\
+         timing        read {}, program {}, erase {}, transfer {} a page\n\
+         programmed    {} blocks, {}\n\
+         erases        {} in all, {} to {} a block\n\
+         clock         {}",
+        simulated["ecc_bits"],
+        geometry["bitflip_threshold"],
+        nanos(&timing["read_page_ns"]),
+        nanos(&timing["program_page_ns"]),
+        nanos(&timing["erase_block_ns"]),
+        nanos(&timing["transfer_page_ns"]),
+        simulated["programmed_blocks"],
+        show_bytes(number(&simulated["programmed_bytes"])),
+        erases["total"],
+        erases["min"],
+        erases["max"],
+        nanos(&simulated["clock_ns"]),
+    );
+    text
+}

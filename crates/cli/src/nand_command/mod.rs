@@ -1,0 +1,72 @@
+//! `tidegate nand`: raw NAND chips, simulated in files or real.
+
+mod create;
+mod dump;
+mod info;
+mod load;
+mod presets;
+mod timing;
+mod wear;
+
+use std::io::{IsTerminal, stderr};
+use std::path::Path;
+
+use anyhow::Result;
+use clap::Subcommand;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use self::create::CreateArguments;
+use self::dump::DumpArguments;
+use self::info::InfoArguments;
+use self::load::LoadArguments;
+use self::presets::PresetsArguments;
+use self::timing::TimingArguments;
+use self::wear::WearArguments;
+use crate::Finding;
+
+/// What `tidegate nand` does.
+#[derive(Debug, Subcommand)]
+pub enum NandCommand {
+    /// Make an erased chip in a file
+    Create(CreateArguments),
+    /// Show what a chip is and what state it is in
+    Info(InfoArguments),
+    /// Show how often blocks were erased, programmed and read
+    Wear(WearArguments),
+    /// Write an image onto a chip, passing bad blocks over
+    Load(LoadArguments),
+    /// Read a chip into an image
+    Dump(DumpArguments),
+    /// List the chips that have a name
+    Presets(PresetsArguments),
+    /// Measure how exactly simulated operations take their time on this machine
+    Timing(TimingArguments),
+}
+
+/// Runs the command.
+pub fn run(command: &NandCommand) -> Result<Finding> {
+    match command {
+        NandCommand::Create(arguments) => create::run(arguments),
+        NandCommand::Info(arguments) => info::run(arguments),
+        NandCommand::Wear(arguments) => wear::run(arguments),
+        NandCommand::Load(arguments) => load::run(arguments),
+        NandCommand::Dump(arguments) => dump::run(arguments),
+        NandCommand::Presets(arguments) => presets::run(arguments),
+        NandCommand::Timing(arguments) => timing::run(arguments),
+    }
+}
+
+/// A bar on standard error for work on `total` bytes, where that is a terminal.
+fn progress_bar(action: &'static str, total: u64) -> ProgressBar {
+    if !stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{msg:<8} [{bar:40}] {percent:>3} %  {bytes}/{total_bytes}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(total).with_style(style).with_message(action)
+}
+
+/// `-` for standard input and output.
+fn is_dash(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}

@@ -1,0 +1,148 @@
+//! A raw NAND device by the path that a user gives: a chip in a file, with or without its side-car, or `/dev/mtdN`.
+//!
+//! All commands on flash open their devices here, so that they take the same options.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use media::{Nand, NandGeometry};
+use nand::{Access, ChipModel, FileNand, ImageKind, PlainImage, Preset, RawNand};
+
+use crate::quantity::parse_bytes;
+
+/// What chip an image is of. Images with a side-car know it themselves.
+#[derive(Args, Clone, Debug, Default)]
+pub struct GeometryArguments {
+    /// The chip by name: slc, mlc, tlc, micron-mlc or nandsim (`tidegate nand presets` lists them)
+    #[arg(long, value_name = "NAME", help_heading = "Chip")]
+    pub preset: Option<Preset>,
+    /// Bytes of data of one page [default: the preset's]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip")]
+    pub page: Option<u64>,
+    /// Pages of one block [default: the preset's]
+    #[arg(long, value_name = "N", help_heading = "Chip")]
+    pub pages_per_block: Option<u32>,
+    /// Bytes of one sub-page, the unit of programs [default: the preset's, else the page]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip")]
+    pub subpage: Option<u64>,
+    /// Bytes of the spare area of one page [default: the preset's, else page / 32]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip")]
+    pub oob: Option<u64>,
+    /// Bits that ECC corrects in 512 bytes [default: 4]
+    #[arg(long, value_name = "BITS", help_heading = "Chip")]
+    pub ecc_bits: Option<u32>,
+    /// The image holds each page's OOB area behind the page
+    #[arg(long, help_heading = "Chip")]
+    pub with_oob: bool,
+}
+
+impl GeometryArguments {
+    /// Whether images hold OOB areas.
+    pub fn kind(&self) -> ImageKind {
+        if self.with_oob {
+            ImageKind::DataAndOob
+        } else {
+            ImageKind::Data
+        }
+    }
+
+    /// The chip that the options describe, or nothing when there are none. The number of blocks is the preset's, or `blocks`.
+    pub fn model(&self, blocks: u32) -> Result<Option<ChipModel>> {
+        let base = match (self.preset, self.page, self.pages_per_block) {
+            (Some(preset), ..) => preset.model(),
+            (None, Some(page), Some(pages)) => {
+                ChipModel::new(NandGeometry::new(narrow("--page", page)?, pages, blocks)?)
+            }
+            (None, None, None) if self.subpage.is_none() && self.oob.is_none() && !self.with_oob => {
+                return Ok(None);
+            }
+            _ => bail!("a chip needs --preset, or both --page and --pages-per-block"),
+        };
+        self.changed(base).map(Some)
+    }
+
+    fn changed(&self, base: ChipModel) -> Result<ChipModel> {
+        let mut geometry = base.geometry;
+        if self.page.is_some() || self.pages_per_block.is_some() {
+            let page = match self.page {
+                Some(page) => narrow("--page", page)?,
+                None => geometry.page_bytes(),
+            };
+            let pages = self.pages_per_block.unwrap_or(geometry.pages_per_block());
+            let other = NandGeometry::new(page, pages, geometry.blocks())?;
+            // A preset's sub-pages and OOB areas belong to its page size.
+            geometry = if page == geometry.page_bytes() {
+                other
+                    .with_subpage(geometry.subpage_bytes())?
+                    .with_oob(geometry.oob_bytes())?
+            } else {
+                other
+            };
+        }
+        if let Some(subpage) = self.subpage {
+            geometry = geometry.with_subpage(narrow("--subpage", subpage)?)?;
+        }
+        if let Some(oob) = self.oob {
+            geometry = geometry.with_oob(narrow("--oob", oob)?)?;
+        }
+        let model = ChipModel { geometry, ..base };
+        Ok(model.with_ecc_bits(self.ecc_bits.unwrap_or(base.ecc_bits)))
+    }
+
+    fn plain(&self) -> Result<Option<PlainImage>> {
+        let kind = self.kind();
+        let model = self.model(1)?;
+        Ok(model.map(|model| PlainImage { model, kind }))
+    }
+}
+
+fn narrow(flag: &str, bytes: u64) -> Result<u32> {
+    match u32::try_from(bytes) {
+        Ok(bytes) => Ok(bytes),
+        Err(_) => bail!("{flag} {bytes} is more than 4 GiB"),
+    }
+}
+
+/// An open device.
+pub enum Device {
+    /// A simulated chip in a file.
+    File(Box<FileNand>),
+}
+
+impl Device {
+    /// Opens what is at `path`.
+    pub fn open(path: &Path, access: Access, geometry: &GeometryArguments) -> Result<Self> {
+        let is_device = path
+            .metadata()
+            .is_ok_and(|metadata| metadata.file_type().is_char_device());
+        if is_device {
+            bail!("{} is a device; this build opens images", path.display());
+        }
+        let chip = FileNand::open(path, access, geometry.plain()?)?;
+        Ok(Self::File(Box::new(chip)))
+    }
+
+    /// The device, to work with.
+    pub fn raw(&mut self) -> &mut dyn RawNand {
+        match self {
+            Self::File(chip) => chip.as_mut(),
+        }
+    }
+
+    /// The device, to build on.
+    #[expect(dead_code, reason = "for the commands on UBI, which stand on this")]
+    pub fn into_nand(self) -> Box<dyn Nand> {
+        match self {
+            Self::File(chip) => chip,
+        }
+    }
+
+    /// The simulated chip, where it is one.
+    pub fn simulated(&self) -> Option<&FileNand> {
+        match self {
+            Self::File(chip) => Some(chip),
+        }
+    }
+}
