@@ -162,6 +162,26 @@ unpacked_module() {
     printf '%s\n' "$name"
 }
 
+# Puts into $accelerator what QEMU is to run the guest with. Nested virtualisation may be there and not work, so the guest
+# is booted with it once; without its devices it ends by itself.
+find_accelerator() {
+    accelerator=tcg,thread=multi
+    [ -w /dev/kvm ] || return 0
+    if [ -e "$lab/accelerator" ]; then
+        accelerator=$(cat "$lab/accelerator")
+        return
+    fi
+    say "trying hardware virtualisation"
+    if timeout -k 1 15 qemu-system-x86_64 -nodefaults -no-user-config -display none -no-reboot -accel kvm -cpu max -m 512 \
+        -kernel "$lab/kernel-$version/vmlinux" -initrd "$lab/initramfs.cpio" -append "console=ttyS0 quiet panic=-1" \
+        -serial stdio </dev/null 2>/dev/null | grep -q "there is no host tree"; then
+        accelerator=kvm
+    else
+        say "it does not work: the guest is emulated"
+    fi
+    printf '%s\n' "$accelerator" >"$lab/accelerator"
+}
+
 # What the harness reads; its presence says that there is a guest.
 write_description() {
     cat >"$lab/guest.env.part" <<END
@@ -169,6 +189,7 @@ version=$version
 kernel=$lab/kernel-$version/vmlinux
 modules=$lab/kernel-$version/lib/modules
 initramfs=$lab/initramfs.cpio
+accelerator=$accelerator
 END
     mv "$lab/guest.env.part" "$lab/guest.env"
 }
@@ -186,6 +207,7 @@ build_flash_module
 stamp=$(cat lab/setup.sh lab/guest/init lab/guest/agent.sh lab/guest/bin/* "$(static_busybox)" | cksum)-$version
 if [ "$(cat "$lab/stamp" 2>/dev/null)" != "$stamp" ]; then
     build_initramfs
+    find_accelerator
     write_description
     printf '%s' "$stamp" >"$lab/stamp"
 fi

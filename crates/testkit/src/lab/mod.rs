@@ -169,8 +169,14 @@ impl Lab {
             flash_module: flash_module.exists(),
             modules,
             version,
-            accelerator: env::var("TIDEGATE_LAB_ACCELERATOR")
-                .unwrap_or_else(|_| "tcg,thread=multi".to_owned()),
+            accelerator: [
+                env::var("TIDEGATE_LAB_ACCELERATOR").ok(),
+                Some(value("accelerator")),
+            ]
+            .into_iter()
+            .flatten()
+            .find(|name| !name.is_empty())
+            .unwrap_or_else(|| "tcg".to_owned()),
         })
     }
 
