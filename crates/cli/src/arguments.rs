@@ -10,6 +10,7 @@ use buffer::Flusher;
 use clap::{Args, Parser, Subcommand};
 use fuse::Switch;
 
+use crate::array_command::ArrayCommand;
 use crate::bench_command::BenchArguments;
 use crate::demo::arguments::DemoArguments;
 use crate::mobibench::arguments::MobibenchArguments;
@@ -54,6 +55,9 @@ pub enum Command {
     /// Record what programs do, for replays
     #[command(subcommand)]
     Trace(TraceCommand),
+    /// Several flash devices as one: measure simulated arrays
+    #[command(subcommand)]
+    Array(ArrayCommand),
     /// Make, inspect, load and dump raw NAND chips: simulated ones in files, and /dev/mtdN
     #[command(subcommand)]
     Nand(NandCommand),

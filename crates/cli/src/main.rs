@@ -4,6 +4,7 @@
 //! something was found, 2 could not do it. Messages go to standard error, results to standard output.
 
 mod arguments;
+mod array_command;
 mod bench_command;
 mod compare;
 mod daemon;
@@ -82,6 +83,7 @@ fn run(arguments: &Arguments, words: &[OsString]) -> Result<Finding> {
         Command::Bench(arguments) => return bench_command::run(arguments),
         Command::Replay(arguments) => return replay::run(arguments),
         Command::Trace(command) => return trace_command::run(command),
+        Command::Array(command) => return array_command::run(command),
         Command::Nand(command) => return nand_command::run(command),
         Command::Demo(arguments) => return demo::run(arguments),
         Command::Mobibench(arguments) => return mobibench::run(arguments, words.len()),

@@ -32,8 +32,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "bench", "buffer", "fsmap", "fuse", "history", "media", "nand", "passfs", "report", "results",
-            "trace", "ui", "vfs",
+            "array", "bench", "buffer", "fsmap", "fuse", "history", "media", "nand", "passfs", "report",
+            "results", "ubi", "trace", "ui", "vfs",
         ],
     ),
 ];

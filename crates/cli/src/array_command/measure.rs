@@ -1,0 +1,229 @@
+//! One cell of the table of `tidegate array bench`: an array is made, and records are written and read in sequence.
+//!
+//! The chips are simulated. In virtual time an answer is exact and the same on every machine; in real time each operation
+//! sleeps until it would be done, and the time is this machine's clock.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use array::{Execution, MemberIdentity, Proxy};
+use media::{Clock, Leb, Nand, Nanos};
+use nand::{ChipModel, FaultModel, Preset, RealClock, RealTime, SimNand};
+use ubi::format::VolumeKind;
+use ubi::format::volume_table::VolumeName;
+use ubi::{Access, AttachOptions, FormatOptions, Layout, NewVolume, SizeInLebs, Ubi, Volume, VolumeId};
+
+/// Which of the two designs of seeds/001 section 3.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Design {
+    /// Virtual UBI: a volume of volumes (figure 3)
+    Hierarchy,
+    /// MTD proxy: a chip of chips, under an ordinary UBI (figure 2)
+    Proxy,
+}
+
+/// In which time is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Time {
+    /// Exact, the same everywhere
+    Virtual,
+    /// By this machine's clock, with a thread a device
+    Real,
+}
+
+/// One cell.
+#[derive(Clone, Copy, Debug)]
+pub struct Cell {
+    pub preset: Preset,
+    pub devices: u32,
+    pub design: Design,
+    pub time: Time,
+    pub record_bytes: u64,
+    pub total_bytes: u64,
+}
+
+/// What a cell gave.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    pub bytes: u64,
+    pub write_ns: u64,
+    pub read_ns: u64,
+}
+
+/// LEBs beside those with data, so that erased blocks are always to be had.
+const SPARE_BLOCKS: u32 = 24;
+
+impl Cell {
+    fn model(&self) -> Result<ChipModel> {
+        let model = self.preset.model();
+        let share = self.total_bytes.div_ceil(u64::from(self.devices));
+        let leb_bytes = Layout::usual(&model.geometry)?.leb_bytes();
+        let blocks = u32::try_from(share.div_ceil(u64::from(leb_bytes)))? + SPARE_BLOCKS;
+        // The reserve for bad blocks is 20 of 1024.
+        let geometry = model.geometry.with_blocks(blocks + blocks / 40)?;
+        Ok(ChipModel { geometry, ..model })
+    }
+
+    /// Least time for `bytes`: every device is busy with transfer and cells all the time.
+    pub fn limit_ns(&self, bytes: u64, cells: Nanos) -> u64 {
+        let model = self.preset.model();
+        let page = model.timing.transfer_page + cells;
+        let pages = bytes.div_ceil(u64::from(model.geometry.page_bytes()));
+        pages.div_ceil(u64::from(self.devices)) * page.0
+    }
+
+    /// Makes the array, writes and reads.
+    pub fn measure(&self) -> Result<Measured> {
+        let model = self.model()?;
+        let chips = (0..self.devices).map(|member| {
+            let name = format!("{}-{member}", self.preset.name());
+            SimNand::new(&name, model, FaultModel::none())
+        });
+        let chips: Vec<SimNand> = chips.collect();
+        let clock = RealClock::start();
+        match (self.design, self.time) {
+            (Design::Hierarchy, Time::Virtual) => self.hierarchy(chips, Execution::Inline, |chip| chip),
+            (Design::Hierarchy, Time::Real) => {
+                self.hierarchy(chips, Execution::Threads, |chip| RealTime::new(chip, clock))
+            }
+            (Design::Proxy, Time::Virtual) => self.proxy(chips, Execution::Inline, |chip| Box::new(chip)),
+            (Design::Proxy, Time::Real) => self.proxy(chips, Execution::Threads, |chip| {
+                Box::new(RealTime::new(chip, clock))
+            }),
+        }
+    }
+
+    fn hierarchy<N: Nand + 'static>(
+        &self,
+        mut chips: Vec<SimNand>,
+        execution: Execution,
+        edge: impl Fn(SimNand) -> N,
+    ) -> Result<Measured> {
+        let options = format_options(&chips[0])?;
+        let identity = MemberIdentity {
+            array: 1,
+            index: 0,
+            members: self.devices,
+            label: "bench".to_owned(),
+        };
+        // Formatting is not measured, so it happens in virtual time always.
+        array::format(chips.iter_mut().collect(), options, &identity, &mut |_, _| {})?;
+        let members = chips.into_iter().map(edge).collect();
+        let array = array::attach(members, AttachOptions::linux(Access::ReadWrite), execution)?;
+        self.run(array.volume().as_ref(), &array.volume().clock())
+    }
+
+    fn proxy(
+        &self,
+        chips: Vec<SimNand>,
+        execution: Execution,
+        edge: impl Fn(SimNand) -> Box<dyn Nand>,
+    ) -> Result<Measured> {
+        let shared: Vec<_> = chips
+            .into_iter()
+            .map(|chip| Arc::new(std::sync::Mutex::new(chip)))
+            .collect();
+        let boxed = shared
+            .iter()
+            .map(|chip| -> Box<dyn Nand> { Box::new(Arc::clone(chip)) })
+            .collect();
+        let blank = Proxy::new(boxed, Execution::Inline)?;
+        let options = format_options(&blank)?;
+        let ubi = Ubi::format(blank, options, &mut |_| {})?;
+        ubi.make_volume(NewVolume {
+            id: Some(VolumeId(0)),
+            name: VolumeName::new(b"bench").context("a name")?,
+            kind: VolumeKind::Dynamic,
+            size: SizeInLebs::AllFree,
+            alignment: 1,
+            autoresize: false,
+            skip_check: false,
+        })?;
+        drop(ubi);
+        let chips = shared.into_iter().map(|chip| {
+            let chip = Arc::into_inner(chip).context("the formatted device is closed")?;
+            Ok(edge(
+                chip.into_inner()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner),
+            ))
+        });
+        let proxy = Proxy::new(chips.collect::<Result<_>>()?, execution)?;
+        let clock = proxy.clock();
+        let ubi = ubi::scan(proxy, AttachOptions::linux(Access::ReadWrite))?.attach()?;
+        let volume = ubi.open(VolumeId(0))?;
+        self.run(&volume, &clock)
+    }
+
+    fn run(&self, volume: &dyn Volume, clock: &Clock) -> Result<Measured> {
+        let geometry = volume.geometry();
+        let record = usize::try_from(self.record_bytes)?;
+        ensure!(
+            self.record_bytes.is_multiple_of(u64::from(geometry.min_io_bytes)) && record > 0,
+            "records of {} bytes are no whole pages of {} bytes",
+            self.record_bytes,
+            geometry.min_io_bytes
+        );
+        let records = (self.total_bytes / self.record_bytes).max(1);
+        let data: Vec<u8> = (0..=250_u8).cycle().take(record).collect();
+        let mut out = vec![0; record];
+        let write_ns = self.took(clock, || {
+            (0..records).try_for_each(|number| {
+                spans(number * self.record_bytes, record, geometry.leb_bytes)
+                    .try_for_each(|span| Ok(volume.write(span.leb, span.offset, &data[span.range])?))
+            })
+        })?;
+        let read_ns = self.took(clock, || {
+            (0..records).try_for_each(|number| {
+                for span in spans(number * self.record_bytes, record, geometry.leb_bytes) {
+                    volume.read(span.leb, span.offset, &mut out[span.range])?;
+                }
+                ensure!(out == data, "record {number} came back with other content");
+                Ok(())
+            })
+        })?;
+        Ok(Measured {
+            bytes: records * self.record_bytes,
+            write_ns,
+            read_ns,
+        })
+    }
+
+    fn took(&self, clock: &Clock, action: impl FnOnce() -> Result<()>) -> Result<u64> {
+        let (started, virtual_start) = (Instant::now(), clock.now());
+        action()?;
+        Ok(match self.time {
+            Time::Virtual => (clock.now() - virtual_start).0,
+            Time::Real => u64::try_from(started.elapsed().as_nanos())?,
+        })
+    }
+}
+
+fn format_options(chip: &impl Nand) -> Result<FormatOptions> {
+    Ok(FormatOptions {
+        layout: Layout::usual(&chip.geometry())?,
+        image_sequence: 1,
+        erase_counter: None,
+    })
+}
+
+/// The part of a record in one LEB.
+struct Span {
+    leb: Leb,
+    offset: u32,
+    range: std::ops::Range<usize>,
+}
+
+/// Cuts a record at the ends of LEBs.
+fn spans(start: u64, len: usize, leb_bytes: u32) -> impl Iterator<Item = Span> {
+    let mut taken = 0;
+    std::iter::from_fn(move || {
+        let at = start + u64::try_from(taken).ok()?;
+        let offset = u32::try_from(at % u64::from(leb_bytes)).ok()?;
+        let here = usize::try_from(leb_bytes - offset).ok()?.min(len - taken);
+        let range = taken..taken + here;
+        taken += here;
+        let leb = Leb(u32::try_from(at / u64::from(leb_bytes)).ok()?);
+        (here > 0).then_some(Span { leb, offset, range })
+    })
+}
