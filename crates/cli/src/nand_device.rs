@@ -2,13 +2,12 @@
 //!
 //! All commands on flash open their devices here, so that they take the same options.
 
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use anyhow::{Result, bail};
 use clap::Args;
 use media::{Nand, NandGeometry};
-use nand::{Access, ChipModel, FileNand, ImageKind, PlainImage, Preset, RawNand};
+use nand::{Access, ChipModel, FileNand, ImageKind, MtdNand, PlainImage, Preset, RawNand};
 
 use crate::quantity::parse_bytes;
 
@@ -109,16 +108,25 @@ fn narrow(flag: &str, bytes: u64) -> Result<u32> {
 pub enum Device {
     /// A simulated chip in a file.
     File(Box<FileNand>),
+    /// A chip that exists.
+    Mtd(Box<MtdNand>),
 }
 
 impl Device {
     /// Opens what is at `path`.
     pub fn open(path: &Path, access: Access, geometry: &GeometryArguments) -> Result<Self> {
-        let is_device = path
-            .metadata()
-            .is_ok_and(|metadata| metadata.file_type().is_char_device());
-        if is_device {
-            bail!("{} is a device; this build opens images", path.display());
+        if MtdNand::is_mtd(path) {
+            let device = MtdNand::open(path, access)?;
+            if geometry
+                .model(1)?
+                .is_some_and(|model| !same_pages(&model.geometry, &device.geometry()))
+            {
+                bail!(
+                    "{} knows its own geometry, which is another; leave it out",
+                    path.display()
+                );
+            }
+            return Ok(Self::Mtd(Box::new(device)));
         }
         let chip = FileNand::open(path, access, geometry.plain()?)?;
         Ok(Self::File(Box::new(chip)))
@@ -128,6 +136,7 @@ impl Device {
     pub fn raw(&mut self) -> &mut dyn RawNand {
         match self {
             Self::File(chip) => chip.as_mut(),
+            Self::Mtd(chip) => chip.as_mut(),
         }
     }
 
@@ -136,6 +145,7 @@ impl Device {
     pub fn into_nand(self) -> Box<dyn Nand> {
         match self {
             Self::File(chip) => chip,
+            Self::Mtd(chip) => chip,
         }
     }
 
@@ -143,6 +153,11 @@ impl Device {
     pub fn simulated(&self) -> Option<&FileNand> {
         match self {
             Self::File(chip) => Some(chip),
+            Self::Mtd(_) => None,
         }
     }
+}
+
+fn same_pages(one: &NandGeometry, other: &NandGeometry) -> bool {
+    (one.page_bytes(), one.pages_per_block()) == (other.page_bytes(), other.pages_per_block())
 }

@@ -6,8 +6,9 @@
 //! - [`ChipModel`] and [`Preset`]: geometry, timing and ECC strength, by name where a paper or a data sheet gives them.
 //! - [`load`] and [`dump`]: images onto chips and back.
 //! - [`RealTime`]: the edge that sleeps until the real clock says what a chip's virtual clock says.
+//! - [`MtdNand`]: a chip that exists, by the ioctls of `/dev/mtdN`.
 //!
-//! It is not an array (`array`), and knows nothing of what is stored (`ubi`). Nothing but [`RealTime`] reads a clock; nothing draws
+//! It is not an array (`array`), and knows nothing of what is stored (`ubi`). Nothing but [`RealTime`] and [`MtdNand`] reads a clock; nothing draws
 //! random numbers but from the seed of a [`FaultModel`].
 //!
 //! The files of a simulated chip are specified in `docs/formats/nand-image.md`, the assumptions in `docs/media.md`.
@@ -16,6 +17,7 @@ mod block;
 mod file;
 mod image;
 mod model;
+mod mtd;
 mod power;
 mod real_time;
 mod sidecar;
@@ -27,6 +29,7 @@ pub use image::{
     BadBlocks, DumpOptions, Dumped, ImageError, LoadOptions, Loaded, Placement, RawNand, dump, load,
 };
 pub use model::{ChipModel, ModelError, Preset, Timing};
+pub use mtd::{MtdError, MtdNand};
 pub use power::{CutPoint, CutTime, PowerCut, PowerSupply};
 pub use real_time::{RealClock, RealTime, TimeSource};
 pub use sidecar::{ImageKind, SidecarError};
