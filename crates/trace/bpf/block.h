@@ -287,6 +287,8 @@ int BPF_PROG(request_complete, struct request *request, u8 status, u32 bytes)
     if (slot->done < slot->bytes)
         return 0;
     slot->issued_once = 0;
+    /* The same request, used anew, starts without the times of this one. */
+    slot->request = 0;
     __sync_fetch_and_add(&counters.in_flight[place], -1);
     RESERVE(record, request_record, RECORD_REQUEST);
     if (!record)

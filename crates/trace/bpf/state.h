@@ -56,7 +56,8 @@ static __always_inline int traced(u32 device)
     return -1;
 }
 
-/* File systems that were met on traced devices: those that have no device of their own number (btrfs). */
+/* File systems on traced devices: superblocks that were met, and numbers of mounted ones that user space put in, as some
+ * (btrfs, partitions) have another number than the disk. */
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 256);
@@ -71,8 +72,10 @@ static __always_inline bool is_traced_super(struct super_block *super)
     if (known)
         return *known;
     struct block_device *device = BPF_CORE_READ(super, s_bdev);
-    if (!device)
-        return false;
+    if (!device) {
+        key = BPF_CORE_READ(super, s_dev);
+        return bpf_map_lookup_elem(&file_systems, &key) != NULL;
+    }
     struct gendisk *disk = BPF_CORE_READ(device, bd_disk);
     u32 number = (u32)BPF_CORE_READ(disk, major) << 20 | (u32)BPF_CORE_READ(disk, first_minor);
     return traced(number) >= 0;

@@ -26,10 +26,6 @@ static __always_inline void tell_writer(struct inode *inode, u64 position, u64 b
     if (before && before->tid == tid && before->generation == range.generation && before->first <= range.first &&
         before->last >= range.last && now - before->time < TELL_AGAIN_NS)
         return;
-    /* Of a large folio that a write call makes dirty, the call's own range is what counts. */
-    if (mapped && before && before->tid == tid && before->generation == range.generation &&
-        before->first >= range.first && before->last <= range.last && now - before->time < TELL_AGAIN_NS)
-        return;
     struct run who = {};
     identify(inode, &who);
     struct process_reference process;

@@ -18,7 +18,7 @@ use super::record::{
     BioRecord, EventRecord, RunPart, WriterRecord, device_number, event_kind, run_flag, run_kind,
 };
 use super::request_flags;
-use super::writers::{Writer, Writers};
+use super::writers::{Claim, Writer, Writers};
 
 const PAGE_BYTES: u64 = 4096;
 /// Homes of logged blocks that are remembered, and kinds of blocks.
@@ -95,8 +95,12 @@ impl Attribution {
             .position
             .saturating_add(record.bytes)
             .next_multiple_of(PAGE_BYTES);
-        self.writers
-            .wrote(file, start, end, writer, record.by_kernel != 0);
+        let claim = match (record.by_kernel, record.mapped) {
+            (0, 0) => Claim::Call,
+            (0, _) => Claim::Folio,
+            _ => Claim::Kernel,
+        };
+        self.writers.wrote(file, start, end, writer, claim);
     }
 
     /// Turns an event of the programs into one of the trace.
@@ -222,7 +226,7 @@ impl Attribution {
     }
 
     /// Data of the page cache: each page is its last writer's.
-    fn written_pages(&self, run: Run, bio: &BioRecord, submitter: Arc<Process>, runs: &mut Vec<Run>) {
+    fn written_pages(&mut self, run: Run, bio: &BioRecord, submitter: Arc<Process>, runs: &mut Vec<Run>) {
         let (Some(file), Some(offset)) = (run.file, run.file_offset) else {
             runs.push(run);
             return;
@@ -246,6 +250,7 @@ impl Attribution {
             }
             runs.push(piece);
         }
+        self.writers.written_out(file, offset, offset + run.bytes);
     }
 
     fn journal(&mut self, run: &mut Run, bio: &BioRecord, part: &RunPart) {
@@ -275,6 +280,7 @@ impl Attribution {
                 run.cause = Some(writer.process);
                 run.cause_quality = writer.quality;
                 run.dirtied_ns = Some(writer.time);
+                self.writers.written_out(file, offset, offset + run.bytes);
             }
             run.detail = Some(Arc::from("home: data"));
             return;

@@ -49,6 +49,11 @@ pub fn capture(spec: &CaptureSpec, stop: &AtomicBool, sink: &mut dyn Sink) -> Re
             .iter()
             .map(|device| kernel_device(device.device))
             .collect(),
+        file_systems: devices
+            .iter()
+            .flat_map(device::mounts_on)
+            .map(|mount| kernel_device(mount.device))
+            .collect(),
         ring_bytes,
         count_calls: spec.count_calls,
     };

@@ -56,6 +56,8 @@ const MISSED: [(&str, &str); 6] = [
 pub(crate) struct Setup {
     /// The kernel's numbers of the disks.
     pub devices: Vec<u32>,
+    /// Numbers of the file systems mounted from them, where they are others.
+    pub file_systems: Vec<u32>,
     pub ring_bytes: u32,
     pub count_calls: bool,
 }
@@ -125,6 +127,11 @@ impl Programs {
             limitations,
             flags,
         };
+        for number in &setup.file_systems {
+            let map = programs.map("file_systems")?;
+            map.update(&u64::from(*number).to_ne_bytes(), &[1], MapFlags::ANY)
+                .map_err(|error| refused("naming the mounted file systems", &error))?;
+        }
         programs.attach_all()?;
         Ok(programs)
     }

@@ -1,7 +1,9 @@
 //! Who made which bytes of which file dirty, last.
 //!
-//! Ranges come from write calls and from folios that became dirty; a later one takes the place of what it covers. A
-//! kernel thread that makes a folio dirty again (the journal, write-back) takes nobody's place.
+//! Ranges come from write calls and from folios that became dirty. A call takes the place of what it covers. A folio that
+//! became dirty tells only that it was clean before, so it takes the place of what has been written out since; within a
+//! large one, others may have written meanwhile. A kernel thread that makes a folio dirty again (the journal, write-back)
+//! takes nobody's place.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,12 +27,25 @@ pub(crate) struct Writer {
 struct Range {
     end: u64,
     writer: Writer,
+    /// It went to the device since.
+    written_out: bool,
 }
 
 #[derive(Debug)]
 struct File {
     ranges: BTreeMap<u64, Range>,
     last: Writer,
+}
+
+/// Whose place a range takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// A write call: everybody's.
+    Call,
+    /// A folio that became dirty: that of ranges that were written out.
+    Folio,
+    /// A kernel thread: nobody's.
+    Kernel,
 }
 
 /// The last writers of all files.
@@ -56,14 +71,7 @@ impl Default for Writers {
 
 impl Writers {
     /// `writer` made `start..end` of the file dirty.
-    pub(crate) fn wrote(
-        &mut self,
-        file: FileIdentity,
-        start: u64,
-        end: u64,
-        writer: Writer,
-        by_kernel: bool,
-    ) {
+    pub(crate) fn wrote(&mut self, file: FileIdentity, start: u64, end: u64, writer: Writer, claim: Claim) {
         if start >= end {
             return;
         }
@@ -75,13 +83,22 @@ impl Writers {
             last: writer.clone(),
         });
         let before = entry.ranges.len();
-        if by_kernel {
-            for (gap_start, gap_end) in entry.gaps(start, end) {
-                entry.put(gap_start, gap_end, writer.clone());
+        match claim {
+            Claim::Call => {
+                entry.last = writer.clone();
+                entry.put(start, end, writer);
             }
-        } else {
-            entry.last = writer.clone();
-            entry.put(start, end, writer);
+            Claim::Folio => {
+                entry.last = writer.clone();
+                for (from, to) in entry.gaps(start, end, |range| !range.written_out) {
+                    entry.put(from, to, writer.clone());
+                }
+            }
+            Claim::Kernel => {
+                for (from, to) in entry.gaps(start, end, |_| true) {
+                    entry.put(from, to, writer.clone());
+                }
+            }
         }
         self.ranges = (self.ranges + entry.ranges.len()).saturating_sub(before);
     }
@@ -123,6 +140,15 @@ impl Writers {
         parts
     }
 
+    /// `start..end` of the file went to the device.
+    pub(crate) fn written_out(&mut self, file: FileIdentity, start: u64, end: u64) {
+        if let Some(entry) = self.files.get_mut(&file) {
+            let before = entry.ranges.len();
+            entry.mark(start, end);
+            self.ranges = (self.ranges + entry.ranges.len()).saturating_sub(before);
+        }
+    }
+
     /// The file is gone.
     pub(crate) fn forget(&mut self, file: FileIdentity) {
         if let Some(entry) = self.files.remove(&file) {
@@ -153,10 +179,11 @@ impl File {
             .map(|(range_start, range)| (*range_start, range))
     }
 
-    fn gaps(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+    /// What is left of `start..end` without the ranges that are to be kept.
+    fn gaps(&self, start: u64, end: u64, kept: impl Fn(&Range) -> bool) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();
         let mut at = start;
-        for (range_start, range) in self.overlapping(start, end) {
+        for (range_start, range) in self.overlapping(start, end).filter(|(_, range)| kept(range)) {
             if range_start > at {
                 gaps.push((at, range_start));
             }
@@ -168,22 +195,42 @@ impl File {
         gaps
     }
 
-    fn put(&mut self, start: u64, end: u64, writer: Writer) {
+    /// Takes `start..end` out of the ranges; returns the parts that were there.
+    fn take(&mut self, start: u64, end: u64) -> Vec<(u64, Range)> {
         let covered: Vec<u64> = self.overlapping(start, end).map(|(at, _)| at).collect();
+        let mut taken = Vec::with_capacity(covered.len());
         for at in covered {
             let Some(range) = self.ranges.remove(&at) else {
                 continue;
             };
+            let part = |end: u64| Range {
+                end,
+                writer: range.writer.clone(),
+                written_out: range.written_out,
+            };
             if at < start {
-                let writer = range.writer.clone();
-                self.ranges.insert(at, Range { end: start, writer });
+                self.ranges.insert(at, part(start));
             }
             if range.end > end {
-                self.ranges.insert(end, range);
+                self.ranges.insert(end, part(range.end));
             }
+            taken.push((at.max(start), part(range.end.min(end))));
         }
+        taken
+    }
+
+    fn mark(&mut self, start: u64, end: u64) {
+        for (at, range) in self.take(start, end) {
+            let written_out = true;
+            self.ranges.insert(at, Range { written_out, ..range });
+        }
+    }
+
+    fn put(&mut self, start: u64, end: u64, writer: Writer) {
+        self.take(start, end);
         if let Some((_, before)) = self.ranges.range_mut(..start).next_back()
             && before.end == start
+            && !before.written_out
             && before.writer.process == writer.process
             && before.writer.quality == writer.quality
             && writer.time.saturating_sub(before.writer.time) < MERGE_NS
@@ -191,7 +238,15 @@ impl File {
             before.end = end;
             return;
         }
-        self.ranges.insert(start, Range { end, writer });
+        let written_out = false;
+        self.ranges.insert(
+            start,
+            Range {
+                end,
+                writer,
+                written_out,
+            },
+        );
     }
 }
 
@@ -230,9 +285,9 @@ mod tests {
     #[test]
     fn three_writers_of_one_large_folio_each_keep_their_pages() {
         let mut writers = Writers::default();
-        writers.wrote(FILE, 0, 65536, writer(1, 0), false);
-        writers.wrote(FILE, 8192, 12288, writer(2, 1), false);
-        writers.wrote(FILE, 61440, 65536, writer(3, 2), false);
+        writers.wrote(FILE, 0, 65536, writer(1, 0), Claim::Call);
+        writers.wrote(FILE, 8192, 12288, writer(2, 1), Claim::Call);
+        writers.wrote(FILE, 61440, 65536, writer(3, 2), Claim::Call);
         assert_eq!(
             pids(&writers.split(FILE, 4096, 65536)),
             [
@@ -247,8 +302,8 @@ mod tests {
     #[test]
     fn a_kernel_thread_takes_only_what_nobody_wrote() {
         let mut writers = Writers::default();
-        writers.wrote(FILE, 0, 4096, writer(1, 0), false);
-        writers.wrote(FILE, 0, 8192, writer(99, 1), true);
+        writers.wrote(FILE, 0, 4096, writer(1, 0), Claim::Call);
+        writers.wrote(FILE, 0, 8192, writer(99, 1), Claim::Kernel);
         assert_eq!(
             pids(&writers.split(FILE, 0, 8192)),
             [(0, 4096, 1), (4096, 8192, 99)]
@@ -256,9 +311,24 @@ mod tests {
     }
 
     #[test]
+    fn a_folio_that_becomes_dirty_leaves_fresh_writes_of_others_alone() {
+        let mut writers = Writers::default();
+        writers.wrote(FILE, 0, 4096, writer(1, 0), Claim::Call);
+        writers.wrote(FILE, 4096, 8192, writer(2, 1), Claim::Call);
+        writers.wrote(FILE, 0, 16384, writer(1, 2), Claim::Folio);
+        assert_eq!(
+            pids(&writers.split(FILE, 0, 16384)),
+            [(0, 4096, 1), (4096, 8192, 2), (8192, 16384, 1)]
+        );
+        writers.written_out(FILE, 0, 16384);
+        writers.wrote(FILE, 0, 16384, writer(3, 3), Claim::Folio);
+        assert_eq!(pids(&writers.split(FILE, 0, 16384)), [(0, 16384, 3)]);
+    }
+
+    #[test]
     fn what_no_call_covers_is_the_last_writers_and_says_so() {
         let mut writers = Writers::default();
-        writers.wrote(FILE, 0, 4096, writer(1, 0), false);
+        writers.wrote(FILE, 0, 4096, writer(1, 0), Claim::Call);
         let parts = writers.split(FILE, 0, 8192);
         assert_eq!(pids(&parts), [(0, 4096, 1), (4096, 8192, 1)]);
         assert_eq!(parts[1].2.as_ref().map(|w| w.quality), Some(CauseQuality::Inode));
@@ -278,7 +348,7 @@ mod tests {
                 page * 8192,
                 page * 8192 + 4096,
                 writer(1, page * MERGE_NS),
-                false,
+                Claim::Call,
             );
         }
         assert!(writers.ranges <= 64);

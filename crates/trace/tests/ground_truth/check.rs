@@ -1,0 +1,231 @@
+//! The judge: what the medium says of each sector beside what the trace says of the last write to it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use results::block_trace::{BlockType, Operation, Request, Run};
+
+use crate::load::{SECTOR, Stamp};
+use crate::{Outcome, failed};
+
+/// Complaints shown; the number of all is told.
+const SHOWN: usize = 10;
+const BLOCK: usize = 1 << 20;
+/// Of the ten that write, one removes its files: others may have written over all of them.
+const LEAST_PROCESSES: usize = 9;
+
+/// What a worker wrote down of a file.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    inode: u64,
+    generation: u32,
+    deleted: bool,
+    path: String,
+}
+
+/// By file and phase.
+pub type Ledger = HashMap<(u32, u32), Entry>;
+
+pub fn read_ledger(path: &Path) -> Outcome<Ledger> {
+    let text = std::fs::read_to_string(path).map_err(|error| failed("ledger", error))?;
+    let mut ledger = Ledger::new();
+    for line in text.lines() {
+        let fields: Vec<&str> = line.splitn(6, ' ').collect();
+        let [file, phase, inode, generation, deleted, path] = fields.as_slice() else {
+            return Err(format!("ledger: {line:?} is no entry"));
+        };
+        let number = |text: &str| text.parse::<u64>().map_err(|error| failed(line, error));
+        let narrow = |text: &str| text.parse::<u32>().map_err(|error| failed(line, error));
+        let entry = Entry {
+            inode: number(inode)?,
+            generation: narrow(generation)?,
+            deleted: *deleted == "true",
+            path: (*path).to_owned(),
+        };
+        ledger.insert((narrow(file)?, narrow(phase)?), entry);
+    }
+    Ok(ledger)
+}
+
+/// Reads the medium and compares. The report says how much was compared.
+pub fn judge(requests: &[Request], ledger: &Ledger, raw: &Path, has_generations: bool) -> Outcome<String> {
+    in_order(requests)?;
+    let writes = last_writes(requests);
+    let mut medium = File::open(raw).map_err(|error| failed(&raw.display().to_string(), error))?;
+    let mut complaints = Vec::new();
+    let mut complaint_count = 0_u64;
+    let mut seen: BTreeMap<Stamp, u64> = BTreeMap::new();
+    let mut journaled = 0_u64;
+    let mut block = vec![0; BLOCK];
+    let mut sector = 0_u64;
+    loop {
+        let filled = fill(&mut medium, &mut block).map_err(|error| failed("reading the medium", error))?;
+        for bytes in block[..filled].chunks_exact(SECTOR) {
+            if let Some(stamp) = Stamp::read(bytes) {
+                let verdict = compare(stamp, sector, &writes, ledger, has_generations);
+                match verdict {
+                    Ok(BlockType::Journal) => journaled += 1,
+                    Ok(_) => *seen.entry(stamp).or_default() += 1,
+                    Err(reason) => {
+                        complaint_count += 1;
+                        if complaints.is_empty() {
+                            complaints.push(history(requests, sector));
+                        }
+                        if complaints.len() < SHOWN {
+                            complaints.push(format!("  sector {sector}, {stamp:?}: {reason}"));
+                        }
+                    }
+                }
+            }
+            sector += 1;
+        }
+        if filled < block.len() {
+            break;
+        }
+    }
+    if complaint_count > 0 {
+        return Err(format!(
+            "{complaint_count} sectors are named wrongly:\n{}",
+            complaints.join("\n")
+        ));
+    }
+    let files = seen
+        .keys()
+        .map(|stamp| stamp.file)
+        .collect::<std::collections::BTreeSet<_>>()
+        .len();
+    let processes = seen
+        .keys()
+        .map(|stamp| stamp.pid)
+        .collect::<std::collections::BTreeSet<_>>()
+        .len();
+    let total: u64 = seen.values().sum();
+    if total + journaled == 0 || (journaled == 0 && processes < LEAST_PROCESSES) {
+        return Err(format!(
+            "only {total} sectors of {processes} processes were there to be judged"
+        ));
+    }
+    Ok(format!(
+        "{total} data sectors of {files} files and {processes} processes right, {journaled} in the journal"
+    ))
+}
+
+/// Requests come in the order of their times, and the times of each in the order of its way.
+fn in_order(requests: &[Request]) -> Outcome<()> {
+    let mut before = 0;
+    for request in requests {
+        let first = request.first_ns().unwrap_or(0);
+        if first < before {
+            return Err(format!("a request of {first} ns comes after one of {before} ns"));
+        }
+        before = first;
+        let times = [
+            request.queued_ns,
+            request.inserted_ns,
+            request.issued_ns,
+            request.completed_ns,
+        ];
+        if !times.iter().flatten().is_sorted() {
+            return Err(format!("times that run backwards: {request:?}"));
+        }
+        let covered: u64 = request.runs.iter().map(|run| run.bytes).sum();
+        if request.moves_data() && covered != request.bytes {
+            return Err(format!("runs do not cover the request: {request:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// All requests that touched a sector: what a reader of a complaint wants to see first.
+fn history(requests: &[Request], sector: u64) -> String {
+    let mut text = String::new();
+    for request in requests {
+        for run in &request.runs {
+            if (run.sector..run.sector + run.bytes / 512).contains(&sector) {
+                let who = run.cause.as_ref().map(|process| process.pid);
+                text.push_str(&format!(
+                    "  {} {} +{} queued {:?} issued {:?} done {:?}: {} {:?} {:?} {who:?} {}\n",
+                    request.operation,
+                    run.sector,
+                    run.bytes,
+                    request.queued_ns,
+                    request.issued_ns,
+                    request.completed_ns,
+                    run.block_type,
+                    run.file.map(|file| (file.inode, file.generation)),
+                    run.path,
+                    run.cause_quality
+                ));
+            }
+        }
+    }
+    text
+}
+
+/// The last write to each sector.
+fn last_writes(requests: &[Request]) -> HashMap<u64, &Run> {
+    let mut writes = HashMap::new();
+    for request in requests
+        .iter()
+        .filter(|request| request.operation == Operation::Write)
+    {
+        for run in &request.runs {
+            for sector in run.sector..run.sector + run.bytes / 512 {
+                writes.insert(sector, run);
+            }
+        }
+    }
+    writes
+}
+
+fn compare(
+    stamp: Stamp,
+    sector: u64,
+    writes: &HashMap<u64, &Run>,
+    ledger: &Ledger,
+    has_generations: bool,
+) -> Outcome<BlockType> {
+    let run = writes.get(&sector).ok_or("no write to it is in the trace")?;
+    let entry = ledger
+        .get(&(stamp.file, stamp.phase))
+        .ok_or("the ledger does not know the file")?;
+    if !matches!(run.block_type, BlockType::Data | BlockType::Journal) {
+        return Err(format!("told to be {}: {run:?}", run.block_type));
+    }
+    let file = run.file.ok_or_else(|| format!("no file told: {run:?}"))?;
+    if file.inode != entry.inode || (has_generations && file.generation != entry.generation) {
+        return Err(format!("told to be of {file:?}, is of {entry:?}"));
+    }
+    let offset = run.file_offset.map(|offset| offset + (sector - run.sector) * 512);
+    if offset != Some(stamp.offset) {
+        return Err(format!("told to be at {offset:?}: {run:?}"));
+    }
+    let path = run.path.as_deref();
+    if path != Some(entry.path.as_str()) {
+        return Err(format!("told to be of {path:?}, is of {:?}", entry.path));
+    }
+    if entry.deleted && !run.deleted {
+        return Err("not told to have lost its name".to_owned());
+    }
+    let pid = run.cause.as_ref().map(|process| process.pid);
+    if pid != Some(stamp.pid) {
+        return Err(format!(
+            "told to be of process {:?} ({})",
+            run.cause, run.cause_quality
+        ));
+    }
+    Ok(run.block_type)
+}
+
+fn fill(file: &mut File, block: &mut [u8]) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < block.len() {
+        match file.read(&mut block[filled..])? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    Ok(filled)
+}

@@ -1,0 +1,170 @@
+//! Is every block named right? Processes of known deeds write to a file system whose device is traced; then the device
+//! itself is read, and each sector says by its content whose it is. See [`load`] and [`check`].
+//!
+//! Without arguments: every file system that this machine can make, on a loop device in memory. `here FOLDER DEVICE`
+//! judges one that is mounted already (in a guest). `load` and `worker` are the processes that write.
+
+mod check;
+mod disk;
+mod load;
+mod sqlite;
+
+use std::ffi::OsString;
+use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+
+use results::block_trace::{Event, Request};
+use trace::block::{CaptureError, CaptureSpec, Captured, DEFAULT_RING_BYTES, Method, Sink, Target, capture};
+
+use crate::disk::{Disk, FileSystem};
+
+/// What a step returns: any failure is a sentence for whoever reads the test's output.
+pub type Outcome<T> = Result<T, String>;
+
+/// How a step failed, in words.
+pub fn failed(what: &str, error: impl std::fmt::Display) -> String {
+    format!("{what}: {error}")
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["load", folder, ledger, journals] => load::run(Path::new(folder), Path::new(ledger))
+            .and_then(|()| sqlite::work(Path::new(folder), Path::new(journals))),
+        ["worker", number, folder, ledger] => load::work(number, Path::new(folder), Path::new(ledger)),
+        ["here", folder, device] => here(Path::new(folder), Path::new(device)),
+        _ => all(&words),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            say(&format!("FAILED: {reason}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn say(text: &str) {
+    let _ = writeln!(stdout(), "{text}");
+}
+
+/// Every case, or those whose name holds a word of the command line.
+fn all(words: &[&str]) -> Outcome<()> {
+    if words.contains(&"--list") {
+        return Ok(());
+    }
+    let filters: Vec<&&str> = words.iter().filter(|word| !word.starts_with('-')).collect();
+    let mut failures = Vec::new();
+    for file_system in disk::FILE_SYSTEMS {
+        let name = file_system.name;
+        if !filters.is_empty() && !filters.iter().any(|filter| name.contains(**filter)) {
+            continue;
+        }
+        match case(file_system) {
+            Ok(Some(report)) => say(&format!("{name}: ok, {report}")),
+            Ok(None) => {}
+            Err(reason) => {
+                say(&format!("{name}: FAILED\n{reason}"));
+                failures.push(name);
+            }
+        }
+    }
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(failures.join(", "))
+    }
+}
+
+/// `None`: left out, and the reason is printed.
+fn case(file_system: &FileSystem) -> Outcome<Option<String>> {
+    let disk = match Disk::make(file_system) {
+        Ok(disk) => disk,
+        Err(reason) => {
+            say(&format!("{}: left out: {reason}", file_system.name));
+            return Ok(None);
+        }
+    };
+    judge(&disk.mountpoint, &disk.image, file_system.has_generations)
+}
+
+fn here(folder: &Path, device: &Path) -> Outcome<()> {
+    let has_generations = !device.to_string_lossy().contains("fat");
+    if let Some(report) = judge(folder, device, has_generations)? {
+        say(&format!("{}: ok, {report}", folder.display()));
+    }
+    Ok(())
+}
+
+fn judge(folder: &Path, raw: &Path, has_generations: bool) -> Outcome<Option<String>> {
+    let ledger = disk::ledger("files")?;
+    let journals = disk::ledger("journals")?;
+    let Some((trace, captured)) = traced(folder, ledger.path(), journals.path())? else {
+        return Ok(None);
+    };
+    match captured.header.lost_records {
+        0 => {}
+        lost => return Err(format!("{lost} records were lost")),
+    }
+    let entries = check::read_ledger(ledger.path())?;
+    let report = check::judge(&trace.requests, &entries, raw, has_generations)?;
+    let journals = sqlite::judge(&trace.requests, journals.path(), has_generations)?;
+    Ok(Some(format!("{report}; {journals}")))
+}
+
+/// Runs the load under the tracer. `None` where tracing is forbidden, and that is printed.
+fn traced(folder: &Path, ledger: &Path, journals: &Path) -> Outcome<Option<(InMemory, Captured)>> {
+    let program = std::env::current_exe().map_err(|error| failed("this program's path", error))?;
+    let command: Vec<OsString> = vec![
+        program.into(),
+        "load".into(),
+        folder.as_os_str().to_owned(),
+        ledger.as_os_str().to_owned(),
+        journals.as_os_str().to_owned(),
+    ];
+    let spec = CaptureSpec {
+        targets: vec![Target::Mountpoint(PathBuf::from(folder))],
+        method: Method::Bpf,
+        ring_bytes: DEFAULT_RING_BYTES,
+        count_calls: true,
+        command,
+        duration: None,
+        sync_at_end: true,
+        host: None,
+        source: "ground truth".to_owned(),
+    };
+    let mut trace = InMemory::default();
+    match capture(&spec, &AtomicBool::new(false), &mut trace) {
+        Ok(captured) if captured.command_status.is_some_and(|status| status.success()) => {
+            Ok(Some((trace, captured)))
+        }
+        Ok(captured) => Err(format!("the load failed: {:?}", captured.command_status)),
+        Err(CaptureError::Forbidden { reason }) => {
+            say(&format!("left out: {reason}"));
+            Ok(None)
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A trace that is small enough to keep.
+#[derive(Debug, Default)]
+struct InMemory {
+    requests: Vec<Request>,
+    events: Vec<Event>,
+}
+
+impl Sink for InMemory {
+    fn request(&mut self, request: &Request) -> std::io::Result<()> {
+        self.requests.push(request.clone());
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Event) -> std::io::Result<()> {
+        self.events.push(event.clone());
+        Ok(())
+    }
+}
