@@ -17,7 +17,9 @@ use crate::{Finding, output};
 #[derive(Args, Debug)]
 #[command(
     after_help = "Formats: calls (tidegate trace syscalls), strace (best: strace -f -ttt -T -y -o FILE), mobigen (Mobibench\n\
-                  scripts), fio-iolog (fio --write_iolog, version 2 and 3), blkparse (text).\n\
+                  scripts), fio-iolog (fio --write_iolog, version 2 and 3), blkparse (text), biotracer (Nexus 5 traces of\n\
+                  SmartphoneIOTraces), pixel-csv (Pixel traces of MobileBlockIOTraces), most, ftrace, block-trace (any of\n\
+                  these, or a folder of `tidegate trace`).\n\
                   Paths of the trace are made inside a folder of the replay's own; none leads out of it.\n\
                   Whatever of the trace is left out, or answers otherwise, is counted and printed.\n\
                   Exit codes: 0 done, 1 stopped before its end or calls answered otherwise, 2 could not do it."
@@ -27,7 +29,8 @@ pub struct ReplayArguments {
     pub file: PathBuf,
     /// An existing folder on the file system to measure; a folder of its own is made in it and removed
     pub directory: PathBuf,
-    /// calls, strace, mobigen, fio-iolog or blkparse [default: told by the content]
+    /// calls, strace, mobigen, fio-iolog, blkparse, biotracer, pixel-csv, most, ftrace or block-trace [default: told by
+    /// the content]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<Format>,
     /// asap (each call as soon as it may), real (at the times of the trace), or xN: N times as fast as the trace

@@ -18,7 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("passfs", &["vfs"]),
     ("buffer", &["vfs"]),
     ("fuse", &["vfs"]),
-    ("bench", &["results"]),
+    ("bench", &["formats", "results"]),
     ("trace", &["results"]),
     ("fsmap", &[]),
     ("formats", &["results"]),

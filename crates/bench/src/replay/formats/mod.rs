@@ -4,6 +4,7 @@
 //! each, up to [`ReadOptions::calls_max`]. What a format holds and a replay cannot use is counted by reason.
 
 mod blkparse;
+mod block;
 mod errno;
 mod iolog;
 mod lines;
@@ -42,15 +43,22 @@ pub enum Format {
     FioIolog,
     /// Text output of blkparse.
     Blkparse,
+    /// Any other trace of block requests that the crate `formats` reads; told by the content where none is named.
+    Block(Option<formats::Format>),
 }
 
 /// All formats with their names.
-const NAMES: [(Format, &str); 5] = [
+const NAMES: [(Format, &str); 10] = [
     (Format::Calls, "calls"),
     (Format::Mobigen, "mobigen"),
     (Format::Strace, "strace"),
     (Format::FioIolog, "fio-iolog"),
     (Format::Blkparse, "blkparse"),
+    (Format::Block(Some(formats::Format::Biotracer)), "biotracer"),
+    (Format::Block(Some(formats::Format::PixelCsv)), "pixel-csv"),
+    (Format::Block(Some(formats::Format::Most)), "most"),
+    (Format::Block(Some(formats::Format::Ftrace)), "ftrace"),
+    (Format::Block(None), "block-trace"),
 ];
 
 impl Display for Format {
@@ -137,6 +145,9 @@ pub enum TraceError {
     /// A trace of our own format is broken.
     #[error(transparent)]
     Calls(#[from] CallTraceError),
+    /// A trace of block requests is broken.
+    #[error(transparent)]
+    Block(#[from] formats::ReadError),
 }
 
 /// Reads a trace file; without `format`, the content tells.
@@ -145,7 +156,12 @@ pub enum TraceError {
 /// When the file cannot be read, is of no known format, or is broken; with file, line, expected and found.
 pub fn read_trace(path: &Path, format: Option<Format>, options: ReadOptions) -> Result<Trace, TraceError> {
     let (format, reader) = opened(path, format)?;
-    parse(reader, path, format, options)
+    match (format, reader) {
+        (Format::Block(format), _) => Ok(sorted(block::read(path, format, options)?)),
+        (format, Some(reader)) => parse(reader, path, format, options),
+        // Only a folder has no reader, and a folder is a native trace of block requests.
+        (_, None) => Ok(sorted(block::read(path, None, options)?)),
+    }
 }
 
 /// The format of a trace file, of which only the beginning is read.
@@ -156,7 +172,12 @@ pub fn format_of(path: &Path, format: Option<Format>) -> Result<Format, TraceErr
     opened(path, format).map(|(format, _)| format)
 }
 
-fn opened(path: &Path, format: Option<Format>) -> Result<(Format, BufReader<File>), TraceError> {
+type Opened = (Format, Option<BufReader<File>>);
+
+fn opened(path: &Path, format: Option<Format>) -> Result<Opened, TraceError> {
+    if path.is_dir() {
+        return Ok((Format::Block(None), None));
+    }
     let failed = |source| TraceError::Io {
         path: path.to_owned(),
         source,
@@ -171,10 +192,16 @@ fn opened(path: &Path, format: Option<Format>) -> Result<(Format, BufReader<File
             found: first.chars().take(60).collect(),
         });
     };
-    Ok((format, reader))
+    Ok((format, Some(reader)))
 }
 
-/// Reads a trace of a known format. `file` is its name in messages.
+fn sorted(mut trace: Trace) -> Trace {
+    trace.sort();
+    trace
+}
+
+/// Reads a trace of a known format. `file` is its name in messages, and the file itself for traces of block requests
+/// other than blkparse's.
 ///
 /// # Errors
 /// As [`read_trace`].
@@ -185,15 +212,15 @@ pub fn parse(
     options: ReadOptions,
 ) -> Result<Trace, TraceError> {
     let lines = Lines::new(reader, file);
-    let mut trace = match format {
+    let trace = match format {
         Format::Calls => return Ok(read_call_trace(lines.into_reader(), file, options.calls_max)?),
         Format::Mobigen => mobigen::parse(lines, options)?,
         Format::Strace => strace::parse(lines, options)?,
         Format::FioIolog => iolog::parse(lines, options)?,
         Format::Blkparse => blkparse::parse(lines, options)?,
+        Format::Block(format) => block::read(file, format, options)?,
     };
-    trace.sort();
-    Ok(trace)
+    Ok(sorted(trace))
 }
 
 /// The format whose lines the beginning of a file looks like.
@@ -219,7 +246,7 @@ pub fn detect(beginning: &[u8]) -> Option<Format> {
         };
         return Some(found);
     }
-    None
+    block::looks_like(beginning).then_some(Format::Block(None))
 }
 
 /// Adds calls up to a limit.

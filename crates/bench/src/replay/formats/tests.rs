@@ -60,7 +60,7 @@ fn names_of_formats_are_read_back() {
     let message = "tar".parse::<Format>().unwrap_err();
     assert_eq!(
         message,
-        "`tar` is none of calls, mobigen, strace, fio-iolog, blkparse"
+        "`tar` is none of calls, mobigen, strace, fio-iolog, blkparse, biotracer, pixel-csv, most, ftrace, block-trace"
     );
 }
 
@@ -311,4 +311,100 @@ fn no_format_panics_on_anything() {
             let _ = detect(&bytes);
         }
     }
+}
+
+fn read_text(text: &str, format: Option<Format>) -> Trace {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    assert_eq!(
+        format_of(file.path(), None).unwrap(),
+        Format::Block(None),
+        "told by its content"
+    );
+    read_trace(file.path(), format, ReadOptions::USUAL).unwrap()
+}
+
+/// Two requests of the Nexus 5, a write and a read to which the driver has added a sector.
+const BIOTRACER: &str = "4220896\t\t8\t\t4096\t\t5\t\t1398406382.756832267\t\t1398406382.757233725\t\t1398406382.757241486\t\t1398406382.757950028\n\
+                         49592392\t\t17\t\t8704\t\t0\t\t1398406382.762147944\t\t1398406382.762182267\t\t1398406382.762199194\t\t1398406382.763593934\n";
+
+#[test]
+fn requests_of_biotracer_are_made_when_the_driver_took_them() {
+    for format in [None, Some(Format::Block(Some(formats::Format::Biotracer)))] {
+        let trace = read_text(BIOTRACER, format);
+        assert_eq!(trace.layer, Layer::Block);
+        let seen: Vec<_> = trace
+            .calls
+            .iter()
+            .map(|call| (call.at_ns, call.action))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                (
+                    0,
+                    Action::BlockWrite {
+                        offset: 4_220_896 * 512,
+                        bytes: 4096
+                    }
+                ),
+                (
+                    4_948_542,
+                    Action::BlockRead {
+                        offset: 49_592_392 * 512,
+                        bytes: 8192
+                    }
+                ),
+            ]
+        );
+        assert_eq!(trace.calls[0].recorded_duration_ns, Some(716_303));
+    }
+}
+
+#[test]
+fn requests_of_the_pixel_traces_keep_their_threads_and_one_device() {
+    let text = "proces,device,rw_flag,sector,size,timestamp\r\n\
+                dmd-1151,8388608,W,93897440,1024,44186.011543\r\n\
+                kworker/0:0H-5,8388608,R,47866368,16,44186.02139\r\n\
+                other-7,8388624,R,8,8,44186.03\r\n\
+                broken\r\n";
+    let trace = read_text(text, None);
+    let seen: Vec<_> = trace
+        .calls
+        .iter()
+        .map(|call| (call.thread, call.at_ns, call.action))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            (
+                1151,
+                0,
+                Action::BlockWrite {
+                    offset: 93_897_440 * 512,
+                    bytes: 1 << 19
+                }
+            ),
+            (
+                5,
+                9_847_000,
+                Action::BlockRead {
+                    offset: 47_866_368 * 512,
+                    bytes: 8192
+                }
+            ),
+        ]
+    );
+    let skipped: Vec<_> = trace
+        .skipped
+        .iter()
+        .map(|(reason, count)| (reason.as_str(), *count))
+        .collect();
+    assert_eq!(
+        skipped,
+        [
+            ("line that can't be read", 1),
+            ("request of another device than the first one's", 1)
+        ]
+    );
 }

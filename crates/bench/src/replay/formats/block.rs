@@ -1,0 +1,90 @@
+//! Traces of block requests in the formats that the crate `formats` reads: BIOTracer, the Pixel CSV, MOST, ftrace.
+//!
+//! A request is made when it went to the driver, or when it was first seen where that is not known. One image stands for
+//! one device: requests of other devices than the first are left out. Requests that have no counterpart on a file
+//! (secure erase, zones, a driver's own) are left out too; each is counted by reason.
+
+use std::path::Path;
+
+use formats::{BadLines, ReadOptions as FormatOptions, TraceItem, TraceSource};
+use results::block_trace::{DeviceNumber, Operation, Request};
+use results::call_trace::{Action, Call, Layer, Outcome, Trace};
+
+use super::{Collector, ReadOptions, TraceError};
+
+const OTHER_DEVICE: &str = "request of another device than the first one's";
+const OTHER_REQUEST: &str = "request that has no counterpart on a file";
+const WITHOUT_TIME: &str = "request without a time";
+const EVENT: &str = "event that is no request";
+const BAD_LINE: &str = "line that can't be read";
+
+/// True when the beginning of a file is of one of the formats.
+pub fn looks_like(beginning: &[u8]) -> bool {
+    // The last line may be cut.
+    let whole = beginning.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
+    let reader = std::io::Cursor::new(beginning[..whole].to_vec());
+    formats::open_reader(Box::new(reader), Path::new("-"), asked(None)).is_ok()
+}
+
+/// Reads the trace at `path`; without `format`, the content tells.
+pub fn read(path: &Path, format: Option<formats::Format>, options: ReadOptions) -> Result<Trace, TraceError> {
+    collect(&mut *formats::open(path, asked(format))?, options)
+}
+
+const fn asked(format: Option<formats::Format>) -> FormatOptions {
+    FormatOptions {
+        format,
+        bad_lines: BadLines::Skip,
+    }
+}
+
+fn collect(source: &mut dyn TraceSource, options: ReadOptions) -> Result<Trace, TraceError> {
+    let origin = source.header().source.clone();
+    let mut collector = Collector::new(Trace::new(Layer::Block, &origin), options);
+    let mut device = None;
+    while let Some(item) = source.next_item()? {
+        let call = match &item {
+            TraceItem::Request(request) => call_of(request, &mut device),
+            TraceItem::Event(_) => Err(EVENT),
+        };
+        match call {
+            Ok(call) => collector.push(call),
+            Err(reason) => collector.trace.skip(reason),
+        }
+    }
+    let mut trace = collector.trace;
+    trace.complete = source.header().complete;
+    trace.skip_many(BAD_LINE, source.skipped().map_or(0, |skipped| skipped.count));
+    let first_ns = trace.calls.iter().map(|call| call.at_ns).min().unwrap_or(0);
+    for call in &mut trace.calls {
+        call.at_ns -= first_ns;
+    }
+    Ok(trace)
+}
+
+fn call_of(request: &Request, device: &mut Option<DeviceNumber>) -> Result<Call, &'static str> {
+    if *device.get_or_insert(request.device) != request.device {
+        return Err(OTHER_DEVICE);
+    }
+    let at_ns = request
+        .issued_ns
+        .or_else(|| request.first_ns())
+        .ok_or(WITHOUT_TIME)?;
+    let (offset, bytes) = (request.sector.saturating_mul(512), request.bytes);
+    let action = match request.operation {
+        Operation::Flush => Action::BlockFlush,
+        // An empty write is a flush that a file system asks for together with one.
+        Operation::Write if bytes == 0 => Action::BlockFlush,
+        Operation::Read if bytes > 0 => Action::BlockRead { offset, bytes },
+        Operation::Write => Action::BlockWrite { offset, bytes },
+        Operation::Discard if bytes > 0 => Action::BlockDiscard { offset, bytes },
+        _ => return Err(OTHER_REQUEST),
+    };
+    Ok(Call {
+        thread: request.submitter.as_ref().map_or(0, |process| process.tid),
+        at_ns,
+        recorded_duration_ns: request.completed_ns.and_then(|done| done.checked_sub(at_ns)),
+        outcome: Outcome::Unknown,
+        action,
+    })
+}
