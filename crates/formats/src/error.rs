@@ -63,10 +63,28 @@ pub enum WriteError {
         #[source]
         source: io::Error,
     },
+    /// An item cannot be expressed in JSON.
+    #[error("an item cannot be written as JSON: {source}")]
+    Json {
+        /// The encoder's answer.
+        #[source]
+        source: serde_json::Error,
+    },
     /// A native trace cannot be written.
     #[cfg(feature = "native")]
     #[error(transparent)]
     Native(#[from] NativeWriteError),
+}
+
+/// Why a trace could not be carried from one place to another.
+#[derive(Debug, Error)]
+pub enum CarryError {
+    /// The source failed.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The sink failed.
+    #[error(transparent)]
+    Write(#[from] WriteError),
 }
 
 impl WriteError {
@@ -74,7 +92,7 @@ impl WriteError {
     #[must_use]
     pub const fn is_unfit(&self) -> bool {
         match self {
-            Self::Io { .. } => false,
+            Self::Io { .. } | Self::Json { .. } => false,
             #[cfg(feature = "native")]
             Self::Native(error) => matches!(error, NativeWriteError::OutOfRange { .. }),
         }

@@ -9,11 +9,12 @@
 //! parquet; everything else is without them, so that a reader of text does not pay for columns.
 
 mod error;
+pub mod export;
 pub mod import;
 #[cfg(feature = "native")]
 pub mod native;
 mod stream;
 
-pub use error::{ReadError, WriteError};
+pub use error::{CarryError, ReadError, WriteError};
 pub use import::{BadLines, Format, ReadOptions, Skipped, SkippedLine, open, open_reader};
-pub use stream::{MemorySource, TraceItem, TraceSink, TraceSource, read_all};
+pub use stream::{Carry, MemorySource, TraceItem, TraceSink, TraceSource, Written, carry, read_all};

@@ -1,8 +1,10 @@
 //! How traces flow: one item after another, from a source to a sink, never the whole of it in memory.
 
+use std::collections::BTreeMap;
+
 use results::block_trace::{BlockTrace, Event, Request, TraceHeader};
 
-use crate::error::{ReadError, WriteError};
+use crate::error::{CarryError, ReadError, WriteError};
 use crate::import::Skipped;
 
 /// One thing in a trace.
@@ -52,7 +54,74 @@ pub trait TraceSink {
     ///
     /// # Errors
     /// When the rest cannot be written; what is there stays under its partial name.
-    fn finish(self: Box<Self>, header: &TraceHeader) -> Result<(), WriteError>;
+    fn finish(self: Box<Self>, header: &TraceHeader) -> Result<Written, WriteError>;
+
+    /// Tells what is known of the trace before its items come: names of devices, say. Formats that want no such thing
+    /// need not listen.
+    fn known(&mut self, _header: &TraceHeader) {}
+}
+
+/// What became of a trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Requests that were written.
+    pub requests: u64,
+    /// Events that were written.
+    pub events: u64,
+    /// What the format has no place for, and how often it came.
+    pub left_out: BTreeMap<&'static str, u64>,
+}
+
+impl Written {
+    pub(crate) fn leave_out(&mut self, what: &'static str) {
+        *self.left_out.entry(what).or_default() += 1;
+    }
+}
+
+/// Carries a trace from a source to a sink. `step` is told how far it is after each item, and answers whether to go on;
+/// a trace that is stopped is finished, and its header says so.
+///
+/// # Errors
+/// When either side fails. An item that the sink refuses is left out and counted.
+pub fn carry(
+    source: &mut dyn TraceSource,
+    mut sink: Box<dyn TraceSink>,
+    mut step: impl FnMut(u64) -> Carry,
+) -> Result<Written, CarryError> {
+    sink.known(source.header());
+    let (mut refused, mut complete) = (0, true);
+    while let Some(item) = source.next_item()? {
+        let taken = match &item {
+            TraceItem::Request(request) => sink.request(request),
+            TraceItem::Event(event) => sink.event(event),
+        };
+        match taken {
+            Err(error) if error.is_unfit() => refused += 1,
+            taken => taken?,
+        }
+        if step(source.position()) == Carry::Stop {
+            complete = false;
+            break;
+        }
+    }
+    let mut header = source.header().clone();
+    header.complete &= complete;
+    let mut written = sink.finish(&header)?;
+    if refused > 0 {
+        written
+            .left_out
+            .insert("items with numbers beyond 2^63 - 1", refused);
+    }
+    Ok(written)
+}
+
+/// Whether to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carry {
+    /// On.
+    On,
+    /// No further.
+    Stop,
 }
 
 /// A trace that is in memory, as a source.

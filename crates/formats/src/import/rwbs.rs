@@ -62,6 +62,39 @@ pub fn settle(operation: Operation, flags: RequestFlags, bytes: u64) -> Operatio
     }
 }
 
+/// The letters of a request.
+pub fn letters(operation: Operation, flags: RequestFlags) -> String {
+    let mut letters = String::new();
+    if flags.contains(RequestFlags::PREFLUSH) {
+        letters.push('F');
+    }
+    letters.push_str(match operation {
+        Operation::Read => "R",
+        Operation::Write => "W",
+        Operation::Flush => "F",
+        Operation::Discard => "D",
+        Operation::SecureErase => "DE",
+        Operation::WriteZeroes => "WZ",
+        Operation::ZoneAppend => "ZA",
+        Operation::ZoneManagement => "ZR",
+        Operation::Driver => "N",
+    });
+    let behind = [
+        (RequestFlags::FUA, 'F'),
+        (RequestFlags::READAHEAD, 'A'),
+        (RequestFlags::SYNC, 'S'),
+        (RequestFlags::META, 'M'),
+        (RequestFlags::ATOMIC, 'U'),
+    ];
+    letters.extend(
+        behind
+            .iter()
+            .filter(|(flag, _)| flags.contains(*flag))
+            .map(|(_, letter)| letter),
+    );
+    letters
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +134,28 @@ mod tests {
         }
         for wrong in ["", "X", "WX", "8", "ww"] {
             assert_eq!(parse(wrong, 8), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn letters_that_are_written_are_read_again() {
+        for (operation, _) in Operation::WORDS {
+            let bytes = u64::from(!matches!(
+                operation,
+                Operation::Flush | Operation::Driver | Operation::ZoneManagement
+            ));
+            for bits in 0..32 {
+                let flags = RequestFlags(bits);
+                let letters = letters(*operation, flags);
+                let expected = settle(*operation, flags, bytes);
+                // A flush empties the cache in any case, and `FF` says no more.
+                let read = parse(&letters, bytes).unwrap();
+                assert_eq!(read.0, expected, "{letters}");
+                // Letters behind `ZR` may be read as the kind of zone management.
+                if !matches!(operation, Operation::Flush | Operation::ZoneManagement) {
+                    assert_eq!(read.1, flags, "{letters}");
+                }
+            }
         }
     }
 }

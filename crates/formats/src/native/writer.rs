@@ -18,7 +18,7 @@ use super::stored_header::{FORMAT, ItemCounts, StoredHeader};
 use super::table::TableWriter;
 use super::{EVENTS_FILE, HEADER_FILE, REQUESTS_FILE, RUNS_FILE};
 use crate::error::WriteError;
-use crate::stream::TraceSink;
+use crate::stream::{TraceSink, Written};
 
 /// Why a native trace could not be written.
 #[derive(Debug, Error)]
@@ -334,9 +334,13 @@ impl TraceSink for NativeWriter {
         Ok(Self::event(self, event)?)
     }
 
-    fn finish(self: Box<Self>, header: &TraceHeader) -> Result<(), WriteError> {
-        Self::finish(*self, header)?;
-        Ok(())
+    fn finish(self: Box<Self>, header: &TraceHeader) -> Result<Written, WriteError> {
+        let counts = Self::finish(*self, header)?;
+        Ok(Written {
+            requests: counts.requests,
+            events: counts.events,
+            ..Written::default()
+        })
     }
 }
 

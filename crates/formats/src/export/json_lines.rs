@@ -1,0 +1,66 @@
+//! JSON, one object a line: `{"format":"tidegate.block-trace","schema":1}`, then `{"request":...}` and `{"event":...}`,
+//! and `{"header":...}` at the end, when it is whole.
+
+use results::block_trace::{BLOCK_TRACE_SCHEMA, Event, Request, TraceHeader};
+use serde::Serialize;
+
+use super::output::Output;
+use crate::error::WriteError;
+use crate::stream::{TraceSink, Written};
+
+/// First field of the first line.
+pub const FORMAT: &str = "tidegate.block-trace";
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Line<'a> {
+    Request(&'a Request),
+    Event(&'a Event),
+    Header(&'a TraceHeader),
+}
+
+/// Writes JSON lines.
+pub struct JsonLinesWriter {
+    output: Output,
+    begun: bool,
+    written: Written,
+}
+
+impl JsonLinesWriter {
+    pub fn new(output: Output) -> Self {
+        Self {
+            output,
+            begun: false,
+            written: Written::default(),
+        }
+    }
+
+    fn line(&mut self, line: &Line<'_>) -> Result<(), WriteError> {
+        if !self.begun {
+            self.begun = true;
+            let head = format!("{{\"format\":\"{FORMAT}\",\"schema\":{BLOCK_TRACE_SCHEMA}}}\n");
+            self.output.write(head.as_bytes())?;
+        }
+        let mut text = serde_json::to_vec(line).map_err(|source| WriteError::Json { source })?;
+        text.push(b'\n');
+        self.output.write(&text)
+    }
+}
+
+impl TraceSink for JsonLinesWriter {
+    fn request(&mut self, request: &Request) -> Result<(), WriteError> {
+        self.written.requests += 1;
+        self.line(&Line::Request(request))
+    }
+
+    fn event(&mut self, event: &Event) -> Result<(), WriteError> {
+        self.written.events += 1;
+        self.line(&Line::Event(event))
+    }
+
+    fn finish(mut self: Box<Self>, header: &TraceHeader) -> Result<Written, WriteError> {
+        self.line(&Line::Header(header))?;
+        self.output.finish()?;
+        Ok(self.written)
+    }
+}
