@@ -32,8 +32,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "array", "bench", "buffer", "fsmap", "fuse", "history", "media", "nand", "passfs", "report",
-            "results", "ubi", "trace", "ui", "vfs",
+            "array", "bench", "buffer", "formats", "fsmap", "fuse", "history", "media", "nand", "passfs",
+            "report", "results", "ubi", "trace", "ui", "vfs",
         ],
     ),
 ];
@@ -51,7 +51,7 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates with `unsafe` blocks.
-const UNSAFE_CRATES: &[&str] = &["bench", "buffer", "fsmap", "fuse", "passfs", "trace"];
+const UNSAFE_CRATES: &[&str] = &["bench", "buffer", "formats", "fsmap", "fuse", "passfs", "trace"];
 
 /// External crates that belong to some of ours alone.
 const EXTERNAL_OWNERS: &[(&str, &[&str])] = &[

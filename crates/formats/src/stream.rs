@@ -56,8 +56,8 @@ pub trait TraceSink {
     /// When the rest cannot be written; what is there stays under its partial name.
     fn finish(self: Box<Self>, header: &TraceHeader) -> Result<Written, WriteError>;
 
-    /// Tells what is known of the trace before its items come: names of devices, say. Formats that want no such thing
-    /// need not listen.
+    /// Tells what is known of the trace before the items that need it come: names of devices, say. Formats that want no
+    /// such thing need not listen.
     fn known(&mut self, _header: &TraceHeader) {}
 }
 
@@ -88,9 +88,13 @@ pub fn carry(
     mut sink: Box<dyn TraceSink>,
     mut step: impl FnMut(u64) -> Carry,
 ) -> Result<Written, CarryError> {
-    sink.known(source.header());
-    let (mut refused, mut complete) = (0, true);
+    let (mut refused, mut complete, mut known_devices) = (0, true, None);
     while let Some(item) = source.next_item()? {
+        let devices = source.header().devices.len();
+        if known_devices != Some(devices) {
+            known_devices = Some(devices);
+            sink.known(source.header());
+        }
         let taken = match &item {
             TraceItem::Request(request) => sink.request(request),
             TraceItem::Event(event) => sink.event(event),

@@ -268,7 +268,13 @@ fn a_row_of_biotracer_is_a_request_with_its_times() {
 fn a_clock_that_is_set_during_a_trace_makes_no_pause_of_decades() {
     let trace = read(
         "0\t8\t4096\t4\t1.000000000\t1.000000001\t1.000000002\t1.000000003\n\
-         8\t8\t4096\t4\t1398396748.000000000\t1398396748.000000001\t1398396748.000000002\t1398396748.000000003\n",
+         8\t8\t4096\t4\t1388396748.000000000\t1388396748.000000001\t1388396748.000000002\t1388396748.000000003\n\
+         9\t8\t4096\t4\t1398396748.000000000\t1398396748.000000001\t1398396748.000000002\t1398396748.000000003\n",
+    );
+    assert_eq!(
+        times(&trace.requests[2]),
+        [Some(0), None, Some(1), Some(3)],
+        "set twice"
     );
     assert_eq!(times(&trace.requests[1]), [Some(0), None, Some(1), Some(3)]);
     limitation(&trace, "a pause");
@@ -281,9 +287,10 @@ fn rows_of_the_pixel_csv_are_requests_with_a_process() {
         "proces,device,rw_flag,sector,size,timestamp\r\n\
          dmd-1151,8388608,W,93897440,1024,44186.011543\r\n\
          kworker/0:0H-5,8388608,R,47866368,16,44186.02139\r\n\
-         a,b-c-7,8388608,R,1,1,44186.5\r\n",
+         a,b-c-7,8388608,R,1,1,44186.5\r\n\
+         AsyncTask,8388608,W,47863672,8,44208.225449\r\n",
     );
-    assert_eq!(trace.requests.len(), 3);
+    assert_eq!(trace.requests.len(), 4);
     let first = &trace.requests[0];
     assert_eq!(first.device, DeviceNumber { major: 8, minor: 0 });
     assert_eq!(

@@ -1,5 +1,8 @@
 //! `tidegate trace`: recorders.
 
+pub mod convert;
+pub mod info;
+mod input;
 pub mod map;
 pub mod record;
 pub mod syscalls;
@@ -7,6 +10,8 @@ pub mod syscalls;
 use anyhow::Result;
 use clap::Subcommand;
 
+use self::convert::TraceConvertArguments;
+use self::info::TraceInfoArguments;
 use self::map::TraceMapArguments;
 use self::record::TraceRecordArguments;
 use self::syscalls::TraceSyscallsArguments;
@@ -21,6 +26,10 @@ pub enum TraceCommand {
     Syscalls(TraceSyscallsArguments),
     /// Tell which file or metadata owns the sectors of an image, a device or a mounted file system
     Map(TraceMapArguments),
+    /// Turn a trace of block requests into another format
+    Convert(TraceConvertArguments),
+    /// Tell what a trace of block requests is of, how large it is and what it cannot tell
+    Info(TraceInfoArguments),
 }
 
 /// Runs the command.
@@ -29,5 +38,7 @@ pub fn run(command: &TraceCommand) -> Result<Finding> {
         TraceCommand::Record(arguments) => record::run(arguments),
         TraceCommand::Syscalls(arguments) => syscalls::run(arguments),
         TraceCommand::Map(arguments) => map::run(arguments),
+        TraceCommand::Convert(arguments) => convert::run(arguments),
+        TraceCommand::Info(arguments) => info::run(arguments),
     }
 }

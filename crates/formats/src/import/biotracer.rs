@@ -16,7 +16,7 @@ const LINE: &str = "eight columns of BIOTracer: `SECTOR SECTORS BYTES KIND SECON
 const DEVICE: DeviceNumber = DeviceNumber { major: 179, minor: 0 };
 
 /// A leap of the clock beyond this is no pause: the phone learned the date.
-const LEAP_NS: u64 = 365 * 24 * 3600 * 1_000_000_000;
+const LEAP_NS: u64 = 24 * 3600 * 1_000_000_000;
 
 /// Reads lines of BIOTracer.
 #[derive(Debug, Default)]
@@ -37,11 +37,11 @@ impl LineParser for BiotracerParser {
         }
         let behind = queued.saturating_sub(self.leap_ns).saturating_sub(self.last_ns);
         if self.clock.base_ns().is_some() && behind > LEAP_NS {
+            if self.leap_ns == 0 {
+                let why = "the clock was set during the trace; the time until then is closed up";
+                assembly.limitation("a pause", why);
+            }
             self.leap_ns = queued.saturating_sub(self.last_ns);
-            assembly.limitation(
-                "a pause",
-                "the clock was set during the trace; the time until then is closed up",
-            );
         }
         self.last_ns = queued.saturating_sub(self.leap_ns);
         let (leap_ns, clock) = (self.leap_ns, &mut self.clock);

@@ -99,7 +99,12 @@ fn row(line: &str) -> Option<Row<'_>> {
         _ => return None,
     };
     let device = u32::try_from(digits(columns.next()?)?).ok()?;
-    let (name, pid) = columns.next()?.rsplit_once('-')?;
+    let process = columns.next()?;
+    // Some rows have lost the number behind the name.
+    let (name, pid) = process
+        .rsplit_once('-')
+        .filter(|(_, pid)| digits(pid).is_some())
+        .unwrap_or((process, "0"));
     Some(Row {
         name,
         pid: u32::try_from(digits(pid)?).ok()?,

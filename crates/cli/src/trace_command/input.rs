@@ -1,0 +1,133 @@
+//! A trace that a command reads: a file, a folder or standard input, with a bar that shows how far it is.
+
+use std::fs;
+use std::io::{BufReader, IsTerminal, stderr, stdin};
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use formats::native::NativeReader;
+use formats::{BadLines, Format, ReadOptions, Skipped, TraceSource};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::output;
+
+/// The bar is drawn anew after so many items.
+const ITEMS_A_TICK: u64 = 4096;
+
+/// Which trace is read, and how.
+#[derive(Args, Debug)]
+pub struct InputArguments {
+    /// The trace: a native folder (or a table in one), a file of another tool, or - for standard input
+    #[arg(value_name = "TRACE")]
+    pub input: PathBuf,
+    /// Format of the trace, where its beginning does not tell
+    #[arg(long, value_name = "FORMAT", value_parser = format_parser())]
+    pub from: Option<Format>,
+    /// Stop at the first line that cannot be read, in place of leaving it out
+    #[arg(long)]
+    pub strict: bool,
+}
+
+fn format_parser() -> impl TypedValueParser<Value = Format> {
+    let words = Format::WORDS.map(|(_, word, help)| PossibleValue::new(word).help(help));
+    PossibleValuesParser::new(words).try_map(|word| word.parse::<Format>())
+}
+
+impl InputArguments {
+    /// Opens the trace.
+    pub fn open(&self) -> Result<Box<dyn TraceSource>> {
+        let options = ReadOptions {
+            format: self.from,
+            bad_lines: if self.strict {
+                BadLines::Refuse
+            } else {
+                BadLines::Skip
+            },
+        };
+        Ok(if self.is_stdin() {
+            let reader = Box::new(BufReader::with_capacity(1 << 18, stdin()));
+            formats::open_reader(reader, Path::new("standard input"), options)?
+        } else {
+            formats::open(&self.input, options)?
+        })
+    }
+
+    /// Whether it is standard input.
+    pub fn is_stdin(&self) -> bool {
+        self.input.as_os_str() == "-"
+    }
+
+    /// A bar as long as the trace, where standard error is a terminal and the trace tells its length.
+    pub fn bar(&self) -> Bar {
+        let length = if self.is_stdin() {
+            None
+        } else if formats::native::is_native(&self.input) {
+            NativeReader::open(&self.input)
+                .ok()
+                .map(|reader| reader.counts().requests)
+        } else {
+            fs::metadata(&self.input).ok().map(|metadata| metadata.len())
+        };
+        Bar::new(length)
+    }
+}
+
+/// Shows how far a trace is read.
+pub struct Bar {
+    bar: ProgressBar,
+    items: u64,
+}
+
+impl Bar {
+    fn new(length: Option<u64>) -> Self {
+        let style = ProgressStyle::with_template("[{bar:40}] {percent:>3} %  {elapsed_precise}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = match length.filter(|_| stderr().is_terminal()) {
+            Some(length) => ProgressBar::new(length).with_style(style),
+            None => ProgressBar::hidden(),
+        };
+        Self { bar, items: 0 }
+    }
+
+    /// Takes one item more into account.
+    pub fn step(&mut self, position: u64) {
+        self.items += 1;
+        if self.items.is_multiple_of(ITEMS_A_TICK) {
+            self.bar.set_position(position);
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Says on standard error which lines were left out.
+pub fn describe_skipped(skipped: &Skipped) {
+    if skipped.count == 0 {
+        return;
+    }
+    output::print_error(&format!(
+        "{} lines could not be read and are left out:",
+        skipped.count
+    ));
+    for line in &skipped.first {
+        output::print_error(&format!(
+            "line {}: expected {}, found `{}`",
+            line.place, line.expected, line.found
+        ));
+    }
+}
+
+/// The lines that were left out, for programs.
+pub fn skipped_json(skipped: &Skipped) -> serde_json::Value {
+    let first: Vec<_> = skipped
+        .first
+        .iter()
+        .map(|line| serde_json::json!({"line": line.place, "expected": line.expected, "found": line.found}))
+        .collect();
+    serde_json::json!({"count": skipped.count, "first": first})
+}
