@@ -53,3 +53,9 @@ kernel_packages() {
     done
     return 0
 }
+
+# The headers of one kernel: those for this machine, those for all, and the tools of its build.
+header_packages() {
+    printf 'linux-headers-%s\n' "$1"
+    apt-cache depends "linux-headers-$1" 2>/dev/null | sed -n 's/^ *Depends: \(linux-\(headers\|kbuild\)-[^ ]*\)$/\1/p'
+}

@@ -40,7 +40,7 @@ install_tools() {
     # Command that shows a package is there, and the package.
     for need in qemu-system-x86_64:qemu-system-x86 cpio:cpio modprobe:kmod xz:xz-utils zstd:zstd \
         ubiformat:mtd-utils mkfs.f2fs:f2fs-tools mkfs.nilfs2:nilfs-tools mkfs.vfat:dosfstools dmsetup:dmsetup \
-        mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs sqlite3:sqlite3 fio:fio getfattr:attr; do
+        mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs sqlite3:sqlite3 fio:fio getfattr:attr python3:python3; do
         command -v "${need%%:*}" >/dev/null 2>&1 || missing+=("${need##*:}")
     done
     static_busybox >/dev/null || missing+=(busybox-static)
@@ -103,31 +103,53 @@ uncompressed_kernel() {
     esac
 }
 
-# Builds lab/module against the distribution's headers, which are installed for it, into the guest's modules.
+# Builds lab/module against the distribution's headers, which are unpacked like the kernel, into the guest's modules.
+# Installing them would install the kernel with them (Debian 13).
 build_flash_module() {
-    local headers=/usr/src/linux-headers-$version tree=$lab/kernel-$version/lib/modules/$version part=$lab/module.part
-    local stamp
+    local tree=$lab/kernel-$version part=$lab/module.part stamp
+    local headers=$tree/headers/usr/src/linux-headers-$version
     stamp=$(cat lab/module/* | cksum)
-    [ "$(cat "$lab/kernel-$version/flash-module" 2>/dev/null)" = "$stamp" ] && return
-    rm -f "$lab/kernel-$version/flash-module"
-    command -v make >/dev/null 2>&1 || install_packages make
-    [ -d "$headers" ] || install_packages "linux-headers-$version"
-    if [ ! -d "$headers" ]; then
-        say "there are no linux-headers-$version: what needs power cuts in the guest is left out (--update may help)"
+    [ "$(cat "$tree/flash-module" 2>/dev/null)" = "$stamp" ] && return
+    rm -f "$tree/flash-module"
+    command -v make >/dev/null 2>&1 && command -v gcc >/dev/null 2>&1 || install_packages make gcc libc6-dev
+    # A tool of the headers' own links with it.
+    ldconfig -p | grep -q 'libelf\.so\.1 ' || install_packages libelf-dev
+    if [ ! -d "$headers" ] && ! unpack_headers "$tree/headers"; then
+        say "apt can't download linux-headers-$version: what needs power cuts in the guest is left out (--update may help)"
         return
     fi
     rm -rf "$part"
     cp -r lab/module "$part"
-    if ! make -C "$headers" M="$part" modules >"$part/log" 2>&1; then
-        say "lab/module does not build against $headers (log: $part/log): what needs power cuts in the guest is left out"
+    if ! make -C "$headers" M="$part" modules >"$lab/module.log" 2>&1; then
+        say "lab/module does not build (log: $lab/module.log): what needs power cuts in the guest is left out"
         return
     fi
-    mkdir -p "$tree/extra"
+    mkdir -p "$tree/lib/modules/$version/extra"
     strip --strip-debug "$part/tidegate_flash.ko"
-    cp "$part/tidegate_flash.ko" "$tree/extra/"
-    depmod -b "$lab/kernel-$version" "$version"
+    cp "$part/tidegate_flash.ko" "$tree/lib/modules/$version/extra/"
+    depmod -b "$tree" "$version"
     rm -rf "$part"
-    printf '%s' "$stamp" >"$lab/kernel-$version/flash-module"
+    printf '%s' "$stamp" >"$tree/flash-module"
+}
+
+# Unpacks the kernel's headers to $1 and makes their absolute paths lead there.
+unpack_headers() {
+    local to=$1 package link
+    rm -rf "$to.part" "$lab/download"
+    mkdir -p "$to.part" "$lab/download"
+    # shellcheck disable=SC2046
+    (cd "$lab/download" && apt-get download -qq $(header_packages "$version") >/dev/null 2>&1) || return 1
+    for package in "$lab"/download/*.deb; do
+        dpkg -x "$package" "$to.part"
+    done
+    rm -rf "$lab/download"
+    [ -d "$to.part/usr/src/linux-headers-$version" ] || return 1
+    find "$to.part" -type l -lname '/usr/*' -print | while read -r link; do
+        ln -sfn "$to$(readlink "$link")" "$link"
+    done
+    find "$to.part/usr/src" -maxdepth 2 -name Makefile -type f -exec sed -i "s# /usr/src/# $to/usr/src/#g" {} +
+    rm -rf "$to"
+    mv "$to.part" "$to"
 }
 
 # The initramfs holds a busybox, what is needed to reach the host's tree over 9p, and the agent.
