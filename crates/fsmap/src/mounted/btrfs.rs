@@ -15,6 +15,8 @@ use crate::resolve::{Claim, Rank};
 
 const CHUNK_TREE: u64 = 3;
 const CHUNK_ITEM: u32 = 228;
+/// All chunks have this object id. A search starts at a key in the order of object, type and offset, so that it must be given.
+const CHUNK_OBJECT: u64 = 256;
 const RESULT_BYTES: usize = 64 << 10;
 /// Bytes before an item in the results.
 const ITEM_HEADER: usize = 32;
@@ -55,8 +57,8 @@ pub(crate) fn chunks(root: impl AsFd, findings: &mut Findings) -> Chunks {
         // tree, object ids, offsets, transactions, types, number of items
         let key = [
             CHUNK_TREE,
-            0,
-            u64::MAX,
+            CHUNK_OBJECT,
+            CHUNK_OBJECT,
             from,
             u64::MAX,
             0,
@@ -72,7 +74,7 @@ pub(crate) fn chunks(root: impl AsFd, findings: &mut Findings) -> Chunks {
             ));
             return Chunks::default();
         }
-        let items = super::ioctl::halves(buffer[8]).0;
+        let (items, before) = (super::ioctl::halves(buffer[8]).0, from);
         let bytes: Vec<u8> = buffer[SEARCH_HEADER..]
             .iter()
             .flat_map(|word| word.to_ne_bytes())
@@ -89,7 +91,8 @@ pub(crate) fn chunks(root: impl AsFd, findings: &mut Findings) -> Chunks {
             at += ITEM_HEADER + length;
             from = logical.saturating_add(1);
         }
-        if items == 0 {
+        // Whatever the kernel answers, each search must lead on.
+        if items == 0 || from <= before {
             break;
         }
     }
