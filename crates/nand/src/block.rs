@@ -60,3 +60,13 @@ impl BlockState {
         torn_fits && self.programmed_bytes <= geometry.block_bytes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_of_a_block_is_small() {
+        assert!(size_of::<BlockState>() <= 72, "{} bytes", size_of::<BlockState>());
+    }
+}

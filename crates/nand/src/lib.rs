@@ -15,6 +15,7 @@
 
 mod block;
 mod file;
+mod hamming;
 mod image;
 mod model;
 mod mtd;

@@ -103,11 +103,39 @@ fn the_image_is_what_a_dump_of_the_chip_would_be() {
     chip.mark_bad(Peb(2)).unwrap();
     let mut expected = vec![0xFF; 8 * 8 * (PAGE + OOB)];
     expected[9 * (PAGE + OOB)..][..PAGE].fill(9);
+    // 256 bytes of the same value: every byte parity is even, and so is every bit's.
+    assert_eq!(
+        fs::read(&path).unwrap()[9 * (PAGE + OOB) + PAGE..][..3],
+        [0xFF; 3]
+    );
     expected[16 * (PAGE + OOB) + PAGE] = 0;
     assert!(fs::read(&path).unwrap() == expected);
     let mut oob = [0; OOB];
     chip.read_oob(Peb(2), Page(0), &mut oob).unwrap();
     assert_eq!((oob[0], oob[1]), (0, 0xFF), "the bad-block mark");
+}
+
+#[test]
+fn oob_areas_are_the_same_whether_they_are_stored_or_made_up() {
+    let (_folder, path) = place();
+    let mut stored = create(&path, ImageKind::DataAndOob);
+    let mut computed = SimNand::new("memory", model(), FaultModel::none());
+    let data = testkit::prng::Prng::named(1, "oob").bytes(4 * PAGE);
+    let chips: [&mut dyn RawNand; 2] = [&mut stored, &mut computed];
+    let areas = chips.map(|chip| {
+        // A whole page, one in sub-pages of half a code's bytes, one in part.
+        chip.program(Peb(1), 0, &data[..512]).unwrap();
+        chip.program(Peb(1), 512, &data[512..1024]).unwrap();
+        chip.program(Peb(1), 1024, &data[1024..1280]).unwrap();
+        chip.mark_bad(Peb(2)).unwrap();
+        [(1, 0), (1, 1), (1, 2), (1, 3), (2, 0), (2, 1)].map(|(peb, page)| {
+            let mut oob = [0; OOB];
+            chip.read_oob(Peb(peb), Page(page), &mut oob).unwrap();
+            oob
+        })
+    });
+    assert_eq!(areas[0], areas[1]);
+    assert_eq!(areas[0][4][0], 0, "the bad-block mark");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::env;
 use std::path::Path;
 
 use media::{Nand, NandError, Page, Peb};
-use nand::{Access, MtdError, MtdNand, RawNand};
+use nand::{Access, FaultModel, FileNand, ImageKind, MtdError, MtdNand, Preset, RawNand};
 use testkit::lab::{Job, shared};
 
 const PHASE: &str = "TIDEGATE_TEST_PHASE";
@@ -22,6 +22,7 @@ chip badblocks=3
 phase content
 dd if=/dev/mtd0 of=/tmp/read bs=128k count=2
 cmp /tmp/read /host/written
+nanddump --oob --length=0x40000 --file=/host/with_oob /dev/mtd0
 chip
 phase one_page
 # The same page and its ECC once more, with 0x5A (Z) turned into 0x52 (R) in one place.
@@ -60,6 +61,11 @@ fn a_chip_of_the_kernel() {
     let program = env::current_exe().unwrap();
     let job = Job::new(SCRIPT).variable("PROGRAM", program.display().to_string());
     let outcome = guest.run(&job).unwrap().expect_success();
+    let expected = image_with_oob();
+    assert!(
+        outcome.read("with_oob").unwrap() == expected,
+        "the kernel's dump is another than ours"
+    );
     let phases = outcome.text().matches("test result: ok. 1 passed").count();
     assert_eq!(phases, 7, "{}", outcome.text());
 }
@@ -103,7 +109,7 @@ fn content() {
     assert!(device.is_bad(Peb(3)).expect("an answer"));
     let refusal = MtdNand::open(Path::new(DEVICE), Access::ReadWrite).expect_err("one is enough");
     assert!(matches!(refusal, MtdError::Locked { .. }), "{refusal}");
-    let data: Vec<u8> = (0..200_000_u32).map(|at| (at / 7).to_le_bytes()[0]).collect();
+    let data = data();
     let mut written = vec![0xFF; 256 << 10];
     written[..131_072].copy_from_slice(&data[..131_072]);
     written[131_072..][..2560].copy_from_slice(&data[..2560]);
@@ -130,6 +136,24 @@ fn content() {
     assert_eq!(out, data[1000..4000]);
     let error = reader.erase(Peb(0)).expect_err("opened to read");
     assert!(matches!(error, NandError::ReadOnly { .. }), "{error}");
+}
+
+fn data() -> Vec<u8> {
+    (0..200_000_u32).map(|at| (at / 7).to_le_bytes()[0]).collect()
+}
+
+/// The same two blocks as a simulated chip keeps them in a file with OOB areas.
+fn image_with_oob() -> Vec<u8> {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let path = folder.path().join("chip");
+    let model = Preset::Nandsim.model().with_size(256 << 10).expect("two blocks");
+    let kind = ImageKind::DataAndOob;
+    let mut chip = FileNand::create(&path, model, FaultModel::none(), kind, |_| {}).expect("a chip");
+    let data = data();
+    chip.program(Peb(0), 0, &data[..131_072]).expect("a whole block");
+    chip.program(Peb(1), 0, &data[..2560])
+        .expect("a page and a sub-page");
+    std::fs::read(&path).expect("the image")
 }
 
 fn corrected() {

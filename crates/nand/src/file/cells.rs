@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use media::{NandGeometry, Nanos, Page, Peb};
+use media::{NandGeometry, Nanos, Page, PagePart, Peb};
 
+use crate::hamming;
 use crate::sidecar::{BLOCKS_AT, ImageKind, MOMENT_AT, Moment, encode_block};
 use crate::sim::memory;
 use crate::{Access, BlockState, Cells};
@@ -68,6 +69,23 @@ impl FileCells {
         self.block_at(peb) + self.page_stride() * u64::from(page.0) + u64::from(in_page)
     }
 
+    /// Puts the codes of programmed bytes into the page's OOB area, where the image holds it.
+    fn write_codes(&self, peb: Peb, part: PagePart, bytes: &[u8]) -> io::Result<()> {
+        if !self.has_marks() {
+            return Ok(());
+        }
+        let mut oob = vec![0; memory(self.geometry.oob_bytes())];
+        let at = self.oob_at(peb, part.page);
+        self.image.read_exact_at(&mut oob, at)?;
+        let page_bytes = memory(self.geometry.page_bytes());
+        hamming::put_codes(&mut oob, page_bytes, memory(part.start), bytes);
+        self.image.write_all_at(&oob, at)
+    }
+
+    fn oob_at(&self, peb: Peb, page: Page) -> u64 {
+        self.at(peb, self.geometry.page_start(page)) + u64::from(self.geometry.page_bytes())
+    }
+
     pub(super) fn modified(&self) -> io::Result<(i64, u32)> {
         let metadata = self.image.metadata()?;
         let nanos = u32::try_from(metadata.mtime_nsec()).unwrap_or(0);
@@ -100,7 +118,7 @@ impl FileCells {
 
     /// Where the bad-block mark is: the first byte of the first page's OOB.
     fn mark_at(&self, peb: Peb) -> u64 {
-        self.block_at(peb) + u64::from(self.geometry.page_bytes())
+        self.oob_at(peb, Page(0))
     }
 
     fn write_moment(&self) -> io::Result<()> {
@@ -145,6 +163,7 @@ impl Cells for FileCells {
             let start = self.geometry.page_start(part.page) + part.start;
             let bytes = &data[part.at..part.at + memory(part.len)];
             self.image.write_all_at(bytes, self.at(peb, start))?;
+            self.write_codes(peb, part, bytes)?;
         }
         Ok(())
     }
@@ -168,14 +187,14 @@ impl Cells for FileCells {
         }
     }
 
-    fn read_oob(&mut self, peb: Peb, page: Page, out: &mut [u8]) -> io::Result<()> {
-        out.fill(0xFF);
+    fn read_oob(&mut self, peb: Peb, page: Page, out: &mut [u8]) -> io::Result<bool> {
         if self.kind == ImageKind::Data {
-            return Ok(());
+            return Ok(false);
         }
         let len = out.len().min(memory(self.geometry.oob_bytes()));
-        let start = self.at(peb, self.geometry.page_start(page)) + u64::from(self.geometry.page_bytes());
-        self.image.read_exact_at(&mut out[..len], start)
+        self.image
+            .read_exact_at(&mut out[..len], self.oob_at(peb, page))?;
+        Ok(true)
     }
 
     fn sync(&mut self, now: Nanos, blocks: &[BlockState]) -> io::Result<()> {

@@ -21,11 +21,10 @@ pub trait Cells: Send {
     /// Keeps the state of one block as it is at `now`. It comes before the bytes that belong to it.
     fn save(&mut self, peb: Peb, state: &BlockState, now: Nanos) -> io::Result<()>;
 
-    /// Reads the OOB area of a page; cells without OOB areas give 0xFF.
-    fn read_oob(&mut self, peb: Peb, page: Page, out: &mut [u8]) -> io::Result<()> {
-        let _ = (peb, page);
-        out.fill(0xFF);
-        Ok(())
+    /// Reads the OOB area of a page; false when these cells hold none.
+    fn read_oob(&mut self, peb: Peb, page: Page, out: &mut [u8]) -> io::Result<bool> {
+        let _ = (peb, page, out);
+        Ok(false)
     }
 
     /// Waits until everything survives a crash of the host, read counters and the clock included.

@@ -16,7 +16,7 @@ pub(crate) use self::cells::memory;
 pub use self::cells::{Cells, RamCells};
 pub use self::faults::FaultModel;
 use self::faults::Injected;
-use crate::{BlockState, ChipModel, PowerSupply, RawNand};
+use crate::{BlockState, ChipModel, PowerSupply, RawNand, hamming};
 
 /// A simulated NAND chip. Clones of a chip in memory are chips of their own: they share unchanged blocks, go on from the same state,
 /// and have a clock and a power supply of their own.
@@ -221,6 +221,10 @@ impl<C: Cells> SimNand<C> {
         }
     }
 
+    fn oob_error(&self, peb: Peb, page: Page, source: std::io::Error) -> NandError {
+        self.host_error(&format!("reading the OOB area of {peb}, {page}"), source)
+    }
+
     fn host_error(&self, action: &str, source: std::io::Error) -> NandError {
         NandError::Host {
             device: Arc::clone(&self.name),
@@ -272,10 +276,31 @@ impl<C: Cells> Nand for SimNand<C> {
 }
 
 impl<C: Cells> RawNand for SimNand<C> {
+    /// Takes no time: it comes with the page. Cells without OOB areas answer with what would be there.
     fn read_oob(&mut self, peb: Peb, page: Page, out: &mut [u8]) -> Result<(), NandError> {
-        self.model.geometry.check_peb(&self.name, peb)?;
-        self.cells
-            .read_oob(peb, page, out)
-            .map_err(|source| self.host_error(&format!("reading the OOB area of {peb}, {page}"), source))
+        let geometry = self.model.geometry;
+        geometry.check_peb(&self.name, peb)?;
+        let mut data = vec![0xFF; memory(geometry.page_bytes())];
+        let start = geometry.page_start(page);
+        let state = self.blocks[memory(peb.0)];
+        let used = memory(state.programmed_bytes.saturating_sub(start)).min(data.len());
+        let result = match self.cells.read_oob(peb, page, out) {
+            Ok(false) => self.cells.read(peb, start, &mut data[..used]),
+            other => {
+                return other
+                    .map(|_| ())
+                    .map_err(|source| self.oob_error(peb, page, source));
+            }
+        };
+        result.map_err(|source| self.oob_error(peb, page, source))?;
+        let mut oob = vec![0xFF; memory(geometry.oob_bytes())];
+        hamming::put_codes(&mut oob, data.len(), 0, &data);
+        if let (true, Page(0), Some(mark)) = (state.is_bad, page, oob.first_mut()) {
+            *mark = 0;
+        }
+        out.fill(0xFF);
+        let len = out.len().min(oob.len());
+        out[..len].copy_from_slice(&oob[..len]);
+        Ok(())
     }
 }

@@ -1,0 +1,105 @@
+//! What Linux's software Hamming ECC leaves in a spare area: so that an image with OOB is one that `nanddump --oob` would have made, and that
+//! `nandwrite --noecc --oob` puts onto a chip of the kernel.
+//!
+//! Each 256 bytes have 3 bytes of parity. Bit `2 n` of the first two is the parity of all bytes whose number has bit `n` clear, bit `2 n + 1` that of
+//! those with bit `n` set, the low eight in the second byte; the third has the same of the bits within a byte in its upper six bits, the lower two
+//! are ones. All is inverted, so that erased bytes have an erased code. The codes are at the end of the area, in order; bytes before them are 0xFF
+//! but for the bad-block mark. Areas of 16 bytes are too narrow for that order and have theirs at 0 to 3, 6 and 7.
+//!
+//! The simulator does not correct by this code: how many bits it corrects is a number of its model.
+
+/// Bytes that one code covers.
+const STEP_BYTES: usize = 256;
+const CODE_BYTES: usize = 3;
+
+/// Where the codes of a page of 512 bytes are in an area of 16.
+const SMALL_PLACES: [usize; 6] = [0, 1, 2, 3, 6, 7];
+
+/// Writes the codes of `data`, a part of a page from byte `start` on, into the page's whole OOB area. Steps that are not covered whole keep what they
+/// have.
+pub(crate) fn put_codes(oob: &mut [u8], page_bytes: usize, start: usize, data: &[u8]) {
+    let codes_bytes = page_bytes / STEP_BYTES * CODE_BYTES;
+    if codes_bytes == 0 || oob.len() < codes_bytes {
+        return;
+    }
+    let is_small = oob.len() == 16 && codes_bytes == SMALL_PLACES.len();
+    let first = start.next_multiple_of(STEP_BYTES);
+    let steps = data.get(first - start..).unwrap_or(&[]).chunks_exact(STEP_BYTES);
+    for (number, step) in (first / STEP_BYTES..).zip(steps) {
+        for (part, byte) in code(step).into_iter().enumerate() {
+            let at = number * CODE_BYTES + part;
+            let place = if is_small {
+                SMALL_PLACES[at]
+            } else {
+                oob.len() - codes_bytes + at
+            };
+            oob[place] = byte;
+        }
+    }
+}
+
+fn code(step: &[u8]) -> [u8; CODE_BYTES] {
+    let all = step.iter().fold(0, |parity, byte| parity ^ byte);
+    // The numbers of all bytes with an odd number of ones, added without carry: bit n is the parity of the bytes with bit n set.
+    let odd = step
+        .iter()
+        .zip(0_u8..=255)
+        .filter(|(byte, _)| byte.count_ones() % 2 == 1)
+        .fold(0, |sum, (_, number)| sum ^ number);
+    let whole = all.count_ones() % 2 == 1;
+    let pair = |parity_of_set: bool| [parity_of_set ^ whole, parity_of_set];
+    let lines = |bits: std::ops::Range<u8>| pack(bits.flat_map(|bit| pair(odd >> bit & 1 == 1)));
+    let columns = [0b1010_1010, 0b1100_1100, 0b1111_0000_u8]
+        .into_iter()
+        .flat_map(|set| pair((all & set).count_ones() % 2 == 1));
+    [!lines(4..8), !lines(0..4), !(pack(columns) << 2)]
+}
+
+/// Bits to a byte, the lowest first.
+fn pack(bits: impl Iterator<Item = bool>) -> u8 {
+    bits.enumerate()
+        .fold(0, |byte, (at, bit)| byte | u8::from(bit) << at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn erased_bytes_have_an_erased_code() {
+        assert_eq!(code(&[0xFF; 256]), [0xFF; 3]);
+    }
+
+    #[test]
+    fn one_flipped_bit_moves_half_of_the_code_and_names_itself() {
+        let step: Vec<u8> = (0..=255_u8).map(|at| at.wrapping_mul(37)).collect();
+        let right = code(&step);
+        for bit in 0..2048_usize {
+            let mut wrong = step.clone();
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            let other = code(&wrong);
+            let moved: Vec<u8> = right.iter().zip(other).map(|(one, other)| one ^ other).collect();
+            // The upper bit of each pair says: the wrong bit's number has this bit set.
+            let upper = |byte: u8, pairs: std::ops::Range<u8>| {
+                pairs.fold(0, |number, pair| {
+                    number | usize::from(byte >> (2 * pair + 1) & 1) << pair
+                })
+            };
+            let byte = upper(moved[0], 0..4) << 4 | upper(moved[1], 0..4);
+            assert_eq!((byte, upper(moved[2] >> 2, 0..3)), (bit / 8, bit % 8));
+            let ones: u32 = moved.iter().map(|byte| byte.count_ones()).sum();
+            assert_eq!(ones, 11);
+        }
+    }
+
+    #[test]
+    fn codes_go_to_the_end_of_the_area_and_parts_leave_the_others_alone() {
+        let mut oob = [0xFF; 64];
+        put_codes(&mut oob, 2048, 512, &[0; 512]);
+        let changed: Vec<_> = (0..64).filter(|at| oob[*at] != 0xFF).collect();
+        assert!(changed.iter().all(|at| (46..52).contains(at)), "{changed:?}");
+        let mut narrow = [0xFF; 8];
+        put_codes(&mut narrow, 2048, 0, &[1; 2048]);
+        assert_eq!(narrow, [0xFF; 8], "there is no room");
+    }
+}
