@@ -34,6 +34,18 @@ pub enum ReadError {
         /// What to do.
         hint: String,
     },
+    /// A binary record is not what it must be.
+    #[error("{}, byte {offset}: expected {expected}, found {found}", path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// Where the record begins.
+        offset: u64,
+        /// What should be there.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
     /// No format fits.
     #[error("{}: no known format of traces: expected a native trace or one of {}, found {found}; \
              name the format with --from", path.display(), known_formats())]

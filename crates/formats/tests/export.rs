@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Cursor;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -409,12 +409,85 @@ fn our_reading_of_blkparse_s_own_text_is_what_was_traced() {
     assert_eq!(&*name.name, "my app");
 }
 
+#[test]
+fn binary_records_are_read_as_blkparse_reads_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = folder.path().join("t.blktrace.0");
+    fs::write(&one, blktrace_file()).unwrap();
+    let trace = read_path(&one);
+    assert_eq!(steps(&trace), expected_of_blktrace());
+    assert_eq!(&*trace.requests[0].submitter.as_ref().unwrap().name, "my app");
+    // By the name that all processors' files share, the steps shared between two of them.
+    let file = blktrace_file();
+    let (head, records) = file.split_at(48 + 16);
+    let mut files = [head.to_vec(), Vec::new()];
+    for (index, record) in records.chunks(48).enumerate() {
+        files[index % 2].extend(record);
+    }
+    fs::write(&one, &files[0]).unwrap();
+    fs::write(folder.path().join("t.blktrace.1"), &files[1]).unwrap();
+    assert_eq!(
+        steps(&read_path(&folder.path().join("t"))),
+        expected_of_blktrace()
+    );
+    // Without the end of its last record.
+    fs::write(folder.path().join("u.blktrace.0"), &file[..file.len() - 5]).unwrap();
+    let options = ReadOptions {
+        format: None,
+        bad_lines: BadLines::Skip,
+    };
+    let mut source = open(&folder.path().join("u.blktrace.0"), options).unwrap();
+    let cut = read_all(&mut *source).unwrap();
+    assert!(!cut.header.complete);
+    assert_eq!(cut.requests.len(), 3);
+    assert_eq!(source.skipped().unwrap().first[0].found, "43 bytes at the end");
+    fs::write(
+        folder.path().join("v.blktrace.0"),
+        [file.as_slice(), b"nonsense"].concat(),
+    )
+    .unwrap();
+    let strict = ReadOptions {
+        bad_lines: BadLines::Refuse,
+        ..options
+    };
+    let error = read_all(&mut *open(&folder.path().join("v"), strict).unwrap())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.ends_with("byte 544: expected a record of 48 bytes, found 8 bytes at the end"),
+        "{error}"
+    );
+}
+
+#[test]
+fn damaged_binary_records_are_never_a_panic() {
+    let good = blktrace_file();
+    for place in 0..good.len() {
+        for bit in [0, 4, 7] {
+            let mut bytes = good.clone();
+            bytes[place] ^= 1 << bit;
+            let options = ReadOptions {
+                format: None,
+                bad_lines: BadLines::Skip,
+            };
+            if let Ok(mut source) = open_reader(Box::new(Cursor::new(bytes)), Path::new("x"), options) {
+                let _ = read_all(&mut *source);
+            }
+        }
+    }
+}
+
+#[test]
+fn json_lines_are_read_as_they_were() {
+    assert_eq!(read_again(ForeignFormat::JsonLines), sample());
+}
+
 fn read_path(path: &Path) -> BlockTrace {
     let options = ReadOptions {
         format: None,
         bad_lines: BadLines::Refuse,
     };
-    read_all(&mut *open(&PathBuf::from(path), options).unwrap()).unwrap()
+    read_all(&mut *open(path, options).unwrap()).unwrap()
 }
 
 fn expected_of_blktrace() -> Vec<Step> {

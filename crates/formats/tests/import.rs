@@ -418,7 +418,7 @@ fn what_is_no_trace_is_named() {
     let error = source("\u{1}hello\n", SKIP).err().unwrap();
     assert!(
         error.starts_with(
-            "x.txt: no known format of traces: expected a native trace or one of blkparse, most"
+            "x.txt: no known format of traces: expected a native trace or one of blkparse, blktrace"
         ),
         "{error}"
     );

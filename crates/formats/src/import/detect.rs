@@ -3,18 +3,20 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::biotracer::BiotracerParser;
 use super::blkparse::BlkparseParser;
+use super::blktrace::BlktraceSource;
 use super::fio_iolog::FioIologParser;
 use super::ftrace::FtraceParser;
+use super::json_lines::JsonLinesSource;
 use super::lines::{BadLines, Lines, shown};
 use super::most::MostParser;
 use super::pixel_csv::PixelCsvParser;
-use super::text_source::TextSource;
-use super::{biotracer, blkparse, fio_iolog, ftrace, most, pixel_csv};
+use super::text_source::{LineParser, TextSource};
+use super::{biotracer, blkparse, blktrace, fio_iolog, ftrace, json_lines, most, pixel_csv};
 use crate::error::ReadError;
 use crate::stream::TraceSource;
 
@@ -28,6 +30,10 @@ pub enum Format {
     Native,
     /// Text of blkparse.
     Blkparse,
+    /// Binary records of blktrace.
+    Blktrace,
+    /// JSON lines.
+    JsonLines,
     /// Text of MOST.
     Most,
     /// Text of ftrace, trace-cmd or perf script.
@@ -42,9 +48,15 @@ pub enum Format {
 
 impl Format {
     /// Every format with its word and what it is.
-    pub const WORDS: [(Self, &'static str, &'static str); 7] = [
+    pub const WORDS: [(Self, &'static str, &'static str); 9] = [
         (Self::Native, "native", "folder of Parquet tables"),
         (Self::Blkparse, "blkparse", "text of blkparse"),
+        (
+            Self::Blktrace,
+            "blktrace",
+            "binary files of blktrace, one for each processor or merged",
+        ),
+        (Self::JsonLines, "jsonl", "JSON, one object a line"),
         (Self::Most, "most", "text of MOST"),
         (
             Self::Ftrace,
@@ -105,6 +117,13 @@ pub fn open(path: &Path, options: ReadOptions) -> Result<Box<dyn TraceSource>, R
         path: path.to_owned(),
         source,
     };
+    // The files of all processors belong together, and their common name need not be one of a file.
+    let is_wanted = options.format == Some(Format::Blktrace);
+    let is_one = path.to_string_lossy().contains(".blktrace.");
+    let files = blktrace::files_of(path);
+    if !files.is_empty() && (is_wanted || options.format.is_none()) && (is_one || !path.exists()) {
+        return open_blktrace(&files, path, options);
+    }
     let file = File::open(path).map_err(failed)?;
     if file.metadata().map_err(failed)?.is_dir() {
         return Err(ReadError::UnknownFormat {
@@ -136,9 +155,9 @@ pub fn open_reader(
         })?,
     };
     let whole: Box<dyn BufRead + Send> = Box::new(Cursor::new(head).chain(reader));
-    let lines = Lines::new(whole, name);
     let bad_lines = options.bad_lines;
     let source = format!("{} ({format})", name.display());
+    let lines = |whole| Lines::new(whole, name);
     Ok(match format {
         Format::Native => {
             return Err(ReadError::UnknownFormat {
@@ -146,33 +165,46 @@ pub fn open_reader(
                 found: "a file, where a native trace is a folder".to_owned(),
             });
         }
-        Format::Blkparse => Box::new(TextSource::new(
-            lines,
-            BlkparseParser::default(),
+        Format::Blktrace => Box::new(BlktraceSource::new(
+            vec![(whole, name.to_owned())],
             source,
             bad_lines,
         )),
-        Format::Most => Box::new(TextSource::new(lines, MostParser::default(), source, bad_lines)),
-        Format::Ftrace => Box::new(TextSource::new(lines, FtraceParser::default(), source, bad_lines)),
-        Format::FioIolog => Box::new(TextSource::new(
-            lines,
-            FioIologParser::default(),
-            source,
-            bad_lines,
-        )),
-        Format::Biotracer => Box::new(TextSource::new(
-            lines,
-            BiotracerParser::default(),
-            source,
-            bad_lines,
-        )),
-        Format::PixelCsv => Box::new(TextSource::new(
-            lines,
-            PixelCsvParser::default(),
-            source,
-            bad_lines,
-        )),
+        Format::JsonLines => Box::new(JsonLinesSource::new(lines(whole), source, bad_lines)),
+        Format::Blkparse => text(lines(whole), BlkparseParser::default(), source, bad_lines),
+        Format::Most => text(lines(whole), MostParser::default(), source, bad_lines),
+        Format::Ftrace => text(lines(whole), FtraceParser::default(), source, bad_lines),
+        Format::FioIolog => text(lines(whole), FioIologParser::default(), source, bad_lines),
+        Format::Biotracer => text(lines(whole), BiotracerParser::default(), source, bad_lines),
+        Format::PixelCsv => text(lines(whole), PixelCsvParser::default(), source, bad_lines),
     })
+}
+
+fn text<P: LineParser + 'static>(
+    lines: Lines,
+    parser: P,
+    source: String,
+    bad_lines: BadLines,
+) -> Box<dyn TraceSource> {
+    Box::new(TextSource::new(lines, parser, source, bad_lines))
+}
+
+/// The files of all processors together.
+fn open_blktrace(
+    files: &[PathBuf],
+    path: &Path,
+    options: ReadOptions,
+) -> Result<Box<dyn TraceSource>, ReadError> {
+    let mut readers: Vec<(Box<dyn BufRead + Send>, PathBuf)> = Vec::with_capacity(files.len());
+    for file in files {
+        let reader = File::open(file).map_err(|source| ReadError::Io {
+            path: file.clone(),
+            source,
+        })?;
+        readers.push((Box::new(BufReader::with_capacity(1 << 18, reader)), file.clone()));
+    }
+    let source = format!("{} (blktrace, {} files)", path.display(), files.len());
+    Ok(Box::new(BlktraceSource::new(readers, source, options.bad_lines)))
 }
 
 fn read_head(reader: &mut dyn BufRead) -> io::Result<Vec<u8>> {
@@ -187,11 +219,17 @@ type LineTest = fn(&str) -> bool;
 /// The format of what begins so.
 #[must_use]
 pub fn detect(head: &[u8]) -> Option<Format> {
+    if blktrace::is_blktrace(head) {
+        return Some(Format::Blktrace);
+    }
     let text = String::from_utf8_lossy(head);
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     let first = lines.clone().next()?;
     if fio_iolog::is_header(first) {
         return Some(Format::FioIolog);
+    }
+    if json_lines::is_head(first) {
+        return Some(Format::JsonLines);
     }
     // A few bad lines at the beginning do not hide what the rest is; the last line may be cut.
     let tests: [(Format, LineTest); 5] = [

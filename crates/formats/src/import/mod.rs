@@ -7,12 +7,14 @@
 mod assembly;
 mod biotracer;
 mod blkparse;
+mod blktrace;
 mod block_event;
 mod clock;
 mod detect;
 mod fio_iolog;
 mod ftrace;
 mod join;
+mod json_lines;
 mod lines;
 mod most;
 mod pixel_csv;
