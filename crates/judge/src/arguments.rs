@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::cell::Place;
+use crate::trace_overhead::{DirectLoadArguments, TraceOverheadArguments};
 
 /// Compares `tidegate bench` with outside programs in interleaved rounds.
 ///
@@ -29,6 +30,11 @@ pub enum Suite {
     Sqlite(SqliteArguments),
     /// File workloads with the original Mobibench, where both mean the same
     Mobibench(MobibenchArguments),
+    /// Direct I/O with and without `tidegate trace record`: what tracing costs, and whether it loses records
+    TraceOverhead(TraceOverheadArguments),
+    /// The I/O loop of `trace-overhead`
+    #[command(hide = true)]
+    DirectLoad(DirectLoadArguments),
 }
 
 /// Arguments that all suites share.

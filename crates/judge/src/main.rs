@@ -19,6 +19,7 @@ mod ours;
 mod program;
 mod report;
 mod sqlite_suite;
+mod trace_overhead;
 mod verdict;
 
 use std::fs::OpenOptions;
@@ -51,6 +52,12 @@ fn run(judge: &Judge) -> Result<bool, JudgeError> {
         Suite::Ceiling(common) => (common, ceiling::run(common)?),
         Suite::Sqlite(arguments) => (&arguments.common, sqlite_suite::run(arguments)?),
         Suite::Mobibench(arguments) => (&arguments.common, mobibench_suite::run(arguments)?),
+        Suite::TraceOverhead(arguments) => {
+            let (is_good, text) = trace_overhead::run(arguments)?;
+            let _ = stdout().write_all(text.as_bytes());
+            return Ok(is_good);
+        }
+        Suite::DirectLoad(arguments) => return trace_overhead::load(arguments).map(|()| true),
     };
     if let Some(path) = common.markdown.as_ref().filter(|_| !common.list) {
         append(path, &report.text)?;
