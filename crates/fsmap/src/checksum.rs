@@ -1,9 +1,10 @@
-//! CRC-32C (Castagnoli) and CRC-16 as ext4 uses them: plain updates of a seed.
+//! CRC-32C (Castagnoli) and CRC-16 as ext4 uses them, and CRC-32 as GPT does: plain updates of a seed.
 //!
 //! ext4 neither starts from nor ends in an inversion: a seed goes in, and what comes out is the seed of what follows.
 
 /// Tables for eight bytes at a time.
 static CASTAGNOLI: [[u32; 256]; 8] = tables(0x82F6_3B78);
+static IEEE: [[u32; 256]; 8] = tables(0xEDB8_8320);
 
 const fn tables(polynomial: u32) -> [[u32; 256]; 8] {
     let mut tables = [[0_u32; 256]; 8];
@@ -77,6 +78,11 @@ pub(crate) fn crc32c(seed: u32, data: &[u8]) -> u32 {
     update(&CASTAGNOLI, seed, data)
 }
 
+/// CRC-32 of `data` with the usual inversions, as in GPT headers.
+pub(crate) fn crc32(data: &[u8]) -> u32 {
+    !update(&IEEE, u32::MAX, data)
+}
+
 /// CRC-16 (polynomial 0x8005, reflected) of `data` behind what `seed` stands for: group descriptors before `metadata_csum`.
 pub(crate) fn crc16(seed: u16, data: &[u8]) -> u16 {
     data.iter().fold(seed, |crc, byte| {
@@ -94,6 +100,7 @@ mod tests {
     fn the_check_values_of_the_catalogue_come_out() {
         let nine = b"123456789";
         assert_eq!(!crc32c(u32::MAX, nine), 0xE306_9283);
+        assert_eq!(crc32(nine), 0xCBF4_3926);
         assert_eq!(crc16(0, nine), 0xBB3D);
     }
 

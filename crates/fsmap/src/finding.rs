@@ -187,6 +187,14 @@ impl Findings {
         }
     }
 
+    /// Takes over the findings of a part.
+    pub(crate) fn append(&mut self, other: Self) {
+        let room = KEPT_MAX.saturating_sub(self.kept.len());
+        self.kept.extend(other.kept.into_iter().take(room));
+        self.total += other.total;
+        self.notes.extend(other.notes);
+    }
+
     pub(crate) fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }

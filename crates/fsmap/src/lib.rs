@@ -17,6 +17,7 @@ mod finding;
 mod mounted;
 mod options;
 mod owner_map;
+mod partition;
 mod resolve;
 mod source;
 mod volume;

@@ -7,6 +7,7 @@ use std::path::Path as FsPath;
 use crate::block_type::BlockType;
 use crate::files::{FileKind, FileRecord, Life, Path};
 use crate::options::{OpenError, Options};
+use crate::partition::{self, Disk};
 use crate::resolve::{Claim, Content, NO_FILE};
 use crate::source::Source;
 use crate::volume::Volume;
@@ -146,15 +147,23 @@ impl OwnerMap {
         };
         let base = options.offset.unwrap_or(0);
         let part = source.part(base, u64::MAX);
-        if ext4::probe(&part) {
+        if let Some(volume) = volume_of(&part, base, options)? {
             return Ok(Self {
-                volumes: vec![ext4::map(&part, base, options)?],
+                volumes: vec![volume],
                 device,
             });
         }
-        if fat::probe(&part) {
+        if options.offset.is_none()
+            && let Some(disk) = partition::read(&source)
+        {
             return Ok(Self {
-                volumes: vec![fat::map(&part, base)?],
+                volumes: volumes_of(&source, disk, options)?,
+                device,
+            });
+        }
+        if ext4::probe_backups(&part) {
+            return Ok(Self {
+                volumes: vec![ext4::map(&part, base, options)?],
                 device,
             });
         }
@@ -163,8 +172,8 @@ impl OwnerMap {
             reason: match fat::foreign(&part) {
                 Some(name) => format!("{name} is not read from an image; mount it and name the mountpoint"),
                 None => format!(
-                    "no ext2, ext3, ext4 or FAT at byte {base}; mount what it is and name the mountpoint, or give the \
-                     first byte of the file system"
+                    "no ext2, ext3, ext4 or FAT at byte {base}, and no partition table; mount what it is and name the \
+                     mountpoint, or give the first byte of the file system"
                 ),
             },
         })
@@ -294,6 +303,52 @@ impl OwnerMap {
             )
         })
     }
+}
+
+/// The file system that starts here, if it is one that is read.
+fn volume_of(part: &Source, base: u64, options: &Options) -> Result<Option<Volume>, OpenError> {
+    if ext4::probe(part) {
+        return ext4::map(part, base, options).map(Some);
+    }
+    if fat::probe(part) {
+        return fat::map(part, base).map(Some);
+    }
+    Ok(None)
+}
+
+/// All partitions of a disk, and what lies between them.
+fn volumes_of(source: &Source, disk: Disk, options: &Options) -> Result<Vec<Volume>, OpenError> {
+    let mut volumes = Vec::new();
+    let mut position = 0;
+    for partition in &disk.partitions {
+        if partition.start > position {
+            volumes.push(disk.gap(position, partition.start));
+        }
+        let end = partition
+            .start
+            .saturating_add(partition.length)
+            .min(source.length());
+        let part = source.part(partition.start, partition.length);
+        let found = match volume_of(&part, partition.start, options)? {
+            None if ext4::probe_backups(&part) => Some(ext4::map(&part, partition.start, options)?),
+            found => found,
+        };
+        volumes.push(match found {
+            Some(volume) => Volume {
+                description: format!("partition {}, {}", partition.number, volume.description),
+                ..volume
+            },
+            None => disk.unknown(*partition, end),
+        });
+        position = end;
+    }
+    if position < source.length() {
+        volumes.push(disk.gap(position, source.length()));
+    }
+    if let Some(first) = volumes.first_mut() {
+        first.findings.append(disk.findings);
+    }
+    Ok(volumes)
 }
 
 fn piece(number: usize, volume: &Volume, claim: &Claim, start: u64, end: u64) -> Piece {

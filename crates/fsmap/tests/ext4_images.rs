@@ -4,9 +4,11 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::Instant;
 
 use fsmap::{BlockType, FileKind, Flush, JournalDetail, Options, OwnerMap};
-use support::{Image, Names, Truth, filefrag, populate, run};
+use support::{Image, Names, Truth, filefrag, left_out, populate, run};
 
 const OPTIONS: Options = Options {
     offset: None,
@@ -250,15 +252,7 @@ fn sparse_super2_inline_data_and_narrow_descriptors_are_read() {
         64 * MIB,
     );
     check(
-        &[
-            "mkfs.ext4",
-            "-q",
-            "-F",
-            "-O",
-            "quota,project,mmp,ea_inode",
-            "-I",
-            "256",
-        ],
+        &["mkfs.ext4", "-q", "-F", "-O", "ea_inode", "-I", "256"],
         "",
         64 * MIB,
     );
@@ -283,4 +277,115 @@ fn long_symbolic_links_are_found_by_inode() {
         .find(|piece| piece.kind == BlockType::Symlink)
         .expect("its target has a block");
     assert_eq!(piece.file, Some(link.0));
+}
+
+#[test]
+fn twenty_thousand_files_are_each_where_the_kernel_says() {
+    let format = ["mkfs.ext4", "-q", "-F", "-b", "1024", "-N", "24000"];
+    let Some(image) = Image::formatted(96 * MIB, &format) else {
+        return;
+    };
+    let Some(mounted) = image.mount("") else { return };
+    for folder in 0..40 {
+        let folder = mounted.folder.join(format!("folder-{folder}"));
+        fs::create_dir(&folder).expect("a folder can be made");
+        for file in 0..500 {
+            fs::write(folder.join(format!("file-{file}")), [7; 300]).expect("room");
+        }
+    }
+    let Some((truth, names)) = filefrag(&mounted.folder) else {
+        return;
+    };
+    drop(mounted);
+    let started = Instant::now();
+    let map = map(&image);
+    left_out(&format!(
+        "no bound on time here: {:?} for 20,000 files",
+        started.elapsed()
+    ));
+    assert_sound(&map);
+    assert!(truth.len() > 20_000);
+    compare(&map, &truth, &names);
+}
+
+/// Sets a folder up for encryption with a key that is thrown away.
+fn encrypt(folder: &str, mountpoint: &str) -> Option<()> {
+    let (identifier, done) = run(
+        "sh",
+        &[
+            "-c",
+            &format!("head -c 64 /dev/zero | tr '\\0' k | xfs_io -c add_enckey {mountpoint}"),
+        ],
+    )?;
+    let identifier = identifier.trim().rsplit(' ').next()?.to_owned();
+    if !done || identifier.len() != 32 {
+        left_out(&format!("no key can be added: {identifier}"));
+        return None;
+    }
+    let (output, done) = run("xfs_io", &["-c", &format!("set_encpolicy {identifier}"), folder])?;
+    if !done || !output.is_empty() {
+        left_out(&format!("no folder can be encrypted: {output}"));
+        return None;
+    }
+    Some(())
+}
+
+#[test]
+fn names_in_an_encrypted_folder_are_shown_as_ciphertext_and_blocks_are_known() {
+    let format = ["mkfs.ext4", "-q", "-F", "-O", "encrypt,stable_inodes"];
+    let Some(image) = Image::formatted(64 * MIB, &format) else {
+        return;
+    };
+    let Some(mounted) = image.mount("") else { return };
+    populate(&mounted.folder);
+    let folder = mounted.folder.join("secret");
+    fs::create_dir(&folder).expect("a folder can be made");
+    let text = |path: &std::path::Path| path.to_str().expect("temporary names are text").to_owned();
+    if encrypt(&text(&folder), &text(&mounted.folder)).is_none() {
+        return;
+    }
+    for file in 0..20 {
+        fs::write(folder.join(format!("name-{file}")), [7; 6000]).expect("room");
+    }
+    let Some((truth, names)) = filefrag(&mounted.folder) else {
+        return;
+    };
+    drop(mounted);
+    let map = map(&image);
+    assert_sound(&map);
+    let mut secret = 0;
+    for extent in &truth {
+        for piece in map.pieces(extent.physical..extent.physical + extent.length) {
+            let file = map
+                .file(piece.file.expect("a file owns it"))
+                .expect("it is in the map");
+            assert_eq!(file.inode(), extent.inode, "{extent:?} {piece:?}");
+            let (path, real) = (file.path().expect("it has a name"), &names[&extent.inode][0]);
+            if real.starts_with("/secret/") {
+                assert!(path.starts_with("/secret/<encrypted:"), "{path}");
+                secret += 1;
+            }
+        }
+    }
+    assert!(secret >= 20, "nothing was encrypted");
+}
+
+#[test]
+fn quota_files_and_multi_mount_protection_have_types_of_their_own() {
+    let format = ["mkfs.ext4", "-q", "-F", "-O", "quota,project,mmp,orphan_file"];
+    let Some(image) = Image::formatted(64 * MIB, &format) else {
+        return;
+    };
+    let map = map(&image);
+    assert_sound(&map);
+    let kinds: Vec<BlockType> = map.volumes()[0].totals().iter().map(|total| total.kind).collect();
+    for kind in [
+        BlockType::Quota,
+        BlockType::MultiMountProtection,
+        BlockType::OrphanFile,
+    ] {
+        assert!(kinds.contains(&kind), "{kind} is not in {kinds:?}");
+    }
+    compare_layout(&image, &map);
+    compare_debugfs(&image, &map);
 }

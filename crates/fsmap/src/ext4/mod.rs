@@ -26,7 +26,7 @@ use crate::resolve::{Claim, resolve};
 use crate::source::Source;
 use crate::volume::{FileSystemKind, Volume};
 
-pub(crate) use self::superblock::probe;
+pub(crate) use self::superblock::{probe, probe_backups};
 
 /// Maps the file system on `source`, which starts at byte `base` of what was opened.
 pub(crate) fn map(source: &Source, base: u64, options: &Options) -> Result<Volume, OpenError> {

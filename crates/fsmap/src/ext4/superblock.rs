@@ -132,15 +132,14 @@ fn wrong(expected: impl Into<String>, found: impl std::fmt::Display) -> Wrong {
     }
 }
 
-/// Whether an ext2, ext3 or ext4 file system starts here, in a state in which someone should look at it.
+/// Whether an ext2, ext3 or ext4 file system starts here, by its primary superblock.
 pub(crate) fn probe(source: &Source) -> bool {
     let mut raw = [0; SIZE];
-    if source.read(1024, &mut raw).is_ok()
-        && le16(&raw, 0x38) == MAGIC
-        && parse(&raw, source.length()).is_ok()
-    {
-        return true;
-    }
+    source.read(1024, &mut raw).is_ok() && parse(&raw, source.length()).is_ok()
+}
+
+/// Whether one is here whose primary superblock is lost.
+pub(crate) fn probe_backups(source: &Source) -> bool {
     backups(source).next().is_some()
 }
 
