@@ -23,7 +23,7 @@ needs=(
 wishes=(fio:fio)
 [ "${TIDEGATE_FULL:-}${TIDEGATE_AGREEMENT:-}" ] && needs+=("${wishes[@]}")
 # Judges of the tests; a test whose judge can't be had says so.
-judges=(blkparse:blktrace fio:fio strace:strace sqlite3:sqlite3 chromium:chromium mkfs.fat:dosfstools mshowfat:mtools mkfs.xfs:xfsprogs)
+judges=(blkparse:blktrace fio:fio strace:strace sqlite3:sqlite3 chromium:chromium mkfs.fat:dosfstools mshowfat:mtools mkfs.xfs:xfsprogs ubinize:mtd-utils)
 [ "${TIDEGATE_TEST:-}" ] && needs+=("${judges[@]}")
 # The peers that `make bench` compares with; what can't be had is left out there.
 peers=(bindfs:bindfs mergerfs:mergerfs)

@@ -2,6 +2,7 @@
 //!
 //! - [`Volume`]: the contract with what is above: file systems and arrays know it alone. [`MemberVolume`] is what arrays need.
 //! - [`scan`], [`Scanned::attach`]: from a [`media::Nand`] to a device, [`Ubi`], and its volumes, [`UbiVolume`].
+//! - [`build_image`]: an image without a chip. [`guess_shape`]: the shape of the chip that an image is of.
 //! - [`check`]: what is wrong on a device, block by block.
 //! - [`format`]: the structures on the medium, from bytes to values and back. Spec: `docs/formats/ubi.md`.
 //!
@@ -10,18 +11,22 @@
 mod attach;
 mod device;
 pub mod format;
+mod guess;
+mod image;
 mod layout;
 mod peb_table;
 mod volume;
 
 pub use attach::{
-    Access, Anomaly, AnomalyKind, AttachError, AttachOptions, Candidate, CheckReport, Scanned, VolumeId,
-    check, scan,
+    Access, Anomaly, AnomalyKind, AttachError, AttachOptions, AttachedBy, Candidate, CheckReport, FastmapUse,
+    Scanned, VolumeId, check, scan,
 };
 pub use device::{
     DeviceSummary, FormatOptions, NewVolume, PreparedChange, SizeInLebs, Ubi, UbiVolume, Update,
     VolumeSummary, VolumeTableError, Work,
 };
+pub use guess::{GuessedShape, guess_shape};
+pub use image::{ImageError, ImageOptions, ImageVolume, aligned_leb_bytes, build_image};
 pub use layout::{Layout, LayoutError};
 pub use peb_table::WearSummary;
 pub use volume::{MemberVolume, ReadPart, Volume, VolumeError, VolumeGeometry};

@@ -33,7 +33,7 @@ pub fn check(
     progress: &mut dyn FnMut(media::Peb),
 ) -> Result<CheckReport, AttachError> {
     let options = AttachOptions::linux(access);
-    let (mut survey, tables) = match examine(nand, &options) {
+    let (mut survey, tables, _) = match examine(nand, &options) {
         Ok(examined) => examined,
         Err(AttachError::Device(error)) => return Err(error.into()),
         Err(refusal) => {

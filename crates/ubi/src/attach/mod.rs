@@ -6,6 +6,7 @@
 mod anomaly;
 mod check;
 mod error;
+mod fastmap;
 mod select;
 mod survey;
 mod table;
@@ -15,6 +16,7 @@ use media::{Leb, Nand, NandError, Peb};
 pub use anomaly::{Anomaly, AnomalyKind};
 pub use check::{CheckReport, check};
 pub use error::AttachError;
+pub use fastmap::AttachedBy;
 use survey::Found;
 pub(crate) use survey::{RawHeaders, Seen, Survey};
 
@@ -40,16 +42,28 @@ pub struct AttachOptions {
     pub bad_block_reserve_per_1024: u32,
     /// Difference of erase counters from which data is moved to level wear. Linux: 4096.
     pub wear_threshold: u32,
+    /// Whether a fastmap may replace the look at every block.
+    pub fastmap: FastmapUse,
+}
+
+/// Whether a fastmap is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FastmapUse {
+    /// Where there is one that is right. Sequence numbers and generations of most LEBs are unknown then, and given as 0.
+    IfValid,
+    /// Never: every block is looked at.
+    Never,
 }
 
 impl AttachOptions {
-    /// The defaults of Linux.
+    /// The defaults of Linux, but every block is looked at.
     #[must_use]
     pub const fn linux(access: Access) -> Self {
         Self {
             access,
             bad_block_reserve_per_1024: 20,
             wear_threshold: 4096,
+            fastmap: FastmapUse::Never,
         }
     }
 }
@@ -86,11 +100,12 @@ pub struct Scanned<N> {
     options: AttachOptions,
     survey: Survey,
     tables: table::Tables,
+    attached_by: AttachedBy,
 }
 
 /// Looks at a device, and decides which block holds what. Nothing is written.
 pub fn scan<N: Nand>(mut nand: N, options: AttachOptions) -> Result<Scanned<N>, AttachError> {
-    let (mut survey, tables) = examine(&mut nand, &options)?;
+    let (mut survey, tables, attached_by) = examine(&mut nand, &options)?;
     if let Some(refusal) = survey.refusal.take() {
         return Err(refusal);
     }
@@ -99,23 +114,67 @@ pub fn scan<N: Nand>(mut nand: N, options: AttachOptions) -> Result<Scanned<N>, 
         options,
         survey,
         tables,
+        attached_by,
     })
 }
 
-/// Everything that a scan finds out; a reason not to attach is left in the survey.
-fn examine(nand: &mut impl Nand, options: &AttachOptions) -> Result<(Survey, table::Tables), AttachError> {
+/// Everything that a scan finds out; a reason not to attach is left in the survey. What a fastmap gave and what it leads to is
+/// thrown away when anything about it is wrong.
+fn examine(
+    nand: &mut impl Nand,
+    options: &AttachOptions,
+) -> Result<(Survey, table::Tables, AttachedBy), AttachError> {
     let mut survey = Survey::begin(nand)?;
+    let mut attached_by = AttachedBy::Scan;
     for peb in nand.geometry().pebs() {
         survey.look_at(nand, peb)?;
+        let last_anchor = peb == fastmap::LAST_ANCHOR || peb.0 + 1 == nand.geometry().blocks();
+        let Some((_, anchor)) = survey.anchor.filter(|_| last_anchor) else {
+            continue;
+        };
+        if options.fastmap == FastmapUse::IfValid && survey.refusal.is_none() {
+            match by_fastmap(nand, options, &survey, anchor) {
+                Ok((by_map, tables)) => return Ok((by_map, tables, AttachedBy::Fastmap)),
+                Err(fastmap::Unusable::Device(error)) => return Err(error.into()),
+                Err(fastmap::Unusable::Because(why)) => attached_by = AttachedBy::ScanAfterFastmap { why },
+            }
+        }
     }
     limit_damage(&mut survey);
-    survey.pebs.assume_mean_where_unknown();
-    select::choose_latest(&mut survey, nand)?;
-    let tables = table::read(&mut survey, nand, options)?;
-    if !tables.table.is_empty() {
-        select::hold_against(&mut survey, &tables.table);
+    let tables = decide(&mut survey, nand, options)?;
+    Ok((survey, tables, attached_by))
+}
+
+fn by_fastmap(
+    nand: &mut impl Nand,
+    options: &AttachOptions,
+    looked: &Survey,
+    anchor: Peb,
+) -> Result<(Survey, table::Tables), fastmap::Unusable> {
+    let mut survey = fastmap::survey_by(nand, looked, anchor)?;
+    let tables = decide(&mut survey, nand, options)?;
+    match survey.refusal.take() {
+        None => Ok((survey, tables)),
+        Some(refusal) => Err(fastmap::Unusable::Because(refusal.to_string())),
     }
-    Ok((survey, tables))
+}
+
+/// Which block is which LEB, and whether that agrees with the volume table.
+fn decide(
+    survey: &mut Survey,
+    nand: &mut impl Nand,
+    options: &AttachOptions,
+) -> Result<table::Tables, NandError> {
+    survey.pebs.assume_mean_where_unknown();
+    select::choose_latest(survey, nand)?;
+    let tables = table::read(survey, nand, options)?;
+    if !tables.table.is_empty() {
+        select::hold_against(survey, &tables.table);
+    }
+    survey
+        .erase_first
+        .sort_by_key(|(sequence_number, _)| *sequence_number);
+    Ok(tables)
 }
 
 /// Few damaged blocks are the work of time; many mean that the chip, or what it is taken for, is wrong.
@@ -147,6 +206,12 @@ impl<N: Nand> Scanned<N> {
     #[must_use]
     pub const fn volumes(&self) -> &VolumeTable {
         &self.tables.table
+    }
+
+    /// How it was found out what is where.
+    #[must_use]
+    pub const fn attached_by(&self) -> &AttachedBy {
+        &self.attached_by
     }
 
     /// What should not be.

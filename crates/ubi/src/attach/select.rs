@@ -89,7 +89,7 @@ fn choose_one(
         survey.note(found.peb, place, AnomalyKind::TornCopy);
         winner += 1;
         if last {
-            survey.erase_first.push(found.peb);
+            survey.erase_first.push((found.sequence_number, found.peb));
             return Ok(usize::MAX);
         }
     }

@@ -63,8 +63,9 @@ pub(crate) struct Survey {
     pub(crate) tally: Tally,
     pub(crate) first_corrupted: Option<Peb>,
     pub(crate) anchor: Option<(u64, Peb)>,
-    /// Blocks to be erased before anything else is written; see `select`.
-    pub(crate) erase_first: Vec<Peb>,
+    /// Blocks to be erased before anything else is written, lowest sequence number first: anchors of fastmaps, of which an older one
+    /// must not outlive the latest, and a torn copy (see `select`).
+    pub(crate) erase_first: Vec<(u64, Peb)>,
     pub(crate) writing_forbidden: Option<Arc<str>>,
     pub(crate) anomalies: Vec<Anomaly>,
     pub(crate) refusal: Option<AttachError>,
@@ -282,6 +283,9 @@ impl Survey {
         if fastmap {
             // Stale from the first write on; a reader that attaches by it looks before this is acted upon.
             self.pebs.set_state(peb, PebState::Erase);
+            if header.volume == FASTMAP_SUPERBLOCK_VOLUME {
+                self.erase_first.push((header.sequence_number, peb));
+            }
             let newest = self
                 .anchor
                 .is_none_or(|(sequence, _)| header.sequence_number > sequence);

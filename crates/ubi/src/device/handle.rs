@@ -172,9 +172,10 @@ fn build<N: Nand>(
         Access::ReadWrite => survey.writing_forbidden.clone(),
     };
     let waiting = |peb: &Peb| survey.pebs.state(*peb) == PebState::Erase;
-    let later = |peb: &Peb| waiting(peb) && !survey.erase_first.contains(peb);
+    let first = || survey.erase_first.iter().map(|(_, peb)| *peb);
+    let later = |peb: &Peb| waiting(peb) && !first().any(|first| first == *peb);
     let rest = survey.geometry.pebs().filter(later);
-    let erase_queue = survey.erase_first.iter().copied().chain(rest).collect();
+    let erase_queue = first().chain(rest).collect();
     let mut core = Core {
         nand,
         device: survey.device,

@@ -1,0 +1,225 @@
+//! Attach by fastmap: what a look at every block would have found, from a few blocks that Linux wrote.
+//!
+//! Whatever is not exactly right leads back to the look at every block; a fastmap can save time, never change the outcome. It
+//! says nothing about sequence numbers and generations of the LEBs it lists: who needs those does not use it. From our first
+//! write on it is wrong, so its anchors are erased before that ([`Survey::erase_first`]).
+
+use std::sync::Arc;
+
+use media::{Nand, NandError, Peb};
+
+use super::anomaly::AnomalyKind;
+use super::select::vid_header;
+use super::survey::{Found, Profile, RawHeaders, Seen, Survey};
+use crate::format::fastmap::{self, ANCHOR_PEBS, Fastmap, Superblock, Wear};
+use crate::format::{FASTMAP_DATA_VOLUME, FASTMAP_SUPERBLOCK_VOLUME, VidHeader};
+use crate::layout::index;
+use crate::peb_table::{PebState, PebTable};
+
+/// How a device was attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttachedBy {
+    /// By a look at every block.
+    Scan,
+    /// By a fastmap.
+    Fastmap,
+    /// By a look at every block, as its fastmap can't be used.
+    ScanAfterFastmap {
+        /// What is wrong with the fastmap.
+        why: String,
+    },
+}
+
+/// Blocks among which the anchor is.
+pub(super) const LAST_ANCHOR: Peb = Peb(ANCHOR_PEBS - 1);
+
+/// Why a fastmap can't be used.
+#[derive(Debug)]
+pub(super) enum Unusable {
+    Device(NandError),
+    Because(String),
+}
+
+impl From<NandError> for Unusable {
+    fn from(error: NandError) -> Self {
+        Self::Device(error)
+    }
+}
+
+fn because(why: impl Into<String>) -> Unusable {
+    Unusable::Because(why.into())
+}
+
+/// Makes a survey from the fastmap of `anchor`. `looked` is the survey of the first blocks.
+pub(super) fn survey_by(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> Result<Survey, Unusable> {
+    let (map, last_sequence_number) = read(nand, looked, anchor)?;
+    let mut survey = Survey {
+        device: Arc::clone(&looked.device),
+        pebs: PebTable::new(looked.geometry.blocks()),
+        found: Vec::new(),
+        profiles: Vec::new(),
+        last_sequence_number,
+        tally: super::survey::Tally::default(),
+        first_corrupted: None,
+        anchor: looked.anchor,
+        erase_first: looked.erase_first.clone(),
+        writing_forbidden: None,
+        anomalies: Vec::new(),
+        refusal: None,
+        ..*looked
+    };
+    let mut known = vec![false; index(survey.geometry.blocks())];
+    let mut take = |survey: &mut Survey, wear: &Wear, state| {
+        let place = known.get_mut(index(wear.peb)).filter(|known| !**known);
+        let place =
+            place.ok_or_else(|| because(format!("it lists PEB {} twice, or there is none", wear.peb)))?;
+        *place = true;
+        survey.pebs.set_erases(Peb(wear.peb), wear.erase_counter);
+        survey.pebs.set_state(Peb(wear.peb), state);
+        Ok::<(), Unusable>(())
+    };
+    for (wears, state) in [
+        (&map.free, PebState::Free),
+        // Those that no volume names are not needed any more.
+        (&map.used, PebState::Erase),
+        (&map.scrub, PebState::Preserved),
+        (&map.erase, PebState::Erase),
+        (&map.blocks, PebState::Erase),
+    ] {
+        for wear in wears {
+            take(&mut survey, wear, state)?;
+        }
+    }
+    take_volumes(&mut survey, &map)?;
+    for wear in &map.scrub {
+        // Preserved stood for "to be scrubbed, if a volume names it".
+        if survey.pebs.state(Peb(wear.peb)) == PebState::Preserved {
+            survey.pebs.set_state(Peb(wear.peb), PebState::Erase);
+        }
+    }
+    for peb in map.pool.pebs.iter().chain(&map.wear_levelling_pool.pebs) {
+        let place = known
+            .get_mut(index(*peb))
+            .ok_or_else(|| because(format!("its pool has PEB {peb}, which is not there")))?;
+        *place = true;
+        look_at_pool_block(&mut survey, nand, Peb(*peb))?;
+    }
+    let mut bad = 0;
+    for (peb, _) in survey.geometry.pebs().zip(&known).filter(|(_, known)| !**known) {
+        if !nand.is_bad(peb)? {
+            return Err(because(format!("it does not mention {peb}")));
+        }
+        survey.pebs.set_state(peb, PebState::Bad);
+        bad += 1;
+    }
+    if bad != map.bad_pebs {
+        return Err(because(format!("{bad} blocks are bad, it says {}", map.bad_pebs)));
+    }
+    survey.tally.bad = bad;
+    Ok(survey)
+}
+
+/// The fastmap, and the last sequence number that it knows of.
+fn read(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> Result<(Fastmap, u64), Unusable> {
+    let mut first = vec![0; fastmap::SUPERBLOCK_BYTES];
+    let _ = nand.read(anchor, looked.layout.data_offset(), &mut first)?;
+    let superblock = Superblock::decode(&first).map_err(|error| because(error.to_string()))?;
+    let leb_bytes = index(looked.layout.leb_bytes());
+    let mut raw = vec![0; leb_bytes * superblock.blocks.len()];
+    let mut last_sequence_number = 0;
+    for (number, (wear, out)) in superblock
+        .blocks
+        .iter()
+        .zip(raw.chunks_mut(leb_bytes))
+        .enumerate()
+    {
+        let peb = Peb(wear.peb);
+        let there = wear.peb < looked.geometry.blocks() && !nand.is_bad(peb)?;
+        let expected = match number {
+            0 => FASTMAP_SUPERBLOCK_VOLUME,
+            _ => FASTMAP_DATA_VOLUME,
+        };
+        let header = match there {
+            true => block_header(nand, looked, peb)?,
+            false => None,
+        };
+        let header = header
+            .filter(|header| header.volume == expected && (number > 0 || peb == anchor))
+            .ok_or_else(|| because(format!("{peb} is not block {number} of it")))?;
+        last_sequence_number = last_sequence_number.max(header.sequence_number);
+        let _ = nand.read(peb, looked.layout.data_offset(), out)?;
+    }
+    let map = fastmap::decode(&raw).map_err(|error| because(error.to_string()))?;
+    Ok((map, last_sequence_number))
+}
+
+/// The VID header of a block of this image.
+fn block_header(nand: &mut impl Nand, looked: &Survey, peb: Peb) -> Result<Option<VidHeader>, NandError> {
+    let raw = RawHeaders::read(nand, peb, &looked.layout)?;
+    let Seen::Header { header, .. } = raw.ec() else {
+        return Ok(None);
+    };
+    let same_image = [0, looked.image_sequence].contains(&header.image_sequence);
+    match same_image {
+        true => vid_header(looked, nand, peb),
+        false => Ok(None),
+    }
+}
+
+fn take_volumes(survey: &mut Survey, map: &Fastmap) -> Result<(), Unusable> {
+    for volume in &map.volumes {
+        let profile = survey
+            .profile(Profile {
+                volume: volume.volume,
+                kind: volume.kind,
+                used_lebs: match volume.kind {
+                    crate::format::VolumeKind::Static => volume.used_lebs,
+                    crate::format::VolumeKind::Dynamic => 0,
+                },
+                data_padding: volume.data_padding,
+            })
+            .ok_or_else(|| because("it has too many volumes"))?;
+        for (leb, peb) in (0..).zip(&volume.pebs) {
+            let Some(peb) = peb.map(Peb) else { continue };
+            let listed = peb.0 < survey.geometry.blocks()
+                && (map.used.iter().chain(&map.scrub)).any(|wear| wear.peb == peb.0);
+            let state = match listed.then(|| survey.pebs.state(peb)) {
+                Some(PebState::Erase) => PebState::Used,
+                Some(PebState::Preserved) => PebState::Scrub,
+                _ => {
+                    return Err(because(format!(
+                        "{peb} is LEB {leb} of volume {} and not in use",
+                        volume.volume
+                    )));
+                }
+            };
+            survey.pebs.set_state(peb, state);
+            survey.found.push(Found {
+                sequence_number: 0,
+                generation: 0,
+                leb,
+                peb,
+                profile,
+                copied: false,
+                chosen: false,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// A block that was free when the fastmap was written: what its headers say counts.
+fn look_at_pool_block(survey: &mut Survey, nand: &mut impl Nand, peb: Peb) -> Result<(), Unusable> {
+    // The fastmap may list it as a LEB as well, when a volume was changed after the pool was filled.
+    survey.found.retain(|found| found.peb != peb);
+    let noted = survey.anomalies.len();
+    survey.look_at(nand, peb)?;
+    let harmless = |kind: &AnomalyKind| matches!(kind, AnomalyKind::Bits { .. });
+    let damaged = survey.anomalies[noted..]
+        .iter()
+        .any(|anomaly| !harmless(&anomaly.kind));
+    if damaged || survey.refusal.is_some() || survey.pebs.state(peb) == PebState::Bad {
+        return Err(because(format!("{peb} of its pool is damaged")));
+    }
+    Ok(())
+}

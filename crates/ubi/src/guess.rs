@@ -1,0 +1,167 @@
+//! The shape of a chip, guessed from the EC and VID headers in the bytes of its image.
+//!
+//! Every block begins with an EC header, so their distance is the block with or without OOB; where the VID header lies beside where
+//! the EC header says it does tells the OOB. The page can't be told for sure: it is taken as the largest that the offsets allow
+//! and chips have. Reading with a smaller page than the chip's is harmless; for writing, say the shape.
+
+use crate::format::{Decoded, EcHeader, HEADER_BYTES, VidHeader};
+use crate::layout::index;
+
+/// A shape that fits the headers of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuessedShape {
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Bytes of a sub-page; the page's where it has none.
+    pub subpage_bytes: u32,
+    /// Bytes of a block, without OOB.
+    pub block_bytes: u32,
+    /// Bytes of OOB after each page of the image; 0 where there are none.
+    pub oob_bytes: u32,
+}
+
+/// OOB sizes of chips, by their share of the page.
+const OOB_SIZES: [u32; 12] = [8, 16, 32, 64, 112, 128, 218, 224, 256, 448, 640, 744];
+
+/// Guesses from the beginning of an image; a few blocks will do. `None` where there are not two blocks with headers.
+#[must_use]
+pub fn guess_shape(image: &[u8]) -> Option<GuessedShape> {
+    let headers = ec_headers(image);
+    let (first, header) = *headers.first()?;
+    let stride = headers
+        .windows(2)
+        .map(|pair| pair[1].0 - pair[0].0)
+        .reduce(greatest_common_divisor)?;
+    let stride = u32::try_from(stride).ok()?;
+    let (page_bytes, subpage_bytes) = pages(&header)?;
+    if stride.is_power_of_two() && stride > header.data_offset {
+        return Some(GuessedShape {
+            page_bytes,
+            subpage_bytes,
+            block_bytes: stride,
+            oob_bytes: 0,
+        });
+    }
+    let vid_at = vid_header_after(image, first, index(stride));
+    OOB_SIZES.into_iter().find_map(|oob_bytes| {
+        let pages = stride / (page_bytes + oob_bytes);
+        let pages_before = header.vid_header_offset / page_bytes;
+        let expected = index(header.vid_header_offset + pages_before * oob_bytes);
+        let fits = stride.is_multiple_of(page_bytes + oob_bytes)
+            && pages.is_power_of_two()
+            && vid_at.is_none_or(|found| found == expected);
+        fits.then_some(GuessedShape {
+            page_bytes,
+            subpage_bytes,
+            block_bytes: pages * page_bytes,
+            oob_bytes,
+        })
+    })
+}
+
+/// Enough to see a pattern through some blocks without headers.
+const HEADERS_ENOUGH: usize = 64;
+
+fn ec_headers(image: &[u8]) -> Vec<(usize, EcHeader)> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(raw) = image.get(at..).and_then(<[u8]>::first_chunk::<HEADER_BYTES>) {
+        if raw.starts_with(b"UBI#")
+            && let Decoded::Header(header) = EcHeader::decode(raw)
+        {
+            found.push((at, header));
+            if found.len() == HEADERS_ENOUGH {
+                break;
+            }
+        }
+        // Pages of 512 bytes with 8 of OOB are the smallest unit that blocks are made of.
+        at += 8;
+    }
+    found
+}
+
+fn vid_header_after(image: &[u8], block: usize, stride: usize) -> Option<usize> {
+    let end = (block + stride).min(image.len());
+    (block..end).step_by(8).map(|at| at - block).find(|at| {
+        let raw = image
+            .get(block + at..)
+            .and_then(<[u8]>::first_chunk::<HEADER_BYTES>);
+        raw.is_some_and(|raw| {
+            raw.starts_with(b"UBI!") && !matches!(VidHeader::decode(raw, u32::MAX), Decoded::Damaged(_))
+        })
+    })
+}
+
+fn greatest_common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 {
+        a
+    } else {
+        greatest_common_divisor(b, a % b)
+    }
+}
+
+/// Page and sub-page that lead to these offsets.
+fn pages(header: &EcHeader) -> Option<(u32, u32)> {
+    let (vid, data) = (header.vid_header_offset, header.data_offset);
+    // Two pages of headers, or one page of sub-pages: chips with pages below 1 KiB have the latter.
+    let page = if vid >= 1024 && data == vid.checked_mul(2)? {
+        vid
+    } else {
+        data
+    };
+    let subpage = if vid < page && vid.is_power_of_two() {
+        vid
+    } else {
+        page
+    };
+    (page.is_power_of_two() && (8..=64 << 10).contains(&page)).then_some((page, subpage))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(page: usize, pages: usize, oob: usize, vid: u32, data: u32) -> Vec<u8> {
+        let header = EcHeader {
+            erase_counter: 1,
+            vid_header_offset: vid,
+            data_offset: data,
+            image_sequence: 5,
+        };
+        let mut block = vec![0xFF; page * pages];
+        block[..HEADER_BYTES].copy_from_slice(&header.encode());
+        let with_oob: Vec<u8> = block
+            .chunks(page)
+            .flat_map(|page| [page, &vec![0xFE; oob][..]].concat())
+            .collect();
+        with_oob.repeat(3)
+    }
+
+    #[test]
+    fn the_shape_follows_from_the_headers_with_and_without_oob() {
+        for (page, pages, oob, vid, data, subpage) in [
+            (2048, 64, 0, 512, 2048, 512),
+            (2048, 64, 64, 512, 2048, 512),
+            (2048, 64, 64, 2048, 4096, 2048),
+            (4096, 128, 224, 4096, 8192, 4096),
+            (512, 32, 16, 256, 512, 256),
+            (8192, 128, 0, 8192, 16384, 8192),
+        ] {
+            let shape = guess_shape(&image(page, pages, oob, vid, data)).unwrap();
+            let expected = GuessedShape {
+                page_bytes: u32::try_from(page).unwrap(),
+                subpage_bytes: subpage,
+                block_bytes: u32::try_from(page * pages).unwrap(),
+                oob_bytes: u32::try_from(oob).unwrap(),
+            };
+            assert_eq!(shape, expected);
+        }
+    }
+
+    #[test]
+    fn what_is_no_ubi_has_no_shape() {
+        assert_eq!(guess_shape(&[0xFF; 100_000]), None);
+        assert_eq!(guess_shape(&[]), None);
+        assert_eq!(guess_shape(b"UBI#"), None);
+    }
+}

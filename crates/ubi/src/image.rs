@@ -1,0 +1,228 @@
+//! UBI images made without a chip: block after block, to be flashed. The job of `ubinize`, whose bytes these are.
+//!
+//! The volume table is in the first two blocks, then the LEBs of each volume follow in the order given. All sequence numbers are
+//! 0 and all erase counters the same; gaps are 0xFF.
+
+use std::io::{self, Read};
+
+use crate::attach::VolumeId;
+use crate::format::volume_table::{self, RECORD_BYTES, TableLimits, VolumeName, VolumeRecord};
+use crate::format::{
+    Compatibility, EcHeader, HEADER_BYTES, LAYOUT_VOLUME, LAYOUT_VOLUME_LEBS, VidHeader, VolumeKind, crc32,
+};
+use crate::layout::{Layout, index};
+use media::NandGeometry;
+use thiserror::Error;
+
+/// What all blocks of an image have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageOptions {
+    /// Where headers and data are.
+    pub layout: Layout,
+    /// The chip's shape; the number of its blocks does not matter.
+    pub geometry: NandGeometry,
+    /// The number that all blocks get.
+    pub image_sequence: u32,
+    /// The erase counter that all blocks get.
+    pub erase_counter: u32,
+}
+
+/// A volume of an image.
+#[derive(Clone, Debug)]
+pub struct ImageVolume {
+    /// Its number.
+    pub id: VolumeId,
+    /// Its name.
+    pub name: VolumeName,
+    /// What it is.
+    pub kind: VolumeKind,
+    /// Bytes that it is to hold at least.
+    pub bytes: u64,
+    /// The size of its LEBs is a multiple of it; 1 for no alignment.
+    pub alignment: u32,
+    /// It takes all free blocks at the first attach.
+    pub autoresize: bool,
+    /// CRCs of this static volume are not checked when it is opened.
+    pub skip_check: bool,
+    /// Bytes of its content; 0 for none.
+    pub content_bytes: u64,
+}
+
+/// Why an image can't be made.
+#[derive(Debug, Error)]
+pub enum ImageError {
+    /// A number is used twice or is beyond the table.
+    #[error("volume {id} of the image: {why}")]
+    Volume {
+        /// The number.
+        id: u32,
+        /// What is wrong.
+        why: String,
+    },
+    /// Reading content or writing the image failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// The host's error.
+        source: io::Error,
+    },
+}
+
+/// The bytes of LEBs of a volume with this alignment.
+#[must_use]
+pub fn aligned_leb_bytes(layout: &Layout, alignment: u32) -> u32 {
+    layout.leb_bytes() - layout.leb_bytes() % alignment.max(1)
+}
+
+/// Makes an image. Each volume comes with its content, of exactly as many bytes as it says.
+pub fn build_image<R: Read>(
+    options: &ImageOptions,
+    volumes: Vec<(ImageVolume, R)>,
+    write: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+) -> Result<(), ImageError> {
+    let limits = TableLimits {
+        leb_bytes: options.layout.leb_bytes(),
+        min_io_bytes: options.layout.min_io_bytes(),
+        good_pebs: u32::MAX,
+    };
+    let mut table = vec![None; index(limits.slots())];
+    for (volume, _) in &volumes {
+        let record = record(options, volume)?;
+        let fail = |why: String| ImageError::Volume { id: volume.id.0, why };
+        let slots = table.len();
+        let place = table
+            .get_mut(index(volume.id.0))
+            .ok_or_else(|| fail(format!("the volume table has {slots} places, from 0")))?;
+        if place.is_some() {
+            return Err(fail("the number is used twice".to_owned()));
+        }
+        *place = Some(record);
+    }
+    let raw = volume_table::encode(&table);
+    if let Err(error) = volume_table::decode(&raw, &limits) {
+        return Err(ImageError::Volume {
+            id: 0,
+            why: error.to_string(),
+        });
+    }
+    let write_failed = |source| ImageError::Io {
+        what: "writing the image",
+        source,
+    };
+    for leb in 0..LAYOUT_VOLUME_LEBS {
+        let header = VidHeader {
+            compatibility: Compatibility::Reject,
+            ..header(LAYOUT_VOLUME, leb)
+        };
+        write(&block(options, &header, &raw)).map_err(write_failed)?;
+    }
+    debug_assert!(raw.len().is_multiple_of(RECORD_BYTES));
+    for (volume, mut content) in volumes {
+        write_volume(options, &volume, &mut content, &mut |bytes| {
+            write(bytes).map_err(write_failed)
+        })?;
+    }
+    Ok(())
+}
+
+fn record(options: &ImageOptions, volume: &ImageVolume) -> Result<VolumeRecord, ImageError> {
+    let fail = |why: String| ImageError::Volume { id: volume.id.0, why };
+    if volume.alignment == 0 || volume.alignment > options.layout.leb_bytes() {
+        return Err(fail(format!(
+            "an alignment of {} bytes is not from 1 to the LEB's {}",
+            volume.alignment,
+            options.layout.leb_bytes()
+        )));
+    }
+    let leb_bytes = u64::from(aligned_leb_bytes(&options.layout, volume.alignment));
+    if volume.content_bytes > volume.bytes {
+        return Err(fail(format!(
+            "its content of {} bytes does not fit its size of {}",
+            volume.content_bytes, volume.bytes
+        )));
+    }
+    let lebs = u32::try_from(volume.bytes.div_ceil(leb_bytes));
+    Ok(VolumeRecord {
+        reserved_pebs: lebs
+            .ok()
+            .filter(|lebs| *lebs > 0)
+            .ok_or_else(|| fail("its size is 0 or too large".to_owned()))?,
+        alignment: volume.alignment,
+        data_padding: options.layout.leb_bytes() % volume.alignment,
+        kind: volume.kind,
+        update_marker: false,
+        name: volume.name.clone(),
+        autoresize: volume.autoresize,
+        skip_check: volume.skip_check,
+    })
+}
+
+fn write_volume(
+    options: &ImageOptions,
+    volume: &ImageVolume,
+    content: &mut impl Read,
+    write: &mut dyn FnMut(&[u8]) -> Result<(), ImageError>,
+) -> Result<(), ImageError> {
+    let leb_bytes = u64::from(aligned_leb_bytes(&options.layout, volume.alignment));
+    let lebs = u32::try_from(volume.content_bytes.div_ceil(leb_bytes)).expect("the size was checked");
+    let mut left = volume.content_bytes;
+    for leb in 0..lebs {
+        let bytes = left.min(leb_bytes);
+        left -= bytes;
+        let mut data = vec![0; usize::try_from(bytes).expect("at most a LEB")];
+        content.read_exact(&mut data).map_err(|source| ImageError::Io {
+            what: "reading the content of a volume",
+            source,
+        })?;
+        let plain = VidHeader {
+            data_padding: options.layout.leb_bytes() % volume.alignment,
+            ..header(volume.id.0, leb)
+        };
+        let header = match volume.kind {
+            VolumeKind::Dynamic => plain,
+            VolumeKind::Static => VidHeader {
+                kind: VolumeKind::Static,
+                used_lebs: lebs,
+                data_size: u32::try_from(bytes).expect("at most a LEB"),
+                data_crc: crc32(&data),
+                ..plain
+            },
+        };
+        write(&block(options, &header, &data))?;
+    }
+    Ok(())
+}
+
+fn header(volume: u32, leb: u32) -> VidHeader {
+    VidHeader {
+        kind: VolumeKind::Dynamic,
+        copied: false,
+        compatibility: Compatibility::None,
+        volume,
+        leb,
+        data_size: 0,
+        used_lebs: 0,
+        data_padding: 0,
+        data_crc: 0,
+        sequence_number: 0,
+        generation: 0,
+    }
+}
+
+fn block(options: &ImageOptions, header: &VidHeader, data: &[u8]) -> Vec<u8> {
+    let layout = options.layout;
+    let mut block = vec![0xFF; index(options.geometry.block_bytes())];
+    let ec_header = EcHeader {
+        erase_counter: options.erase_counter,
+        vid_header_offset: layout.vid_header_offset(),
+        data_offset: layout.data_offset(),
+        image_sequence: options.image_sequence,
+    };
+    let mut place = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
+    place(0, &ec_header.encode());
+    place(index(layout.vid_header_offset()), &header.encode());
+    place(index(layout.data_offset()), data);
+    debug_assert_eq!(header.encode().len(), HEADER_BYTES);
+    block
+}

@@ -1,0 +1,197 @@
+//! Flipping bits, failing programs and erases, and wear: data moves, blocks retire, and when none is left the device says so.
+
+use std::sync::{Arc, Mutex};
+
+use media::{Leb, Nand, NandGeometry, Page, Peb};
+use nand::{ChipModel, FaultModel, SimNand};
+use testkit::prng::Prng;
+use ubi::format::VolumeKind;
+use ubi::format::volume_table::VolumeName;
+use ubi::{
+    Access, AttachOptions, FormatOptions, Layout, NewVolume, SizeInLebs, Ubi, UbiVolume, Volume, VolumeError,
+    VolumeId, Work, scan,
+};
+
+type Chip = Arc<Mutex<SimNand>>;
+
+fn chip(faults: FaultModel) -> Chip {
+    let geometry = NandGeometry::new(512, 8, 64).and_then(|geometry| geometry.with_subpage(128));
+    let model = ChipModel::new(geometry.expect("a geometry"));
+    Arc::new(Mutex::new(SimNand::new("chip", model, faults)))
+}
+
+fn formatted(chip: &Chip, lebs: u32) -> (Ubi<Chip>, UbiVolume<Chip>) {
+    let options = FormatOptions {
+        layout: Layout::usual(&chip.geometry()).expect("a layout"),
+        image_sequence: 1,
+        erase_counter: None,
+    };
+    let ubi = Ubi::format(Arc::clone(chip), options, &mut |_| {}).expect("formatted");
+    let new = NewVolume {
+        id: None,
+        name: VolumeName::new(b"data").expect("a name"),
+        kind: VolumeKind::Dynamic,
+        size: SizeInLebs::Exactly(lebs),
+        alignment: 1,
+        autoresize: false,
+        skip_check: false,
+    };
+    let id = ubi.make_volume(new).expect("room for it");
+    let volume = ubi.open(id).expect("it is there");
+    (ubi, volume)
+}
+
+fn first_page(volume: &UbiVolume<Chip>, leb: u32) -> Result<Vec<u8>, VolumeError> {
+    let mut out = vec![0; 512];
+    volume.read(Leb(leb), 0, &mut out).map(|()| out)
+}
+
+fn peb_of(ubi: &Ubi<Chip>, leb: usize) -> Peb {
+    ubi.mapping(VolumeId(0))[leb].expect("mapped")
+}
+
+fn writes(chip: &Chip) -> u64 {
+    chip.lock().expect("no panic").supply().writes()
+}
+
+#[test]
+fn data_on_flipping_bits_moves_once_it_was_read() {
+    let chip = chip(FaultModel::none());
+    let (ubi, volume) = formatted(&chip, 8);
+    volume.write(Leb(2), 0, &[0x42; 1024]).unwrap();
+    let from = peb_of(&ubi, 2);
+    chip.lock().unwrap().inject_bit_flips(from, Page(2), 3);
+    let mut out = [0; 1024];
+    volume.read(Leb(2), 0, &mut out).unwrap();
+    assert_eq!(ubi.summary().blocks_to_scrub, 1);
+    let mut moved = None;
+    for _ in 0..100 {
+        if let Work::Scrubbed { from, to } = ubi.work().unwrap() {
+            moved = Some((from, to));
+        }
+    }
+    assert_eq!(moved.map(|(from, _)| from), Some(from));
+    assert_eq!(moved.map(|(_, to)| to), Some(peb_of(&ubi, 2)));
+    volume.read(Leb(2), 0, &mut out).unwrap();
+    assert_eq!(out, [0x42; 1024]);
+}
+
+#[test]
+fn data_that_cant_be_read_is_an_error_and_stays_where_it_is() {
+    let chip = chip(FaultModel::none());
+    let (ubi, volume) = formatted(&chip, 8);
+    volume.write(Leb(2), 0, &[0x42; 1024]).unwrap();
+    let peb = peb_of(&ubi, 2);
+    chip.lock().unwrap().inject_bit_flips(peb, Page(1), 3);
+    first_page(&volume, 2).unwrap();
+    chip.lock().unwrap().inject_bit_flips(peb, Page(2), 40);
+    let error = volume.read(Leb(2), 512, &mut [0; 512]).unwrap_err();
+    assert!(matches!(error, VolumeError::Uncorrectable { .. }), "{error}");
+    let mut steps = Vec::new();
+    for _ in 0..100 {
+        steps.push(ubi.work().unwrap());
+    }
+    assert!(steps.contains(&Work::Unmovable(peb)));
+    assert_eq!(steps.last(), Some(&Work::Idle));
+    assert_eq!(peb_of(&ubi, 2), peb);
+}
+
+#[test]
+fn a_write_survives_the_failure_of_each_of_its_programs() {
+    for failing in 0..4 {
+        for start in [0, 1024] {
+            let chip = chip(FaultModel::none());
+            let (ubi, volume) = formatted(&chip, 8);
+            volume.write(Leb(1), 0, &[1; 1024]).unwrap();
+            let leb = if start == 0 { 2 } else { 1 };
+            let next = writes(&chip);
+            chip.lock().unwrap().fail_write(next + failing);
+            volume.write(Leb(leb), start, &[2; 1536]).unwrap();
+            ubi.settle().unwrap();
+            let again = scan(Arc::clone(&chip), AttachOptions::linux(Access::ReadWrite)).unwrap();
+            let again = again.attach().unwrap();
+            let volume = again.open(VolumeId(0)).unwrap();
+            let mut out = [0; 2560];
+            volume.read(Leb(leb), 0, &mut out).unwrap();
+            let at = usize::try_from(start).unwrap();
+            assert!(
+                out[..at].iter().all(|byte| *byte == 1),
+                "write {failing} at {start}"
+            );
+            assert_eq!(out[at..at + 1536], [2; 1536], "write {failing} at {start}");
+        }
+    }
+}
+
+#[test]
+fn a_block_whose_erase_fails_retires_and_takes_one_that_was_kept_back() {
+    let chip = chip(FaultModel::none());
+    let (ubi, volume) = formatted(&chip, 8);
+    volume.leb_change(Leb(0), &[1; 512]).unwrap();
+    let old = peb_of(&ubi, 0);
+    volume.leb_change(Leb(0), &[2; 512]).unwrap();
+    let before = ubi.summary();
+    let mut retired = None;
+    for _ in 0..20 {
+        let next = writes(&chip);
+        // Whatever is erased before the block in question may live.
+        let waiting = ubi.summary().blocks_to_erase;
+        if waiting == 1 {
+            chip.lock().unwrap().fail_write(next);
+        }
+        if let Work::Retired(peb) = ubi.work().unwrap() {
+            retired = Some(peb);
+        }
+    }
+    assert_eq!(retired, Some(old));
+    let after = ubi.summary();
+    assert_eq!(after.bad_blocks, before.bad_blocks + 1);
+    assert_eq!(after.bad_block_reserve + 1, before.bad_block_reserve);
+    assert_eq!(after.frozen, None);
+}
+
+#[test]
+fn a_chip_that_wears_out_keeps_its_data_and_goes_read_only_with_a_reason() {
+    for seed in 0..5 {
+        let faults = FaultModel {
+            program_failures_ppm: 1500,
+            erase_failures_ppm: 4000,
+            ..FaultModel::seeded(seed)
+        };
+        let chip = chip(faults);
+        let (ubi, volume) = formatted(&chip, 40);
+        let mut prng = Prng::named(seed, "wearing out");
+        let mut known = vec![None; 40];
+        let mut failed = None;
+        for round in 0..200_000_u32 {
+            let leb = prng.below_usize(40);
+            let data = round.to_le_bytes().repeat(128);
+            match volume.leb_change(Leb(u32::try_from(leb).unwrap()), &data) {
+                Ok(()) => known[leb] = Some(data),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+            if ubi.work().is_err() {
+                break;
+            }
+        }
+        let reason = ubi.frozen().unwrap_or_else(|| panic!("seed {seed}: {failed:?}"));
+        assert!(reason.contains("went bad"), "seed {seed}: {reason}");
+        assert!(ubi.summary().bad_blocks >= 2, "seed {seed}");
+        let reader = scan(Arc::clone(&chip), AttachOptions::linux(Access::ReadOnly)).unwrap();
+        let reader = reader.attach().unwrap();
+        for volume in [volume, reader.open(VolumeId(0)).unwrap()] {
+            for (leb, known) in (0..).zip(&known) {
+                if let Some(known) = known {
+                    assert_eq!(
+                        &first_page(&volume, leb).unwrap(),
+                        known,
+                        "seed {seed}: LEB {leb}"
+                    );
+                }
+            }
+        }
+    }
+}

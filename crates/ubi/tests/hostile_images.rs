@@ -1,0 +1,181 @@
+//! Images with random damage, and with random fields behind right CRCs: an attach refuses or attaches, never panics or loops,
+//! and changes nothing that it refuses. `TIDEGATE_FULL` runs many more; a failure names its seed.
+
+use std::sync::{Arc, Mutex};
+
+use media::{Leb, Nand, NandGeometry, Peb, RamNand};
+use testkit::prng::Prng;
+use ubi::format::volume_table::VolumeName;
+use ubi::format::{VolumeKind, crc32};
+use ubi::{
+    Access, AttachOptions, FastmapUse, FormatOptions, Layout, NewVolume, SizeInLebs, Ubi, Volume, check, scan,
+};
+
+const BLOCKS: u32 = 32;
+const BLOCK_BYTES: usize = 4096;
+
+type Chip = Arc<Mutex<RamNand>>;
+
+fn good_image() -> Vec<Vec<u8>> {
+    let geometry = geometry();
+    let chip = Arc::new(Mutex::new(RamNand::new("chip", geometry)));
+    let format = FormatOptions {
+        layout: Layout::usual(&geometry).expect("a layout"),
+        image_sequence: 7,
+        erase_counter: None,
+    };
+    let ubi = Ubi::format(Arc::clone(&chip), format, &mut |_| {}).expect("formatted");
+    for (name, kind) in [("data", VolumeKind::Dynamic), ("boot", VolumeKind::Static)] {
+        let new = NewVolume {
+            id: None,
+            name: VolumeName::new(name.as_bytes()).expect("a name"),
+            kind,
+            size: SizeInLebs::Exactly(6),
+            alignment: 1,
+            autoresize: false,
+            skip_check: false,
+        };
+        let id = ubi.make_volume(new).expect("room for it");
+        if kind == VolumeKind::Static {
+            let mut update = ubi.update(id, 8000).expect("it fits");
+            update
+                .write(&[9; 8000])
+                .and_then(|()| update.finish())
+                .expect("it fits");
+        } else {
+            let volume = ubi.open(id).expect("it is there");
+            for leb in 0..5 {
+                volume.leb_change(Leb(leb), &[1; 1024]).expect("room for it");
+                volume.leb_change(Leb(leb), &[2; 512]).expect("room for it");
+            }
+        }
+    }
+    drop(ubi);
+    blocks(&chip)
+}
+
+fn geometry() -> NandGeometry {
+    NandGeometry::new(512, 8, BLOCKS)
+        .and_then(|geometry| geometry.with_subpage(128))
+        .expect("a geometry")
+}
+
+fn blocks(chip: &Chip) -> Vec<Vec<u8>> {
+    let mut chip = chip.lock().expect("no panic");
+    let read = |peb| {
+        let mut block = vec![0; BLOCK_BYTES];
+        let _ = chip.read(Peb(peb), 0, &mut block).expect("in range");
+        block
+    };
+    (0..BLOCKS).map(read).collect()
+}
+
+fn chip(blocks: &[Vec<u8>]) -> Chip {
+    let mut chip = RamNand::new("chip", geometry());
+    for (peb, block) in (0..).zip(blocks) {
+        let written = block
+            .iter()
+            .rposition(|byte| *byte != 0xFF)
+            .map_or(0, |last| last + 1);
+        let written = written.next_multiple_of(128);
+        // As much as is written, so that an erased end can be programmed.
+        if written > 0 {
+            chip.program(Peb(peb), 0, &block[..written]).expect("erased");
+        }
+    }
+    Arc::new(Mutex::new(chip))
+}
+
+fn damage(blocks: &mut [Vec<u8>], prng: &mut Prng) {
+    let bytes = [0, 1, 2, 5, 0x7F, 0x80, 0xFF];
+    for _ in 0..1 + prng.below(6) {
+        let peb = prng.below_usize(blocks.len());
+        match prng.below(8) {
+            0 => blocks[peb] = blocks[prng.below_usize(blocks.len())].clone(),
+            1 => blocks[peb].fill(0xFF),
+            2 => blocks[peb] = prng.bytes(BLOCK_BYTES),
+            3 => {
+                let at = prng.below_usize(BLOCK_BYTES);
+                blocks[peb][at..].fill(0xFF);
+            }
+            4 => {
+                let at = prng.below_usize(BLOCK_BYTES);
+                blocks[peb][at] ^= 1 << prng.below(8);
+            }
+            5 => {
+                // A record of the volume table, or bytes where one could be.
+                let start = 512 + 172 * prng.below_usize(20);
+                let at = start + prng.below_usize(168);
+                blocks[peb][at] = *prng.pick(&bytes);
+                let crc = crc32(&blocks[peb][start..start + 168]);
+                blocks[peb][start + 168..start + 172].copy_from_slice(&crc.to_be_bytes());
+            }
+            _ => {
+                let start = *prng.pick(&[0, 128]);
+                let at = start + 4 + prng.below_usize(56);
+                blocks[peb][at] = *prng.pick(&bytes);
+                let crc = crc32(&blocks[peb][start..start + 60]);
+                blocks[peb][start + 60..start + 64].copy_from_slice(&crc.to_be_bytes());
+            }
+        }
+    }
+}
+
+/// Attaches and uses what attaches. Returns whether it did.
+fn use_image(chip: &Chip, fastmap: FastmapUse, seed: u64) -> bool {
+    let before = blocks(chip);
+    let report = check(&mut Arc::clone(chip), Access::ReadOnly, &mut |_| {});
+    report.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    let options = AttachOptions {
+        fastmap,
+        ..AttachOptions::linux(Access::ReadWrite)
+    };
+    let scanned = match scan(Arc::clone(chip), options) {
+        Ok(scanned) => scanned,
+        Err(error) => {
+            assert!(error.to_string().starts_with("chip: "), "seed {seed}: {error}");
+            assert!(
+                before == blocks(chip),
+                "seed {seed}: refused and changed: {error}"
+            );
+            return false;
+        }
+    };
+    let Ok(ubi) = scanned.attach() else {
+        return false;
+    };
+    for volume in ubi.volumes() {
+        let Ok(volume) = ubi.open(volume.id) else { continue };
+        for leb in (0..volume.geometry().lebs).map(Leb) {
+            let mut page = [0; 512];
+            // What can't be read is an error; the point is that it is no panic.
+            let _ = volume.read(leb, 0, &mut page);
+            let _ = volume.leb_change(leb, &page);
+        }
+    }
+    let _ = ubi.settle();
+    true
+}
+
+#[test]
+fn damaged_images_are_refused_or_attached_and_never_panic() {
+    let seeds = if std::env::var_os("TIDEGATE_FULL").is_some() {
+        200_000
+    } else {
+        3000
+    };
+    let good = good_image();
+    assert!(
+        use_image(&chip(&good), FastmapUse::IfValid, 0),
+        "the good one attaches"
+    );
+    let mut attached = 0;
+    for seed in 0..seeds {
+        let mut prng = Prng::named(seed, "hostile images");
+        let mut blocks = good.clone();
+        damage(&mut blocks, &mut prng);
+        attached += u64::from(use_image(&chip(&blocks), FastmapUse::IfValid, seed));
+    }
+    assert!(attached > seeds / 20, "only {attached} of {seeds} attached");
+    assert!(attached < seeds - seeds / 20, "{attached} of {seeds} attached");
+}
