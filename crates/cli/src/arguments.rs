@@ -18,6 +18,7 @@ use crate::nand_command::NandCommand;
 use crate::quantity::{parse_bytes, parse_duration};
 use crate::replay::ReplayArguments;
 use crate::trace_command::TraceCommand;
+use crate::ubi_command::UbiCommand;
 use crate::ui_command::UiArguments;
 
 /// The storage stack of a device with embedded flash, in user space: run it, load it, trace it, tune it.
@@ -61,6 +62,9 @@ pub enum Command {
     /// Make, inspect, load and dump raw NAND chips: simulated ones in files, and /dev/mtdN
     #[command(subcommand)]
     Nand(NandCommand),
+    /// Make, inspect, change and check UBI devices on raw NAND images
+    #[command(subcommand)]
+    Ubi(UbiCommand),
     /// Show what the layers are worth on this machine: native, plain FUSE, bFUSE, tuned
     Demo(DemoArguments),
     /// Serve a web page on loopback: measure, settings, history

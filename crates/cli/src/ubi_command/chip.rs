@@ -1,0 +1,182 @@
+//! The chip that a command works on: an image with its side-car, or without one and a shape that is said or guessed.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use media::{Nand, NandGeometry};
+use nand::{Access, ChipModel, FileError, FileNand, ImageKind, PlainImage};
+use ubi::{AttachOptions, AttachedBy, FastmapUse, Ubi, VolumeId};
+
+use crate::output::print_error;
+use crate::quantity::{parse_bytes, show_bytes};
+
+/// Which chip, and its shape.
+#[derive(Args, Debug, Clone)]
+pub struct ChipArguments {
+    /// The image of a raw NAND chip, with or without OOB
+    pub image: PathBuf,
+    /// Bytes of a page [default: what the side-car says, else guessed from the headers in the image]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip", requires = "block")]
+    pub page: Option<u64>,
+    /// Bytes of an eraseblock, without OOB [default: as for --page]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip", requires = "page")]
+    pub block: Option<u64>,
+    /// Bytes of a sub-page, the smallest piece that is programmed [default: the page, or guessed]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip", requires = "page")]
+    pub subpage: Option<u64>,
+    /// Bytes of OOB that follow each page in the image [default: none, or guessed]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip", requires = "page")]
+    pub oob: Option<u64>,
+}
+
+/// What commands attach.
+pub type Chip = Box<dyn Nand>;
+
+/// How much of an image is looked at for its shape: some blocks of the largest chips.
+const GUESS_BYTES: u64 = 64 << 20;
+
+impl ChipArguments {
+    /// Opens the chip.
+    pub fn open(&self, access: Access) -> Result<Chip> {
+        let said = self.said_shape()?;
+        match FileNand::open(&self.image, access, said) {
+            Ok(chip) => Ok(Box::new(chip)),
+            Err(FileError::UnknownChip { .. }) => Ok(Box::new(self.open_guessed(access)?)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens and attaches it.
+    pub fn attach(&self, access: ubi::Access) -> Result<Ubi<Chip>> {
+        let chip = self.open(match access {
+            ubi::Access::ReadOnly => Access::ReadOnly,
+            ubi::Access::ReadWrite => Access::ReadWrite,
+        })?;
+        let options = AttachOptions {
+            fastmap: FastmapUse::IfValid,
+            ..AttachOptions::linux(access)
+        };
+        let scanned = ubi::scan(chip, options).map_err(|error| self.explain(error))?;
+        if let AttachedBy::ScanAfterFastmap { why } = scanned.attached_by() {
+            print_error(&format!(
+                "{}: its fastmap can't be used, every block was looked at: {why}",
+                self.image.display()
+            ));
+        }
+        scanned.attach().map_err(|error| self.explain(error))
+    }
+
+    /// An error of the attach, with what to do next.
+    fn explain(&self, error: ubi::AttachError) -> anyhow::Error {
+        let image = self.image.display();
+        let next = match &error {
+            ubi::AttachError::Blank { .. } => format!("; run `tidegate ubi format {image}`"),
+            ubi::AttachError::NotUbi { .. } | ubi::AttachError::Layout { .. } => {
+                "; say the shape with --page, --block, --subpage and --oob".to_owned()
+            }
+            ubi::AttachError::Device(_) => String::new(),
+            _ => format!("; run `tidegate ubi check {image}` to list what is wrong"),
+        };
+        anyhow!("{error}{next}")
+    }
+
+    fn open_guessed(&self, access: Access) -> Result<FileNand> {
+        let mut start = Vec::new();
+        File::open(&self.image)
+            .and_then(|file| file.take(GUESS_BYTES).read_to_end(&mut start))
+            .with_context(|| format!("{} can't be read", self.image.display()))?;
+        let Some(shape) = ubi::guess_shape(&start) else {
+            bail!(
+                "{}: the shape of the chip is unknown: there is no side-car, and no two blocks with UBI headers to guess it \
+                 from; say it with --page and --block, and --oob if the image has OOB data",
+                self.image.display()
+            );
+        };
+        let geometry = geometry(
+            shape.page_bytes,
+            shape.block_bytes,
+            shape.subpage_bytes,
+            shape.oob_bytes,
+        )?;
+        Ok(FileNand::open(
+            &self.image,
+            access,
+            Some(plain(geometry, shape.oob_bytes)),
+        )?)
+    }
+
+    fn said_shape(&self) -> Result<Option<PlainImage>> {
+        let (Some(page), Some(block)) = (self.page, self.block) else {
+            return Ok(None);
+        };
+        let [page, block, subpage, oob] = [page, block, self.subpage.unwrap_or(page), self.oob.unwrap_or(0)]
+            .map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+        Ok(Some(plain(geometry(page, block, subpage, oob)?, oob)))
+    }
+}
+
+fn plain(geometry: NandGeometry, oob: u32) -> PlainImage {
+    PlainImage {
+        model: ChipModel::new(geometry),
+        kind: match oob {
+            0 => ImageKind::Data,
+            _ => ImageKind::DataAndOob,
+        },
+    }
+}
+
+/// A shape of one block; a file says how many there are.
+pub fn geometry(page: u32, block: u32, subpage: u32, oob: u32) -> Result<NandGeometry> {
+    if page == 0 || !block.is_multiple_of(page) {
+        bail!(
+            "an eraseblock of {} does not consist of pages of {}",
+            show_bytes(u64::from(block)),
+            show_bytes(u64::from(page))
+        );
+    }
+    let geometry = NandGeometry::new(page, block / page, 1)?.with_subpage(subpage)?;
+    match oob {
+        0 => Ok(geometry),
+        oob => Ok(geometry.with_oob(oob)?),
+    }
+}
+
+/// A volume by its name, or by its number.
+pub fn find_volume(ubi: &Ubi<Chip>, image: &Path, text: &str) -> Result<VolumeId> {
+    let by_number = || {
+        let number = text.parse().ok().map(VolumeId)?;
+        ubi.volumes()
+            .iter()
+            .find(|volume| volume.id == number)
+            .map(|volume| volume.id)
+    };
+    if let Some(found) = ubi.volume_named(text).or_else(by_number) {
+        return Ok(found);
+    }
+    let names: Vec<String> = ubi
+        .volumes()
+        .iter()
+        .map(|volume| format!("{} ({})", volume.record.name, volume.id.0))
+        .collect();
+    let there = match names.is_empty() {
+        true => "it has none".to_owned(),
+        false => format!("it has {}", names.join(", ")),
+    };
+    bail!("{}: there is no volume \"{text}\"; {there}", image.display())
+}
+
+/// A bar on standard error, where that is a terminal.
+pub fn bar(total: u64, what: &'static str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg:<9} [{bar:40}] {percent:>3} %  {elapsed_precise}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(total).with_style(style).with_message(what)
+}
+
+/// Does all background work, and waits until the image is safe.
+pub fn finish(ubi: &Ubi<Chip>) -> Result<()> {
+    Ok(ubi.settle()?)
+}

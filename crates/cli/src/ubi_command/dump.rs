@@ -1,0 +1,99 @@
+//! `tidegate ubi dump`.
+
+use std::fs::File;
+use std::io::{BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use media::Leb;
+use ubi::format::VolumeKind;
+use ubi::{Access, Volume};
+
+use super::chip::{ChipArguments, bar, find_volume};
+
+/// Arguments of `tidegate ubi dump`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "LEBs that are not mapped are 0xFF; of a static volume the bytes that were written come out."
+)]
+pub struct DumpArguments {
+    /// The chip
+    #[command(flatten)]
+    pub chip: ChipArguments,
+    /// Name or number of the volume
+    pub volume: String,
+    /// Where to write it; - is standard output
+    #[arg(long, short = 'o', value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+/// Runs the command.
+pub fn run(arguments: &DumpArguments) -> Result<()> {
+    let ubi = arguments.chip.attach(Access::ReadOnly)?;
+    let id = find_volume(&ubi, &arguments.chip.image, &arguments.volume)?;
+    let volume = ubi.open(id)?;
+    let geometry = volume.geometry();
+    let of_static = ubi
+        .volumes()
+        .iter()
+        .find(|volume| volume.id == id)
+        .and_then(|volume| (volume.record.kind == VolumeKind::Static).then_some(volume.data_bytes));
+    let all = u64::from(geometry.leb_bytes) * u64::from(geometry.lebs);
+    let bytes = of_static.unwrap_or(all);
+    let progress = bar(bytes, "reading");
+    let mut write = |out: &mut dyn Write| -> Result<()> {
+        let mut left = bytes;
+        let mut data = vec![0; usize::try_from(geometry.leb_bytes)?];
+        for leb in (0..geometry.lebs).map(Leb) {
+            let now = left.min(u64::from(geometry.leb_bytes));
+            if now == 0 {
+                break;
+            }
+            let part = &mut data[..usize::try_from(now)?];
+            volume.read(leb, 0, part)?;
+            out.write_all(part)?;
+            left -= now;
+            progress.inc(now);
+        }
+        Ok(out.flush()?)
+    };
+    let written = match arguments.output.as_os_str() == "-" {
+        true => closed_is_done(write(&mut std::io::stdout().lock())),
+        false => to_file(&arguments.output, &mut write),
+    };
+    progress.finish_and_clear();
+    written
+}
+
+/// A reader that has seen enough is no error.
+fn closed_is_done(written: Result<()>) -> Result<()> {
+    let is_closed = |error: &anyhow::Error| {
+        error
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+    };
+    match written {
+        Err(error) if is_closed(&error) => Ok(()),
+        other => other,
+    }
+}
+
+/// The file appears under its name when it is complete and on the medium.
+pub fn to_file(path: &Path, write: &mut dyn FnMut(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let mut make = || -> Result<()> {
+        let file = File::create(&partial).with_context(|| format!("{} can't be made", partial.display()))?;
+        let mut out = BufWriter::with_capacity(1 << 20, file);
+        write(&mut out)?;
+        let file = out.into_inner().context("the last bytes can't be written")?;
+        file.sync_all()?;
+        std::fs::rename(&partial, path).with_context(|| format!("{} can't be made", path.display()))
+    };
+    make().inspect_err(|_| {
+        // What is there already says more than that it could not be removed.
+        let _ = std::fs::remove_file(&partial);
+    })
+}

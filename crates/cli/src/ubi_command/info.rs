@@ -1,0 +1,157 @@
+//! `tidegate ubi info`.
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::{Value, json};
+use ubi::format::VolumeKind;
+use ubi::{Access, DeviceSummary, VolumeSummary};
+
+use super::chip::ChipArguments;
+use crate::output::print_line;
+use crate::quantity::show_bytes;
+
+/// Arguments of `tidegate ubi info`.
+#[derive(Args, Debug)]
+pub struct InfoArguments {
+    /// The chip
+    #[command(flatten)]
+    pub chip: ChipArguments,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs the command.
+pub fn run(arguments: &InfoArguments) -> Result<()> {
+    let ubi = arguments.chip.attach(Access::ReadOnly)?;
+    let (device, volumes) = (ubi.summary(), ubi.volumes());
+    let text = match arguments.json {
+        true => as_json(&device, &volumes).to_string(),
+        false => as_text(&arguments.chip.image.display().to_string(), &device, &volumes),
+    };
+    print_line(&text)?;
+    Ok(())
+}
+
+/// One word a kind.
+pub fn kind_name(kind: VolumeKind) -> &'static str {
+    match kind {
+        VolumeKind::Dynamic => "dynamic",
+        VolumeKind::Static => "static",
+    }
+}
+
+fn as_json(device: &DeviceSummary, volumes: &[VolumeSummary]) -> Value {
+    let volume = |volume: &VolumeSummary| {
+        json!({
+            "id": volume.id.0,
+            "name": volume.record.name.to_string(),
+            "kind": kind_name(volume.record.kind),
+            "lebs": volume.record.reserved_pebs,
+            "mapped_lebs": volume.mapped_lebs,
+            "leb_bytes": volume.leb_bytes,
+            "data_bytes": volume.data_bytes,
+            "alignment_bytes": volume.record.alignment,
+            "update_marker": volume.record.update_marker,
+            "autoresize": volume.record.autoresize,
+            "skip_check": volume.record.skip_check,
+        })
+    };
+    json!({
+        "image_sequence": device.image_sequence,
+        "vid_header_offset_bytes": device.layout.vid_header_offset(),
+        "data_offset_bytes": device.layout.data_offset(),
+        "leb_bytes": device.layout.leb_bytes(),
+        "min_io_bytes": device.layout.min_io_bytes(),
+        "last_sequence_number": device.last_sequence_number,
+        "blocks": device.blocks,
+        "bad_blocks": device.bad_blocks,
+        "preserved_blocks": device.preserved_blocks,
+        "free_blocks": device.free_blocks,
+        "used_blocks": device.used_blocks,
+        "blocks_to_scrub": device.blocks_to_scrub,
+        "blocks_to_erase": device.blocks_to_erase,
+        "bad_block_reserve": device.bad_block_reserve,
+        "available_lebs": device.available_lebs,
+        "erase_counter_lowest": device.wear.lowest,
+        "erase_counter_mean": device.wear.mean,
+        "erase_counter_highest": device.wear.highest,
+        "memory_bytes": device.memory_bytes,
+        "volumes": volumes.iter().map(volume).collect::<Vec<_>>(),
+    })
+}
+
+fn as_text(image: &str, device: &DeviceSummary, volumes: &[VolumeSummary]) -> String {
+    let layout = device.layout;
+    let mut lines = vec![
+        format!("{image}: UBI, image sequence {:#010x}", device.image_sequence),
+        format!(
+            "  LEB {}, VID header at {}, data at {}, smallest write {}",
+            show_bytes(u64::from(layout.leb_bytes())),
+            layout.vid_header_offset(),
+            layout.data_offset(),
+            show_bytes(u64::from(layout.min_io_bytes()))
+        ),
+        format!(
+            "  {} blocks: {} used, {} free, {} to erase, {} to scrub, {} bad, {} preserved",
+            device.blocks,
+            device.used_blocks,
+            device.free_blocks,
+            device.blocks_to_erase,
+            device.blocks_to_scrub,
+            device.bad_blocks,
+            device.preserved_blocks
+        ),
+        format!(
+            "  {} LEBs are free for volumes, {} blocks are kept back for bad ones",
+            device.available_lebs, device.bad_block_reserve
+        ),
+        format!(
+            "  erase counters {} to {}, mean {}",
+            device.wear.lowest, device.wear.highest, device.wear.mean
+        ),
+        format!(
+            "  memory {} bytes; promised: at most 8 a block and 300 KiB, {} bytes",
+            device.memory_bytes,
+            u64::from(device.blocks) * 8 + (300 << 10)
+        ),
+    ];
+    if volumes.is_empty() {
+        lines.push("no volumes".to_owned());
+    } else {
+        lines.push(String::new());
+        lines.push(format!(
+            "{:>3}  {:<20} {:<8} {:>7} {:>7} {:>12} {:>14}  {}",
+            "id", "name", "kind", "LEBs", "mapped", "LEB bytes", "data bytes", "flags"
+        ));
+    }
+    lines.extend(volumes.iter().map(volume_line));
+    lines.join("\n")
+}
+
+fn volume_line(volume: &VolumeSummary) -> String {
+    let record = &volume.record;
+    let alignment = format!("alignment {}", record.alignment);
+    let flags: Vec<&str> = [
+        (record.update_marker, "update not finished"),
+        (record.autoresize, "autoresize"),
+        (record.skip_check, "skip-check"),
+        (record.alignment != 1, alignment.as_str()),
+    ]
+    .into_iter()
+    .filter_map(|(set, name)| set.then_some(name))
+    .collect();
+    format!(
+        "{:>3}  {:<20} {:<8} {:>7} {:>7} {:>12} {:>14}  {}",
+        volume.id.0,
+        record.name.to_string(),
+        kind_name(record.kind),
+        record.reserved_pebs,
+        volume.mapped_lebs,
+        volume.leb_bytes,
+        volume.data_bytes,
+        flags.join(", ")
+    )
+    .trim_end()
+    .to_owned()
+}
