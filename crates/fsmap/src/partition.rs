@@ -243,7 +243,7 @@ fn logical(source: &Source, base: u64, disk: &mut Disk, findings: &mut Findings)
 impl Disk {
     /// A part of the disk that is in no partition.
     pub(crate) fn gap(&self, start: u64, end: u64) -> Volume {
-        let mut claims = vec![Claim::area(0, end - start, BlockType::Unpartitioned, Rank::Stale)];
+        let mut claims = vec![Claim::area(0, end - start, BlockType::Unpartitioned, Rank::Gap)];
         for (at, length) in &self.tables {
             let (first, last) = ((*at).max(start), at.saturating_add(*length).min(end));
             if first < last {

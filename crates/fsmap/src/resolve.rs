@@ -13,7 +13,9 @@ use crate::finding::{FindingKind, Findings, Place};
 /// Whom to believe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    /// What was deleted: anyone else knows better.
+    /// Fills what nobody claims: free space, and what is not known.
+    Gap,
+    /// What was deleted, or may be out of date: anyone else knows better.
     Stale,
     /// Read from a place that failed a check.
     Doubtful,
@@ -152,7 +154,7 @@ pub(crate) fn resolve(
             if let Some((rank, Reverse(top))) = live.peek() {
                 let loser = if claim.rank > *rank { *top } else { next };
                 // What only fills gaps is no owner that could lose.
-                if !lost[loser] && claims[loser].rank != Rank::Stale {
+                if !lost[loser] && claims[loser].rank > Rank::Stale {
                     lost[loser] = true;
                     report_overlap(&claims[*top], claim, findings, &name);
                 }
@@ -190,7 +192,7 @@ pub(crate) fn resolve(
 }
 
 fn report_overlap(first: &Claim, second: &Claim, findings: &mut Findings, name: &impl Fn(&Claim) -> String) {
-    let right = (first.shared && second.shared) || first.rank == Rank::Stale || second.rank == Rank::Stale;
+    let right = (first.shared && second.shared) || first.rank <= Rank::Stale || second.rank <= Rank::Stale;
     if !right {
         findings.add(
             FindingKind::CrossLink,

@@ -15,6 +15,9 @@ const MAGIC: u16 = 0xEF53;
 /// 512 TiB. It bounds what a damaged superblock can make this reader allocate (about 250 MiB).
 const GROUPS_MAX: u64 = 1 << 22;
 
+/// The least that mkfs makes. It bounds the number of groups of a damaged superblock.
+const GROUP_BLOCKS_MIN: u64 = 256;
+
 /// Features by their bit, one constant for each that changes the layout.
 pub(crate) mod compat {
     pub(crate) const HAS_JOURNAL: u32 = 0x4;
@@ -319,12 +322,12 @@ fn check(superblock: &Superblock, checksum_type: u8, length: u64) -> Result<(), 
         ..
     } = *superblock;
     let clusters_max = block_bytes * 8;
-    if blocks_per_group == 0
+    if blocks_per_group < GROUP_BLOCKS_MIN
         || blocks_per_group % superblock.cluster_blocks != 0
         || blocks_per_group / superblock.cluster_blocks > clusters_max
     {
         return Err(wrong(
-            format!("1 to {clusters_max} clusters a group"),
+            format!("{GROUP_BLOCKS_MIN} blocks to {clusters_max} clusters a group"),
             format!("{blocks_per_group} blocks"),
         ));
     }

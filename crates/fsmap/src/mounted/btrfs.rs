@@ -174,7 +174,7 @@ impl Chunks {
                 BlockType::Unknown
             };
             for copy in &chunk.copies {
-                claims.push(Claim::area(*copy, chunk.length, kind, Rank::Stale));
+                claims.push(Claim::area(*copy, chunk.length, kind, Rank::Gap));
                 areas.push((*copy, chunk.length));
             }
         }
@@ -186,7 +186,7 @@ impl Chunks {
                     position,
                     start - position,
                     BlockType::Free,
-                    Rank::Stale,
+                    Rank::Gap,
                 ));
             }
             position = position.max(start + length);

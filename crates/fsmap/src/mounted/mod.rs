@@ -10,6 +10,7 @@ mod fsmap;
 mod ioctl;
 mod walk;
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, fstat, fstatfs};
@@ -126,6 +127,7 @@ fn claim_fsmap(
             "metadata and free space are not told apart: GETFSMAP: {error}"
         ));
     }
+    let mut added = Added::default();
     for record in records {
         let claim = Claim {
             shared: record.shared,
@@ -134,7 +136,7 @@ fn claim_fsmap(
         match record.owner {
             fsmap::Owner::Special(kind @ (BlockType::Free | BlockType::Unknown)) => claims.push(Claim {
                 kind,
-                rank: Rank::Stale,
+                rank: Rank::Gap,
                 ..claim
             }),
             fsmap::Owner::Special(kind) => claims.push(Claim { kind, ..claim }),
@@ -145,11 +147,9 @@ fn claim_fsmap(
                     // FIEMAP told about it.
                     continue;
                 }
-                let file = known.or_else(|| files.push(FileRecord::new(inode, 0, FileKind::System)));
-                let Some(file) = file else { continue };
-                if known.is_none() {
-                    files.sort();
-                }
+                let Some(file) = known.or_else(|| added.file(inode, files)) else {
+                    continue;
+                };
                 let kind = match (kind, record_kind) {
                     (BlockType::Data, Some(FileKind::Directory)) => BlockType::Directory,
                     (BlockType::Data, Some(FileKind::Symlink)) => BlockType::Symlink,
@@ -170,6 +170,7 @@ fn claim_fsmap(
             }
         }
     }
+    files.sort();
 }
 
 /// A device number as GETFSMAP has it: 20 bits of minor number around 12 of major.
@@ -201,6 +202,7 @@ fn claim_ext(
         ));
         return;
     };
+    let mut added = Added::default();
     for claim in &volume.ranges.owners {
         let wanted = claim.kind.class() == Class::Journal
             || matches!(
@@ -217,21 +219,30 @@ fn claim_ext(
             continue;
         }
         let inode = volume.files.get(claim.file).map(|record| record.inode);
-        let file = inode.and_then(|inode| match files.by_inode(inode) {
-            Some(file) => Some(file),
-            None => {
-                let file = files.push(FileRecord::new(inode, 0, FileKind::System));
-                files.sort();
-                file
-            }
-        });
+        let file = inode.and_then(|inode| files.by_inode(inode).or_else(|| added.file(inode, files)));
         // The device may be behind what the kernel has in memory; the journal's place does not change.
         let settled = claim.kind.class() == Class::Journal;
         claims.push(Claim {
             file: file.unwrap_or(crate::resolve::NO_FILE),
-            rank: if settled { Rank::Trusted } else { Rank::Doubtful },
+            rank: if settled { Rank::Trusted } else { Rank::Stale },
             shared: true,
             ..*claim
         });
+    }
+    files.sort();
+}
+
+/// Inodes that have blocks and no name below the mountpoint; they are found by number only after the next sort.
+#[derive(Debug, Default)]
+struct Added(HashMap<u64, u32>);
+
+impl Added {
+    fn file(&mut self, inode: u64, files: &mut FileTable) -> Option<u32> {
+        if let Some(file) = self.0.get(&inode) {
+            return Some(*file);
+        }
+        let file = files.push(FileRecord::new(inode, 0, FileKind::System))?;
+        self.0.insert(inode, file);
+        Some(file)
     }
 }
