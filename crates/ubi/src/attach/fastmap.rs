@@ -33,6 +33,12 @@ pub enum AttachedBy {
 /// Blocks among which the anchor is.
 pub(super) const LAST_ANCHOR: Peb = Peb(ANCHOR_PEBS - 1);
 
+/// A block in use that no volume has named yet; in the end it is not needed any more. The state is a place-holder.
+const NAMED_BY_NONE: PebState = PebState::Held;
+
+/// The same of a block whose bits flip.
+const NAMED_BY_NONE_TO_SCRUB: PebState = PebState::Stuck;
+
 /// Why a fastmap can't be used.
 #[derive(Debug)]
 pub(super) enum Unusable {
@@ -80,9 +86,8 @@ pub(super) fn survey_by(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> R
     };
     for (wears, state) in [
         (&map.free, PebState::Free),
-        // Those that no volume names are not needed any more.
-        (&map.used, PebState::Erase),
-        (&map.scrub, PebState::Preserved),
+        (&map.used, NAMED_BY_NONE),
+        (&map.scrub, NAMED_BY_NONE_TO_SCRUB),
         (&map.erase, PebState::Erase),
         (&map.blocks, PebState::Erase),
     ] {
@@ -91,10 +96,10 @@ pub(super) fn survey_by(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> R
         }
     }
     take_volumes(&mut survey, &map)?;
-    for wear in &map.scrub {
-        // Preserved stood for "to be scrubbed, if a volume names it".
-        if survey.pebs.state(Peb(wear.peb)) == PebState::Preserved {
-            survey.pebs.set_state(Peb(wear.peb), PebState::Erase);
+    for wear in map.used.iter().chain(&map.scrub) {
+        let peb = Peb(wear.peb);
+        if [NAMED_BY_NONE, NAMED_BY_NONE_TO_SCRUB].contains(&survey.pebs.state(peb)) {
+            survey.pebs.set_state(peb, PebState::Erase);
         }
     }
     for peb in map.pool.pebs.iter().chain(&map.wear_levelling_pool.pebs) {
@@ -181,11 +186,10 @@ fn take_volumes(survey: &mut Survey, map: &Fastmap) -> Result<(), Unusable> {
             .ok_or_else(|| because("it has too many volumes"))?;
         for (leb, peb) in (0..).zip(&volume.pebs) {
             let Some(peb) = peb.map(Peb) else { continue };
-            let listed = peb.0 < survey.geometry.blocks()
-                && (map.used.iter().chain(&map.scrub)).any(|wear| wear.peb == peb.0);
-            let state = match listed.then(|| survey.pebs.state(peb)) {
-                Some(PebState::Erase) => PebState::Used,
-                Some(PebState::Preserved) => PebState::Scrub,
+            let is_there = peb.0 < survey.geometry.blocks();
+            let state = match is_there.then(|| survey.pebs.state(peb)) {
+                Some(NAMED_BY_NONE) => PebState::Used,
+                Some(NAMED_BY_NONE_TO_SCRUB) => PebState::Scrub,
                 _ => {
                     return Err(because(format!(
                         "{peb} is LEB {leb} of volume {} and not in use",
