@@ -1,4 +1,4 @@
-//! The chip that a command works on: an image with its side-car, or without one and a shape that is said or guessed.
+//! The chip that a command works on: `/dev/mtdN`, an image with its side-car, or one without and a shape that is said or guessed.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use media::{Nand, NandGeometry};
-use nand::{Access, ChipModel, FileError, FileNand, ImageKind, PlainImage};
+use nand::{Access, ChipModel, FileError, FileNand, ImageKind, MtdNand, PlainImage};
 use ubi::{AttachOptions, AttachedBy, FastmapUse, Ubi, VolumeId};
 
 use crate::output::print_error;
@@ -17,7 +17,7 @@ use crate::quantity::{parse_bytes, show_bytes};
 /// Which chip, and its shape.
 #[derive(Args, Debug, Clone)]
 pub struct ChipArguments {
-    /// The image of a raw NAND chip, with or without OOB
+    /// The image of a raw NAND chip, with or without OOB, or /dev/mtdN
     pub image: PathBuf,
     /// Bytes of a page [default: what the side-car says, else guessed from the headers in the image]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip", requires = "block")]
@@ -42,6 +42,9 @@ const GUESS_BYTES: u64 = 64 << 20;
 impl ChipArguments {
     /// Opens the chip.
     pub fn open(&self, access: Access) -> Result<Chip> {
+        if MtdNand::is_mtd(&self.image) {
+            return Ok(Box::new(MtdNand::open(&self.image, access)?));
+        }
         let said = self.said_shape()?;
         match FileNand::open(&self.image, access, said) {
             Ok(chip) => Ok(Box::new(chip)),
