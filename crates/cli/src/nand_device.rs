@@ -1,6 +1,6 @@
 //! A raw NAND device by the path that a user gives: a chip in a file, with or without its side-car, or `/dev/mtdN`.
 //!
-//! All commands on flash open their devices here, so that they take the same options.
+//! Commands on chips as such open their devices here; those on UBI, which can guess a shape, in `ubi_command/chip.rs`.
 
 use std::path::Path;
 
@@ -137,15 +137,6 @@ impl Device {
         match self {
             Self::File(chip) => chip.as_mut(),
             Self::Mtd(chip) => chip.as_mut(),
-        }
-    }
-
-    /// The device, to build on.
-    #[expect(dead_code, reason = "for the commands on UBI, which stand on this")]
-    pub fn into_nand(self) -> Box<dyn Nand> {
-        match self {
-            Self::File(chip) => chip,
-            Self::Mtd(chip) => chip,
         }
     }
 
