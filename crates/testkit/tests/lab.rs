@@ -64,12 +64,12 @@ fn what_a_job_leaves_mounted_attached_and_running_is_gone_for_the_next() {
     assert!(guest.is_alive(), "something could not be taken away");
     let text = guest
         .run(&Job::new(
-            "cat /proc/mtd; ls /sys/class/ubi; cat /proc/mounts; ps -e",
+            "cat /proc/mtd; ls /sys/class/ubi; cat /proc/mounts; losetup -a; pgrep -l sleep; true",
         ))
         .expect("the guest runs it")
         .expect_success()
         .text();
-    for left in ["mtd0", "ubi0", "/mnt/left", "sleep", "loop0"] {
+    for left in ["mtd0", "ubi0", "/mnt/left", "sleep", "/dev/loop0"] {
         assert!(!text.contains(left), "{left} is left:\n{text}");
     }
 }
@@ -110,7 +110,7 @@ fn a_job_over_its_time_ends_the_guest_and_the_next_one_gets_another() {
 #[test]
 fn every_file_system_of_the_ground_truth_runs_is_made_used_and_unmounted() {
     let Some(mut guest) = shared() else { return };
-    for kind in ["ext4-dm", "f2fs", "nilfs2", "vfat", "xfs", "btrfs", "swap"] {
+    for kind in ["ext4-dm", "f2fs", "nilfs2", "vfat", "swap"] {
         let job = Job::ready_made("on-filesystem.sh")
             .expect("the script is in the repository")
             .variable("KIND", kind)

@@ -18,6 +18,7 @@ mod fsck;
 mod guest;
 mod job;
 mod keeper;
+mod machine;
 
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};

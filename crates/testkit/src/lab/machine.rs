@@ -1,0 +1,141 @@
+//! The virtual machine of a guest: QEMU's command line, its folder with socket and logs, and the connection.
+
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use super::guest::BOOT_TIMEOUT;
+use super::keeper::Kept;
+use super::{Lab, LabError, Options, file_error, source_folder};
+
+/// A folder of its own below the temporary folder, short enough for the name of a socket.
+pub(super) fn new_folder() -> Result<PathBuf, LabError> {
+    static COUNTER: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tidegate-lab-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        match fs::create_dir(&folder) {
+            Ok(()) => return fs::canonicalize(&folder).map_err(file_error(&folder)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(file_error(&folder)(error)),
+        }
+    }
+}
+
+/// The command that boots a guest; `own_folder` takes its socket and logs.
+pub(super) fn qemu(lab: &Lab, options: &Options, own_folder: &Path, share: &Path) -> Command {
+    let mut sizes = String::new();
+    for flash in &options.flash {
+        sizes += &format!(",{}", flash.size_bytes());
+    }
+    let kernel_arguments = [
+        // A guest that panics ends at once.
+        "console=ttyS0 quiet panic=-1",
+        // Each of these is time under emulation, or randomness that the guest would wait for.
+        "mitigations=off nokaslr random.trust_cpu=on tsc=reliable clocksource=tsc cryptomgr.notests=1",
+        &format!("lab.modules={}", lab.modules.display()),
+        &format!("lab.guest={}", source_folder("guest").display()),
+        &format!("lab.flash={}", sizes.trim_start_matches(',')),
+    ]
+    .join(" ");
+    let mut command = Command::new("qemu-system-x86_64");
+    command
+        .args([
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-net",
+            "none",
+            "-no-reboot",
+        ])
+        .args(["-accel", &lab.accelerator, "-cpu", "max"])
+        .args(["-smp", &options.processors.to_string()])
+        .args(["-m", &options.memory_mib.to_string()])
+        .arg("-kernel")
+        .arg(&lab.kernel)
+        .arg("-initrd")
+        .arg(&lab.initramfs)
+        .args(["-append", &kernel_arguments])
+        .arg("-serial")
+        .arg(format!("file:{}", escaped(&own_folder.join("kernel.log"))))
+        .args([
+            "-virtfs",
+            "local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap",
+        ])
+        .arg("-virtfs")
+        .arg(format!(
+            "local,path={},mount_tag=host,security_model=none,multidevs=remap",
+            escaped(share)
+        ))
+        .args(["-device", "virtio-serial-pci", "-chardev"])
+        .arg(format!(
+            "socket,id=control,path={},server=on,wait=off",
+            escaped(&own_folder.join("control"))
+        ))
+        .args(["-device", "virtserialport,chardev=control,name=control"]);
+    for (number, flash) in options.flash.iter().enumerate() {
+        command.arg("-object").arg(format!(
+            "memory-backend-file,id=flash{number},share=on,size={},mem-path={}",
+            flash.window_bytes(),
+            escaped(flash.path())
+        ));
+        // Addresses of their own, far from the others: the module counts devices by them.
+        command.arg("-device").arg(format!(
+            "ivshmem-plain,memdev=flash{number},addr={:#x}",
+            0x10 + number
+        ));
+    }
+    for drive in &options.drives {
+        command.arg("-drive").arg(format!(
+            "file={},format=raw,if=virtio,cache=unsafe",
+            escaped(drive)
+        ));
+    }
+    command
+}
+
+/// In QEMU's options a comma ends a value, and two are one.
+fn escaped(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
+/// The control port's other end, as soon as QEMU has made it.
+pub(super) fn connect(qemu: &mut Kept, folder: &Path) -> Result<UnixStream, LabError> {
+    let deadline = Instant::now() + BOOT_TIMEOUT;
+    loop {
+        match UnixStream::connect(folder.join("control")) {
+            Ok(stream) => return Ok(stream),
+            Err(_) if qemu.is_running() && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(_) => {
+                let said = said(folder);
+                let during = "before it could be reached".to_owned();
+                return Err(LabError::Died { during, said });
+            }
+        }
+    }
+}
+
+/// The ends of the logs of QEMU and of the guest's kernel.
+pub(super) fn said(folder: &Path) -> String {
+    let end = |name: &str| {
+        let text = read_lossy(&folder.join(name));
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    };
+    format!("{}\n{}", end("qemu.log"), end("kernel.log"))
+}
+
+/// A log, or nothing where there is none yet.
+pub(super) fn read_lossy(path: &Path) -> String {
+    fs::read(path).map_or_else(
+        |_| String::new(),
+        |bytes| String::from_utf8_lossy(&bytes).into_owned(),
+    )
+}
