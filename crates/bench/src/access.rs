@@ -24,6 +24,9 @@ pub struct Target {
     mode: Mode,
     /// The worker's part of the file, in mapped modes.
     mapping: Option<Part>,
+    /// Files that come after the first one, of as many bytes each.
+    further: Vec<Target>,
+    bytes_in_each: u64,
 }
 
 #[derive(Debug)]
@@ -64,11 +67,36 @@ impl Target {
             file,
             mode,
             mapping,
+            further: Vec::new(),
+            bytes_in_each: u64::MAX,
         })
+    }
+
+    /// Has offsets behind the end of the file go on in these, one after the other.
+    pub fn go_on_in(&mut self, paths: &[PathBuf], spec: &FileSpec) -> Result<(), BenchError> {
+        for path in paths {
+            self.further.push(Self::open(path, spec, 0)?);
+            self.bytes_in_each = spec.bytes_in_a_file();
+        }
+        Ok(())
+    }
+
+    /// The file of an offset behind the end of the first one, and the place in it.
+    fn further_at(&self, offset: u64) -> (&Self, u64) {
+        let number = usize::try_from(offset / self.bytes_in_each).unwrap_or(usize::MAX);
+        let file = number.checked_sub(1).and_then(|place| self.further.get(place));
+        (
+            file.expect("offsets are below the bytes of all files"),
+            offset % self.bytes_in_each,
+        )
     }
 
     /// Reads the whole of `record` from `offset` of the file.
     pub fn read(&self, offset: u64, record: &mut [u8]) -> Result<(), BenchError> {
+        if offset >= self.bytes_in_each {
+            let (file, offset) = self.further_at(offset);
+            return file.read(offset, record);
+        }
         if let Some(part) = &self.mapping {
             let is_done = part.mapping.read(part.position(offset), record);
             return self.unless_faulted("mapped read", offset, is_done);
@@ -98,6 +126,10 @@ impl Target {
 
     /// Writes the whole of `record` at `offset` of the file.
     pub fn write(&self, offset: u64, record: &[u8]) -> Result<(), BenchError> {
+        if offset >= self.bytes_in_each {
+            let (file, offset) = self.further_at(offset);
+            return file.write(offset, record);
+        }
         if let Some(part) = &self.mapping {
             let is_done = part.mapping.write(part.position(offset), record);
             return self.unless_faulted("mapped write", offset, is_done);
@@ -128,6 +160,10 @@ impl Target {
 
     /// The sync that the mode asks for after each write; false when it asks for none.
     pub fn sync_record(&self, offset: u64, length: usize) -> Result<bool, BenchError> {
+        if offset >= self.bytes_in_each {
+            let (file, offset) = self.further_at(offset);
+            return file.sync_record(offset, length);
+        }
         let (operation, answer) = match self.mode {
             Mode::Buffered | Mode::Sync | Mode::DataSync | Mode::Direct | Mode::DirectSync | Mode::Mmap => {
                 return Ok(false);
@@ -171,7 +207,8 @@ impl Target {
     /// Has the kernel forget the file's pages, as far as they are clean and not mapped.
     pub fn give_up_pages(&self) -> Result<(), BenchError> {
         rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed)
-            .map_err(|errno| BenchError::io("posix_fadvise", &self.path, errno))
+            .map_err(|errno| BenchError::io("posix_fadvise", &self.path, errno))?;
+        self.further.iter().try_for_each(Self::give_up_pages)
     }
 
     /// The sync when all is written: of the worker's mapping, or of the file.
@@ -180,7 +217,8 @@ impl Target {
             Some(part) => ("msync", part.mapping.sync_all()),
             None => ("fsync", rustix::fs::fsync(&self.file)),
         };
-        answer.map_err(|errno| BenchError::io(operation, &self.path, errno))
+        answer.map_err(|errno| BenchError::io(operation, &self.path, errno))?;
+        self.further.iter().try_for_each(Self::final_sync)
     }
 
     /// Makes the pages of a mapping present before the window; nothing for descriptors.
@@ -208,7 +246,8 @@ impl Target {
     /// Closes the file and reports what the file system says to it: one in user space may flush only here.
     pub fn close(self) -> Result<(), BenchError> {
         drop(self.mapping);
-        close(self.file, &self.path)
+        close(self.file, &self.path)?;
+        self.further.into_iter().try_for_each(Self::close)
     }
 }
 

@@ -193,7 +193,9 @@ fn workers<'run>(spec: &'run FileSpec, files: &[PathBuf]) -> Result<Vec<Worker<'
         .zip(RecordOrder::of_all(spec))
         .map(|(index, order)| {
             let number = usize::try_from(spec.file_of(index)).expect("file numbers fit in memory");
-            let target = Target::open(&files[number], spec, spec.base_of(index))?;
+            let mut target = Target::open(&files[number], spec, spec.base_of(index))?;
+            let further = usize::try_from(spec.files_of_each - 1).expect("file numbers fit in memory");
+            target.go_on_in(&files[number + 1..=number + further], spec)?;
             Ok(Worker::new(spec, index, target, order))
         })
         .collect()

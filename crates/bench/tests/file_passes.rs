@@ -191,3 +191,55 @@ fn a_workload_that_fails_or_a_stop_ends_all_of_them() {
     );
     assert_eq!(entries(folder.path()), 0);
 }
+
+#[test]
+fn several_files_of_a_thread_are_filled_one_after_the_other() {
+    let folder = tempfile::tempdir().unwrap();
+    for pattern in [
+        Pattern::SequentialWrite,
+        Pattern::RandomWrite,
+        Pattern::SequentialRead,
+    ] {
+        let outcome = done(&FileSpec {
+            threads: 2,
+            files_of_each: 4,
+            final_sync: FinalSync::Timed,
+            keep_files: true,
+            ..spec(folder.path(), pattern, Mode::Buffered)
+        });
+        assert_eq!(outcome.write.count + outcome.read.count, 2 * RECORDS);
+        let kept = outcome.kept_directory.expect("files are kept");
+        let lengths: Vec<u64> = std::fs::read_dir(&kept)
+            .unwrap()
+            .map(|entry| entry.unwrap().metadata().unwrap().len())
+            .collect();
+        assert_eq!(lengths, vec![RECORD * RECORDS / 4; 8], "{pattern:?}");
+        std::fs::remove_dir_all(kept).unwrap();
+    }
+    for (wrong, word) in [
+        (
+            FileSpec {
+                files_of_each: 3,
+                ..spec(folder.path(), Pattern::RandomRead, Mode::Buffered)
+            },
+            "whole records",
+        ),
+        (
+            FileSpec {
+                files_of_each: 2,
+                ..spec(folder.path(), Pattern::RandomRead, Mode::Mmap)
+            },
+            "no mapping",
+        ),
+        (
+            FileSpec {
+                files_of_each: 0,
+                ..spec(folder.path(), Pattern::RandomRead, Mode::Buffered)
+            },
+            "expected 1",
+        ),
+    ] {
+        let message = wrong.validate().expect_err(word).to_string();
+        assert!(message.contains(word), "{message}");
+    }
+}

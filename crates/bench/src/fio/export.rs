@@ -80,6 +80,10 @@ impl Section {
                 records.saturating_mul(spec.record_bytes).min(spec.file_bytes),
             );
         }
+        if spec.files_of_each > 1 {
+            self.put("nrfiles", spec.files_of_each);
+            self.put("file_service_type", "sequential");
+        }
         self.put("numjobs", spec.threads);
         self.flag("thread");
         self.flag("group_reporting");

@@ -243,15 +243,27 @@ impl<'section> StepMaker<'section> {
             let text = format!("{} bytes: whole records, as fio does too", total - total % record);
             options.approximated("size", text);
         }
-        if options
-            .value("nrfiles", quantity::count)?
-            .is_some_and(|files| files != 1)
-        {
-            return Err(options.unsupported("nrfiles", "several files for each thread"));
-        }
+        self.files()?;
         self.passes()?;
         self.put("record", record.to_string());
         self.put("size", (total - total % record).to_string());
+        Ok(())
+    }
+
+    /// fio takes several files in turns unless it is told to go through them.
+    fn files(&mut self) -> Result<(), FioError> {
+        let options = self.options;
+        let files = options.value("nrfiles", quantity::count)?.unwrap_or(1);
+        let service = options.value("file_service_type", |text| Ok(text.to_owned()))?;
+        if files <= 1 {
+            return Ok(());
+        }
+        if service.as_deref() != Some("sequential") {
+            let needed =
+                "files of a thread in turns; with file_service_type=sequential they come one after the other";
+            return Err(options.unsupported("nrfiles", needed));
+        }
+        self.put("files", files.to_string());
         Ok(())
     }
 

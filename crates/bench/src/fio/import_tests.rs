@@ -180,6 +180,9 @@ fn passes_and_syncs_after_several_writes_are_taken() {
         (step.text("mode"), step.text("sync-every")),
         (Some("fdatasync"), Some("2"))
     );
+    let step = step_of("rw=read\nnrfiles=4\nfile_service_type=sequential");
+    assert_eq!(step.text("files"), Some("4"));
+    assert!(refused("[j]\nsize=1m\nnrfiles=4\n").contains("in turns"));
     let step = step_of("rw=read\nfsync=32\nloops=1");
     assert_eq!(
         (step.text("mode"), step.text("sync-every")),

@@ -8,7 +8,7 @@ use super::import::{Note, Treatment};
 use super::ini::{IniOption, Section};
 
 /// Options that change nothing that is measured here, and why.
-const IGNORED: [(&str, &str); 27] = [
+const IGNORED: [(&str, &str); 25] = [
     ("description", "a comment"),
     ("name", "the section's name is used"),
     ("thread", "workers are always threads"),
@@ -18,9 +18,7 @@ const IGNORED: [(&str, &str); 27] = [
     ),
     ("stonewall", "nothing is before the first section"),
     ("unlink", "test files are always removed"),
-    ("nrfiles", "taken when it is 1"),
-    ("openfiles", "taken with nrfiles=1"),
-    ("file_service_type", "there is one file for each thread"),
+    ("openfiles", "files stay open"),
     ("gtod_reduce", "times are always taken"),
     ("clocksource", "the monotonic clock is always used"),
     ("disk_util", "the block device is always counted"),

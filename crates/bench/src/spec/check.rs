@@ -13,6 +13,9 @@ const THREADS_MAX: u32 = 1024;
 /// The kernel's own limit on entries of a ring is 32768; deeper queues than this measure memory, not devices.
 const DEPTH_MAX: u32 = 4096;
 
+/// Open files, where a thread has several.
+const FILES_MAX: u64 = 1000;
+
 /// O_DIRECT wants at least this alignment on every device.
 const SECTOR_BYTES: u64 = 512;
 
@@ -28,6 +31,7 @@ impl FileSpec {
         self.check_mode()?;
         self.check_pace()?;
         self.check_passes()?;
+        self.check_files_of_each()?;
         self.check_device()?;
         if self.cold_or_fail && self.cache != Cache::Cold {
             return refused("cache", "a run that must be cold needs the cold cache");
@@ -203,6 +207,37 @@ impl FileSpec {
         if self.sync_every > 1 && !self.mode.syncs_each_write_by_call() {
             let problem = format!("{} writes, but `{}` calls no sync", self.sync_every, self.mode);
             return refused("sync every", problem);
+        }
+        Ok(())
+    }
+
+    fn check_files_of_each(&self) -> Result<(), BenchError> {
+        let files = u64::from(self.files_of_each);
+        if files == 1 {
+            return Ok(());
+        }
+        if files == 0 || files * u64::from(self.threads) > FILES_MAX {
+            let problem = format!("{files} of each thread, expected 1 to {FILES_MAX} in all");
+            return refused("files", problem);
+        }
+        if !self.file_bytes.is_multiple_of(files * self.record_bytes) {
+            let problem = format!(
+                "{files} files share {} bytes, expected whole records of {} bytes in each",
+                self.file_bytes, self.record_bytes
+            );
+            return refused("files", problem);
+        }
+        let plain = self.sharing == Sharing::OneEach
+            && self.engine == Engine::Psync
+            && !self.mode.is_mapped()
+            && self.pattern != Pattern::Append
+            && self.device == DeviceAccess::Refused;
+        if !plain || self.verify {
+            return refused(
+                "files",
+                "several files of a thread, which need calls (psync, no mapping) on files of its own, without append and \
+                 verification",
+            );
         }
         Ok(())
     }

@@ -52,6 +52,9 @@ pub struct FileSpec {
     /// Pause after each operation, inside the timed window.
     #[serde(default)]
     pub think_ns: u64,
+    /// Files of each thread, which share its bytes: the order goes through them one after the other.
+    #[serde(default = "once", skip_serializing_if = "is_once")]
+    pub files_of_each: u32,
     /// How often the order is gone through. Between two passes the files are synced where the final sync is timed,
     /// and their pages given up where the cache is to be cold.
     #[serde(default = "once", skip_serializing_if = "is_once")]
@@ -116,6 +119,7 @@ impl FileSpec {
             overlap_percent: 0,
             rate: None,
             think_ns: 0,
+            files_of_each: 1,
             passes: 1,
             sync_every: 1,
             time: None,
@@ -138,7 +142,7 @@ impl FileSpec {
     #[must_use]
     pub fn bytes_in_a_file(&self) -> u64 {
         let part = match self.sharing {
-            Sharing::OneEach => self.file_bytes,
+            Sharing::OneEach => self.file_bytes / u64::from(self.files_of_each.max(1)),
             Sharing::Shared => self.total_bytes(),
         };
         part.saturating_add(self.prepared_before_append())
@@ -154,7 +158,7 @@ impl FileSpec {
     #[must_use]
     pub const fn files(&self) -> u32 {
         match self.sharing {
-            Sharing::OneEach => self.threads,
+            Sharing::OneEach => self.threads.saturating_mul(self.files_of_each),
             Sharing::Shared => 1,
         }
     }
@@ -196,11 +200,11 @@ impl FileSpec {
         }
     }
 
-    /// Number of the file that a thread works in.
+    /// Number of the first file that a thread works in.
     #[must_use]
     pub(crate) const fn file_of(&self, index: u32) -> u32 {
         match self.sharing {
-            Sharing::OneEach => index,
+            Sharing::OneEach => index * self.files_of_each,
             Sharing::Shared => 0,
         }
     }

@@ -65,6 +65,10 @@ pub struct WorkArguments {
     /// Threads, each with its own file
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub threads: u32,
+    /// Files of each thread, which share --size; the order goes through them one after the other
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..),
+          conflicts_with = "shared")]
+    pub files: u32,
     /// All threads work in one file, each in its own part
     #[arg(long)]
     pub shared: bool,
@@ -261,6 +265,7 @@ pub fn file_spec(arguments: &BenchFileArguments, seed: u64) -> FileSpec {
         overlap_percent: work.overlap,
         rate: rate.or(work.iops.map(Rate::OperationsPerSecond)),
         think_ns: nanoseconds(work.think),
+        files_of_each: work.files,
         passes: work.passes,
         sync_every: way.sync_every,
         time,

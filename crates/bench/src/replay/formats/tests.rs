@@ -333,11 +333,7 @@ fn requests_of_biotracer_are_made_when_the_driver_took_them() {
     for format in [None, Some(Format::Block(Some(formats::Format::Biotracer)))] {
         let trace = read_text(BIOTRACER, format);
         assert_eq!(trace.layer, Layer::Block);
-        let seen: Vec<_> = trace
-            .calls
-            .iter()
-            .map(|call| (call.at_ns, call.action))
-            .collect();
+        let seen: Vec<_> = trace.calls.iter().map(|call| (call.at_ns, call.action)).collect();
         assert_eq!(
             seen,
             [
