@@ -15,9 +15,7 @@ pub enum AttachError {
     #[error("{0}")]
     Device(#[from] NandError),
     /// Every block is blank.
-    #[error(
-        "{device}: all {blocks} blocks are blank: there is no UBI on it yet; format it first, or attach its data"
-    )]
+    #[error("{device}: all {blocks} blocks are blank: there is no UBI on it yet; format it first")]
     Blank {
         /// Name of the device.
         device: Arc<str>,
