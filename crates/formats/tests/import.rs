@@ -6,7 +6,7 @@ use std::path::Path;
 
 use formats::{BadLines, Format, ReadOptions, TraceSource, open_reader, read_all};
 use results::block_trace::{
-    BlockTrace, BlockType, CauseQuality, DeviceNumber, Operation, Request, RequestFlags,
+    BlockTrace, BlockType, CauseQuality, DeviceNumber, IoPriority, Operation, Request, RequestFlags,
 };
 
 const SKIP: ReadOptions = ReadOptions {
@@ -351,7 +351,7 @@ const FTRACE: &str = "\
 #
 #           TASK-PID     CPU#  |||||  TIMESTAMP  FUNCTION
          a b [1]-697     [001] .....  7000.000100: block_bio_queue: 8,0 WS 2048 + 8 [a b [1]]
-              fio-697     (  690) [001] .....  7000.000200: block_rq_insert: 8,0 WS 4096 () 2048 + 8 be,4,0 [fio]
+              fio-697     (  690) [001] .....  7000.000200: block_rq_insert: 8,0 WS 4096 () 2048 + 8 be,0,4 [fio]
      kworker/0:1H-12      [000] d..1.  7000.000300: block_rq_issue: 8,0 WS 4096 () 2048 + 8 none,0,0 [kworker/0:1H]
           <idle>-0       [000] d.h..  7000.000400: block_rq_complete: 8,0 WS () 2048 + 8 none,0,0 [0]
 CPU:0 [LOST 12 EVENTS]
@@ -385,6 +385,11 @@ fn events_of_ftrace_trace_cmd_and_perf_become_requests() {
     );
     let first = trace.requests[0].submitter.as_ref().unwrap();
     assert_eq!((&*first.name, first.pid), ("a b [1]", 697));
+    assert_eq!(
+        trace.requests[0].priority,
+        Some(IoPriority { class: 2, level: 4 })
+    );
+    assert_eq!(trace.requests[1].priority, None);
     assert_eq!(trace.header.lost_records, 12);
     limitation(&trace, "events that are none of a request");
 }

@@ -89,6 +89,7 @@ impl LineParser for BlkparseParser {
             step,
             operation: of_split(step, operation, flags),
             flags,
+            priority: None,
             sector: place.sector,
             bytes,
             process,

@@ -408,6 +408,7 @@ impl BlktraceSource {
             step,
             operation: of_split(step, operation, flags),
             flags,
+            priority: None,
             sector: record.sector,
             bytes,
             process,

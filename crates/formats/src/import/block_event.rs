@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use results::block_trace::{BlockType, DeviceNumber, Operation, Process, RequestFlags};
+use results::block_trace::{BlockType, DeviceNumber, IoPriority, Operation, Process, RequestFlags};
 
 /// One step.
 #[derive(Clone, Debug)]
@@ -12,6 +12,7 @@ pub struct BlockEvent {
     pub step: Step,
     pub operation: Operation,
     pub flags: RequestFlags,
+    pub priority: Option<IoPriority>,
     pub sector: u64,
     pub bytes: u64,
     pub process: Option<Arc<Process>>,

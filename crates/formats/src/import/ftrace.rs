@@ -6,7 +6,7 @@
 //! before the bracket; `block_rq_complete` has no bytes and an error in the bracket; `block_bio_queue` is
 //! `8,0 WS 2048 + 8 [comm]`. The tracer `blk` prints blkparse's letters: `8,0 Q WS 2048 + 8 [comm]`.
 
-use results::block_trace::{CaptureMethod, DeviceNumber};
+use results::block_trace::{CaptureMethod, DeviceNumber, IoPriority};
 
 use super::assembly::Assembly;
 use super::blkparse::{of_split, place, split_word};
@@ -154,7 +154,7 @@ fn fields(step: Step, rest: &str) -> Option<BlockEvent> {
             rest = after;
         }
     }
-    let rest = without_priority(rest);
+    let (rest, priority) = split_priority(rest);
     let place = place(&rest)?;
     let bytes = place.sectors.checked_mul(512)?;
     let (operation, flags) = rwbs::parse(letters, bytes)?;
@@ -168,6 +168,7 @@ fn fields(step: Step, rest: &str) -> Option<BlockEvent> {
         step,
         operation: of_split(step, operation, flags),
         flags,
+        priority,
         sector: place.sector,
         bytes,
         process: None,
@@ -181,14 +182,27 @@ fn rest_has_letters(rest: &str) -> bool {
     split_word(rest).is_some_and(|(word, _)| word.bytes().all(|byte| byte.is_ascii_uppercase()))
 }
 
-/// Takes `be,4,0` out, which stands before the bracket since Linux 6.10.
-fn without_priority(rest: &str) -> String {
+/// Takes `CLASS,HINT,LEVEL` out, which stands before the bracket since Linux 6.10.
+fn split_priority(rest: &str) -> (String, Option<IoPriority>) {
     let mut kept = String::with_capacity(rest.len());
-    let (body, bracket) = rest
-        .split_once('[')
-        .map_or((rest, None), |(body, bracket)| (body, Some(bracket)));
+    let mut priority = None;
+    let (body, bracket) = match rest.split_once('[') {
+        Some((body, bracket)) => (body, Some(bracket)),
+        None => (rest, None),
+    };
     for word in body.split_ascii_whitespace() {
-        if word.split(',').count() != 3 {
+        let parts: Vec<&str> = word.split(',').collect();
+        if let [class, _hint, level] = parts.as_slice() {
+            let class = ["none", "rt", "be", "idle"]
+                .iter()
+                .position(|known| known == class);
+            let class = class
+                .and_then(|class| u8::try_from(class).ok())
+                .filter(|class| *class > 0);
+            priority = class
+                .zip(level.parse().ok())
+                .map(|(class, level)| IoPriority { class, level });
+        } else {
             kept.push_str(word);
             kept.push(' ');
         }
@@ -197,7 +211,7 @@ fn without_priority(rest: &str) -> String {
         kept.push('[');
         kept.push_str(bracket);
     }
-    kept
+    (kept, priority)
 }
 
 fn device_of(text: &str) -> Option<DeviceNumber> {

@@ -415,7 +415,7 @@ fn request_of(event: &BlockEvent) -> Request {
         bytes: event.bytes,
         operation: event.operation,
         flags: event.flags,
-        priority: None,
+        priority: event.priority,
         queued_ns: None,
         inserted_ns: None,
         issued_ns: None,
@@ -447,6 +447,7 @@ fn absorb(request: &mut Request, parts: Vec<Open>) {
         request.queued_ns = earlier(request.queued_ns, part.queued_ns);
         request.inserted_ns = earlier(request.inserted_ns, part.inserted_ns);
         request.flags = request.flags.with(part.flags);
+        request.priority = request.priority.or(part.priority);
         if let Some(process) = part.submitter {
             let first = part.queued_ns.or(part.inserted_ns).unwrap_or(u64::MAX);
             if submitter.as_ref().is_none_or(|(earliest, _)| first < *earliest) {

@@ -67,6 +67,7 @@ impl LineParser for MostParser {
             step,
             operation: of_split(step, operation, flags),
             flags,
+            priority: None,
             sector,
             bytes,
             process: Some(process),
