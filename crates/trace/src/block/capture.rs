@@ -8,9 +8,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use results::block_trace::{
-    BLOCK_TRACE_SCHEMA, CaptureMethod, Event, EventKind, Limitation, TraceHeader, TracedDevice,
-};
+use results::block_trace::{BLOCK_TRACE_SCHEMA, Event, EventKind, Limitation, TraceHeader, TracedDevice};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::attribution::Attribution;
@@ -19,10 +17,11 @@ use super::error::CaptureError;
 use super::fsmap;
 use super::joiner::Joiner;
 use super::order::Item;
-use super::programs::{Programs, Setup};
+use super::programs::Setup;
 use super::record::{MAX_DEVICES, ProcessReference, Record, kernel_device};
 use super::ring::{self, Chunk};
-use super::{CaptureSpec, Captured, Method, Sink};
+use super::source::Source;
+use super::{CaptureSpec, Captured, Sink};
 
 const RING_SIZES: std::ops::RangeInclusive<u64> = (64 << 10)..=(1 << 30);
 /// How often the end is looked for.
@@ -57,18 +56,13 @@ pub fn capture(spec: &CaptureSpec, stop: &AtomicBool, sink: &mut dyn Sink) -> Re
         ring_bytes,
         count_calls: spec.count_calls,
     };
-    if spec.method == Method::Tracefs {
-        return Err(CaptureError::Forbidden {
-            reason: "tracefs".to_owned(),
-        });
-    }
     // Before the programs: looking at the names reads from the devices.
     let mut attribution = Attribution::default();
     for device in &devices {
         seed(&mut attribution, device);
     }
-    let programs = Programs::attach(&setup)?;
-    Session::new(spec, devices, programs, attribution).run(stop, sink)
+    let source = Source::start(spec.method, &setup, &devices)?;
+    Session::new(spec, devices, source, attribution).run(stop, sink)
 }
 
 fn resolve(spec: &CaptureSpec) -> Result<Vec<TracedDevice>, CaptureError> {
@@ -92,7 +86,7 @@ fn resolve(spec: &CaptureSpec) -> Result<Vec<TracedDevice>, CaptureError> {
 struct Session<'a> {
     spec: &'a CaptureSpec,
     header: TraceHeader,
-    programs: Programs,
+    source: Source,
     joiner: Joiner,
     started: Instant,
     requests: u64,
@@ -103,7 +97,7 @@ impl<'a> Session<'a> {
     fn new(
         spec: &'a CaptureSpec,
         devices: Vec<TracedDevice>,
-        programs: Programs,
+        source: Source,
         mut attribution: Attribution,
     ) -> Self {
         let now = clock_gettime(ClockId::Monotonic);
@@ -113,21 +107,21 @@ impl<'a> Session<'a> {
         let header = TraceHeader {
             schema: BLOCK_TRACE_SCHEMA,
             source: spec.source.clone(),
-            method: CaptureMethod::Bpf,
+            method: source.method(),
             host: spec.host.clone(),
             start_realtime_ns: u64::try_from(since_epoch.as_nanos()).ok(),
             duration_ns: 0,
             devices,
-            limitations: programs.limitations.clone(),
+            limitations: source.limitations(),
             lost_records: 0,
             ring_was_tight: false,
             complete: true,
         };
-        let joiner = Joiner::new(attribution, programs.flags.clone(), std::process::id());
+        let joiner = Joiner::new(attribution, source.flags(), std::process::id());
         Self {
             spec,
             header,
-            programs,
+            source,
             joiner,
             started: Instant::now(),
             requests: 0,
@@ -136,17 +130,17 @@ impl<'a> Session<'a> {
     }
 
     fn run(mut self, stop: &AtomicBool, sink: &mut dyn Sink) -> Result<Captured, CaptureError> {
-        let ring = self.programs.ring()?;
+        let records = self.source.reader()?;
         let (sender, receiver) = mpsc::sync_channel(ring::MAX_CHUNKS);
         let ended = AtomicBool::new(false);
         thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 let sender = sender;
-                ring::read(&ring, &sender, &ended)
+                records.read(&sender, &ended)
             });
             let outcome = self.follow(stop, &receiver, sink);
             // The reader looks at the ring once more after this, and then closes the channel.
-            self.programs.detach();
+            self.source.stop();
             ended.store(true, Ordering::Release);
             let rest = outcome.and_then(|status| {
                 while let Ok(chunk) = receiver.recv() {
@@ -225,7 +219,7 @@ impl<'a> Session<'a> {
     fn drain(&mut self, chunks: &Receiver<Chunk>, sink: &mut dyn Sink) -> Result<(), CaptureError> {
         let until = Instant::now() + DRAIN;
         loop {
-            let counters = self.programs.counters()?;
+            let counters = self.source.counters()?;
             // A count below nothing belongs to requests that were under way at the start.
             let busy = counters
                 .in_flight
@@ -297,7 +291,7 @@ impl<'a> Session<'a> {
     }
 
     fn finish(&mut self, sink: &mut dyn Sink) -> Result<(), CaptureError> {
-        let counters = self.programs.counters()?;
+        let counters = self.source.counters()?;
         self.joiner.finish();
         while let Some(item) = self.joiner.next_of_rest() {
             self.hand_on(item, sink)?;
@@ -361,7 +355,7 @@ impl<'a> Session<'a> {
         if !self.spec.count_calls {
             return Ok(());
         }
-        let mut counts = self.programs.calls()?;
+        let mut counts = self.source.calls()?;
         // Of all processes of the system, those that did something on the devices.
         counts.retain(|(key, _, _)| self.joiner.attribution.processes.has_met(key.tgid, key.name));
         counts.sort_by_key(|(key, name, _)| (key.tgid, *name));

@@ -17,7 +17,9 @@ use results::block_trace::{
 use super::attribution::Attribution;
 use super::order::{Item, Order};
 use super::owners::cut;
-use super::record::{BioDoneRecord, BioRecord, DriverRecord, Record, RequestRecord, RunPart, device_number};
+use super::record::{
+    BioDoneRecord, BioRecord, DriverRecord, NO_HARDWARE_QUEUE, Record, RequestRecord, RunPart, device_number,
+};
 use super::request_flags::{FlagBits, operation};
 
 /// Records come from several processors: one may be this late, ns.
@@ -206,7 +208,7 @@ impl Joiner {
             completed_ns: time(record.completed),
             status: Some(status(record.status)),
             in_flight: Some(record.in_flight),
-            hardware_queue: Some(record.hardware_queue),
+            hardware_queue: (record.hardware_queue != NO_HARDWARE_QUEUE).then_some(record.hardware_queue),
             submitter: None,
             mode: IoMode::Unknown,
             command: None,

@@ -27,6 +27,8 @@ mod programs;
 mod record;
 mod request_flags;
 mod ring;
+mod source;
+mod tracefs;
 mod writers;
 
 use std::ffi::OsString;

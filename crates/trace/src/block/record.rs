@@ -167,6 +167,9 @@ pub(crate) const MAX_DEVICES: usize = 8;
 /// System calls that can be counted: numbers from 0.
 pub(crate) const MAX_CALLS: usize = 512;
 
+/// In a request record: the source does not tell.
+pub(crate) const NO_HARDWARE_QUEUE: u16 = u16::MAX;
+
 /// `enum run_kind`.
 pub(crate) mod run_kind {
     pub(crate) const PAGES: u8 = 1;

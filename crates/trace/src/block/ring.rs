@@ -24,7 +24,8 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    fn push(&mut self, record: &[u8]) {
+    /// Adds a record.
+    pub(crate) fn push(&mut self, record: &[u8]) {
         let length = u32::try_from(record.len()).expect("no record is longer than 280 bytes");
         self.bytes.extend_from_slice(&length.to_ne_bytes());
         self.bytes.extend_from_slice(record);

@@ -1,0 +1,120 @@
+//! Where records come from: the BPF programs, or a tracefs instance. Both speak the same records.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::SyncSender;
+
+use libbpf_rs::MapHandle;
+use results::block_trace::{CaptureMethod, Limitation, TracedDevice};
+use zerocopy::FromZeros;
+
+use super::error::CaptureError;
+use super::programs::{Programs, Setup};
+use super::record::{CallKey, Counters};
+use super::request_flags::FlagBits;
+use super::ring::{self, Chunk};
+use super::tracefs::{self, Instance};
+use super::{Method, privilege};
+
+/// The source of a trace's records.
+pub(crate) enum Source {
+    Bpf(Box<Programs>),
+    Tracefs(Instance, Vec<Limitation>),
+}
+
+impl Source {
+    /// The best that is asked for and allowed.
+    pub(crate) fn start(
+        method: Method,
+        setup: &Setup,
+        devices: &[TracedDevice],
+    ) -> Result<Self, CaptureError> {
+        let tracefs = |why: &str| {
+            let instance = Instance::start(devices, u64::from(setup.ring_bytes))?;
+            Ok(Self::Tracefs(instance, tracefs::limitations(why)))
+        };
+        if method == Method::Tracefs {
+            return tracefs("recorded by tracefs, as asked");
+        }
+        match Programs::attach(setup) {
+            Ok(programs) => Ok(Self::Bpf(Box::new(programs))),
+            Err(CaptureError::Forbidden { reason })
+                if method == Method::Best && privilege::lockdown().as_deref() != Some("confidentiality") =>
+            {
+                // When tracefs is forbidden too, the reason against BPF is the one to tell.
+                tracefs(&format!("recorded by tracefs, as {reason}"))
+                    .map_err(|_| CaptureError::Forbidden { reason })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn method(&self) -> CaptureMethod {
+        match self {
+            Self::Bpf(_) => CaptureMethod::Bpf,
+            Self::Tracefs(..) => CaptureMethod::Tracefs,
+        }
+    }
+
+    pub(crate) fn limitations(&self) -> Vec<Limitation> {
+        match self {
+            Self::Bpf(programs) => programs.limitations.clone(),
+            Self::Tracefs(_, limitations) => limitations.clone(),
+        }
+    }
+
+    pub(crate) fn flags(&self) -> FlagBits {
+        match self {
+            Self::Bpf(programs) => programs.flags.clone(),
+            Self::Tracefs(..) => tracefs::flag_bits(),
+        }
+    }
+
+    /// What the reading thread owns.
+    pub(crate) fn reader(&self) -> Result<Reader, CaptureError> {
+        Ok(match self {
+            Self::Bpf(programs) => Reader::Ring(programs.ring()?),
+            Self::Tracefs(instance, _) => Reader::Pipe(instance.reader()?),
+        })
+    }
+
+    /// No more records are made after this.
+    pub(crate) fn stop(&mut self) {
+        match self {
+            Self::Bpf(programs) => programs.detach(),
+            Self::Tracefs(instance, _) => instance.stop(),
+        }
+    }
+
+    pub(crate) fn counters(&self) -> Result<Counters, CaptureError> {
+        match self {
+            Self::Bpf(programs) => programs.counters(),
+            Self::Tracefs(instance, _) => {
+                let mut counters = Counters::new_zeroed();
+                counters.lost = instance.lost();
+                Ok(counters)
+            }
+        }
+    }
+
+    pub(crate) fn calls(&self) -> Result<Vec<(CallKey, &'static str, u64)>, CaptureError> {
+        match self {
+            Self::Bpf(programs) => programs.calls(),
+            Self::Tracefs(..) => Ok(Vec::new()),
+        }
+    }
+}
+
+/// The reading end.
+pub(crate) enum Reader {
+    Ring(MapHandle),
+    Pipe(tracefs::Reader),
+}
+
+impl Reader {
+    pub(crate) fn read(self, chunks: &SyncSender<Chunk>, stop: &AtomicBool) -> Result<(), CaptureError> {
+        match self {
+            Self::Ring(map) => ring::read(&map, chunks, stop),
+            Self::Pipe(reader) => reader.read(chunks, stop),
+        }
+    }
+}
