@@ -240,7 +240,7 @@ impl Walk {
         findings.add(
             FindingKind::Checksum,
             place.clone(),
-            format!("{stored:#010x} as the node says"),
+            format!("checksum {stored:#010x} as the node says"),
             format!("{computed:#010x}"),
         );
         Owner {

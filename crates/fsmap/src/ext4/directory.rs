@@ -173,7 +173,7 @@ impl<'a> Names<'a> {
             self.problem(
                 FindingKind::Checksum,
                 block,
-                format!("{stored:#010x} as the block says"),
+                format!("checksum {stored:#010x} as the block says"),
                 format!("{computed:#010x}"),
             );
         }

@@ -103,7 +103,7 @@ impl Journal {
                 findings.add(
                     FindingKind::Checksum,
                     Place::Journal,
-                    format!("{stored:#010x} as its superblock says"),
+                    format!("checksum {stored:#010x} as its superblock says"),
                     format!("{computed:#010x}"),
                 );
                 return None;

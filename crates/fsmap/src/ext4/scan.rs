@@ -130,7 +130,7 @@ impl<'a> Scan<'a> {
             findings.add(
                 FindingKind::Checksum,
                 Place::Inode(inode.number),
-                format!("{stored:#010x} as the inode says"),
+                format!("checksum {stored:#010x} as the inode says"),
                 format!("{computed:#010x}"),
             );
         }
