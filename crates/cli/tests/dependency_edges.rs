@@ -28,6 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("testkit", &["vfs"]),
     ("ubi", &["media"]),
     ("array", &["media", "ubi"]),
+    ("ubifs", &["media", "ubi"]),
     ("judge", &["results"]),
     (
         "cli",

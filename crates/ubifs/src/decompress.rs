@@ -1,0 +1,69 @@
+//! From what a data node stores to the block of a file. The size of the block is known beforehand and is a bound.
+
+use flate2::{Decompress, FlushDecompress, Status};
+use thiserror::Error;
+
+use crate::format::Compression;
+
+/// Why a block can't be unpacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum DecompressError {
+    /// The number means no compressor.
+    #[error("compressor {number} is unknown")]
+    Unknown {
+        /// The number.
+        number: u16,
+    },
+    /// The stream is no stream of that compressor.
+    #[error("the {} stream is broken", compression.name())]
+    Broken {
+        /// The compressor.
+        compression: Compression,
+    },
+    /// It gives another number of bytes.
+    #[error("the {} stream holds {found} bytes, its node says {expected}", compression.name())]
+    Size {
+        /// The compressor.
+        compression: Compression,
+        /// Bytes that came out.
+        found: usize,
+        /// Bytes that should.
+        expected: usize,
+    },
+}
+
+/// Fills `block` from `stored`.
+pub fn decompress(compression: Compression, stored: &[u8], block: &mut [u8]) -> Result<(), DecompressError> {
+    let broken = DecompressError::Broken { compression };
+    let found = match compression {
+        Compression::None => {
+            let size = DecompressError::Size {
+                compression,
+                found: stored.len(),
+                expected: block.len(),
+            };
+            // Encryption rounds up; without it the length is exact.
+            block.copy_from_slice(stored.get(..block.len()).ok_or(size)?);
+            stored.len()
+        }
+        Compression::Lzo => lzokay::decompress::decompress(stored, block).map_err(|_| broken)?,
+        Compression::Zlib => inflate(stored, block).ok_or(broken)?,
+        Compression::Zstd => zstd::bulk::decompress_to_buffer(stored, block).map_err(|_| broken)?,
+    };
+    if found == block.len() {
+        return Ok(());
+    }
+    Err(DecompressError::Size {
+        compression,
+        found,
+        expected: block.len(),
+    })
+}
+
+/// Raw deflate, without zlib's header.
+fn inflate(stored: &[u8], block: &mut [u8]) -> Option<usize> {
+    let mut state = Decompress::new(false);
+    let status = state.decompress(stored, block, FlushDecompress::Finish).ok()?;
+    let all = usize::try_from(state.total_out()).ok()?;
+    (status == Status::StreamEnd).then_some(all)
+}

@@ -1,0 +1,453 @@
+//! A UBIFS that can be read: the index, with the journal laid over it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use thiserror::Error;
+use ubi::Volume;
+
+use crate::decompress::{DecompressError, decompress};
+use crate::fetch;
+use crate::finding::{Damage, Finding, Place, Subject};
+use crate::format::{
+    BLOCK_BYTES, Compression, Data, DirectoryEntry, EntryKind, INODE_ENCRYPTED, Inode, InodeNumber, Key,
+    KeyKind, Master, NodeKind, Superblock, name_hash_r5, name_hash_test,
+};
+use crate::index::Index;
+use crate::journal::Journal;
+use crate::open::{OpenError, OpenOptions, open};
+use crate::replay::ReplayReport;
+use crate::scan::to_usize;
+
+/// Names, or blocks, that are fetched at a time.
+const BATCH: usize = 256;
+
+/// A UBIFS that can be read.
+pub struct Ubifs {
+    pub(crate) volume: Arc<dyn Volume>,
+    pub(crate) superblock: Superblock,
+    pub(crate) master: Master,
+    pub(crate) index: Index,
+    pub(crate) journal: Journal,
+    pub(crate) report: ReplayReport,
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The name; any bytes on a damaged or encrypted file system.
+    pub name: Vec<u8>,
+    /// What it names.
+    pub inode: InodeNumber,
+    /// Of which kind that is, according to the entry.
+    pub kind: Option<EntryKind>,
+}
+
+/// An extended attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extended {
+    /// Its name with its prefix.
+    pub name: Vec<u8>,
+    /// Its value.
+    pub value: Vec<u8>,
+}
+
+/// Why something can't be read.
+#[derive(Debug, Error)]
+pub enum UbifsError {
+    /// The medium is damaged.
+    #[error("{volume}: {finding}")]
+    Damaged {
+        /// Name of the volume.
+        volume: Arc<str>,
+        /// Where and why.
+        #[source]
+        finding: Box<Finding>,
+    },
+    /// There is no such inode.
+    #[error("{volume}: there is no {inode}")]
+    NoInode {
+        /// Name of the volume.
+        volume: Arc<str>,
+        /// Which.
+        inode: InodeNumber,
+    },
+    /// There is no such name.
+    #[error("{volume}: {inode} has no \"{}\"", name.escape_ascii())]
+    NoName {
+        /// Name of the volume.
+        volume: Arc<str>,
+        /// The directory, or the inode with the extended attributes.
+        inode: InodeNumber,
+        /// Which name.
+        name: Vec<u8>,
+    },
+    /// It is something else than was asked for.
+    #[error("{volume}: {inode} is no {expected}")]
+    WrongKind {
+        /// Name of the volume.
+        volume: Arc<str>,
+        /// Which.
+        inode: InodeNumber,
+        /// What was asked for.
+        expected: &'static str,
+    },
+}
+
+impl Ubifs {
+    /// Opens the file system of a volume and replays its journal in memory. Nothing is written. What is damaged on the way is in
+    /// [`Ubifs::findings`]; an error is only what leaves nothing to be read.
+    pub fn open(volume: Arc<dyn Volume>, options: OpenOptions) -> Result<Self, OpenError> {
+        open(volume, options)
+    }
+
+    /// The superblock.
+    #[must_use]
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// The master node that counts.
+    #[must_use]
+    pub fn master(&self) -> &Master {
+        &self.master
+    }
+
+    /// What the replay did.
+    #[must_use]
+    pub fn replay_report(&self) -> &ReplayReport {
+        &self.report
+    }
+
+    /// What was found to be damaged while it was opened.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// The volume below.
+    #[must_use]
+    pub fn volume(&self) -> &Arc<dyn Volume> {
+        &self.volume
+    }
+
+    /// An inode, with the size that recovery gives it.
+    pub fn inode(&self, number: InodeNumber) -> Result<Inode, UbifsError> {
+        let mut lost = Vec::new();
+        let place = self
+            .places(Key::inode(number), Key::inode(number), &mut lost)
+            .into_iter()
+            .next();
+        let Some((_, place)) = place else {
+            self.strict(lost)?;
+            return Err(UbifsError::NoInode {
+                volume: self.volume.name(),
+                inode: number,
+            });
+        };
+        let inode = fetch::node(&*self.volume, place, NodeKind::Inode)
+            .and_then(|raw| Ok(Inode::decode(&raw)?))
+            .and_then(|inode| match inode.key == Key::inode(number) {
+                true => Ok(inode),
+                false => Err(Damage::Contradiction("it is another inode than the index says")),
+            });
+        let mut inode = inode.map_err(|damage| {
+            self.damaged(Finding {
+                inode: Some(number),
+                subject: Subject::Inode,
+                place,
+                damage,
+            })
+        })?;
+        if let Some(size) = self.journal.sizes.get(&number) {
+            inode.size_bytes = inode.size_bytes.max(*size);
+        }
+        Ok(inode)
+    }
+
+    /// What a name in a directory names.
+    pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<Entry, UbifsError> {
+        let key = Key::entry(directory, self.name_hash(name));
+        self.named(key, NodeKind::Entry, name)
+    }
+
+    /// All names of a directory, in the order of their hashes, and of names of one hash in that of their bytes.
+    pub fn read_directory(&self, directory: InodeNumber) -> Result<Vec<Entry>, UbifsError> {
+        let mut lost = Vec::new();
+        let entries = self.read_directory_lossy(directory, &mut lost);
+        self.strict(lost)?;
+        Ok(entries)
+    }
+
+    /// The same, so far as they can be read; what can't is added to `lost`.
+    pub fn read_directory_lossy(&self, directory: InodeNumber, lost: &mut Vec<Finding>) -> Vec<Entry> {
+        let (low, high) = (
+            Key::first(directory, KeyKind::Entry),
+            Key::last(directory, KeyKind::Entry),
+        );
+        self.names(low, high, NodeKind::Entry, lost)
+    }
+
+    /// Reads a file from `offset` on; holes are zeros. Returns how many bytes there were up to the end of the file.
+    pub fn read(&self, file: &Inode, offset: u64, out: &mut [u8]) -> Result<usize, UbifsError> {
+        let mut lost = Vec::new();
+        let bytes = self.read_lossy(file, offset, out, &mut lost);
+        self.strict(lost)?;
+        Ok(bytes)
+    }
+
+    /// The same; blocks that can't be read are zeros, and are added to `lost`.
+    pub fn read_lossy(&self, file: &Inode, offset: u64, out: &mut [u8], lost: &mut Vec<Finding>) -> usize {
+        let rest = file.size_bytes.saturating_sub(offset);
+        let bytes = usize::try_from(rest).unwrap_or(usize::MAX).min(out.len());
+        let out = &mut out[..bytes];
+        out.fill(0);
+        let Some(last_byte) = u64::try_from(bytes)
+            .ok()
+            .filter(|bytes| *bytes > 0)
+            .map(|bytes| offset + bytes - 1)
+        else {
+            return 0;
+        };
+        let number = file.key.inode_number();
+        let block = |byte: u64| {
+            u32::try_from(byte / u64::from(BLOCK_BYTES))
+                .unwrap_or(u32::MAX)
+                .min(Key::LOW_MAX)
+        };
+        let (first, last) = (block(offset), block(last_byte));
+        let places = self.places(Key::data(number, first), Key::data(number, last), lost);
+        for batch in places.chunks(BATCH) {
+            let only: Vec<Place> = batch.iter().map(|(_, place)| *place).collect();
+            let nodes = fetch::nodes(&*self.volume, &only, |_| NodeKind::Data);
+            for ((key, place), node) in batch.iter().zip(nodes) {
+                let unpacked = node.and_then(|raw| unpack(file, *key, &raw));
+                match unpacked {
+                    Ok(content) => copy_block(&content, *key, offset, out),
+                    Err(damage) => lost.push(Finding {
+                        inode: Some(number),
+                        subject: Subject::Block(key.low()),
+                        place: *place,
+                        damage,
+                    }),
+                }
+            }
+        }
+        bytes
+    }
+
+    /// Numbers of the blocks of 4096 bytes that a file has; the others are holes.
+    pub fn blocks_lossy(&self, file: InodeNumber, lost: &mut Vec<Finding>) -> Vec<u32> {
+        let (low, high) = (Key::first(file, KeyKind::Data), Key::last(file, KeyKind::Data));
+        self.places(low, high, lost)
+            .into_iter()
+            .map(|(key, _)| key.low())
+            .collect()
+    }
+
+    /// The target of a symbolic link.
+    pub fn read_link(&self, link: &Inode) -> Result<Vec<u8>, UbifsError> {
+        if link.kind() == Some(EntryKind::Symlink) {
+            return Ok(link.data.clone());
+        }
+        Err(UbifsError::WrongKind {
+            volume: self.volume.name(),
+            inode: link.key.inode_number(),
+            expected: "symbolic link",
+        })
+    }
+
+    /// Names of the extended attributes of an inode.
+    pub fn xattr_names(&self, inode: InodeNumber) -> Result<Vec<Vec<u8>>, UbifsError> {
+        let mut lost = Vec::new();
+        let names = self.xattr_entries(inode, &mut lost);
+        self.strict(lost)?;
+        Ok(names.into_iter().map(|entry| entry.name).collect())
+    }
+
+    /// The value of an extended attribute.
+    pub fn xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>, UbifsError> {
+        let key = Key::xattr(inode, self.name_hash(name));
+        let entry = self.named(key, NodeKind::XattrEntry, name)?;
+        Ok(self.inode(entry.inode)?.data)
+    }
+
+    /// All extended attributes of an inode, so far as they can be read.
+    pub fn xattrs_lossy(&self, inode: InodeNumber, lost: &mut Vec<Finding>) -> Vec<Extended> {
+        let mut all = Vec::new();
+        for entry in self.xattr_entries(inode, lost) {
+            match self.inode(entry.inode) {
+                Ok(value) => all.push(Extended {
+                    name: entry.name,
+                    value: value.data,
+                }),
+                Err(UbifsError::Damaged { finding, .. }) => {
+                    lost.push(Finding {
+                        inode: Some(inode),
+                        subject: Subject::Xattr,
+                        ..*finding
+                    });
+                }
+                Err(_) => lost.push(Finding {
+                    inode: Some(inode),
+                    subject: Subject::Xattr,
+                    place: self.root(),
+                    damage: Damage::Contradiction("its value is not in the index"),
+                }),
+            }
+        }
+        all
+    }
+
+    fn xattr_entries(&self, inode: InodeNumber, lost: &mut Vec<Finding>) -> Vec<Entry> {
+        let (low, high) = (
+            Key::first(inode, KeyKind::XattrEntry),
+            Key::last(inode, KeyKind::XattrEntry),
+        );
+        self.names(low, high, NodeKind::XattrEntry, lost)
+    }
+
+    fn root(&self) -> Place {
+        let master = &self.master;
+        Place {
+            leb: master.root_leb,
+            offset: master.root_offset,
+            bytes: master.root_bytes,
+        }
+    }
+
+    fn name_hash(&self, name: &[u8]) -> u32 {
+        match self.superblock.key_hash {
+            0 => name_hash_r5(name),
+            _ => name_hash_test(name),
+        }
+    }
+
+    fn named(&self, key: Key, kind: NodeKind, name: &[u8]) -> Result<Entry, UbifsError> {
+        let mut lost = Vec::new();
+        let found = self
+            .names(key, key, kind, &mut lost)
+            .into_iter()
+            .find(|entry| entry.name == name);
+        if let Some(entry) = found {
+            return Ok(entry);
+        }
+        self.strict(lost)?;
+        Err(UbifsError::NoName {
+            volume: self.volume.name(),
+            inode: key.inode_number(),
+            name: name.to_vec(),
+        })
+    }
+
+    /// Places of inodes and blocks from `low` to `high`, in the order of keys.
+    fn places(&self, low: Key, high: Key, lost: &mut Vec<Finding>) -> Vec<(Key, Place)> {
+        let mut found = Vec::new();
+        if low != high || !self.journal.hides(low) {
+            self.index.range(low, high, &mut found, lost);
+        }
+        let mut all: BTreeMap<Key, Place> = found
+            .into_iter()
+            .filter(|(key, _)| !self.journal.hides(*key))
+            .collect();
+        all.extend(self.journal.range(low, high));
+        all.into_iter().collect()
+    }
+
+    /// Names with keys from `low` to `high`.
+    fn names(&self, low: Key, high: Key, kind: NodeKind, lost: &mut Vec<Finding>) -> Vec<Entry> {
+        let mut found = Vec::new();
+        self.index.range(low, high, &mut found, lost);
+        found.retain(|(key, _)| !self.journal.hides(*key));
+        let of_index = found.len();
+        let of_journal = self.journal.names(low, high);
+        found.extend(of_journal.filter_map(|(key, name)| name.place.map(|place| (key, place))));
+        let mut all = BTreeMap::new();
+        for (batch_number, batch) in found.chunks(BATCH).enumerate() {
+            let only: Vec<Place> = batch.iter().map(|(_, place)| *place).collect();
+            let nodes = fetch::nodes(&*self.volume, &only, |_| kind);
+            for (number, ((key, place), node)) in batch.iter().zip(nodes).enumerate() {
+                let is_of_index = batch_number * BATCH + number < of_index;
+                match node.and_then(|raw| entry(*key, &raw, kind)) {
+                    // The journal has the last word on this name.
+                    Ok(entry) if is_of_index && self.journal.has_name(*key, &entry.name) => {}
+                    Ok(entry) => {
+                        all.insert((*key, entry.name.clone()), entry);
+                    }
+                    Err(damage) => lost.push(Finding {
+                        inode: Some(key.inode_number()),
+                        subject: if kind == NodeKind::Entry {
+                            Subject::Entry
+                        } else {
+                            Subject::Xattr
+                        },
+                        place: *place,
+                        damage,
+                    }),
+                }
+            }
+        }
+        all.into_values().collect()
+    }
+
+    fn damaged(&self, finding: Finding) -> UbifsError {
+        UbifsError::Damaged {
+            volume: self.volume.name(),
+            finding: Box::new(finding),
+        }
+    }
+
+    fn strict(&self, lost: Vec<Finding>) -> Result<(), UbifsError> {
+        match lost.into_iter().next() {
+            Some(finding) => Err(self.damaged(finding)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn entry(key: Key, raw: &[u8], kind: NodeKind) -> Result<Entry, Damage> {
+    let entry = DirectoryEntry::decode(raw, kind)?;
+    if entry.key != key {
+        return Err(Damage::Contradiction("it has another key than the index says"));
+    }
+    let inode = u32::try_from(entry.inode)
+        .map_err(|_| Damage::Contradiction("its inode number has more than 32 bits"))?;
+    Ok(Entry {
+        name: entry.name,
+        inode: InodeNumber(inode),
+        kind: EntryKind::from_number(entry.kind),
+    })
+}
+
+/// The content of a block.
+fn unpack(file: &Inode, key: Key, raw: &[u8]) -> Result<Vec<u8>, Damage> {
+    let data = Data::decode(raw)?;
+    if data.key != key {
+        return Err(Damage::Contradiction("it has another key than the index says"));
+    }
+    if file.flags & INODE_ENCRYPTED != 0 {
+        return Err(Damage::Encrypted);
+    }
+    let unknown = DecompressError::Unknown {
+        number: data.compression,
+    };
+    let compression = Compression::from_number(data.compression).ok_or(unknown)?;
+    let mut block = vec![0; to_usize(data.size_bytes)];
+    decompress(compression, &data.stored, &mut block)?;
+    Ok(block)
+}
+
+/// Copies what `out`, which starts at byte `offset` of the file, has of a block.
+fn copy_block(content: &[u8], key: Key, offset: u64, out: &mut [u8]) {
+    let start = u64::from(key.low()) * u64::from(BLOCK_BYTES);
+    let (skip, at) = match start.checked_sub(offset) {
+        Some(at) => (0, at),
+        None => (offset - start, 0),
+    };
+    let small = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let content = content.get(small(skip)..).unwrap_or_default();
+    let out = out.get_mut(small(at)..).unwrap_or_default();
+    let bytes = content.len().min(out.len());
+    out[..bytes].copy_from_slice(&content[..bytes]);
+}

@@ -1,0 +1,380 @@
+//! Everything that UBIFS puts on the medium, from bytes to values and back. Spec: `docs/formats/ubifs.md`.
+//!
+//! All numbers are little endian. A medium is a sequence of *nodes*, each with the header of this module, each at a multiple of
+//! 8 bytes in its LEB:
+//!
+//! | bytes  | field    | meaning                                                             |
+//! |--------|----------|---------------------------------------------------------------------|
+//! | 0..4   | magic    | [`MAGIC`]                                                           |
+//! | 4..8   | CRC-32   | of bytes 8 to the node's end; seed all ones, no final inversion     |
+//! | 8..16  | sequence | grows with each node that is written                                |
+//! | 16..20 | length   | of the node, header included, without what aligns the next node     |
+//! | 20     | kind     | [`NodeKind`]                                                        |
+//! | 21     | group    | [`Group`]                                                           |
+//! | 22..24 |          | zero                                                                |
+//!
+//! Order of checks in [`check`]: erased, magic, length and kind so far as they say which bytes the CRC covers, CRC. Fields
+//! of a node are decoded after that only. What fields say (places, sizes) is checked by those who use it.
+
+mod areas;
+mod files;
+mod key;
+mod layout;
+
+pub use areas::{
+    COMMIT_LAST_FLAG, CommitStart, IndexBranch, IndexNode, LogReference, MASTER_DIRTY, MASTER_NO_ORPHANS,
+    MASTER_RECOVERED, Master, Orphans, Superblock, SuperblockFlags,
+};
+pub use files::{
+    Compression, Data, DirectoryEntry, EntryKind, INODE_APPEND, INODE_COMPRESS, INODE_DIRSYNC,
+    INODE_ENCRYPTED, INODE_IMMUTABLE, INODE_SYNC, INODE_XATTR, Inode, Truncation,
+};
+pub use key::{InodeNumber, Key, KeyKind, name_hash_r5, name_hash_test};
+
+use thiserror::Error;
+
+/// The first four bytes of each node.
+pub const MAGIC: u32 = 0x0610_1831;
+/// Bytes of the header of each node.
+pub const HEADER_BYTES: usize = 24;
+/// Bytes of a file that one data node holds.
+pub const BLOCK_BYTES: u32 = 4096;
+/// The longest name.
+pub const NAME_BYTES_MAX: u32 = 255;
+/// The most data in an inode node: a symbolic link's target, an extended attribute's value.
+pub const INODE_DATA_BYTES_MAX: u32 = 4096;
+/// What fills up a write unit where a padding node does not fit.
+pub const PADDING_BYTE: u8 = 0xCE;
+/// Inode number of the root directory.
+pub const ROOT_INODE: InodeNumber = InodeNumber(1);
+/// LEB of the superblock.
+pub const SUPERBLOCK_LEB: u32 = 0;
+/// First of the two LEBs of the master node.
+pub const MASTER_LEB: u32 = 1;
+/// First LEB of the log.
+pub const LOG_LEB: u32 = 3;
+/// Sequence numbers end before it.
+pub const SEQUENCE_END: u64 = 0xFFFF_FFFF_FF00_0000;
+
+/// What a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NodeKind {
+    /// An inode.
+    Inode,
+    /// A block of a file.
+    Data,
+    /// An entry of a directory.
+    Entry,
+    /// The name of an extended attribute.
+    XattrEntry,
+    /// That a file was truncated; it is in the journal only.
+    Truncation,
+    /// Nothing, up to the end of a write unit.
+    Padding,
+    /// The superblock.
+    Superblock,
+    /// The master node: where everything is after the last commit.
+    Master,
+    /// A reference of the log to a LEB of the journal.
+    Reference,
+    /// A node of the index.
+    Index,
+    /// The start of a commit.
+    CommitStart,
+    /// Inodes without a name that were open.
+    Orphans,
+    /// A hash over journal nodes, on authenticated file systems.
+    Authentication,
+    /// A signature of the superblock.
+    Signature,
+}
+
+impl NodeKind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Self; 14] = [
+        Self::Inode,
+        Self::Data,
+        Self::Entry,
+        Self::XattrEntry,
+        Self::Truncation,
+        Self::Padding,
+        Self::Superblock,
+        Self::Master,
+        Self::Reference,
+        Self::Index,
+        Self::CommitStart,
+        Self::Orphans,
+        Self::Authentication,
+        Self::Signature,
+    ];
+
+    /// From the number on the medium.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+
+    /// The number on the medium.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        let place = Self::ALL.iter().position(|kind| *kind == self);
+        place
+            .and_then(|place| u8::try_from(place).ok())
+            .expect("all kinds are listed, and are few")
+    }
+
+    /// What errors call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Inode => "inode node",
+            Self::Data => "data node",
+            Self::Entry => "directory entry",
+            Self::XattrEntry => "extended attribute entry",
+            Self::Truncation => "truncation node",
+            Self::Padding => "padding node",
+            Self::Superblock => "superblock",
+            Self::Master => "master node",
+            Self::Reference => "reference node",
+            Self::Index => "index node",
+            Self::CommitStart => "commit start node",
+            Self::Orphans => "orphan node",
+            Self::Authentication => "authentication node",
+            Self::Signature => "signature node",
+        }
+    }
+
+    /// The shortest and the longest such node, bytes. The longest index, orphan and signature nodes are bounded by the LEB.
+    #[must_use]
+    pub const fn length_range(self) -> (u32, u32) {
+        match self {
+            Self::Inode => (160, 160 + INODE_DATA_BYTES_MAX),
+            // What a compressor made longer is stored as it was, but room for it is allowed.
+            Self::Data => (48, 48 + 2 * BLOCK_BYTES),
+            Self::Entry | Self::XattrEntry => (57, 57 + NAME_BYTES_MAX),
+            Self::Truncation => (56, 56),
+            Self::Padding => (28, 28),
+            Self::Superblock => (4096, 4096),
+            Self::Master => (512, 512),
+            Self::Reference => (64, 64),
+            Self::Index => (28, u32::MAX),
+            Self::CommitStart => (32, 32),
+            Self::Orphans => (32, u32::MAX),
+            Self::Authentication => (24, 24 + 64),
+            Self::Signature => (64, u32::MAX),
+        }
+    }
+}
+
+/// Which part of an atomic group a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Of none.
+    None,
+    /// Not the last one.
+    Inside,
+    /// The last one: the group is complete.
+    Last,
+}
+
+impl Group {
+    /// The number on the medium.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Inside => 1,
+            Self::Last => 2,
+        }
+    }
+
+    const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::None),
+            1 => Some(Self::Inside),
+            2 => Some(Self::Last),
+            _ => None,
+        }
+    }
+}
+
+/// The header of a node whose CRC is right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Grows with each node that is written.
+    pub sequence: u64,
+    /// Bytes of the node, header included.
+    pub bytes: u32,
+    /// What it is.
+    pub kind: NodeKind,
+    /// Which part of an atomic group.
+    pub group: Group,
+}
+
+impl Header {
+    /// Bytes to the next node: the length up to a multiple of 8.
+    #[must_use]
+    pub const fn aligned_bytes(&self) -> u32 {
+        self.bytes.next_multiple_of(8)
+    }
+}
+
+/// Why bytes are not a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NodeDefect {
+    /// Nothing was written there.
+    #[error("nothing is written here")]
+    Erased,
+    /// The LEB, or what was given, ends before a header does.
+    #[error("only {room} bytes are left, a node needs 24 at least")]
+    NoRoom {
+        /// Bytes that are there.
+        room: usize,
+    },
+    /// Something else.
+    #[error("magic is {found:#010x}, a node has 0x06101831")]
+    Magic {
+        /// The first four bytes.
+        found: u32,
+    },
+    /// A number that is no kind, or no group.
+    #[error("kind {kind} or group {group} does not exist")]
+    Kind {
+        /// Number of the kind.
+        kind: u8,
+        /// Number of the group.
+        group: u8,
+    },
+    /// Too short or too long for its kind or its place.
+    #[error("{} of {found} bytes; {smallest} to {largest} are possible here", kind.name())]
+    Length {
+        /// What it says to be.
+        kind: NodeKind,
+        /// What it says of its length.
+        found: u32,
+        /// The shortest of that kind.
+        smallest: u32,
+        /// The longest that fits.
+        largest: u32,
+    },
+    /// Bits are wrong.
+    #[error("{} of {bytes} bytes: CRC is {found:#010x}, its header says {stored:#010x}", kind.name())]
+    Crc {
+        /// What it says to be.
+        kind: NodeKind,
+        /// Its length.
+        bytes: u32,
+        /// In the header.
+        stored: u32,
+        /// Of the bytes.
+        found: u32,
+    },
+    /// The node is fine, and not the one that belongs here.
+    #[error("a {} of {bytes} bytes is here, expected is a {} of {expected_bytes}", found.name(), expected.name())]
+    Unexpected {
+        /// What it is.
+        found: NodeKind,
+        /// Its length.
+        bytes: u32,
+        /// What it should be.
+        expected: NodeKind,
+        /// And how long.
+        expected_bytes: u32,
+    },
+    /// The CRC is right, a field makes no sense.
+    #[error("{}: {why}", kind.name())]
+    Field {
+        /// Of which node.
+        kind: NodeKind,
+        /// What is wrong.
+        why: &'static str,
+    },
+}
+
+/// CRC-32 as UBI and UBIFS have it: all ones at the start, not inverted at the end.
+#[must_use]
+pub fn crc(bytes: &[u8]) -> u32 {
+    !crc32fast::hash(bytes)
+}
+
+/// Checks the node at the start of `raw`, which reaches to the end of its LEB or further than the node.
+pub fn check(raw: &[u8]) -> Result<Header, NodeDefect> {
+    let room = NodeDefect::NoRoom { room: raw.len() };
+    let word = |at| layout::get::<u32>(raw, at).ok_or(room);
+    let magic = word(0)?;
+    if magic == u32::MAX {
+        return Err(NodeDefect::Erased);
+    }
+    if magic != MAGIC {
+        return Err(NodeDefect::Magic { found: magic });
+    }
+    let (stored, bytes) = (word(4)?, word(16)?);
+    let sequence = layout::get::<u64>(raw, 8).ok_or(room)?;
+    let numbers = raw.get(20..HEADER_BYTES).ok_or(room)?;
+    let (kind_number, group_number) = (numbers[0], numbers[1]);
+    let unknown = NodeDefect::Kind {
+        kind: kind_number,
+        group: group_number,
+    };
+    let kind = NodeKind::from_number(kind_number).ok_or(unknown)?;
+    let group = Group::from_number(group_number).ok_or(unknown)?;
+    let (smallest, longest) = kind.length_range();
+    let largest = longest.min(u32::try_from(raw.len()).unwrap_or(u32::MAX));
+    let covered = usize::try_from(bytes).ok().and_then(|end| raw.get(8..end));
+    let Some(covered) = covered.filter(|_| (smallest..=largest).contains(&bytes)) else {
+        return Err(NodeDefect::Length {
+            kind,
+            found: bytes,
+            smallest,
+            largest,
+        });
+    };
+    let found = crc(covered);
+    if found != stored {
+        return Err(NodeDefect::Crc {
+            kind,
+            bytes,
+            stored,
+            found,
+        });
+    }
+    Ok(Header {
+        sequence,
+        bytes,
+        kind,
+        group,
+    })
+}
+
+/// Checks that the node at the start of `raw` is of this kind and length.
+pub fn check_expected(raw: &[u8], expected: NodeKind, expected_bytes: u32) -> Result<Header, NodeDefect> {
+    let header = check(raw)?;
+    if header.kind == expected && header.bytes == expected_bytes {
+        return Ok(header);
+    }
+    Err(NodeDefect::Unexpected {
+        found: header.kind,
+        bytes: header.bytes,
+        expected,
+        expected_bytes,
+    })
+}
+
+/// Writes the header of the node that `node` is all of.
+///
+/// # Panics
+///
+/// When `node` is shorter than a header.
+pub fn seal(node: &mut [u8], kind: NodeKind, group: Group, sequence: u64) {
+    assert!(node.len() >= HEADER_BYTES, "{} bytes are no node", node.len());
+    let bytes = u32::try_from(node.len()).expect("a node is shorter than a LEB");
+    node[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+    node[8..16].copy_from_slice(&sequence.to_le_bytes());
+    node[16..20].copy_from_slice(&bytes.to_le_bytes());
+    node[20..HEADER_BYTES].copy_from_slice(&[kind.number(), group.number(), 0, 0]);
+    let crc = crc(&node[8..]);
+    node[4..8].copy_from_slice(&crc.to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests;

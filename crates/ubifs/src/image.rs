@@ -1,0 +1,130 @@
+//! A bare image of a UBIFS volume in a file, LEB after LEB, as `mkfs.ubifs` makes it or `tidegate ubi dump`. Read-only.
+//!
+//! The file may end early: what is missing was never written. Its shape is in its superblock.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use media::Leb;
+use ubi::{Volume, VolumeError, VolumeGeometry};
+
+use crate::format::{NodeKind, Superblock, check_expected};
+
+/// A file as a volume that can be read.
+#[derive(Debug)]
+pub struct ImageVolume {
+    name: Arc<str>,
+    file: File,
+    geometry: VolumeGeometry,
+}
+
+impl ImageVolume {
+    /// Opens an image. `None` when it does not start with a UBIFS superblock.
+    pub fn open(path: &Path) -> io::Result<Option<Self>> {
+        let file = File::open(path)?;
+        let mut raw = vec![0; Superblock::BYTES];
+        match file.read_exact_at(&mut raw, 0) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            other => other?,
+        }
+        if check_expected(&raw, NodeKind::Superblock, 4096).is_err() {
+            return Ok(None);
+        }
+        let Ok(superblock) = Superblock::decode(&raw) else {
+            return Ok(None);
+        };
+        let geometry = VolumeGeometry {
+            leb_bytes: superblock.leb_bytes,
+            lebs: superblock.lebs,
+            min_io_bytes: superblock.min_io_bytes,
+            max_write_bytes: superblock.min_io_bytes,
+        };
+        Ok(Some(Self {
+            name: path.display().to_string().into(),
+            file,
+            geometry,
+        }))
+    }
+
+    fn unusable(&self) -> VolumeError {
+        VolumeError::Unusable {
+            volume: Arc::clone(&self.name),
+            why: "an image file is read-only",
+        }
+    }
+}
+
+impl Volume for ImageVolume {
+    fn name(&self) -> Arc<str> {
+        Arc::clone(&self.name)
+    }
+
+    fn geometry(&self) -> VolumeGeometry {
+        self.geometry
+    }
+
+    fn read(&self, leb: Leb, offset: u32, out: &mut [u8]) -> Result<(), VolumeError> {
+        self.geometry.check_range(&self.name, leb, offset, out.len())?;
+        let mut at = u64::from(leb.0) * u64::from(self.geometry.leb_bytes) + u64::from(offset);
+        let mut rest = out;
+        while !rest.is_empty() {
+            match self.file.read_at(rest, at) {
+                Ok(0) => {
+                    rest.fill(0xFF);
+                    return Ok(());
+                }
+                Ok(bytes) => {
+                    rest = &mut rest[bytes..];
+                    at = at.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    return Err(VolumeError::Unusable {
+                        volume: Arc::clone(&self.name),
+                        why: "the file can't be read",
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, _: Leb, _: u32, _: &[u8]) -> Result<(), VolumeError> {
+        Err(self.unusable())
+    }
+
+    fn leb_change(&self, _: Leb, _: &[u8]) -> Result<(), VolumeError> {
+        Err(self.unusable())
+    }
+
+    fn map(&self, _: Leb) -> Result<(), VolumeError> {
+        Err(self.unusable())
+    }
+
+    fn unmap(&self, _: Leb) -> Result<(), VolumeError> {
+        Err(self.unusable())
+    }
+
+    fn is_mapped(&self, leb: Leb) -> Result<bool, VolumeError> {
+        let mut raw = vec![0; crate::scan::to_usize(self.geometry.leb_bytes)];
+        self.read(leb, 0, &mut raw)?;
+        Ok(!crate::scan::is_erased(&raw))
+    }
+
+    fn flush(&self) -> Result<(), VolumeError> {
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), VolumeError> {
+        Ok(())
+    }
+
+    fn freeze(&self, _: &str) {}
+
+    fn frozen(&self) -> Option<Arc<str>> {
+        Some("an image file is read-only".into())
+    }
+}

@@ -1,0 +1,97 @@
+//! What the journal says beyond the index: the result of its replay, laid over the index.
+//!
+//! Entries come in the order of their sequence numbers. A key that the journal has hides the index's; a removed inode hides
+//! all keys of it, a truncation its blocks from one on. Names are told apart by themselves, not by their hashes.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crate::finding::Place;
+use crate::format::{InodeNumber, Key, KeyKind};
+
+/// A name of the journal.
+#[derive(Clone, Debug)]
+pub(crate) struct JournalName {
+    pub(crate) name: Vec<u8>,
+    /// Where its node is; `None`: the name is removed.
+    pub(crate) place: Option<Place>,
+}
+
+/// The journal, replayed.
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    plain: BTreeMap<Key, Place>,
+    names: BTreeMap<Key, Vec<JournalName>>,
+    removed_inodes: HashSet<InodeNumber>,
+    blocks_end: HashMap<InodeNumber, u32>,
+    /// Sizes of files of which a power cut lost the inode that went with the data.
+    pub(crate) sizes: HashMap<InodeNumber, u64>,
+}
+
+impl Journal {
+    /// A node for a key of an inode or a block.
+    pub(crate) fn put(&mut self, key: Key, place: Place) {
+        self.plain.insert(key, place);
+    }
+
+    /// A name, or its removal.
+    pub(crate) fn put_name(&mut self, key: Key, name: JournalName) {
+        let names = self.names.entry(key).or_default();
+        names.retain(|other| other.name != name.name);
+        names.push(name);
+    }
+
+    /// An inode is removed with all it has.
+    pub(crate) fn remove_inode(&mut self, inode: InodeNumber) {
+        let (first, last) = (Key::inode(inode), Key::last(inode, KeyKind::XattrEntry));
+        remove_range(&mut self.plain, first, last);
+        remove_range(&mut self.names, first, last);
+        self.blocks_end.remove(&inode);
+        self.removed_inodes.insert(inode);
+    }
+
+    /// Blocks from `end` on are removed.
+    pub(crate) fn remove_blocks(&mut self, inode: InodeNumber, end: u32) {
+        remove_range(
+            &mut self.plain,
+            Key::data(inode, end),
+            Key::last(inode, KeyKind::Data),
+        );
+        let known = self.blocks_end.entry(inode).or_insert(end);
+        *known = end.min(*known);
+    }
+
+    /// Whether the journal hides what the index says of a key.
+    pub(crate) fn hides(&self, key: Key) -> bool {
+        let inode = key.inode_number();
+        let cut = || self.blocks_end.get(&inode).is_some_and(|end| key.low() >= *end);
+        self.removed_inodes.contains(&inode)
+            || self.plain.contains_key(&key)
+            || (key.kind() == Some(KeyKind::Data) && cut())
+    }
+
+    /// The journal's own keys from `low` to `high`.
+    pub(crate) fn range(&self, low: Key, high: Key) -> impl Iterator<Item = (Key, Place)> {
+        self.plain.range(low..=high).map(|(key, place)| (*key, *place))
+    }
+
+    /// The journal's own names from `low` to `high`.
+    pub(crate) fn names(&self, low: Key, high: Key) -> impl Iterator<Item = (Key, &JournalName)> {
+        self.names
+            .range(low..=high)
+            .flat_map(|(key, names)| names.iter().map(|name| (*key, name)))
+    }
+
+    /// Whether the journal has the last word on a name.
+    pub(crate) fn has_name(&self, key: Key, name: &[u8]) -> bool {
+        self.names
+            .get(&key)
+            .is_some_and(|names| names.iter().any(|other| other.name == name))
+    }
+}
+
+fn remove_range<V>(map: &mut BTreeMap<Key, V>, first: Key, last: Key) {
+    let keys: Vec<Key> = map.range(first..=last).map(|(key, _)| *key).collect();
+    for key in keys {
+        map.remove(&key);
+    }
+}

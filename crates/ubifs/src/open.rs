@@ -1,0 +1,296 @@
+//! From a volume to a file system: superblock, master, journal, then what follows from them for sizes and orphans.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+use ubi::Volume;
+
+use crate::fetch;
+use crate::file_system::Ubifs;
+use crate::finding::{Damage, Finding, Place, Subject};
+use crate::format::{
+    COMMIT_LAST_FLAG, EntryKind, HEADER_BYTES, InodeNumber, LOG_LEB, MASTER_DIRTY, MASTER_LEB,
+    MASTER_NO_ORPHANS, MASTER_RECOVERED, Master, NodeKind, Orphans, SUPERBLOCK_LEB, Superblock,
+};
+use crate::index::Index;
+use crate::replay::{Replayed, SizeSeen, replay};
+use crate::scan::{Found, Stop, next_node, scan, to_usize};
+
+/// The newest version of the format that is known.
+const VERSION_MAX: u32 = 5;
+
+/// How a file system is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    /// Nodes of the index that are kept in memory at most; about 300 bytes each.
+    pub index_nodes_max: usize,
+}
+
+impl OpenOptions {
+    /// 16384 nodes of the index: about 5 MB, enough for 100,000 blocks and names.
+    #[must_use]
+    pub const fn standard() -> Self {
+        Self {
+            index_nodes_max: 16 << 10,
+        }
+    }
+}
+
+/// Why a volume is no file system that can be read.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// There is no superblock.
+    #[error("{volume}: LEB 0 holds no UBIFS superblock: {damage}")]
+    NotUbifs {
+        /// Name of the volume.
+        volume: Arc<str>,
+        /// What is there.
+        #[source]
+        damage: Damage,
+    },
+    /// Something in the superblock is not known here or not possible.
+    #[error("{volume}: superblock: {what} is {found}, expected is {expected}")]
+    Superblock {
+        /// Name of the volume.
+        volume: Arc<str>,
+        /// Which field.
+        what: &'static str,
+        /// What it says.
+        found: u64,
+        /// What can be.
+        expected: String,
+    },
+    /// There is no master node.
+    #[error("{volume}: neither LEB 1 nor LEB 2 holds a master node: where the files are is lost")]
+    NoMaster {
+        /// Name of the volume.
+        volume: Arc<str>,
+    },
+}
+
+/// See [`Ubifs::open`].
+pub(crate) fn open(volume: Arc<dyn Volume>, options: OpenOptions) -> Result<Ubifs, OpenError> {
+    let superblock = read_superblock(&*volume)?;
+    let mut findings = Vec::new();
+    let master = read_master(&*volume, &mut findings)?;
+    let Replayed {
+        journal,
+        report,
+        sizes,
+    } = replay(&*volume, &superblock, &master, &mut findings);
+    let root = Place {
+        leb: master.root_leb,
+        offset: master.root_offset,
+        bytes: master.root_bytes,
+    };
+    let index = Index::new(Arc::clone(&volume), root, options.index_nodes_max);
+    let mut ubifs = Ubifs {
+        volume,
+        superblock,
+        master,
+        index,
+        journal,
+        report,
+        findings,
+    };
+    remove_orphans(&mut ubifs);
+    for (inode, seen) in sizes {
+        fix_size(&mut ubifs, inode, seen);
+    }
+    Ok(ubifs)
+}
+
+fn read_superblock(volume: &dyn Volume) -> Result<Superblock, OpenError> {
+    let not_ubifs = |damage| OpenError::NotUbifs {
+        volume: volume.name(),
+        damage,
+    };
+    let place = Place {
+        leb: SUPERBLOCK_LEB,
+        offset: 0,
+        bytes: 4096,
+    };
+    let raw = fetch::node(volume, place, NodeKind::Superblock).map_err(not_ubifs)?;
+    let superblock = Superblock::decode(&raw).map_err(|defect| not_ubifs(defect.into()))?;
+    let geometry = volume.geometry();
+    let expect = |good: bool, what, found: u64, expected: String| match good {
+        true => Ok(()),
+        false => Err(OpenError::Superblock {
+            volume: volume.name(),
+            what,
+            found,
+            expected,
+        }),
+    };
+    let readable = superblock.version <= VERSION_MAX || superblock.read_version == 0;
+    expect(
+        readable,
+        "format version",
+        superblock.version.into(),
+        format!("{VERSION_MAX} or less"),
+    )?;
+    expect(
+        superblock.key_format == 0,
+        "form of keys",
+        superblock.key_format.into(),
+        "0".to_owned(),
+    )?;
+    expect(
+        superblock.key_hash <= 1,
+        "hash of names",
+        superblock.key_hash.into(),
+        "0 or 1".to_owned(),
+    )?;
+    let leb_bytes = superblock.leb_bytes;
+    expect(
+        leb_bytes == geometry.leb_bytes,
+        "LEB size",
+        leb_bytes.into(),
+        format!("{}, the volume's", geometry.leb_bytes),
+    )?;
+    let areas = [superblock.log_lebs, superblock.lpt_lebs, superblock.orphan_lebs];
+    let reserved = areas.iter().map(|lebs| u64::from(*lebs)).sum::<u64>() + u64::from(LOG_LEB);
+    expect(
+        reserved < u64::from(superblock.lebs),
+        "number of LEBs",
+        superblock.lebs.into(),
+        format!("more than the {reserved} that are not for files"),
+    )?;
+    let min_io = superblock.min_io_bytes;
+    let possible = min_io.is_power_of_two() && min_io >= 8 && min_io <= leb_bytes;
+    expect(
+        possible,
+        "write unit",
+        min_io.into(),
+        "a power of two from 8 to the LEB size".to_owned(),
+    )?;
+    Ok(superblock)
+}
+
+/// The newest good master node. Each of the two LEBs holds a copy of each; a power cut between the two leaves one behind.
+fn read_master(volume: &dyn Volume, findings: &mut Vec<Finding>) -> Result<Master, OpenError> {
+    let mut candidates: Vec<(u64, Master)> = Vec::new();
+    for leb in [MASTER_LEB, MASTER_LEB + 1] {
+        match last_master(volume, leb) {
+            Ok(found) => candidates.extend(found),
+            Err(damage) => findings.push(Finding {
+                inode: None,
+                subject: Subject::Master,
+                place: Place {
+                    leb,
+                    offset: 0,
+                    bytes: 0,
+                },
+                damage,
+            }),
+        }
+    }
+    // Of equals, the first LEB's.
+    let best = candidates
+        .into_iter()
+        .rev()
+        .max_by_key(|(sequence, master)| (master.flags & MASTER_RECOVERED != 0, master.commit, *sequence));
+    best.map(|(_, master)| master).ok_or(OpenError::NoMaster {
+        volume: volume.name(),
+    })
+}
+
+fn last_master(volume: &dyn Volume, leb: u32) -> Result<Option<(u64, Master)>, Damage> {
+    let raw = fetch::leb(volume, leb)?;
+    let mut last = None;
+    let mut from = 0;
+    loop {
+        let scanned = scan(&raw, from);
+        for Found { offset, header } in scanned.nodes {
+            if header.kind == NodeKind::Master {
+                last = Some((header.sequence, Master::decode(&raw[offset..])?));
+            }
+        }
+        match scanned.stop {
+            Stop::Erased => return Ok(last),
+            Stop::Broken(_) => match next_node(&raw, scanned.end + 8) {
+                Some(next) => from = next,
+                None => return Ok(last),
+            },
+        }
+    }
+}
+
+/// Inodes that were open without a name when power went.
+fn remove_orphans(ubifs: &mut Ubifs) {
+    let dirty = ubifs.master.flags & MASTER_DIRTY != 0;
+    if !dirty || ubifs.master.flags & MASTER_NO_ORPHANS != 0 {
+        return;
+    }
+    let superblock = &ubifs.superblock;
+    let first = LOG_LEB
+        .saturating_add(superblock.log_lebs)
+        .saturating_add(superblock.lpt_lebs);
+    let lebs = first..first.saturating_add(superblock.orphan_lebs);
+    let mut newest: Option<(u64, bool)> = None;
+    'lebs: for leb in lebs {
+        let raw = match fetch::leb(&*ubifs.volume, leb) {
+            Ok(raw) => raw,
+            Err(damage) => {
+                ubifs.findings.push(Finding {
+                    inode: None,
+                    subject: Subject::Orphans,
+                    place: Place {
+                        leb,
+                        offset: 0,
+                        bytes: 0,
+                    },
+                    damage,
+                });
+                continue;
+            }
+        };
+        for Found { offset, header } in scan(&raw, 0).nodes {
+            let node = &raw[offset..offset + to_usize(header.bytes).max(HEADER_BYTES)];
+            let Some(orphans) = (header.kind == NodeKind::Orphans)
+                .then(|| Orphans::decode(node).ok())
+                .flatten()
+            else {
+                continue;
+            };
+            let commit = orphans.commit & !COMMIT_LAST_FLAG;
+            // Behind the last node of a commit, older ones are left over.
+            if newest.is_some_and(|(newest, complete)| complete && commit < newest) {
+                break 'lebs;
+            }
+            for number in orphans
+                .inodes
+                .iter()
+                .filter_map(|number| u32::try_from(*number).ok())
+            {
+                remove_if_unlinked(ubifs, InodeNumber(number));
+            }
+            newest = Some((commit, orphans.commit & COMMIT_LAST_FLAG != 0));
+        }
+    }
+}
+
+fn remove_if_unlinked(ubifs: &mut Ubifs, inode: InodeNumber) {
+    if ubifs.inode(inode).is_ok_and(|found| found.links == 0) {
+        ubifs.journal.remove_inode(inode);
+        ubifs.report.orphans.push(inode);
+    }
+}
+
+/// A power cut can leave data without the inode that was to be written after it, and then the inode's size is too small.
+fn fix_size(ubifs: &mut Ubifs, number: InodeNumber, seen: SizeSeen) {
+    if seen.inode.is_some_and(|size| size >= seen.data) {
+        return;
+    }
+    match ubifs.inode(number) {
+        Ok(inode) if inode.kind() == Some(EntryKind::File) && inode.size_bytes < seen.data => {
+            ubifs.journal.sizes.insert(number, seen.data);
+            ubifs.report.sizes.push((number, seen.data));
+        }
+        Ok(_) => {}
+        // Data of a file that was never there: the cut took its inode.
+        Err(crate::UbifsError::NoInode { .. }) => ubifs.journal.remove_inode(number),
+        // Damage, which whoever reads the inode will hear of.
+        Err(_) => {}
+    }
+}
