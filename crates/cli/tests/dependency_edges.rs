@@ -52,7 +52,9 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates with `unsafe` blocks.
-const UNSAFE_CRATES: &[&str] = &["bench", "buffer", "formats", "fsmap", "fuse", "passfs", "trace"];
+const UNSAFE_CRATES: &[&str] = &[
+    "bench", "buffer", "formats", "fsmap", "fuse", "nand", "passfs", "trace",
+];
 
 /// External crates that belong to some of ours alone.
 const EXTERNAL_OWNERS: &[(&str, &[&str])] = &[
