@@ -28,7 +28,7 @@ static __always_inline void own_bio(struct walk *walk, struct bio *bio)
         struct dio *direct = private;
         run->kind = RUN_MEMORY;
         if (bpf_core_type_exists(struct dio))
-            own_direct(run, BPF_CORE_READ(direct, inode), BPF_CORE_READ(direct, iocb, ki_pos));
+            own_direct(run, BPF_CORE_READ(direct, inode), legacy_offset(direct, run->bytes));
         return;
     }
     if (config.xfs_log && end == config.xfs_log) {
@@ -78,6 +78,9 @@ static __always_inline void own_bio(struct walk *walk, struct bio *bio)
         }
     }
     run->bytes = 0;
+    /* Kernels before 6.7 verify the step once, with what they know of the walk at its start, and remove the branches that
+     * the first step cannot take. Read from memory, even its own, nothing is known of it. */
+    bpf_probe_read_kernel(walk, sizeof(*walk), walk);
     bpf_loop(MAX_STEPS, step, walk, 0);
     if (run->kind == RUN_METADATA)
         run->flags |= metadata_flags;

@@ -175,6 +175,7 @@ struct iomap_dio {
 struct dio {
     struct inode *inode;
     struct kiocb *iocb;
+    s64 result;
 };
 
 struct buffer_head {

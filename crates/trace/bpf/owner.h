@@ -243,6 +243,41 @@ static __always_inline void own_direct(struct run *run, struct inode *inode, u64
     identify_with_path(inode, run);
 }
 
+struct legacy_progress {
+    u64 inode;
+    u64 start;
+    u64 done;
+};
+
+/* A legacy direct I/O (struct dio) -> how much of it has been given to the block layer. */
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 4096);
+    __type(key, u64);
+    __type(value, struct legacy_progress);
+} legacy_directs SEC(".maps");
+
+/* Where in the file the next bio of a legacy direct I/O begins. Its bios come in the order of the file, and none says
+ * where it lies. The structure is used again for other calls: as `result` counts what the call has mapped so far, a bio
+ * that would reach beyond it is the first of another call. A hole that is read has no bio, so what follows it within the
+ * same call is told too low. */
+static __always_inline u64 legacy_offset(struct dio *direct, u32 bytes)
+{
+    u64 key = (u64)direct;
+    struct legacy_progress now = {
+        .inode = (u64)BPF_CORE_READ(direct, inode),
+        .start = BPF_CORE_READ(direct, iocb, ki_pos),
+    };
+    u64 mapped = BPF_CORE_READ(direct, result);
+    struct legacy_progress *before = bpf_map_lookup_elem(&legacy_directs, &key);
+    if (before && before->inode == now.inode && before->start == now.start && before->done + bytes <= mapped)
+        now.done = before->done;
+    u64 offset = now.start + now.done;
+    now.done += bytes;
+    bpf_map_update_elem(&legacy_directs, &key, &now, BPF_ANY);
+    return offset;
+}
+
 static __always_inline void own_xfs_buffer(struct run *run, struct xfs_buf *buffer)
 {
     run->kind = RUN_XFS_BUFFER;

@@ -279,7 +279,7 @@ impl Worker {
     /// One line: file, phase, inode, generation, whether it has no name, path from the mountpoint.
     fn note(&self, id: u32, phase: u32, file: &File, path: &Path, deleted: bool) -> std::io::Result<()> {
         let inode = file.metadata()?.ino();
-        let generation = generation(file);
+        let generation = generation(file).unwrap_or(0);
         let root = self.folder.parent().unwrap_or(Path::new("/"));
         let path = path.strip_prefix(root).unwrap_or(path);
         let line = format!(
@@ -290,15 +290,11 @@ impl Worker {
     }
 }
 
-/// The inode's generation; 0 where the file system has none.
-pub fn generation(file: &File) -> u32 {
+/// The inode's generation; `None` where the file system tells none.
+pub fn generation(file: &File) -> Option<u32> {
     let mut value: libc::c_long = 0;
     // SAFETY: the call writes at most a long to the address.
     let answer = unsafe { libc::ioctl(file.as_raw_fd(), GETVERSION, &raw mut value) };
-    if answer == 0 {
-        // Only 32 bits of it are written.
-        u32::try_from(value & 0xFFFF_FFFF).unwrap_or(0)
-    } else {
-        0
-    }
+    // Only 32 bits of it are written.
+    (answer == 0).then(|| u32::try_from(value & 0xFFFF_FFFF).unwrap_or(0))
 }

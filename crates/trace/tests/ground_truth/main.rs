@@ -1,15 +1,17 @@
 //! Is every block named right? Processes of known deeds write to a file system whose device is traced; then the device
 //! itself is read, and each sector says by its content whose it is. See [`load`] and [`check`].
 //!
-//! Without arguments: every file system that this machine can make, on a loop device in memory. `here FOLDER DEVICE`
-//! judges one that is mounted already (in a guest). `load` and `worker` are the processes that write.
+//! Without arguments: every file system that this machine can make, on a loop device in memory, and those of the lab
+//! guest. `here FOLDER DEVICE` judges one that is mounted already (in the guest). `load` and `worker` are the processes that write.
 
 mod check;
 mod disk;
+mod guest;
 mod load;
 mod sqlite;
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -58,19 +60,20 @@ fn all(words: &[&str]) -> Outcome<()> {
     }
     let filters: Vec<&&str> = words.iter().filter(|word| !word.starts_with('-')).collect();
     let mut failures = Vec::new();
-    for file_system in disk::FILE_SYSTEMS {
-        let name = file_system.name;
-        if !filters.is_empty() && !filters.iter().any(|filter| name.contains(**filter)) {
-            continue;
+    let wanted = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(**filter));
+    let mut tell = |name: &'static str, outcome: Outcome<Option<String>>| match outcome {
+        Ok(Some(report)) => say(&format!("{name}: ok, {report}")),
+        Ok(None) => {}
+        Err(reason) => {
+            say(&format!("{name}: FAILED\n{reason}"));
+            failures.push(name);
         }
-        match case(file_system) {
-            Ok(Some(report)) => say(&format!("{name}: ok, {report}")),
-            Ok(None) => {}
-            Err(reason) => {
-                say(&format!("{name}: FAILED\n{reason}"));
-                failures.push(name);
-            }
-        }
+    };
+    for file_system in disk::FILE_SYSTEMS.iter().filter(|one| wanted(one.name)) {
+        tell(file_system.name, case(file_system));
+    }
+    for case in guest::GUEST_CASES.iter().filter(|one| wanted(one.name)) {
+        tell(case.name, case.run());
     }
     if failures.is_empty() {
         Ok(())
@@ -92,9 +95,10 @@ fn case(file_system: &FileSystem) -> Outcome<Option<String>> {
 }
 
 fn here(folder: &Path, device: &Path) -> Outcome<()> {
-    let has_generations = !device.to_string_lossy().contains("fat");
+    let root = File::open(folder).map_err(|error| failed(&folder.display().to_string(), error))?;
+    let has_generations = load::generation(&root).is_some();
     if let Some(report) = judge(folder, device, has_generations)? {
-        say(&format!("{}: ok, {report}", folder.display()));
+        say(&report);
     }
     Ok(())
 }

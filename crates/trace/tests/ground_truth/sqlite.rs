@@ -33,7 +33,7 @@ fn transactions(folder: &Path, ledger: &Path) -> Result<(), Box<dyn std::error::
         connection.execute_batch("BEGIN IMMEDIATE")?;
         connection.execute("INSERT INTO rows (text) VALUES (?1)", [format!("row {number}")])?;
         let journal = File::open(folder.join(JOURNAL.trim_start_matches('/')))?;
-        let (inode, generation) = (journal.metadata()?.ino(), generation(&journal));
+        let (inode, generation) = (journal.metadata()?.ino(), generation(&journal).unwrap_or(0));
         connection.execute_batch("COMMIT")?;
         writeln!(ledger, "{inode} {generation}")?;
     }
