@@ -1,6 +1,6 @@
 //! `tidegate nand create`: an erased chip in a file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -11,6 +11,7 @@ use super::info::{describe, show};
 use super::progress_bar;
 use crate::nand_device::{Device, GeometryArguments};
 use crate::quantity::{parse_bytes, parse_nanos};
+use crate::ubi_command::member_path;
 use crate::{Finding, output};
 
 /// Arguments of `tidegate nand create`.
@@ -23,6 +24,9 @@ use crate::{Finding, output};
 pub struct CreateArguments {
     /// The new file
     pub file: PathBuf,
+    /// Make so many chips, FILE.0 and so on, for an array; each has a seed of its own
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub devices: Option<u32>,
     /// What chip it is.
     #[command(flatten)]
     pub geometry: GeometryArguments,
@@ -75,9 +79,20 @@ pub struct CreateArguments {
 
 /// Runs the command.
 pub fn run(arguments: &CreateArguments) -> Result<Finding> {
+    let Some(devices) = arguments.devices else {
+        return create(arguments, &arguments.file, arguments.seed);
+    };
+    for member in 0..devices {
+        let file = member_path(&arguments.file, member);
+        create(arguments, &file, arguments.seed.wrapping_add(u64::from(member)))?;
+    }
+    Ok(Finding::Nothing)
+}
+
+fn create(arguments: &CreateArguments, file: &Path, seed: u64) -> Result<Finding> {
     let model = model(arguments)?;
     let faults = FaultModel {
-        seed: arguments.seed,
+        seed,
         factory_bad_blocks: arguments.bad_blocks,
         program_failures_ppm: arguments.program_failures,
         erase_failures_ppm: arguments.erase_failures,
@@ -93,18 +108,12 @@ pub fn run(arguments: &CreateArguments) -> Result<Finding> {
         );
     }
     if arguments.force {
-        remove_old(arguments)?;
+        remove_old(file)?;
     }
     let bar = progress_bar("creating", model.geometry.total_bytes().0);
-    let chip = FileNand::create(
-        &arguments.file,
-        model,
-        faults,
-        arguments.geometry.kind(),
-        |bytes| {
-            bar.set_position(bytes);
-        },
-    )?;
+    let chip = FileNand::create(file, model, faults, arguments.geometry.kind(), |bytes| {
+        bar.set_position(bytes);
+    })?;
     bar.finish_and_clear();
     let mut device = Device::File(Box::new(chip));
     let document = describe(&mut device)?;
@@ -145,8 +154,7 @@ fn model(arguments: &CreateArguments) -> Result<ChipModel> {
 }
 
 /// Removes a chip that nobody uses. Only a file can be replaced: a device is not ours to remove.
-fn remove_old(arguments: &CreateArguments) -> Result<()> {
-    let file = &arguments.file;
+fn remove_old(file: &Path) -> Result<()> {
     let Ok(metadata) = file.metadata() else {
         return Ok(());
     };

@@ -25,14 +25,22 @@ pub struct CheckArguments {
 
 /// Runs the command.
 pub fn run(arguments: &CheckArguments) -> Result<Finding> {
-    let mut chip = arguments.chip.open(Access::ReadOnly)?;
+    match arguments.chip.members()? {
+        Some(chips) => super::several::check(arguments, &chips),
+        None => check_one(&arguments.chip, arguments.json),
+    }
+}
+
+/// Checks one chip by itself.
+pub fn check_one(chip: &ChipArguments, as_json: bool) -> Result<Finding> {
+    let mut chip = chip.open(Access::ReadOnly)?;
     let geometry = chip.geometry();
     let progress = bar(u64::from(geometry.blocks()), "checking");
     let report = ubi::check(&mut chip, ubi::Access::ReadOnly, &mut |_| progress.inc(1))?;
     progress.finish_and_clear();
     for anomaly in &report.anomalies {
         let at = geometry.block_start(anomaly.peb).0 + u64::from(anomaly.offset);
-        let line = match arguments.json {
+        let line = match as_json {
             true => json!({
                 "peb": anomaly.peb.0,
                 "offset_bytes": anomaly.offset,
@@ -46,7 +54,7 @@ pub fn run(arguments: &CheckArguments) -> Result<Finding> {
             break;
         }
     }
-    print_line(&sum(&report, arguments.json))?;
+    print_line(&sum(&report, as_json))?;
     match report.anomalies.is_empty() && report.refusal.is_none() {
         true => Ok(Finding::Nothing),
         false => Ok(Finding::Something),

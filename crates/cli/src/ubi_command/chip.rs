@@ -17,8 +17,11 @@ use crate::quantity::{parse_bytes, show_bytes};
 /// Which chip, and its shape.
 #[derive(Args, Debug, Clone)]
 pub struct ChipArguments {
-    /// The image of a raw NAND chip, with or without OOB, or /dev/mtdN
+    /// The image of a raw NAND chip, with or without OOB, or /dev/mtdN; several, separated by commas, are one array
     pub image: PathBuf,
+    /// The chips are IMAGE.0 to IMAGE.(N-1), and are one array
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub devices: Option<u32>,
     /// Bytes of a page [default: what the side-car says, else guessed from the headers in the image]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip", requires = "block")]
     pub page: Option<u64>,
@@ -40,6 +43,31 @@ pub type Chip = Box<dyn Nand>;
 const GUESS_BYTES: u64 = 64 << 20;
 
 impl ChipArguments {
+    /// The members, where several chips are named: they are an array.
+    pub fn members(&self) -> Result<Option<Vec<Self>>> {
+        let one = |image: PathBuf| Self {
+            image,
+            devices: None,
+            ..self.clone()
+        };
+        if let Some(devices) = self.devices {
+            return Ok(Some(
+                (0..devices)
+                    .map(|member| one(member_path(&self.image, member)))
+                    .collect(),
+            ));
+        }
+        let text = self
+            .image
+            .to_str()
+            .filter(|text| text.contains(',') && !self.image.exists());
+        let Some(text) = text else { return Ok(None) };
+        if text.split(',').any(str::is_empty) {
+            bail!("{text}: there is an empty name between the commas");
+        }
+        Ok(Some(text.split(',').map(|image| one(image.into())).collect()))
+    }
+
     /// Opens the chip.
     pub fn open(&self, access: Access) -> Result<Chip> {
         if MtdNand::is_mtd(&self.image) {
@@ -130,6 +158,13 @@ fn plain(geometry: NandGeometry, oob: u32) -> PlainImage {
             _ => ImageKind::DataAndOob,
         },
     }
+}
+
+/// The image of one of several chips that are named together.
+pub fn member_path(image: &Path, member: u32) -> PathBuf {
+    let mut path = image.as_os_str().to_owned();
+    path.push(format!(".{member}"));
+    path.into()
 }
 
 /// A shape of one block; a file says how many there are.

@@ -30,6 +30,9 @@ pub struct DumpArguments {
 
 /// Runs the command.
 pub fn run(arguments: &DumpArguments) -> Result<()> {
+    if let Some(chips) = arguments.chip.members()? {
+        return super::several::dump(arguments, &chips);
+    }
     let ubi = arguments.chip.attach(Access::ReadOnly)?;
     let id = find_volume(&ubi, &arguments.chip.image, &arguments.volume)?;
     let volume = ubi.open(id)?;
@@ -58,12 +61,17 @@ pub fn run(arguments: &DumpArguments) -> Result<()> {
         }
         Ok(out.flush()?)
     };
-    let written = match arguments.output.as_os_str() == "-" {
-        true => closed_is_done(write(&mut std::io::stdout().lock())),
-        false => to_file(&arguments.output, &mut write),
-    };
+    let written = to_output(&arguments.output, &mut write);
     progress.finish_and_clear();
     written
+}
+
+/// Writes to a file, or to standard output for `-`.
+pub fn to_output(output: &Path, write: &mut dyn FnMut(&mut dyn Write) -> Result<()>) -> Result<()> {
+    match output.as_os_str() == "-" {
+        true => closed_is_done(write(&mut std::io::stdout().lock())),
+        false => to_file(output, write),
+    }
 }
 
 /// A reader that has seen enough is no error.

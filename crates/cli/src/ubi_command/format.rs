@@ -18,6 +18,7 @@ use crate::quantity::parse_bytes;
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     tidegate ubi format nand.img\n  \
+    tidegate ubi format flash.img --devices 4 --label media\n  \
     tidegate ubi format nand.img --image rootfs.ubi\n  \
     tidegate ubi format plain.img --page 2k --block 128k --subpage 512")]
 pub struct FormatArguments {
@@ -36,6 +37,9 @@ pub struct FormatArguments {
     /// Erase counter for all blocks [default: each block keeps its own]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=0x7FFF_FFFF))]
     pub erase_counter: Option<u32>,
+    /// Name of the array, where several chips are named: 1 to 80 characters without spaces
+    #[arg(long, value_name = "NAME", default_value = "array")]
+    pub label: String,
     /// Format although there are volumes, which are lost
     #[arg(long)]
     pub force: bool,
@@ -43,6 +47,9 @@ pub struct FormatArguments {
 
 /// Runs the command.
 pub fn run(arguments: &FormatArguments) -> Result<()> {
+    if let Some(chips) = arguments.chip.members()? {
+        return super::several::format(arguments, &chips);
+    }
     let chip = arguments.chip.open(Access::ReadWrite)?;
     let geometry = chip.geometry();
     let layout = match arguments.vid_header_offset {
@@ -59,7 +66,7 @@ pub fn run(arguments: &FormatArguments) -> Result<()> {
     };
     let mut chip = chip;
     if !arguments.force {
-        refuse_volumes(&mut chip, arguments)?;
+        refuse_volumes(&mut chip, &arguments.chip.image)?;
     }
     let progress = bar(u64::from(geometry.blocks()), "formatting");
     match &arguments.image_file {
@@ -133,7 +140,8 @@ fn check_image(file: &mut File, path: &std::path::Path, options: &FormatOptions)
     Ok(())
 }
 
-fn refuse_volumes(chip: &mut super::chip::Chip, arguments: &FormatArguments) -> Result<()> {
+/// Refuses a chip with volumes.
+pub fn refuse_volumes(chip: &mut super::chip::Chip, image: &std::path::Path) -> Result<()> {
     let Ok(scanned) = ubi::scan(chip, AttachOptions::linux(ubi::Access::ReadOnly)) else {
         return Ok(());
     };
@@ -148,7 +156,7 @@ fn refuse_volumes(chip: &mut super::chip::Chip, arguments: &FormatArguments) -> 
     }
     bail!(
         "{}: it has volumes ({}), which would be lost; give --force to format it all the same",
-        arguments.chip.image.display(),
+        image.display(),
         names.join(", ")
     )
 }

@@ -23,6 +23,9 @@ pub struct InfoArguments {
 
 /// Runs the command.
 pub fn run(arguments: &InfoArguments) -> Result<()> {
+    if let Some(chips) = arguments.chip.members()? {
+        return super::several::info(arguments, &chips);
+    }
     let ubi = arguments.chip.attach(Access::ReadOnly)?;
     let (device, volumes) = (ubi.summary(), ubi.volumes());
     let text = match arguments.json {
@@ -41,7 +44,8 @@ pub fn kind_name(kind: VolumeKind) -> &'static str {
     }
 }
 
-fn as_json(device: &DeviceSummary, volumes: &[VolumeSummary]) -> Value {
+/// A device as a JSON object.
+pub fn as_json(device: &DeviceSummary, volumes: &[VolumeSummary]) -> Value {
     let volume = |volume: &VolumeSummary| {
         json!({
             "id": volume.id.0,
@@ -81,7 +85,8 @@ fn as_json(device: &DeviceSummary, volumes: &[VolumeSummary]) -> Value {
     })
 }
 
-fn as_text(image: &str, device: &DeviceSummary, volumes: &[VolumeSummary]) -> String {
+/// A device as text.
+pub fn as_text(image: &str, device: &DeviceSummary, volumes: &[VolumeSummary]) -> String {
     let layout = device.layout;
     let mut lines = vec![
         format!("{image}: UBI, image sequence {:#010x}", device.image_sequence),

@@ -7,8 +7,11 @@ mod dump;
 mod format;
 mod info;
 mod ini;
+mod several;
 mod update;
 mod volumes;
+
+pub use self::chip::member_path;
 
 use anyhow::Result;
 use clap::Subcommand;

@@ -24,6 +24,9 @@ pub struct UpdateArguments {
 
 /// Runs the command.
 pub fn run(arguments: &UpdateArguments) -> Result<()> {
+    if let Some(chips) = arguments.chip.members()? {
+        return super::several::update(arguments, &chips);
+    }
     let path = &arguments.file;
     let (mut content, bytes): (Box<dyn Read>, u64) = if path.as_os_str() == "-" {
         let mut all = Vec::new();

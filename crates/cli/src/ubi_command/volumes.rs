@@ -129,6 +129,7 @@ pub struct ResizeArguments {
 
 /// Runs `tidegate ubi mkvol`.
 pub fn make(arguments: &MakeArguments) -> Result<()> {
+    super::several::refuse_volumes(&arguments.chip, "mkvol")?;
     let name = volume_name(&arguments.name)?;
     let alignment = u32::try_from(arguments.alignment).context("the alignment is too large")?;
     let ubi = arguments.chip.attach(Access::ReadWrite)?;
@@ -159,6 +160,7 @@ fn print_made(ubi: &Ubi<Chip>, id: VolumeId) -> Result<()> {
 
 /// Runs `tidegate ubi rmvol`.
 pub fn remove(arguments: &RemoveArguments) -> Result<()> {
+    super::several::refuse_volumes(&arguments.chip, "rmvol")?;
     let ubi = arguments.chip.attach(Access::ReadWrite)?;
     let id = find_volume(&ubi, &arguments.chip.image, &arguments.volume)?;
     ubi.remove_volume(id)?;
@@ -167,6 +169,7 @@ pub fn remove(arguments: &RemoveArguments) -> Result<()> {
 
 /// Runs `tidegate ubi rename`.
 pub fn rename(arguments: &RenameArguments) -> Result<()> {
+    super::several::refuse_volumes(&arguments.chip, "rename")?;
     if !arguments.pairs.len().is_multiple_of(2) {
         bail!("the last volume has no new name: give pairs of a volume and its new name");
     }
@@ -185,6 +188,7 @@ pub fn rename(arguments: &RenameArguments) -> Result<()> {
 
 /// Runs `tidegate ubi resize`.
 pub fn resize(arguments: &ResizeArguments) -> Result<()> {
+    super::several::refuse_volumes(&arguments.chip, "resize")?;
     let ubi = arguments.chip.attach(Access::ReadWrite)?;
     let id = find_volume(&ubi, &arguments.chip.image, &arguments.volume)?;
     let leb_bytes = ubi

@@ -1,0 +1,264 @@
+//! The commands of `tidegate ubi` on several chips that are one array.
+
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{Read, Write};
+
+use anyhow::{Context, Result, bail};
+use array::{Array, Execution, MemberIdentity, Resolution};
+use media::{Leb, Nand};
+use nand::Access;
+use serde_json::json;
+use ubi::{AttachOptions, FormatOptions, Layout, Volume};
+
+use super::chip::{Chip, ChipArguments, bar};
+use super::dump::DumpArguments;
+use super::format::FormatArguments;
+use super::info;
+use super::update::UpdateArguments;
+use crate::Finding;
+use crate::output::print_line;
+use crate::quantity::show_bytes;
+
+/// Attaches an array.
+pub fn attach(chips: &[ChipArguments], access: ubi::Access) -> Result<Array<Chip>> {
+    let of_nand = match access {
+        ubi::Access::ReadOnly => Access::ReadOnly,
+        ubi::Access::ReadWrite => Access::ReadWrite,
+    };
+    let chips = chips
+        .iter()
+        .map(|chip| chip.open(of_nand))
+        .collect::<Result<Vec<_>>>()?;
+    Ok(array::attach(
+        chips,
+        AttachOptions::linux(access),
+        Execution::Threads,
+    )?)
+}
+
+/// What commands on volumes say about an array.
+pub fn refuse_volumes(chip: &ChipArguments, what: &str) -> Result<()> {
+    match chip.members()? {
+        None => Ok(()),
+        Some(_) => {
+            bail!("{what}: an array has one volume over all its members, which `tidegate ubi format` made")
+        }
+    }
+}
+
+/// `tidegate ubi format` on several chips.
+pub fn format(arguments: &FormatArguments, chips: &[ChipArguments]) -> Result<()> {
+    if arguments.image_file.is_some() {
+        bail!(
+            "--image-file: an image of one device can't be written to an array; format it, then `tidegate ubi update`"
+        );
+    }
+    let mut open = Vec::with_capacity(chips.len());
+    for chip in chips {
+        let mut device = chip.open(Access::ReadWrite)?;
+        if !arguments.force {
+            super::format::refuse_volumes(&mut device, &chip.image)?;
+        }
+        open.push(device);
+    }
+    let first = open.first().context("an array has members")?.geometry();
+    let layout = match arguments.vid_header_offset {
+        None => Layout::usual(&first)?,
+        Some(offset) => Layout::with_vid_header_at(&first, u32::try_from(offset)?)?,
+    };
+    let options = FormatOptions {
+        layout,
+        image_sequence: arguments.image_seq.unwrap_or_else(super::format::random),
+        erase_counter: arguments.erase_counter,
+    };
+    let blocks: u64 = open
+        .iter()
+        .map(|device| u64::from(device.geometry().blocks()))
+        .sum();
+    let progress = bar(blocks, "formatting");
+    let identity = MemberIdentity {
+        array: random_id(),
+        index: 0,
+        members: 0,
+        label: arguments.label.clone(),
+    };
+    array::format(open, options, &identity, &mut |_, _| progress.inc(1))?;
+    progress.finish_and_clear();
+    Ok(())
+}
+
+/// Two numbers of the host's entropy; arrays are told apart by it.
+fn random_id() -> u128 {
+    let half = || u128::from(RandomState::new().hash_one(std::process::id()));
+    half() << 64 | half()
+}
+
+/// `tidegate ubi info` on several chips.
+pub fn info(arguments: &info::InfoArguments, chips: &[ChipArguments]) -> Result<()> {
+    let array = attach(chips, ubi::Access::ReadOnly)?;
+    let (identity, geometry) = (array.identity(), array.volume().geometry());
+    let resolution = array.resolution();
+    if arguments.json {
+        let member = |device: &ubi::Ubi<Chip>| info::as_json(&device.summary(), &device.volumes());
+        let document = json!({
+            "array": format!("{:032x}", identity.array),
+            "label": identity.label,
+            "devices": identity.members,
+            "leb_bytes": geometry.leb_bytes,
+            "lebs": geometry.lebs,
+            "min_io_bytes": geometry.min_io_bytes,
+            "max_write_bytes": geometry.max_write_bytes,
+            "last_generation": resolution.last_generation,
+            "lebs_rolled_back": resolution.rolled_back,
+            "lebs_forgotten": resolution.forgotten,
+            "members": array.devices().iter().map(member).collect::<Vec<_>>(),
+        });
+        print_line(&document.to_string())?;
+        return Ok(());
+    }
+    print_line(&format!(
+        "array {} ({:032x}) of {} devices: {} LEBs of {}, pages of {}, rows of {}",
+        identity.label,
+        identity.array,
+        identity.members,
+        geometry.lebs,
+        show_bytes(u64::from(geometry.leb_bytes)),
+        show_bytes(u64::from(geometry.min_io_bytes)),
+        show_bytes(u64::from(geometry.max_write_bytes)),
+    ))?;
+    if let Some(line) = interrupted(resolution) {
+        print_line(&line)?;
+    }
+    for (chip, device) in chips.iter().zip(array.devices()) {
+        print_line("")?;
+        print_line(&info::as_text(
+            &chip.image.display().to_string(),
+            &device.summary(),
+            &device.volumes(),
+        ))?;
+    }
+    Ok(())
+}
+
+fn interrupted(resolution: Resolution) -> Option<String> {
+    let Resolution {
+        rolled_back,
+        forgotten,
+        ..
+    } = resolution;
+    (rolled_back + forgotten > 0).then(|| {
+        format!(
+            "a power cut interrupted operations: {rolled_back} LEBs have their content of before, {forgotten} are not \
+             mapped; the next attach for writing erases the rest"
+        )
+    })
+}
+
+/// `tidegate ubi check` on several chips: each by itself, then all together.
+pub fn check(arguments: &super::check::CheckArguments, chips: &[ChipArguments]) -> Result<Finding> {
+    let mut finding = Finding::Nothing;
+    for chip in chips {
+        if !arguments.json {
+            print_line(&format!("{}:", chip.image.display()))?;
+        }
+        if super::check::check_one(chip, arguments.json)? == Finding::Something {
+            finding = Finding::Something;
+        }
+    }
+    let together = attach(chips, ubi::Access::ReadOnly).map(|array| array.resolution());
+    let line = match &together {
+        Ok(resolution) => interrupted(*resolution).unwrap_or_else(|| "the members agree".to_owned()),
+        Err(error) => format!("they make no array: {error}"),
+    };
+    let agree = together.is_ok_and(|resolution| interrupted(resolution).is_none());
+    print_line(&match arguments.json {
+        true => json!({ "together": line, "agree": agree }).to_string(),
+        false => line,
+    })?;
+    Ok(if agree { finding } else { Finding::Something })
+}
+
+/// `tidegate ubi dump` on several chips.
+pub fn dump(arguments: &DumpArguments, chips: &[ChipArguments]) -> Result<()> {
+    let array = attach(chips, ubi::Access::ReadOnly)?;
+    check_name(&array, &arguments.volume)?;
+    let volume = array.volume();
+    let geometry = volume.geometry();
+    let progress = bar(
+        u64::from(geometry.leb_bytes) * u64::from(geometry.lebs),
+        "reading",
+    );
+    super::dump::to_output(&arguments.output, &mut |out: &mut dyn Write| {
+        let mut data = vec![0; usize::try_from(geometry.leb_bytes)?];
+        for leb in (0..geometry.lebs).map(Leb) {
+            volume.read(leb, 0, &mut data)?;
+            out.write_all(&data)?;
+            progress.inc(u64::from(geometry.leb_bytes));
+        }
+        Ok(out.flush()?)
+    })?;
+    progress.finish_and_clear();
+    Ok(())
+}
+
+fn check_name(array: &Array<Chip>, name: &str) -> Result<()> {
+    let label = &array.identity().label;
+    if name == label || name == "0" {
+        return Ok(());
+    }
+    bail!("there is no volume \"{name}\" on this array; it has {label} (0)")
+}
+
+/// `tidegate ubi update` on several chips. Each LEB changes atomically, the whole does not: arrays have no update marker.
+pub fn update(arguments: &UpdateArguments, chips: &[ChipArguments]) -> Result<()> {
+    let path = &arguments.file;
+    let array = attach(chips, ubi::Access::ReadWrite)?;
+    check_name(&array, &arguments.volume)?;
+    let volume = array.volume();
+    let geometry = volume.geometry();
+    let room = u64::from(geometry.leb_bytes) * u64::from(geometry.lebs);
+    let (mut content, bytes): (Box<dyn Read>, Option<u64>) = if path.as_os_str() == "-" {
+        (Box::new(std::io::stdin().lock()), None)
+    } else {
+        let file = File::open(path).with_context(|| format!("{} can't be opened", path.display()))?;
+        let bytes = file.metadata()?.len();
+        (Box::new(file), Some(bytes))
+    };
+    if let Some(bytes) = bytes.filter(|bytes| *bytes > room) {
+        bail!(
+            "{}: {bytes} bytes do not fit into the volume of {room} bytes",
+            path.display()
+        );
+    }
+    let progress = bar(bytes.unwrap_or(room), "updating");
+    let leb_bytes = u64::from(geometry.leb_bytes);
+    for leb in (0..geometry.lebs).map(Leb) {
+        let mut data = Vec::with_capacity(usize::try_from(leb_bytes)?);
+        content
+            .by_ref()
+            .take(leb_bytes)
+            .read_to_end(&mut data)
+            .with_context(|| {
+                format!(
+                    "{} can't be read; the volume is updated up to {leb}",
+                    path.display()
+                )
+            })?;
+        match data.is_empty() {
+            true => volume.unmap(leb)?,
+            false => volume.leb_change(leb, &data)?,
+        }
+        progress.inc(u64::try_from(data.len())?);
+    }
+    let mut more = [0];
+    if content.read(&mut more)? > 0 {
+        bail!(
+            "{}: there is more than the volume's {room} bytes; it holds the first of them",
+            path.display()
+        );
+    }
+    volume.flush()?;
+    progress.finish_and_clear();
+    Ok(array.settle()?)
+}

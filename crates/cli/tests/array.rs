@@ -1,0 +1,85 @@
+//! `tidegate nand`, `ubi` and `array` on several chips, as a user has them: made, formatted, filled, read back, checked.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn tidegate(folder: &Path, words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .current_dir(folder)
+        .args(words)
+        .output()
+        .expect("the program starts")
+}
+
+fn succeeds(folder: &Path, words: &[&str]) -> String {
+    let output = tidegate(folder, words);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{words:?}: {errors}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn fails(folder: &Path, words: &[&str]) -> String {
+    let output = tidegate(folder, words);
+    assert_eq!(output.status.code(), Some(2), "{words:?}: {output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn array_of_three() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let chip = ["--page", "512", "--pages-per-block", "16", "--blocks", "64"];
+    let create = [&["nand", "create", "flash.img", "--devices", "3"][..], &chip].concat();
+    succeeds(folder.path(), &create);
+    succeeds(folder.path(), &["ubi", "format", "flash.img", "--devices", "3", "--label", "media"]);
+    folder
+}
+
+#[test]
+fn what_is_put_on_an_array_comes_back_and_the_members_agree() {
+    let folder = array_of_three();
+    let content: Vec<u8> = (0..200_001_u32).map(|at| u8::try_from(at * 7 % 251).expect("a byte")).collect();
+    std::fs::write(folder.path().join("content"), &content).expect("written");
+    succeeds(folder.path(), &["ubi", "update", "flash.img", "--devices", "3", "media", "content"]);
+    let named = "flash.img.0,flash.img.1,flash.img.2";
+    succeeds(folder.path(), &["ubi", "dump", named, "0", "-o", "back"]);
+    let back = std::fs::read(folder.path().join("back")).expect("dumped");
+    assert!(back.starts_with(&content));
+    assert!(succeeds(folder.path(), &["ubi", "check", named]).contains("the members agree"));
+    let info: serde_json::Value =
+        serde_json::from_str(&succeeds(folder.path(), &["ubi", "info", named, "--json"])).expect("JSON");
+    assert_eq!((&info["label"], &info["devices"]), (&"media".into(), &3.into()));
+    for member in info["members"].as_array().expect("members") {
+        let (bytes, blocks) = (&member["memory_bytes"], &member["blocks"]);
+        let promised = blocks.as_u64().expect("blocks") * 8 + (300 << 10);
+        assert!(bytes.as_u64().expect("bytes") <= promised, "{bytes} of {promised}");
+    }
+}
+
+#[test]
+fn members_in_the_wrong_order_and_volumes_of_ones_own_are_refused() {
+    let folder = array_of_three();
+    let error = fails(folder.path(), &["ubi", "info", "flash.img.1,flash.img.0,flash.img.2"]);
+    assert!(error.contains("the right order is"), "{error}");
+    let error = fails(folder.path(), &["ubi", "info", "flash.img.0,flash.img.1"]);
+    assert!(error.contains("missing: member 2"), "{error}");
+    let make = ["ubi", "mkvol", "flash.img", "--devices", "3", "-N", "x", "-m"];
+    let error = fails(folder.path(), &make);
+    assert!(error.contains("an array has one volume"), "{error}");
+    let error = fails(folder.path(), &["ubi", "format", "flash.img", "--devices", "3"]);
+    assert!(error.contains("--force"), "{error}");
+}
+
+#[test]
+fn the_bench_of_arrays_scales_in_virtual_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bench = ["array", "bench", "--devices", "4", "--cells", "tlc", "--records", "64rows", "--total", "2M"];
+    let lines = succeeds(folder.path(), &[&bench[..], &["--json"]].concat());
+    let rows: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(rows.len(), 4, "one and four devices, in two designs");
+    for row in rows.iter().filter(|row| row["devices"] == 4) {
+        let ratio = row["write_to_one_device"].as_f64().expect("a number");
+        assert!((3.9..=4.0).contains(&ratio), "{row}");
+    }
+    let error = fails(folder.path(), &["array", "bench", "--devices", "17"]);
+    assert!(error.contains("1 to 16 devices"), "{error}");
+}
