@@ -29,16 +29,24 @@ fn array_of_three() -> tempfile::TempDir {
     let chip = ["--page", "512", "--pages-per-block", "16", "--blocks", "64"];
     let create = [&["nand", "create", "flash.img", "--devices", "3"][..], &chip].concat();
     succeeds(folder.path(), &create);
-    succeeds(folder.path(), &["ubi", "format", "flash.img", "--devices", "3", "--label", "media"]);
+    succeeds(
+        folder.path(),
+        &["ubi", "format", "flash.img", "--devices", "3", "--label", "media"],
+    );
     folder
 }
 
 #[test]
 fn what_is_put_on_an_array_comes_back_and_the_members_agree() {
     let folder = array_of_three();
-    let content: Vec<u8> = (0..200_001_u32).map(|at| u8::try_from(at * 7 % 251).expect("a byte")).collect();
+    let content: Vec<u8> = (0..200_001_u32)
+        .map(|at| u8::try_from(at * 7 % 251).expect("a byte"))
+        .collect();
     std::fs::write(folder.path().join("content"), &content).expect("written");
-    succeeds(folder.path(), &["ubi", "update", "flash.img", "--devices", "3", "media", "content"]);
+    succeeds(
+        folder.path(),
+        &["ubi", "update", "flash.img", "--devices", "3", "media", "content"],
+    );
     let named = "flash.img.0,flash.img.1,flash.img.2";
     succeeds(folder.path(), &["ubi", "dump", named, "0", "-o", "back"]);
     let back = std::fs::read(folder.path().join("back")).expect("dumped");
@@ -50,14 +58,20 @@ fn what_is_put_on_an_array_comes_back_and_the_members_agree() {
     for member in info["members"].as_array().expect("members") {
         let (bytes, blocks) = (&member["memory_bytes"], &member["blocks"]);
         let promised = blocks.as_u64().expect("blocks") * 8 + (300 << 10);
-        assert!(bytes.as_u64().expect("bytes") <= promised, "{bytes} of {promised}");
+        assert!(
+            bytes.as_u64().expect("bytes") <= promised,
+            "{bytes} of {promised}"
+        );
     }
 }
 
 #[test]
 fn members_in_the_wrong_order_and_volumes_of_ones_own_are_refused() {
     let folder = array_of_three();
-    let error = fails(folder.path(), &["ubi", "info", "flash.img.1,flash.img.0,flash.img.2"]);
+    let error = fails(
+        folder.path(),
+        &["ubi", "info", "flash.img.1,flash.img.0,flash.img.2"],
+    );
     assert!(error.contains("the right order is"), "{error}");
     let error = fails(folder.path(), &["ubi", "info", "flash.img.0,flash.img.1"]);
     assert!(error.contains("missing: member 2"), "{error}");
@@ -71,10 +85,23 @@ fn members_in_the_wrong_order_and_volumes_of_ones_own_are_refused() {
 #[test]
 fn the_bench_of_arrays_scales_in_virtual_time() {
     let folder = tempfile::tempdir().expect("a folder");
-    let bench = ["array", "bench", "--devices", "4", "--cells", "tlc", "--records", "64rows", "--total", "2M"];
+    let bench = [
+        "array",
+        "bench",
+        "--devices",
+        "4",
+        "--cells",
+        "tlc",
+        "--records",
+        "64rows",
+        "--total",
+        "2M",
+    ];
     let lines = succeeds(folder.path(), &[&bench[..], &["--json"]].concat());
-    let rows: Vec<serde_json::Value> =
-        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let rows: Vec<serde_json::Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
     assert_eq!(rows.len(), 4, "one and four devices, in two designs");
     for row in rows.iter().filter(|row| row["devices"] == 4) {
         let ratio = row["write_to_one_device"].as_f64().expect("a number");
