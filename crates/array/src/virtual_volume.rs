@@ -253,7 +253,7 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
     }
 
     fn leb_change(&self, leb: Leb, data: &[u8]) -> Result<(), VolumeError> {
-        self.geometry.check_range(&self.name, leb, 0, data.len())?;
+        self.geometry.check_write(&self.name, leb, 0, data.len())?;
         self.check_writable()?;
         // A torn first content would be the only one on a member, and nothing would vouch for it.
         if !self.is_mapped(leb)? {

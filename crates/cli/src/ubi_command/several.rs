@@ -245,11 +245,13 @@ pub fn update(arguments: &UpdateArguments, chips: &[ChipArguments]) -> Result<()
                     path.display()
                 )
             })?;
+        let taken = u64::try_from(data.len())?;
+        data.resize(data.len().next_multiple_of(usize::try_from(geometry.min_io_bytes)?), 0xFF);
         match data.is_empty() {
             true => volume.unmap(leb)?,
             false => volume.leb_change(leb, &data)?,
         }
-        progress.inc(u64::try_from(data.len())?);
+        progress.inc(taken);
     }
     let mut more = [0];
     if content.read(&mut more)? > 0 {
