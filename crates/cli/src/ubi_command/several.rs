@@ -246,7 +246,11 @@ pub fn update(arguments: &UpdateArguments, chips: &[ChipArguments]) -> Result<()
                 )
             })?;
         let taken = u64::try_from(data.len())?;
-        data.resize(data.len().next_multiple_of(usize::try_from(geometry.min_io_bytes)?), 0xFF);
+        data.resize(
+            data.len()
+                .next_multiple_of(usize::try_from(geometry.min_io_bytes)?),
+            0xFF,
+        );
         match data.is_empty() {
             true => volume.unmap(leb)?,
             false => volume.leb_change(leb, &data)?,
