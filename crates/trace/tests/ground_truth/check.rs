@@ -8,13 +8,15 @@ use std::path::Path;
 use results::block_trace::{BlockType, Operation, Request, Run};
 
 use crate::load::{SECTOR, Stamp};
-use crate::{Outcome, failed};
+use crate::{Outcome, disk, failed};
 
 /// Complaints shown; the number of all is told.
 const SHOWN: usize = 10;
 const BLOCK: usize = 1 << 20;
 /// Of the ten that write, one removes its files: others may have written over all of them.
 const LEAST_PROCESSES: usize = 9;
+/// Two remove their files, which are then in no folder.
+const LEAST_PROCESSES_BY_FILES: usize = 8;
 
 /// What a worker wrote down of a file.
 #[derive(Clone, Debug)]
@@ -49,40 +51,86 @@ pub fn read_ledger(path: &Path) -> Outcome<Ledger> {
     Ok(ledger)
 }
 
-/// Reads the medium and compares. The report says how much was compared.
-pub fn judge(requests: &[Request], ledger: &Ledger, raw: &Path, has_generations: bool) -> Outcome<String> {
-    in_order(requests)?;
-    let writes = last_writes(requests);
+/// What the sectors say of themselves.
+pub struct Stamps {
+    by_sector: Vec<(u64, Stamp)>,
+    least_processes: usize,
+}
+
+/// Reads the medium.
+pub fn stamps_on(raw: &Path) -> Outcome<Stamps> {
     let mut medium = File::open(raw).map_err(|error| failed(&raw.display().to_string(), error))?;
-    let mut complaints = Vec::new();
-    let mut complaint_count = 0_u64;
-    let mut seen: BTreeMap<Stamp, u64> = BTreeMap::new();
-    let mut journaled = 0_u64;
+    let mut by_sector = Vec::new();
     let mut block = vec![0; BLOCK];
     let mut sector = 0_u64;
     loop {
         let filled = fill(&mut medium, &mut block).map_err(|error| failed("reading the medium", error))?;
         for bytes in block[..filled].chunks_exact(SECTOR) {
-            if let Some(stamp) = Stamp::read(bytes) {
-                let verdict = compare(stamp, sector, &writes, ledger, has_generations);
-                match verdict {
-                    Ok(BlockType::Journal) => journaled += 1,
-                    Ok(_) => *seen.entry(stamp).or_default() += 1,
-                    Err(reason) => {
-                        complaint_count += 1;
-                        if complaints.is_empty() {
-                            complaints.push(history(requests, sector));
-                        }
-                        if complaints.len() < SHOWN {
-                            complaints.push(format!("  sector {sector}, {stamp:?}: {reason}"));
-                        }
-                    }
-                }
-            }
+            by_sector.extend(Stamp::read(bytes).map(|stamp| (sector, stamp)));
             sector += 1;
         }
         if filled < block.len() {
             break;
+        }
+    }
+    Ok(Stamps {
+        by_sector,
+        least_processes: LEAST_PROCESSES,
+    })
+}
+
+/// Where the medium is encrypted: reads the files and asks where they lie.
+pub fn stamps_in_files(folder: &Path, ledger: &Ledger) -> Outcome<Stamps> {
+    let mut by_sector = Vec::new();
+    let mut paths: Vec<&str> = ledger.values().map(|entry| entry.path.as_str()).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    for path in paths {
+        let path = folder.join(path.trim_start_matches('/'));
+        // Removed or renamed since.
+        let Ok(content) = std::fs::read(&path) else {
+            continue;
+        };
+        for (offset, sector, count) in disk::extents(&path)? {
+            let bytes = content.chunks_exact(SECTOR).enumerate().skip(offset).take(count);
+            for (at, bytes) in bytes {
+                let place = sector + u64::try_from(at - offset).unwrap_or(0);
+                by_sector.extend(Stamp::read(bytes).map(|stamp| (place, stamp)));
+            }
+        }
+    }
+    Ok(Stamps {
+        by_sector,
+        least_processes: LEAST_PROCESSES_BY_FILES,
+    })
+}
+
+/// Compares. The report says how much was compared.
+pub fn judge(
+    requests: &[Request],
+    ledger: &Ledger,
+    stamps: &Stamps,
+    has_generations: bool,
+) -> Outcome<String> {
+    in_order(requests)?;
+    let writes = last_writes(requests);
+    let mut complaints = Vec::new();
+    let mut complaint_count = 0_u64;
+    let mut seen: BTreeMap<Stamp, u64> = BTreeMap::new();
+    let mut journaled = 0_u64;
+    for &(sector, stamp) in &stamps.by_sector {
+        match compare(stamp, sector, &writes, ledger, has_generations) {
+            Ok(BlockType::Journal) => journaled += 1,
+            Ok(_) => *seen.entry(stamp).or_default() += 1,
+            Err(reason) => {
+                complaint_count += 1;
+                if complaints.is_empty() {
+                    complaints.push(history(requests, sector));
+                }
+                if complaints.len() < SHOWN {
+                    complaints.push(format!("  sector {sector}, {stamp:?}: {reason}"));
+                }
+            }
         }
     }
     if complaint_count > 0 {
@@ -102,7 +150,7 @@ pub fn judge(requests: &[Request], ledger: &Ledger, raw: &Path, has_generations:
         .collect::<std::collections::BTreeSet<_>>()
         .len();
     let total: u64 = seen.values().sum();
-    if total + journaled == 0 || (journaled == 0 && processes < LEAST_PROCESSES) {
+    if total + journaled == 0 || (journaled == 0 && processes < stamps.least_processes) {
         return Err(format!(
             "only {total} sectors of {processes} processes were there to be judged"
         ));

@@ -13,6 +13,8 @@ pub struct FileSystem {
     mkfs: &'static [&'static str],
     options: &'static str,
     pub has_generations: bool,
+    /// The medium tells nothing: its files are read instead.
+    pub is_encrypted: bool,
 }
 
 const fn with(name: &'static str, mkfs: &'static [&'static str], options: &'static str) -> FileSystem {
@@ -21,6 +23,7 @@ const fn with(name: &'static str, mkfs: &'static [&'static str], options: &'stat
         mkfs,
         options,
         has_generations: true,
+        is_encrypted: false,
     }
 }
 
@@ -37,6 +40,14 @@ pub const FILE_SYSTEMS: &[FileSystem] = &[
         &["mkfs.ext4", "-q", "-O", "encrypt"],
         "rw",
     ),
+    FileSystem {
+        is_encrypted: true,
+        ..with(
+            "ext4_encrypted",
+            &["mkfs.ext4", "-q", "-O", "encrypt"],
+            "test_dummy_encryption",
+        )
+    },
     with("ext4_1k_blocks", &["mkfs.ext4", "-q", "-b", "1024"], "rw"),
     with("xfs", &["mkfs.xfs", "-q"], "rw"),
     with("btrfs", &["mkfs.btrfs", "-q"], "rw"),
@@ -127,4 +138,21 @@ pub fn ledger(name: &str) -> Outcome<NamedTempFile> {
     };
     NamedTempFile::with_prefix_in(format!("tidegate-ledger-{name}-"), folder)
         .map_err(|error| failed("ledger", error))
+}
+
+/// Where a file lies, in sectors: offset in the file, place on the device, length.
+pub fn extents(path: &Path) -> Outcome<Vec<(usize, u64, usize)>> {
+    let text = run(&["filefrag", "-b512", "-v", &path.to_string_lossy()])?;
+    let extent = |line: &str| {
+        let fields: Vec<&str> = line
+            .split([':', '.'])
+            .map(str::trim)
+            .filter(|word| !word.is_empty())
+            .collect();
+        let [_number, offset, _, place, _, length, ..] = fields.as_slice() else {
+            return None;
+        };
+        Some((offset.parse().ok()?, place.parse().ok()?, length.parse().ok()?))
+    };
+    Ok(text.lines().filter_map(extent).collect())
 }

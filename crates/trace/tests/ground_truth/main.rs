@@ -91,19 +91,21 @@ fn case(file_system: &FileSystem) -> Outcome<Option<String>> {
             return Ok(None);
         }
     };
-    judge(&disk.mountpoint, &disk.image, file_system.has_generations)
+    let raw = (!file_system.is_encrypted).then_some(disk.image.as_path());
+    judge(&disk.mountpoint, raw, file_system.has_generations)
 }
 
 fn here(folder: &Path, device: &Path) -> Outcome<()> {
     let root = File::open(folder).map_err(|error| failed(&folder.display().to_string(), error))?;
     let has_generations = load::generation(&root).is_some();
-    if let Some(report) = judge(folder, device, has_generations)? {
+    if let Some(report) = judge(folder, Some(device), has_generations)? {
         say(&report);
     }
     Ok(())
 }
 
-fn judge(folder: &Path, raw: &Path, has_generations: bool) -> Outcome<Option<String>> {
+/// Without a medium that can be read, the files are.
+fn judge(folder: &Path, raw: Option<&Path>, has_generations: bool) -> Outcome<Option<String>> {
     let ledger = disk::ledger("files")?;
     let journals = disk::ledger("journals")?;
     let Some((trace, captured)) = traced(folder, ledger.path(), journals.path())? else {
@@ -114,7 +116,11 @@ fn judge(folder: &Path, raw: &Path, has_generations: bool) -> Outcome<Option<Str
         lost => return Err(format!("{lost} records were lost")),
     }
     let entries = check::read_ledger(ledger.path())?;
-    let report = check::judge(&trace.requests, &entries, raw, has_generations)?;
+    let stamps = match raw {
+        Some(raw) => check::stamps_on(raw)?,
+        None => check::stamps_in_files(folder, &entries)?,
+    };
+    let report = check::judge(&trace.requests, &entries, &stamps, has_generations)?;
     let journals = sqlite::judge(&trace.requests, journals.path(), has_generations)?;
     Ok(Some(format!("{report}; {journals}")))
 }
