@@ -220,6 +220,10 @@ impl Inode {
     pub fn decode(raw: &[u8]) -> Result<Self, NodeDefect> {
         let short = field(NodeKind::Inode, "it is too short");
         let mut inode = Self::fields_of(raw, Vec::new()).ok_or(short)?;
+        // The inode of a removal says how much data there was, and has none.
+        if inode.links == 0 && raw.len() == Self::BYTES {
+            return Ok(inode);
+        }
         let bytes = usize::try_from(inode.data_bytes).unwrap_or(usize::MAX);
         inode.data =
             tail(raw, Self::BYTES, bytes).ok_or(field(NodeKind::Inode, "its data leave the node"))?;
