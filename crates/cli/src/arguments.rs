@@ -19,6 +19,7 @@ use crate::quantity::{parse_bytes, parse_duration};
 use crate::replay::ReplayArguments;
 use crate::trace_command::TraceCommand;
 use crate::ubi_command::UbiCommand;
+use crate::ubifs_command::UbifsCommand;
 use crate::ui_command::UiArguments;
 
 /// The storage stack of a device with embedded flash, in user space: run it, load it, trace it, tune it.
@@ -65,6 +66,9 @@ pub enum Command {
     /// Make, inspect, change and check UBI devices on raw NAND images
     #[command(subcommand)]
     Ubi(UbiCommand),
+    /// Read UBIFS on raw NAND images, UBI images, arrays and bare volumes, without the kernel
+    #[command(subcommand)]
+    Ubifs(UbifsCommand),
     /// Show what the layers are worth on this machine: native, plain FUSE, bFUSE, tuned
     Demo(DemoArguments),
     /// Serve a web page on loopback: measure, settings, history

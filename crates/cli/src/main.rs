@@ -29,6 +29,7 @@ mod stats_prometheus;
 mod stats_table;
 mod trace_command;
 mod ubi_command;
+mod ubifs_command;
 mod ui_command;
 mod unmount;
 
@@ -87,6 +88,7 @@ fn run(arguments: &Arguments, words: &[OsString]) -> Result<Finding> {
         Command::Array(command) => return array_command::run(command),
         Command::Nand(command) => return nand_command::run(command),
         Command::Ubi(command) => return ubi_command::run(command),
+        Command::Ubifs(command) => return ubifs_command::run(command),
         Command::Demo(arguments) => return demo::run(arguments),
         Command::Mobibench(arguments) => return mobibench::run(arguments, words.len()),
         Command::Ui(arguments) => return ui_command::run(arguments),

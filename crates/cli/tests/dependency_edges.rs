@@ -34,7 +34,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "cli",
         &[
             "array", "bench", "buffer", "formats", "fsmap", "fuse", "history", "media", "nand", "passfs",
-            "report", "results", "ubi", "trace", "ui", "vfs",
+            "report", "results", "ubi", "ubifs", "trace", "ui", "vfs",
         ],
     ),
 ];
@@ -48,6 +48,7 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("fuse", &["testkit"]),
     ("ubi", &["nand", "testkit"]),
     ("array", &["media", "nand", "testkit"]),
+    ("ubifs", &["nand", "testkit"]),
     ("cli", &["testkit"]),
 ];
 

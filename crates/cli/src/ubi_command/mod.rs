@@ -2,7 +2,7 @@
 
 mod build;
 mod check;
-mod chip;
+pub mod chip;
 mod dump;
 mod format;
 mod info;

@@ -1,0 +1,229 @@
+//! `tidegate ubifs ls`, `tree` and `stat`.
+
+use anyhow::Result;
+use clap::Args;
+use ubifs::Ubifs;
+use ubifs::format::{EntryKind, Inode, InodeNumber};
+
+use super::Losses;
+use super::source::SourceArguments;
+use super::walk::{resolve, shown, walk};
+use crate::Finding;
+use crate::output::{Printed, print_line};
+
+/// Arguments of `tidegate ubifs ls`.
+#[derive(Args, Debug)]
+pub struct ListArguments {
+    /// The file system
+    #[command(flatten)]
+    pub source: SourceArguments,
+    /// The directory
+    #[arg(default_value = "/")]
+    pub path: String,
+    /// Mode, links, owner, group, size and time of each as well
+    #[arg(long, short = 'l')]
+    pub long: bool,
+}
+
+/// Arguments of `tidegate ubifs tree`.
+#[derive(Args, Debug)]
+pub struct TreeArguments {
+    /// The file system
+    #[command(flatten)]
+    pub source: SourceArguments,
+    /// Where to begin
+    #[arg(default_value = "/")]
+    pub path: String,
+}
+
+/// Arguments of `tidegate ubifs stat`.
+#[derive(Args, Debug)]
+pub struct StatArguments {
+    /// The file system
+    #[command(flatten)]
+    pub source: SourceArguments,
+    /// The file
+    pub path: String,
+}
+
+/// Runs `ls`.
+pub fn run(arguments: &ListArguments) -> Result<Finding> {
+    let mut losses = Losses::default();
+    let ubifs = arguments.source.open(&mut losses)?;
+    let directory = resolve(&ubifs, &arguments.path)?;
+    let mut lost = Vec::new();
+    let mut entries = ubifs.read_directory_lossy(directory, &mut lost);
+    entries.sort_by(|one, other| one.name.cmp(&other.name));
+    for finding in &lost {
+        losses.tell(arguments.path.as_bytes(), finding);
+    }
+    for entry in entries {
+        let line = match arguments.long {
+            false => shown(&entry.name),
+            true => match ubifs.inode(entry.inode) {
+                Ok(inode) => format!("{} {}", attributes(&inode), shown(&entry.name)),
+                Err(error) => {
+                    losses.tell(&entry.name, &error);
+                    continue;
+                }
+            },
+        };
+        if print_line(&line)? == Printed::Closed {
+            break;
+        }
+    }
+    Ok(losses.result())
+}
+
+/// Runs `tree`.
+pub fn tree(arguments: &TreeArguments) -> Result<Finding> {
+    let mut losses = Losses::default();
+    let ubifs = arguments.source.open(&mut losses)?;
+    let start = resolve(&ubifs, &arguments.path)?;
+    walk(&ubifs, start, &mut losses, &mut |visited, _| {
+        let path = if visited.path.is_empty() {
+            b"."
+        } else {
+            visited.path.as_slice()
+        };
+        let target = match visited.inode.kind() {
+            Some(EntryKind::Symlink) => format!(" -> {}", shown(&visited.inode.data)),
+            _ => String::new(),
+        };
+        print_line(&format!("{} {}{target}", attributes(&visited.inode), shown(path)))?;
+        Ok(())
+    })?;
+    Ok(losses.result())
+}
+
+/// Runs `stat`.
+pub fn stat(arguments: &StatArguments) -> Result<Finding> {
+    let mut losses = Losses::default();
+    let ubifs = arguments.source.open(&mut losses)?;
+    let number = resolve(&ubifs, &arguments.path)?;
+    let inode = ubifs.inode(number)?;
+    print_line(&details(
+        &ubifs,
+        number,
+        &inode,
+        arguments.path.as_bytes(),
+        &mut losses,
+    ))?;
+    Ok(losses.result())
+}
+
+fn details(ubifs: &Ubifs, number: InodeNumber, inode: &Inode, path: &[u8], losses: &mut Losses) -> String {
+    let time = |seconds: u64, nanoseconds: u32| format!("{}.{nanoseconds:09}", moment(seconds));
+    let mut lines = vec![
+        format!("path      {}", shown(path)),
+        format!("inode     {}, {} links", number.0, inode.links),
+        format!("mode      {} ({:o})", mode(inode), inode.mode),
+        format!("owner     {}:{}", inode.user, inode.group),
+        format!("size      {} bytes", inode.size_bytes),
+        format!("flags     {:#x}", inode.flags),
+        format!(
+            "accessed  {}",
+            time(inode.accessed_seconds, inode.accessed_nanoseconds)
+        ),
+        format!(
+            "modified  {}",
+            time(inode.modified_seconds, inode.modified_nanoseconds)
+        ),
+        format!(
+            "changed   {}",
+            time(inode.changed_seconds, inode.changed_nanoseconds)
+        ),
+    ];
+    let mut lost = Vec::new();
+    match inode.kind() {
+        Some(EntryKind::File) => {
+            let blocks = ubifs.blocks_lossy(number, &mut lost).len();
+            lines.push(format!("blocks    {blocks} of 4096 bytes"));
+        }
+        Some(EntryKind::Symlink) => lines.push(format!("target    {}", shown(&inode.data))),
+        _ => {}
+    }
+    if let Some((major, minor)) = inode.device() {
+        lines.push(format!("device    {major}:{minor}"));
+    }
+    for xattr in ubifs.xattrs_lossy(number, &mut lost) {
+        lines.push(format!(
+            "xattr     {}=\"{}\"",
+            shown(&xattr.name),
+            xattr.value.escape_ascii()
+        ));
+    }
+    for finding in &lost {
+        losses.tell(path, finding);
+    }
+    lines.join("\n")
+}
+
+fn attributes(inode: &Inode) -> String {
+    let size = match inode.device() {
+        Some((major, minor)) => format!("{major}:{minor}"),
+        None => inode.size_bytes.to_string(),
+    };
+    format!(
+        "{} {:>3} {:>5} {:>5} {size:>10} {}",
+        mode(inode),
+        inode.links,
+        inode.user,
+        inode.group,
+        moment(inode.modified_seconds)
+    )
+}
+
+fn mode(inode: &Inode) -> String {
+    let kind = match inode.kind() {
+        Some(EntryKind::File) => '-',
+        Some(EntryKind::Directory) => 'd',
+        Some(EntryKind::Symlink) => 'l',
+        Some(EntryKind::BlockDevice) => 'b',
+        Some(EntryKind::CharacterDevice) => 'c',
+        Some(EntryKind::Fifo) => 'p',
+        Some(EntryKind::Socket) => 's',
+        None => '?',
+    };
+    let bit = |bit: u32, letter: char| if inode.mode >> bit & 1 == 1 { letter } else { '-' };
+    let mut text = String::from(kind);
+    for (class, special, letters) in [(6, 11, ('s', 'S')), (3, 10, ('s', 'S')), (0, 9, ('t', 'T'))] {
+        text.push(bit(class + 2, 'r'));
+        text.push(bit(class + 1, 'w'));
+        text.push(match (bit(special, 'x'), bit(class, 'x')) {
+            ('x', 'x') => letters.0,
+            ('x', _) => letters.1,
+            (_, other) => other,
+        });
+    }
+    text
+}
+
+/// Date and time in UTC of the proleptic Gregorian calendar.
+fn moment(seconds: u64) -> String {
+    let seconds = seconds.cast_signed();
+    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Eras of 400 years begin on the first of March of the year 0.
+    let days = days.saturating_add(719_468);
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let of_year = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let of_month = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year + i64::from(month <= 2);
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{of_month:02} {hour:02}:{minute:02}:{second:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::moment;
+
+    #[test]
+    fn moments_are_those_of_the_calendar() {
+        assert_eq!(moment(0), "1970-01-01 00:00:00");
+        assert_eq!(moment(951_827_696), "2000-02-29 12:34:56");
+        assert_eq!(moment((-1_i64).cast_unsigned()), "1969-12-31 23:59:59");
+    }
+}

@@ -1,0 +1,89 @@
+//! Where a file system comes from: a bare volume in a file, a volume of a chip, or an array of chips.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use array::Execution;
+use clap::Args;
+use nand::MtdNand;
+use ubi::{Access, AttachOptions, Volume};
+use ubifs::{ImageVolume, OpenOptions, Ubifs};
+
+use super::Losses;
+use crate::ubi_command::chip::{ChipArguments, find_volume};
+
+/// Which file system.
+#[derive(Args, Debug, Clone)]
+pub struct SourceArguments {
+    /// The chip, or an image of a UBIFS volume alone
+    #[command(flatten)]
+    pub chip: ChipArguments,
+    /// Name or number of the volume [default: the only one]
+    #[arg(long, value_name = "VOLUME")]
+    pub volume: Option<String>,
+    /// A further member of the array that IMAGE is the first of; once for each, in their order
+    #[arg(long = "with", value_name = "IMAGE", conflicts_with = "volume")]
+    pub with: Vec<PathBuf>,
+}
+
+impl SourceArguments {
+    /// Opens the file system. What is damaged goes to `losses`.
+    pub fn open(&self, losses: &mut Losses) -> Result<Ubifs> {
+        let ubifs = Ubifs::open(self.volume()?, OpenOptions::standard())?;
+        for finding in ubifs.findings() {
+            losses.tell(&[], finding);
+        }
+        Ok(ubifs)
+    }
+
+    fn volume(&self) -> Result<Arc<dyn Volume>> {
+        let image = &self.chip.image;
+        if !self.with.is_empty() {
+            return self.array();
+        }
+        if !MtdNand::is_mtd(image) {
+            let bare =
+                ImageVolume::open(image).with_context(|| format!("{} can't be read", image.display()))?;
+            if let Some(volume) = bare {
+                return Ok(Arc::new(volume));
+            }
+        }
+        let ubi = self.chip.attach(Access::ReadOnly)?;
+        let id = match &self.volume {
+            Some(text) => find_volume(&ubi, image, text)?,
+            None => match ubi.volumes().as_slice() {
+                [only] => only.id,
+                [] => bail!("{}: there is no volume", image.display()),
+                several => {
+                    let names: Vec<_> = several
+                        .iter()
+                        .map(|volume| volume.record.name.to_string())
+                        .collect();
+                    bail!(
+                        "{}: say with --volume which of {}",
+                        image.display(),
+                        names.join(", ")
+                    );
+                }
+            },
+        };
+        Ok(Arc::new(ubi.open(id)?))
+    }
+
+    fn array(&self) -> Result<Arc<dyn Volume>> {
+        let images = std::iter::once(&self.chip.image).chain(&self.with);
+        let chips = images
+            .map(|image| {
+                ChipArguments {
+                    image: image.clone(),
+                    ..self.chip.clone()
+                }
+                .open(nand::Access::ReadOnly)
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let array = array::attach(chips, AttachOptions::linux(Access::ReadOnly), Execution::Threads)?;
+        let volume: Arc<dyn Volume> = array.volume().clone();
+        Ok(volume)
+    }
+}

@@ -1,0 +1,150 @@
+//! `tidegate ubifs` from the outside, on images of `mkfs.ubifs` and `ubinize`.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn tidegate(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .arg("ubifs")
+        .args(words)
+        .output()
+        .expect("the program runs")
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
+fn has_judges() -> bool {
+    let found = ["mkfs.ubifs", "ubinize"]
+        .iter()
+        .all(|tool| Command::new(tool).arg("--version").output().is_ok());
+    if !found {
+        eprintln!("left out: there is no mkfs.ubifs and ubinize (apt install mtd-utils)");
+    }
+    found
+}
+
+fn run(program: &str, words: &[&str]) {
+    let output = Command::new(program).args(words).output().expect("it runs");
+    assert!(
+        output.status.success(),
+        "{program}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// A tree, its volume, and a UBI image of that.
+fn make(folder: &Path) {
+    let tree = folder.join("tree");
+    fs::create_dir_all(tree.join("a/b")).expect("made");
+    fs::write(tree.join("a/b/file"), vec![0x5A; 100_000]).expect("made");
+    fs::write(tree.join("a/small"), b"small\n").expect("made");
+    fs::hard_link(tree.join("a/small"), tree.join("second")).expect("made");
+    symlink("a/small", tree.join("link")).expect("made");
+    let path = |name: &str| folder.join(name).display().to_string();
+    run(
+        "mkfs.ubifs",
+        &[
+            "-m",
+            "2048",
+            "-e",
+            "126976",
+            "-c",
+            "200",
+            "-r",
+            &path("tree"),
+            "-o",
+            &path("volume"),
+        ],
+    );
+    let ini = format!(
+        "[v]\nmode=ubi\nimage={}\nvol_id=0\nvol_type=dynamic\nvol_name=root\nvol_size=4MiB\n",
+        path("volume")
+    );
+    fs::write(folder.join("ini"), ini).expect("made");
+    run(
+        "ubinize",
+        &["-m", "2048", "-p", "128KiB", "-o", &path("chip"), &path("ini")],
+    );
+}
+
+#[test]
+fn a_bare_volume_and_a_ubi_image_are_listed_and_extracted() {
+    if !has_judges() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    make(folder.path());
+    for image in ["volume", "chip"] {
+        let image_path = folder.path().join(image).display().to_string();
+        let info = tidegate(&["info", "--json", &image_path]);
+        assert!(text(&info).contains("\"clean\":true"), "{info:?}");
+        let list = tidegate(&["ls", &image_path, "/"]);
+        assert_eq!(
+            (text(&list).as_str(), list.status.code()),
+            ("a\nlink\nsecond\n", Some(0)),
+            "{list:?}"
+        );
+        let cat = tidegate(&["cat", &image_path, "a/small"]);
+        assert_eq!(cat.stdout, b"small\n", "{cat:?}");
+        let tree = text(&tidegate(&["tree", &image_path]));
+        assert!(
+            tree.contains("link -> a/small") && tree.contains("a/b/file"),
+            "{tree}"
+        );
+        let stat = text(&tidegate(&["stat", &image_path, "a/small"]));
+        assert!(stat.contains("2 links") && stat.contains("6 bytes"), "{stat}");
+        let out = folder.path().join(format!("out-{image}"));
+        let extract = tidegate(&["extract", &image_path, "-o", &out.display().to_string()]);
+        assert_eq!(extract.status.code(), Some(0), "{extract:?}");
+        let different = Command::new("diff")
+            .args(["-r", "--no-dereference"])
+            .args([folder.path().join("tree"), out])
+            .output()
+            .expect("diff runs");
+        assert!(different.status.success(), "{different:?}");
+    }
+}
+
+#[test]
+fn a_lost_block_is_one_line_with_its_place_and_the_rest_is_extracted() {
+    if !has_judges() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    make(folder.path());
+    let image = folder.path().join("volume");
+    let mut raw = fs::read(&image).expect("it is there");
+    // The node that holds "small" is stored as it is.
+    let at = raw
+        .windows(6)
+        .position(|window| window == b"small\n")
+        .expect("it is not compressed");
+    raw[at] ^= 1;
+    fs::write(&image, raw).expect("written");
+    let out = folder.path().join("out");
+    let words = [
+        "extract",
+        &image.display().to_string(),
+        "-o",
+        &out.display().to_string(),
+    ];
+    let extract = tidegate(&words);
+    let message = String::from_utf8_lossy(&extract.stderr);
+    assert_eq!(extract.status.code(), Some(1), "{message}");
+    assert!(
+        message.lines().count() == 1 && message.contains("a/small: inode ") && message.contains("LEB "),
+        "{message}"
+    );
+    assert_eq!(fs::read(out.join("a/b/file")).expect("extracted").len(), 100_000);
+    let again = tidegate(&words);
+    assert_eq!(
+        again.status.code(),
+        Some(2),
+        "a folder that is in use is refused: {again:?}"
+    );
+}
