@@ -22,7 +22,7 @@ pub use attach::{
     Scanned, VolumeId, check, scan,
 };
 pub use device::{
-    DeviceSummary, FormatOptions, NewVolume, PreparedChange, SizeInLebs, Ubi, UbiVolume, Update,
+    DeviceSummary, FormatOptions, LebDamage, NewVolume, PreparedChange, SizeInLebs, Ubi, UbiVolume, Update,
     VolumeSummary, VolumeTableError, Work,
 };
 pub use guess::{GuessedShape, guess_shape};

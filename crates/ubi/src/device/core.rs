@@ -42,6 +42,8 @@ pub(crate) struct VolumeState {
     /// Static volumes: LEBs with data, and bytes in the last of them.
     pub(crate) used_lebs: u32,
     pub(crate) last_leb_bytes: u32,
+    /// Static volumes: its CRCs were found right, or written, since the attach.
+    pub(crate) checked: bool,
 }
 
 impl VolumeState {
@@ -51,6 +53,7 @@ impl VolumeState {
             record,
             used_lebs: 0,
             last_leb_bytes: 0,
+            checked: false,
         }
     }
 

@@ -6,6 +6,7 @@ use media::{Leb, Nand, Peb};
 
 use super::change::PreparedChange;
 use super::core::{Core, Trouble, VolumeState, layout_volume_record};
+use super::static_check::LebDamage;
 use super::summary::{DeviceSummary, VolumeSummary};
 use super::table::{NewVolume, SizeInLebs, VolumeTableError};
 use super::update::Update;
@@ -84,7 +85,42 @@ impl<N: Nand> Ubi<N> {
     }
 
     /// A handle of a volume. Its geometry is that of this moment: after a resize, open it again.
+    ///
+    /// A static volume that is opened for the first time since the attach is read to its end and held against its CRCs,
+    /// unless it has the flag skip-check: [`VolumeTableError::Damaged`] names the first LEB that is not what was written.
     pub fn open(&self, volume: VolumeId) -> Result<UbiVolume<N>, VolumeTableError> {
+        let mut core = self.shared.lock();
+        let name = core.existing(volume)?.record.name.clone();
+        let first = core.static_damage(volume).next().transpose();
+        match first {
+            Err(trouble) => return Err(core.error(&trouble)),
+            Ok(Some(damage)) => {
+                return Err(VolumeTableError::Damaged {
+                    device: Arc::clone(&core.device),
+                    volume,
+                    name,
+                    damage,
+                });
+            }
+            Ok(None) => {}
+        }
+        if let Some(state) = core.volume_mut(volume.0) {
+            state.checked = true;
+        }
+        drop(core);
+        self.open_damaged(volume)
+    }
+
+    /// Everything that is wrong with a static volume, LEB by LEB: what [`Self::open`] refuses it for.
+    pub fn damage(&self, volume: VolumeId) -> Result<Vec<LebDamage>, VolumeTableError> {
+        let mut core = self.shared.lock();
+        core.existing(volume)?;
+        let damage: Result<Vec<LebDamage>, Trouble> = core.static_damage(volume).collect();
+        damage.map_err(|trouble| core.error(&trouble))
+    }
+
+    /// The same as [`Self::open`] without a look at the content, for who wants what is left of it. Missing LEBs read as 0xFF.
+    pub fn open_damaged(&self, volume: VolumeId) -> Result<UbiVolume<N>, VolumeTableError> {
         let core = self.shared.lock();
         let state = core.existing(volume)?;
         Ok(UbiVolume {

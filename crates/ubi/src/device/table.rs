@@ -9,6 +9,7 @@ use media::{Leb, Nand};
 use thiserror::Error;
 
 use super::core::{Core, Trouble, VolumeState};
+use super::static_check::LebDamage;
 use crate::attach::VolumeId;
 use crate::format::volume_table::{self, TableLimits, VolumeName, VolumeRecord, VolumeTable};
 use crate::format::{LAYOUT_VOLUME, LAYOUT_VOLUME_LEBS, VolumeKind};
@@ -128,6 +129,19 @@ pub enum VolumeTableError {
         device: Arc<str>,
         /// Of which volume.
         volume: VolumeId,
+    },
+    /// A static volume does not hold what was written to it.
+    #[error("{device}: {volume} \"{name}\": {damage}")]
+    Damaged {
+        /// Name of the device.
+        device: Arc<str>,
+        /// Which volume.
+        volume: VolumeId,
+        /// Its name.
+        name: VolumeName,
+        /// The first LEB that is wrong, and how.
+        #[source]
+        damage: LebDamage,
     },
     /// The device could not do it.
     #[error("{device}: {why}")]

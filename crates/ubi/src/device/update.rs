@@ -130,6 +130,7 @@ impl<N: Nand> Core<N> {
         if let Some(state) = self.volume_mut(volume.0) {
             state.used_lebs = 0;
             state.last_leb_bytes = 0;
+            state.checked = true;
         }
         Ok(leb_bytes)
     }

@@ -1,0 +1,115 @@
+//! The check of a static volume: every LEB that it holds is mapped, and is what its CRC vouches for.
+//!
+//! Linux reads the whole volume when it is opened for the first time, unless it has the flag skip-check, and so do we; Linux
+//! opens what is damaged all the same and logs it, here that takes [`super::Ubi::open_damaged`]. A LEB that is missing is
+//! known from the attach, so it is an error whatever the flag says. Bits that the chip gave up on are not looked at: the CRC
+//! decides, as in Linux. Nothing is written.
+
+use media::{Leb, Nand, Peb};
+use thiserror::Error;
+
+use super::core::{Core, Trouble};
+use crate::attach::VolumeId;
+use crate::format::{VolumeKind, crc32};
+use crate::layout::index;
+use crate::peb_table::PebState;
+
+/// What is wrong with a LEB of a static volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum LebDamage {
+    /// No block holds it.
+    #[error("{leb} is missing: no block holds it, and the volume has {used_lebs} LEBs")]
+    Missing {
+        /// Which one.
+        leb: Leb,
+        /// How many the others say that the volume has.
+        used_lebs: u32,
+    },
+    /// Its data is not what was written.
+    #[error("{leb} at {peb}: CRC of its {bytes} bytes is {found:#010x}, expected {expected:#010x}")]
+    Crc {
+        /// Which one.
+        leb: Leb,
+        /// The block that holds it.
+        peb: Peb,
+        /// How many bytes the CRC covers.
+        bytes: u32,
+        /// CRC of what is there.
+        found: u32,
+        /// CRC in the VID header.
+        expected: u32,
+    },
+}
+
+impl LebDamage {
+    /// The LEB.
+    #[must_use]
+    pub const fn leb(&self) -> Leb {
+        match self {
+            Self::Missing { leb, .. } | Self::Crc { leb, .. } => *leb,
+        }
+    }
+}
+
+impl<N: Nand> Core<N> {
+    /// What is wrong with the volume, LEB by LEB, lazily; nothing for one that has no CRCs or whose update did not end.
+    pub(super) fn static_damage(
+        &mut self,
+        volume: VolumeId,
+    ) -> impl Iterator<Item = Result<LebDamage, Trouble>> {
+        let state = self.state(volume.0);
+        let lebs = match state.record.kind {
+            VolumeKind::Static if !state.record.update_marker => {
+                state.used_lebs.min(state.lebs().saturating_add(1))
+            }
+            VolumeKind::Static | VolumeKind::Dynamic => 0,
+        };
+        let reads_data = !(state.checked || state.record.skip_check);
+        let mut buffer = Vec::new();
+        (0..lebs)
+            .map(Leb)
+            .filter_map(move |leb| match self.mapped_static(volume.0, leb) {
+                Err(missing) => Some(Ok(missing)),
+                Ok(peb) if reads_data => self.leb_damage(volume.0, leb, peb, &mut buffer).transpose(),
+                Ok(_) => None,
+            })
+    }
+
+    fn mapped_static(&self, volume: u32, leb: Leb) -> Result<Peb, LebDamage> {
+        let state = self.state(volume);
+        let mapped = (leb.0 < state.lebs()).then(|| state.peb(leb)).flatten();
+        mapped.ok_or(LebDamage::Missing {
+            leb,
+            used_lebs: state.used_lebs,
+        })
+    }
+
+    fn leb_damage(
+        &mut self,
+        volume: u32,
+        leb: Leb,
+        peb: Peb,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Option<LebDamage>, Trouble> {
+        let state = self.state(volume);
+        let leb_bytes = self.layout.leb_bytes() - state.record.data_padding;
+        let bytes = match leb.0 + 1 == state.used_lebs {
+            true => state.last_leb_bytes.min(leb_bytes),
+            false => leb_bytes,
+        };
+        let expected = self.vid_header(peb)?.data_crc;
+        buffer.resize(index(bytes), 0);
+        let report = self.nand.read(peb, self.layout.data_offset(), buffer)?;
+        if report.needs_scrub(&self.geometry) && self.pebs.state(peb) == PebState::Used {
+            self.pebs.set_state(peb, PebState::Scrub);
+        }
+        let found = crc32(buffer);
+        Ok((found != expected).then_some(LebDamage::Crc {
+            leb,
+            peb,
+            bytes,
+            found,
+            expected,
+        }))
+    }
+}
