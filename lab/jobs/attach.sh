@@ -1,8 +1,9 @@
 # What Linux' UBI makes of a raw image: attaches it and hands back every volume, LEB after LEB.
 #
 # In:  IMAGE, CHIP, NANDSIM, FLASH as lab-chip has them; ATTACH: further options of ubiattach (-O 2048).
-# Out: attach.log (the kernel's words), ubinfo.txt, volume-N.img (unmapped LEBs read as 0xFF), volumes.txt (number,
-#      type, LEB bytes, LEBs, name). Code 3: UBI refuses the image; then attach.log says why.
+# Out: attach.log (the kernel's words), ubinfo.txt, volume-N.img (unmapped LEBs read as 0xFF; an empty volume-N.marked
+#      instead where an update did not end), volumes.txt (number, type, LEB bytes, LEBs, name). Code 3: UBI refuses the
+#      image; then attach.log says why.
 lab-chip || exit 2
 modprobe ubi || exit 2
 dmesg -c >/dev/null
@@ -20,6 +21,10 @@ for volume in /sys/class/ubi/ubi0_*; do
     number=${volume##*_}
     echo "$number $(cat "$volume/type") $(cat "$volume/usable_eb_size") $(cat "$volume/reserved_ebs")" \
         "$(cat "$volume/name")" >>/host/volumes.txt
+    if [ "$(cat "$volume/upd_marker")" = 1 ]; then
+        : >"/host/volume-$number.marked"
+        continue
+    fi
     dd if="/dev/ubi0_$number" "of=/host/volume-$number.img" bs="$(cat "$volume/usable_eb_size")" status=none || exit 4
 done
 cat /host/volumes.txt

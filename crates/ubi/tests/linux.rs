@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use media::{Leb, Nand, NandGeometry, Peb};
 use nand::{ChipModel, CutPoint, CutTime, FaultModel, PowerCut, SimNand};
-use testkit::lab::{self, Ended, Job, Outcome};
+use testkit::lab::{self, Ended, FlashFile, Job, Lab, Outcome};
 use testkit::prng::Prng;
 use ubi::format::VolumeKind;
 use ubi::format::volume_table::VolumeName;
@@ -121,8 +121,29 @@ fn content(ubi: &Ubi<Chip>, id: VolumeId) -> Vec<u8> {
 /// `torn` are atomic changes of LEBs that were not mapped, which a power cut tore: Linux takes them, we don't.
 fn expect_equal(ours: &Ubi<Chip>, outcome: &Outcome, torn: usize, what: &str) {
     let mut torn = torn;
-    assert!(!ours.volumes().is_empty(), "{what}: nothing to compare");
+    let numbers: Vec<String> = ours
+        .volumes()
+        .iter()
+        .map(|volume| volume.id.0.to_string())
+        .collect();
+    match outcome.read_text("volumes.txt") {
+        Ok(theirs) => {
+            let mut theirs: Vec<&str> = theirs.lines().filter_map(|line| line.split(' ').next()).collect();
+            theirs.sort_unstable();
+            assert_eq!(theirs, numbers, "{what}: which volumes there are");
+        }
+        Err(_) => assert!(!numbers.is_empty(), "{what}: nothing to compare"),
+    }
     for volume in ours.volumes() {
+        let marked = outcome.read(format!("volume-{}.marked", volume.id.0)).is_ok();
+        assert_eq!(
+            marked, volume.record.update_marker,
+            "{what}: {}: whether its update ended",
+            volume.id
+        );
+        if marked {
+            continue;
+        }
         let theirs = outcome
             .read(format!("volume-{}.img", volume.id.0))
             .unwrap_or_else(|error| panic!("{what}: {error}\n{}", outcome.text()));
@@ -142,10 +163,22 @@ fn expect_equal(ours: &Ubi<Chip>, outcome: &Outcome, torn: usize, what: &str) {
 }
 
 fn linux_attaches(guest: &mut lab::Guest, chip: &Chip, bad_blocks: &str, what: &str) {
+    let _ = attached_by_linux(guest, chip, bad_blocks, "", what);
+}
+
+/// Has Linux attach the chip with these options of ubiattach, and compares. What Linux read is returned.
+fn attached_by_linux(
+    guest: &mut lab::Guest,
+    chip: &Chip,
+    bad_blocks: &str,
+    options: &str,
+    what: &str,
+) -> (Outcome, usize) {
     let mut job = Job::ready_made("attach.sh")
         .expect("the script is there")
         .file("image.bin", image(chip))
         .variable("IMAGE", "image.bin")
+        .variable("ATTACH", options)
         .variable("CHIP", CHIP);
     if !bad_blocks.is_empty() {
         job = job.variable("NANDSIM", format!("badblocks={bad_blocks}"));
@@ -156,6 +189,7 @@ fn linux_attaches(guest: &mut lab::Guest, chip: &Chip, bad_blocks: &str, what: &
     let is_torn = |anomaly: &&ubi::Anomaly| anomaly.kind == ubi::AnomalyKind::TornCopy;
     let torn = scanned.anomalies().iter().filter(is_torn).count();
     expect_equal(&scanned.attach().expect("attaches"), &outcome, torn, what);
+    (outcome, torn)
 }
 
 #[test]
@@ -220,6 +254,33 @@ impl MarkBad for Chip {
     }
 }
 
+/// A chip that holds these bytes.
+fn chip_with(image: &[u8]) -> Chip {
+    let chip = Arc::new(Mutex::new(chip()));
+    let block = usize::try_from(chip.geometry().block_bytes()).expect("small");
+    for (peb, data) in (0..BLOCKS).map(Peb).zip(image.chunks(block)) {
+        let written = data
+            .iter()
+            .rposition(|byte| *byte != 0xFF)
+            .map_or(0, |last| last + 1);
+        let written = written.next_multiple_of(512);
+        if written > 0 {
+            let mut chip = chip.lock().expect("no panic");
+            // Headers are programs of their own, as the chip's rules want them to be for what follows.
+            for (number, part) in (0..4).zip(data.chunks(512)) {
+                if part.iter().any(|byte| *byte != 0xFF) {
+                    chip.program(peb, number * 512, part).expect("erased");
+                }
+            }
+            if written > 2048 {
+                chip.program(peb, 2048, &data[2048..written]).expect("erased");
+            }
+        }
+    }
+    assert!(self::image(&chip) == image, "the chip holds other bytes");
+    chip
+}
+
 const WRITE: &str = r#"
 modprobe nandsim id_bytes=$CHIP || exit 2
 modprobe ubi || exit 2
@@ -244,27 +305,7 @@ fn what_linux_wrote_is_attached_here() {
     let outcome = guest.run(&job).expect("the guest works");
     assert_eq!(outcome.ended, Ended::Code(0), "{}", outcome.text());
     let image = outcome.read("flash.img").expect("the flash is there");
-    let chip = Arc::new(Mutex::new(chip()));
-    let block = usize::try_from(chip.geometry().block_bytes()).expect("small");
-    for (peb, data) in (0..BLOCKS).map(Peb).zip(image.chunks(block)) {
-        let written = data
-            .iter()
-            .rposition(|byte| *byte != 0xFF)
-            .map_or(0, |last| last + 1);
-        let written = written.next_multiple_of(512);
-        if written > 0 {
-            let mut chip = chip.lock().expect("no panic");
-            // Headers are programs of their own, as the chip's rules want them to be for what follows.
-            let headers = written.min(1024);
-            chip.program(peb, 0, &data[..512]).expect("erased");
-            if headers > 512 && data[512..1024].iter().any(|byte| *byte != 0xFF) {
-                chip.program(peb, 512, &data[512..1024]).expect("erased");
-            }
-            if written > 2048 {
-                chip.program(peb, 2048, &data[2048..written]).expect("erased");
-            }
-        }
-    }
+    let chip = chip_with(&image);
     for access in [Access::ReadOnly, Access::ReadWrite] {
         let ubi = attach(&chip, access);
         let names: Vec<String> = ubi
@@ -279,4 +320,71 @@ fn what_linux_wrote_is_attached_here() {
     ubi.settle().expect("nothing fails");
     drop(ubi);
     linux_attaches(&mut guest, &chip, "", "written by Linux, changed here");
+}
+
+/// Volumes made and written by Linux until the power goes: the table first, then an update, then UBIFS.
+const WRITE_UNTIL_CUT: &str = r#"
+lab-chip && modprobe ubi && modprobe ubifs || exit 2
+ubiformat -q -y /dev/mtd0 -e 5 && ubiattach -m 0 >/dev/null || exit 3
+ubimkvol /dev/ubi0 -N data -s 20MiB >/dev/null && ubimkvol /dev/ubi0 -N boot -t static -s 600KiB >/dev/null || exit 4
+head -c 300001 /dev/urandom >/tmp/boot && ubiupdatevol /dev/ubi0_1 /tmp/boot || exit 5
+mkdir -p /mnt/cut && mount -t ubifs ubi0_0 /mnt/cut && cd /mnt/cut || exit 6
+lab-load . $SEED 100000 --sync >/dev/null
+"#;
+
+/// Operation at which the power goes, and how many bytes of it are done. Formatting takes 1024, the first table 24, a
+/// volume about 28, the static volume 250.
+const CUTS: [(u32, u32); 3] = [(1115, 30), (1250, 700), (3000, 1100)];
+
+#[test]
+#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
+fn what_linux_left_when_the_power_went_is_what_linux_itself_attaches() {
+    let lab = match Lab::with_flash() {
+        Ok(lab) => lab,
+        Err(why) => return eprintln!("left out: {why}"),
+    };
+    let mut cuts = CUTS.to_vec();
+    if std::env::var_os("TIDEGATE_FULL").is_some() {
+        let torn = [0, 30, 64, 2047, 700, 1024];
+        cuts.extend(
+            (0..17)
+                .zip(torn.into_iter().cycle())
+                .map(|(step, torn)| (1060 + 217 * step, torn)),
+        );
+    }
+    let bytes = u64::from(BLOCKS) * 131_072;
+    let path = std::env::temp_dir().join(format!("tidegate-ubi-cuts-{}", std::process::id()));
+    let flash = RemovedAtEnd(FlashFile::erased(&path, bytes).expect("there is room for a chip"));
+    for (cut, torn_bytes) in cuts {
+        let what = format!("Linux cut at operation {cut} after {torn_bytes} bytes");
+        flash.0.load(&[]).expect("it fits");
+        let options = lab::Options {
+            flash: vec![flash.0.clone()],
+            ..lab::Options::default()
+        };
+        let mut writer = lab.boot(&options).unwrap_or_else(|error| panic!("{error}"));
+        let job = Job::new(WRITE_UNTIL_CUT)
+            .variable("FLASH", format!("cut_at={cut} torn={torn_bytes}"))
+            .variable("SEED", cut.to_string());
+        let written = writer.run(&job).expect("the guest works");
+        assert_eq!(written.ended, Ended::GuestEnded, "{what}:\n{}", written.text());
+        drop(writer);
+        let image = std::fs::read(&path).expect("the chip is a file");
+        let chip = chip_with(&image[..usize::try_from(bytes).expect("small")]);
+        let Some(mut judge) = lab::shared() else { return };
+        let (outcome, torn) = attached_by_linux(&mut judge, &chip, "", "-O 2048", &what);
+        // And once more after what the cut left was put right.
+        let ubi = attach(&chip, Access::ReadWrite);
+        ubi.settle().expect("nothing fails");
+        expect_equal(&ubi, &outcome, torn, &format!("{what}, repaired"));
+    }
+}
+
+/// The chip's file goes with the test, also when it fails.
+struct RemovedAtEnd(FlashFile);
+
+impl Drop for RemovedAtEnd {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.0.path());
+    }
 }
