@@ -257,8 +257,8 @@ impl Place {
             &arguments.tidegate,
             "build it with `cargo build --release -p cli`",
         )
-        .args(["trace", "record", "--json", "-d", &self.device, "-o"])
-        .args([self.folder.path().join("trace")])
+        .args(["trace", "record", "--json", "--force", "-d", &self.device, "-o"])
+        .args([self.folder.path().join("trace.jsonl")])
         .args(&arguments.record)
     }
 

@@ -1,4 +1,4 @@
-//! Recorders. [`block`]: the requests that a device gets. Here: the calls that a program and its children make on files ([`record`]).
+//! Recorders. [`block`]: the requests that a device gets; [`top`]: who makes them right now. Here: the calls that a program and its children make on files ([`record`]).
 //!
 //! The program runs as this process's child under `ptrace`, with a seccomp filter that stops it at calls on files alone:
 //! everything else runs at full speed. No privilege is needed. Forks, threads and execs are followed; descriptors are
@@ -21,6 +21,7 @@ mod error;
 mod filter;
 mod process;
 mod recorder;
+pub mod top;
 mod tracee;
 
 use std::ffi::OsString;

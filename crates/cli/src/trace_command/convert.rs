@@ -1,18 +1,15 @@
 //! `tidegate trace convert`: a trace of block requests in another format.
 
-use std::io::{ErrorKind, stdout};
-use std::path::{Path, PathBuf};
+use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use formats::export::{self, ForeignFormat, Target};
-use formats::native::{self, Existing, NativeWriter, TraceId};
-use formats::{Carry, CarryError, TraceSink, TraceSource, WriteError, Written, carry};
+use formats::{Carry, CarryError, TraceSource, WriteError, Written, carry};
 use serde_json::json;
 
+use super::destination::{self, To, to_parser};
 use super::input::{InputArguments, describe_skipped, skipped_json};
 use crate::bench_command::repeat::stop_on_signals;
 use crate::{Finding, output};
@@ -43,36 +40,6 @@ pub struct TraceConvertArguments {
     pub quiet: bool,
 }
 
-/// A format that is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum To {
-    Native,
-    Foreign(ForeignFormat),
-}
-
-impl To {
-    const NATIVE_WORD: &'static str = "native";
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Native => Self::NATIVE_WORD,
-            Self::Foreign(format) => format.word(),
-        }
-    }
-}
-
-fn to_parser() -> impl TypedValueParser<Value = To> {
-    let native = PossibleValue::new(To::NATIVE_WORD).help("folder of Parquet tables");
-    let foreign = ForeignFormat::WORDS.map(|(_, word, _, help)| PossibleValue::new(word).help(help));
-    PossibleValuesParser::new(std::iter::once(native).chain(foreign)).try_map(|word| {
-        if word == To::NATIVE_WORD {
-            Ok(To::Native)
-        } else {
-            word.parse::<ForeignFormat>().map(To::Foreign)
-        }
-    })
-}
-
 /// Runs the command.
 pub fn run(arguments: &TraceConvertArguments) -> Result<Finding> {
     let to = wanted_format(arguments)?;
@@ -85,7 +52,12 @@ pub fn run(arguments: &TraceConvertArguments) -> Result<Finding> {
     }
     let stop = stop_on_signals()?;
     let mut source = arguments.input.open()?;
-    let sink = sink(arguments, to, &*source)?;
+    let sink = destination::create(
+        &arguments.output,
+        to,
+        source.header(),
+        destination::existing(arguments.force),
+    )?;
     let mut bar = arguments.input.bar();
     let mut stopped = false;
     let carried = carry(&mut *source, sink, |position| {
@@ -114,16 +86,7 @@ pub fn run(arguments: &TraceConvertArguments) -> Result<Finding> {
 
 fn wanted_format(arguments: &TraceConvertArguments) -> Result<To> {
     let output = &arguments.output;
-    let by_name = || {
-        if output
-            .extension()
-            .is_some_and(|extension| extension == native::EXTENSION)
-        {
-            return Some(To::Native);
-        }
-        ForeignFormat::by_extension(output).map(To::Foreign)
-    };
-    let Some(to) = arguments.to.or_else(by_name) else {
+    let Some(to) = arguments.to.or_else(|| To::by_name(output)) else {
         bail!(
             "{}: the name does not tell the format; expected NAME.trace, .blkparse, .po, .iolog, .pftrace or .jsonl, \
              or the format by --to",
@@ -134,36 +97,6 @@ fn wanted_format(arguments: &TraceConvertArguments) -> Result<To> {
         bail!("a native trace is a folder and can't go to standard output; choose another --to");
     }
     Ok(to)
-}
-
-fn sink(arguments: &TraceConvertArguments, to: To, source: &dyn TraceSource) -> Result<Box<dyn TraceSink>> {
-    let output = &arguments.output;
-    Ok(match to {
-        To::Native => {
-            let existing = if arguments.force {
-                Existing::Replace
-            } else {
-                Existing::Refuse
-            };
-            Box::new(NativeWriter::create(
-                output,
-                trace_id(output),
-                source.header(),
-                existing,
-            )?)
-        }
-        To::Foreign(format) if output.as_os_str() == "-" => {
-            let target = Target::Stream(Box::new(stdout()), PathBuf::from("standard output"));
-            export::create(target, format)?
-        }
-        To::Foreign(format) => export::create(Target::File(output.clone()), format)?,
-    })
-}
-
-fn trace_id(output: &Path) -> TraceId {
-    let name = output.file_stem().unwrap_or_default().to_string_lossy();
-    let made = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    TraceId::new(&name, made.as_nanos(), std::process::id())
 }
 
 fn tell(

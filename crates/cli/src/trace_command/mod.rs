@@ -1,11 +1,16 @@
-//! `tidegate trace`: recorders.
+//! `tidegate trace`: traces are taken, watched, read and turned into others.
 
 pub mod convert;
+mod destination;
 pub mod info;
 mod input;
 pub mod map;
 pub mod record;
+mod record_file;
 pub mod syscalls;
+pub mod top;
+mod top_screen;
+mod utc;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -15,6 +20,7 @@ use self::info::TraceInfoArguments;
 use self::map::TraceMapArguments;
 use self::record::TraceRecordArguments;
 use self::syscalls::TraceSyscallsArguments;
+use self::top::TraceTopArguments;
 use crate::Finding;
 
 /// What `tidegate trace` records.
@@ -22,6 +28,8 @@ use crate::Finding;
 pub enum TraceCommand {
     /// Record block requests of a device, with the file and the process behind each
     Record(TraceRecordArguments),
+    /// Show live which processes and files a device works for, how much and how fast
+    Top(TraceTopArguments),
     /// Record the calls that a program and its children make on files, for `tidegate replay`
     Syscalls(TraceSyscallsArguments),
     /// Tell which file or metadata owns the sectors of an image, a device or a mounted file system
@@ -36,6 +44,7 @@ pub enum TraceCommand {
 pub fn run(command: &TraceCommand) -> Result<Finding> {
     match command {
         TraceCommand::Record(arguments) => record::run(arguments),
+        TraceCommand::Top(arguments) => top::run(arguments),
         TraceCommand::Syscalls(arguments) => syscalls::run(arguments),
         TraceCommand::Map(arguments) => map::run(arguments),
         TraceCommand::Convert(arguments) => convert::run(arguments),

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
-use results::block_trace::{BlockClass, Event, Operation, Request, TraceHeader};
+use results::block_trace::{BlockClass, Operation, Request};
 use serde::Serialize;
-use trace::block::{CaptureSpec, Captured, DEFAULT_RING_BYTES, Method, Sink, Target};
+use trace::block::{CaptureError, CaptureSpec, Captured, DEFAULT_RING_BYTES, Method, Target};
+
+use super::record_file::RecordFile;
 
 use crate::bench_command::repeat::stop_on_signals;
 use crate::quantity::{parse_bytes, parse_duration};
@@ -21,9 +21,11 @@ use crate::{Finding, output};
 #[derive(Args, Debug)]
 #[command(
     after_help = "Needs root, or CAP_BPF and CAP_PERFMON. The trace ends with the command, after --duration, or at Ctrl-C;\n\
-                  requests under way are waited for. Write the trace to another device than the traced one: requests of\n\
+                  requests under way are waited for. One that is stopped before its command or --duration ends is kept\n\
+                  and marked (tidegate trace info). Write the trace to another device than the traced one: requests of\n\
                   the tracer itself are left out, but they are made.\n\
-                  Exit codes: 0 done, 1 records were lost or the command failed, 2 nothing could be traced."
+                  Exit codes: 0 done, 1 records were lost, the command failed or it was stopped early, 2 nothing could be\n\
+                  traced, or the trace could not be written to its end (what there is stays as NAME.partial)."
 )]
 pub struct TraceRecordArguments {
     /// A device to trace; a partition stands for its disk (may be given several times)
@@ -37,9 +39,13 @@ pub struct TraceRecordArguments {
     /// A folder: the device of the file system that it is on (may be given several times)
     #[arg(long = "mountpoint", short = 'm', value_name = "FOLDER")]
     pub mountpoints: Vec<PathBuf>,
-    /// The trace that is written
-    #[arg(long, short = 'o', value_name = "FILE", default_value = "trace.jsonl")]
-    pub output: PathBuf,
+    /// The trace that is written: a folder NAME.trace, another tool's file by the end of its name (.jsonl, .blkparse, .po,
+    /// .iolog, .pftrace), or - for JSON lines to standard output [default: device and time, as in sda-20260131-235900.trace]
+    #[arg(long, short = 'o', value_name = "NAME")]
+    pub output: Option<PathBuf>,
+    /// Replace the trace where there is one
+    #[arg(long)]
+    pub force: bool,
     /// End after this long (10s, 2m)
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
@@ -100,33 +106,34 @@ pub fn run(arguments: &TraceRecordArguments) -> Result<Finding> {
         host: Some(bench::environment::host()),
         source: std::env::args().collect::<Vec<_>>().join(" "),
     };
-    let partial = results::partial_name(&arguments.output);
-    let mut lines = JsonLines::create(&partial)?;
-    let captured = match trace::block::capture(&spec, &stop, &mut lines) {
+    let mut file = RecordFile::new(arguments.output.as_deref(), arguments.force, &stop)?;
+    let captured = match trace::block::capture(&spec, &stop, &mut file) {
         Ok(captured) => captured,
-        Err(error) => {
-            let _ = fs::remove_file(&partial);
-            return Err(error).context("nothing was traced");
-        }
+        Err(error) => return Err(unfinished(error, &file)),
     };
-    let summary = lines.finish(&captured, &arguments.output, &partial)?;
-    if arguments.json {
-        output::print_line(&serde_json::to_string_pretty(&summary)?)?;
-    } else {
+    let summary = file.finish(&captured)?;
+    if !arguments.json {
         describe(&summary, &captured);
+    } else if file.is_stdout() {
+        output::print_error(&serde_json::to_string(&summary)?);
+    } else {
+        output::print_line(&serde_json::to_string_pretty(&summary)?)?;
     }
     let command_failed = captured.command_status.is_some_and(|status| !status.success());
-    Ok(if captured.header.lost_records > 0 || command_failed {
-        Finding::Something
-    } else {
-        Finding::Nothing
-    })
+    Ok(
+        if captured.header.lost_records > 0 || command_failed || !captured.header.complete {
+            Finding::Something
+        } else {
+            Finding::Nothing
+        },
+    )
 }
 
 /// What was traced, in a few numbers.
-#[derive(Debug, Default, Serialize)]
-struct TraceSummary {
-    file: PathBuf,
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct TraceSummary {
+    /// The trace.
+    pub file: PathBuf,
     duration_seconds: f64,
     requests: u64,
     events: u64,
@@ -141,79 +148,49 @@ struct TraceSummary {
     limitations: Vec<String>,
 }
 
-/// A trace as JSON lines: one object a line, of one key: `request`, `event`, and at the end `header`.
-struct JsonLines {
-    out: BufWriter<File>,
-    path: PathBuf,
-    summary: TraceSummary,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Line<'a> {
-    Request(&'a Request),
-    Event(&'a Event),
-    Header(&'a TraceHeader),
-}
-
-impl JsonLines {
-    fn create(path: &Path) -> Result<Self> {
-        let file = File::create(path).with_context(|| format!("{} can't be written", path.display()))?;
-        Ok(Self {
-            out: BufWriter::with_capacity(1 << 20, file),
-            path: path.to_owned(),
-            summary: TraceSummary::default(),
-        })
-    }
-
-    fn line(&mut self, line: &Line<'_>) -> io::Result<()> {
-        serde_json::to_writer(&mut self.out, line)?;
-        self.out.write_all(b"\n")
-    }
-
-    fn finish(mut self, captured: &Captured, output: &Path, partial: &Path) -> Result<TraceSummary> {
-        let header = &captured.header;
-        let written = self.line(&Line::Header(header)).and_then(|()| self.out.flush());
-        written.with_context(|| format!("{} can't be written", self.path.display()))?;
-        fs::rename(partial, output)
-            .with_context(|| format!("{} can't be renamed to {}", partial.display(), output.display()))?;
-        let mut summary = self.summary;
-        summary.file = output.to_owned();
-        summary.duration_seconds = Duration::from_nanos(header.duration_ns).as_secs_f64();
-        summary.requests = captured.requests;
-        summary.events = captured.events;
-        summary.lost_records = header.lost_records;
-        summary.complete = header.complete;
-        summary.limitations = header
-            .limitations
-            .iter()
-            .map(|limitation| format!("{}: {}", limitation.what, limitation.why))
-            .collect();
-        Ok(summary)
-    }
-}
-
-impl Sink for JsonLines {
-    fn request(&mut self, request: &Request) -> io::Result<()> {
-        let summary = &mut self.summary;
+impl TraceSummary {
+    /// Takes one request into account.
+    pub fn add(&mut self, request: &Request) {
         match request.operation {
-            Operation::Read => summary.read_bytes += request.bytes,
-            Operation::Write | Operation::ZoneAppend => summary.written_bytes += request.bytes,
-            Operation::Discard | Operation::SecureErase => summary.discarded_bytes += request.bytes,
-            Operation::Flush => summary.flushes += 1,
+            Operation::Read => self.read_bytes += request.bytes,
+            Operation::Write | Operation::ZoneAppend => self.written_bytes += request.bytes,
+            Operation::Discard | Operation::SecureErase => self.discarded_bytes += request.bytes,
+            Operation::Flush => self.flushes += 1,
             _ => {}
         }
         if request.moves_data() {
             for run in &request.runs {
                 let class: BlockClass = run.block_type.class();
-                *summary.bytes_by_class.entry(class.word()).or_default() += run.bytes;
+                *self.bytes_by_class.entry(class.word()).or_default() += run.bytes;
             }
         }
-        self.line(&Line::Request(request))
     }
 
-    fn event(&mut self, event: &Event) -> io::Result<()> {
-        self.line(&Line::Event(event))
+    /// Takes over what is known at the end.
+    pub fn end(&mut self, captured: &Captured) {
+        let header = &captured.header;
+        self.duration_seconds = Duration::from_nanos(header.duration_ns).as_secs_f64();
+        self.requests = captured.requests;
+        self.events = captured.events;
+        self.lost_records = header.lost_records;
+        self.complete = header.complete;
+        self.limitations = header
+            .limitations
+            .iter()
+            .map(|limitation| format!("{}: {}", limitation.what, limitation.why))
+            .collect();
+    }
+}
+
+/// An error with what became of the trace.
+fn unfinished(error: CaptureError, file: &RecordFile) -> anyhow::Error {
+    let error = anyhow::Error::new(error);
+    match file.begun() {
+        None => error.context("nothing was traced"),
+        Some(path) => error.context(format!(
+            "the trace ends early; what there is stays in {}",
+            results::partial_name(path).display()
+        )),
     }
 }
 
@@ -248,7 +225,7 @@ fn describe(summary: &TraceSummary, captured: &Captured) {
         output::print_error("no record was lost, but the ring was over half full; a larger --ring is safer");
     }
     if !summary.complete {
-        output::print_error("stopped before the command's end");
+        output::print_error("stopped before its end: the trace is whole up to there, and marked");
     }
     output::print_error(&format!(
         "{} events; all in {}",

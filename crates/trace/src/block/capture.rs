@@ -170,10 +170,13 @@ impl<'a> Session<'a> {
         chunks: &Receiver<Chunk>,
         sink: &mut dyn Sink,
     ) -> Result<Option<ExitStatus>, CaptureError> {
+        sink.started(&self.header)
+            .map_err(|source| CaptureError::Write { source })?;
         let mut child = self.start_command()?;
         let mut status = None;
         loop {
             self.take_for(chunks, sink, INTERVAL)?;
+            sink.idle().map_err(|source| CaptureError::Write { source })?;
             if let Some(running) = &mut child {
                 status = running.try_wait().ok().flatten();
                 if status.is_some() {
@@ -181,7 +184,8 @@ impl<'a> Session<'a> {
                 }
             }
             if stop.load(Ordering::Relaxed) {
-                self.header.complete = child.is_none();
+                // Where nothing else was to end it, a signal is its ordinary end.
+                self.header.complete = child.is_none() && self.spec.duration.is_none();
                 break;
             }
             if self

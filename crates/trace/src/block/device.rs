@@ -26,6 +26,13 @@ pub(crate) struct Mount {
     pub source: String,
 }
 
+/// The whole disk that holds a folder's file system; `None` where that is on no block device, or cannot be told.
+#[must_use]
+pub fn disk_under(folder: &Path) -> Option<DeviceNumber> {
+    let target = Target::Mountpoint(folder.to_owned());
+    resolve(&target).ok().map(|disk| disk.device)
+}
+
 /// The whole disk behind a target.
 pub(crate) fn resolve(target: &Target) -> Result<TracedDevice, CaptureError> {
     match target {

@@ -39,7 +39,7 @@ use results::HostInfo;
 use results::block_trace::{Event, Request, TraceHeader};
 
 pub use capture::capture;
-pub use device::Target;
+pub use device::{Target, disk_under};
 pub use error::CaptureError;
 
 /// Size of the ring when none is asked for.
@@ -81,6 +81,22 @@ pub enum Method {
 
 /// Where a trace goes while it is taken.
 pub trait Sink {
+    /// Tracing is under way: what is known of the trace before its first item. Called once, before the command starts.
+    ///
+    /// # Errors
+    /// When nothing can be written; the trace ends.
+    fn started(&mut self, _header: &TraceHeader) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Called some fifty times a second, also when nothing comes.
+    ///
+    /// # Errors
+    /// When what is shown cannot be written; the trace ends.
+    fn idle(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// The next request, in the order of their first times.
     ///
     /// # Errors

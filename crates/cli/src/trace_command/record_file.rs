@@ -1,0 +1,190 @@
+//! The trace that `trace record` writes while it is taken: named, opened when tracing is under way, and kept when it fails.
+//!
+//! Nothing is made before the programs are in place, so that a refused trace leaves nothing behind. Dropped before
+//! [`RecordFile::finish`], the trace stays under its partial name.
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result, bail};
+use formats::export::ForeignFormat;
+use formats::{TraceSink, WriteError};
+use results::block_trace::{Event, Request, TraceHeader};
+use results::partial_name;
+use trace::block::{Captured, Sink, disk_under};
+
+use super::destination::{self, To};
+use super::record::TraceSummary;
+use super::utc::stamp;
+use crate::output;
+
+/// A trace under way.
+pub struct RecordFile<'stop> {
+    /// `None` until the device's name is known.
+    path: Option<PathBuf>,
+    to: To,
+    force: bool,
+    /// Raised when nobody reads standard output any more.
+    stop: &'stop AtomicBool,
+    sink: Option<Box<dyn TraceSink>>,
+    begun: bool,
+    summary: TraceSummary,
+}
+
+impl<'stop> RecordFile<'stop> {
+    /// Decides where it goes. What is there already is refused unless `force`.
+    pub fn new(output: Option<&Path>, force: bool, stop: &'stop AtomicBool) -> Result<Self> {
+        let (path, to) = match output {
+            None => (None, To::Native),
+            Some(path) if path.as_os_str() == "-" => {
+                (Some(path.to_owned()), To::Foreign(ForeignFormat::JsonLines))
+            }
+            Some(path) => match To::by_name(path) {
+                Some(to) => (Some(path.to_owned()), to),
+                None => (Some(native_name(path)?), To::Native),
+            },
+        };
+        if let Some(path) = path.as_deref().filter(|path| path.as_os_str() != "-") {
+            check(path, force)?;
+        }
+        Ok(Self {
+            path,
+            to,
+            force,
+            stop,
+            sink: None,
+            begun: false,
+            summary: TraceSummary::default(),
+        })
+    }
+
+    /// Whether it goes to standard output.
+    pub fn is_stdout(&self) -> bool {
+        self.path.as_deref().is_some_and(|path| path.as_os_str() == "-")
+    }
+
+    /// The trace, once something of it is there; not for standard output.
+    pub fn begun(&self) -> Option<&Path> {
+        self.path.as_deref().filter(|_| self.begun && !self.is_stdout())
+    }
+
+    /// Ends the trace, which gets its name.
+    pub fn finish(&mut self, captured: &Captured) -> Result<TraceSummary> {
+        let path = self.path.clone().unwrap_or_default();
+        if let Some(sink) = self.sink.take() {
+            match sink.finish(&captured.header) {
+                Err(WriteError::Io { source, .. })
+                    if self.is_stdout() && source.kind() == ErrorKind::BrokenPipe => {}
+                finished => {
+                    finished.with_context(|| {
+                        let partial = partial_name(&path);
+                        format!(
+                            "the trace is not whole; what there is stays in {}",
+                            partial.display()
+                        )
+                    })?;
+                }
+            }
+        }
+        self.summary.file = path;
+        self.summary.end(captured);
+        Ok(self.summary.clone())
+    }
+
+    fn hand_on(&mut self, give: impl FnOnce(&mut dyn TraceSink) -> Result<(), WriteError>) -> io::Result<()> {
+        let Some(sink) = self.sink.as_mut() else {
+            return Ok(());
+        };
+        match give(sink.as_mut()) {
+            Ok(()) => Ok(()),
+            Err(WriteError::Io { source, .. })
+                if source.kind() == ErrorKind::BrokenPipe && self.is_stdout() =>
+            {
+                self.sink = None;
+                self.stop.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => Err(io::Error::other(error)),
+        }
+    }
+
+    fn warn_of_own_device(&self, header: &TraceHeader, path: &Path) {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let Some(disk) = disk_under(folder.unwrap_or(Path::new("."))) else {
+            return;
+        };
+        if let Some(device) = header.devices.iter().find(|device| device.device == disk) {
+            output::print_error(&format!(
+                "{} lies on {}, which is traced: the tracer's own requests are left out, but they disturb the others; \
+                 write to another device with -o",
+                path.display(),
+                device.name
+            ));
+        }
+    }
+}
+
+impl Sink for RecordFile<'_> {
+    fn started(&mut self, header: &TraceHeader) -> io::Result<()> {
+        let path = self.path.get_or_insert_with(|| default_name(header)).clone();
+        if !self.is_stdout() {
+            self.warn_of_own_device(header, &path);
+        }
+        let mut sink = destination::create(&path, self.to, header, destination::existing(self.force))
+            .map_err(io::Error::other)?;
+        sink.known(header);
+        self.sink = Some(sink);
+        self.begun = true;
+        Ok(())
+    }
+
+    fn request(&mut self, request: &Request) -> io::Result<()> {
+        self.summary.add(request);
+        self.hand_on(|sink| sink.request(request))
+    }
+
+    fn event(&mut self, event: &Event) -> io::Result<()> {
+        self.hand_on(|sink| sink.event(event))
+    }
+}
+
+/// `NAME.trace` for a name whose end tells no format.
+fn native_name(path: &Path) -> Result<PathBuf> {
+    let Some(name) = path.file_name() else {
+        bail!(
+            "{}: expected a name for the trace, found a folder",
+            path.display()
+        );
+    };
+    let mut name = name.to_owned();
+    name.push(".trace");
+    Ok(path.with_file_name(name))
+}
+
+fn check(path: &Path, force: bool) -> Result<()> {
+    if path.symlink_metadata().is_ok() && !force {
+        bail!(
+            "{} exists already; choose another name with -o, or replace it with --force",
+            path.display()
+        );
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        bail!(
+            "{}: no such folder; make it, or choose another name with -o",
+            folder.display()
+        );
+    }
+    Ok(())
+}
+
+/// Of device and time.
+fn default_name(header: &TraceHeader) -> PathBuf {
+    let device = header
+        .devices
+        .first()
+        .map_or("trace", |device| device.name.as_str());
+    let seconds = header.start_realtime_ns.unwrap_or(0) / 1_000_000_000;
+    PathBuf::from(format!("{device}-{}.trace", stamp(seconds)))
+}

@@ -1,0 +1,379 @@
+//! `tidegate trace top`: who a device works for, live. The sums are made in `trace::top`; here they are shown.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, stdout};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use results::block_trace::{Event, Request};
+use results::nearest_f64;
+use serde_json::json;
+use trace::block::{CaptureSpec, DEFAULT_RING_BYTES, Sink, Target};
+use trace::top::{Key, Order, Sums, Table, Window};
+
+use super::record::CaptureMethodArgument;
+use super::top_screen::{Screen, Size};
+use crate::bench_command::repeat::stop_on_signals;
+use crate::output::{self, Printed};
+use crate::quantity::{parse_bytes, parse_duration};
+use crate::{Finding, output::print_bytes};
+
+/// Columns of a table that is no terminal's.
+const PLAIN_COLUMNS: usize = 132;
+/// Columns before the file's.
+const COLUMNS_BEFORE_FILE: usize = 88;
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Arguments of `tidegate trace top`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "q or Ctrl-C ends it. Where standard output is no terminal, a plain table is printed for each interval.\n\
+                  A request whose blocks belong to several is counted with each of them; the first line counts it once.\n\
+                  Latency is from the block layer to the completion. Needs root, or CAP_BPF and CAP_PERFMON.\n\
+                  Exit codes: 0 done, 1 records were lost, 2 nothing could be traced."
+)]
+pub struct TraceTopArguments {
+    /// A device to watch; a partition stands for its disk (may be given several times)
+    #[arg(
+        long,
+        short = 'd',
+        value_name = "DEVICE",
+        required_unless_present = "mountpoints"
+    )]
+    pub device: Vec<PathBuf>,
+    /// A folder: the device of the file system that it is on (may be given several times)
+    #[arg(long = "mountpoint", short = 'm', value_name = "FOLDER")]
+    pub mountpoints: Vec<PathBuf>,
+    /// How often to show (500ms, 2s); at least 100ms
+    #[arg(long, value_name = "TIME", value_parser = parse_interval, default_value = "1s")]
+    pub interval: Duration,
+    /// End after so many intervals
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// What is shown first
+    #[arg(long, value_enum, default_value_t = SortArgument::Bytes)]
+    pub sort: SortArgument,
+    /// Memory between kernel and tracer: a power of two; more when records are lost
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value_t = DEFAULT_RING_BYTES)]
+    pub ring: u64,
+    /// By which means requests are seen
+    #[arg(long, value_enum, default_value_t = CaptureMethodArgument::Best)]
+    pub method: CaptureMethodArgument,
+    /// Print one JSON object a line for each interval
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Orders of rows.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum SortArgument {
+    /// Bytes read and written
+    Bytes,
+    /// Bytes read
+    Read,
+    /// Bytes written
+    Written,
+    /// Requests
+    Requests,
+    /// The latency that 99 % do not exceed
+    Latency,
+}
+
+impl From<SortArgument> for Order {
+    fn from(argument: SortArgument) -> Self {
+        match argument {
+            SortArgument::Bytes => Self::Bytes,
+            SortArgument::Read => Self::Read,
+            SortArgument::Written => Self::Written,
+            SortArgument::Requests => Self::Requests,
+            SortArgument::Latency => Self::Latency,
+        }
+    }
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let interval = parse_duration(text)?;
+    if interval < SHORTEST_INTERVAL {
+        return Err(format!("expected at least 100ms, found {text}"));
+    }
+    Ok(interval)
+}
+
+/// Runs the command.
+pub fn run(arguments: &TraceTopArguments) -> Result<Finding> {
+    let stop = stop_on_signals()?;
+    let devices = arguments.device.iter().cloned().map(Target::Device);
+    let mountpoints = arguments.mountpoints.iter().cloned().map(Target::Mountpoint);
+    let spec = CaptureSpec {
+        targets: devices.chain(mountpoints).collect(),
+        method: arguments.method.into(),
+        ring_bytes: arguments.ring,
+        count_calls: false,
+        command: Vec::new(),
+        duration: None,
+        sync_at_end: false,
+        host: None,
+        source: "tidegate trace top".to_owned(),
+    };
+    let mut live = Live {
+        arguments,
+        stop: &stop,
+        window: Window::default(),
+        since: Instant::now(),
+        shown: 0,
+        screen: None,
+    };
+    let captured = trace::block::capture(&spec, &stop, &mut live);
+    // The terminal is given back before anything is said.
+    live.screen = None;
+    let captured = captured.context("nothing can be shown")?;
+    let lost = captured.header.lost_records;
+    if lost > 0 {
+        output::print_error(&format!(
+            "{lost} records were lost; watch again with a larger --ring"
+        ));
+        return Ok(Finding::Something);
+    }
+    Ok(Finding::Nothing)
+}
+
+/// Shows each interval as it ends.
+struct Live<'run> {
+    arguments: &'run TraceTopArguments,
+    stop: &'run AtomicBool,
+    window: Window,
+    since: Instant,
+    shown: u64,
+    /// `None` where standard output is no terminal.
+    screen: Option<Screen>,
+}
+
+impl Live<'_> {
+    fn is_over(&self) -> bool {
+        self.arguments.count.is_some_and(|count| self.shown >= count)
+    }
+
+    fn show(&mut self, table: &Table) -> io::Result<()> {
+        if self.arguments.json {
+            return self.print(&format!("{}\n", document(table)));
+        }
+        let Some(screen) = &mut self.screen else {
+            let size = Size {
+                columns: PLAIN_COLUMNS,
+                lines: usize::MAX,
+            };
+            return self.print(&format!("{}\n", text(table, size)));
+        };
+        let size = screen.size();
+        screen.draw(&text(table, size))
+    }
+
+    fn print(&self, text: &str) -> io::Result<()> {
+        match print_bytes(text.as_bytes()).map_err(io::Error::other)? {
+            Printed::Done => {}
+            Printed::Closed => self.stop.store(true, Ordering::Relaxed),
+        }
+        Ok(())
+    }
+}
+
+impl Sink for Live<'_> {
+    fn started(&mut self, _header: &results::block_trace::TraceHeader) -> io::Result<()> {
+        if !self.arguments.json && stdout().is_terminal() {
+            let mut screen = Screen::open()?;
+            screen.draw("waiting for the first interval; q ends")?;
+            self.screen = Some(screen);
+        }
+        self.since = Instant::now();
+        Ok(())
+    }
+
+    fn request(&mut self, request: &Request) -> io::Result<()> {
+        self.window.add(request);
+        Ok(())
+    }
+
+    fn event(&mut self, _event: &Event) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn idle(&mut self) -> io::Result<()> {
+        if self.screen.as_ref().is_some_and(Screen::wants_to_end) {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        let elapsed = self.since.elapsed();
+        if elapsed < self.arguments.interval || self.is_over() {
+            return Ok(());
+        }
+        self.since = Instant::now();
+        self.shown += 1;
+        let table = self.window.take(elapsed, self.arguments.sort.into());
+        self.show(&table)?;
+        if self.is_over() {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// The table for people: no line is longer than the columns, and no more lines than fit.
+fn text(table: &Table, size: Size) -> String {
+    let mut text = format!(
+        "{:.1} s: {:.0} requests/s, {:.2} MB/s read, {:.2} MB/s written{}",
+        table.elapsed.as_secs_f64(),
+        table.a_second(table.total.requests),
+        megabytes(table, table.total.read_bytes),
+        megabytes(table, table.total.written_bytes),
+        table.total.latency_ns().map_or_else(String::new, |(mean, p99)| {
+            format!(
+                ", latency mean {:.3} ms, p99 {:.3} ms",
+                mean / 1e6,
+                nearest_f64(p99) / 1e6
+            )
+        }),
+    );
+    let _ = write!(
+        text,
+        "\n{:>8} {:<16} {:<16} {:>8} {:>8} {:>8} {:>8} {:>8} FILE",
+        "PID", "PROCESS", "TYPE", "R MB/s", "W MB/s", "REQ/s", "MEAN ms", "P99 ms"
+    );
+    let columns_of_file = size.columns.saturating_sub(COLUMNS_BEFORE_FILE);
+    let lines = size.lines.saturating_sub(2);
+    for (key, sums) in table.rows.iter().take(lines) {
+        let _ = write!(
+            text,
+            "\n{} {}",
+            numbers(table, key, sums),
+            shortened(key.path.as_deref().unwrap_or("-"), columns_of_file)
+        );
+    }
+    if let Some(beyond) = table.beyond.as_ref().filter(|_| table.rows.len() < lines) {
+        let key = Key {
+            pid: None,
+            process: Some("(all others)".into()),
+            path: None,
+            kind: "-",
+        };
+        let _ = write!(text, "\n{} -", numbers(table, &key, beyond));
+    }
+    let cut = text.lines().map(|line| line.chars().take(size.columns).collect());
+    cut.collect::<Vec<String>>().join("\n")
+}
+
+fn numbers(table: &Table, key: &Key, sums: &Sums) -> String {
+    let latency = sums.latency_ns();
+    let milliseconds =
+        |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ns| format!("{:.3}", ns / 1e6));
+    format!(
+        "{:>8} {:<16} {:<16} {:>8.2} {:>8.2} {:>8.0} {:>8} {:>8}",
+        key.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+        shortened(key.process.as_deref().unwrap_or("-"), 16),
+        key.kind,
+        megabytes(table, sums.read_bytes),
+        megabytes(table, sums.written_bytes),
+        table.a_second(sums.requests),
+        milliseconds(latency.map(|(mean, _)| mean)),
+        milliseconds(latency.map(|(_, p99)| nearest_f64(p99))),
+    )
+}
+
+/// Millions of bytes a second.
+fn megabytes(table: &Table, bytes: u64) -> f64 {
+    table.a_second(bytes) / 1e6
+}
+
+/// The end of a name says more than its beginning. Control characters would reach the terminal: they are replaced.
+fn shortened(name: &str, columns: usize) -> String {
+    let shown: Vec<char> = name
+        .chars()
+        .map(|character| if character.is_control() { '?' } else { character })
+        .collect();
+    if shown.len() <= columns {
+        return shown.into_iter().collect();
+    }
+    let kept = columns.saturating_sub(1);
+    let end: String = shown[shown.len() - kept..].iter().collect();
+    format!("…{end}")
+}
+
+/// The table for programs.
+fn document(table: &Table) -> serde_json::Value {
+    let sums = |sums: &Sums| {
+        let latency = sums.latency_ns();
+        json!({
+            "requests": sums.requests,
+            "read_bytes": sums.read_bytes,
+            "written_bytes": sums.written_bytes,
+            "latency_mean_ns": latency.map(|(mean, _)| mean),
+            "latency_p99_ns": latency.map(|(_, p99)| p99),
+        })
+    };
+    let rows: Vec<_> = table
+        .rows
+        .iter()
+        .map(|(key, of_row)| {
+            let mut row = sums(of_row);
+            row["pid"] = json!(key.pid);
+            row["process"] = json!(key.process);
+            row["file"] = json!(key.path);
+            row["type"] = json!(key.kind);
+            row
+        })
+        .collect();
+    json!({
+        "interval_seconds": table.elapsed.as_secs_f64(),
+        "total": sums(&table.total),
+        "rows": rows,
+        "beyond": table.beyond.as_ref().map(sums),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_keep_their_end_and_control_characters_never_reach_the_terminal() {
+        assert_eq!(shortened("/data/app/base.db", 8), "…base.db");
+        assert_eq!(shortened("/short", 8), "/short");
+        assert_eq!(shortened("a\u{1b}[2Jb", 8), "a?[2Jb");
+    }
+
+    #[test]
+    fn no_line_is_wider_and_no_table_longer_than_the_screen() {
+        let mut sums = Sums::default();
+        sums.requests = 3;
+        sums.written_bytes = 6_000_000;
+        let row = |pid| {
+            let key = Key {
+                pid: Some(pid),
+                process: Some("a-name-of-more-than-sixteen".into()),
+                path: Some("/a/long/path/of/a/file/that/does/not/fit".into()),
+                kind: "data",
+            };
+            (key, sums.clone())
+        };
+        let table = Table {
+            elapsed: Duration::from_secs(2),
+            total: sums.clone(),
+            rows: (1..50).map(row).collect(),
+            beyond: None,
+        };
+        let shown = text(
+            &table,
+            Size {
+                columns: 100,
+                lines: 10,
+            },
+        );
+        assert_eq!(shown.lines().count(), 10);
+        assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
+        assert!(
+            shown.contains("3.00 MB/s written") && shown.contains("…s/not/fit"),
+            "{shown}"
+        );
+    }
+}
