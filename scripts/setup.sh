@@ -22,6 +22,8 @@ needs=(
 # For comparisons and long tests alone.
 wishes=(fio:fio)
 [ "${TIDEGATE_FULL:-}${TIDEGATE_AGREEMENT:-}" ] && needs+=("${wishes[@]}")
+# Another engine for the analyses of block traces, in the long tests: Spark runs on Java, pyspark comes by pip.
+[ "${TIDEGATE_FULL:-}" ] && needs+=(java:default-jre-headless python3:python3)
 # Judges of the tests; a test whose judge can't be had says so.
 judges=(blkparse:blktrace fio:fio strace:strace sqlite3:sqlite3 chromium:chromium mkfs.fat:dosfstools mshowfat:mtools mkfs.xfs:xfsprogs ubinize:mtd-utils)
 [ "${TIDEGATE_TEST:-}" ] && needs+=("${judges[@]}")
@@ -42,6 +44,9 @@ command -v make >/dev/null 2>&1 || missing+=(make)
 command -v pkg-config >/dev/null 2>&1 || missing+=(pkg-config)
 if ! printf '#include <stdlib.h>\n' | cc -E - >/dev/null 2>&1; then
     missing+=(libc6-dev)
+fi
+if [ "${TIDEGATE_FULL:-}" ] && ! python3 -c 'import ensurepip' >/dev/null 2>&1; then
+    missing+=(python3-venv)
 fi
 # The comparison of SQLite needs it when it is made over the system's library.
 if [ "${TIDEGATE_AGREEMENT:-}" ] && [ "${SQLITE:-}" = system ] &&

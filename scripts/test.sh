@@ -24,6 +24,8 @@ if [ "${TIDEGATE_FULL:-}" ]; then
     scripts/judges/run.sh --long
     step "judges: suites in C"
     scripts/judges/external.sh all "${TMPDIR:-/tmp}"
+    step "judge: the analyses of block traces on Spark"
+    scripts/judges/spark.sh
 else
     scripts/judges/run.sh
     echo

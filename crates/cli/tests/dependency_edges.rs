@@ -22,6 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("trace", &["results"]),
     ("fsmap", &[]),
     ("formats", &["results"]),
+    ("analysis", &["formats", "report", "results"]),
     ("history", &["results"]),
     ("ui", &["history", "results"]),
     ("report", &["results"]),
@@ -33,8 +34,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "array", "bench", "buffer", "formats", "fsmap", "fuse", "history", "media", "nand", "passfs",
-            "report", "results", "ubi", "ubifs", "trace", "ui", "vfs",
+            "analysis", "array", "bench", "buffer", "formats", "fsmap", "fuse", "history", "media", "nand",
+            "passfs", "report", "results", "ubi", "ubifs", "trace", "ui", "vfs",
         ],
     ),
 ];
@@ -50,6 +51,7 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("array", &["media", "nand", "testkit"]),
     ("ubifs", &["nand", "testkit"]),
     ("cli", &["testkit"]),
+    ("analysis", &["testkit"]),
 ];
 
 /// Crates with `unsafe` blocks.
@@ -65,7 +67,8 @@ const EXTERNAL_OWNERS: &[(&str, &[&str])] = &[
     ("parquet", &["formats"]),
     ("libbpf-rs", &["trace"]),
     ("axum", &["ui"]),
-    ("tokio", &["ui"]),
+    ("tokio", &["analysis", "ui"]),
+    ("datafusion", &["analysis"]),
 ];
 
 type Edge = (String, String, DependencyKind);

@@ -22,5 +22,5 @@ mod text_table;
 
 pub use comparison::{Comparison, ComparisonInput, ComparisonRow};
 pub use ladder::{LadderRow, LadderStep};
-pub use page::{ReportInput, render};
+pub use page::{ReportInput, head, render};
 pub use text_table::{Align, Column, table};

@@ -44,8 +44,9 @@ pub fn render(input: &ReportInput) -> String {
     page + "</body>\n</html>\n"
 }
 
-/// Everything before the first visible element.
-pub(crate) fn head(title: &str) -> String {
+/// Everything of a page before its first visible element: title and style sheet.
+#[must_use]
+pub fn head(title: &str) -> String {
     let title = escape(title);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

@@ -1,5 +1,7 @@
 //! `tidegate trace`: traces are taken, watched, read and turned into others.
 
+pub mod analysis;
+pub mod apps;
 pub mod convert;
 mod destination;
 pub mod info;
@@ -15,6 +17,10 @@ mod utc;
 use anyhow::Result;
 use clap::Subcommand;
 
+use self::analysis::compare::TraceCompareArguments;
+use self::analysis::query::TraceQueryArguments;
+use self::analysis::report::TraceReportArguments;
+use self::apps::TraceAppsArguments;
 use self::convert::TraceConvertArguments;
 use self::info::TraceInfoArguments;
 use self::map::TraceMapArguments;
@@ -23,7 +29,7 @@ use self::syscalls::TraceSyscallsArguments;
 use self::top::TraceTopArguments;
 use crate::Finding;
 
-/// What `tidegate trace` records.
+/// What `tidegate trace` does.
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
     /// Record block requests of a device, with the file and the process behind each
@@ -32,6 +38,14 @@ pub enum TraceCommand {
     Top(TraceTopArguments),
     /// Record the calls that a program and its children make on files, for `tidegate replay`
     Syscalls(TraceSyscallsArguments),
+    /// Analyse block traces: a page, text or JSON with sizes, locality, owners, latencies, hot and short-lived files
+    Report(TraceReportArguments),
+    /// Ask block traces in SQL, or run one of the named analyses
+    Query(TraceQueryArguments),
+    /// Set the analyses of two block traces beside each other
+    Compare(TraceCompareArguments),
+    /// Run applications on file systems made for it, traced, and draw figure 4 and table 3 of the bFUSE paper
+    Apps(TraceAppsArguments),
     /// Tell which file or metadata owns the sectors of an image, a device or a mounted file system
     Map(TraceMapArguments),
     /// Turn a trace of block requests into another format
@@ -46,6 +60,10 @@ pub fn run(command: &TraceCommand) -> Result<Finding> {
         TraceCommand::Record(arguments) => record::run(arguments),
         TraceCommand::Top(arguments) => top::run(arguments),
         TraceCommand::Syscalls(arguments) => syscalls::run(arguments),
+        TraceCommand::Report(arguments) => analysis::report::run(arguments),
+        TraceCommand::Query(arguments) => analysis::query::run(arguments),
+        TraceCommand::Compare(arguments) => analysis::compare::run(arguments),
+        TraceCommand::Apps(arguments) => apps::run(arguments),
         TraceCommand::Map(arguments) => map::run(arguments),
         TraceCommand::Convert(arguments) => convert::run(arguments),
         TraceCommand::Info(arguments) => info::run(arguments),

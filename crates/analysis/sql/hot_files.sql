@@ -1,0 +1,59 @@
+-- title: Hottest files
+-- key: path
+-- about: The 50 paths with most pieces of data read and written. Inodes: files that had this name one after the other,
+-- about: told apart by inode and generation. Rewritten: written again at the same place on the device.
+WITH file_pieces AS (
+    SELECT
+        path,
+        file_type,
+        operation,
+        bytes,
+        inode,
+        generation,
+        start_byte,
+        end_byte,
+        COALESCE(
+            MAX(CASE WHEN operation = 'write' THEN end_byte END) OVER (
+                PARTITION BY path, trace_id, device, operation
+                ORDER BY start_byte, end_byte
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            ),
+            0
+        ) AS covered_to
+    FROM typed_pieces
+    WHERE path IS NOT NULL AND class = 'data'
+),
+by_inode AS (
+    SELECT
+        path,
+        inode,
+        generation,
+        MAX(file_type) AS file_type,
+        COUNT(*) AS pieces,
+        SUM(CASE WHEN operation = 'read' THEN 1 ELSE 0 END) AS read_pieces,
+        SUM(CASE WHEN operation = 'read' THEN bytes ELSE 0 END) AS read_bytes,
+        SUM(CASE WHEN operation = 'write' THEN 1 ELSE 0 END) AS write_pieces,
+        SUM(CASE WHEN operation = 'write' THEN bytes ELSE 0 END) AS write_bytes,
+        SUM(
+            CASE
+                WHEN operation = 'read' OR covered_to <= start_byte THEN 0
+                WHEN covered_to < end_byte THEN covered_to - start_byte
+                ELSE bytes
+            END
+        ) AS rewritten_bytes
+    FROM file_pieces
+    GROUP BY path, inode, generation
+)
+SELECT
+    path,
+    MAX(file_type) AS file_type,
+    COUNT(*) AS inodes,
+    SUM(read_pieces) AS read_pieces,
+    SUM(read_bytes) AS read_bytes,
+    SUM(write_pieces) AS write_pieces,
+    SUM(write_bytes) AS write_bytes,
+    SUM(rewritten_bytes) AS rewritten_bytes
+FROM by_inode
+GROUP BY path
+ORDER BY SUM(pieces) DESC, path
+LIMIT 50

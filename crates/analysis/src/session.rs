@@ -1,0 +1,182 @@
+//! A session: traces open as tables, and queries over them.
+//!
+//! Tables are `requests`, `runs` and `events` (`docs/formats/block-trace.md`), and the views of `sql/views`. Queries may only
+//! read: what would make, change or write something is refused.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::datasource::file_format::options::ParquetReadOptions;
+use datafusion::error::DataFusionError;
+use datafusion::execution::context::SQLOptions;
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use formats::native::{EVENTS_FILE, REQUESTS_FILE, RUNS_FILE};
+use tokio::runtime::Runtime;
+use tokio_stream::StreamExt;
+
+use crate::AnalysisError;
+use crate::named::{self, Analysis};
+use crate::table::{self, Table};
+use crate::trace_folder::{StoredTrace, find_traces};
+
+/// Rows that travel together. Smaller than the library's own 8,192 gains nothing; larger costs memory in wide queries.
+const BATCH_ROWS: usize = 8192;
+
+/// Memory that a sort keeps back for merging what it has put on disk.
+const SORT_MERGE_BYTES: usize = 4 << 20;
+
+/// The tables of a trace: name in SQL, file.
+const TABLES: [(&str, &str); 3] = [
+    ("requests", REQUESTS_FILE),
+    ("runs", RUNS_FILE),
+    ("events", EVENTS_FILE),
+];
+
+/// What a session may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Memory of queries in bytes; sorts beyond it go to temporary files.
+    pub memory_bytes: usize,
+    /// Threads of queries.
+    pub threads: usize,
+}
+
+/// Traces open for queries.
+pub struct Session {
+    context: SessionContext,
+    runtime: Runtime,
+    traces: Vec<StoredTrace>,
+}
+
+impl Session {
+    /// Opens the traces behind these paths (a trace's folder, or a folder of traces).
+    pub fn open(paths: &[PathBuf], limits: Limits) -> Result<Self, AnalysisError> {
+        let traces = find_traces(paths)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(limits.threads.max(1))
+            .thread_name("query")
+            .build()
+            .map_err(|source| AnalysisError::Threads { source })?;
+        let context = runtime
+            .block_on(context_over(&traces, limits))
+            .map_err(AnalysisError::query("the traces can't be opened"))?;
+        Ok(Self {
+            context,
+            runtime,
+            traces,
+        })
+    }
+
+    /// The traces that are open, in the order given.
+    #[must_use]
+    pub fn traces(&self) -> &[StoredTrace] {
+        &self.traces
+    }
+
+    /// Runs a named analysis.
+    pub fn run(&self, analysis: &Analysis) -> Result<Table, AnalysisError> {
+        let empty = Table {
+            name: analysis.name.to_owned(),
+            title: analysis.title.clone(),
+            about: analysis.about.clone(),
+            columns: Vec::new(),
+            rows: Vec::new(),
+        };
+        self.fill(empty, analysis.sql, &analysis.key)
+            .map_err(AnalysisError::query(format!("analysis {}", analysis.name)))
+    }
+
+    /// Runs a query of the user's.
+    pub fn query(&self, sql: &str) -> Result<Table, AnalysisError> {
+        let empty = Table {
+            name: "query".to_owned(),
+            title: "Query".to_owned(),
+            about: sql.to_owned(),
+            columns: Vec::new(),
+            rows: Vec::new(),
+        };
+        self.fill(empty, sql, &[])
+            .map_err(AnalysisError::query("the query failed"))
+    }
+
+    fn fill(&self, mut table: Table, sql: &str, key: &[String]) -> Result<Table, DataFusionError> {
+        self.for_each_batch(sql, |batch| {
+            if table.columns.is_empty() {
+                table.columns = table::columns_of(batch.schema_ref(), key);
+            }
+            Ok(table.append(batch)?)
+        })
+        .map(|schema| {
+            if table.columns.is_empty() {
+                table.columns = table::columns_of(&schema, key);
+            }
+            table
+        })
+    }
+
+    /// Hands the result of a query on piece by piece, so that it never lies in memory as a whole.
+    pub(crate) fn for_each_batch(
+        &self,
+        sql: &str,
+        mut take: impl FnMut(&RecordBatch) -> Result<(), DataFusionError>,
+    ) -> Result<SchemaRef, DataFusionError> {
+        let reads_alone = SQLOptions::new()
+            .with_allow_ddl(false)
+            .with_allow_dml(false)
+            .with_allow_statements(false);
+        self.runtime.block_on(async {
+            let frame = self.context.sql_with_options(sql, reads_alone).await?;
+            let mut batches = frame.execute_stream().await?;
+            let schema = batches.schema();
+            while let Some(batch) = batches.next().await {
+                take(&batch?)?;
+            }
+            Ok(schema)
+        })
+    }
+}
+
+/// Tables and views over the traces.
+async fn context_over(traces: &[StoredTrace], limits: Limits) -> Result<SessionContext, DataFusionError> {
+    let mut config = SessionConfig::new()
+        .with_target_partitions(limits.threads.max(1))
+        .with_batch_size(BATCH_ROWS);
+    // What a sort keeps back to merge its files; the default is meant for larger pools.
+    config.options_mut().execution.sort_spill_reservation_bytes = SORT_MERGE_BYTES;
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(FairSpillPool::new(limits.memory_bytes)))
+        .build_arc()?;
+    let context = SessionContext::new_with_config_rt(config, runtime);
+    for (table, file) in TABLES {
+        let files: Vec<String> = traces
+            .iter()
+            .map(|trace| file_url(&trace.path.join(file)))
+            .collect::<Result<_, _>>()?;
+        let frame = context.read_parquet(files, ParquetReadOptions::default()).await?;
+        context.register_table(table, frame.into_view())?;
+    }
+    for (file, sql) in named::VIEWS {
+        let view = context.sql(sql).await?.into_view();
+        context.register_table(named::view_name(file), view)?;
+    }
+    Ok(context)
+}
+
+/// A file's URL. Plain paths would be taken for patterns: `[`, `*` and `?` are fine in names of traces.
+fn file_url(path: &Path) -> Result<String, DataFusionError> {
+    let path = std::path::absolute(path)?;
+    let mut url = String::from("file://");
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => {
+                url.push(char::from(*byte))
+            }
+            _ => url += &format!("%{byte:02X}"),
+        }
+    }
+    Ok(url)
+}

@@ -1,0 +1,92 @@
+//! Stored traces on disk: which folders are traces, and what their headers say. The form itself is the business of
+//! `formats::native`.
+
+use std::path::{Path, PathBuf};
+
+use formats::native::{HEADER_FILE, NativeReader};
+use results::block_trace::TraceHeader;
+use serde::Serialize;
+
+use crate::AnalysisError;
+
+/// How the name of a trace ends while it is written.
+const PARTIAL: &str = "partial";
+
+/// A trace as it lies on disk.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StoredTrace {
+    /// Its folder.
+    pub path: PathBuf,
+    /// The text in each of its rows.
+    pub trace_id: String,
+    /// What was traced.
+    pub header: TraceHeader,
+}
+
+impl StoredTrace {
+    /// Reads what the trace in this folder says of itself.
+    pub fn open(folder: &Path) -> Result<Self, AnalysisError> {
+        let reader = NativeReader::open(folder)?;
+        let stored = reader.stored_header();
+        Ok(Self {
+            path: reader.folder().to_owned(),
+            trace_id: stored.trace_id.clone(),
+            header: stored.header.clone(),
+        })
+    }
+
+    /// The folder's name without its ending, for headings.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let name = self.path.file_name().unwrap_or(self.path.as_os_str());
+        let name = name.to_string_lossy();
+        name.strip_suffix(".trace").unwrap_or(&name).to_owned()
+    }
+}
+
+/// The traces behind these paths, each a trace's folder or a folder of traces, in the order of paths, then names.
+pub fn find_traces(paths: &[PathBuf]) -> Result<Vec<StoredTrace>, AnalysisError> {
+    let mut found: Vec<StoredTrace> = Vec::new();
+    for path in paths {
+        for folder in trace_folders(path)? {
+            let trace = StoredTrace::open(&folder)?;
+            if let Some(first) = found.iter().find(|known| known.trace_id == trace.trace_id) {
+                return Err(AnalysisError::SameTrace {
+                    first: first.path.clone(),
+                    second: trace.path,
+                    trace_id: trace.trace_id,
+                });
+            }
+            found.push(trace);
+        }
+    }
+    Ok(found)
+}
+
+fn trace_folders(path: &Path) -> Result<Vec<PathBuf>, AnalysisError> {
+    let failed = |source| AnalysisError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let is_folder = std::fs::metadata(path).map_err(failed)?.is_dir();
+    if formats::native::is_native(path) {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut folders = Vec::new();
+    if is_folder {
+        for entry in std::fs::read_dir(path).map_err(failed)? {
+            let folder = entry.map_err(failed)?.path();
+            let partial = folder.extension().is_some_and(|ending| ending == PARTIAL);
+            if !partial && folder.join(HEADER_FILE).is_file() {
+                folders.push(folder);
+            }
+        }
+    }
+    if folders.is_empty() {
+        return Err(AnalysisError::NoTrace {
+            path: path.to_owned(),
+        });
+    }
+    folders.sort();
+    Ok(folders)
+}

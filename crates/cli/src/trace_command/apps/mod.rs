@@ -1,0 +1,267 @@
+//! `tidegate trace apps`: the applications of the bench on file systems made for them, traced, and what the paper's figure 4
+//! and table 3 show of it, ours beside theirs.
+//!
+//! Each file system is made anew in an image behind a loop device; each application runs on it as a child process under
+//! `tidegate trace record`. The preparation (files that the application finds there) is cut from the trace by the moment
+//! at which the bench says that its timed window began. Everything is removed at the end, unless the traces are kept.
+
+mod bed;
+mod figure;
+mod paper;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
+
+use analysis::{Session, Table, named};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use formats::native::{Existing, NativeWriter, TraceId};
+use formats::{BadLines, ReadOptions, TraceItem, TraceSink};
+use indicatif::{ProgressBar, ProgressStyle};
+use results::block_trace::TraceHeader;
+
+use self::bed::{Bed, FileSystemKind};
+use self::figure::Cell;
+use super::analysis::{LimitArguments, write_result};
+use crate::bench_command::repeat::stop_on_signals;
+use crate::quantity::parse_bytes;
+use crate::{Finding, output};
+
+/// The name under which the sequential write of the paper's table 3 runs beside the applications.
+const SEQUENTIAL: &str = "sequential-write";
+
+/// Word for the speed at which the applications made their requests.
+const REAL: &str = "real";
+
+/// Arguments of `tidegate trace apps`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Needs root, mkfs of each file system, and what `tidegate trace record` needs. Applications are those of\n\
+                  `tidegate bench app --list`; sequential-write is 512 MiB in records of 512 KiB, the workload of the\n\
+                  paper's table 3.\n\
+                  Exit codes: 0 done, 1 a file system or application was left out or records were lost, 2 nothing was traced."
+)]
+pub struct TraceAppsArguments {
+    /// A folder for images and traces; not on a device that is busy otherwise
+    #[arg(value_name = "DIR", default_value = "/var/tmp")]
+    pub directory: PathBuf,
+    /// File systems that are made
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "ext4,xfs,btrfs")]
+    pub file_systems: Vec<FileSystemKind>,
+    /// Applications that run on each
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "camera,camcorder,gallery,sequential-write"
+    )]
+    pub apps: Vec<String>,
+    /// Speed of the applications: real (a minute each), asap, or a factor such as 10. Only at real speed does the kernel
+    /// write back in its own time, as it did in the paper; otherwise everything is synced at the end
+    #[arg(long, value_name = "SPEED", default_value = "real")]
+    pub speed: String,
+    /// Size of each file system
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "2g")]
+    pub size: u64,
+    /// Also write a page with the figure and the tables
+    #[arg(long, short = 'o', value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Print one JSON document instead of tables
+    #[arg(long)]
+    pub json: bool,
+    /// Keep the traces, in this folder
+    #[arg(long, value_name = "FOLDER")]
+    pub keep: Option<PathBuf>,
+    /// What the queries may use
+    #[command(flatten)]
+    pub limits: LimitArguments,
+}
+
+/// Runs the command.
+pub fn run(arguments: &TraceAppsArguments) -> Result<Finding> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("file systems are made and devices traced: that needs root");
+    }
+    let stop = stop_on_signals()?;
+    let folder = WorkFolder::make(&arguments.directory)?;
+    if let Some(keep) = &arguments.keep {
+        fs::create_dir_all(keep).with_context(|| format!("{} can't be made", keep.display()))?;
+    }
+    let traces = arguments.keep.clone().unwrap_or_else(|| folder.path.clone());
+    let bar = bar(arguments.file_systems.len() * arguments.apps.len());
+    let (mut cells, mut notes) = (Vec::new(), Vec::new());
+    for kind in &arguments.file_systems {
+        for app in &arguments.apps {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            bar.set_message(format!("{app} on {}", kind.name()));
+            match cell(arguments, &folder.path, &traces, *kind, app) {
+                Ok(cell) => cells.push(cell),
+                Err(error) => notes.push(format!(
+                    "{app} on {}: {}",
+                    kind.name(),
+                    output::with_causes(&error)
+                )),
+            }
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    for note in &notes {
+        output::print_error(note);
+    }
+    if cells.is_empty() {
+        bail!("nothing was traced");
+    }
+    let text = if arguments.json {
+        figure::to_json(&cells, &notes)? + "\n"
+    } else {
+        figure::to_text(&cells)
+    };
+    output::print_bytes(text.as_bytes())?;
+    if let Some(target) = &arguments.output {
+        write_result(target, &figure::to_html(&cells, &notes))?;
+        output::print_error(&format!("page: {}", target.display()));
+    }
+    let lost = cells.iter().any(|cell| cell.lost_records > 0);
+    Ok(if lost || !notes.is_empty() || stop.load(Ordering::Relaxed) {
+        Finding::Something
+    } else {
+        Finding::Nothing
+    })
+}
+
+/// One application on one file system: made, run, traced and analysed.
+fn cell(
+    arguments: &TraceAppsArguments,
+    folder: &Path,
+    traces: &Path,
+    kind: FileSystemKind,
+    app: &str,
+) -> Result<Cell> {
+    let bed = Bed::make(kind, folder, arguments.size)?;
+    let name = format!("{}-{app}", kind.name());
+    let (whole, records) = (
+        folder.join(format!("{name}.whole.trace")),
+        folder.join(format!("{name}.jsonl")),
+    );
+    let recorded = record(arguments, &bed, app, &whole, &records);
+    drop(bed);
+    recorded?;
+    let began_unix_ns = results::read_records(&records)?
+        .first()
+        .map(|record| record.started_unix_ns)
+        .context("the bench wrote no record")?;
+    let trace = traces.join(format!("{name}.trace"));
+    let header = cut(&whole, &trace, &name, began_unix_ns)?;
+    let session = Session::open(std::slice::from_ref(&trace), arguments.limits.limits())?;
+    let table = |name: &str| -> Result<Table> { Ok(session.run(&named::find(name)?)?) };
+    Ok(Cell {
+        file_system: kind.name(),
+        app: app.to_owned(),
+        shares: table("paper_figure_4")?,
+        counts: table("paper_table_3")?,
+        sizes: table("sizes")?,
+        lost_records: header.lost_records,
+    })
+}
+
+/// Runs the application under the tracer, both as children of this binary.
+fn record(arguments: &TraceAppsArguments, bed: &Bed, app: &str, trace: &Path, records: &Path) -> Result<()> {
+    let binary = std::env::current_exe().context("this program's own file can't be found")?;
+    let mut command = Command::new(&binary);
+    command.args(["trace", "record", "-d"]).arg(&bed.device);
+    // At real speed the trace is that of the minute, as the paper's: what is dirty at its end is not pushed.
+    if app == SEQUENTIAL || arguments.speed != REAL {
+        command.arg("--sync");
+    }
+    command.arg("-o").arg(trace).arg("--").arg(&binary).arg("bench");
+    if app == SEQUENTIAL {
+        command.arg("file").arg(&bed.mountpoint);
+    } else {
+        command.args(["app", app]).arg(&bed.mountpoint);
+        command.args(["--cold", "--speed", &arguments.speed]);
+    }
+    command
+        .args(["--no-history", "--progress", "off", "--output"])
+        .arg(records);
+    let done = command
+        .stdin(Stdio::null())
+        .output()
+        .context("the tracer can't be started")?;
+    // 1: done, and something was found that the trace's header says too.
+    if !matches!(done.status.code(), Some(0 | 1)) {
+        bail!("not traced: {}", String::from_utf8_lossy(&done.stderr).trim_end());
+    }
+    Ok(())
+}
+
+/// Copies a trace without what came before a moment of the wall clock.
+fn cut(whole: &Path, target: &Path, name: &str, began_unix_ns: u64) -> Result<TraceHeader> {
+    let options = ReadOptions {
+        format: None,
+        bad_lines: BadLines::Refuse,
+    };
+    let mut source = formats::open(whole, options)?;
+    let start = source.header().start_realtime_ns;
+    let writer = NativeWriter::create(
+        target,
+        TraceId::from_text(name),
+        source.header(),
+        Existing::Replace,
+    )?;
+    let mut sink: Box<dyn TraceSink> = Box::new(writer);
+    let mut kept: u64 = 0;
+    while let Some(item) = source.next_item()? {
+        // A trace on JSON lines tells its start only at its end; then nothing is cut before that is known.
+        let start = start.or(source.header().start_realtime_ns);
+        let began_ns = start.map_or(0, |start| began_unix_ns.saturating_sub(start));
+        match item {
+            TraceItem::Request(mut request) if request.first_ns().is_some_and(|first| first >= began_ns) => {
+                request.id = kept;
+                kept += 1;
+                sink.request(&request)?;
+            }
+            TraceItem::Request(_) => {}
+            TraceItem::Event(event) if event.time_ns >= began_ns => sink.event(&event)?,
+            TraceItem::Event(_) => {}
+        }
+    }
+    let header = source.header().clone();
+    sink.finish(&header)?;
+    if kept == 0 {
+        bail!("the trace has no request after the workload's start");
+    }
+    Ok(header)
+}
+
+fn bar(cells: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("[{bar:40}] {pos}/{len}  {elapsed_precise}  {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(u64::try_from(cells).unwrap_or(u64::MAX)).with_style(style)
+}
+
+/// A folder of the command's own; it goes with its content.
+struct WorkFolder {
+    path: PathBuf,
+}
+
+impl WorkFolder {
+    fn make(directory: &Path) -> Result<Self> {
+        let path = directory.join(format!("tidegate-apps-{}", std::process::id()));
+        fs::create_dir_all(&path).with_context(|| format!("{} can't be made", path.display()))?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for WorkFolder {
+    fn drop(&mut self) {
+        // Never across a mount that could not be taken away.
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        if !table.contains(&format!(" {}/", self.path.display())) {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
