@@ -51,6 +51,7 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("array", &["media", "nand", "testkit"]),
     ("ubifs", &["nand", "testkit"]),
     ("cli", &["testkit"]),
+    ("trace", &["testkit"]),
     ("analysis", &["testkit"]),
 ];
 

@@ -184,8 +184,9 @@ fn record(arguments: &TraceAppsArguments, bed: &Bed, app: &str, trace: &Path, re
         command.args(["app", app]).arg(&bed.mountpoint);
         command.args(["--cold", "--speed", &arguments.speed]);
     }
+    // Removing the files would take back what is not written yet.
     command
-        .args(["--no-history", "--progress", "off", "--output"])
+        .args(["--keep-files", "--no-history", "--progress", "off", "--output"])
         .arg(records);
     let done = command
         .stdin(Stdio::null())
