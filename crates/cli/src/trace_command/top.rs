@@ -372,7 +372,7 @@ mod tests {
         assert_eq!(shown.lines().count(), 10);
         assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
         assert!(
-            shown.contains("3.00 MB/s written") && shown.contains("…s/not/fit"),
+            shown.contains("3.00 MB/s written") && shown.contains("…oes/not/fit"),
             "{shown}"
         );
     }
