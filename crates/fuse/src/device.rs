@@ -116,6 +116,8 @@ impl Channel {
             *run += 1;
             if *run == SMALL_REQUESTS {
                 self.region.give_back(KEPT_BYTES);
+                // So do the pages of the program that the stream needed, and those that lie around them.
+                crate::resident::drop_start_up_pages();
                 self.small_run = None;
             }
         }
