@@ -18,6 +18,10 @@ const LEAST_PROCESSES: usize = 9;
 /// Two remove their files, which are then in no folder.
 const LEAST_PROCESSES_BY_FILES: usize = 8;
 
+/// btrfs keeps a file of up to this many bytes inside a leaf of its tree (`max_inline`), and the last item of a leaf may
+/// begin at a sector: that is a tree's block, and rightly told to be one.
+const INLINE_MOST: u64 = 2048;
+
 /// What a worker wrote down of a file.
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -118,9 +122,11 @@ pub fn judge(
     let mut complaint_count = 0_u64;
     let mut seen: BTreeMap<Stamp, u64> = BTreeMap::new();
     let mut journaled = 0_u64;
+    let mut inline = 0_u64;
     for &(sector, stamp) in &stamps.by_sector {
         match compare(stamp, sector, &writes, ledger, has_generations) {
             Ok(BlockType::Journal) => journaled += 1,
+            Ok(BlockType::TreeNode) => inline += 1,
             Ok(_) => *seen.entry(stamp).or_default() += 1,
             Err(reason) => {
                 complaint_count += 1;
@@ -156,7 +162,8 @@ pub fn judge(
         ));
     }
     Ok(format!(
-        "{total} data sectors of {files} files and {processes} processes right, {journaled} in the journal"
+        "{total} data sectors of {files} files and {processes} processes right, {journaled} in the journal, \
+         {inline} inside tree nodes"
     ))
 }
 
@@ -239,6 +246,9 @@ fn compare(
     let entry = ledger
         .get(&(stamp.file, stamp.phase))
         .ok_or("the ledger does not know the file")?;
+    if run.block_type == BlockType::TreeNode && stamp.offset < INLINE_MOST {
+        return Ok(run.block_type);
+    }
     if !matches!(run.block_type, BlockType::Data | BlockType::Journal) {
         return Err(format!("told to be {}: {run:?}", run.block_type));
     }

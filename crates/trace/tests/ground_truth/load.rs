@@ -18,6 +18,7 @@ pub const MAGIC: &[u8; 8] = b"tidegt\x01\xfe";
 /// Processes, and files that each writes.
 pub const WORKERS: u32 = 10;
 const FILES: u32 = 12;
+const SHARED_PAGES: u64 = 64;
 /// `FS_IOC_GETVERSION`.
 const GETVERSION: libc::c_ulong = 0x8008_7601;
 
@@ -56,8 +57,7 @@ impl Stamp {
 /// Starts all workers and waits for them; the traced command.
 pub fn run(folder: &Path, ledger: &Path) -> Outcome<()> {
     let program = std::env::current_exe().map_err(|error| failed("this program", error))?;
-    // A file that two of them write to in turns.
-    fs::write(folder.join("shared"), b"").map_err(|error| failed("shared", error))?;
+    shared_file(&folder.join("shared")).map_err(|error| failed("shared", error))?;
     let mut children = Vec::new();
     for number in 0..WORKERS {
         let started = Command::new(&program)
@@ -73,6 +73,14 @@ pub fn run(folder: &Path, ledger: &Path) -> Outcome<()> {
         }
     }
     Ok(())
+}
+
+/// A file that two workers write to in turns. It has its whole length from the start, on the medium: vfat knows no
+/// holes, so whoever wrote a page past its end would dirty the other's pages before it with zeros.
+fn shared_file(path: &Path) -> std::io::Result<()> {
+    let file = File::create(path)?;
+    file.set_len(SHARED_PAGES * 4096)?;
+    file.sync_all()
 }
 
 /// One worker.
@@ -255,7 +263,7 @@ impl Worker {
         let out = OpenOptions::new().write(true).open(&path)?;
         let id = 900_000;
         self.note(id, 0, &out, &path, false)?;
-        for page in (0..64_u64).filter(|page| page % 2 == u64::from(self.number)) {
+        for page in (0..SHARED_PAGES).filter(|page| page % 2 == u64::from(self.number)) {
             let offset = page * 4096;
             out.write_all_at(&self.content(id, 0, offset, PAGE), offset)?;
         }
