@@ -3,7 +3,7 @@
 //! [`run_all`] gives each case a fresh, erased device of at least 4 blocks of at least 4 pages, and a thread named after the
 //! case, so that a panic says which promise was broken. It does not test faults, which need a device's own means.
 
-use crate::{Nand, NandError, Page, Peb};
+use crate::{Nand, NandError, Page, Peb, index};
 
 type Case<N> = (&'static str, fn(&mut N));
 
@@ -86,10 +86,6 @@ fn an_erased_block_is_all_ones<N: Nand>(device: &mut N) {
     for peb in usable(device, 2) {
         assert!(read(device, peb, 0, bytes).iter().all(|byte| *byte == 0xFF));
     }
-}
-
-fn index(number: u32) -> usize {
-    usize::try_from(number).expect("addresses have at least 32 bits")
 }
 
 fn what_was_programmed_is_read_at_any_offset_and_length<N: Nand>(device: &mut N) {

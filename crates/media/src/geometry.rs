@@ -30,6 +30,15 @@ pub struct PagePart {
     pub at: usize,
 }
 
+/// A number of 32 bits as an index or a size in memory.
+///
+/// # Panics
+/// Where addresses have fewer than 32 bits, which no supported host has.
+#[must_use]
+pub fn index(number: u32) -> usize {
+    usize::try_from(number).expect("addresses have at least 32 bits")
+}
+
 /// Where [`NandGeometry::new`] has clean pages scrubbed: 3 of 4 correctable bits, as Linux rounds 3/4 of the strength.
 const USUAL_BITFLIP_THRESHOLD: u32 = 3;
 

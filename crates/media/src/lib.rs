@@ -33,7 +33,7 @@ mod time;
 mod units;
 
 pub use error::{GeometryError, NandError};
-pub use geometry::{NandGeometry, PagePart};
+pub use geometry::{NandGeometry, PagePart, index};
 pub use nand::{Nand, ReadReport};
 #[cfg(feature = "testing")]
 pub use ram_nand::RamNand;

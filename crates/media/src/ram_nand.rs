@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::{Clock, Nand, NandError, NandGeometry, Peb, ReadReport};
+use crate::{Clock, Nand, NandError, NandGeometry, Peb, ReadReport, index};
 
 /// A chip in memory. Clones are chips of their own, with the same content and time.
 #[derive(Debug)]
@@ -122,8 +122,4 @@ impl Nand for RamNand {
     fn sync(&mut self) -> Result<(), NandError> {
         Ok(())
     }
-}
-
-fn index(number: u32) -> usize {
-    usize::try_from(number).expect("addresses have at least 32 bits")
 }

@@ -4,11 +4,10 @@
 
 use std::io::{self, Read, Write};
 
-use media::{Nand, NandError, NandGeometry, Page, Peb, ReadReport};
+use media::{Nand, NandError, NandGeometry, Page, Peb, ReadReport, index};
 use thiserror::Error;
 
 use crate::sidecar::ImageKind;
-use crate::sim::memory;
 
 /// A device whose spare areas can be read as well.
 pub trait RawNand: Nand {
@@ -156,7 +155,7 @@ pub fn load(
     let mut loaded = Loaded::default();
     let mut source = Source::new(image, &geometry, options.kind);
     let mut ended = false;
-    for peb in geometry.pebs().skip(memory(options.first.0)) {
+    for peb in geometry.pebs().skip(index(options.first.0)) {
         let is_bad = device.is_bad(peb)?;
         if is_bad && (options.placement == Placement::SkipBad || ended) {
             loaded.skipped_bad.push(peb);
@@ -217,7 +216,7 @@ pub fn dump(
         });
     };
     let mut dumped = Dumped::default();
-    let mut data = vec![0; memory(geometry.block_bytes())];
+    let mut data = vec![0; index(geometry.block_bytes())];
     for peb in (options.first.0..end).map(Peb) {
         let is_bad = device.is_bad(peb)?;
         if is_bad {
@@ -262,9 +261,9 @@ fn with_oob(
     data: &[u8],
     geometry: &NandGeometry,
 ) -> Result<Vec<u8>, NandError> {
-    let mut oob = vec![0xFF; memory(geometry.oob_bytes())];
+    let mut oob = vec![0xFF; index(geometry.oob_bytes())];
     let mut out = Vec::with_capacity(data.len() * 17 / 16);
-    for (page, bytes) in (0..).map(Page).zip(data.chunks(memory(geometry.page_bytes()))) {
+    for (page, bytes) in (0..).map(Page).zip(data.chunks(index(geometry.page_bytes()))) {
         device.read_oob(peb, page, &mut oob)?;
         out.extend_from_slice(bytes);
         out.extend_from_slice(&oob);
@@ -287,14 +286,14 @@ impl<'a> Source<'a> {
     fn new(image: &'a mut dyn Read, geometry: &NandGeometry, kind: ImageKind) -> Self {
         let oob = match kind {
             ImageKind::Data => 0,
-            ImageKind::DataAndOob => memory(geometry.oob_bytes()),
+            ImageKind::DataAndOob => index(geometry.oob_bytes()),
         };
         Self {
             image,
-            data: vec![0xFF; memory(geometry.block_bytes())],
-            page: vec![0; memory(geometry.page_bytes()) + oob],
-            page_bytes: memory(geometry.page_bytes()),
-            subpage_bytes: memory(geometry.subpage_bytes()),
+            data: vec![0xFF; index(geometry.block_bytes())],
+            page: vec![0; index(geometry.page_bytes()) + oob],
+            page_bytes: index(geometry.page_bytes()),
+            subpage_bytes: index(geometry.subpage_bytes()),
             bytes: 0,
         }
     }

@@ -19,20 +19,22 @@ mod hamming;
 mod image;
 mod model;
 mod mtd;
+mod pairing;
 mod power;
 mod real_time;
 mod sidecar;
 mod sim;
 
-pub use block::{BlockState, TornPage};
+pub use block::{BlockState, Failing, LostPages, TornPage};
 pub use file::{FileCells, FileError, PlainImage, sidecar_path};
 pub use image::{
     BadBlocks, DumpOptions, Dumped, ImageError, LoadOptions, Loaded, Placement, RawNand, dump, load,
 };
 pub use model::{ChipModel, ModelError, Preset, Timing};
 pub use mtd::{MtdError, MtdNand};
+pub use pairing::Pairing;
 pub use power::{CutPoint, CutTime, PowerCut, PowerSupply};
-pub use real_time::{RealClock, RealTime, TimeSource};
+pub use real_time::{Lateness, RealClock, RealTime, TimeSource};
 pub use sidecar::{ImageKind, SidecarError};
 pub use sim::{Access, Cells, FaultModel, RamCells, SimNand, Statistics};
 

@@ -8,6 +8,8 @@ use std::str::FromStr;
 use media::{GeometryError, NandGeometry, Nanos};
 use thiserror::Error;
 
+use crate::Pairing;
+
 /// How long operations take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
@@ -49,6 +51,8 @@ pub struct ChipModel {
     pub timing: Timing,
     /// Wrong bits that can be corrected in each step of 512 bytes, or in a page that is smaller.
     pub ecc_bits: u32,
+    /// Pages that a power cut takes together.
+    pub pairing: Pairing,
 }
 
 /// Bytes over which ECC is computed.
@@ -64,6 +68,7 @@ impl ChipModel {
             geometry,
             timing: Timing::default(),
             ecc_bits: USUAL_ECC_BITS,
+            pairing: Pairing::None,
         }
         .with_ecc_bits(USUAL_ECC_BITS)
     }
@@ -72,6 +77,15 @@ impl ChipModel {
     #[must_use]
     pub const fn with_timing(self, timing: Timing) -> Self {
         Self { timing, ..self }
+    }
+
+    /// The same with pages that share cells.
+    pub fn with_pairing(self, pairing: Pairing) -> Result<Self, ModelError> {
+        let pages_per_block = self.geometry.pages_per_block();
+        match pairing.fits(pages_per_block) {
+            true => Ok(Self { pairing, ..self }),
+            false => Err(ModelError::Unpaired { pages_per_block }),
+        }
     }
 
     /// The same with another ECC strength; scrubbing begins at 3/4 of it, rounded up, as in Linux.
@@ -138,6 +152,14 @@ pub enum ModelError {
     TooSlow {
         /// How long it takes.
         time: Nanos,
+    },
+    /// The pages of a block make no pairs.
+    #[error(
+        "blocks of {pages_per_block} pages have no paired pages: expected an even number from 4 to 65534"
+    )]
+    Unpaired {
+        /// Pages of a block.
+        pages_per_block: u32,
     },
     /// More than 2^31 blocks.
     #[error("a chip of {bytes} bytes has more blocks than can be numbered")]

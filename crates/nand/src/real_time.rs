@@ -2,13 +2,18 @@
 //!
 //! It sleeps until absolute deadlines, so that errors don't add up: what a wake-up came too late is taken off the time at which the
 //! next operation is said to begin. A caller that issues one operation after the other sees exactly the sum of their times, each late
-//! by one wake-up at most. Nothing below this file reads a real clock.
+//! by one wake-up at most. Members of an array wait for each other, so a wake-up that is late on one holds up all: they share a
+//! [`Lateness`]. Nothing below this file reads a real clock.
+//!
+//! A thread that waits here asks the kernel not to put its wake-ups off (`PR_SET_TIMERSLACK`, usually 50 us).
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use media::{Clock, Nand, NandError, NandGeometry, Nanos, Peb, ReadReport};
-use rustix::thread::clock_nanosleep_absolute;
+use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// A source of time that can be waited for.
@@ -47,6 +52,7 @@ impl TimeSource for RealClock {
         if let Some(wake) = deadline.0.checked_sub(SPIN.0)
             && self.now().0 < wake
         {
+            WAKES_ON_TIME.with(|_| ());
             let moment = self.start + Duration::from_nanos(wake);
             let moment = Timespec::try_from(moment).expect("a monotonic clock is far from its end");
             // Signals interrupt it.
@@ -58,6 +64,11 @@ impl TimeSource for RealClock {
     }
 }
 
+thread_local! {
+    /// Asked for once a thread. Where the host refuses, wake-ups are later, and are dealt with as any late one.
+    static WAKES_ON_TIME: bool = set_current_timer_slack(Some(NonZeroU64::MIN)).is_ok();
+}
+
 fn sleep_to(moment: &Timespec) -> rustix::io::Result<()> {
     clock_nanosleep_absolute(ClockId::Monotonic, moment)
 }
@@ -66,13 +77,41 @@ fn monotonic() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Monotonic)).expect("the monotonic clock is not negative")
 }
 
+/// By how much the wake-ups came too late that the next operations wait for: one's own, or those of all members of an array. Clones
+/// are the same.
+///
+/// It is the time from the latest deadline to the latest wake-up. A request that begins when all members are back begins in virtual
+/// time at the latest deadline, whichever member was woken last.
+#[derive(Clone, Debug, Default)]
+pub struct Lateness(Arc<Wakes>);
+
+#[derive(Debug, Default)]
+struct Wakes {
+    latest_deadline: AtomicU64,
+    latest_wake: AtomicU64,
+}
+
+impl Lateness {
+    fn now(&self) -> Nanos {
+        // Read in the other order than written: what falls between makes it smaller, never larger.
+        let wake = Nanos(self.0.latest_wake.load(Ordering::Acquire));
+        wake.saturating_sub(Nanos(self.0.latest_deadline.load(Ordering::Acquire)))
+    }
+
+    fn note(&self, deadline: Nanos, wake: Nanos) {
+        self.0.latest_deadline.fetch_max(deadline.0, Ordering::AcqRel);
+        self.0.latest_wake.fetch_max(wake.0, Ordering::AcqRel);
+    }
+}
+
 /// A device whose operations take real time.
 #[derive(Debug)]
 pub struct RealTime<N, T = RealClock> {
     device: N,
     time: T,
-    /// How much too late the last wake-up came.
+    /// How much too late the last operation came back.
     late: Nanos,
+    lateness: Lateness,
 }
 
 impl<N: Nand, T: TimeSource> RealTime<N, T> {
@@ -83,6 +122,16 @@ impl<N: Nand, T: TimeSource> RealTime<N, T> {
             device,
             time,
             late: Nanos::ZERO,
+            lateness: Lateness::default(),
+        }
+    }
+
+    /// Makes it one of several that wait for each other, and have one clock.
+    #[must_use]
+    pub fn sharing(self, lateness: &Lateness) -> Self {
+        Self {
+            lateness: lateness.clone(),
+            ..self
         }
     }
 
@@ -98,11 +147,13 @@ impl<N: Nand, T: TimeSource> RealTime<N, T> {
 
     fn timed<R>(&mut self, operation: impl FnOnce(&mut N) -> R) -> R {
         let clock = self.device.clock();
-        clock.advance_to(self.time.now().saturating_sub(self.late));
+        clock.advance_to(self.time.now().saturating_sub(self.lateness.now()));
         let result = operation(&mut self.device);
         let deadline = clock.now();
         self.time.sleep_until(deadline);
-        self.late = self.time.now().saturating_sub(deadline);
+        let wake = self.time.now();
+        self.lateness.note(deadline, wake);
+        self.late = wake.saturating_sub(deadline);
         result
     }
 }
@@ -190,6 +241,21 @@ mod tests {
         let mut chip = RealTime::new(chip(), time.clone());
         for page in 0..64 {
             chip.program(Peb(0), page * 2048, &[0; 2048]).unwrap();
+        }
+        let exact = 64 * (200_000 + 51_200);
+        assert_eq!(time.now(), Nanos(exact + 70_000), "late once, not 64 times");
+    }
+
+    #[test]
+    fn a_late_wake_up_of_one_member_is_not_charged_to_another() {
+        let time = LateTime::default();
+        time.set_lateness(70_000);
+        let lateness = Lateness::default();
+        let mut members = [chip(), chip()].map(|chip| RealTime::new(chip, time.clone()).sharing(&lateness));
+        for page in 0..64 {
+            // Each waits for the one before, as rows of an array do.
+            let member = &mut members[if page % 2 == 0 { 0 } else { 1 }];
+            member.program(Peb(0), page / 2 * 2048, &[0; 2048]).unwrap();
         }
         let exact = 64 * (200_000 + 51_200);
         assert_eq!(time.now(), Nanos(exact + 70_000), "late once, not 64 times");

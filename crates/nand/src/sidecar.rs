@@ -13,8 +13,8 @@
 use media::{NandGeometry, Nanos, Page};
 use thiserror::Error;
 
-use crate::block::{BlockState, TornPage};
-use crate::{ChipModel, FaultModel, ModelError, Timing};
+use crate::block::{BlockState, Failing, LostPages, TornPage};
+use crate::{ChipModel, FaultModel, ModelError, Pairing, Timing};
 
 /// Bytes of the header.
 pub(crate) const HEADER_BYTES: usize = 512;
@@ -28,6 +28,7 @@ pub(crate) const BLOCKS_AT: u64 = 1024;
 const MAGIC: &[u8; 8] = b"TIDENAND";
 const VERSION: u32 = 1;
 const HAS_OOB: u32 = 1;
+const PAIRED_PAGES: u32 = 2;
 
 /// Whether an image holds the spare areas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,18 +100,20 @@ impl Header {
             geometry,
             timing,
             ecc_bits,
+            pairing,
         } = model;
         let mut out = [0; HEADER_BYTES];
         out[..8].copy_from_slice(MAGIC);
         put32(&mut out, 8, VERSION);
-        put32(
-            &mut out,
-            12,
-            match kind {
-                ImageKind::Data => 0,
-                ImageKind::DataAndOob => HAS_OOB,
-            },
-        );
+        let has_oob = match kind {
+            ImageKind::Data => 0,
+            ImageKind::DataAndOob => HAS_OOB,
+        };
+        let paired = match pairing {
+            Pairing::None => 0,
+            Pairing::Mlc => PAIRED_PAGES,
+        };
+        put32(&mut out, 12, has_oob | paired);
         put32(&mut out, 16, geometry.page_bytes());
         put32(&mut out, 20, geometry.oob_bytes());
         put32(&mut out, 24, geometry.subpage_bytes());
@@ -144,10 +147,16 @@ impl Header {
         if version != VERSION {
             return Err(SidecarError::Version { found: version });
         }
-        let kind = match flags {
+        if flags & !(HAS_OOB | PAIRED_PAGES) != 0 {
+            return Err(SidecarError::Flags { found: flags });
+        }
+        let kind = match flags & HAS_OOB {
             0 => ImageKind::Data,
-            HAS_OOB => ImageKind::DataAndOob,
-            found => return Err(SidecarError::Flags { found }),
+            _ => ImageKind::DataAndOob,
+        };
+        let pairing = match flags & PAIRED_PAGES {
+            0 => Pairing::None,
+            _ => Pairing::Mlc,
         };
         let geometry = NandGeometry::new(get32(raw, 16), get32(raw, 28), get32(raw, 32))
             .and_then(|geometry| geometry.with_oob(get32(raw, 20)))
@@ -164,7 +173,8 @@ impl Header {
             kind,
             model: ChipModel::new(geometry)
                 .with_timing(timing)
-                .with_ecc_bits(get32(raw, 36)),
+                .with_ecc_bits(get32(raw, 36))
+                .with_pairing(pairing)?,
             faults: FaultModel {
                 seed: get64(raw, 72),
                 program_failures_ppm: get32(raw, 80),
@@ -209,6 +219,7 @@ const BAD: u32 = 1;
 const HALF_ERASED: u32 = 2;
 const TORN: u32 = 4;
 const TORN_UNCORRECTABLE: u32 = 8;
+const FAILS_TO_ERASE: u32 = 16;
 
 /// One block's record.
 pub(crate) fn encode_block(state: &BlockState) -> [u8; RECORD_BYTES] {
@@ -223,6 +234,7 @@ pub(crate) fn encode_block(state: &BlockState) -> [u8; RECORD_BYTES] {
         put32(&mut out, 8, torn.page.0);
         put32(&mut out, 12, torn.byte);
     }
+    flag(state.failing.erases, FAILS_TO_ERASE);
     put32(&mut out, 0, state.programmed_bytes);
     put32(&mut out, 4, flags);
     put32(&mut out, 16, state.erases);
@@ -230,6 +242,14 @@ pub(crate) fn encode_block(state: &BlockState) -> [u8; RECORD_BYTES] {
     put64(&mut out, 24, state.programs);
     put64(&mut out, 32, state.reads);
     put64(&mut out, 40, state.programmed_at.0);
+    for (place, lost) in out[48..56].chunks_exact_mut(2).zip(state.lost.places()) {
+        place.copy_from_slice(&lost.to_le_bytes());
+    }
+    let program_at = state
+        .failing
+        .program_at
+        .map_or(0, |page| page.0.saturating_add(1));
+    put32(&mut out, 56, program_at);
     seal(&mut out);
     out
 }
@@ -248,13 +268,20 @@ pub(crate) fn decode_block(raw: &[u8; RECORD_BYTES], geometry: &NandGeometry) ->
             byte: get32(raw, 12),
             is_uncorrectable: is(TORN_UNCORRECTABLE),
         }),
+        lost: LostPages::of_places(std::array::from_fn(|place| {
+            u16::from_le_bytes([raw[48 + 2 * place], raw[49 + 2 * place]])
+        })),
+        failing: Failing {
+            program_at: get32(raw, 56).checked_sub(1).map(Page),
+            erases: is(FAILS_TO_ERASE),
+        },
         erases: get32(raw, 16),
         reads_since_erase: get32(raw, 20),
         programs: get64(raw, 24),
         reads: get64(raw, 32),
         programmed_at: Nanos(get64(raw, 40)),
     };
-    let known = BAD | HALF_ERASED | TORN | TORN_UNCORRECTABLE;
+    let known = BAD | HALF_ERASED | TORN | TORN_UNCORRECTABLE | FAILS_TO_ERASE;
     (flags & !known == 0 && state.fits(geometry)).then_some(state)
 }
 
@@ -310,7 +337,11 @@ mod tests {
     fn header() -> Header {
         Header {
             kind: ImageKind::DataAndOob,
-            model: Preset::Tlc.model().with_ecc_bits(8),
+            model: Preset::Tlc
+                .model()
+                .with_ecc_bits(8)
+                .with_pairing(Pairing::Mlc)
+                .unwrap(),
             faults: FaultModel {
                 seed: 0x0123_4567_89AB_CDEF,
                 factory_bad_blocks: 3,
@@ -333,6 +364,11 @@ mod tests {
                 byte: 100,
                 is_uncorrectable: true,
             }),
+            lost: LostPages::of_places([3, 1, 0, 0]),
+            failing: Failing {
+                program_at: Some(Page(4)),
+                erases: true,
+            },
             erases: 5,
             programs: 6,
             reads: 7,
@@ -344,7 +380,7 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let raw = header().encode();
-        assert_eq!(&raw[..20], b"TIDENAND\x01\0\0\0\x01\0\0\0\0\x10\0\0");
+        assert_eq!(&raw[..20], b"TIDENAND\x01\0\0\0\x03\0\0\0\0\x10\0\0");
         assert_eq!(
             raw[20..40],
             [
@@ -365,7 +401,7 @@ mod tests {
             raw[..24],
             [
                 [0, 32, 0, 0],
-                [14, 0, 0, 0],
+                [14 + 16, 0, 0, 0],
                 [1, 0, 0, 0],
                 [100, 0, 0, 0],
                 [5, 0, 0, 0],
@@ -373,6 +409,7 @@ mod tests {
             ]
             .concat()
         );
+        assert_eq!(raw[48..60], [3, 0, 1, 0, 0, 0, 0, 0, 5, 0, 0, 0]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The simulated chip from the outside: rules, time, faults, power cuts, snapshots.
 
-use media::{Nand, NandError, NandGeometry, Nanos, Page, Peb};
+use media::{Nand, NandError, NandGeometry, Nanos, Page, Peb, index};
 use nand::{
     Access, BlockState, ChipModel, CutPoint, CutTime, FaultModel, PowerCut, PowerSupply, Preset, SimNand,
     Timing,
@@ -21,12 +21,8 @@ fn chip() -> SimNand {
     SimNand::new("chip", model(), FaultModel::none())
 }
 
-fn memory(number: u32) -> usize {
-    usize::try_from(number).expect("a size in memory")
-}
-
 fn bytes(tag: u8, len: u32) -> Vec<u8> {
-    vec![tag; memory(len)]
+    vec![tag; index(len)]
 }
 
 fn read(chip: &mut SimNand, peb: Peb) -> Vec<u8> {
@@ -353,7 +349,7 @@ struct Model(Vec<(Vec<u8>, u32, bool)>);
 
 fn any_operation(prng: &mut Prng, chip: &mut SimNand, model: &mut Model) -> String {
     let peb = u32::try_from(prng.below(8)).expect("it works");
-    let (content, next, is_bad) = &mut model.0[memory(peb)];
+    let (content, next, is_bad) = &mut model.0[index(peb)];
     let unit = |prng: &mut Prng, limit: u64| u32::try_from(prng.below(limit)).expect("it works") * 128;
     match prng.below(100) {
         0 => {
@@ -373,26 +369,26 @@ fn any_operation(prng: &mut Prng, chip: &mut SimNand, model: &mut Model) -> Stri
             // Half of the programs continue where the last one ended.
             let offset = if prng.chance(50) { *next } else { unit(prng, 32) };
             let len = unit(prng, 20);
-            let data = prng.bytes(memory(len));
+            let data = prng.bytes(index(len));
             let end = offset + u32::try_from(data.len()).expect("it works");
             let allowed = !*is_bad && !data.is_empty() && offset >= *next && end <= PAGE * PAGES;
             assert_eq!(chip.program(Peb(peb), offset, &data).is_ok(), allowed);
             if allowed {
-                content[memory(offset)..memory(end)].copy_from_slice(&data);
+                content[index(offset)..index(end)].copy_from_slice(&data);
                 *next = end;
             }
             format!("program {peb} {offset}+{}", data.len())
         }
         _ => {
             let offset = u32::try_from(prng.below(u64::from(PAGE * PAGES))).expect("it works");
-            let len = prng.below_usize(memory(PAGE * PAGES - offset) + 1);
+            let len = prng.below_usize(index(PAGE * PAGES - offset) + 1);
             let mut out = vec![0; len];
             assert!(
                 chip.read(Peb(peb), offset, &mut out)
                     .expect("it works")
                     .is_correct()
             );
-            assert_eq!(out, content[memory(offset)..][..len]);
+            assert_eq!(out, content[index(offset)..][..len]);
             format!("read {peb} {offset}+{len}")
         }
     }

@@ -4,11 +4,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use media::{NandGeometry, Nanos, Page, PagePart, Peb};
+use media::{NandGeometry, Nanos, Page, PagePart, Peb, index};
 
 use crate::hamming;
 use crate::sidecar::{BLOCKS_AT, ImageKind, MOMENT_AT, Moment, encode_block};
-use crate::sim::memory;
 use crate::{Access, BlockState, Cells};
 
 /// The bytes of a chip, in a file.
@@ -74,11 +73,11 @@ impl FileCells {
         if !self.has_marks() {
             return Ok(());
         }
-        let mut oob = vec![0; memory(self.geometry.oob_bytes())];
+        let mut oob = vec![0; index(self.geometry.oob_bytes())];
         let at = self.oob_at(peb, part.page);
         self.image.read_exact_at(&mut oob, at)?;
-        let page_bytes = memory(self.geometry.page_bytes());
-        hamming::put_codes(&mut oob, page_bytes, memory(part.start), bytes);
+        let page_bytes = index(self.geometry.page_bytes());
+        hamming::put_codes(&mut oob, page_bytes, index(part.start), bytes);
         self.image.write_all_at(&oob, at)
     }
 
@@ -94,13 +93,13 @@ impl FileCells {
 
     /// What the image shows of a block: the end of what is not 0xFF, and the bad-block mark in its first page's OOB.
     pub(super) fn scan(&mut self, peb: Peb) -> io::Result<BlockState> {
-        let mut data = vec![0; memory(self.geometry.block_bytes())];
+        let mut data = vec![0; index(self.geometry.block_bytes())];
         self.read(peb, 0, &mut data)?;
         let used = data
             .iter()
             .rposition(|byte| *byte != 0xFF)
             .map_or(0, |last| last + 1);
-        let used = used.next_multiple_of(memory(self.geometry.subpage_bytes()));
+        let used = used.next_multiple_of(index(self.geometry.subpage_bytes()));
         let mut mark = [0xFF];
         if self.has_marks() {
             self.image.read_exact_at(&mut mark, self.mark_at(peb))?;
@@ -152,7 +151,7 @@ impl Cells for FileCells {
         }
         for part in self.geometry.page_parts(offset, out.len()) {
             let start = self.geometry.page_start(part.page) + part.start;
-            let bytes = &mut out[part.at..part.at + memory(part.len)];
+            let bytes = &mut out[part.at..part.at + index(part.len)];
             self.image.read_exact_at(bytes, self.at(peb, start))?;
         }
         Ok(())
@@ -161,7 +160,7 @@ impl Cells for FileCells {
     fn write(&mut self, peb: Peb, offset: u32, data: &[u8]) -> io::Result<()> {
         for part in self.geometry.page_parts(offset, data.len()) {
             let start = self.geometry.page_start(part.page) + part.start;
-            let bytes = &data[part.at..part.at + memory(part.len)];
+            let bytes = &data[part.at..part.at + index(part.len)];
             self.image.write_all_at(bytes, self.at(peb, start))?;
             self.write_codes(peb, part, bytes)?;
         }
@@ -191,7 +190,7 @@ impl Cells for FileCells {
         if self.kind == ImageKind::Data {
             return Ok(false);
         }
-        let len = out.len().min(memory(self.geometry.oob_bytes()));
+        let len = out.len().min(index(self.geometry.oob_bytes()));
         self.image
             .read_exact_at(&mut out[..len], self.oob_at(peb, page))?;
         Ok(true)

@@ -16,7 +16,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use media::Nanos;
+use media::{Nanos, index};
 use rustix::fs::{FlockOperation, flock};
 
 pub use self::cells::FileCells;
@@ -24,7 +24,6 @@ use self::cells::record_at;
 pub use self::error::FileError;
 use self::error::host;
 use crate::sidecar::{HEADER_BYTES, Header, ImageKind, MOMENT_AT, Moment, RECORD_BYTES, decode_block};
-use crate::sim::memory;
 use crate::{Access, BlockState, Cells, ChipModel, FaultModel, FileNand};
 
 /// What the caller says of an image that has no side-car. The number of blocks is the file's.
@@ -65,9 +64,9 @@ impl FileNand {
             .map_err(|source| host(&partial, "creating the image", source))?;
         lock(&image, path, Access::ReadWrite)?;
         let geometry = model.geometry;
-        let mut blocks = vec![BlockState::default(); memory(geometry.blocks())];
+        let mut blocks = vec![BlockState::default(); index(geometry.blocks())];
         for peb in faults.factory_bad(&geometry) {
-            blocks[memory(peb.0)].is_bad = true;
+            blocks[index(peb.0)].is_bad = true;
         }
         let mut cells = FileCells::new(image, None, geometry, kind, Access::ReadWrite, Nanos::ZERO);
         let made = geometry
@@ -81,7 +80,7 @@ impl FileNand {
                 let header = Header { kind, model, faults };
                 cells.sidecar = Some(new_sidecar(&sidecar_path(path), &header)?);
                 for peb in geometry.pebs() {
-                    cells.save(peb, &blocks[memory(peb.0)], Nanos::ZERO)?;
+                    cells.save(peb, &blocks[index(peb.0)], Nanos::ZERO)?;
                 }
                 cells.sync(Nanos::ZERO, &blocks)?;
                 std::fs::rename(&partial, path)
@@ -171,7 +170,7 @@ fn recorded(
         .map_err(|source| host(path, "asking for its time", source))?;
     let is_unchanged =
         moment.is_some_and(|moment| (moment.modified_seconds, moment.modified_nanos) == modified);
-    let mut blocks = Vec::with_capacity(memory(geometry.blocks()));
+    let mut blocks = Vec::with_capacity(index(geometry.blocks()));
     for peb in geometry.pebs() {
         let stored = record(&raw, record_at(peb)).and_then(|raw| decode_block(&raw, &geometry));
         let state = match stored {

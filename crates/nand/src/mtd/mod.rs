@@ -17,12 +17,11 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use media::{ByteCount, Clock, Nand, NandError, NandGeometry, Page, PagePart, Peb, ReadReport};
+use media::{ByteCount, Clock, Nand, NandError, NandGeometry, Page, PagePart, Peb, ReadReport, index};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::sim::memory;
 use crate::{Access, ModelError, RawNand, RealClock, TimeSource};
 
 /// Why a device can't be opened.
@@ -140,7 +139,7 @@ impl MtdNand {
             access,
             clock: Clock::default(),
             time: RealClock::start(),
-            next: vec![None; memory(geometry.blocks())],
+            next: vec![None; index(geometry.blocks())],
             has_read_request: true,
             has_write_request: true,
         })
@@ -222,7 +221,7 @@ impl MtdNand {
         // Which page it was is asked one by one; the medium may answer otherwise this time.
         let mut found = ReadReport::default();
         for PagePart { page, start, len, at } in self.geometry.page_parts(offset, out.len()) {
-            let bytes = &mut out[at..at + memory(len)];
+            let bytes = &mut out[at..at + index(len)];
             let ecc = self.read_range(peb, self.geometry.page_start(page) + start, bytes)?;
             let lost = if ecc.uncorrectable > 0 {
                 vec![page]
@@ -283,7 +282,7 @@ impl Nand for MtdNand {
     fn program(&mut self, peb: Peb, offset: u32, data: &[u8]) -> Result<(), NandError> {
         self.geometry.check_program(&self.name, peb, offset, data.len())?;
         self.may_change(peb, "programmed")?;
-        if let Some(next) = self.next[memory(peb.0)].filter(|next| offset < *next) {
+        if let Some(next) = self.next[index(peb.0)].filter(|next| offset < *next) {
             return Err(NandError::NotErased {
                 device: Arc::clone(&self.name),
                 peb,
@@ -295,8 +294,8 @@ impl Nand for MtdNand {
         // Page by page, so that a failure names the page that failed.
         for part in self.geometry.page_parts(offset, data.len()) {
             let start = self.geometry.page_start(part.page) + part.start;
-            let bytes = &data[part.at..part.at + memory(part.len)];
-            if let Some(next) = &mut self.next[memory(peb.0)] {
+            let bytes = &data[part.at..part.at + index(part.len)];
+            if let Some(next) = &mut self.next[index(peb.0)] {
                 *next = start + part.len;
             }
             self.timed(|device| device.program_range(peb, start, bytes))?;
@@ -307,11 +306,11 @@ impl Nand for MtdNand {
     fn erase(&mut self, peb: Peb) -> Result<(), NandError> {
         self.geometry.check_peb(&self.name, peb)?;
         self.may_change(peb, "erased")?;
-        self.next[memory(peb.0)] = None;
+        self.next[index(peb.0)] = None;
         let (start, length) = (self.place(peb, 0), u64::from(self.geometry.block_bytes()));
         match self.timed(|device| ioctl::erase(&device.device, start, length)) {
             Ok(()) => {
-                self.next[memory(peb.0)] = Some(0);
+                self.next[index(peb.0)] = Some(0);
                 Ok(())
             }
             Err(Errno::IO) => Err(NandError::EraseFailed {
@@ -358,7 +357,7 @@ impl Nand for MtdNand {
 impl RawNand for MtdNand {
     fn read_oob(&mut self, peb: Peb, page: Page, out: &mut [u8]) -> Result<(), NandError> {
         self.geometry.check_peb(&self.name, peb)?;
-        let len = out.len().min(memory(self.geometry.oob_bytes()));
+        let len = out.len().min(index(self.geometry.oob_bytes()));
         let offset = self.geometry.page_start(page);
         let start = self.place(peb, offset);
         self.timed(|device| ioctl::read_oob(&device.device, start, &mut out[..len]))

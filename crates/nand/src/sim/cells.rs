@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use media::{NandGeometry, Nanos, Page, Peb};
+use media::{NandGeometry, Nanos, Page, Peb, index};
 
 use crate::BlockState;
 
@@ -44,8 +44,8 @@ impl RamCells {
     #[must_use]
     pub fn new(geometry: &NandGeometry) -> Self {
         Self {
-            blocks: vec![None; memory(geometry.blocks())],
-            block_bytes: memory(geometry.block_bytes()),
+            blocks: vec![None; index(geometry.blocks())],
+            block_bytes: index(geometry.block_bytes()),
         }
     }
 
@@ -56,16 +56,16 @@ impl RamCells {
     }
 
     fn block_mut(&mut self, peb: Peb) -> &mut Vec<u8> {
-        Arc::make_mut(self.blocks[memory(peb.0)].get_or_insert_default())
+        Arc::make_mut(self.blocks[index(peb.0)].get_or_insert_default())
     }
 }
 
 impl Cells for RamCells {
     fn read(&mut self, peb: Peb, offset: u32, out: &mut [u8]) -> io::Result<()> {
-        let block: &[u8] = self.blocks[memory(peb.0)]
+        let block: &[u8] = self.blocks[index(peb.0)]
             .as_ref()
             .map_or(&[], |block| block.as_slice());
-        let written = block.get(memory(offset)..).unwrap_or(&[]);
+        let written = block.get(index(offset)..).unwrap_or(&[]);
         let (start, rest) = out.split_at_mut(written.len().min(out.len()));
         start.copy_from_slice(&written[..start.len()]);
         rest.fill(0xFF);
@@ -73,7 +73,7 @@ impl Cells for RamCells {
     }
 
     fn write(&mut self, peb: Peb, offset: u32, data: &[u8]) -> io::Result<()> {
-        let (start, block_bytes) = (memory(offset), self.block_bytes);
+        let (start, block_bytes) = (index(offset), self.block_bytes);
         let end = start + data.len();
         let block = self.block_mut(peb);
         if block.len() < end {
@@ -90,7 +90,7 @@ impl Cells for RamCells {
     }
 
     fn erase(&mut self, peb: Peb) -> io::Result<()> {
-        self.blocks[memory(peb.0)] = None;
+        self.blocks[index(peb.0)] = None;
         Ok(())
     }
 
@@ -101,11 +101,6 @@ impl Cells for RamCells {
     fn sync(&mut self, _: Nanos, _: &[BlockState]) -> io::Result<()> {
         Ok(())
     }
-}
-
-/// An index or a size in memory.
-pub(crate) fn memory(number: u32) -> usize {
-    usize::try_from(number).expect("addresses have at least 32 bits")
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use media::{NandGeometry, Nanos, Page, Peb};
+use media::{NandGeometry, Nanos, Page, Peb, index};
 
 /// How a chip fails by itself. [`FaultModel::none`] never does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl FaultModel {
     pub(crate) fn flipped_bits(&self, step: Step, count: u32, bits_of_step: u32) -> BTreeSet<u32> {
         let mut flipped = BTreeSet::new();
         let mut attempt = 0;
-        while flipped.len() < crate::sim::memory(count.min(bits_of_step / 2)) {
+        while flipped.len() < index(count.min(bits_of_step / 2)) {
             let draw = self.draw(Purpose::Position, step.place(attempt)) % u64::from(bits_of_step);
             flipped.insert(u32::try_from(draw).expect("below a u32"));
             attempt += 1;

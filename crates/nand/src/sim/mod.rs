@@ -10,13 +10,12 @@ mod read;
 
 use std::sync::Arc;
 
-use media::{Clock, Nand, NandError, NandGeometry, Nanos, Page, Peb, ReadReport};
+use media::{Clock, Nand, NandError, NandGeometry, Nanos, Page, Peb, ReadReport, index};
 
-pub(crate) use self::cells::memory;
 pub use self::cells::{Cells, RamCells};
 pub use self::faults::FaultModel;
 use self::faults::Injected;
-use crate::{BlockState, ChipModel, PowerSupply, RawNand, hamming};
+use crate::{BlockState, ChipModel, Failing, PowerSupply, RawNand, hamming};
 
 /// A simulated NAND chip. Clones of a chip in memory are chips of their own: they share unchanged blocks, go on from the same state,
 /// and have a clock and a power supply of their own.
@@ -72,7 +71,7 @@ impl SimNand<RamCells> {
     pub fn new(name: &str, model: ChipModel, faults: FaultModel) -> Self {
         let mut blocks: Vec<_> = model.geometry.pebs().map(|_| BlockState::default()).collect();
         for peb in faults.factory_bad(&model.geometry) {
-            blocks[memory(peb.0)].is_bad = true;
+            blocks[index(peb.0)].is_bad = true;
         }
         let cells = RamCells::new(&model.geometry);
         Self::from_parts(name, model, faults, cells, blocks, Nanos::ZERO)
@@ -108,7 +107,7 @@ impl<C: Cells> SimNand<C> {
         blocks: Vec<BlockState>,
         now: Nanos,
     ) -> Self {
-        assert_eq!(blocks.len(), memory(model.geometry.blocks()), "one state a block");
+        assert_eq!(blocks.len(), index(model.geometry.blocks()), "one state a block");
         Self {
             name: name.into(),
             model,
@@ -165,7 +164,7 @@ impl<C: Cells> SimNand<C> {
     /// State and counters of a block.
     pub fn block(&self, peb: Peb) -> Result<&BlockState, NandError> {
         self.model.geometry.check_peb(&self.name, peb)?;
-        Ok(&self.blocks[memory(peb.0)])
+        Ok(&self.blocks[index(peb.0)])
     }
 
     /// State and counters of all blocks, in order.
@@ -185,10 +184,17 @@ impl<C: Cells> SimNand<C> {
         self.injected.bit_flips.insert((peb, page), bits);
     }
 
+    /// Has programs or erases of a block fail each time, or no more.
+    pub fn set_failing(&mut self, peb: Peb, failing: Failing) -> Result<(), NandError> {
+        self.model.geometry.check_peb(&self.name, peb)?;
+        self.blocks[index(peb.0)].failing = failing;
+        self.save(peb)
+    }
+
     /// Sets how often a block was erased, for tests of wear.
     pub fn set_erases(&mut self, peb: Peb, erases: u32) -> Result<(), NandError> {
         self.model.geometry.check_peb(&self.name, peb)?;
-        self.blocks[memory(peb.0)].erases = erases;
+        self.blocks[index(peb.0)].erases = erases;
         self.save(peb)
     }
 
@@ -197,11 +203,11 @@ impl<C: Cells> SimNand<C> {
     }
 
     fn state(&mut self, peb: Peb) -> &mut BlockState {
-        &mut self.blocks[memory(peb.0)]
+        &mut self.blocks[index(peb.0)]
     }
 
     fn save(&mut self, peb: Peb) -> Result<(), NandError> {
-        let (state, now) = (self.blocks[memory(peb.0)], self.clock.now());
+        let (state, now) = (self.blocks[index(peb.0)], self.clock.now());
         self.cells
             .save(peb, &state, now)
             .map_err(|source| self.host_error(&format!("keeping the state of {peb}"), source))
@@ -280,10 +286,10 @@ impl<C: Cells> RawNand for SimNand<C> {
     fn read_oob(&mut self, peb: Peb, page: Page, out: &mut [u8]) -> Result<(), NandError> {
         let geometry = self.model.geometry;
         geometry.check_peb(&self.name, peb)?;
-        let mut data = vec![0xFF; memory(geometry.page_bytes())];
+        let mut data = vec![0xFF; index(geometry.page_bytes())];
         let start = geometry.page_start(page);
-        let state = self.blocks[memory(peb.0)];
-        let used = memory(state.programmed_bytes.saturating_sub(start)).min(data.len());
+        let state = self.blocks[index(peb.0)];
+        let used = index(state.programmed_bytes.saturating_sub(start)).min(data.len());
         let result = match self.cells.read_oob(peb, page, out) {
             Ok(false) => self.cells.read(peb, start, &mut data[..used]),
             other => {
@@ -293,7 +299,7 @@ impl<C: Cells> RawNand for SimNand<C> {
             }
         };
         result.map_err(|source| self.oob_error(peb, page, source))?;
-        let mut oob = vec![0xFF; memory(geometry.oob_bytes())];
+        let mut oob = vec![0xFF; index(geometry.oob_bytes())];
         hamming::put_codes(&mut oob, data.len(), 0, &data);
         if let (true, Page(0), Some(mark)) = (state.is_bad, page, oob.first_mut()) {
             *mark = 0;

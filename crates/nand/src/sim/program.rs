@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use media::{NandError, PagePart, Peb};
+use media::{NandError, Page, PagePart, Peb, index};
 
-use super::{Cells, SimNand, memory};
-use crate::block::TornPage;
+use super::{Cells, SimNand};
+use crate::block::{LostPages, TornPage};
 use crate::power::{Allowed, CutPoint};
 
 impl<C: Cells> SimNand<C> {
@@ -25,7 +25,7 @@ impl<C: Cells> SimNand<C> {
             });
         }
         for part in geometry.page_parts(offset, data.len()) {
-            let bytes = &data[part.at..part.at + memory(part.len)];
+            let bytes = &data[part.at..part.at + index(part.len)];
             self.program_page(peb, part, bytes)?;
         }
         Ok(())
@@ -47,12 +47,16 @@ impl<C: Cells> SimNand<C> {
             torn_is_uncorrectable,
         } = allowed
         {
+            if matches!(point, CutPoint::Partway(bytes) if (1..part.len).contains(&bytes)) {
+                self.lose_lower_page(peb, part.page);
+            }
             self.program_torn(peb, part, data, point, torn_is_uncorrectable)?;
             return Err(self.power_cut());
         }
         let state = *self.state(peb);
         let block_offset = self.model.geometry.page_start(part.page) + part.start;
         if self.injected.failing_writes.remove(&number)
+            || state.failing.program_at == Some(part.page)
             || self.faults.program_fails(peb, block_offset, state.erases)
         {
             self.statistics.program_failures += 1;
@@ -65,6 +69,17 @@ impl<C: Cells> SimNand<C> {
             });
         }
         self.fill(peb, part, data)
+    }
+
+    /// The charge of the page that has the same cells is somewhere between. Its state is kept with that of the torn page.
+    fn lose_lower_page(&mut self, peb: Peb, page: Page) {
+        let geometry = self.model.geometry;
+        let lower = self.model.pairing.lower_page(page, geometry.pages_per_block());
+        if let Some(lower) = lower
+            && geometry.page_start(lower) < self.state(peb).programmed_bytes
+        {
+            self.state(peb).lost.insert(lower);
+        }
     }
 
     /// Programs the first bytes of a page. The rest of it stays as it was, and can't be programmed before an erase.
@@ -85,7 +100,7 @@ impl<C: Cells> SimNand<C> {
                     is_uncorrectable,
                 });
                 let mut torn = data.to_vec();
-                torn[memory(bytes)..].fill(0xFF);
+                torn[index(bytes)..].fill(0xFF);
                 self.fill(peb, part, &torn)
             }
             CutPoint::Partway(_) | CutPoint::After => self.fill(peb, part, data),
@@ -121,7 +136,7 @@ impl<C: Cells> SimNand<C> {
         self.clock.advance_to(end);
         let number = self.next_write();
         self.statistics.block_erases += 1;
-        let erases_before = self.state(peb).erases;
+        let before = *self.state(peb);
         match allowed {
             Allowed::Cut {
                 point: CutPoint::Before,
@@ -136,7 +151,10 @@ impl<C: Cells> SimNand<C> {
             }
             _ => {}
         }
-        if self.injected.failing_writes.remove(&number) || self.faults.erase_fails(peb, erases_before) {
+        if self.injected.failing_writes.remove(&number)
+            || before.failing.erases
+            || self.faults.erase_fails(peb, before.erases)
+        {
             self.statistics.erase_failures += 1;
             self.half_erase(peb)?;
             return Err(NandError::EraseFailed {
@@ -170,10 +188,11 @@ impl<C: Cells> SimNand<C> {
     fn half_erase(&mut self, peb: Peb) -> Result<(), NandError> {
         let block_bytes = self.model.geometry.block_bytes();
         let state = self.state(peb);
-        let mut bytes = vec![0; memory(state.programmed_bytes)];
+        let mut bytes = vec![0; index(state.programmed_bytes)];
         state.erases = state.erases.saturating_add(1);
         state.is_half_erased = true;
         state.torn = None;
+        state.lost = LostPages::default();
         state.programmed_bytes = block_bytes;
         let erases = state.erases;
         self.forget_injected(peb);

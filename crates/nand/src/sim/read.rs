@@ -3,10 +3,10 @@
 //! Cells hold what was programmed; wrong bits are computed when they are read ([`FaultModel::wrong_bits`]), so that they cost no memory.
 //! Erased pages have none.
 
-use media::{NandError, PagePart, Peb, ReadReport};
+use media::{NandError, PagePart, Peb, ReadReport, index};
 
 use super::faults::Step;
-use super::{Cells, FaultModel, SimNand, memory};
+use super::{Cells, FaultModel, SimNand};
 
 impl<C: Cells> SimNand<C> {
     pub(super) fn read_pages(
@@ -19,7 +19,7 @@ impl<C: Cells> SimNand<C> {
         geometry.check_read(&self.name, peb, offset, out.len())?;
         let mut report = ReadReport::default();
         for part in geometry.page_parts(offset, out.len()) {
-            let bytes = &mut out[part.at..part.at + memory(part.len)];
+            let bytes = &mut out[part.at..part.at + index(part.len)];
             report.merge(self.read_page(peb, part, bytes)?);
         }
         Ok(report)
@@ -39,7 +39,7 @@ impl<C: Cells> SimNand<C> {
         state.reads_since_erase = state.reads_since_erase.saturating_add(1);
         let start = geometry.page_start(part.page) + part.start;
         let written = state.programmed_bytes.saturating_sub(start).min(part.len);
-        let (written, erased) = out.split_at_mut(memory(written));
+        let (written, erased) = out.split_at_mut(index(written));
         erased.fill(0xFF);
         if written.is_empty() {
             return Ok(ReadReport::default());
@@ -74,7 +74,7 @@ impl<C: Cells> SimNand<C> {
                         step_bytes,
                         |byte, mask| {
                             if let Some(at) = (first + byte).checked_sub(part.start)
-                                && let Some(byte) = bytes.get_mut(memory(at))
+                                && let Some(byte) = bytes.get_mut(index(at))
                             {
                                 *byte ^= mask;
                             }
@@ -94,16 +94,17 @@ impl<C: Cells> SimNand<C> {
     }
 
     fn has_no_wrong_bits(&self, peb: Peb, part: PagePart) -> bool {
-        let state = &self.blocks[memory(peb.0)];
+        let state = &self.blocks[index(peb.0)];
         let wears = self.faults.reads_per_bit_flip > 0 || self.faults.time_per_bit_flip.0 > 0;
         !wears
             && !state.is_half_erased
             && state.torn.is_none()
+            && !state.lost.contains(part.page)
             && !self.injected.bit_flips.contains_key(&(peb, part.page))
     }
 
     fn wrong_bits(&self, peb: Peb, part: PagePart, step: u32) -> Wrong {
-        let state = &self.blocks[memory(peb.0)];
+        let state = &self.blocks[index(peb.0)];
         let step_bytes = self.model.ecc_step_bytes();
         let is_torn_here = state.torn.is_some_and(|torn| {
             torn.is_uncorrectable && torn.page == part.page && torn.byte / step_bytes == step
@@ -113,6 +114,9 @@ impl<C: Cells> SimNand<C> {
         }
         if is_torn_here {
             return Wrong::Torn;
+        }
+        if state.lost.contains(part.page) {
+            return Wrong::Bits(self.model.ecc_bits.saturating_add(LOST_BITS));
         }
         let age = self.clock.now().saturating_sub(state.programmed_at);
         let injected = self.injected.bit_flips.get(&(peb, part.page)).copied();
@@ -127,10 +131,13 @@ impl<C: Cells> SimNand<C> {
             peb,
             page: part.page,
             step,
-            erases: self.blocks[memory(peb.0)].erases,
+            erases: self.blocks[index(peb.0)].erases,
         }
     }
 }
+
+/// Bits, beyond those that can be corrected, that are wrong in each step of a page that was lost with its pair.
+const LOST_BITS: u32 = 32;
 
 /// What is wrong with an ECC step.
 enum Wrong {
@@ -144,8 +151,8 @@ enum Wrong {
 
 /// Whether the bytes of a step that are in `bytes`, which begin at byte `start` of the page, are all ones.
 fn is_erased(bytes: &[u8], start: u32, first: u32, step_bytes: u32) -> bool {
-    let from = memory(first.saturating_sub(start));
-    let to = memory(first + step_bytes - start).min(bytes.len());
+    let from = index(first.saturating_sub(start));
+    let to = index(first + step_bytes - start).min(bytes.len());
     bytes[from..to].iter().all(|byte| *byte == 0xFF)
 }
 
