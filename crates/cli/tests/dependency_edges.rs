@@ -56,7 +56,9 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates with `unsafe` blocks.
-const UNSAFE_CRATES: &[&str] = &["bench", "buffer", "fsmap", "fuse", "nand", "passfs", "trace"];
+const UNSAFE_CRATES: &[&str] = &[
+    "bench", "buffer", "fsmap", "fuse", "nand", "passfs", "testkit", "trace",
+];
 
 /// External crates that belong to some of ours alone.
 const EXTERNAL_OWNERS: &[(&str, &[&str])] = &[

@@ -6,12 +6,14 @@
 //! - [`contract`]: what every [`vfs::FileSystem`] must do.
 //! - [`model`]: random operations from several threads on a file system and on the model, compared step by
 //!   step.
+//! - [`heap`]: how much memory a piece of a test takes.
 //! - [`lab`]: the distribution's kernel in QEMU, as a judge of flash images and a place for its file systems.
 //!
 //! It is not used by anything that ships: failures here are panics.
 
 pub mod contract;
 mod faulty_fs;
+pub mod heap;
 pub mod lab;
 mod mem_fs;
 pub mod model;

@@ -4,8 +4,9 @@
 //! the EC header says it does tells the OOB. The page can't be told for sure: it is taken as the largest that the offsets allow
 //! and chips have. Reading with a smaller page than the chip's is harmless; for writing, say the shape.
 
+use media::index;
+
 use crate::format::{Decoded, EcHeader, HEADER_BYTES, VidHeader};
-use crate::layout::index;
 
 /// A shape that fits the headers of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

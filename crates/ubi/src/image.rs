@@ -10,8 +10,8 @@ use crate::format::volume_table::{self, RECORD_BYTES, TableLimits, VolumeName, V
 use crate::format::{
     Compatibility, EcHeader, HEADER_BYTES, LAYOUT_VOLUME, LAYOUT_VOLUME_LEBS, VidHeader, VolumeKind, crc32,
 };
-use crate::layout::{Layout, index};
-use media::NandGeometry;
+use crate::layout::Layout;
+use media::{NandGeometry, index};
 use thiserror::Error;
 
 /// What all blocks of an image have in common.

@@ -3,7 +3,7 @@
 //! Invariants, checked by the constructors: the headers fit before the data without touching one another; the data starts at a
 //! page; there is data.
 
-use media::NandGeometry;
+use media::{NandGeometry, index};
 use thiserror::Error;
 
 use crate::format::HEADER_BYTES;
@@ -168,10 +168,6 @@ impl Layout {
         let shift = self.vid_header_offset % self.header_io_bytes;
         index((shift + HEADER).next_multiple_of(self.header_io_bytes))
     }
-}
-
-pub(crate) fn index(number: u32) -> usize {
-    usize::try_from(number).expect("addresses have at least 32 bits")
 }
 
 #[cfg(test)]

@@ -4,10 +4,9 @@
 //! the fewest erases?) cost a walk over the table instead, a few microseconds for 8192 blocks next to the milliseconds that
 //! the medium takes.
 
-use media::Peb;
+use media::{Peb, index};
 
 use crate::format::MAX_ERASE_COUNTER;
-use crate::layout::index;
 
 /// What a block is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

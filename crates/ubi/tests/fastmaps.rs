@@ -1,18 +1,18 @@
 //! Attach by fastmap: the outcome is that of a look at every block, and a fastmap that is not right is left aside.
 
+mod linux_fastmap;
+
 use std::sync::{Arc, Mutex};
 
 use media::{Leb, Nand, NandGeometry, Peb, RamNand};
-use ubi::format::fastmap::{self, Fastmap, FastmapVolume, Pool, Wear};
 use ubi::format::volume_table::VolumeName;
-use ubi::format::{
-    Compatibility, Decoded, EcHeader, FASTMAP_DATA_VOLUME, FASTMAP_SUPERBLOCK_VOLUME, HEADER_BYTES,
-    LAYOUT_VOLUME, VidHeader, VolumeKind,
-};
+use ubi::format::{FASTMAP_DATA_VOLUME, VolumeKind};
 use ubi::{
     Access, AttachOptions, AttachedBy, FastmapUse, FormatOptions, Layout, NewVolume, Scanned, SizeInLebs,
     Ubi, Volume, VolumeId, scan,
 };
+
+use linux_fastmap::{header, headers, write_block, write_fastmap};
 
 type Chip = Arc<Mutex<RamNand>>;
 
@@ -27,46 +27,6 @@ fn options() -> AttachOptions {
 
 fn scanned(chip: &Chip) -> Scanned<Chip> {
     scan(Arc::clone(chip), options()).expect("it can be attached")
-}
-
-fn header(volume: u32, leb: u32, sequence_number: u64) -> VidHeader {
-    VidHeader {
-        kind: VolumeKind::Dynamic,
-        copied: false,
-        compatibility: match volume {
-            FASTMAP_SUPERBLOCK_VOLUME | FASTMAP_DATA_VOLUME => Compatibility::Delete,
-            _ => Compatibility::None,
-        },
-        volume,
-        leb,
-        data_size: 0,
-        used_lebs: 0,
-        data_padding: 0,
-        data_crc: 0,
-        sequence_number,
-        generation: 0,
-    }
-}
-
-/// What a block's headers are.
-fn headers(chip: &mut RamNand, peb: Peb) -> (u32, Option<VidHeader>) {
-    let mut raw = [0; 256];
-    let _ = chip.read(peb, 0, &mut raw).expect("in range");
-    let half = |from: usize| raw[from..from + HEADER_BYTES].try_into().expect("64 bytes");
-    let Decoded::Header(ec) = EcHeader::decode(&half(0)) else {
-        panic!("{peb} has no EC header");
-    };
-    match VidHeader::decode(&half(128), 3584) {
-        Decoded::Header(vid) => (ec.erase_counter, Some(vid)),
-        _ => (ec.erase_counter, None),
-    }
-}
-
-fn write_block(chip: &mut RamNand, peb: Peb, header: &VidHeader, data: &[u8]) {
-    let mut raw = [0; 128];
-    raw[..HEADER_BYTES].copy_from_slice(&header.encode());
-    chip.program(peb, 128, &raw).expect("free");
-    chip.program(peb, 512, data).expect("free");
 }
 
 /// A chip with a volume, a fastmap as Linux would write it, and one LEB written after it into the pool.
@@ -97,57 +57,11 @@ fn chip_with_fastmap() -> Chip {
     }
     ubi.settle().expect("nothing fails");
     drop((volume, ubi));
-    write_fastmap(&mut chip.lock().expect("no panic"));
+    let mut nand = chip.lock().expect("no panic");
+    let map = write_fastmap(&mut nand, &[(0, VolumeKind::Dynamic, 10)]);
+    write_block(&mut nand, Peb(map.pool.pebs[1]), &header(0, 3, 950), &[0x33; 512]);
+    drop(nand);
     chip
-}
-
-fn write_fastmap(chip: &mut RamNand) {
-    let mut map = Fastmap::default();
-    let mut volumes = [(0, vec![None; 10]), (LAYOUT_VOLUME, vec![None; 2])];
-    let mut free = Vec::new();
-    for peb in (0..BLOCKS).map(Peb) {
-        let (erase_counter, vid) = headers(chip, peb);
-        let wear = Wear {
-            peb: peb.0,
-            erase_counter,
-        };
-        match vid {
-            None => free.push(wear),
-            Some(vid) => {
-                map.used.push(wear);
-                let place = volumes.iter_mut().find(|(volume, _)| *volume == vid.volume);
-                place.expect("one of the two").1[usize::try_from(vid.leb).expect("few")] = Some(peb.0);
-            }
-        }
-    }
-    map.blocks = free.drain(..2).collect();
-    let pool: Vec<Wear> = free.drain(..3).collect();
-    map.pool = Pool {
-        pebs: pool.iter().map(|wear| wear.peb).collect(),
-        pebs_max: 5,
-    };
-    map.free = free;
-    map.volumes = volumes
-        .into_iter()
-        .map(|(volume, pebs)| FastmapVolume {
-            volume,
-            kind: VolumeKind::Dynamic,
-            data_padding: 0,
-            used_lebs: u32::try_from(pebs.len()).expect("few"),
-            last_leb_bytes: 3584,
-            pebs,
-        })
-        .collect();
-    let raw = fastmap::encode(&map, 2 * 3584);
-    let [first, second] = [0, 1].map(|block: usize| Peb(map.blocks[block].peb));
-    write_block(
-        chip,
-        first,
-        &header(FASTMAP_SUPERBLOCK_VOLUME, 0, 900),
-        &raw[..3584],
-    );
-    write_block(chip, second, &header(FASTMAP_DATA_VOLUME, 1, 901), &raw[3584..]);
-    write_block(chip, Peb(map.pool.pebs[1]), &header(0, 3, 950), &[0x33; 512]);
 }
 
 fn contents(ubi: &Ubi<Chip>) -> Vec<Vec<u8>> {

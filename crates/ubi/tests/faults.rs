@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use media::{Leb, Nand, NandGeometry, Page, Peb};
-use nand::{ChipModel, FaultModel, SimNand};
+use nand::{ChipModel, CutPoint, FaultModel, Pairing, SimNand};
 use testkit::prng::Prng;
 use ubi::format::VolumeKind;
 use ubi::format::volume_table::VolumeName;
@@ -194,4 +194,34 @@ fn a_chip_that_wears_out_keeps_its_data_and_goes_read_only_with_a_reason() {
             }
         }
     }
+}
+
+/// On chips whose pages share cells UBI can't keep what it acknowledged: that is why Linux refuses them. What it can is to say so.
+#[test]
+fn on_paired_pages_a_power_cut_may_take_an_acknowledged_page_and_it_is_reported() {
+    let geometry = NandGeometry::new(512, 16, 64).and_then(|geometry| geometry.with_subpage(128));
+    let model = ChipModel::new(geometry.unwrap())
+        .with_pairing(Pairing::Mlc)
+        .unwrap();
+    let chip = Arc::new(Mutex::new(SimNand::new("mlc", model, FaultModel::none())));
+    let (ubi, volume) = formatted(&chip, 8);
+    // Headers are page 0, so the first page of data is page 1 of the block, which shares its cells with page 4.
+    volume.write(Leb(2), 0, &[0x42; 3 * 512]).unwrap();
+    let supply = chip.lock().unwrap().supply().clone();
+    supply.cut_at_write(supply.writes(), CutPoint::Partway(100));
+    volume
+        .write(Leb(2), 3 * 512, &[0x43; 512])
+        .expect_err("power goes");
+    supply.power_on();
+    drop((volume, ubi));
+    let scanned = scan(Arc::clone(&chip), AttachOptions::linux(Access::ReadWrite)).unwrap();
+    let ubi = scanned.attach().unwrap();
+    let volume = ubi.open(VolumeId(0)).unwrap();
+    assert!(matches!(
+        first_page(&volume, 2),
+        Err(VolumeError::Uncorrectable { .. })
+    ));
+    let mut others = [0; 1024];
+    volume.read(Leb(2), 512, &mut others).unwrap();
+    assert_eq!(others, [0x42; 1024]);
 }

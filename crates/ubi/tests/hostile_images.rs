@@ -1,15 +1,25 @@
 //! Images with random damage, and with random fields behind right CRCs: an attach refuses or attaches, never panics or loops,
 //! and changes nothing that it refuses. `TIDEGATE_FULL` runs many more; a failure names its seed.
 
+mod linux_fastmap;
+
 use std::sync::{Arc, Mutex};
 
-use media::{Leb, Nand, NandGeometry, Peb, RamNand};
+use media::{Leb, Nand, NandGeometry, Peb, RamNand, index};
+use testkit::heap::{CountingAllocator, taken_by};
 use testkit::prng::Prng;
 use ubi::format::volume_table::VolumeName;
 use ubi::format::{VolumeKind, crc32};
 use ubi::{
-    Access, AttachOptions, FastmapUse, FormatOptions, Layout, NewVolume, SizeInLebs, Ubi, Volume, check, scan,
+    Access, AttachOptions, FastmapUse, FormatOptions, Layout, NewVolume, Scanned, SizeInLebs, Ubi, Volume,
+    check, scan,
 };
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+/// What a look at the whole image, or an attach, may take, whatever the image says.
+const MEMORY_BYTES: u64 = 32 * 8 + (300 << 10);
 
 const BLOCKS: u32 = 32;
 const BLOCK_BYTES: usize = 4096;
@@ -50,8 +60,18 @@ fn good_image() -> Vec<Vec<u8>> {
             }
         }
     }
+    ubi.settle().expect("nothing fails");
     drop(ubi);
     blocks(&chip)
+}
+
+/// The same with a fastmap, and where that is.
+fn good_image_with_fastmap(good: &[Vec<u8>]) -> (Vec<Vec<u8>>, Vec<usize>) {
+    let chip = chip(good);
+    let volumes = [(0, VolumeKind::Dynamic, 6), (1, VolumeKind::Static, 6)];
+    let map = linux_fastmap::write_fastmap(&mut chip.lock().expect("no panic"), &volumes);
+    let places = map.blocks.iter().map(|wear| index(wear.peb));
+    (blocks(&chip), places.collect())
 }
 
 fn geometry() -> NandGeometry {
@@ -121,16 +141,51 @@ fn damage(blocks: &mut [Vec<u8>], prng: &mut Prng) {
     }
 }
 
+/// Changes fields of a fastmap and puts its CRC right.
+fn damage_fastmap(blocks: &mut [Vec<u8>], places: &[usize], prng: &mut Prng) {
+    let mut raw: Vec<u8> = places
+        .iter()
+        .flat_map(|peb| blocks[*peb][512..].to_vec())
+        .collect();
+    for _ in 0..1 + prng.below(3) {
+        // All but the padding; the fields of the superblock and of the header more often.
+        let end = *prng.pick(&[344, 344, 3000]);
+        let at = prng.below_usize(end / 4) * 4;
+        let value = match prng.below(3) {
+            0 => prng.next_u64().to_le_bytes()[0].into(),
+            1 => u32::MAX - u32::from(prng.next_u64().to_le_bytes()[0]),
+            _ => 1 << prng.below(32),
+        };
+        raw[at..at + 4].copy_from_slice(&value.to_be_bytes());
+    }
+    raw[8..12].fill(0);
+    let crc = crc32(&raw);
+    raw[8..12].copy_from_slice(&crc.to_be_bytes());
+    for (peb, part) in places.iter().zip(raw.chunks(BLOCK_BYTES - 512)) {
+        blocks[*peb][512..].copy_from_slice(part);
+    }
+}
+
 /// Attaches and uses what attaches. Returns whether it did.
 fn use_image(chip: &Chip, fastmap: FastmapUse, seed: u64) -> bool {
     let before = blocks(chip);
-    let report = check(&mut Arc::clone(chip), Access::ReadOnly, &mut |_| {});
+    let (report, taken) = taken_by(|| check(&mut Arc::clone(chip), Access::ReadOnly, &mut |_| {}));
     report.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    assert!(
+        taken.peak_bytes <= MEMORY_BYTES,
+        "seed {seed}: the check took {taken:?}"
+    );
+    read_only(chip, fastmap, seed);
     let options = AttachOptions {
         fastmap,
         ..AttachOptions::linux(Access::ReadWrite)
     };
-    let scanned = match scan(Arc::clone(chip), options) {
+    let (scanned, taken) = taken_by(|| scan(Arc::clone(chip), options));
+    assert!(
+        taken.peak_bytes <= MEMORY_BYTES,
+        "seed {seed}: the scan took {taken:?}"
+    );
+    let scanned = match scanned {
         Ok(scanned) => scanned,
         Err(error) => {
             assert!(error.to_string().starts_with("chip: "), "seed {seed}: {error}");
@@ -141,9 +196,13 @@ fn use_image(chip: &Chip, fastmap: FastmapUse, seed: u64) -> bool {
             return false;
         }
     };
-    let Ok(ubi) = scanned.attach() else {
-        return false;
-    };
+    // Whatever this repairs is written to the chip, which grows by it.
+    let (ubi, taken) = taken_by(|| scanned.attach());
+    assert!(
+        taken.peak_bytes <= 2 * MEMORY_BYTES,
+        "seed {seed}: the attach took {taken:?}"
+    );
+    let Ok(ubi) = ubi else { return false };
     for volume in ubi.volumes() {
         let Ok(volume) = ubi.open(volume.id) else { continue };
         for leb in (0..volume.geometry().lebs).map(Leb) {
@@ -157,6 +216,31 @@ fn use_image(chip: &Chip, fastmap: FastmapUse, seed: u64) -> bool {
     true
 }
 
+/// Attaches for reading, where volumes may be larger than the image, and reads what is there of them.
+fn read_only(chip: &Chip, fastmap: FastmapUse, seed: u64) {
+    let options = AttachOptions {
+        fastmap,
+        ..AttachOptions::linux(Access::ReadOnly)
+    };
+    let attached = || scan(Arc::clone(chip), options).and_then(Scanned::attach);
+    let (ubi, taken) = taken_by(attached);
+    // 20 records fit the table of these LEBs, each of at most as many LEBs as the largest chips have blocks.
+    let most = MEMORY_BYTES + 20 * (4 << 16);
+    assert!(
+        taken.peak_bytes <= most,
+        "seed {seed}: the attach for reading took {taken:?}"
+    );
+    let Ok(ubi) = ubi else { return };
+    for volume in ubi.volumes() {
+        let mapping = ubi.mapping(volume.id);
+        let Ok(opened) = ubi.open(volume.id) else { continue };
+        for (leb, _) in (0..).map(Leb).zip(&mapping).filter(|(_, peb)| peb.is_some()) {
+            let mut page = [0; 512];
+            let _ = opened.read(leb, 0, &mut page);
+        }
+    }
+}
+
 #[test]
 fn damaged_images_are_refused_or_attached_and_never_panic() {
     let seeds = if std::env::var_os("TIDEGATE_FULL").is_some() {
@@ -165,15 +249,24 @@ fn damaged_images_are_refused_or_attached_and_never_panic() {
         3000
     };
     let good = good_image();
-    assert!(
-        use_image(&chip(&good), FastmapUse::IfValid, 0),
-        "the good one attaches"
-    );
+    let (with_fastmap, places) = good_image_with_fastmap(&good);
+    for image in [&good, &with_fastmap] {
+        assert!(
+            use_image(&chip(image), FastmapUse::IfValid, 0),
+            "the good one attaches"
+        );
+    }
     let mut attached = 0;
     for seed in 0..seeds {
         let mut prng = Prng::named(seed, "hostile images");
-        let mut blocks = good.clone();
-        damage(&mut blocks, &mut prng);
+        let mut blocks = match seed % 2 {
+            0 => good.clone(),
+            _ => with_fastmap.clone(),
+        };
+        match seed % 4 {
+            3 => damage_fastmap(&mut blocks, &places, &mut prng),
+            _ => damage(&mut blocks, &mut prng),
+        }
         attached += u64::from(use_image(&chip(&blocks), FastmapUse::IfValid, seed));
     }
     assert!(attached > seeds / 20, "only {attached} of {seeds} attached");

@@ -1,6 +1,6 @@
 //! Lists everything that is not as it should be, whether or not the device can be attached.
 
-use media::{Nand, NandError};
+use media::{Nand, NandError, index};
 
 use super::anomaly::{Anomaly, AnomalyKind};
 use super::error::AttachError;
@@ -9,7 +9,6 @@ use super::survey::Survey;
 use super::{Access, AttachOptions, examine};
 use crate::format::volume_table::VolumeTable;
 use crate::format::{LAYOUT_VOLUME, VolumeKind, crc32};
-use crate::layout::index;
 
 /// What a check found.
 #[derive(Debug)]
@@ -33,7 +32,7 @@ pub fn check(
     progress: &mut dyn FnMut(media::Peb),
 ) -> Result<CheckReport, AttachError> {
     let options = AttachOptions::linux(access);
-    let (mut survey, tables, _) = match examine(nand, &options) {
+    let (mut survey, tables, _) = match examine(nand, &options, usize::MAX) {
         Ok(examined) => examined,
         Err(AttachError::Device(error)) => return Err(error.into()),
         Err(refusal) => {

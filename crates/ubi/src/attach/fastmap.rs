@@ -6,14 +6,16 @@
 
 use std::sync::Arc;
 
-use media::{Nand, NandError, Peb};
+use media::{Nand, NandError, Peb, index};
 
-use super::anomaly::AnomalyKind;
-use super::select::vid_header;
-use super::survey::{Found, Profile, RawHeaders, Seen, Survey};
-use crate::format::fastmap::{self, ANCHOR_PEBS, Fastmap, Superblock, Wear};
+use super::anomaly::{Anomaly, AnomalyKind};
+use super::headers::{RawHeaders, Seen};
+use super::select::{read_data, vid_header};
+use super::survey::{Found, Profile, Survey};
+use crate::format::fastmap::{
+    ANCHOR_PEBS, Collector, Fastmap, FastmapVolume, SUPERBLOCK_BYTES, Superblock, Wear,
+};
 use crate::format::{FASTMAP_DATA_VOLUME, FASTMAP_SUPERBLOCK_VOLUME, VidHeader};
-use crate::layout::index;
 use crate::peb_table::{PebState, PebTable};
 
 /// How a device was attached.
@@ -58,13 +60,14 @@ fn because(why: impl Into<String>) -> Unusable {
 
 /// Makes a survey from the fastmap of `anchor`. `looked` is the survey of the first blocks.
 pub(super) fn survey_by(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> Result<Survey, Unusable> {
-    let (map, last_sequence_number) = read(nand, looked, anchor)?;
+    let (mut map, last_sequence_number) = read(nand, looked, anchor)?;
     let mut survey = Survey {
         device: Arc::clone(&looked.device),
         pebs: PebTable::new(looked.geometry.blocks()),
         found: Vec::new(),
         profiles: Vec::new(),
         last_sequence_number,
+        last_written: None,
         tally: super::survey::Tally::default(),
         first_corrupted: None,
         anchor: looked.anchor,
@@ -84,20 +87,20 @@ pub(super) fn survey_by(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> R
         survey.pebs.set_state(Peb(wear.peb), state);
         Ok::<(), Unusable>(())
     };
+    // Each part of the fastmap is dropped once it is taken: the next one needs the memory.
     for (wears, state) in [
-        (&map.free, PebState::Free),
-        (&map.used, NAMED_BY_NONE),
-        (&map.scrub, NAMED_BY_NONE_TO_SCRUB),
-        (&map.erase, PebState::Erase),
-        (&map.blocks, PebState::Erase),
+        (&mut map.free, PebState::Free),
+        (&mut map.used, NAMED_BY_NONE),
+        (&mut map.scrub, NAMED_BY_NONE_TO_SCRUB),
+        (&mut map.erase, PebState::Erase),
+        (&mut map.blocks, PebState::Erase),
     ] {
-        for wear in wears {
-            take(&mut survey, wear, state)?;
+        for wear in std::mem::take(wears) {
+            take(&mut survey, &wear, state)?;
         }
     }
-    take_volumes(&mut survey, &map)?;
-    for wear in map.used.iter().chain(&map.scrub) {
-        let peb = Peb(wear.peb);
+    take_volumes(&mut survey, std::mem::take(&mut map.volumes))?;
+    for peb in survey.geometry.pebs() {
         if [NAMED_BY_NONE, NAMED_BY_NONE_TO_SCRUB].contains(&survey.pebs.state(peb)) {
             survey.pebs.set_state(peb, PebState::Erase);
         }
@@ -126,18 +129,12 @@ pub(super) fn survey_by(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> R
 
 /// The fastmap, and the last sequence number that it knows of.
 fn read(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> Result<(Fastmap, u64), Unusable> {
-    let mut first = vec![0; fastmap::SUPERBLOCK_BYTES];
+    let mut first = vec![0; SUPERBLOCK_BYTES];
     let _ = nand.read(anchor, looked.layout.data_offset(), &mut first)?;
     let superblock = Superblock::decode(&first).map_err(|error| because(error.to_string()))?;
-    let leb_bytes = index(looked.layout.leb_bytes());
-    let mut raw = vec![0; leb_bytes * superblock.blocks.len()];
+    let mut collector = Collector::of_chip(looked.geometry.blocks());
     let mut last_sequence_number = 0;
-    for (number, (wear, out)) in superblock
-        .blocks
-        .iter()
-        .zip(raw.chunks_mut(leb_bytes))
-        .enumerate()
-    {
+    for (number, wear) in superblock.blocks.iter().enumerate() {
         let peb = Peb(wear.peb);
         let there = wear.peb < looked.geometry.blocks() && !nand.is_bad(peb)?;
         let expected = match number {
@@ -152,9 +149,11 @@ fn read(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> Result<(Fastmap, 
             .filter(|header| header.volume == expected && (number > 0 || peb == anchor))
             .ok_or_else(|| because(format!("{peb} is not block {number} of it")))?;
         last_sequence_number = last_sequence_number.max(header.sequence_number);
-        let _ = nand.read(peb, looked.layout.data_offset(), out)?;
+        read_data(looked, nand, peb, looked.layout.leb_bytes(), &mut |part| {
+            collector.take(part)
+        })?;
     }
-    let map = fastmap::decode(&raw).map_err(|error| because(error.to_string()))?;
+    let map = collector.finish().map_err(|error| because(error.to_string()))?;
     Ok((map, last_sequence_number))
 }
 
@@ -171,8 +170,8 @@ fn block_header(nand: &mut impl Nand, looked: &Survey, peb: Peb) -> Result<Optio
     }
 }
 
-fn take_volumes(survey: &mut Survey, map: &Fastmap) -> Result<(), Unusable> {
-    for volume in &map.volumes {
+fn take_volumes(survey: &mut Survey, volumes: Vec<FastmapVolume>) -> Result<(), Unusable> {
+    for volume in volumes {
         let profile = survey
             .profile(Profile {
                 volume: volume.volume,
@@ -198,8 +197,7 @@ fn take_volumes(survey: &mut Survey, map: &Fastmap) -> Result<(), Unusable> {
                 }
             };
             survey.pebs.set_state(peb, state);
-            survey.found.push(Found {
-                sequence_number: 0,
+            survey.push_found(Found {
                 generation: 0,
                 leb,
                 peb,
@@ -216,12 +214,15 @@ fn take_volumes(survey: &mut Survey, map: &Fastmap) -> Result<(), Unusable> {
 fn look_at_pool_block(survey: &mut Survey, nand: &mut impl Nand, peb: Peb) -> Result<(), Unusable> {
     // The fastmap may list it as a LEB as well, when a volume was changed after the pool was filled.
     survey.found.retain(|found| found.peb != peb);
-    let noted = survey.anomalies.len();
+    // Set aside, so that what is noted of this block is seen however many there are.
+    let before = std::mem::take(&mut survey.anomalies);
     survey.look_at(nand, peb)?;
-    let harmless = |kind: &AnomalyKind| matches!(kind, AnomalyKind::Bits { .. });
-    let damaged = survey.anomalies[noted..]
-        .iter()
-        .any(|anomaly| !harmless(&anomaly.kind));
+    let noted = std::mem::replace(&mut survey.anomalies, before);
+    let harmless = |anomaly: &Anomaly| matches!(anomaly.kind, AnomalyKind::Bits { .. });
+    let damaged = noted.iter().any(|anomaly| !harmless(anomaly));
+    for Anomaly { peb, offset, kind } in noted {
+        survey.note(peb, offset, kind);
+    }
     if damaged || survey.refusal.is_some() || survey.pebs.state(peb) == PebState::Bad {
         return Err(because(format!("{peb} of its pool is damaged")));
     }

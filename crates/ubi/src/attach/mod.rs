@@ -7,6 +7,7 @@ mod anomaly;
 mod check;
 mod error;
 mod fastmap;
+mod headers;
 mod select;
 mod survey;
 mod table;
@@ -17,8 +18,9 @@ pub use anomaly::{Anomaly, AnomalyKind};
 pub use check::{CheckReport, check};
 pub use error::AttachError;
 pub use fastmap::AttachedBy;
+pub(crate) use headers::{RawHeaders, Seen};
 use survey::Found;
-pub(crate) use survey::{RawHeaders, Seen, Survey};
+pub(crate) use survey::Survey;
 
 use crate::device::Ubi;
 use crate::format::volume_table::VolumeTable;
@@ -83,8 +85,6 @@ impl std::fmt::Display for VolumeId {
 pub struct Candidate {
     /// The block.
     pub peb: Peb,
-    /// The larger was written later.
-    pub sequence_number: u64,
     /// What the owner of the volume tagged it with.
     pub generation: u64,
     /// Its data was written whole, and a CRC vouches for it.
@@ -92,6 +92,9 @@ pub struct Candidate {
     /// It is the LEB; the blocks of the others will be erased.
     pub chosen: bool,
 }
+
+/// How many anomalies an attach keeps: enough to show what is wrong; [`check`] lists all.
+const ANOMALIES_KEPT: usize = 256;
 
 /// A device whose blocks were looked at, and that can be attached.
 #[derive(Debug)]
@@ -105,7 +108,7 @@ pub struct Scanned<N> {
 
 /// Looks at a device, and decides which block holds what. Nothing is written.
 pub fn scan<N: Nand>(mut nand: N, options: AttachOptions) -> Result<Scanned<N>, AttachError> {
-    let (mut survey, tables, attached_by) = examine(&mut nand, &options)?;
+    let (mut survey, tables, attached_by) = examine(&mut nand, &options, ANOMALIES_KEPT)?;
     if let Some(refusal) = survey.refusal.take() {
         return Err(refusal);
     }
@@ -123,8 +126,9 @@ pub fn scan<N: Nand>(mut nand: N, options: AttachOptions) -> Result<Scanned<N>, 
 fn examine(
     nand: &mut impl Nand,
     options: &AttachOptions,
+    anomalies_max: usize,
 ) -> Result<(Survey, table::Tables, AttachedBy), AttachError> {
-    let mut survey = Survey::begin(nand)?;
+    let mut survey = Survey::begin(nand, anomalies_max)?;
     let mut attached_by = AttachedBy::Scan;
     for peb in nand.geometry().pebs() {
         survey.look_at(nand, peb)?;
@@ -177,6 +181,15 @@ fn decide(
     Ok(tables)
 }
 
+fn candidate(found: &Found) -> Candidate {
+    Candidate {
+        peb: found.peb,
+        generation: found.generation,
+        copied: found.copied,
+        chosen: found.chosen,
+    }
+}
+
 /// Few damaged blocks are the work of time; many mean that the chip, or what it is taken for, is wrong.
 fn limit_damage(survey: &mut Survey) {
     let blocks = survey.geometry.blocks() - survey.tally.bad - survey.tally.alien;
@@ -214,24 +227,26 @@ impl<N: Nand> Scanned<N> {
         &self.attached_by
     }
 
-    /// What should not be.
+    /// What should not be, the first 256 of it.
     #[must_use]
     pub fn anomalies(&self) -> &[Anomaly] {
         &self.survey.anomalies
     }
 
+    /// The blocks that claim to be this LEB, the latest first.
+    #[must_use]
+    pub fn candidates(&self, volume: VolumeId, leb: Leb) -> Vec<Candidate> {
+        self.survey.found[self.group(volume, leb)]
+            .iter()
+            .map(candidate)
+            .collect()
+    }
+
     /// The mapped LEBs of a volume, ascending, each with all blocks that claim to be it, the latest first.
     pub fn lebs(&self, volume: VolumeId) -> impl Iterator<Item = (Leb, Vec<Candidate>)> {
-        let candidate = |found: &Found| Candidate {
-            peb: found.peb,
-            sequence_number: found.sequence_number,
-            generation: found.generation,
-            copied: found.copied,
-            chosen: found.chosen,
-        };
         self.of_volume(volume)
             .chunk_by(|a, b| a.leb == b.leb)
-            .map(move |group| (Leb(group[0].leb), group.iter().map(candidate).collect()))
+            .map(|group| (Leb(group[0].leb), group.iter().map(candidate).collect()))
     }
 
     fn of_volume(&self, volume: VolumeId) -> &[Found] {

@@ -3,28 +3,24 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use media::{Nand, NandError, Peb};
+use media::{Nand, NandError, Peb, index};
 
 use super::anomaly::AnomalyKind;
 use super::error::AttachError;
-use super::survey::{Found, RawHeaders, Seen, Survey};
+use super::headers::{RawHeaders, Seen};
+use super::survey::{Found, Survey};
 use crate::format::volume_table::{VolumeRecord, VolumeTable};
-use crate::format::{LAYOUT_VOLUME, VidHeader, VolumeKind, crc32};
-use crate::layout::index;
+use crate::format::{LAYOUT_VOLUME, VidHeader, VolumeKind};
 use crate::peb_table::PebState;
 
 /// Chooses for every LEB the latest block, unless that is a copy that was torn. The others are to be erased.
 pub(super) fn choose_latest(survey: &mut Survey, nand: &mut impl Nand) -> Result<(), NandError> {
     let profiles = std::mem::take(&mut survey.profiles);
     let volume = |found: &Found| profiles[usize::from(found.profile)].volume;
-    survey.found.sort_by_key(|found| {
-        (
-            volume(found),
-            found.leb,
-            Reverse(found.sequence_number),
-            found.peb,
-        )
-    });
+    // In place: a stable sort would take as much memory again.
+    survey
+        .found
+        .sort_unstable_by_key(|found| (volume(found), found.leb, found.peb));
     let mut start = 0;
     while start < survey.found.len() {
         let first = survey.found[start];
@@ -34,11 +30,47 @@ pub(super) fn choose_latest(survey: &mut Survey, nand: &mut impl Nand) -> Result
                 .iter()
                 .take_while(|found| same(found))
                 .count();
-        let winner = choose_one(survey, nand, start..end, volume(&first))?;
+        if end > start + 1 {
+            put_latest_first(survey, nand, start..end, volume(&first))?;
+        }
+        let winner = choose_one(survey, nand, start..end)?;
         choose(survey, start..end, winner);
         start = end;
     }
     survey.profiles = profiles;
+    Ok(())
+}
+
+/// Orders blocks that claim the same LEB by their sequence numbers. A header that can't be read any more, of a block that only a
+/// fastmap names, is older than all.
+fn put_latest_first(
+    survey: &mut Survey,
+    nand: &mut impl Nand,
+    group: std::ops::Range<usize>,
+    volume: u32,
+) -> Result<(), NandError> {
+    let mut aged = Vec::with_capacity(group.len());
+    for found in &survey.found[group.clone()] {
+        let header = vid_header(survey, nand, found.peb)?;
+        aged.push((header.map_or(0, |header| header.sequence_number), *found));
+    }
+    aged.sort_unstable_by_key(|(sequence_number, found)| (Reverse(*sequence_number), found.peb));
+    for pair in aged.windows(2) {
+        let ((sequence_number, first), (other, second)) = (pair[0], pair[1]);
+        if sequence_number == other {
+            survey.refuse(AttachError::SameSequence {
+                device: Arc::clone(&survey.device),
+                first: first.peb,
+                second: second.peb,
+                volume,
+                leb: first.leb,
+                sequence_number,
+            });
+        }
+    }
+    for (place, (_, found)) in survey.found[group].iter_mut().zip(aged) {
+        *place = found;
+    }
     Ok(())
 }
 
@@ -62,26 +94,12 @@ fn choose_one(
     survey: &mut Survey,
     nand: &mut impl Nand,
     group: std::ops::Range<usize>,
-    volume: u32,
 ) -> Result<usize, NandError> {
     let mut winner = group.start;
-    for place in group.clone().skip(1) {
-        let (first, second) = (survey.found[place - 1], survey.found[place]);
-        if first.sequence_number == second.sequence_number {
-            survey.refuse(AttachError::SameSequence {
-                device: Arc::clone(&survey.device),
-                first: first.peb,
-                second: second.peb,
-                volume,
-                leb: first.leb,
-                sequence_number: first.sequence_number,
-            });
-        }
-    }
     while winner < group.end {
         let found = survey.found[winner];
         let last = winner + 1 == group.end;
-        let doubtful = found.copied && (!last || found.sequence_number == survey.last_sequence_number);
+        let doubtful = found.copied && (!last || survey.last_written == Some(found.peb));
         if !doubtful || is_whole(survey, nand, found.peb)? {
             break;
         }
@@ -89,7 +107,7 @@ fn choose_one(
         survey.note(found.peb, place, AnomalyKind::TornCopy);
         winner += 1;
         if last {
-            survey.erase_first.push((found.sequence_number, found.peb));
+            survey.erase_first.push((survey.last_sequence_number, found.peb));
             return Ok(usize::MAX);
         }
     }
@@ -128,9 +146,27 @@ pub(super) fn data_crc(
     peb: Peb,
     bytes: u32,
 ) -> Result<u32, NandError> {
-    let mut data = vec![0; index(bytes)];
-    let _ = nand.read(peb, survey.layout.data_offset(), &mut data)?;
-    Ok(crc32(&data))
+    let mut crc = crc32fast::Hasher::new();
+    read_data(survey, nand, peb, bytes, &mut |part| crc.update(part))?;
+    Ok(!crc.finalize())
+}
+
+/// Reads the first `bytes` of a block's data, a row at a time: LEBs may be larger than the memory of an attach.
+pub(super) fn read_data(
+    survey: &Survey,
+    nand: &mut impl Nand,
+    peb: Peb,
+    bytes: u32,
+    take: &mut dyn FnMut(&[u8]),
+) -> Result<(), NandError> {
+    let unit = survey.geometry.write_unit_bytes();
+    let mut buffer = vec![0; index(unit.min(bytes))];
+    for start in (0..bytes).step_by(index(unit)) {
+        let part = &mut buffer[..index(unit.min(bytes - start))];
+        let _ = nand.read(peb, survey.layout.data_offset() + start, part)?;
+        take(part);
+    }
+    Ok(())
 }
 
 /// Holds what was chosen against the volume table. Blocks of volumes that are not in it are to be erased: the end of a removal.

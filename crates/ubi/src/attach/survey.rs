@@ -6,21 +6,23 @@
 
 use std::sync::Arc;
 
-use media::{Nand, NandError, NandGeometry, Peb, ReadReport};
+use media::{Nand, NandError, NandGeometry, Peb, index};
 
 use super::anomaly::{Anomaly, AnomalyKind};
 use super::error::AttachError;
+use super::headers::{RawHeaders, Seen};
+use crate::format::fastmap::ANCHOR_PEBS;
 use crate::format::{
     Compatibility, Damage, Decoded, EcHeader, FASTMAP_DATA_VOLUME, FASTMAP_SUPERBLOCK_VOLUME, HEADER_BYTES,
     LAYOUT_VOLUME, MAX_VOLUMES, Refusal, VidHeader, VolumeKind,
 };
-use crate::layout::{Layout, index};
+use crate::layout::Layout;
 use crate::peb_table::{PebState, PebTable};
 
-/// A block with a good VID header of a volume of the user or the layout volume.
+/// A block with a good VID header of a volume of the user or the layout volume. There is one for each block in use while a
+/// device is attached, so it is small: its sequence number is read again where another block claims the same LEB.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
-    pub(crate) sequence_number: u64,
     pub(crate) generation: u64,
     pub(crate) leb: u32,
     pub(crate) peb: Peb,
@@ -60,6 +62,8 @@ pub(crate) struct Survey {
     pub(crate) found: Vec<Found>,
     pub(crate) profiles: Vec<Profile>,
     pub(crate) last_sequence_number: u64,
+    /// The block that has it.
+    pub(crate) last_written: Option<Peb>,
     pub(crate) tally: Tally,
     pub(crate) first_corrupted: Option<Peb>,
     pub(crate) anchor: Option<(u64, Peb)>,
@@ -68,6 +72,8 @@ pub(crate) struct Survey {
     pub(crate) erase_first: Vec<(u64, Peb)>,
     pub(crate) writing_forbidden: Option<Arc<str>>,
     pub(crate) anomalies: Vec<Anomaly>,
+    /// How many of them are kept.
+    pub(crate) anomalies_max: usize,
     pub(crate) refusal: Option<AttachError>,
 }
 
@@ -76,7 +82,7 @@ const PROFILES_MAX: usize = 1024;
 
 impl Survey {
     /// Finds the first good EC header, which says where everything is. Nothing is known about any block yet.
-    pub(crate) fn begin(nand: &mut impl Nand) -> Result<Self, AttachError> {
+    pub(crate) fn begin(nand: &mut impl Nand, anomalies_max: usize) -> Result<Self, AttachError> {
         let (device, geometry) = (nand.name(), nand.geometry());
         let (mut good, mut unreadable) = (0, 0);
         let mut start = None;
@@ -89,7 +95,9 @@ impl Survey {
             let report = nand.read(peb, 0, &mut raw)?;
             start.get_or_insert([raw[0], raw[1], raw[2], raw[3]]);
             match (EcHeader::decode(&raw), report.is_correct()) {
-                (Decoded::Header(header), _) => return Self::around(device, geometry, peb, &header),
+                (Decoded::Header(header), _) => {
+                    return Self::around(device, geometry, peb, &header, anomalies_max);
+                }
                 (Decoded::Erased, true) => {}
                 (Decoded::Refused(source), _) => {
                     return Err(AttachError::Header {
@@ -120,6 +128,7 @@ impl Survey {
         geometry: NandGeometry,
         peb: Peb,
         header: &EcHeader,
+        anomalies_max: usize,
     ) -> Result<Self, AttachError> {
         let layout =
             Layout::found(&geometry, header.vid_header_offset, header.data_offset).map_err(|source| {
@@ -138,12 +147,14 @@ impl Survey {
             found: Vec::new(),
             profiles: Vec::new(),
             last_sequence_number: 0,
+            last_written: None,
             tally: Tally::default(),
             first_corrupted: None,
             anchor: None,
             erase_first: Vec::new(),
             writing_forbidden: None,
             anomalies: Vec::new(),
+            anomalies_max,
             refusal: None,
         })
     }
@@ -221,7 +232,9 @@ impl Survey {
     }
 
     pub(crate) fn note(&mut self, peb: Peb, offset: u32, kind: AnomalyKind) {
-        self.anomalies.push(Anomaly { peb, offset, kind });
+        if self.anomalies.len() < self.anomalies_max {
+            self.anomalies.push(Anomaly { peb, offset, kind });
+        }
     }
 
     /// Keeps the first reason not to attach.
@@ -274,7 +287,10 @@ impl Survey {
     }
 
     fn take_vid_header(&mut self, peb: Peb, header: &VidHeader, bits_flipped: bool) {
-        self.last_sequence_number = self.last_sequence_number.max(header.sequence_number);
+        if header.sequence_number > self.last_sequence_number {
+            self.last_sequence_number = header.sequence_number;
+            self.last_written = Some(peb);
+        }
         let fastmap = [FASTMAP_SUPERBLOCK_VOLUME, FASTMAP_DATA_VOLUME].contains(&header.volume);
         if header.volume >= MAX_VOLUMES && header.volume != LAYOUT_VOLUME && !fastmap {
             self.take_internal(peb, header);
@@ -314,8 +330,7 @@ impl Survey {
             self.refuse_contradiction(peb, header.volume, "kinds of VID headers", 1025, 1024);
             return;
         };
-        self.found.push(Found {
-            sequence_number: header.sequence_number,
+        self.push_found(Found {
             generation: header.generation,
             leb: header.leb,
             peb,
@@ -323,6 +338,19 @@ impl Survey {
             copied: header.copied,
             chosen: false,
         });
+    }
+
+    /// Grows in two steps, one for the blocks that are looked at for a fastmap and one for all: doubling would hold twice as much.
+    pub(crate) fn push_found(&mut self, found: Found) {
+        if self.found.len() == self.found.capacity() {
+            let first_step = index(ANCHOR_PEBS);
+            let most = match self.found.len() < first_step {
+                true => first_step,
+                false => index(self.geometry.blocks()),
+            };
+            self.found.reserve_exact(most.saturating_sub(self.found.len()));
+        }
+        self.found.push(found);
     }
 
     pub(crate) fn profile(&mut self, profile: Profile) -> Option<u16> {
@@ -430,79 +458,5 @@ impl Survey {
             readable_data |= page.iter().any(|byte| *byte != 0xFF);
         }
         Ok(readable_data)
-    }
-}
-
-/// A header as it was read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Seen<H> {
-    Header { header: H, bits_flipped: bool },
-    Erased { bits_flipped: bool },
-    Damaged { damage: Damage, uncorrectable: bool },
-    Refused(Refusal),
-}
-
-/// The bytes of both headers of a block, and what the medium said about them.
-pub(crate) struct RawHeaders {
-    ec: [u8; HEADER_BYTES],
-    vid: [u8; HEADER_BYTES],
-    ec_report: (bool, bool),
-    vid_report: (bool, bool),
-}
-
-impl RawHeaders {
-    /// Reads both; at once, when they are in the same page.
-    pub(crate) fn read(nand: &mut impl Nand, peb: Peb, layout: &Layout) -> Result<Self, NandError> {
-        let geometry = nand.geometry();
-        let vid_offset = layout.vid_header_offset();
-        let mut headers = Self {
-            ec: [0; HEADER_BYTES],
-            vid: [0; HEADER_BYTES],
-            ec_report: (false, false),
-            vid_report: (false, false),
-        };
-        let end = index(vid_offset) + HEADER_BYTES;
-        if end <= index(geometry.page_bytes()) {
-            let mut both = vec![0; end];
-            let report = nand.read(peb, 0, &mut both)?;
-            headers.ec.copy_from_slice(&both[..HEADER_BYTES]);
-            headers.vid.copy_from_slice(&both[index(vid_offset)..]);
-            headers.ec_report = verdict(&report, &geometry);
-            headers.vid_report = headers.ec_report;
-        } else {
-            headers.ec_report = verdict(&nand.read(peb, 0, &mut headers.ec)?, &geometry);
-            headers.vid_report = verdict(&nand.read(peb, vid_offset, &mut headers.vid)?, &geometry);
-        }
-        Ok(headers)
-    }
-
-    pub(crate) fn ec(&self) -> Seen<EcHeader> {
-        seen(EcHeader::decode(&self.ec), self.ec_report)
-    }
-
-    pub(crate) fn vid(&self, leb_bytes: u32) -> Seen<VidHeader> {
-        seen(VidHeader::decode(&self.vid, leb_bytes), self.vid_report)
-    }
-}
-
-/// Whether bits are flipped, and whether beyond correction.
-fn verdict(report: &ReadReport, geometry: &NandGeometry) -> (bool, bool) {
-    (report.needs_scrub(geometry), !report.is_correct())
-}
-
-fn seen<H>(decoded: Decoded<H>, (bits_flipped, uncorrectable): (bool, bool)) -> Seen<H> {
-    match decoded {
-        // The header's own CRC is right, whatever the rest of the page is.
-        Decoded::Header(header) => Seen::Header { header, bits_flipped },
-        Decoded::Erased if !uncorrectable => Seen::Erased { bits_flipped },
-        Decoded::Erased => Seen::Damaged {
-            damage: Damage::Unreadable,
-            uncorrectable,
-        },
-        Decoded::Damaged(damage) => Seen::Damaged {
-            damage,
-            uncorrectable,
-        },
-        Decoded::Refused(refusal) => Seen::Refused(refusal),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use media::{Nand, NandError, Peb};
+use media::{Nand, NandError, Peb, index};
 
 use super::anomaly::AnomalyKind;
 use super::error::AttachError;
@@ -10,7 +10,6 @@ use super::survey::Survey;
 use super::{Access, AttachOptions};
 use crate::format::volume_table::{self, RECORD_BYTES, TableError, TableLimits, VolumeTable};
 use crate::format::{LAYOUT_VOLUME, LAYOUT_VOLUME_LEBS};
-use crate::layout::index;
 
 /// The table that counts, and the LEB of the layout volume that has to be written anew.
 #[derive(Debug, Default)]
@@ -19,6 +18,9 @@ pub(super) struct Tables {
     pub(super) stale_copy: Option<u32>,
 }
 
+/// More blocks than the largest raw NAND chips have: it bounds the memory that a hostile image can ask for.
+const LARGEST_CHIP_BLOCKS: u32 = 1 << 16;
+
 /// What tables of this device have to agree with. An image that is only read may be part of a larger chip.
 pub(super) fn limits(survey: &Survey, options: &AttachOptions) -> TableLimits {
     TableLimits {
@@ -26,7 +28,7 @@ pub(super) fn limits(survey: &Survey, options: &AttachOptions) -> TableLimits {
         min_io_bytes: survey.layout.min_io_bytes(),
         good_pebs: match options.access {
             Access::ReadWrite => survey.geometry.blocks() - survey.tally.bad,
-            Access::ReadOnly => u32::MAX,
+            Access::ReadOnly => survey.geometry.blocks().max(LARGEST_CHIP_BLOCKS),
         },
     }
 }

@@ -3,11 +3,10 @@
 //! An erase is followed at once by a new EC header: between the two a power cut loses the block's erase counter, which the next
 //! attach replaces by the mean.
 
-use media::{Nand, NandError, Peb};
+use media::{Nand, NandError, Peb, index};
 
 use super::core::{Core, Trouble};
 use crate::format::{EcHeader, MAX_ERASE_COUNTER};
-use crate::layout::index;
 use crate::peb_table::PebState;
 
 /// What became of a block that was to be erased.

@@ -7,12 +7,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use media::{Leb, Nand, NandError, NandGeometry, Peb};
+use media::{Leb, Nand, NandError, NandGeometry, Peb, index};
 
 use crate::attach::{AttachOptions, RawHeaders, Seen};
 use crate::format::volume_table::VolumeRecord;
 use crate::format::{Compatibility, LAYOUT_VOLUME, LAYOUT_VOLUME_LEBS, VidHeader, VolumeKind, crc32};
-use crate::layout::{Layout, index};
+use crate::layout::Layout;
 use crate::peb_table::{PebState, PebTable};
 
 /// What keeps an operation from being done.

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use media::{Nand, NandError, Peb};
+use media::{Nand, NandError, Peb, index};
 
 use super::core::{Core, Trouble, VolumeState, layout_volume_record};
 use super::handle::Ubi;
@@ -13,7 +13,7 @@ use super::table::VolumeTableError;
 use crate::attach::{Access, AttachOptions};
 use crate::format::volume_table::TableLimits;
 use crate::format::{Decoded, EcHeader, HEADER_BYTES};
-use crate::layout::{Layout, index};
+use crate::layout::Layout;
 use crate::peb_table::{PebState, PebTable};
 
 /// How a chip is to be formatted.

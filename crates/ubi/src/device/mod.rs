@@ -6,6 +6,7 @@
 //! need themselves.
 
 mod blocks;
+mod build;
 mod change;
 mod core;
 mod format;
@@ -14,13 +15,15 @@ mod static_check;
 mod summary;
 mod table;
 mod update;
+mod volume;
 mod wear;
 
 pub use change::PreparedChange;
 pub use format::FormatOptions;
-pub use handle::{Ubi, UbiVolume};
+pub use handle::Ubi;
 pub use static_check::LebDamage;
 pub use summary::{DeviceSummary, VolumeSummary};
 pub use table::{NewVolume, SizeInLebs, VolumeTableError};
 pub use update::Update;
+pub use volume::UbiVolume;
 pub use wear::Work;

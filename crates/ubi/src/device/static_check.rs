@@ -5,13 +5,12 @@
 //! known from the attach, so it is an error whatever the flag says. Bits that the chip gave up on are not looked at: the CRC
 //! decides, as in Linux. Nothing is written.
 
-use media::{Leb, Nand, Peb};
+use media::{Leb, Nand, Peb, index};
 use thiserror::Error;
 
 use super::core::{Core, Trouble};
 use crate::attach::VolumeId;
 use crate::format::{VolumeKind, crc32};
-use crate::layout::index;
 use crate::peb_table::PebState;
 
 /// What is wrong with a LEB of a static volume.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use media::{Leb, Nand};
+use media::{Leb, Nand, index};
 use thiserror::Error;
 
 use super::core::{Core, Trouble, VolumeState};
@@ -13,7 +13,6 @@ use super::static_check::LebDamage;
 use crate::attach::VolumeId;
 use crate::format::volume_table::{self, TableLimits, VolumeName, VolumeRecord, VolumeTable};
 use crate::format::{LAYOUT_VOLUME, LAYOUT_VOLUME_LEBS, VolumeKind};
-use crate::layout::index;
 use crate::peb_table::PebState;
 
 /// Blocks that UBI keeps for itself beside the layout volume: one for wear levelling, one for atomic changes.

@@ -3,14 +3,13 @@
 //! Order: the marker, old LEBs unmapped and erased (so that none can come back), new LEBs, the marker taken away. An update that
 //! was cut off is started again by whoever has the data.
 
-use media::{Leb, Nand};
+use media::{Leb, Nand, index};
 
 use super::core::{Core, Trouble};
 use super::handle::Shared;
 use super::table::VolumeTableError;
 use crate::attach::VolumeId;
 use crate::format::{VidHeader, VolumeKind, crc32};
-use crate::layout::index;
 
 /// An update that is under way. Dropping it leaves the volume marked: it can't be read until an update ends.
 #[derive(Debug)]

@@ -4,12 +4,11 @@
 //! ever. When the least worn block in use has [`crate::AttachOptions::wear_threshold`] erases fewer than a worn free one, its data
 //! moves there. A move is an atomic change with the same content, and keeps the generation.
 
-use media::{Leb, Nand, Peb};
+use media::{Leb, Nand, Peb, index};
 
 use super::blocks::Erased;
 use super::core::{Core, Trouble};
 use crate::format::{VidHeader, VolumeKind, crc32};
-use crate::layout::index;
 use crate::peb_table::PebState;
 
 /// What a step of background work did.

@@ -8,6 +8,8 @@
 //!
 //! Linux writes them; this crate reads them. [`encode`] exists so that tests can make what a kernel would.
 
+use media::index;
+
 use super::{VolumeKind, be16, be32, crc32, put16, put32};
 
 /// The anchor is in a block below this number.
@@ -191,13 +193,68 @@ pub fn bytes_for(pebs: u32) -> u64 {
     u64::try_from(fixed).expect("a few KiB") + u64::from(pebs) * 12
 }
 
+/// Takes a fastmap piece after piece. What it can hold is kept, the padding of its blocks is only counted into the CRC.
+#[derive(Debug)]
+pub struct Collector {
+    kept: Vec<u8>,
+    kept_max: usize,
+    taken: usize,
+    crc: crc32fast::Hasher,
+}
+
+impl Collector {
+    /// For the fastmap of a chip of `pebs` blocks.
+    #[must_use]
+    pub fn of_chip(pebs: u32) -> Self {
+        let tables = EBA_BYTES * index(super::MAX_VOLUMES);
+        Self::keeping(
+            usize::try_from(bytes_for(pebs))
+                .unwrap_or(usize::MAX)
+                .saturating_add(tables),
+        )
+    }
+
+    fn keeping(kept_max: usize) -> Self {
+        Self {
+            kept: Vec::with_capacity(kept_max),
+            kept_max,
+            taken: 0,
+            crc: crc32fast::Hasher::new(),
+        }
+    }
+
+    /// Takes the next bytes.
+    pub fn take(&mut self, piece: &[u8]) {
+        let left = self.kept_max - self.kept.len();
+        self.kept.extend_from_slice(&piece[..left.min(piece.len())]);
+        // The CRC covers its own place as zeros.
+        let place = |at: usize| at.saturating_sub(self.taken).min(piece.len());
+        let (start, end) = (place(DATA_CRC), place(DATA_CRC + 4));
+        self.crc.update(&piece[..start]);
+        self.crc.update(&[0; 4][..end - start]);
+        self.crc.update(&piece[end..]);
+        self.taken += piece.len();
+    }
+
+    /// The whole.
+    pub fn finish(self) -> Result<Fastmap, FastmapError> {
+        let superblock = Superblock::decode(&self.kept)?;
+        let (found, stored) = (!self.crc.finalize(), superblock.data_crc);
+        match found == stored {
+            true => decode_body(superblock, &self.kept),
+            false => Err(FastmapError::Crc { found, stored }),
+        }
+    }
+}
+
 /// Reads a whole fastmap: the data of its blocks, put together.
 pub fn decode(raw: &[u8]) -> Result<Fastmap, FastmapError> {
-    let superblock = Superblock::decode(raw)?;
-    let (found, stored) = (checksum(raw), superblock.data_crc);
-    if found != stored {
-        return Err(FastmapError::Crc { found, stored });
-    }
+    let mut collector = Collector::keeping(raw.len());
+    collector.take(raw);
+    collector.finish()
+}
+
+fn decode_body(superblock: Superblock, raw: &[u8]) -> Result<Fastmap, FastmapError> {
     let mut reader = Reader {
         raw,
         at: SUPERBLOCK_BYTES,
@@ -279,19 +336,9 @@ pub fn encode(map: &Fastmap, bytes: usize) -> Vec<u8> {
     }
     assert!(raw.len() <= bytes, "{} bytes do not fit {bytes}", raw.len());
     raw.resize(bytes, 0);
-    let crc = checksum(&raw);
+    let crc = crc32(&raw);
     put32(&mut raw, DATA_CRC, crc);
     raw
-}
-
-/// The CRC over all of it, with zero in its own place.
-fn checksum(raw: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&raw[..DATA_CRC]);
-    hasher.update(&[0; 4]);
-    hasher.update(&raw[DATA_CRC + 4..]);
-    debug_assert_eq!(crc32(&[]), u32::MAX);
-    !hasher.finalize()
 }
 
 fn extend32(raw: &mut Vec<u8>, values: &[u32]) {
@@ -300,10 +347,6 @@ fn extend32(raw: &mut Vec<u8>, values: &[u32]) {
 
 fn count(length: usize) -> u32 {
     u32::try_from(length).expect("no more than there are blocks")
-}
-
-fn index(number: u32) -> usize {
-    usize::try_from(number).expect("32 bits index memory")
 }
 
 fn need(raw: &[u8], at: usize, bytes: usize, what: &'static str) -> Result<(), FastmapError> {

@@ -1,0 +1,240 @@
+//! Handles of volumes, which are shared between threads: what the contracts [`Volume`] and [`MemberVolume`] ask for.
+
+use std::sync::{Arc, MutexGuard};
+
+use media::{Leb, Nand};
+
+use super::change::PreparedChange;
+use super::core::{Core, Trouble};
+use super::handle::Shared;
+use crate::attach::VolumeId;
+use crate::format::VolumeKind;
+use crate::volume::{MemberVolume, ReadPart, Volume, VolumeError, VolumeGeometry};
+
+/// A volume of an attached device.
+#[derive(Debug)]
+pub struct UbiVolume<N> {
+    pub(super) shared: Arc<Shared<N>>,
+    pub(super) id: VolumeId,
+    pub(super) name: Arc<str>,
+    pub(super) geometry: VolumeGeometry,
+}
+
+impl<N> Clone for UbiVolume<N> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            id: self.id,
+            name: Arc::clone(&self.name),
+            geometry: self.geometry,
+        }
+    }
+}
+
+impl<N: Nand> UbiVolume<N> {
+    /// Its number.
+    #[must_use]
+    pub const fn id(&self) -> VolumeId {
+        self.id
+    }
+
+    fn error(&self, trouble: Trouble, leb: Leb, offset: u32, len: usize) -> VolumeError {
+        let volume = Arc::clone(&self.name);
+        match trouble {
+            Trouble::Device(source) => VolumeError::Device { volume, leb, source },
+            Trouble::NoFreeBlock => VolumeError::NoSpace { volume, leb },
+            Trouble::Frozen(reason) => VolumeError::ReadOnly { volume, reason },
+            Trouble::Uncorrectable => VolumeError::Uncorrectable {
+                volume,
+                leb,
+                offset,
+                len,
+            },
+        }
+    }
+
+    /// The device, once it is sure that the volume is still there with at least the LEBs it had, and can be used.
+    fn usable(&self) -> Result<MutexGuard<'_, Core<N>>, VolumeError> {
+        let core = self.shared.lock();
+        let wrong = match core.volume(self.id.0) {
+            None => Some("the volume was removed"),
+            Some(state) if state.record.reserved_pebs < self.geometry.lebs => {
+                Some("the volume was made smaller; open it again")
+            }
+            Some(state) if state.record.update_marker => {
+                Some("an update of the volume did not end; update it again before it is used")
+            }
+            Some(_) => None,
+        };
+        match wrong {
+            None => Ok(core),
+            Some(why) => Err(VolumeError::Unusable {
+                volume: Arc::clone(&self.name),
+                why,
+            }),
+        }
+    }
+
+    /// The same for an operation that writes to `leb`.
+    fn writable(&self, leb: Leb) -> Result<MutexGuard<'_, Core<N>>, VolumeError> {
+        let core = self.usable()?;
+        let volume = || Arc::clone(&self.name);
+        if core.state(self.id.0).record.kind == VolumeKind::Static {
+            return Err(VolumeError::Unusable {
+                volume: volume(),
+                why: "the volume is static: it is written by an update alone",
+            });
+        }
+        if core.is_change_pending(self.id.0, leb) {
+            return Err(VolumeError::ChangePending {
+                volume: volume(),
+                leb,
+            });
+        }
+        Ok(core)
+    }
+
+    fn map_tagged(&self, leb: Leb, generation: u64) -> Result<(), VolumeError> {
+        self.geometry.check_range(&self.name, leb, 0, 0)?;
+        let mut core = self.writable(leb)?;
+        if core.state(self.id.0).peb(leb).is_some() {
+            return Err(VolumeError::AlreadyMapped {
+                volume: Arc::clone(&self.name),
+                leb,
+            });
+        }
+        core.map(self.id.0, leb, generation)
+            .map_err(|trouble| self.error(trouble, leb, 0, 0))
+    }
+}
+
+impl<N: Nand> Volume for UbiVolume<N> {
+    fn name(&self) -> Arc<str> {
+        Arc::clone(&self.name)
+    }
+
+    fn geometry(&self) -> VolumeGeometry {
+        self.geometry
+    }
+
+    fn read(&self, leb: Leb, offset: u32, out: &mut [u8]) -> Result<(), VolumeError> {
+        self.geometry.check_range(&self.name, leb, offset, out.len())?;
+        let len = out.len();
+        self.usable()?
+            .read(self.id.0, leb, offset, out)
+            .map_err(|trouble| self.error(trouble, leb, offset, len))
+    }
+
+    fn read_many(&self, parts: &mut [ReadPart<'_>]) -> Result<(), VolumeError> {
+        for part in &*parts {
+            self.geometry
+                .check_range(&self.name, part.leb, part.offset, part.out.len())?;
+        }
+        let mut core = self.usable()?;
+        let mut uncorrectable = Ok(());
+        for part in parts {
+            let len = part.out.len();
+            match core.read(self.id.0, part.leb, part.offset, part.out) {
+                Ok(()) => {}
+                Err(trouble) => {
+                    let stays_readable = matches!(trouble, Trouble::Uncorrectable);
+                    let error = Err(self.error(trouble, part.leb, part.offset, len));
+                    if !stays_readable {
+                        return error;
+                    }
+                    uncorrectable = uncorrectable.and(error);
+                }
+            }
+        }
+        uncorrectable
+    }
+
+    fn write(&self, leb: Leb, offset: u32, data: &[u8]) -> Result<(), VolumeError> {
+        self.geometry.check_write(&self.name, leb, offset, data.len())?;
+        self.writable(leb)?
+            .write(self.id.0, leb, offset, data)
+            .map_err(|trouble| self.error(trouble, leb, offset, data.len()))
+    }
+
+    fn leb_change(&self, leb: Leb, data: &[u8]) -> Result<(), VolumeError> {
+        self.geometry.check_write(&self.name, leb, 0, data.len())?;
+        self.writable(leb)?
+            .change(self.id.0, leb, data)
+            .map_err(|trouble| self.error(trouble, leb, 0, data.len()))
+    }
+
+    fn map(&self, leb: Leb) -> Result<(), VolumeError> {
+        self.map_tagged(leb, 0)
+    }
+
+    fn unmap(&self, leb: Leb) -> Result<(), VolumeError> {
+        self.geometry.check_range(&self.name, leb, 0, 0)?;
+        self.writable(leb)?
+            .unmap(self.id.0, leb)
+            .map_err(|trouble| self.error(trouble, leb, 0, 0))
+    }
+
+    fn is_mapped(&self, leb: Leb) -> Result<bool, VolumeError> {
+        self.geometry.check_range(&self.name, leb, 0, 0)?;
+        Ok(self.usable()?.state(self.id.0).peb(leb).is_some())
+    }
+
+    fn flush(&self) -> Result<(), VolumeError> {
+        self.usable()?
+            .flush()
+            .map_err(|trouble| self.error(trouble, Leb(0), 0, 0))
+    }
+
+    fn sync(&self) -> Result<(), VolumeError> {
+        let synced = self.usable()?.nand.sync();
+        synced.map_err(|error| self.error(Trouble::Device(error), Leb(0), 0, 0))
+    }
+
+    fn freeze(&self, reason: &str) {
+        self.shared.lock().freeze(reason);
+    }
+
+    fn frozen(&self) -> Option<Arc<str>> {
+        self.shared.lock().frozen.clone()
+    }
+}
+
+impl<N: Nand> MemberVolume for UbiVolume<N> {
+    type Prepared = PreparedChange;
+
+    fn generation(&self, leb: Leb) -> Result<Option<u64>, VolumeError> {
+        self.geometry.check_range(&self.name, leb, 0, 0)?;
+        let mut core = self.usable()?;
+        let Some(peb) = core.state(self.id.0).peb(leb) else {
+            return Ok(None);
+        };
+        core.vid_header(peb)
+            .map(|header| Some(header.generation))
+            .map_err(|trouble| self.error(trouble, leb, 0, 0))
+    }
+
+    fn map_with_generation(&self, leb: Leb, generation: u64) -> Result<(), VolumeError> {
+        self.map_tagged(leb, generation)
+    }
+
+    fn prepare_change(&self, leb: Leb, data: &[u8], generation: u64) -> Result<PreparedChange, VolumeError> {
+        self.geometry.check_write(&self.name, leb, 0, data.len())?;
+        self.writable(leb)?
+            .prepare_change(self.id.0, leb, data, generation)
+            .map_err(|trouble| self.error(trouble, leb, 0, data.len()))
+    }
+
+    fn commit_change(&self, prepared: PreparedChange) -> Result<(), VolumeError> {
+        self.shared
+            .lock()
+            .commit_change(&prepared)
+            .map_err(|trouble| self.error(trouble, prepared.leb, 0, 0))
+    }
+
+    fn abandon_change(&self, prepared: PreparedChange) -> Result<(), VolumeError> {
+        self.shared
+            .lock()
+            .abandon_change(&prepared)
+            .map_err(|trouble| self.error(trouble, prepared.leb, 0, 0))
+    }
+}
