@@ -10,6 +10,7 @@
 //!
 //! It is not: a file system, an FTL, or redundancy.
 
+mod error;
 mod executor;
 mod identity;
 mod members;
@@ -19,10 +20,11 @@ mod resolve;
 mod stripe;
 mod virtual_volume;
 
+pub use error::{ArrayError, ProxyError, ShapesDiffer};
 pub use executor::{Execution, Executor};
 pub use identity::{IdentityError, MAX_LABEL_BYTES, MAX_MEMBERS, MemberIdentity};
-pub use open::{Array, ArrayError, attach, format};
-pub use proxy::{Proxy, ProxyError};
+pub use open::{Array, attach, format};
+pub use proxy::Proxy;
 pub use resolve::Resolution;
 pub use stripe::{MemberRange, Stripe};
 pub use virtual_volume::VirtualVolume;

@@ -6,8 +6,7 @@
 
 use std::sync::Arc;
 
-use media::{Clock, Nand, NandGeometry, Peb};
-use thiserror::Error;
+use media::{Clock, Nand, Peb};
 use ubi::format::VolumeKind;
 use ubi::format::volume_table::VolumeName;
 use ubi::{
@@ -15,8 +14,9 @@ use ubi::{
     VolumeTableError,
 };
 
+use crate::error::{ArrayError, check_shapes};
 use crate::executor::{Execution, Executor};
-use crate::identity::{IdentityError, MAX_MEMBERS, MemberIdentity};
+use crate::identity::{MAX_MEMBERS, MemberIdentity};
 use crate::resolve::{Resolution, resolve};
 use crate::virtual_volume::VirtualVolume;
 
@@ -27,119 +27,6 @@ pub struct Array<N: Nand + 'static> {
     devices: Vec<Ubi<N>>,
     identity: MemberIdentity,
     resolution: Resolution,
-}
-
-/// Why devices are no array, or can't be made one.
-#[derive(Debug, Error)]
-pub enum ArrayError {
-    /// Too many or none.
-    #[error("an array has 1 to {MAX_MEMBERS} devices, not {found}")]
-    Count {
-        /// Devices that were given.
-        found: usize,
-    },
-    /// The shapes differ.
-    #[error(
-        "{device} has {found}, but {first} has {expected}; members of an array have pages and blocks of one size"
-    )]
-    Differs {
-        /// The device that differs.
-        device: Arc<str>,
-        /// The one that it was compared with.
-        first: Arc<str>,
-        /// Its shape.
-        found: String,
-        /// The shape of the first.
-        expected: String,
-    },
-    /// A device can't be attached as UBI.
-    #[error(transparent)]
-    Attach(#[from] AttachError),
-    /// A volume could not be made or opened.
-    #[error(transparent)]
-    Volume(#[from] VolumeTableError),
-    /// A device has no volume, or several.
-    #[error("{device}: a member of an array has one volume, this has {found}; is it the right device?")]
-    Volumes {
-        /// The device.
-        device: Arc<str>,
-        /// Volumes on it.
-        found: usize,
-    },
-    /// The volume's name is no identity.
-    #[error("{device}: {source}; is it the right device?")]
-    Identity {
-        /// The device.
-        device: Arc<str>,
-        /// What is wrong.
-        source: IdentityError,
-    },
-    /// Members of two arrays.
-    #[error(
-        "{device} belongs to array {found:032x} ({label}), but {first} to {expected:032x}; \
-         it is foreign here: give the devices of one array"
-    )]
-    Foreign {
-        /// The device that differs.
-        device: Arc<str>,
-        /// The first device.
-        first: Arc<str>,
-        /// Array of the device.
-        found: u128,
-        /// Label of that array.
-        label: String,
-        /// Array of the first device.
-        expected: u128,
-    },
-    /// Not as many as the array has.
-    #[error(
-        "array {label} has {expected} members, but {found} devices were given; missing: member {missing}"
-    )]
-    Missing {
-        /// Label of the array.
-        label: String,
-        /// Members of the array.
-        expected: u32,
-        /// Devices that were given.
-        found: usize,
-        /// Places of the members that were not given.
-        missing: String,
-    },
-    /// One member given twice.
-    #[error("{device} and {first} are both member {index} of array {label}; one of them is a copy")]
-    Twice {
-        /// The later device.
-        device: Arc<str>,
-        /// The earlier one.
-        first: Arc<str>,
-        /// Their place.
-        index: u32,
-        /// Label of the array.
-        label: String,
-    },
-    /// Members in another order.
-    #[error(
-        "{device} is member {found} of array {label}, but was given as member {given}; \
-         the right order is: {order}"
-    )]
-    Swapped {
-        /// The device.
-        device: Arc<str>,
-        /// Its place.
-        found: u32,
-        /// Where it was given.
-        given: u32,
-        /// Label of the array.
-        label: String,
-        /// All devices in their order.
-        order: String,
-    },
-    /// No threads.
-    #[error("no thread for a member could be started: {source}")]
-    Threads {
-        /// The host's error.
-        source: std::io::Error,
-    },
 }
 
 /// What a member's volume is called, and where.
@@ -159,12 +46,8 @@ pub fn format<N: Nand>(
     identity: &MemberIdentity,
     progress: &mut dyn FnMut(usize, Peb),
 ) -> Result<(), ArrayError> {
-    let shapes: Vec<(Arc<str>, NandGeometry)> = devices
-        .iter()
-        .map(|device| (device.name(), device.geometry()))
-        .collect();
     let members = count(devices.len())?;
-    check_shapes(&shapes)?;
+    check_shapes(&devices)?;
     for (place, device) in (0..).zip(devices) {
         let own = MemberIdentity {
             index: place,
@@ -200,17 +83,14 @@ pub fn attach<N: Nand + 'static>(
     execution: Execution,
 ) -> Result<Array<N>, ArrayError> {
     count(devices.len())?;
-    let shapes: Vec<(Arc<str>, NandGeometry)> = devices
-        .iter()
-        .map(|device| (device.name(), device.geometry()))
-        .collect();
-    check_shapes(&shapes)?;
+    check_shapes(&devices)?;
+    let names: Vec<Arc<str>> = devices.iter().map(Nand::name).collect();
     let clocks: Vec<Clock> = devices.iter().map(Nand::clock).collect();
     let mut scanned = scan_all(devices, options, execution)?;
     let found = scanned
         .iter()
-        .zip(&shapes)
-        .map(|(member, (device, _))| identify(Arc::clone(device), member))
+        .zip(names)
+        .map(|(member, device)| identify(device, member))
         .collect::<Result<Vec<_>, _>>()?;
     check_membership(&found)?;
     let volumes: Vec<VolumeId> = found.iter().map(|member| member.volume).collect();
@@ -273,24 +153,6 @@ fn count(devices: usize) -> Result<u32, ArrayError> {
         .ok()
         .filter(|count| (1..=MAX_MEMBERS).contains(count))
         .ok_or(ArrayError::Count { found: devices })
-}
-
-fn check_shapes(shapes: &[(Arc<str>, NandGeometry)]) -> Result<(), ArrayError> {
-    let key = |shape: &NandGeometry| (shape.page_bytes(), shape.subpage_bytes(), shape.pages_per_block());
-    let text = |shape: &NandGeometry| {
-        let (page, subpage, pages) = key(shape);
-        format!("{pages} pages of {page} bytes (sub-pages of {subpage}) a block")
-    };
-    let (first, expected) = shapes.first().ok_or(ArrayError::Count { found: 0 })?;
-    match shapes.iter().find(|(_, shape)| key(shape) != key(expected)) {
-        None => Ok(()),
-        Some((device, shape)) => Err(ArrayError::Differs {
-            device: Arc::clone(device),
-            first: Arc::clone(first),
-            found: text(shape),
-            expected: text(expected),
-        }),
-    }
 }
 
 /// Scans all devices, each on a thread of its own where the array has threads. In virtual time they are parallel anyway:

@@ -16,9 +16,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use media::{Clock, GeometryError, Nand, NandError, NandGeometry, Page, Peb, ReadReport};
-use thiserror::Error;
+use media::{Clock, Nand, NandError, NandGeometry, Page, Peb, ReadReport, index};
 
+use crate::error::{ProxyError, check_shapes};
 use crate::executor::{Execution, Executor};
 use crate::members::Members;
 use crate::stripe::{MemberRange, Stripe};
@@ -46,42 +46,6 @@ pub struct Proxy {
     /// First offset of each block that may be programmed, as far as this proxy knows: members can't see that a page
     /// of a neighbour was skipped.
     next: Vec<u32>,
-}
-
-/// Why devices make no array.
-#[derive(Debug, Error)]
-pub enum ProxyError {
-    /// No members.
-    #[error("an array needs at least one device")]
-    NoMembers,
-    /// Pages, sub-pages or blocks differ.
-    #[error(
-        "{device} has {found}, but {first} has {expected}; all devices of an array must have the same pages and blocks"
-    )]
-    Differs {
-        /// The device that differs.
-        device: Arc<str>,
-        /// The device that it was compared with.
-        first: Arc<str>,
-        /// Its shape.
-        found: String,
-        /// The shape of the first.
-        expected: String,
-    },
-    /// The whole is no geometry.
-    #[error("{members} devices as one: {source}")]
-    Geometry {
-        /// Number of members.
-        members: usize,
-        /// Why.
-        source: GeometryError,
-    },
-    /// No threads.
-    #[error("no thread for a member could be started: {source}")]
-    Threads {
-        /// The host's error.
-        source: std::io::Error,
-    },
 }
 
 impl Proxy {
@@ -184,34 +148,20 @@ fn first_error(
 
 fn common_geometry(members: &[Box<dyn Nand>]) -> Result<(Arc<str>, NandGeometry), ProxyError> {
     let first = members.first().ok_or(ProxyError::NoMembers)?;
+    check_shapes(members)?;
     let shape = first.geometry();
-    let mut blocks = shape.blocks();
-    for member in &members[1..] {
-        let found = member.geometry();
-        let same = (found.page_bytes(), found.subpage_bytes(), found.pages_per_block())
-            == (shape.page_bytes(), shape.subpage_bytes(), shape.pages_per_block());
-        if !same {
-            return Err(ProxyError::Differs {
-                device: member.name(),
-                first: first.name(),
-                found: describe(&found),
-                expected: describe(&shape),
-            });
-        }
-        blocks = blocks.min(found.blocks());
-    }
+    let least = |of: fn(&NandGeometry) -> u32| {
+        let values = members.iter().map(|member| of(&member.geometry()));
+        values.min().unwrap_or(1)
+    };
     let count = u32::try_from(members.len()).map_err(|_| ProxyError::NoMembers)?;
     let pages = shape.pages_per_block().saturating_mul(count);
-    let threshold = members
-        .iter()
-        .map(|member| member.geometry().bitflip_threshold())
-        .min();
-    let geometry = NandGeometry::new(shape.page_bytes(), pages, blocks)
+    let geometry = NandGeometry::new(shape.page_bytes(), pages, least(NandGeometry::blocks))
         .and_then(|whole| whole.with_subpage(shape.subpage_bytes()))
         .and_then(|whole| whole.with_oob(shape.oob_bytes()))
         .map(|whole| {
             whole
-                .with_bitflip_threshold(threshold.unwrap_or(1))
+                .with_bitflip_threshold(least(NandGeometry::bitflip_threshold))
                 .with_write_unit_pages(count)
         })
         .map_err(|source| ProxyError::Geometry {
@@ -220,15 +170,6 @@ fn common_geometry(members: &[Box<dyn Nand>]) -> Result<(Arc<str>, NandGeometry)
         })?;
     let names: Vec<String> = members.iter().map(|member| member.name().to_string()).collect();
     Ok((names.join("+").into(), geometry))
-}
-
-fn describe(geometry: &NandGeometry) -> String {
-    format!(
-        "{} pages of {} bytes (sub-pages of {}) a block",
-        geometry.pages_per_block(),
-        geometry.page_bytes(),
-        geometry.subpage_bytes()
-    )
 }
 
 impl Nand for Proxy {
@@ -313,10 +254,6 @@ impl Nand for Proxy {
         let results = self.members.on_all(|member| member.device().sync());
         first_error(results.into_iter().enumerate()).map_err(|(_, error)| error)
     }
-}
-
-fn index(number: u32) -> usize {
-    usize::try_from(number).expect("addresses have at least 32 bits")
 }
 
 #[cfg(test)]

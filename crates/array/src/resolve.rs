@@ -31,28 +31,18 @@ pub(crate) fn resolve<N: Nand>(
     volumes: &[VolumeId],
     lebs: u32,
 ) -> Result<Resolution, AttachError> {
-    let mut resolution = Resolution::default();
-    let mut candidates: Vec<Vec<(Leb, Vec<Candidate>)>> = members
-        .iter()
-        .zip(volumes)
-        .map(|(member, volume)| member.lebs(*volume).collect())
-        .collect();
-    for of_member in &mut candidates {
-        // Taken from the end, in the order of the LEBs.
-        of_member.reverse();
-    }
-    for leb in (0..lebs).map(Leb) {
-        let groups: Vec<Vec<Candidate>> = candidates.iter_mut().map(|member| take(member, leb)).collect();
-        let newest = groups
+    let (last_generation, unsettled) = look_over(members, volumes, lebs);
+    let mut resolution = Resolution {
+        last_generation,
+        ..Resolution::default()
+    };
+    for leb in unsettled {
+        let groups: Vec<Vec<Candidate>> = members
             .iter()
-            .flatten()
-            .map(|candidate| candidate.generation)
-            .max();
-        resolution.last_generation = resolution.last_generation.max(newest.unwrap_or(0));
-        let Some(newest) = newest else { continue };
-        if is_settled(&groups) {
-            continue;
-        }
+            .zip(volumes)
+            .map(|(member, volume)| member.candidates(*volume, leb))
+            .collect();
+        let newest = newest_of(&groups).unwrap_or(0);
         match newest_complete(members, &groups)? {
             Some((generation, pebs)) => {
                 resolution.rolled_back += u32::from(generation < newest);
@@ -73,11 +63,38 @@ pub(crate) fn resolve<N: Nand>(
     Ok(resolution)
 }
 
-fn take(of_member: &mut Vec<(Leb, Vec<Candidate>)>, leb: Leb) -> Vec<Candidate> {
-    match of_member.last() {
-        Some((next, _)) if *next == leb => of_member.pop().map(|(_, group)| group).unwrap_or_default(),
-        _ => Vec::new(),
+/// The highest generation of all, and the LEBs that something was under way with. Only those are remembered: of all others, which
+/// are as many as there are blocks, one is looked at a time.
+fn look_over<N: Nand>(members: &[Scanned<N>], volumes: &[VolumeId], lebs: u32) -> (u64, Vec<Leb>) {
+    let mut of_members: Vec<_> = members
+        .iter()
+        .zip(volumes)
+        .map(|(member, volume)| member.lebs(*volume).peekable())
+        .collect();
+    let (mut last_generation, mut unsettled) = (0, Vec::new());
+    for leb in (0..lebs).map(Leb) {
+        let groups: Vec<Vec<Candidate>> = of_members
+            .iter_mut()
+            .map(|lebs| lebs.next_if(|(next, _)| *next == leb))
+            .map(|found| found.map(|(_, group)| group).unwrap_or_default())
+            .collect();
+        let Some(newest) = newest_of(&groups) else {
+            continue;
+        };
+        last_generation = last_generation.max(newest);
+        if !is_settled(&groups) {
+            unsettled.push(leb);
+        }
     }
+    (last_generation, unsettled)
+}
+
+fn newest_of(groups: &[Vec<Candidate>]) -> Option<u64> {
+    groups
+        .iter()
+        .flatten()
+        .map(|candidate| candidate.generation)
+        .max()
 }
 
 /// Whether every member has one block for the LEB and all are of one generation: nothing was under way.

@@ -5,6 +5,8 @@
 //!
 //! Bytes of a page stay together, so ranges need no alignment.
 
+use media::index;
+
 /// How `members` devices with pages of `page_bytes` make one. Neither is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stripe {
@@ -166,10 +168,6 @@ struct Part {
     offset: u32,
     len: usize,
     at: usize,
-}
-
-fn index(number: u32) -> usize {
-    usize::try_from(number).expect("addresses have at least 32 bits")
 }
 
 #[cfg(test)]

@@ -1,0 +1,177 @@
+//! Why devices make no array, and the check that all of an array have one shape.
+
+use std::sync::Arc;
+
+use media::{GeometryError, Nand, NandGeometry};
+use thiserror::Error;
+use ubi::{AttachError, VolumeTableError};
+
+use crate::identity::{IdentityError, MAX_MEMBERS};
+
+/// Why devices are no array, or can't be made one.
+#[derive(Debug, Error)]
+pub enum ArrayError {
+    /// Too many or none.
+    #[error("an array has 1 to {MAX_MEMBERS} devices, not {found}")]
+    Count {
+        /// Devices that were given.
+        found: usize,
+    },
+    /// The shapes differ.
+    #[error(transparent)]
+    Differs(#[from] ShapesDiffer),
+    /// A device can't be attached as UBI.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// A volume could not be made or opened.
+    #[error(transparent)]
+    Volume(#[from] VolumeTableError),
+    /// A device has no volume, or several.
+    #[error("{device}: a member of an array has one volume, this has {found}; is it the right device?")]
+    Volumes {
+        /// The device.
+        device: Arc<str>,
+        /// Volumes on it.
+        found: usize,
+    },
+    /// The volume's name is no identity.
+    #[error("{device}: {source}; is it the right device?")]
+    Identity {
+        /// The device.
+        device: Arc<str>,
+        /// What is wrong.
+        source: IdentityError,
+    },
+    /// Members of two arrays.
+    #[error(
+        "{device} belongs to array {found:032x} ({label}), but {first} to {expected:032x}; \
+         it is foreign here: give the devices of one array"
+    )]
+    Foreign {
+        /// The device that differs.
+        device: Arc<str>,
+        /// The first device.
+        first: Arc<str>,
+        /// Array of the device.
+        found: u128,
+        /// Label of that array.
+        label: String,
+        /// Array of the first device.
+        expected: u128,
+    },
+    /// Not as many as the array has.
+    #[error(
+        "array {label} has {expected} members, but {found} devices were given; missing: member {missing}"
+    )]
+    Missing {
+        /// Label of the array.
+        label: String,
+        /// Members of the array.
+        expected: u32,
+        /// Devices that were given.
+        found: usize,
+        /// Places of the members that were not given.
+        missing: String,
+    },
+    /// One member given twice.
+    #[error("{device} and {first} are both member {index} of array {label}; one of them is a copy")]
+    Twice {
+        /// The later device.
+        device: Arc<str>,
+        /// The earlier one.
+        first: Arc<str>,
+        /// Their place.
+        index: u32,
+        /// Label of the array.
+        label: String,
+    },
+    /// Members in another order.
+    #[error(
+        "{device} is member {found} of array {label}, but was given as member {given}; \
+         the right order is: {order}"
+    )]
+    Swapped {
+        /// The device.
+        device: Arc<str>,
+        /// Its place.
+        found: u32,
+        /// Where it was given.
+        given: u32,
+        /// Label of the array.
+        label: String,
+        /// All devices in their order.
+        order: String,
+    },
+    /// No threads.
+    #[error("no thread for a member could be started: {source}")]
+    Threads {
+        /// The host's error.
+        source: std::io::Error,
+    },
+}
+
+/// Why devices make no array.
+#[derive(Debug, Error)]
+pub enum ProxyError {
+    /// No members.
+    #[error("an array needs at least one device")]
+    NoMembers,
+    /// The shapes differ.
+    #[error(transparent)]
+    Differs(#[from] ShapesDiffer),
+    /// The whole is no geometry.
+    #[error("{members} devices as one: {source}")]
+    Geometry {
+        /// Number of members.
+        members: usize,
+        /// Why.
+        source: GeometryError,
+    },
+    /// No threads.
+    #[error("no thread for a member could be started: {source}")]
+    Threads {
+        /// The host's error.
+        source: std::io::Error,
+    },
+}
+
+/// Two devices that can't be in one array.
+#[derive(Debug, Error)]
+#[error(
+    "{device} has {found}, but {first} has {expected}; members of an array have pages and blocks of one size"
+)]
+pub struct ShapesDiffer {
+    /// The device that differs.
+    pub device: Arc<str>,
+    /// The one that it was compared with.
+    pub first: Arc<str>,
+    /// Its shape.
+    pub found: String,
+    /// The shape of the first.
+    pub expected: String,
+}
+
+/// Checks that all devices have pages, sub-pages and blocks of one size; they may have different numbers of blocks.
+pub(crate) fn check_shapes<N: Nand>(devices: &[N]) -> Result<(), ShapesDiffer> {
+    let key = |shape: &NandGeometry| (shape.page_bytes(), shape.subpage_bytes(), shape.pages_per_block());
+    let text = |shape: &NandGeometry| {
+        let (page, subpage, pages) = key(shape);
+        format!("{pages} pages of {page} bytes (sub-pages of {subpage}) a block")
+    };
+    let Some(first) = devices.first() else {
+        return Ok(());
+    };
+    let expected = first.geometry();
+    match devices
+        .iter()
+        .find(|device| key(&device.geometry()) != key(&expected))
+    {
+        None => Ok(()),
+        Some(device) => Err(ShapesDiffer {
+            device: device.name(),
+            first: first.name(),
+            found: text(&device.geometry()),
+            expected: text(&expected),
+        }),
+    }
+}
