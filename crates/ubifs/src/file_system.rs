@@ -15,9 +15,11 @@ use crate::format::{
 };
 use crate::index::Index;
 use crate::journal::Journal;
+use crate::lpt::{self, LptError};
 use crate::open::{OpenError, OpenOptions, open};
 use crate::replay::ReplayReport;
 use crate::scan::to_usize;
+use crate::space::LebSpace;
 
 /// Names, or blocks, that are fetched at a time.
 const BATCH: usize = 256;
@@ -130,6 +132,11 @@ impl Ubifs {
     #[must_use]
     pub fn volume(&self) -> &Arc<dyn Volume> {
         &self.volume
+    }
+
+    /// The space of each LEB of the main area, as of the last commit.
+    pub fn space(&self) -> Result<Vec<LebSpace>, LptError> {
+        lpt::load(&*self.volume, &self.superblock, &self.master).map(|content| content.lebs)
     }
 
     /// An inode, with the size that recovery gives it.
@@ -300,6 +307,28 @@ impl Ubifs {
         all
     }
 
+    /// The inodes that hold the extended attributes of an inode.
+    pub(crate) fn xattr_inodes(&self, inode: InodeNumber) -> Result<Vec<InodeNumber>, UbifsError> {
+        let mut lost = Vec::new();
+        let names = self.xattr_entries(inode, &mut lost);
+        self.strict(lost)?;
+        Ok(names.into_iter().map(|entry| entry.inode).collect())
+    }
+
+    /// The inode that holds an extended attribute.
+    pub(crate) fn xattr_inode(
+        &self,
+        inode: InodeNumber,
+        name: &[u8],
+    ) -> Result<Option<InodeNumber>, UbifsError> {
+        let key = Key::xattr(inode, self.name_hash(name));
+        match self.named(key, NodeKind::XattrEntry, name) {
+            Ok(entry) => Ok(Some(entry.inode)),
+            Err(UbifsError::NoName { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn xattr_entries(&self, inode: InodeNumber, lost: &mut Vec<Finding>) -> Vec<Entry> {
         let (low, high) = (
             Key::first(inode, KeyKind::XattrEntry),
@@ -317,7 +346,7 @@ impl Ubifs {
         }
     }
 
-    fn name_hash(&self, name: &[u8]) -> u32 {
+    pub(crate) fn name_hash(&self, name: &[u8]) -> u32 {
         match self.superblock.key_hash {
             0 => name_hash_r5(name),
             _ => name_hash_test(name),
@@ -372,6 +401,8 @@ impl Ubifs {
                 match node.and_then(|raw| entry(*key, &raw, kind)) {
                     // The journal has the last word on this name.
                     Ok(entry) if is_of_index && self.journal.has_name(*key, &entry.name) => {}
+                    // Its LEB was collected since the commit: so the journal knows all names of this hash that were there.
+                    Err(_) if is_of_index && self.journal.names(*key, *key).next().is_some() => {}
                     Ok(entry) => {
                         all.insert((*key, entry.name.clone()), entry);
                     }

@@ -45,6 +45,16 @@ impl Index {
         }
     }
 
+    /// Where its root is.
+    pub(crate) const fn root(&self) -> Place {
+        self.root
+    }
+
+    /// Nodes that are kept in memory.
+    pub(crate) const fn nodes_max(&self) -> usize {
+        self.nodes_max
+    }
+
     /// Adds all that the index has from `low` to `high` to `found`, in the order of keys, and what can't be read to `lost`.
     pub(crate) fn range(&self, low: Key, high: Key, found: &mut Vec<(Key, Place)>, lost: &mut Vec<Finding>) {
         let mut pending = vec![(self.root, None)];
@@ -97,7 +107,8 @@ impl Index {
         }
     }
 
-    fn load(&self, place: Place) -> Result<Arc<IndexNode>, Damage> {
+    /// The node at a place.
+    pub(crate) fn load(&self, place: Place) -> Result<Arc<IndexNode>, Damage> {
         let slot = self.slot(place);
         let loaded = slot.get_or_init(|| {
             let raw = fetch::node(&*self.volume, place, NodeKind::Index)?;

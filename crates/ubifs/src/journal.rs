@@ -3,7 +3,7 @@
 //! Entries come in the order of their sequence numbers. A key that the journal has hides the index's; a removed inode hides
 //! all keys of it, a truncation its blocks from one on. Names are told apart by themselves, not by their hashes.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::finding::Place;
 use crate::format::{InodeNumber, Key, KeyKind};
@@ -21,10 +21,12 @@ pub(crate) struct JournalName {
 pub(crate) struct Journal {
     plain: BTreeMap<Key, Place>,
     names: BTreeMap<Key, Vec<JournalName>>,
-    removed_inodes: HashSet<InodeNumber>,
-    blocks_end: HashMap<InodeNumber, u32>,
+    removed_inodes: BTreeSet<InodeNumber>,
+    blocks_end: BTreeMap<InodeNumber, u32>,
     /// Sizes of files of which a power cut lost the inode that went with the data.
-    pub(crate) sizes: HashMap<InodeNumber, u64>,
+    pub(crate) sizes: BTreeMap<InodeNumber, u64>,
+    /// Entries of extended attributes that went with their inodes; the inodes of their values are to go, too.
+    pub(crate) dropped_xattrs: Vec<Place>,
 }
 
 impl Journal {
@@ -43,6 +45,13 @@ impl Journal {
     /// An inode is removed with all it has.
     pub(crate) fn remove_inode(&mut self, inode: InodeNumber) {
         let (first, last) = (Key::inode(inode), Key::last(inode, KeyKind::XattrEntry));
+        let (low, high) = (Key::first(inode, KeyKind::XattrEntry), last);
+        let dropped = self
+            .names
+            .range(low..=high)
+            .flat_map(|(_, names)| names)
+            .filter_map(|name| name.place);
+        self.dropped_xattrs.extend(dropped);
         remove_range(&mut self.plain, first, last);
         remove_range(&mut self.names, first, last);
         self.blocks_end.remove(&inode);
@@ -79,6 +88,36 @@ impl Journal {
         self.names
             .range(low..=high)
             .flat_map(|(key, names)| names.iter().map(|name| (*key, name)))
+    }
+
+    /// Inodes that are removed.
+    pub(crate) fn removed_inodes(&self) -> impl Iterator<Item = InodeNumber> {
+        self.removed_inodes.iter().copied()
+    }
+
+    /// Whether an inode is removed.
+    pub(crate) fn is_removed(&self, inode: InodeNumber) -> bool {
+        self.removed_inodes.contains(&inode)
+    }
+
+    /// From which block on the index's blocks are removed.
+    pub(crate) fn block_ends(&self) -> impl Iterator<Item = (InodeNumber, u32)> {
+        self.blocks_end.iter().map(|(inode, end)| (*inode, *end))
+    }
+
+    /// All keys of inodes and blocks.
+    pub(crate) fn all_plain(&self) -> impl Iterator<Item = (Key, Place)> {
+        self.plain.iter().map(|(key, place)| (*key, *place))
+    }
+
+    /// All names, by their keys.
+    pub(crate) fn all_names(&self) -> impl Iterator<Item = (Key, &[JournalName])> {
+        self.names.iter().map(|(key, names)| (*key, names.as_slice()))
+    }
+
+    /// How many keys it has.
+    pub(crate) fn len(&self) -> usize {
+        self.plain.len() + self.names.len()
     }
 
     /// Whether the journal has the last word on a name.

@@ -1,15 +1,17 @@
-//! UBIFS in user space, on-flash compatible with Linux: the reading half.
+//! UBIFS in user space, on-flash compatible with Linux in both directions.
 //!
 //! - [`Ubifs::open`]: from an [`ubi::Volume`] to a file system as a mount by Linux would recover it; the journal is replayed in
 //!   memory and nothing is written. [`ReplayReport`] says what the replay did and why.
 //! - [`Ubifs`]: inodes, names, contents, extended attributes. Each method comes strict, and lossy where it can go on: what is
 //!   lost is a [`Finding`] then, with its place on the medium.
+//! - [`mkfs`]: new file systems.
 //! - [`ImageVolume`]: a bare image of a volume in a file, as `mkfs.ubifs` makes it.
 //! - [`format`]: the nodes on the medium. Spec: `docs/formats/ubifs.md`.
 //!
-//! The LPT and all other accounting of space is not read: files need none of it. There is no thread and no clock in here; all
-//! methods may be called from several threads.
+//! Files are read without the LPT and all other accounting of space; [`Ubifs::space`] reads it. There is no thread and no clock
+//! in here. All methods of what reads may be called from several threads; a writer has one owner at a time.
 
+mod compress;
 mod decompress;
 mod fetch;
 mod file_system;
@@ -18,13 +20,19 @@ pub mod format;
 mod image;
 mod index;
 mod journal;
+mod lpt;
+pub mod mkfs;
 mod open;
 mod replay;
 mod scan;
+mod space;
 
+pub use compress::Compressor;
 pub use decompress::{DecompressError, decompress};
 pub use file_system::{Entry, Extended, Ubifs, UbifsError};
 pub use finding::{Damage, Finding, Place, Subject};
 pub use image::ImageVolume;
+pub use lpt::{LptDefect, LptError, LptProblem};
 pub use open::{OpenError, OpenOptions};
 pub use replay::{BudEnd, BudReport, ReplayReport};
+pub use space::{LebSpace, SpaceSums, Watermarks};

@@ -4,20 +4,19 @@
 //! `TIDEGATE_UBIFS_CUTS=N`: N cuts at points that follow from their numbers, instead of one.
 
 mod support {
+    pub mod lab_lines;
     pub mod sha256;
 }
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use media::NandGeometry;
 use nand::{Access, ChipModel, FileNand, ImageKind, PlainImage};
-use support::sha256::sha256;
+use support::lab_lines::{Lines, assert_same, lines, tree_of};
 use testkit::lab::{Ended, FlashFile, Guest, Job, Lab, Options};
 use ubi::{AttachOptions, Ubi, VolumeId};
-use ubifs::format::{EntryKind, Inode, InodeNumber, ROOT_INODE};
 use ubifs::{OpenOptions, Ubifs};
 
 const CHIP_BYTES: u64 = 32 << 20;
@@ -84,16 +83,6 @@ impl Drop for Bench {
     }
 }
 
-/// Path to the rest of the line.
-type Lines = BTreeMap<String, String>;
-
-fn lines(text: &str) -> Lines {
-    let pairs = text.lines().filter_map(|line| line.split_once(' '));
-    pairs
-        .map(|(path, rest)| (path.to_owned(), rest.to_owned()))
-        .collect()
-}
-
 /// A chip's file as a file system; it stays as it is.
 fn open(chip: &Path) -> Ubifs {
     let geometry = NandGeometry::new(2048, 64, 1).expect("a geometry");
@@ -106,101 +95,6 @@ fn open(chip: &Path) -> Ubifs {
     let device: Ubi<FileNand> = scanned.attach().expect("attaches");
     let volume = device.open(VolumeId(0)).expect("the volume is there");
     Ubifs::open(Arc::new(volume), OpenOptions::standard()).expect("it is a file system")
-}
-
-/// The tree as the guest's `lab-hash` prints one.
-fn tree_of(ubifs: &Ubifs) -> Lines {
-    let mut tree = Lines::new();
-    let mut pending = vec![(ROOT_INODE, String::new())];
-    while let Some((number, path)) = pending.pop() {
-        let inode = ubifs.inode(number).expect("it can be read");
-        if inode.kind() == Some(EntryKind::Directory) {
-            for entry in ubifs.read_directory(number).expect("it can be read") {
-                let name = escaped(&entry.name);
-                pending.push((
-                    entry.inode,
-                    if path.is_empty() {
-                        name
-                    } else {
-                        format!("{path}/{name}")
-                    },
-                ));
-            }
-        }
-        let path = if path.is_empty() { ".".to_owned() } else { path };
-        tree.insert(path, line(ubifs, number, &inode));
-    }
-    tree
-}
-
-fn line(ubifs: &Ubifs, number: InodeNumber, inode: &Inode) -> String {
-    let kind = inode.kind().expect("a kind");
-    let (letter, content) = match kind {
-        EntryKind::File => {
-            let mut content = vec![0; usize::try_from(inode.size_bytes).expect("small")];
-            ubifs.read(inode, 0, &mut content).expect("it can be read");
-            ('-', sha256(&content))
-        }
-        EntryKind::Symlink => ('l', format!("->{}", escaped(&inode.data))),
-        EntryKind::Directory => ('d', "-".to_owned()),
-        EntryKind::Fifo => ('p', "-".to_owned()),
-        EntryKind::Socket => ('s', "-".to_owned()),
-        EntryKind::BlockDevice | EntryKind::CharacterDevice => {
-            let (major, minor) = inode.device().expect("a device");
-            (
-                if kind == EntryKind::BlockDevice { 'b' } else { 'c' },
-                format!("{major}:{minor}"),
-            )
-        }
-    };
-    let size = if kind == EntryKind::Directory {
-        0
-    } else {
-        inode.size_bytes
-    };
-    let time = inode.modified_seconds * 1_000_000_000 + u64::from(inode.modified_nanoseconds);
-    let mut names = ubifs.xattr_names(number).expect("they can be read");
-    names.sort();
-    let xattrs: String = names
-        .iter()
-        .map(|name| {
-            let value = ubifs.xattr(number, name).expect("it can be read");
-            let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
-            format!(" {}={hex}", String::from_utf8_lossy(name))
-        })
-        .collect();
-    format!(
-        "{letter} {:04o} {} {} {} {size} {time} {content}{xattrs}",
-        inode.mode & 0o7777,
-        inode.user,
-        inode.group,
-        inode.links,
-    )
-}
-
-fn escaped(name: &[u8]) -> String {
-    name.iter()
-        .map(|byte| match byte {
-            33..=126 if *byte != b'\\' => char::from(*byte).to_string(),
-            _ => format!("\\x{byte:02x}"),
-        })
-        .collect()
-}
-
-fn assert_same(ours: &Lines, linux: &Lines, what: &str) {
-    let differing: Vec<_> = ours
-        .keys()
-        .chain(linux.keys())
-        .filter(|path| ours.get(*path) != linux.get(*path))
-        .map(|path| {
-            format!(
-                "{path}\n  ours:  {:?}\n  Linux: {:?}",
-                ours.get(path),
-                linux.get(path)
-            )
-        })
-        .collect();
-    assert!(differing.is_empty(), "{what}: {}", differing.join("\n"));
 }
 
 #[test]

@@ -3,13 +3,13 @@
 mod build;
 mod check;
 pub mod chip;
-mod dump;
-mod format;
+pub mod dump;
+pub mod format;
 mod info;
 mod ini;
 mod several;
 mod update;
-mod volumes;
+pub mod volumes;
 
 pub use self::chip::member_path;
 

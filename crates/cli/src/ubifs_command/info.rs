@@ -54,13 +54,9 @@ fn compression(ubifs: &Ubifs) -> &'static str {
     Compression::from_number(ubifs.superblock().compression).map_or("unknown", Compression::name)
 }
 
-fn uuid(ubifs: &Ubifs) -> String {
-    let hex: String = ubifs
-        .superblock()
-        .uuid
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+/// A UUID as people write it.
+pub fn uuid_text(uuid: &[u8; 16]) -> String {
+    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
@@ -77,7 +73,7 @@ fn as_json(ubifs: &Ubifs) -> serde_json::Value {
         .collect();
     json!({
         "version": superblock.version,
-        "uuid": uuid(ubifs),
+        "uuid": uuid_text(&superblock.uuid),
         "leb_bytes": superblock.leb_bytes,
         "lebs": superblock.lebs,
         "lebs_max": superblock.lebs_max,
@@ -117,7 +113,7 @@ fn as_text(ubifs: &Ubifs) -> String {
         format!(
             "format       version {}, UUID {}",
             superblock.version,
-            uuid(ubifs)
+            uuid_text(&superblock.uuid)
         ),
         format!(
             "shape        {} LEBs of {} bytes, write unit {}",

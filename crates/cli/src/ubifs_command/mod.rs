@@ -1,8 +1,9 @@
-//! `tidegate ubifs`: file systems on flash, read without the kernel. Nothing is written to an image.
+//! `tidegate ubifs`: file systems on flash, made and read without the kernel. Only `mkfs` writes.
 
 mod extract;
 mod info;
 mod list;
+mod mkfs;
 mod source;
 mod walk;
 
@@ -12,12 +13,15 @@ use clap::Subcommand;
 use self::extract::{CatArguments, ExtractArguments};
 use self::info::InfoArguments;
 use self::list::{ListArguments, StatArguments, TreeArguments};
+use self::mkfs::MkfsArguments;
 use crate::Finding;
 use crate::output::print_error;
 
 /// What `tidegate ubifs` does.
 #[derive(Debug, Subcommand)]
 pub enum UbifsCommand {
+    /// Make a file system, empty or with the files of a folder, in a file or on a volume
+    Mkfs(Box<MkfsArguments>),
     /// Show a file system and what the replay of its journal did
     Info(InfoArguments),
     /// List a directory
@@ -35,6 +39,7 @@ pub enum UbifsCommand {
 /// Runs the command.
 pub fn run(command: &UbifsCommand) -> Result<Finding> {
     match command {
+        UbifsCommand::Mkfs(arguments) => mkfs::run(arguments).map(|()| Finding::Nothing),
         UbifsCommand::Info(arguments) => info::run(arguments),
         UbifsCommand::Ls(arguments) => list::run(arguments),
         UbifsCommand::Tree(arguments) => list::tree(arguments),

@@ -1,17 +1,17 @@
 //! Where a file system comes from: a bare volume in a file, a volume of a chip, or an array of chips.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use array::Execution;
 use clap::Args;
 use nand::MtdNand;
-use ubi::{Access, AttachOptions, Volume};
+use ubi::{Access, AttachOptions, Ubi, Volume, VolumeId};
 use ubifs::{ImageVolume, OpenOptions, Ubifs};
 
 use super::Losses;
-use crate::ubi_command::chip::{ChipArguments, find_volume};
+use crate::ubi_command::chip::{Chip, ChipArguments, find_volume};
 
 /// Which file system.
 #[derive(Args, Debug, Clone)]
@@ -50,24 +50,7 @@ impl SourceArguments {
             }
         }
         let ubi = self.chip.attach(Access::ReadOnly)?;
-        let id = match &self.volume {
-            Some(text) => find_volume(&ubi, image, text)?,
-            None => match ubi.volumes().as_slice() {
-                [only] => only.id,
-                [] => bail!("{}: there is no volume", image.display()),
-                several => {
-                    let names: Vec<_> = several
-                        .iter()
-                        .map(|volume| volume.record.name.to_string())
-                        .collect();
-                    bail!(
-                        "{}: say with --volume which of {}",
-                        image.display(),
-                        names.join(", ")
-                    );
-                }
-            },
-        };
+        let id = choose_volume(&ubi, image, self.volume.as_deref())?;
         Ok(Arc::new(ubi.open(id)?))
     }
 
@@ -85,5 +68,27 @@ impl SourceArguments {
         let array = array::attach(chips, AttachOptions::linux(Access::ReadOnly), Execution::Threads)?;
         let volume: Arc<dyn Volume> = array.volume().clone();
         Ok(volume)
+    }
+}
+
+/// The volume of that name or number; without one, the only volume.
+pub fn choose_volume(ubi: &Ubi<Chip>, image: &Path, volume: Option<&str>) -> Result<VolumeId> {
+    if let Some(text) = volume {
+        return find_volume(ubi, image, text);
+    }
+    match ubi.volumes().as_slice() {
+        [only] => Ok(only.id),
+        [] => bail!("{}: there is no volume", image.display()),
+        several => {
+            let names: Vec<_> = several
+                .iter()
+                .map(|volume| volume.record.name.to_string())
+                .collect();
+            bail!(
+                "{}: say with --volume which of {}",
+                image.display(),
+                names.join(", ")
+            )
+        }
     }
 }

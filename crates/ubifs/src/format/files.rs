@@ -143,6 +143,17 @@ impl Compression {
         }
     }
 
+    /// The number on the medium.
+    #[must_use]
+    pub const fn number(self) -> u16 {
+        match self {
+            Self::None => 0,
+            Self::Lzo => 1,
+            Self::Zlib => 2,
+            Self::Zstd => 3,
+        }
+    }
+
     /// As mount options spell it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -188,6 +199,35 @@ impl EntryKind {
             6 => Some(Self::Socket),
             _ => None,
         }
+    }
+
+    /// The number on the medium.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::File => 0,
+            Self::Directory => 1,
+            Self::Symlink => 2,
+            Self::BlockDevice => 3,
+            Self::CharacterDevice => 4,
+            Self::Fifo => 5,
+            Self::Socket => 6,
+        }
+    }
+
+    /// The bits of it in a mode.
+    #[must_use]
+    pub const fn mode(self) -> u32 {
+        let bits = match self {
+            Self::File => 0o10,
+            Self::Directory => 0o04,
+            Self::Symlink => 0o12,
+            Self::BlockDevice => 0o06,
+            Self::CharacterDevice => 0o02,
+            Self::Fifo => 0o01,
+            Self::Socket => 0o14,
+        };
+        bits << 12
     }
 
     /// From an inode's mode.

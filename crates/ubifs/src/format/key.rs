@@ -58,6 +58,11 @@ impl Key {
     /// Largest number of a block, largest hash.
     pub const LOW_MAX: u32 = LOW_MASK;
 
+    /// From the first bytes of the key in a node.
+    pub(crate) fn from_bytes(raw: &[u8]) -> Option<Self> {
+        Self::load(raw.get(..Self::BRANCH_BYTES)?)
+    }
+
     const fn new(inode: InodeNumber, kind: KeyKind, low: u32) -> Self {
         Self {
             inode: inode.0,

@@ -20,6 +20,7 @@ mod areas;
 mod files;
 mod key;
 mod layout;
+mod padding;
 
 pub use areas::{
     COMMIT_LAST_FLAG, CommitStart, IndexBranch, IndexNode, LogReference, MASTER_DIRTY, MASTER_NO_ORPHANS,
@@ -30,6 +31,7 @@ pub use files::{
     INODE_ENCRYPTED, INODE_IMMUTABLE, INODE_SYNC, INODE_XATTR, Inode, Truncation,
 };
 pub use key::{InodeNumber, Key, KeyKind, name_hash_r5, name_hash_test};
+pub use padding::pad;
 
 use thiserror::Error;
 

@@ -1,0 +1,144 @@
+//! From the block of a file to what a data node stores.
+//!
+//! Linux leaves short blocks alone, and those that compress badly: so do we. What comes out is not what the kernel's compressors
+//! would make, but what its decompressors take.
+
+use flate2::{Compress, FlushCompress, Status};
+use lzokay::compress::{Dict, compress_with_dict};
+
+use crate::format::Compression;
+
+/// Shorter blocks are stored as they are.
+const BLOCK_BYTES_MIN: usize = 128;
+/// Blocks that would save less are stored as they are.
+const SAVED_BYTES_MIN: usize = 64;
+
+/// How blocks are to be compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compressor {
+    /// By one compressor, or not at all.
+    Only(Compression),
+    /// By LZO, or by deflate where that saves so many percent more.
+    FavorLzo {
+        /// Percent of what LZO leaves.
+        percent: u32,
+    },
+}
+
+impl Compressor {
+    /// The compressor that inodes and the superblock name.
+    #[must_use]
+    pub const fn default_of_files(self) -> Compression {
+        match self {
+            Self::Only(compression) => compression,
+            Self::FavorLzo { .. } => Compression::Lzo,
+        }
+    }
+}
+
+/// Compresses blocks; keeps what the compressors need between them.
+pub(crate) struct Packer {
+    compressor: Compressor,
+    dictionary: Box<Dict>,
+    zstd: zstd::bulk::Compressor<'static>,
+}
+
+impl Packer {
+    pub(crate) fn new(compressor: Compressor) -> Self {
+        Self {
+            compressor,
+            dictionary: Dict::new(),
+            zstd: zstd::bulk::Compressor::default(),
+        }
+    }
+
+    /// What to store of a block, and how it is compressed.
+    pub(crate) fn pack(&mut self, block: &[u8]) -> (Compression, Vec<u8>) {
+        let as_it_is = || (Compression::None, block.to_vec());
+        if block.len() < BLOCK_BYTES_MIN {
+            return as_it_is();
+        }
+        let packed = match self.compressor {
+            Compressor::Only(compression) => self.by(compression, block).map(|packed| (compression, packed)),
+            Compressor::FavorLzo { percent } => self.best(block, percent),
+        };
+        packed
+            .filter(|(_, packed)| packed.len() + SAVED_BYTES_MIN <= block.len())
+            .unwrap_or_else(as_it_is)
+    }
+
+    fn best(&mut self, block: &[u8], percent: u32) -> Option<(Compression, Vec<u8>)> {
+        let lzo = self.by(Compression::Lzo, block)?;
+        let zlib = self.by(Compression::Zlib, block)?;
+        let worth = lzo.len() - lzo.len() * crate::scan::to_usize(percent.min(100)) / 100;
+        Some(match zlib.len() <= worth {
+            true => (Compression::Zlib, zlib),
+            false => (Compression::Lzo, lzo),
+        })
+    }
+
+    /// `None` when there is nothing to gain.
+    fn by(&mut self, compression: Compression, block: &[u8]) -> Option<Vec<u8>> {
+        match compression {
+            Compression::None => None,
+            Compression::Lzo => compress_with_dict(block, &mut self.dictionary).ok(),
+            Compression::Zlib => deflate(block),
+            Compression::Zstd => self.zstd.compress(block).ok(),
+        }
+    }
+}
+
+/// Raw deflate, without zlib's header; `None` where it does not fit the space of the block.
+fn deflate(block: &[u8]) -> Option<Vec<u8>> {
+    let mut packed = vec![0; block.len()];
+    let mut state = Compress::new(flate2::Compression::default(), false);
+    let status = state.compress(block, &mut packed, FlushCompress::Finish).ok()?;
+    if status != Status::StreamEnd {
+        return None;
+    }
+    packed.truncate(usize::try_from(state.total_out()).ok()?);
+    Some(packed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decompress;
+
+    const ALL: [Compression; 4] = [
+        Compression::None,
+        Compression::Lzo,
+        Compression::Zlib,
+        Compression::Zstd,
+    ];
+
+    #[test]
+    fn blocks_are_the_same_after_a_round_trip_and_never_longer() {
+        let mut random = fastrand::Rng::with_seed(5);
+        let mut compressed = 0;
+        for compression in ALL {
+            let mut packer = Packer::new(Compressor::Only(compression));
+            for _ in 0..200 {
+                let (bytes, letters) = (random.usize(1..=4096), random.u8(1..=255));
+                let block: Vec<u8> = (0..bytes).map(|_| random.u8(..letters)).collect();
+                let (how, packed) = packer.pack(&block);
+                assert!(packed.len() <= block.len() && (how == compression || how == Compression::None));
+                compressed += usize::from(how != Compression::None);
+                let mut out = vec![0; bytes];
+                assert_eq!(decompress(how, &packed, &mut out), Ok(()));
+                assert!(out == block, "{how:?}, {bytes} bytes of {letters} letters");
+            }
+        }
+        assert!(compressed > 200, "only {compressed} blocks were compressed");
+    }
+
+    #[test]
+    fn deflate_is_taken_where_it_saves_enough_more_than_lzo() {
+        let mut random = fastrand::Rng::with_seed(6);
+        let block: Vec<u8> = (0..4096).map(|_| random.u8(..16)).collect();
+        for (percent, expected) in [(0, Compression::Zlib), (100, Compression::Lzo)] {
+            let (how, _) = Packer::new(Compressor::FavorLzo { percent }).pack(&block);
+            assert_eq!(how, expected, "{percent} percent");
+        }
+    }
+}

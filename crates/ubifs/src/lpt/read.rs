@@ -1,0 +1,157 @@
+//! From the LPT area to the space of all LEBs.
+
+use std::collections::BTreeSet;
+
+use thiserror::Error;
+use ubi::Volume;
+
+use super::geometry::{FANOUT, LptGeometry};
+use super::layout::inner_number;
+use super::nodes::{LptDefect, LptPlace, TableSpace};
+use crate::fetch;
+use crate::finding::Damage;
+use crate::format::{Master, Superblock};
+use crate::scan::to_usize;
+use crate::space::LebSpace;
+
+/// Why an LPT can't be read.
+#[derive(Clone, Debug, Error)]
+#[error("LPT: LEB {leb} of its area, offset {offset}: {why}")]
+pub struct LptError {
+    /// Counted from the first LEB of the area.
+    pub leb: u32,
+    /// In that LEB.
+    pub offset: u32,
+    /// What is wrong.
+    pub why: LptProblem,
+}
+
+/// What is wrong there.
+#[derive(Clone, Debug, Error)]
+pub enum LptProblem {
+    /// The bits.
+    #[error(transparent)]
+    Defect(#[from] LptDefect),
+    /// The medium.
+    #[error(transparent)]
+    Damage(#[from] Damage),
+}
+
+/// What the LPT area says.
+pub(crate) struct LptContent {
+    /// Of each LEB of the main area.
+    pub(crate) lebs: Vec<LebSpace>,
+    /// Of each LEB of its own.
+    pub(crate) spaces: Vec<TableSpace>,
+    /// LEBs of the area that the tree and the table are in.
+    pub(crate) in_use: BTreeSet<u32>,
+}
+
+/// Reads all of the LPT. `load` gives a whole LEB of the area.
+pub(crate) fn read(
+    geometry: &LptGeometry,
+    root: LptPlace,
+    table: LptPlace,
+    load: &mut dyn FnMut(u32) -> Result<Vec<u8>, Damage>,
+) -> Result<LptContent, LptError> {
+    let mut reader = Reader {
+        geometry,
+        load,
+        lebs: vec![None; to_usize(geometry.input.lpt_lebs)],
+        spaces: vec![LebSpace::empty(geometry.input.leb_bytes); to_usize(geometry.input.main_lebs)],
+    };
+    let raw = reader.bytes(table)?;
+    let spaces = geometry
+        .decode_table(raw)
+        .map_err(|why| error(table, why.into()))?;
+    reader.inner(root, 0, 0)?;
+    let in_use = (0..)
+        .zip(&reader.lebs)
+        .filter(|(_, raw)| raw.is_some())
+        .map(|(leb, _)| leb)
+        .collect();
+    Ok(LptContent {
+        lebs: reader.spaces,
+        spaces,
+        in_use,
+    })
+}
+
+const fn error(place: LptPlace, why: LptProblem) -> LptError {
+    LptError {
+        leb: place.leb,
+        offset: place.offset,
+        why,
+    }
+}
+
+struct Reader<'a> {
+    geometry: &'a LptGeometry,
+    load: &'a mut dyn FnMut(u32) -> Result<Vec<u8>, Damage>,
+    lebs: Vec<Option<Vec<u8>>>,
+    spaces: Vec<LebSpace>,
+}
+
+impl Reader<'_> {
+    fn bytes(&mut self, place: LptPlace) -> Result<&[u8], LptError> {
+        let short = || error(place, LptDefect::Short.into());
+        let slot = self.lebs.get_mut(to_usize(place.leb)).ok_or_else(short)?;
+        let raw = match slot {
+            Some(raw) => raw,
+            None => slot.insert((self.load)(place.leb).map_err(|damage| error(place, damage.into()))?),
+        };
+        raw.get(to_usize(place.offset)..).ok_or_else(short)
+    }
+
+    fn inner(&mut self, place: LptPlace, depth: u32, column: u32) -> Result<(), LptError> {
+        let geometry = self.geometry;
+        let raw = self.bytes(place)?;
+        let children = geometry
+            .decode_inner(raw, inner_number(depth, column))
+            .map_err(|why| error(place, why.into()))?;
+        for (number, child) in (0..).zip(children) {
+            let column = column * FANOUT + number;
+            // What was never written is empty.
+            let Some(child) = child else { continue };
+            match depth + 1 == geometry.height {
+                true => self.leaf(child, column)?,
+                false => self.inner(child, depth + 1, column)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn leaf(&mut self, place: LptPlace, number: u32) -> Result<(), LptError> {
+        let geometry = self.geometry;
+        let raw = self.bytes(place)?;
+        let found = geometry
+            .decode_leaf(raw, number)
+            .map_err(|why| error(place, why.into()))?;
+        let from = to_usize(number).saturating_mul(to_usize(FANOUT));
+        for (space, found) in self.spaces.iter_mut().skip(from).zip(found) {
+            *space = found;
+        }
+        Ok(())
+    }
+}
+
+/// Reads the LPT that the master node leads to.
+pub(crate) fn load(
+    volume: &dyn Volume,
+    superblock: &Superblock,
+    master: &Master,
+) -> Result<LptContent, LptError> {
+    let geometry = LptGeometry::of(superblock);
+    let first = LptGeometry::first_leb(superblock.log_lebs);
+    let place = |leb: u32, offset| LptPlace {
+        // What is before the area is behind its end, too.
+        leb: leb.checked_sub(first).unwrap_or(geometry.input.lpt_lebs),
+        offset,
+    };
+    read(
+        &geometry,
+        place(master.lpt_leb, master.lpt_offset),
+        place(master.ltab_leb, master.ltab_offset),
+        &mut |leb| fetch::leb(volume, first + leb),
+    )
+}
