@@ -4,6 +4,7 @@
 //!   memory and nothing is written. [`ReplayReport`] says what the replay did and why.
 //! - [`Ubifs`]: inodes, names, contents, extended attributes. Each method comes strict, and lossy where it can go on: what is
 //!   lost is a [`Finding`] then, with its place on the medium.
+//! - [`Writer`]: the same for writing: journal, commit, garbage collection, recovery.
 //! - [`mkfs`]: new file systems.
 //! - [`ImageVolume`]: a bare image of a volume in a file, as `mkfs.ubifs` makes it.
 //! - [`format`]: the nodes on the medium. Spec: `docs/formats/ubifs.md`.
@@ -26,6 +27,7 @@ mod open;
 mod replay;
 mod scan;
 mod space;
+mod write;
 
 pub use compress::Compressor;
 pub use decompress::{DecompressError, decompress};
@@ -36,3 +38,4 @@ pub use lpt::{LptDefect, LptError, LptProblem};
 pub use open::{OpenError, OpenOptions};
 pub use replay::{BudEnd, BudReport, ReplayReport};
 pub use space::{LebSpace, SpaceSums, Watermarks};
+pub use write::{NewFile, WriteError, Writer};

@@ -1,0 +1,205 @@
+//! The write buffers of the journal heads, as a volume: reads see what is buffered as if it were written.
+//!
+//! A buffer collects nodes up to the next multiple of the volume's largest write; then that much is written. Flushing fills
+//! up the write unit with padding. So each write starts where the one before ended, and what a power cut tears lies within
+//! one largest write.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use media::Leb;
+use ubi::{Volume, VolumeError, VolumeGeometry};
+
+use crate::format::pad;
+use crate::scan::to_usize;
+
+/// A journal head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HeadKind {
+    Gc,
+    Base,
+    Data,
+}
+
+impl HeadKind {
+    pub(super) const ALL: [Self; 3] = [Self::Gc, Self::Base, Self::Data];
+
+    pub(super) const fn number(self) -> u32 {
+        match self {
+            Self::Gc => 0,
+            Self::Base => 1,
+            Self::Data => 2,
+        }
+    }
+
+    const fn index(self) -> usize {
+        match self {
+            Self::Gc => 0,
+            Self::Base => 1,
+            Self::Data => 2,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Head {
+    leb: u32,
+    /// Up to where it is written.
+    written: u32,
+    buffer: Vec<u8>,
+}
+
+impl Head {
+    fn end(&self) -> u32 {
+        self.written + u32::try_from(self.buffer.len()).expect("less than a LEB")
+    }
+}
+
+/// A volume with the heads' buffers before it.
+pub(super) struct WriteBuffers {
+    inner: Arc<dyn Volume>,
+    min_io_bytes: u32,
+    heads: Mutex<[Option<Head>; 3]>,
+}
+
+impl WriteBuffers {
+    pub(super) fn new(inner: Arc<dyn Volume>, min_io_bytes: u32) -> Self {
+        Self {
+            inner,
+            min_io_bytes,
+            heads: Mutex::default(),
+        }
+    }
+
+    fn heads(&self) -> MutexGuard<'_, [Option<Head>; 3]> {
+        self.heads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The LEB of a head and where its next node goes.
+    pub(super) fn position(&self, head: HeadKind) -> Option<(u32, u32)> {
+        self.heads()[head.index()]
+            .as_ref()
+            .map(|head| (head.leb, head.end()))
+    }
+
+    /// Goes on in another LEB. What was buffered must be flushed.
+    pub(super) fn seek(&self, head: HeadKind, position: Option<(u32, u32)>) {
+        let mut heads = self.heads();
+        let slot = &mut heads[head.index()];
+        assert!(
+            slot.as_ref().is_none_or(|head| head.buffer.is_empty()),
+            "{head:?} leaves nodes behind"
+        );
+        *slot = position.map(|(leb, written)| Head {
+            leb,
+            written,
+            buffer: Vec::new(),
+        });
+    }
+
+    /// Appends nodes, each aligned; they fit.
+    pub(super) fn append(&self, head: HeadKind, nodes: &[u8]) -> Result<(), VolumeError> {
+        let most = self.inner.geometry().max_write_bytes.max(self.min_io_bytes);
+        let mut heads = self.heads();
+        let head = heads[head.index()].as_mut().expect("the head has a LEB");
+        head.buffer.extend_from_slice(nodes);
+        loop {
+            let now = to_usize(most - head.written % most);
+            if head.buffer.len() < now {
+                return Ok(());
+            }
+            self.inner
+                .write(Leb(head.leb), head.written, &head.buffer[..now])?;
+            head.buffer.drain(..now);
+            head.written += u32::try_from(now).expect("less than a LEB");
+        }
+    }
+
+    /// Writes what is buffered. Returns the LEB and the bytes of padding that it took.
+    pub(super) fn flush_head(&self, head: HeadKind) -> Result<Option<(u32, u32)>, VolumeError> {
+        let mut heads = self.heads();
+        let Some(head) = heads[head.index()]
+            .as_mut()
+            .filter(|head| !head.buffer.is_empty())
+        else {
+            return Ok(None);
+        };
+        let end = head.buffer.len();
+        let padded = end.next_multiple_of(to_usize(self.min_io_bytes));
+        head.buffer.resize(padded, 0);
+        pad(&mut head.buffer[end..]);
+        self.inner.write(Leb(head.leb), head.written, &head.buffer)?;
+        head.written = head.end();
+        head.buffer.clear();
+        let padding = u32::try_from(padded - end).expect("less than a LEB");
+        Ok(Some((head.leb, padding)))
+    }
+}
+
+impl Volume for WriteBuffers {
+    fn name(&self) -> Arc<str> {
+        self.inner.name()
+    }
+
+    fn geometry(&self) -> VolumeGeometry {
+        self.inner.geometry()
+    }
+
+    fn read(&self, leb: Leb, offset: u32, out: &mut [u8]) -> Result<(), VolumeError> {
+        let heads = self.heads();
+        let result = self.inner.read(leb, offset, out);
+        let buffered = heads
+            .iter()
+            .flatten()
+            .find(|head| head.leb == leb.0 && !head.buffer.is_empty());
+        let Some(head) = buffered else { return result };
+        match result {
+            Ok(()) | Err(VolumeError::Uncorrectable { .. }) => {}
+            error => return error,
+        }
+        let (skip, at) = match head.written.checked_sub(offset) {
+            Some(at) => (0, to_usize(at)),
+            None => (to_usize(offset - head.written), 0),
+        };
+        let from = head.buffer.get(skip..).unwrap_or_default();
+        let out = out.get_mut(at..).unwrap_or_default();
+        let bytes = from.len().min(out.len());
+        out[..bytes].copy_from_slice(&from[..bytes]);
+        result
+    }
+
+    fn write(&self, leb: Leb, offset: u32, data: &[u8]) -> Result<(), VolumeError> {
+        self.inner.write(leb, offset, data)
+    }
+
+    fn leb_change(&self, leb: Leb, data: &[u8]) -> Result<(), VolumeError> {
+        self.inner.leb_change(leb, data)
+    }
+
+    fn map(&self, leb: Leb) -> Result<(), VolumeError> {
+        self.inner.map(leb)
+    }
+
+    fn unmap(&self, leb: Leb) -> Result<(), VolumeError> {
+        self.inner.unmap(leb)
+    }
+
+    fn is_mapped(&self, leb: Leb) -> Result<bool, VolumeError> {
+        self.inner.is_mapped(leb)
+    }
+
+    fn flush(&self) -> Result<(), VolumeError> {
+        self.inner.flush()
+    }
+
+    fn sync(&self) -> Result<(), VolumeError> {
+        self.inner.sync()
+    }
+
+    fn freeze(&self, reason: &str) {
+        self.inner.freeze(reason);
+    }
+
+    fn frozen(&self) -> Option<Arc<str>> {
+        self.inner.frozen()
+    }
+}

@@ -1,0 +1,185 @@
+//! Garbage collection: nodes that are in use move out of LEBs that are mostly dirty, which become empty. LEBs of the index are
+//! collected by the next commit, which writes their nodes elsewhere.
+//!
+//! A LEB is unmapped only after the copies, and all nodes that made others in it useless, are on the medium. LEBs of the journal
+//! are never collected: a replay needs them.
+
+use media::Leb;
+use ubi::Volume;
+
+use super::buffers::HeadKind;
+use super::{WriteError, Writer};
+use crate::fetch;
+use crate::finding::Place;
+use crate::format::{DirectoryEntry, IndexNode, Key, NodeKind};
+use crate::scan::{Found, scan, to_usize};
+
+/// The key of a node that is in use, and its name where it is one of a name.
+type Live = (Key, Option<Vec<u8>>);
+
+/// What a collection did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Collected {
+    Something,
+    Nothing,
+}
+
+impl Writer {
+    /// Sees to it that `lebs` LEBs are empty beyond what commits and collections need.
+    pub(super) fn make_room(&mut self, lebs: u32) -> Result<(), WriteError> {
+        let mut commits = 0;
+        loop {
+            if self.space.empty_count() >= lebs + self.index_reserve() {
+                return Ok(());
+            }
+            if self.reclaim()? == Collected::Something || self.collect()? == Collected::Something {
+                continue;
+            }
+            // The second one frees what the first one moved.
+            if commits == 2 {
+                return Err(self.no_space());
+            }
+            commits += 1;
+            self.commit_to(super::commit::State::Mounted)?;
+        }
+    }
+
+    /// LEBs that the next commit may need for all of the index and what it grows by.
+    fn index_reserve(&self) -> u32 {
+        let superblock = &self.ubifs.superblock;
+        let node_max = 28 + 20 * superblock.fanout;
+        let growth = u64::try_from(self.ubifs.journal.len()).unwrap_or(u64::MAX) * 40;
+        let bytes = self.ubifs.master.index_bytes + growth + 4 * u64::from(node_max);
+        let room = u64::from(superblock.leb_bytes.saturating_sub(node_max).max(1));
+        u32::try_from(bytes.div_ceil(room))
+            .unwrap_or(u32::MAX)
+            .saturating_add(1)
+    }
+
+    /// LEBs in which nothing is in use become empty.
+    pub(super) fn reclaim(&mut self) -> Result<Collected, WriteError> {
+        let lebs = self.space.reclaimable(false);
+        if lebs.is_empty() {
+            return Ok(Collected::Nothing);
+        }
+        self.sync_heads()?;
+        for leb in lebs {
+            self.volume.unmap(Leb(leb))?;
+            self.space.set_empty(leb);
+        }
+        Ok(Collected::Something)
+    }
+
+    /// Collects the LEB with the most space.
+    fn collect(&mut self) -> Result<Collected, WriteError> {
+        let superblock = &self.ubifs.superblock;
+        let (leb_bytes, unit) = (superblock.leb_bytes, superblock.min_io_bytes);
+        let least = leb_bytes / 8 + unit;
+        let best = self
+            .space
+            .iter()
+            .filter(|(leb, space)| {
+                !space.index
+                    && !self.space.is_taken(*leb)
+                    && space.free < leb_bytes
+                    && space.dirty > 0
+                    && space.free + space.dirty >= least
+            })
+            .max_by_key(|(_, space)| space.free + space.dirty);
+        let Some((victim, _)) = best else {
+            return Ok(Collected::Nothing);
+        };
+        self.space.take(victim);
+        let raw = fetch::leb(&*self.ubifs.volume, victim).map_err(|damage| WriteError::Damaged {
+            volume: self.name(),
+            damage,
+        })?;
+        for Found { offset, header } in scan(&raw, 0).nodes {
+            let place = Place {
+                leb: victim,
+                offset: u32::try_from(offset).expect("less than a LEB"),
+                bytes: header.bytes,
+            };
+            let node = &raw[offset..offset + to_usize(header.bytes)];
+            if let Some((key, name)) = self.live(node, header.kind, place)? {
+                self.move_node(node, key, name)?;
+            }
+        }
+        self.sync_heads()?;
+        self.volume.unmap(Leb(victim))?;
+        self.space.set_empty(victim);
+        match self.gc_leb {
+            Some(_) => self.space.release(victim),
+            None => self.gc_leb = Some(victim),
+        }
+        Ok(Collected::Something)
+    }
+
+    /// The key, and for names the name, of a node that is in use.
+    fn live(&self, node: &[u8], kind: NodeKind, place: Place) -> Result<Option<Live>, WriteError> {
+        let Some(key) = node.get(24..32).and_then(Key::from_bytes) else {
+            return Ok(None);
+        };
+        Ok(match kind {
+            NodeKind::Inode | NodeKind::Data => {
+                (self.plain_place(key)? == Some(place)).then_some((key, None))
+            }
+            NodeKind::Entry | NodeKind::XattrEntry => {
+                let Ok(entry) = DirectoryEntry::decode(node, kind) else {
+                    return Ok(None);
+                };
+                let now = self.name_place(key, &entry.name)?;
+                (now == Some(place)).then_some((key, Some(entry.name)))
+            }
+            _ => None,
+        })
+    }
+
+    /// Copies a node as it is: its sequence number says when it was new.
+    fn move_node(&mut self, node: &[u8], key: Key, name: Option<Vec<u8>>) -> Result<(), WriteError> {
+        let place = self.append_raw(HeadKind::Gc, node)?;
+        match name {
+            None => self.put_plain(key, place),
+            Some(name) => self.put_name(key, name, Some(place)),
+        }
+    }
+
+    /// Nodes of LEBs of the index that are mostly dirty, when empty LEBs are few.
+    pub(super) fn index_moves(&self) -> Result<Vec<(Key, Place)>, WriteError> {
+        let leb_bytes = self.ubifs.superblock.leb_bytes;
+        let spare = self.space.empty_count().saturating_sub(self.index_reserve());
+        if spare > 4 {
+            return Ok(Vec::new());
+        }
+        let mut worst: Vec<_> = self
+            .space
+            .iter()
+            .filter(|(leb, space)| {
+                space.index && !self.space.is_taken(*leb) && space.free + space.dirty >= leb_bytes / 4
+            })
+            .collect();
+        worst.sort_by_key(|(_, space)| std::cmp::Reverse(space.free + space.dirty));
+        let mut moves = Vec::new();
+        for (leb, _) in worst.into_iter().take(2) {
+            let raw = fetch::leb(&*self.ubifs.volume, leb).map_err(|damage| WriteError::Damaged {
+                volume: self.name(),
+                damage,
+            })?;
+            for Found { offset, header } in scan(&raw, 0).nodes {
+                let place = Place {
+                    leb,
+                    offset: u32::try_from(offset).expect("less than a LEB"),
+                    bytes: header.bytes,
+                };
+                let node = IndexNode::decode(&raw[offset..offset + to_usize(header.bytes)]);
+                if let Some(first) = node
+                    .ok()
+                    .and_then(|node| node.branches.first().map(|branch| branch.key))
+                {
+                    moves.push((first, place));
+                }
+            }
+        }
+        Ok(moves)
+    }
+}

@@ -1,0 +1,217 @@
+//! The index with changes: new nodes where something changed and above, all others stay where they are.
+//!
+//! Names of one hash have one key, and an index node may end in the middle of them. So changes come with the whole group:
+//! all that the index has of a changed key is deleted, by place, wherever it lies; all that is to be there is inserted at one
+//! point, in the order of names.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::finding::{Damage, Place};
+use crate::format::{IndexBranch, IndexNode, Key};
+use crate::index::Index;
+use crate::scan::to_usize;
+
+/// A node that the index is to lead to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Insertion {
+    pub(super) key: Key,
+    pub(super) name: Vec<u8>,
+    pub(super) place: Place,
+}
+
+/// Changes of the index.
+#[derive(Default)]
+pub(super) struct Edits {
+    /// What the index has and is not to have.
+    pub(super) deletions: Vec<(Key, Place)>,
+    pub(super) insertions: Vec<Insertion>,
+    /// Index nodes that are to move, each with its first key.
+    pub(super) moves: Vec<(Key, Place)>,
+}
+
+impl Edits {
+    pub(super) const fn is_empty(&self) -> bool {
+        self.deletions.is_empty() && self.insertions.is_empty() && self.moves.is_empty()
+    }
+}
+
+/// What became of the index.
+pub(super) struct Merged {
+    pub(super) root: Place,
+    /// Nodes that are of no use any more.
+    pub(super) freed: Vec<Place>,
+    /// Bytes of new nodes, aligned.
+    pub(super) new_bytes: u64,
+}
+
+/// Applies `edits`; `append` says where a new node went.
+pub(super) fn merge<E: From<Damage>>(
+    index: &Index,
+    fanout: u32,
+    mut edits: Edits,
+    append: &mut dyn FnMut(&IndexNode) -> Result<Place, E>,
+) -> Result<Merged, E> {
+    edits.insertions.sort();
+    let mut touched: Vec<Key> = edits
+        .deletions
+        .iter()
+        .chain(&edits.moves)
+        .map(|(key, _)| *key)
+        .collect();
+    touched.sort();
+    let places = |all: &[(Key, Place)]| all.iter().map(|(_, place)| *place).collect();
+    let mut merger = Merger {
+        index,
+        fanout: to_usize(fanout),
+        deleted: places(&edits.deletions),
+        moved: places(&edits.moves),
+        touched,
+        append,
+        merged: Merged {
+            root: index.root(),
+            freed: Vec::new(),
+            new_bytes: 0,
+        },
+    };
+    merger.root(&edits.insertions)?;
+    Ok(merger.merged)
+}
+
+struct Merger<'a, E> {
+    index: &'a Index,
+    fanout: usize,
+    deleted: HashSet<Place>,
+    moved: HashSet<Place>,
+    /// Keys of deletions and moves, sorted.
+    touched: Vec<Key>,
+    append: &'a mut dyn FnMut(&IndexNode) -> Result<Place, E>,
+    merged: Merged,
+}
+
+impl<E: From<Damage>> Merger<'_, E> {
+    fn root(&mut self, insertions: &[Insertion]) -> Result<(), E> {
+        let place = self.merged.root;
+        let node = self.load(place, None)?;
+        let mut level = node.level;
+        let Some(mut row) = self.branches(place, &node, insertions, None)? else {
+            return Ok(());
+        };
+        self.merged.freed.push(place);
+        if row.is_empty() {
+            return Err(Damage::Contradiction("the index would be empty").into());
+        }
+        loop {
+            if let ([only], 1..) = (row.as_slice(), level) {
+                self.merged.root = place_of(only);
+                return Ok(());
+            }
+            row = self.write(level, row)?;
+            level += 1;
+        }
+    }
+
+    fn load(&self, place: Place, level: Option<u16>) -> Result<Arc<IndexNode>, E> {
+        let node = self.index.load(place)?;
+        match level {
+            Some(level) if level != node.level => {
+                Err(Damage::Contradiction("the node is of another level than its parent says").into())
+            }
+            _ => Ok(node),
+        }
+    }
+
+    /// What a node is to lead to; `None` when it stays as it is. `end` is the first key behind it.
+    fn branches(
+        &mut self,
+        place: Place,
+        node: &IndexNode,
+        insertions: &[Insertion],
+        end: Option<Key>,
+    ) -> Result<Option<Vec<IndexBranch>>, E> {
+        let mut changed = self.moved.contains(&place);
+        if node.level == 0 {
+            let kept = node
+                .branches
+                .iter()
+                .filter(|branch| !self.deleted.contains(&place_of(branch)));
+            let mut row: Vec<_> = kept.cloned().collect();
+            changed |= row.len() != node.branches.len() || !insertions.is_empty();
+            for Insertion { key, place, .. } in insertions {
+                let at = row.partition_point(|branch| branch.key <= *key);
+                row.insert(at, branch(*place, *key));
+            }
+            return Ok(changed.then_some(row));
+        }
+        let mut row = Vec::new();
+        let mut rest = insertions;
+        for (number, child) in node.branches.iter().enumerate() {
+            let next = node.branches.get(number + 1).map(|next| next.key);
+            let until = next.or(end);
+            let count = next.map_or(rest.len(), |next| {
+                rest.partition_point(|insertion| insertion.key < next)
+            });
+            let (mine, others) = rest.split_at(count);
+            rest = others;
+            let start = if number == 0 { None } else { Some(child.key) };
+            let place = place_of(child);
+            if mine.is_empty() && !self.is_touched(start, until) {
+                row.push(child.clone());
+                continue;
+            }
+            let below = self.load(place, Some(node.level - 1))?;
+            match self.branches(place, &below, mine, until)? {
+                None => row.push(child.clone()),
+                Some(branches) => {
+                    changed = true;
+                    self.merged.freed.push(place);
+                    row.extend(self.write(below.level, branches)?);
+                }
+            }
+        }
+        Ok(changed.then_some(row))
+    }
+
+    /// Whether anything is deleted or moved from `start` to `end`, both included: equal keys may be on both sides of a border.
+    fn is_touched(&self, start: Option<Key>, end: Option<Key>) -> bool {
+        let from = start.map_or(0, |start| self.touched.partition_point(|key| *key < start));
+        self.touched
+            .get(from)
+            .is_some_and(|key| end.is_none_or(|end| *key <= end))
+    }
+
+    /// Writes nodes of a level, as many as it takes, about equally full.
+    fn write(&mut self, level: u16, row: Vec<IndexBranch>) -> Result<Vec<IndexBranch>, E> {
+        let nodes = row.len().div_ceil(self.fanout).max(1);
+        let mut upper = Vec::with_capacity(nodes);
+        for branches in row.chunks(row.len().div_ceil(nodes).max(1)) {
+            let key = branches[0].key;
+            let node = IndexNode {
+                level,
+                branches: branches.to_vec(),
+            };
+            let place = (self.append)(&node)?;
+            self.merged.new_bytes += u64::from(place.bytes.next_multiple_of(8));
+            upper.push(branch(place, key));
+        }
+        Ok(upper)
+    }
+}
+
+const fn place_of(branch: &IndexBranch) -> Place {
+    Place {
+        leb: branch.leb,
+        offset: branch.offset,
+        bytes: branch.bytes,
+    }
+}
+
+const fn branch(place: Place, key: Key) -> IndexBranch {
+    IndexBranch {
+        leb: place.leb,
+        offset: place.offset,
+        bytes: place.bytes,
+        key,
+        hash: Vec::new(),
+    }
+}

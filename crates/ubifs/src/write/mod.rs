@@ -1,0 +1,210 @@
+//! A UBIFS that can be written.
+//!
+//! [`Writer`] is the reading half ([`Ubifs`]) and what changes it: nodes go to the journal heads, the journal in memory says
+//! where they are, and a commit makes them part of the index. Everything is synchronous and in one owner's hands: who has several
+//! threads puts a lock around it.
+//!
+//! - [`buffers`]: the write buffers of the heads, which reads look through.
+//! - [`log`]: which LEBs the journal has. [`space_table`]: what is free, dirty, taken.
+//! - [`journal`]: from an operation's nodes to a head, as one atomic group. [`files`]: the operations.
+//! - [`merge`]: the index with the journal's changes. [`commit`]: log, index, LPT, orphans, master node, in an order that a power
+//!   cut at any point leaves the old state or the new one. [`gc`]: LEBs of dirty space become empty ones.
+//! - [`open`]: from a medium in any state to a [`Writer`]: the replay of the reading half, then a commit.
+//!
+//! Promise: what [`Writer::fsync`] returned for is there after a power cut, each operation entirely or not at all. A commit is
+//! not needed for it; [`Writer::commit`] shortens the next mount.
+//!
+//! Left out: writing the index into gaps when no LEB is empty (a reserve is kept instead), authenticated and encrypted file systems.
+
+mod buffers;
+mod commit;
+mod files;
+mod gc;
+mod journal;
+mod log;
+mod merge;
+mod open;
+mod space_table;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use thiserror::Error;
+use ubi::{Volume, VolumeError};
+
+use self::buffers::WriteBuffers;
+use self::log::Log;
+use self::space_table::SpaceTable;
+use crate::compress::Packer;
+use crate::file_system::{Ubifs, UbifsError};
+use crate::finding::Damage;
+use crate::format::InodeNumber;
+use crate::lpt::{LptError, LptGeometry, LptPlace, TableSpace};
+use crate::open::OpenError;
+
+pub use files::NewFile;
+
+/// Why something could not be written. Unless it says otherwise, nothing was changed.
+#[derive(Debug, Error)]
+pub enum WriteError {
+    /// Something that is needed can't be read.
+    #[error(transparent)]
+    Read(#[from] UbifsError),
+    /// There is no file system, or none that is known.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The table of free space can't be read; files still can.
+    #[error("{volume}: {source}; it can be read, not written")]
+    Space {
+        /// Name of the volume.
+        volume: Arc<str>,
+        /// Where and why.
+        source: LptError,
+    },
+    /// The file system has something that can't be written.
+    #[error("{volume}: {why}; it can be read, not written")]
+    Unsupported {
+        /// Name of the volume.
+        volume: Arc<str>,
+        /// What.
+        why: &'static str,
+    },
+    /// The medium. Nothing is written from here on.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// What is on the medium contradicts itself. Nothing is written from here on.
+    #[error("{volume}: {damage}; nothing is written any more")]
+    Damaged {
+        /// Name of the volume.
+        volume: Arc<str>,
+        /// What.
+        damage: Damage,
+    },
+    /// No space is left.
+    #[error("{volume}: no space is left")]
+    NoSpace {
+        /// Name of the volume.
+        volume: Arc<str>,
+    },
+    /// All 2^32 inode numbers were given out.
+    #[error("{volume}: no inode number is left")]
+    NoInodeNumber {
+        /// Name of the volume.
+        volume: Arc<str>,
+    },
+    /// The name is there.
+    #[error("{directory} has that name")]
+    Exists {
+        /// Which directory.
+        directory: InodeNumber,
+    },
+    /// The directory has names.
+    #[error("{directory} is not empty")]
+    NotEmpty {
+        /// Which.
+        directory: InodeNumber,
+    },
+    /// It is no directory.
+    #[error("{inode} is no directory")]
+    NotDirectory {
+        /// Which.
+        inode: InodeNumber,
+    },
+    /// It is a directory.
+    #[error("{inode} is a directory")]
+    IsDirectory {
+        /// Which.
+        inode: InodeNumber,
+    },
+    /// A name, a link or a value is too long or has no byte.
+    #[error("{what} of {bytes} bytes; {largest} at most can be stored")]
+    Length {
+        /// What.
+        what: &'static str,
+        /// Its length.
+        bytes: usize,
+        /// The largest.
+        largest: u32,
+    },
+    /// Something can't be, such as a directory below itself.
+    #[error("{0}")]
+    Invalid(&'static str),
+}
+
+/// A UBIFS that can be written; see the module.
+pub struct Writer {
+    ubifs: Ubifs,
+    buffers: Arc<WriteBuffers>,
+    /// Below the buffers.
+    volume: Arc<dyn Volume>,
+    space: SpaceTable,
+    log: Log,
+    lpt: LptState,
+    master_offset: u32,
+    index_head: Option<(u32, u32)>,
+    gc_leb: Option<u32>,
+    sequence: u64,
+    highest_inode: u32,
+    /// Inodes without a name that are held open.
+    orphans: BTreeSet<u32>,
+    held: std::collections::BTreeMap<u32, u64>,
+    packer: Packer,
+    /// Why nothing is written any more.
+    broken: Option<Arc<str>>,
+}
+
+/// The LPT area.
+struct LptState {
+    geometry: LptGeometry,
+    first: u32,
+    spaces: Vec<TableSpace>,
+    head: LptPlace,
+    /// LEBs of the area that the committed tree is in.
+    in_use: BTreeSet<u32>,
+}
+
+impl Writer {
+    /// What it is like when read. Reads see all that was written, whether it reached the medium or not.
+    #[must_use]
+    pub const fn read(&self) -> &Ubifs {
+        &self.ubifs
+    }
+
+    fn name(&self) -> Arc<str> {
+        self.volume.name()
+    }
+
+    fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+
+    fn damaged(&self, why: &'static str) -> WriteError {
+        WriteError::Damaged {
+            volume: self.name(),
+            damage: Damage::Contradiction(why),
+        }
+    }
+
+    fn no_space(&self) -> WriteError {
+        WriteError::NoSpace { volume: self.name() }
+    }
+
+    /// After an error in the middle of something, what is in memory is no longer what is on the medium.
+    fn guard<T>(&mut self, result: Result<T, WriteError>) -> Result<T, WriteError> {
+        if let Err(error @ (WriteError::Volume(_) | WriteError::Damaged { .. })) = &result {
+            self.broken.get_or_insert_with(|| error.to_string().into());
+        }
+        result
+    }
+
+    fn check_usable(&self) -> Result<(), WriteError> {
+        match &self.broken {
+            None => Ok(()),
+            Some(reason) => Err(WriteError::Volume(VolumeError::ReadOnly {
+                volume: self.name(),
+                reason: Arc::clone(reason),
+            })),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Free and dirty space of each LEB of the main area, as it is now, and which LEBs are taken: by the journal, as the head of the
+//! index, for garbage collection.
+
+use std::collections::BTreeSet;
+
+use crate::finding::Place;
+use crate::scan::to_usize;
+use crate::space::{LebSpace, SpaceSums, Watermarks};
+
+/// Space of the main area.
+pub(super) struct SpaceTable {
+    first: u32,
+    leb_bytes: u32,
+    marks: Watermarks,
+    lebs: Vec<LebSpace>,
+    taken: BTreeSet<u32>,
+    /// Where the next search for an empty LEB starts, so that wear spreads.
+    next: usize,
+}
+
+impl SpaceTable {
+    pub(super) const fn new(first: u32, leb_bytes: u32, min_io_bytes: u32, lebs: Vec<LebSpace>) -> Self {
+        Self {
+            first,
+            leb_bytes,
+            marks: Watermarks::new(leb_bytes, min_io_bytes),
+            lebs,
+            taken: BTreeSet::new(),
+            next: 0,
+        }
+    }
+
+    /// The first LEB of the main area.
+    pub(super) const fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// LEB numbers and their space.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, LebSpace)> {
+        (self.first..).zip(self.lebs.iter().copied())
+    }
+
+    pub(super) fn all(&self) -> &[LebSpace] {
+        &self.lebs
+    }
+
+    pub(super) fn sums(&self) -> SpaceSums {
+        self.marks.sum(&self.lebs)
+    }
+
+    /// `None` for LEBs that are none of the main area.
+    pub(super) fn get(&self, leb: u32) -> Option<LebSpace> {
+        let index = to_usize(leb.checked_sub(self.first)?);
+        self.lebs.get(index).copied()
+    }
+
+    pub(super) fn set(&mut self, leb: u32, space: LebSpace) {
+        let place = leb.checked_sub(self.first).map(to_usize);
+        if let Some(known) = place.and_then(|place| self.lebs.get_mut(place)) {
+            assert!(
+                space
+                    .free
+                    .checked_add(space.dirty)
+                    .is_some_and(|sum| sum <= self.leb_bytes),
+                "LEB {leb} would have {space:?} of {} bytes",
+                self.leb_bytes
+            );
+            *known = space;
+        }
+    }
+
+    /// What was at a place is not in use any more.
+    pub(super) fn add_dirty(&mut self, place: Place) {
+        if let Some(space) = self.get(place.leb) {
+            let dirty = space.dirty + place.bytes.next_multiple_of(8);
+            self.set(place.leb, LebSpace { dirty, ..space });
+        }
+    }
+
+    /// So much was written, of which so much is not in use.
+    pub(super) fn fill(&mut self, leb: u32, bytes: u32, dirty: u32) {
+        if let Some(space) = self.get(leb) {
+            let filled = LebSpace {
+                free: space.free - bytes,
+                dirty: space.dirty + dirty,
+                ..space
+            };
+            self.set(leb, filled);
+        }
+    }
+
+    pub(super) fn set_empty(&mut self, leb: u32) {
+        self.set(leb, LebSpace::empty(self.leb_bytes));
+    }
+
+    pub(super) fn take(&mut self, leb: u32) {
+        self.taken.insert(leb);
+    }
+
+    pub(super) fn release(&mut self, leb: u32) {
+        self.taken.remove(&leb);
+    }
+
+    pub(super) fn is_taken(&self, leb: u32) -> bool {
+        self.taken.contains(&leb)
+    }
+
+    /// Empty LEBs that nobody has taken.
+    pub(super) fn empty_count(&self) -> u32 {
+        let empty = self.iter().filter(|(leb, space)| self.is_empty(*leb, *space));
+        u32::try_from(empty.count()).unwrap_or(u32::MAX)
+    }
+
+    fn is_empty(&self, leb: u32, space: LebSpace) -> bool {
+        space.free == self.leb_bytes && !self.is_taken(leb)
+    }
+
+    /// Takes an empty LEB.
+    pub(super) fn take_empty(&mut self) -> Option<u32> {
+        let count = self.lebs.len();
+        let found = (0..count).map(|step| (self.next + step) % count).find(|place| {
+            let leb = self.first + u32::try_from(*place).unwrap_or(u32::MAX);
+            self.is_empty(leb, self.lebs[*place])
+        })?;
+        self.next = (found + 1) % count;
+        let leb = self.first + u32::try_from(found).ok()?;
+        self.take(leb);
+        Some(leb)
+    }
+
+    /// LEBs in which nothing is in use any more, and that nobody has taken.
+    pub(super) fn reclaimable(&self, index: bool) -> Vec<u32> {
+        let all = self.iter().filter(|(leb, space)| {
+            space.index == index
+                && space.dirty > 0
+                && space.free + space.dirty == self.leb_bytes
+                && !self.is_taken(*leb)
+        });
+        all.map(|(leb, _)| leb).collect()
+    }
+}

@@ -1,0 +1,143 @@
+//! What is written here is there: for ourselves, after a mount, after a commit, after collections; and clean for the stock
+//! `fsck.ubifs`.
+
+mod support {
+    pub mod rig;
+}
+
+use std::sync::{Arc, Mutex};
+
+use support::rig::{Chip, Lines, Model, SMALL, Shape, Weight, attach, dump, lines_of, open};
+use testkit::lab::Fsck;
+use testkit::prng::Prng;
+use ubi::Volume;
+use ubifs::{OpenOptions, Ubifs, Watermarks, WriteError};
+
+const SEED: u64 = 0x0BF5;
+
+#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
+fn fsck() -> Option<Fsck> {
+    Fsck::available()
+        .inspect_err(|why| eprintln!("left out: {why}"))
+        .ok()
+}
+
+fn assert_same(found: &Lines, expected: &Lines, what: &str) {
+    for path in found.keys().chain(expected.keys()) {
+        assert_eq!(found.get(path), expected.get(path), "{what}: {path}");
+    }
+}
+
+/// Our reader, the sums of the master node, and fsck.
+fn judge(volume: &Arc<dyn Volume>, expected: &Lines, fsck: Option<&Fsck>, what: &str) {
+    let ubifs = Ubifs::open(Arc::clone(volume), OpenOptions::standard()).expect("it is a file system");
+    assert!(ubifs.findings().is_empty(), "{what}: {:?}", ubifs.findings());
+    assert_same(&lines_of(&ubifs), expected, what);
+    let (superblock, master) = (ubifs.superblock(), ubifs.master());
+    let sums =
+        Watermarks::new(superblock.leb_bytes, superblock.min_io_bytes).sum(&ubifs.space().expect("it reads"));
+    assert_eq!(
+        (sums.free, sums.dirty),
+        (master.free_bytes, master.dirty_bytes),
+        "{what}"
+    );
+    if let Some(fsck) = fsck {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("volume");
+        dump(&**volume, &path);
+        let judged = fsck
+            .check(&path, superblock.leb_bytes, superblock.min_io_bytes)
+            .expect("it runs");
+        assert!(judged.clean, "{what}: {}", judged.text);
+    }
+}
+
+fn chip(shape: Shape) -> Chip {
+    Arc::new(Mutex::new(shape.formatted()))
+}
+
+#[test]
+fn an_empty_file_system_that_was_mounted_is_clean() {
+    let chip = chip(SMALL);
+    let volume: Arc<dyn Volume> = attach(&chip).expect("it attaches");
+    let writer = open(Arc::clone(&volume)).expect("it opens");
+    writer.unmount().expect("it unmounts");
+    judge(&volume, &Model::fresh().lines(), fsck().as_ref(), "empty");
+}
+
+#[test]
+fn a_random_script_is_there_after_each_unmount_and_each_loss_of_the_process() {
+    let fsck = fsck();
+    let rounds = if std::env::var_os("TIDEGATE_FULL").is_some() {
+        60
+    } else {
+        12
+    };
+    for shape in [SMALL, Shape { fanout: 3, ..SMALL }] {
+        let chip = chip(shape);
+        let volume: Arc<dyn Volume> = attach(&chip).expect("it attaches");
+        let mut model = Model::fresh();
+        let mut done = 0;
+        for round in 0..rounds {
+            let what = format!("seed {SEED:#x}, fanout {}, round {round}", shape.fanout);
+            let mut prng = Prng::named(SEED, &what);
+            let mut writer = open(Arc::clone(&volume)).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_same(&lines_of(writer.read()), &model.lines(), &what);
+            for step in 0..40 {
+                match model.step(&mut writer, &mut prng, Weight::Names) {
+                    Ok(true) => done += 1,
+                    Ok(false) => {}
+                    Err(WriteError::NoSpace { .. }) => break,
+                    Err(error) => panic!("{what}, step {step}: {error}"),
+                }
+                if prng.chance(5) {
+                    writer
+                        .commit()
+                        .unwrap_or_else(|error| panic!("{what}, step {step}: {error}"));
+                }
+            }
+            assert_same(&lines_of(writer.read()), &model.lines(), &what);
+            match round % 3 {
+                0 => drop(writer.fsync().map(|()| writer)),
+                _ => writer.unmount().unwrap_or_else(|error| panic!("{what}: {error}")),
+            }
+            judge(&volume, &model.lines(), fsck.as_ref(), &what);
+        }
+        assert!(done > 20 * rounds, "only {done} operations were done");
+    }
+}
+
+#[test]
+fn a_file_system_that_is_filled_and_emptied_stays_whole() {
+    let fsck = fsck();
+    let chip = chip(SMALL);
+    let volume: Arc<dyn Volume> = attach(&chip).expect("it attaches");
+    let mut model = Model::fresh();
+    let mut prng = Prng::named(SEED, "full");
+    let mut writer = open(Arc::clone(&volume)).expect("it opens");
+    let mut full = 0;
+    for step in 0..1500 {
+        let weight = if step % 400 < 250 {
+            Weight::Content
+        } else {
+            Weight::Names
+        };
+        let before = model.clone();
+        match model.step(&mut writer, &mut prng, weight) {
+            Ok(_) => {}
+            Err(WriteError::NoSpace { .. }) => {
+                full += 1;
+                // A part of the content may be there.
+                if before.written.is_some() || model.written.is_some() {
+                    break;
+                }
+                model = before;
+            }
+            Err(error) => panic!("step {step}: {error}"),
+        }
+    }
+    let lines = lines_of(writer.read());
+    writer.unmount().expect("it unmounts");
+    judge(&volume, &lines, fsck.as_ref(), "full");
+    assert!(full > 0 || model.lines().len() > 10, "nothing happened");
+}

@@ -1,0 +1,209 @@
+//! Power goes in every program and every erase of a script of file operations, each of which is synced: afterwards the file
+//! system is as before the operation that was cut or as after it, and goes on working.
+//!
+//! A failure names its cut; `TIDEGATE_REPLAY=SEGMENT:CUT` runs that one alone. Without `TIDEGATE_FULL` every seventh write is cut, and
+//! one in eight of the results is shown to `fsck.ubifs`; with it all are, and power goes a second time during recovery.
+
+mod support {
+    pub mod rig;
+}
+
+use std::sync::{Arc, Mutex};
+
+use nand::{CutPoint, CutTime, PowerCut, SimNand};
+use support::rig::{Chip, Lines, Model, SMALL, Weight, attach, dump, lines_of, open};
+use testkit::lab::Fsck;
+use testkit::prng::Prng;
+use ubi::Volume;
+use ubifs::format::ROOT_INODE;
+use ubifs::mkfs::Time;
+use ubifs::{NewFile, OpenOptions, Ubifs};
+
+const SEED: u64 = 0xC075;
+const SEGMENTS: u64 = 10;
+const OPERATIONS: u64 = 14;
+
+const WAYS: [(CutPoint, bool); 5] = [
+    (CutPoint::Partway(5), false),
+    (CutPoint::Partway(70), true),
+    (CutPoint::After, false),
+    (CutPoint::Partway(300), false),
+    (CutPoint::Before, false),
+];
+
+/// What is known when power went.
+struct Cut {
+    /// What was synced.
+    model: Model,
+    /// The operation that was under way: its number in the segment.
+    during: Option<u64>,
+    /// The file whose content it was changing: that is no single step.
+    loose: Option<String>,
+}
+
+impl Cut {
+    fn between(model: &Model) -> Box<Self> {
+        Box::new(Self {
+            model: model.clone(),
+            during: None,
+            loose: None,
+        })
+    }
+}
+
+/// Runs the script of a segment, or so much of it; returns the model after it.
+fn run_segment(chip: &Chip, model: &Model, segment: u64, operations: u64) -> Result<Model, Box<Cut>> {
+    let volume: Arc<dyn Volume> = attach(chip).map_err(|_| Cut::between(model))?;
+    let mut writer = open(volume).map_err(|_| Cut::between(model))?;
+    let mut prng = Prng::named(SEED, &format!("segment {segment}"));
+    let mut model = model.clone();
+    for number in 0..operations {
+        let before = model.clone();
+        let weight = match number % 4 {
+            3 => Weight::Content,
+            _ => Weight::Names,
+        };
+        let outcome = model.step(&mut writer, &mut prng, weight);
+        if outcome.and_then(|_| writer.fsync()).is_err() {
+            return Err(Box::new(Cut {
+                model: before,
+                during: Some(number),
+                loose: model.written,
+            }));
+        }
+        if number % 5 == 4 {
+            writer.commit().map_err(|_| Cut::between(&model))?;
+        }
+    }
+    if segment.is_multiple_of(2) && operations == OPERATIONS {
+        writer.unmount().map_err(|_| Cut::between(&model))?;
+    }
+    Ok(model)
+}
+
+fn writes(chip: &Chip) -> u64 {
+    chip.lock().expect("no panic").supply().writes()
+}
+
+fn plan(chip: &Chip, write: u64, way: usize) {
+    let (point, torn_is_uncorrectable) = WAYS[way];
+    chip.lock().expect("no panic").supply().plan(PowerCut {
+        time: CutTime::Write(write, point),
+        torn_is_uncorrectable,
+    });
+}
+
+/// Whether that is what is there, but for the content of files while one was written.
+fn fits(found: &Lines, expected: &Lines, loose: Option<&String>) -> bool {
+    let is_file = |lines: &Lines, path: &String| lines.get(path).is_some_and(|line| line.starts_with("file"));
+    let paths = found.keys().chain(expected.keys());
+    let mut differing = paths.filter(|path| found.get(*path) != expected.get(*path));
+    differing.all(|path| loose.is_some() && is_file(found, path) && is_file(expected, path))
+}
+
+#[test]
+fn a_power_cut_in_any_write_leaves_what_was_synced_and_a_file_system_that_works() {
+    let full = std::env::var_os("TIDEGATE_FULL").is_some();
+    let only = std::env::var("TIDEGATE_REPLAY").ok();
+    let fsck = Fsck::available().ok();
+    let mut chip = SMALL.formatted();
+    let mut model = Model::fresh();
+    let (mut swept, mut cuts) = (0, 0);
+    for segment in 0..SEGMENTS {
+        let shared: Chip = Arc::new(Mutex::new(chip.clone()));
+        let before = writes(&shared);
+        let after = run_segment(&shared, &model, segment, OPERATIONS);
+        let Ok(after) = after else {
+            panic!("segment {segment} fails without a cut")
+        };
+        let count = writes(&shared) - before;
+        swept += count;
+        for cut in 0..count {
+            let wanted = match &only {
+                Some(only) => *only == format!("{segment}:{cut}"),
+                None => full || (cut + segment).is_multiple_of(7),
+            };
+            if wanted {
+                cut_and_recover(&chip, &model, segment, cut, fsck.as_ref());
+                cuts += 1;
+            }
+        }
+        chip = Arc::into_inner(shared)
+            .expect("one user")
+            .into_inner()
+            .expect("no panic");
+        model = after;
+    }
+    assert!(swept > 500, "only {swept} writes");
+    assert!(cuts > 0, "nothing was cut");
+}
+
+fn cut_and_recover(start: &SimNand, model: &Model, segment: u64, cut: u64, fsck: Option<&Fsck>) {
+    let full = std::env::var_os("TIDEGATE_FULL").is_some();
+    let replay = format!("seed {SEED:#x}, TIDEGATE_REPLAY={segment}:{cut}");
+    let way = usize::try_from(cut % 5).expect("few");
+    let chip: Chip = Arc::new(Mutex::new(start.clone()));
+    plan(&chip, writes(&chip) + cut, way);
+    let outcome = run_segment(&chip, model, segment, OPERATIONS);
+    let supply = chip.lock().expect("no panic").supply().clone();
+    assert!(supply.is_off(), "{replay}: power did not go");
+    // After the last write of all nobody notices.
+    let known = match outcome {
+        Err(cut) => cut,
+        Ok(after) => Cut::between(&after),
+    };
+    supply.power_on();
+    if full {
+        plan(&chip, writes(&chip) + cut % 23, way);
+        if let Ok(volume) = attach(&chip) {
+            // The outcome is power's.
+            let _ = open(volume);
+        }
+        supply.power_on();
+    }
+    let volume: Arc<dyn Volume> = attach(&chip).unwrap_or_else(|error| panic!("{replay}: {error}"));
+    let reader = Ubifs::open(Arc::clone(&volume), OpenOptions::standard())
+        .unwrap_or_else(|error| panic!("{replay}: {error}"));
+    assert!(reader.findings().is_empty(), "{replay}: {:?}", reader.findings());
+    let read = lines_of(&reader);
+    let writer = open(Arc::clone(&volume)).unwrap_or_else(|error| panic!("{replay}: {error}"));
+    let found = lines_of(writer.read());
+    assert_eq!(read, found, "{replay}: recovery changes what is read");
+    let synced = known.model.lines();
+    let loose = known.loose.as_ref();
+    let mut fitting = fits(&found, &synced, loose);
+    if let Some(number) = known.during.filter(|_| !fitting) {
+        let uncut: Chip = Arc::new(Mutex::new(start.clone()));
+        let after = run_segment(&uncut, model, segment, number + 1);
+        fitting = after.is_ok_and(|after| fits(&found, &after.lines(), loose));
+    }
+    assert!(fitting, "{replay}: {found:#?}\nsynced: {synced:#?}");
+    let unmounted = writer.unmount();
+    unmounted.unwrap_or_else(|error| panic!("{replay}: {error}"));
+    if let Some(fsck) = fsck.filter(|_| full || cut.is_multiple_of(8)) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("volume");
+        dump(&*volume, &path);
+        let geometry = volume.geometry();
+        let judged = fsck.check(&path, geometry.leb_bytes, geometry.min_io_bytes);
+        let judged = judged.expect("it runs");
+        assert!(judged.clean, "{replay}: {}", judged.text);
+    }
+    assert_works(volume, &replay);
+}
+
+fn assert_works(volume: Arc<dyn Volume>, replay: &str) {
+    let mut writer = open(volume).unwrap_or_else(|error| panic!("{replay}: {error}"));
+    let file = NewFile {
+        mode: 0o100_644,
+        user: 0,
+        group: 0,
+        data: Vec::new(),
+    };
+    let inode = writer.create(ROOT_INODE, b"after the cut", &file, Time::default());
+    let inode = inode.unwrap_or_else(|error| panic!("{replay}: {error}"));
+    let written = writer.write(inode, 0, &[7; 9000], Time::default());
+    written.unwrap_or_else(|error| panic!("{replay}: {error}"));
+    let unmounted = writer.unmount();
+    unmounted.unwrap_or_else(|error| panic!("{replay}: {error}"));
+}
