@@ -1,28 +1,40 @@
 //! Holds workers back until all are ready, and lets them go together or not at all.
 //!
-//! A plain barrier would hang the run when one of the threads cannot be started.
+//! A plain barrier would hang the run when one of the threads cannot be started. And a condition variable hands its lock
+//! from one woken thread to the next: with more threads than processors each begins to work before it lets the next one
+//! begin, so that the last of eight starts many time slices after the first. Here one call of the kernel makes all of
+//! them runnable, and none needs anything of another.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Waiting { ready: u32 },
-    Open,
-    Cancelled,
-}
+use rustix::io::Errno;
+use rustix::thread::futex;
+
+/// What was decided.
+const UNDECIDED: u32 = 0;
+const OPEN: u32 = 1;
+const CANCELLED: u32 = 2;
+
+/// In the number of those who are ready: something was decided. Far above any number of threads.
+const DECIDED: u32 = 1 << 31;
+
+/// All who wait.
+const EVERYBODY: u32 = i32::MAX.unsigned_abs();
 
 /// The start line of the timed window.
 #[derive(Debug)]
 pub struct Gate {
-    state: Mutex<State>,
-    changed: Condvar,
+    /// Workers wait for this to change, once.
+    decision: AtomicU32,
+    /// Workers that have come, and [`DECIDED`]; whoever opens the gate waits for this to change.
+    ready: AtomicU32,
 }
 
 impl Gate {
     pub const fn new() -> Self {
         Self {
-            state: Mutex::new(State::Waiting { ready: 0 }),
-            changed: Condvar::new(),
+            decision: AtomicU32::new(UNDECIDED),
+            ready: AtomicU32::new(0),
         }
     }
 
@@ -33,46 +45,66 @@ impl Gate {
 
     /// The same, and the last of `all` opens the gate.
     fn wait_as_one_of(&self, all: u32) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let State::Waiting { ready } = &mut *state {
-            *ready += 1;
-            if *ready >= all {
-                *state = State::Open;
-            }
+        let before = self.ready.fetch_add(1, Ordering::AcqRel) & !DECIDED;
+        wake_all(&self.ready);
+        if before.saturating_add(1) >= all {
+            self.open();
         }
-        self.changed.notify_all();
-        while matches!(*state, State::Waiting { .. }) {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        while self.decision.load(Ordering::Acquire) == UNDECIDED {
+            sleep_while(&self.decision, UNDECIDED);
         }
-        *state == State::Open
+        self.decision.load(Ordering::Acquire) == OPEN
     }
 
     /// Waits until `workers` are ready.
     pub fn wait_for(&self, workers: u32) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        while matches!(*state, State::Waiting { ready } if ready < workers) {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let ready = self.ready.load(Ordering::Acquire);
+            // A decision is above every number of workers.
+            if ready >= workers {
+                return;
+            }
+            sleep_while(&self.ready, ready);
         }
     }
 
     /// Lets the workers go, unless one of them has cancelled the run.
     pub fn open(&self) {
-        self.leave_waiting_for(State::Open);
+        self.decide(OPEN);
     }
 
     /// Sends the workers home: one of them could not be made ready.
     pub fn cancel(&self) {
-        self.leave_waiting_for(State::Cancelled);
+        self.decide(CANCELLED);
     }
 
     /// The first decision stands.
-    fn leave_waiting_for(&self, next: State) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*state, State::Waiting { .. }) {
-            *state = next;
+    fn decide(&self, decision: u32) {
+        let is_first = self
+            .decision
+            .compare_exchange(UNDECIDED, decision, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok();
+        if is_first {
+            wake_all(&self.decision);
+            self.ready.fetch_or(DECIDED, Ordering::AcqRel);
+            wake_all(&self.ready);
         }
-        self.changed.notify_all();
     }
+}
+
+/// Returns when the word has changed, and sometimes before.
+fn sleep_while(word: &AtomicU32, value: u32) {
+    match futex::wait(word, futex::Flags::PRIVATE, value, None) {
+        // Changed already, or a signal came: the caller looks again.
+        Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
+        // A kernel that forbids the call: the caller looks again, and does nothing else meanwhile.
+        Err(_) => std::thread::yield_now(),
+    }
+}
+
+fn wake_all(word: &AtomicU32) {
+    // Nobody to wake is no error, and there is no other one for a word that exists.
+    let _ = futex::wake(word, futex::Flags::PRIVATE, EVERYBODY);
 }
 
 /// Where the windows of several workloads begin together: the last one to come lets all of them go.
