@@ -5,7 +5,10 @@
 //! the call that made them, or by `-y`, and left out with a count, as are files of `/dev`, `/proc` and `/sys`.
 
 mod calls;
+mod descriptors;
 mod line;
+mod names;
+mod transfers;
 
 use std::collections::HashMap;
 use std::io::BufRead;

@@ -1,64 +1,13 @@
-//! What must be there before the first call: directories and files that the trace finds and does not make.
-//!
-//! The calls are followed in the order of their start through a model of the names, the file sizes and the file
-//! positions. A name that is used before anything makes it must exist; a file must be as long as the furthest read, or
-//! seek from its end, that nothing written before explains. What only the traced machine could know (what was in a file
-//! that the trace never reads, the size of one that it only appends to) is not invented.
+//! The names, files and positions of a trace, followed from call to call.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use results::call_trace::{Action, Call, Handle, Layer, Name, Outcome, Trace, Whence};
 
-use super::prepare::IMAGE;
-
-/// Parts read within this distance are filled together.
-const GRAIN_BYTES: u64 = 64 << 10;
-
-/// A file up to this size is filled whole; a larger one only where it is read, and has holes elsewhere.
-const WHOLE_BYTES: u64 = 64 << 20;
-
-/// Files and directories to be made before the window. Paths are relative to the directory of the run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Initial {
-    /// Each after its parent.
-    pub directories: BTreeSet<PathBuf>,
-    /// Files.
-    pub files: BTreeMap<PathBuf, InitialFile>,
-    /// Bytes that the trace writes beyond what the files have.
-    pub grown_bytes: u64,
-}
-
-/// A file to be made.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InitialFile {
-    /// Its size.
-    pub bytes: u64,
-    /// Where it has data, as start and end, ascending and apart.
-    pub filled: Vec<(u64, u64)>,
-}
-
-impl Initial {
-    /// Bytes of data in all files.
-    pub fn filled_bytes(&self) -> u64 {
-        let parts = self.files.values().flat_map(|file| &file.filled);
-        parts.map(|(start, end)| end - start).fold(0, u64::saturating_add)
-    }
-
-    /// An upper bound of the space that preparation and replay take.
-    pub fn bytes_needed(&self) -> u64 {
-        self.filled_bytes().saturating_add(self.grown_bytes)
-    }
-
-    /// Follows the calls of `trace`.
-    pub fn of(trace: &Trace) -> Self {
-        let mut model = Model::new(trace);
-        for call in &trace.calls {
-            model.follow(call);
-        }
-        model.finish(trace.layer)
-    }
-}
+use super::Initial;
+use super::file_model::FileModel;
+use crate::replay::prepare::IMAGE;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Node {
@@ -67,26 +16,13 @@ enum Node {
     File(usize),
 }
 
-#[derive(Clone, Debug, Default)]
-struct FileModel {
-    /// Where it was when the trace began; `None` when the trace made it.
-    origin: Option<PathBuf>,
-    /// It was there, as opposed to perhaps there.
-    must_exist: bool,
-    size: u64,
-    initial_size: u64,
-    reads: BTreeMap<u64, u64>,
-    was_cut: bool,
-    grown: u64,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Open {
     position: usize,
     appends: bool,
 }
 
-struct Model<'trace> {
+pub(super) struct Model<'trace> {
     trace: &'trace Trace,
     nodes: HashMap<PathBuf, Node>,
     files: Vec<FileModel>,
@@ -102,7 +38,7 @@ struct Model<'trace> {
 }
 
 impl<'trace> Model<'trace> {
-    fn new(trace: &'trace Trace) -> Self {
+    pub fn new(trace: &'trace Trace) -> Self {
         Self {
             trace,
             nodes: HashMap::new(),
@@ -116,7 +52,7 @@ impl<'trace> Model<'trace> {
         }
     }
 
-    fn follow(&mut self, call: &Call) {
+    pub fn follow(&mut self, call: &Call) {
         if let Outcome::Failed(errno) = call.outcome {
             self.follow_failure(call.action, errno);
             return;
@@ -409,7 +345,7 @@ impl<'trace> Model<'trace> {
         *position = answer.unwrap_or(computed);
     }
 
-    fn finish(self, layer: Layer) -> Initial {
+    pub fn finish(self, layer: Layer) -> Initial {
         let mut initial = Initial {
             directories: self.initial_directories,
             ..Initial::default()
@@ -433,71 +369,6 @@ impl<'trace> Model<'trace> {
         }
         initial
     }
-}
-
-impl FileModel {
-    fn read(&mut self, offset: u64, bytes: u64) {
-        let end = offset.saturating_add(bytes);
-        if bytes == 0 || self.was_cut {
-            return;
-        }
-        if end > self.size {
-            self.must_have(end);
-        }
-        let end = end.min(self.initial_size.max(self.size));
-        if end > offset {
-            insert_range(&mut self.reads, offset / GRAIN_BYTES * GRAIN_BYTES, end);
-        }
-    }
-
-    /// The file has at least `size` bytes, and if nothing written explains it, it had them from the start.
-    fn must_have(&mut self, size: u64) {
-        if size > self.size && !self.was_cut {
-            self.initial_size = self.initial_size.max(size);
-            self.size = size;
-        }
-    }
-
-    fn write(&mut self, offset: u64, bytes: u64) {
-        let end = offset.saturating_add(bytes);
-        if end > self.size && bytes > 0 {
-            self.grown = self.grown.saturating_add(bytes.min(end - self.size));
-            self.size = end;
-        }
-    }
-
-    fn resize(&mut self, size: u64) {
-        // What is read beyond was never in the file that the trace found.
-        self.was_cut |= size < self.size || size == 0;
-        self.size = size;
-    }
-
-    fn into_initial(self) -> InitialFile {
-        let bytes = self.initial_size;
-        let filled = if bytes == 0 {
-            Vec::new()
-        } else if bytes <= WHOLE_BYTES {
-            vec![(0, bytes)]
-        } else {
-            let clipped = self.reads.into_iter().map(|(start, end)| (start, end.min(bytes)));
-            clipped.filter(|(start, end)| start < end).collect()
-        };
-        InitialFile { bytes, filled }
-    }
-}
-
-/// Adds a range to ranges that are kept ascending and apart.
-fn insert_range(ranges: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
-    let (mut start, mut end) = (start, end);
-    while let Some((&before, &until)) = ranges.range(..=end).next_back() {
-        if until < start {
-            break;
-        }
-        ranges.remove(&before);
-        start = start.min(before);
-        end = end.max(until);
-    }
-    ranges.insert(start, end);
 }
 
 /// Paths that calls use as directories: above another name, listed, opened, made or removed as one.
@@ -524,195 +395,4 @@ fn directories_of(trace: &Trace) -> HashSet<PathBuf> {
         }
     }
     found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use results::call_trace::OpenFlags;
-
-    struct Script {
-        trace: Trace,
-    }
-
-    impl Script {
-        fn new() -> Self {
-            Self {
-                trace: Trace::new(Layer::SystemCalls, "test"),
-            }
-        }
-
-        fn call(&mut self, action: Action, outcome: Outcome) {
-            self.trace.push(0, 0, action);
-            self.trace.calls.last_mut().unwrap().outcome = outcome;
-        }
-
-        fn name(&mut self, path: &str) -> Name {
-            self.trace.name(Path::new(path))
-        }
-
-        fn open(&mut self, path: &str, flags: OpenFlags) -> Handle {
-            let (name, handle) = (self.name(path), self.trace.new_handle());
-            self.call(Action::Open { name, handle, flags }, Outcome::Unknown);
-            handle
-        }
-
-        fn initial(&self) -> Initial {
-            Initial::of(&self.trace)
-        }
-    }
-
-    fn sizes(initial: &Initial) -> Vec<(&str, u64)> {
-        let files = initial.files.iter();
-        files
-            .map(|(path, file)| (path.to_str().unwrap(), file.bytes))
-            .collect()
-    }
-
-    #[test]
-    fn a_file_that_is_read_has_the_size_of_the_furthest_read() {
-        let mut script = Script::new();
-        let handle = script.open("/data/a", OpenFlags::READ);
-        script.call(
-            Action::Read {
-                handle,
-                bytes: 65_536,
-            },
-            Outcome::Done(1000),
-        );
-        script.call(
-            Action::ReadAt {
-                handle,
-                bytes: 100,
-                offset: 4000,
-            },
-            Outcome::Unknown,
-        );
-        script.call(Action::Read { handle, bytes: 500 }, Outcome::Unknown);
-        let initial = script.initial();
-        assert_eq!(sizes(&initial), [("data/a", 4100)]);
-        assert_eq!(initial.directories, BTreeSet::from([PathBuf::from("data")]));
-        assert_eq!(initial.filled_bytes(), 4100);
-    }
-
-    #[test]
-    fn what_the_trace_writes_itself_is_not_prepared() {
-        let mut script = Script::new();
-        let handle = script.open("a", OpenFlags::READ_WRITE.creating());
-        script.call(Action::Write { handle, bytes: 100 }, Outcome::Unknown);
-        script.call(
-            Action::ReadAt {
-                handle,
-                bytes: 100,
-                offset: 0,
-            },
-            Outcome::Unknown,
-        );
-        assert_eq!(sizes(&script.initial()), []);
-        assert_eq!(script.initial().grown_bytes, 100);
-        script.call(
-            Action::ReadAt {
-                handle,
-                bytes: 100,
-                offset: 50,
-            },
-            Outcome::Unknown,
-        );
-        assert_eq!(sizes(&script.initial()), [("a", 150)]);
-    }
-
-    #[test]
-    fn a_truncated_file_needs_nothing() {
-        let mut script = Script::new();
-        let handle = script.open("a", OpenFlags::READ_WRITE.creating().truncating());
-        script.call(Action::Read { handle, bytes: 100 }, Outcome::Unknown);
-        assert_eq!(script.initial(), Initial::default());
-    }
-
-    #[test]
-    fn names_that_were_missing_stay_missing_and_those_found_are_there() {
-        let mut script = Script::new();
-        let (journal, other) = (script.name("db-journal"), script.name("other"));
-        script.call(Action::Access { name: journal }, Outcome::Failed(libc::ENOENT));
-        script.call(Action::Stat { name: other }, Outcome::Done(0));
-        script.open("db-journal", OpenFlags::READ_WRITE.creating());
-        assert_eq!(sizes(&script.initial()), [("other", 0)]);
-    }
-
-    #[test]
-    fn a_file_found_in_a_renamed_directory_was_in_the_old_one() {
-        let mut script = Script::new();
-        let (from, to) = (script.name("old"), script.name("new"));
-        script.name("old/x");
-        script.call(Action::Rename { from, to }, Outcome::Done(0));
-        let handle = script.open("new/a", OpenFlags::READ);
-        script.call(Action::Read { handle, bytes: 7 }, Outcome::Unknown);
-        let initial = script.initial();
-        assert_eq!(sizes(&initial), [("old/a", 7)]);
-        assert_eq!(initial.directories, BTreeSet::from([PathBuf::from("old")]));
-    }
-
-    #[test]
-    fn a_directory_that_is_listed_is_a_directory() {
-        let mut script = Script::new();
-        let handle = script.open("d", OpenFlags::READ);
-        script.call(Action::List { handle }, Outcome::Done(48));
-        let made = script.name("e");
-        script.call(Action::MakeDirectory { name: made }, Outcome::Done(0));
-        script.open("e/f", OpenFlags::WRITE.creating());
-        let initial = script.initial();
-        assert_eq!(initial.directories, BTreeSet::from([PathBuf::from("d")]));
-        assert_eq!(sizes(&initial), []);
-    }
-
-    #[test]
-    fn a_seek_from_the_end_tells_the_size() {
-        let mut script = Script::new();
-        let handle = script.open("a", OpenFlags::WRITE);
-        let (offset, whence) = (-10, Whence::End);
-        script.call(
-            Action::Seek {
-                handle,
-                offset,
-                whence,
-            },
-            Outcome::Done(90),
-        );
-        assert_eq!(sizes(&script.initial()), [("a", 100)]);
-    }
-
-    #[test]
-    fn a_large_image_has_data_only_where_it_is_read() {
-        let mut trace = Trace::new(Layer::Block, "test");
-        trace.push(
-            0,
-            0,
-            Action::BlockRead {
-                offset: 1 << 30,
-                bytes: 4096,
-            },
-        );
-        trace.push(
-            0,
-            1,
-            Action::BlockWrite {
-                offset: 2 << 30,
-                bytes: 4096,
-            },
-        );
-        let initial = Initial::of(&trace);
-        let image = &initial.files[Path::new(IMAGE)];
-        assert_eq!(image.bytes, (2 << 30) + 4096);
-        assert_eq!(image.filled, [(1 << 30, (1 << 30) + 4096)]);
-        assert!(initial.bytes_needed() < 1 << 20);
-    }
-
-    #[test]
-    fn ranges_stay_apart() {
-        let mut ranges = BTreeMap::new();
-        for (start, end) in [(10, 20), (30, 40), (20, 25), (0, 5), (24, 31), (50, 60)] {
-            insert_range(&mut ranges, start, end);
-        }
-        assert_eq!(Vec::from_iter(ranges), [(0, 5), (10, 40), (50, 60)]);
-    }
 }
