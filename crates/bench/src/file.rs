@@ -74,6 +74,10 @@ pub struct FileOutcome {
     /// From a worker's own start until its final sync had returned, of the worker that took longest: shorter than the
     /// window where the machine starts a worker late.
     pub longest_worker_ns: u64,
+    /// Making the files, before the window.
+    pub prepare_ns: u64,
+    /// Bringing the page cache into its state, before the window.
+    pub cache_ns: u64,
     /// The machine's processors; `None` when the window was too short to tell.
     pub processor: Option<ProcessorUse>,
     /// What the system counted: block device, process, system calls; with what it does not tell.
@@ -141,15 +145,21 @@ pub(crate) fn run_with(
         return measure(spec, std::slice::from_ref(&spec.directory), line, progress, stop);
     }
     if let FilePlacement::Named { prefix } = &spec.files {
+        let began = Instant::now();
         let files = NamedFiles::prepare(spec, prefix, progress, stop)?;
+        let prepared = Instant::now();
         let mut outcome = measure(spec, files.paths(), line, progress, stop)?;
+        outcome.prepare_ns = elapsed_ns(began, prepared);
         files.keep();
         outcome.kept_directory = Some(spec.directory.clone());
         return Ok(outcome);
     }
     let scratch = Scratch::create(&spec.directory)?;
+    let began = Instant::now();
     let files = prepare::make_files(spec, scratch.path(), progress, stop)?;
+    let prepared = Instant::now();
     let mut outcome = measure(spec, &files, line, progress, stop)?;
+    outcome.prepare_ns = elapsed_ns(began, prepared);
     if spec.keep_files {
         outcome.kept_directory = Some(scratch.keep());
     } else {
@@ -171,7 +181,9 @@ pub(crate) fn measure(
         DeviceAccess::Refused => spec.prepared_bytes_in_a_file(),
         DeviceAccess::Read | DeviceAccess::Destroy => spec.bytes_in_a_file(),
     };
+    let began = Instant::now();
     let cache = cache::apply(spec.cache, files, bytes, progress, stop)?;
+    let cache_ns = elapsed_ns(began, Instant::now());
     if spec.cold_or_fail && !cache.is_proven_cold() && !spec.mode.is_direct() {
         let state = cache.describe();
         return Err(BenchError::NotCold { state });
@@ -180,6 +192,7 @@ pub(crate) fn measure(
         workers.iter().try_for_each(Worker::prefault)?;
     }
     let (mut outcome, parts) = measure::measure(spec, workers, cache, line, progress, stop)?;
+    outcome.cache_ns = cache_ns;
     if spec.verify && outcome.complete {
         cache::give_up_pages(files)?;
         let read_back = verify::read_back(spec, files, &parts, progress, stop)?;

@@ -94,6 +94,9 @@ pub fn measure(
         if !line.meet() {
             shared.gate.cancel();
         }
+        // A short window is over before the first report from inside of it.
+        let (_, total) = position(spec, &shared, 0);
+        progress.advance(Phase::Measure, 0, total);
         let mut start = Start::take(window);
         shared.gate.open();
         let answers = collect(spec, &shared, &results, progress, &mut start);
@@ -205,6 +208,8 @@ fn combined(
             .map(|worker| worker.synced_ns.saturating_sub(worker.began_ns))
             .max()
             .unwrap_or(0),
+        prepare_ns: 0,
+        cache_ns: 0,
         workers: outcomes
             .iter()
             .map(|worker| worker.usage)

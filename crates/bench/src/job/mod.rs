@@ -28,6 +28,7 @@ pub mod estimate;
 mod nearest;
 mod parse;
 pub mod preset;
+pub mod rehearsal;
 pub mod table;
 
 pub use error::JobError;

@@ -238,6 +238,7 @@ fn measure_here(
     };
     let mut began = None;
     let start = || {
+        report(spec, shared, progress);
         began = Some((unix_ns(), window.begin()));
         true
     };
@@ -289,6 +290,7 @@ fn measure_in_threads(
             }
         }
         shared.gate.wait_for(spec.threads);
+        report(spec, shared, progress);
         let (started_unix_ns, running) = (unix_ns(), window.begin());
         shared.gate.open();
         let answers = collect(spec, shared, &results, progress);

@@ -4,7 +4,8 @@ use std::io::{IsTerminal, Write, stderr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bench::job::estimate::{Estimator, Shown};
+use bench::job::estimate::{Done, Estimator, Shown};
+use bench::job::rehearsal::Rehearsed;
 use bench::{Phase, Progress};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -94,24 +95,49 @@ impl Bar {
         lines.overall = Some(estimator);
     }
 
-    /// Nothing was reported, and time went on: a job calls this several times a second.
-    pub fn tick(&self) {
-        let mut lines = self.lines();
-        let elapsed = lines.began.elapsed();
-        let shown = lines.overall.as_mut().map(|overall| overall.tick(elapsed));
-        self.show(&mut lines, shown);
+    /// False when nobody would see it.
+    pub fn is_shown(&self) -> bool {
+        self.form == ProgressForm::Json || !self.bar.is_hidden()
     }
 
-    /// A step of the job is over, at so many operations a second.
-    pub fn step_done(&self, operations_per_s: Option<f64>) {
+    /// Until [`Self::begin`] steps are rehearsed.
+    pub fn rehearse(&self) {
+        let mut lines = self.lines();
+        lines.reported = Some((Phase::Rehearse, 0, 0));
+        if let Some(overall) = &mut lines.overall {
+            overall.rehearse();
+        }
+    }
+
+    /// What the rehearsal of a step found, which all rounds have.
+    pub fn rehearsed(&self, step: usize, found: Rehearsed) {
+        self.overall(|overall, elapsed| overall.rehearsed(elapsed, step, found));
+    }
+
+    /// The first step of the job begins.
+    pub fn begin(&self) {
+        self.overall(Estimator::begin);
+        self.lines().reported = Some((Phase::Prepare, 0, 0));
+    }
+
+    /// Nothing was reported, and time went on: a job calls this several times a second.
+    pub fn tick(&self) {
+        self.overall(Estimator::tick);
+    }
+
+    /// A step of the job is over.
+    pub fn step_done(&self, done: Done) {
+        self.lines().printed = None;
+        self.overall(|overall, elapsed| overall.step_done(elapsed, done));
+        // What the step reported is not said again for the next one.
+        self.lines().reported = Some((Phase::Prepare, 0, 0));
+    }
+
+    fn overall(&self, change: impl FnOnce(&mut Estimator, Duration) -> Shown) {
         let mut lines = self.lines();
         let elapsed = lines.began.elapsed();
-        let done = |overall: &mut Estimator| overall.step_done(elapsed, operations_per_s);
-        let shown = lines.overall.as_mut().map(done);
-        lines.printed = None;
+        let shown = lines.overall.as_mut().map(|overall| change(overall, elapsed));
         self.show(&mut lines, shown);
-        // What the step reported is not said again for the next one.
-        lines.reported = Some((Phase::Prepare, 0, 0));
     }
 
     fn lines(&self) -> MutexGuard<'_, Lines> {

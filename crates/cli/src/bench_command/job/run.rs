@@ -7,14 +7,14 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use bench::job::estimate::{Estimator, Medium};
-use bench::job::table::{STEP_FIELD, operations_per_s, table};
+use bench::job::estimate::{Done, Estimator, Expectation, Medium};
+use bench::job::table::{STEP_FIELD, operations_per_s, table, window};
 use bench::job::{Job, Vocabulary};
 use clap::Args;
 use results::{RecordWriter, RunRecord};
 use serde_json::json;
 
-use super::steps::{PlannedStep, expectation_of, groups, measure_group, planned};
+use super::steps::{PlannedStep, expectation_of, groups, measure_group, planned, rehearse};
 use crate::Finding;
 use crate::bench_command::fio::write_json;
 use crate::bench_command::progress::Bar;
@@ -73,8 +73,8 @@ pub fn run_steps(
     let target = bench::environment::target(directory);
     let kind = target.ok().and_then(|target| target.file_system_type);
     let medium = Medium::of_type(kind.as_deref());
-    let expectations = (0..turns).flat_map(|_| groups(steps).map(|group| expectation_of(group, medium)));
-    bar.follow(Estimator::new(expectations.collect()));
+    let expectations: Vec<Expectation> = groups(steps).map(|group| expectation_of(group, medium)).collect();
+    bar.follow(Estimator::new(&expectations, turns));
     let mut run = JobRun {
         job,
         directory,
@@ -88,7 +88,10 @@ pub fn run_steps(
         own_tables: Vec::new(),
         finding: Finding::Nothing,
     };
-    let outcome = with_ticks(&bar, || run.all(steps));
+    let outcome = with_ticks(&bar, || {
+        rehearse(steps, &bar, &stop);
+        run.all(steps)
+    });
     bar.hide();
     // What was measured before a failure is worth keeping.
     if let Some(writer) = run.writer {
@@ -150,11 +153,13 @@ impl JobRun<'_> {
                 stop: self.stop,
             },
         )?;
-        let rate = match all.as_slice() {
-            [(one, _)] => operations_per_s(&one.record),
-            _ => None,
-        };
-        self.bar.step_done(rate);
+        self.bar.step_done(match all.as_slice() {
+            [(one, _)] => Done {
+                operations_per_s: operations_per_s(&one.record),
+                window: window(&one.record),
+            },
+            _ => Done::default(),
+        });
         let mut is_read = true;
         for (planned, (mut measured, own_table)) in group.iter().zip(all) {
             let workload = &mut measured.record.workload;

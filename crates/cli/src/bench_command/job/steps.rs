@@ -4,13 +4,16 @@
 //! parsed as one. So a step says exactly what `tidegate bench KIND` says, with the same notation and the same checks.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use bench::job::estimate::{Expectation, Medium, Timed};
+use bench::job::rehearsal::Rehearsal;
 use bench::job::{Job, JobError, Key, KeyForm, Step, StepKind, Vocabulary};
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Command, FromArgMatches, Subcommand};
 
+use crate::bench_command::progress::Bar;
 use crate::bench_command::repeat::{BenchCommonArguments, Measured, Turn};
 use crate::bench_command::{BenchCommand, app, file, metadata, postmark, sqlite, tio, uflip};
 use crate::replay;
@@ -234,7 +237,31 @@ pub fn expectation_of(group: &[PlannedStep], medium: Medium) -> Expectation {
         timed: Timed::ByClock(0.0),
         timed_phases: 1,
         after_s: 0.0,
+        is_rehearsed: false,
     })
+}
+
+/// Finds out how long steps will take, where somebody wants to see how far they are.
+pub fn rehearse(steps: &[PlannedStep], bar: &Bar, stop: &AtomicBool) {
+    if !bar.is_shown() {
+        return;
+    }
+    let mut rehearsal = Rehearsal::new();
+    bar.rehearse();
+    for (number, group) in groups(steps).enumerate() {
+        let found = match group {
+            [planned] if !stop.load(Ordering::Relaxed) => match &planned.command {
+                BenchCommand::File(arguments) => rehearsal.of_file(&file::file_spec(arguments, 0), stop),
+                BenchCommand::Sqlite(arguments) => rehearsal.of_sqlite(&sqlite::spec(arguments, 0), stop),
+                _ => None,
+            },
+            _ => None,
+        };
+        if let Some(found) = found {
+            bar.rehearsed(number, found);
+        }
+    }
+    bar.begin();
 }
 
 fn expectation(planned: &PlannedStep, medium: Medium) -> Expectation {
@@ -255,6 +282,7 @@ fn expectation(planned: &PlannedStep, medium: Medium) -> Expectation {
                 1
             },
             after_s: 0.1,
+            is_rehearsed: false,
         },
     }
 }
