@@ -165,11 +165,17 @@ impl Target {
             return file.sync_record(offset, length);
         }
         let (operation, answer) = match self.mode {
-            Mode::Buffered | Mode::Sync | Mode::DataSync | Mode::Direct | Mode::DirectSync | Mode::Mmap => {
+            Mode::Buffered
+            | Mode::Sync
+            | Mode::DataSync
+            | Mode::Direct
+            | Mode::DirectSync
+            | Mode::DirectDataSync
+            | Mode::Mmap => {
                 return Ok(false);
             }
-            Mode::Fsync => ("fsync", rustix::fs::fsync(&self.file)),
-            Mode::Fdatasync => ("fdatasync", rustix::fs::fdatasync(&self.file)),
+            Mode::Fsync | Mode::DirectFsync => ("fsync", rustix::fs::fsync(&self.file)),
+            Mode::Fdatasync | Mode::DirectFdatasync => ("fdatasync", rustix::fs::fdatasync(&self.file)),
             Mode::Fbarrier => ("fbarrier", barrier(&self.file, FBARRIER)),
             Mode::Fdatabarrier => ("fdatabarrier", barrier(&self.file, FDATABARRIER)),
             Mode::MmapAsync | Mode::MmapSync => match &self.mapping {
@@ -283,8 +289,9 @@ fn open_flags(mode: Mode) -> i32 {
         | Mode::Fdatabarrier => 0,
         Mode::Sync => libc::O_SYNC,
         Mode::DataSync => libc::O_DSYNC,
-        Mode::Direct => libc::O_DIRECT,
+        Mode::Direct | Mode::DirectFsync | Mode::DirectFdatasync => libc::O_DIRECT,
         Mode::DirectSync => libc::O_DIRECT | libc::O_SYNC,
+        Mode::DirectDataSync => libc::O_DIRECT | libc::O_DSYNC,
     }
 }
 
@@ -370,6 +377,19 @@ mod tests {
             let message = target.sync_record(0, 512).unwrap_err().to_string();
             let expected = format!("{name} of /dev/null at byte 0 failed: Function not implemented");
             assert!(message.starts_with(&expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_mode_opens_with_what_it_is_named_for() {
+        for (mode, flags) in [
+            (Mode::DataSync, libc::O_DSYNC),
+            (Mode::DirectSync, libc::O_DIRECT | libc::O_SYNC),
+            (Mode::DirectDataSync, libc::O_DIRECT | libc::O_DSYNC),
+            (Mode::DirectFsync, libc::O_DIRECT),
+            (Mode::Fsync, 0),
+        ] {
+            assert_eq!(open_flags(mode), flags, "{mode}");
         }
     }
 

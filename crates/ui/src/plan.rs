@@ -85,10 +85,26 @@ fn step(kind: StepKind, settings: &Settings) -> String {
     }
     // As the original: what is read is not in memory, and what is written is synced inside the window.
     let (mib, way) = match kind {
-        StepKind::SequentialRead | StepKind::RandomRead => (settings.read_mib, "cache = \"cold\""),
-        _ => (settings.write_mib, "overwrite = true\nfsync-at-end = true"),
+        StepKind::SequentialRead | StepKind::RandomRead => {
+            let mode = mode_of_reads(&settings.mode);
+            (settings.read_mib, format!("mode = \"{mode}\"\ncache = \"cold\""))
+        }
+        _ => (
+            settings.write_mib,
+            "overwrite = true\nfsync-at-end = true".to_owned(),
+        ),
     };
     format!("[[step]]\nname = \"{name}\"\nkind = \"file\"\npattern = \"{name}\"\nsize = \"{mib}m\"\n{way}\n")
+}
+
+/// Reads have nothing to sync, and a step that reads only is refused with a sync after each write.
+fn mode_of_reads(mode: &str) -> &str {
+    match mode {
+        "fsync" | "fdatasync" => "buffered",
+        "direct-fsync" | "direct-fdatasync" => "direct",
+        "mmap-async" | "mmap-sync" => "mmap",
+        other => other,
+    }
 }
 
 /// Bytes that the largest step of a plan needs on the file system at one time.
@@ -119,6 +135,24 @@ mod tests {
             steps(Preset::Custom, &settings),
             [StepKind::RandomRead, StepKind::Delete]
         );
+    }
+
+    #[test]
+    fn what_only_reads_is_not_told_to_sync_its_writes() {
+        for (mode, expected) in [
+            ("fsync", "buffered"),
+            ("direct-fdatasync", "direct"),
+            ("mmap-sync", "mmap"),
+            ("direct-sync", "direct-sync"),
+        ] {
+            let settings = Settings {
+                mode: mode.to_owned(),
+                ..Settings::default()
+            };
+            let line = format!("\nmode = \"{expected}\"\n");
+            assert!(step(StepKind::RandomRead, &settings).contains(&line), "{mode}");
+            assert!(!step(StepKind::RandomWrite, &settings).contains("mode"), "{mode}");
+        }
     }
 
     #[test]

@@ -8,12 +8,15 @@ use serde::{Deserialize, Serialize};
 use crate::error::UiError;
 
 /// Modes of file I/O, as `tidegate bench file --mode` takes them.
-pub const MODES: [&str; 10] = [
+pub const MODES: [&str; 13] = [
     "buffered",
     "sync",
     "dsync",
     "direct",
     "direct-sync",
+    "direct-dsync",
+    "direct-fsync",
+    "direct-fdatasync",
     "fsync",
     "fdatasync",
     "mmap",

@@ -161,9 +161,9 @@ impl Section {
         }
         match spec.mode {
             Mode::Sync | Mode::DirectSync => self.put("sync", "sync"),
-            Mode::DataSync => self.put("sync", "dsync"),
-            Mode::Fsync | Mode::MmapSync => self.put("fsync", spec.sync_every),
-            Mode::Fdatasync => self.put("fdatasync", spec.sync_every),
+            Mode::DataSync | Mode::DirectDataSync => self.put("sync", "dsync"),
+            Mode::Fsync | Mode::DirectFsync | Mode::MmapSync => self.put("fsync", spec.sync_every),
+            Mode::Fdatasync | Mode::DirectFdatasync => self.put("fdatasync", spec.sync_every),
             Mode::MmapAsync => self.comment("fio has no msync with MS_ASYNC: this job syncs no record"),
             Mode::Fbarrier | Mode::Fdatabarrier => {
                 self.comment("fio has no barriers: this job syncs no record");

@@ -312,19 +312,14 @@ impl<'section> StepMaker<'section> {
             }
             (true, _, None, true) => "mmap-sync",
             (true, _, None, false) => "mmap",
-            (false, true, _, true) => {
-                let key = if fsync { "fsync" } else { "fdatasync" };
-                return Err(options.unsupported(key, "O_DIRECT and a sync after each write in one mode"));
-            }
-            (false, true, Some("dsync"), false) => {
-                options.approximated("sync", "O_SYNC with O_DIRECT: metadata is synced too");
-                "direct-sync"
-            }
-            (false, true, Some(_), false) => "direct-sync",
-            (false, true, None, false) => "direct",
-            (false, false, Some(_), true) => {
+            (false, _, Some(_), true) => {
                 return Err(options.unsupported("sync", "O_SYNC and a sync after each write in one mode"));
             }
+            (false, true, None, true) if fsync => "direct-fsync",
+            (false, true, None, true) => "direct-fdatasync",
+            (false, true, Some("dsync"), false) => "direct-dsync",
+            (false, true, Some(_), false) => "direct-sync",
+            (false, true, None, false) => "direct",
             (false, false, Some("dsync"), false) => "dsync",
             (false, false, Some(_), false) => "sync",
             (false, false, None, true) if fsync => "fsync",

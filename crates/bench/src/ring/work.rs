@@ -288,13 +288,14 @@ impl Worker<'_> {
 
 const fn sync_of(mode: Mode) -> Option<Call> {
     match mode {
-        Mode::Fsync => Some(Call::Fsync),
-        Mode::Fdatasync => Some(Call::Fdatasync),
+        Mode::Fsync | Mode::DirectFsync => Some(Call::Fsync),
+        Mode::Fdatasync | Mode::DirectFdatasync => Some(Call::Fdatasync),
         Mode::Buffered
         | Mode::Sync
         | Mode::DataSync
         | Mode::Direct
         | Mode::DirectSync
+        | Mode::DirectDataSync
         | Mode::Mmap
         | Mode::MmapAsync
         | Mode::MmapSync

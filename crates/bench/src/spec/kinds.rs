@@ -159,6 +159,15 @@ pub enum Mode {
     /// `O_DIRECT` and `O_SYNC`.
     #[serde(rename = "direct-sync")]
     DirectSync,
+    /// `O_DIRECT` and `O_DSYNC`.
+    #[serde(rename = "direct-dsync")]
+    DirectDataSync,
+    /// `O_DIRECT`, `fsync` after each write.
+    #[serde(rename = "direct-fsync")]
+    DirectFsync,
+    /// `O_DIRECT`, `fdatasync` after each write.
+    #[serde(rename = "direct-fdatasync")]
+    DirectFdatasync,
     /// Through the page cache, `fsync` after each write.
     Fsync,
     /// Through the page cache, `fdatasync` after each write.
@@ -179,12 +188,15 @@ pub enum Mode {
 
 impl Mode {
     /// Every mode that any kernel has, in the order of help texts.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Buffered,
         Self::Sync,
         Self::DataSync,
         Self::Direct,
         Self::DirectSync,
+        Self::DirectDataSync,
+        Self::DirectFsync,
+        Self::DirectFdatasync,
         Self::Fsync,
         Self::Fdatasync,
         Self::Mmap,
@@ -204,6 +216,9 @@ impl Mode {
             Self::DataSync => "dsync",
             Self::Direct => "direct",
             Self::DirectSync => "direct-sync",
+            Self::DirectDataSync => "direct-dsync",
+            Self::DirectFsync => "direct-fsync",
+            Self::DirectFdatasync => "direct-fdatasync",
             Self::Fsync => "fsync",
             Self::Fdatasync => "fdatasync",
             Self::Mmap => "mmap",
@@ -223,13 +238,26 @@ impl Mode {
     /// True when the page cache is passed by.
     #[must_use]
     pub const fn is_direct(self) -> bool {
-        matches!(self, Self::Direct | Self::DirectSync)
+        matches!(
+            self,
+            Self::Direct
+                | Self::DirectSync
+                | Self::DirectDataSync
+                | Self::DirectFsync
+                | Self::DirectFdatasync
+        )
     }
 
     pub(crate) const fn syncs_each_write_by_call(self) -> bool {
         !matches!(
             self,
-            Self::Buffered | Self::Sync | Self::DataSync | Self::Direct | Self::DirectSync | Self::Mmap
+            Self::Buffered
+                | Self::Sync
+                | Self::DataSync
+                | Self::Direct
+                | Self::DirectSync
+                | Self::DirectDataSync
+                | Self::Mmap
         )
     }
 }

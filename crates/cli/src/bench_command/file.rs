@@ -110,8 +110,8 @@ pub struct WorkArguments {
 /// How operations reach the file.
 #[derive(Args, Debug)]
 pub struct WayArguments {
-    /// buffered, sync, dsync, direct, direct-sync, fsync or fdatasync (after each write), mmap, mmap-async or mmap-sync
-    /// (msync after each write)
+    /// buffered, sync, dsync, fsync or fdatasync (after each write), direct, direct-sync, direct-dsync, direct-fsync or
+    /// direct-fdatasync (with O_DIRECT), mmap, mmap-async or mmap-sync (msync after each write)
     #[arg(long, value_name = "MODE", default_value = "buffered")]
     pub mode: Mode,
     /// With a mode that calls a sync after each write: only after each so many of a thread
