@@ -4,41 +4,34 @@
 
 use std::fmt::Write as _;
 
-use results::block_trace::{Event, Operation, Process, Request, TraceHeader};
+use results::block_trace::{Operation, Process, Request};
 
-use super::output::Output;
-use super::timeline::{Line, Timeline};
-use crate::error::WriteError;
+use super::timeline::{Line, StepText, Timeline};
 use crate::import::rwbs::letters;
-use crate::stream::{TraceSink, Written};
+use crate::stream::Written;
 
-/// Writes text of blkparse.
-pub struct BlkparseWriter {
-    output: Output,
-    timeline: Timeline,
+/// Text of blkparse.
+#[derive(Debug, Default)]
+pub struct BlkparseText {
     sequence: u64,
-    written: Written,
 }
 
-impl BlkparseWriter {
-    pub fn new(output: Output) -> Self {
-        Self {
-            output,
-            timeline: Timeline::default(),
-            sequence: 0,
-            written: Written::default(),
-        }
-    }
-
-    fn print(&mut self, line: &Line) -> Result<(), WriteError> {
+impl StepText for BlkparseText {
+    fn line(&mut self, line: &Line) -> String {
         self.sequence += 1;
         let (head, tail, sequence) = (&line.head, &line.tail, self.sequence);
         let (seconds, ns) = (line.time_ns / 1_000_000_000, line.time_ns % 1_000_000_000);
-        let text = format!("{head} {sequence:8} {seconds:5}.{ns:09} {tail}\n");
-        self.output.write(text.as_bytes())
+        format!("{head} {sequence:8} {seconds:5}.{ns:09} {tail}\n")
     }
 
-    fn steps(&mut self, request: &Request) {
+    fn steps(&mut self, request: &Request, timeline: &mut Timeline, written: &mut Written) {
+        if request
+            .runs
+            .iter()
+            .any(|run| run.file.is_some() || run.path.is_some())
+        {
+            written.leave_out("files behind requests");
+        }
         let rwbs = letters(request.operation, request.flags);
         let device = format!("{},{}", request.device.major, request.device.minor);
         let head = format!("{device:>7} {:2}", request.hardware_queue.unwrap_or(0));
@@ -55,7 +48,7 @@ impl BlkparseWriter {
             let pid = process.map_or(0, |process| process.pid);
             let mut tail = format!("{pid:5}  {letter} {rwbs:>3} ");
             place(&mut tail, request, letter, process);
-            self.timeline.add(Line {
+            timeline.add(Line {
                 time_ns,
                 head: head.clone(),
                 tail,
@@ -86,39 +79,4 @@ pub(super) fn printable(name: &str) -> String {
     name.chars()
         .map(|character| if character.is_control() { '?' } else { character })
         .collect()
-}
-
-impl TraceSink for BlkparseWriter {
-    fn request(&mut self, request: &Request) -> Result<(), WriteError> {
-        let Some(first) = request.first_ns() else {
-            self.written.leave_out("requests without any time");
-            return Ok(());
-        };
-        while let Some(line) = self.timeline.before(first) {
-            self.print(&line)?;
-        }
-        self.written.requests += 1;
-        if request
-            .runs
-            .iter()
-            .any(|run| run.file.is_some() || run.path.is_some())
-        {
-            self.written.leave_out("files behind requests");
-        }
-        self.steps(request);
-        Ok(())
-    }
-
-    fn event(&mut self, _: &Event) -> Result<(), WriteError> {
-        self.written.leave_out("events that are no requests");
-        Ok(())
-    }
-
-    fn finish(mut self: Box<Self>, _: &TraceHeader) -> Result<Written, WriteError> {
-        while let Some(line) = self.timeline.next() {
-            self.print(&line)?;
-        }
-        self.output.finish()?;
-        Ok(self.written)
-    }
 }

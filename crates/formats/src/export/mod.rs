@@ -15,12 +15,13 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use self::blkparse::BlkparseWriter;
+use self::blkparse::BlkparseText;
 use self::fio_iolog::FioIologWriter;
 use self::json_lines::JsonLinesWriter;
-use self::most::MostWriter;
+use self::most::MostText;
 use self::output::Output;
 use self::perfetto::PerfettoWriter;
+use self::timeline::StepWriter;
 use crate::error::WriteError;
 use crate::stream::TraceSink;
 
@@ -118,8 +119,8 @@ impl FromStr for ForeignFormat {
 pub fn create(target: Target, format: ForeignFormat) -> Result<Box<dyn TraceSink>, WriteError> {
     let output = Output::create(target)?;
     Ok(match format {
-        ForeignFormat::Blkparse => Box::new(BlkparseWriter::new(output)),
-        ForeignFormat::Most => Box::new(MostWriter::new(output)),
+        ForeignFormat::Blkparse => Box::new(StepWriter::new(BlkparseText::default(), output)),
+        ForeignFormat::Most => Box::new(StepWriter::new(MostText, output)),
         ForeignFormat::FioIolog2 => Box::new(FioIologWriter::version_2(output)),
         ForeignFormat::FioIolog3 => Box::new(FioIologWriter::version_3(output)),
         ForeignFormat::Perfetto => Box::new(PerfettoWriter::new(output)),

@@ -5,6 +5,12 @@
 
 use std::collections::BTreeMap;
 
+use results::block_trace::{Event, Request, TraceHeader};
+
+use super::output::Output;
+use crate::error::WriteError;
+use crate::stream::{TraceSink, Written};
+
 /// Lines by time, then by arrival.
 #[derive(Debug, Default)]
 pub struct Timeline {
@@ -37,5 +43,65 @@ impl Timeline {
     /// The next line.
     pub fn next(&mut self) -> Option<Line> {
         self.lines.pop_first().map(|(_, line)| line)
+    }
+}
+
+/// A text with a line for each step of a request.
+pub trait StepText {
+    /// A line as it is written.
+    fn line(&mut self, line: &Line) -> String;
+
+    /// Adds the steps of a request, and counts what has no place in the text.
+    fn steps(&mut self, request: &Request, timeline: &mut Timeline, written: &mut Written);
+}
+
+/// Writes such a text.
+pub struct StepWriter<T> {
+    text: T,
+    output: Output,
+    timeline: Timeline,
+    written: Written,
+}
+
+impl<T: StepText> StepWriter<T> {
+    pub fn new(text: T, output: Output) -> Self {
+        Self {
+            text,
+            output,
+            timeline: Timeline::default(),
+            written: Written::default(),
+        }
+    }
+
+    fn print(&mut self, line: &Line) -> Result<(), WriteError> {
+        self.output.write(self.text.line(line).as_bytes())
+    }
+}
+
+impl<T: StepText> TraceSink for StepWriter<T> {
+    fn request(&mut self, request: &Request) -> Result<(), WriteError> {
+        let Some(first) = request.first_ns() else {
+            self.written.leave_out("requests without any time");
+            return Ok(());
+        };
+        while let Some(line) = self.timeline.before(first) {
+            self.print(&line)?;
+        }
+        self.written.requests += 1;
+        self.text.steps(request, &mut self.timeline, &mut self.written);
+        Ok(())
+    }
+
+    fn event(&mut self, _: &Event) -> Result<(), WriteError> {
+        self.written.leave_out("events that are no requests");
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>, _: &TraceHeader) -> Result<Written, WriteError> {
+        while let Some(line) = self.timeline.next() {
+            self.print(&line)?;
+        }
+        self.output.finish()?;
+        Ok(self.written)
     }
 }

@@ -31,6 +31,7 @@ pub struct Assembly {
     join: Join,
     ready: Ready,
     finished: bool,
+    is_told: bool,
     seen_steps: BTreeSet<u8>,
     devices: BTreeSet<DeviceNumber>,
     processes: HashMap<(u32, Arc<str>), Arc<Process>>,
@@ -62,6 +63,7 @@ impl Assembly {
             join: Join::default(),
             ready: Ready::default(),
             finished: false,
+            is_told: false,
             seen_steps: BTreeSet::new(),
             devices: BTreeSet::new(),
             processes: HashMap::new(),
@@ -140,6 +142,16 @@ impl Assembly {
         self.devices.is_empty()
     }
 
+    /// What a source gives next: an item, or the end of one that was read to its end, or `None` when more must be read.
+    pub fn next_or_end(&mut self, is_read: bool) -> Option<Option<TraceItem>> {
+        let item = self.pop();
+        if item.is_none() && is_read {
+            self.tell_order();
+            return Some(None);
+        }
+        item.map(Some)
+    }
+
     pub fn pop(&mut self) -> Option<TraceItem> {
         let may_go = self.finished
             || if self.seen_steps.is_empty() {
@@ -185,7 +197,10 @@ impl Assembly {
     }
 
     /// The header's last words, which need the last item to be out.
-    pub fn tell_order(&mut self) {
+    fn tell_order(&mut self) {
+        if std::mem::replace(&mut self.is_told, true) {
+            return;
+        }
         let (late, let_go) = (self.ready.late(), self.join.let_go());
         if late > 0 {
             let why = format!(

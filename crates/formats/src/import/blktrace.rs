@@ -240,7 +240,6 @@ pub struct BlktraceSource {
     skipped: Skipped,
     begun: bool,
     is_read: bool,
-    is_told: bool,
 }
 
 impl BlktraceSource {
@@ -265,7 +264,6 @@ impl BlktraceSource {
             skipped: Skipped::default(),
             begun: false,
             is_read: false,
-            is_told: false,
         }
     }
 
@@ -451,15 +449,8 @@ impl BlktraceSource {
 impl TraceSource for BlktraceSource {
     fn next_item(&mut self) -> Result<Option<TraceItem>, ReadError> {
         loop {
-            if let Some(item) = self.assembly.pop() {
-                return Ok(Some(item));
-            }
-            if self.is_read {
-                if !self.is_told {
-                    self.is_told = true;
-                    self.assembly.tell_order();
-                }
-                return Ok(None);
+            if let Some(next) = self.assembly.next_or_end(self.is_read) {
+                return Ok(next);
             }
             self.advance()?;
         }

@@ -41,7 +41,6 @@ pub struct TextSource<P> {
     bad_lines: BadLines,
     skipped: Skipped,
     is_read: bool,
-    is_told: bool,
 }
 
 impl<P: LineParser> TextSource<P> {
@@ -53,7 +52,6 @@ impl<P: LineParser> TextSource<P> {
             bad_lines,
             skipped: Skipped::default(),
             is_read: false,
-            is_told: false,
         }
     }
 
@@ -102,15 +100,8 @@ impl<P: LineParser> TextSource<P> {
 impl<P: LineParser> TraceSource for TextSource<P> {
     fn next_item(&mut self) -> Result<Option<TraceItem>, ReadError> {
         loop {
-            if let Some(item) = self.assembly.pop() {
-                return Ok(Some(item));
-            }
-            if self.is_read {
-                if !self.is_told {
-                    self.is_told = true;
-                    self.assembly.tell_order();
-                }
-                return Ok(None);
+            if let Some(next) = self.assembly.next_or_end(self.is_read) {
+                return Ok(next);
             }
             self.advance()?;
         }
