@@ -11,6 +11,7 @@ mod daemon;
 mod demo;
 mod history_command;
 mod invocation;
+mod loop_disk;
 mod manual;
 mod mobibench;
 mod mount;

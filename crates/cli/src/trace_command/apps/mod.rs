@@ -5,8 +5,8 @@
 //! `tidegate trace record`. The preparation (files that the application finds there) is cut from the trace by the moment
 //! at which the bench says that its timed window began. Everything is removed at the end, unless the traces are kept.
 
-mod bed;
 mod figure;
+mod file_system_kind;
 mod paper;
 
 use std::fs;
@@ -22,10 +22,11 @@ use formats::{BadLines, ReadOptions, TraceItem, TraceSink};
 use indicatif::{ProgressBar, ProgressStyle};
 use results::block_trace::TraceHeader;
 
-use self::bed::{Bed, FileSystemKind};
 use self::figure::Cell;
+use self::file_system_kind::FileSystemKind;
 use super::analysis::{LimitArguments, write_result};
 use crate::bench_command::repeat::stop_on_signals;
+use crate::loop_disk::{LoopDisk, WorkFolder};
 use crate::quantity::parse_bytes;
 use crate::{Finding, output};
 
@@ -84,7 +85,7 @@ pub fn run(arguments: &TraceAppsArguments) -> Result<Finding> {
         bail!("file systems are made and devices traced: that needs root");
     }
     let stop = stop_on_signals()?;
-    let folder = WorkFolder::make(&arguments.directory)?;
+    let folder = WorkFolder::make(&arguments.directory, "tidegate-apps")?;
     if let Some(keep) = &arguments.keep {
         fs::create_dir_all(keep).with_context(|| format!("{} can't be made", keep.display()))?;
     }
@@ -141,7 +142,7 @@ fn cell(
     kind: FileSystemKind,
     app: &str,
 ) -> Result<Cell> {
-    let bed = Bed::make(kind, folder, arguments.size)?;
+    let bed = LoopDisk::make(kind.file_system(), folder, arguments.size)?;
     let name = format!("{}-{app}", kind.name());
     let (whole, records) = (
         folder.join(format!("{name}.whole.trace")),
@@ -169,7 +170,13 @@ fn cell(
 }
 
 /// Runs the application under the tracer, both as children of this binary.
-fn record(arguments: &TraceAppsArguments, bed: &Bed, app: &str, trace: &Path, records: &Path) -> Result<()> {
+fn record(
+    arguments: &TraceAppsArguments,
+    bed: &LoopDisk,
+    app: &str,
+    trace: &Path,
+    records: &Path,
+) -> Result<()> {
     let binary = std::env::current_exe().context("this program's own file can't be found")?;
     let mut command = Command::new(&binary);
     command.args(["trace", "record", "-d"]).arg(&bed.device);
@@ -242,27 +249,4 @@ fn bar(cells: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("[{bar:40}] {pos}/{len}  {elapsed_precise}  {msg}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(u64::try_from(cells).unwrap_or(u64::MAX)).with_style(style)
-}
-
-/// A folder of the command's own; it goes with its content.
-struct WorkFolder {
-    path: PathBuf,
-}
-
-impl WorkFolder {
-    fn make(directory: &Path) -> Result<Self> {
-        let path = directory.join(format!("tidegate-apps-{}", std::process::id()));
-        fs::create_dir_all(&path).with_context(|| format!("{} can't be made", path.display()))?;
-        Ok(Self { path })
-    }
-}
-
-impl Drop for WorkFolder {
-    fn drop(&mut self) {
-        // Never across a mount that could not be taken away.
-        let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        if !table.contains(&format!(" {}/", self.path.display())) {
-            let _ = fs::remove_dir_all(&self.path);
-        }
-    }
 }

@@ -1,0 +1,130 @@
+//! File systems that commands make to measure on: a folder of the command's own, and in it a sparse image behind a loop
+//! device, mounted. Their drop takes everything away again. All of it needs root.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use rustix::mount::UnmountFlags;
+
+/// How a file system is made.
+#[derive(Clone, Copy, Debug)]
+pub struct FileSystem {
+    /// Its name for mount(8), for tables, and of its image.
+    pub name: &'static str,
+    /// The program that makes it.
+    pub maker: &'static str,
+    /// What stands before the device.
+    pub options: &'static [&'static str],
+    /// How it is mounted.
+    pub mount_options: &'static str,
+}
+
+/// ext4. Without lazy initialisation no kernel thread writes while is measured.
+pub const EXT4: FileSystem = FileSystem {
+    name: "ext4",
+    maker: "mkfs.ext4",
+    options: &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+    mount_options: "defaults",
+};
+
+/// A mounted file system of its own.
+pub struct LoopDisk {
+    image: PathBuf,
+    /// Where it is mounted.
+    pub mountpoint: PathBuf,
+    /// Its loop device.
+    pub device: PathBuf,
+}
+
+impl LoopDisk {
+    /// Makes a file system of this size in `folder`, and mounts it there.
+    pub fn make(file_system: FileSystem, folder: &Path, size_bytes: u64) -> Result<Self> {
+        let image = folder.join(format!("{}.img", file_system.name));
+        let mountpoint = folder.join(file_system.name);
+        fs::create_dir(&mountpoint).with_context(|| format!("{} can't be made", mountpoint.display()))?;
+        // From here on a failure takes along what is there.
+        let mut disk = Self {
+            image,
+            mountpoint,
+            device: PathBuf::new(),
+        };
+        File::create_new(&disk.image)
+            .and_then(|file| file.set_len(size_bytes))
+            .with_context(|| format!("{} can't be made", disk.image.display()))?;
+        let device = run(Command::new("losetup")
+            .args(["--find", "--show"])
+            .arg(&disk.image))?;
+        disk.device = PathBuf::from(device.trim());
+        run(Command::new(file_system.maker)
+            .args(file_system.options)
+            .arg(&disk.device))?;
+        run(Command::new("mount")
+            .args(["-t", file_system.name, "-o", file_system.mount_options])
+            .arg(&disk.device)
+            .arg(&disk.mountpoint))?;
+        Ok(disk)
+    }
+}
+
+impl Drop for LoopDisk {
+    fn drop(&mut self) {
+        // What was not mounted or not attached yet says so, and that is all there is to it. Busy by an accident: it goes when
+        // free, and the device with it.
+        if rustix::mount::unmount(&self.mountpoint, UnmountFlags::NOFOLLOW).is_err() {
+            let _ = rustix::mount::unmount(&self.mountpoint, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH);
+        }
+        if !self.device.as_os_str().is_empty() {
+            let _ = run(Command::new("losetup").arg("--detach").arg(&self.device));
+        }
+        let _ = fs::remove_dir(&self.mountpoint);
+        let _ = fs::remove_file(&self.image);
+    }
+}
+
+/// A folder of a command's own, named after it and the process; it goes with its content.
+pub struct WorkFolder {
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+impl WorkFolder {
+    /// Makes it in `directory`, which is made too.
+    pub fn make(directory: &Path, command: &str) -> Result<Self> {
+        fs::create_dir_all(directory).with_context(|| format!("{} can't be made", directory.display()))?;
+        let path = directory.join(format!("{command}-{}", std::process::id()));
+        fs::create_dir(&path).with_context(|| format!("{} can't be made", path.display()))?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for WorkFolder {
+    fn drop(&mut self) {
+        // Never across a mount that could not be taken away: that would remove what is not the command's.
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        if !table.contains(&format!(" {}/", self.path.display())) {
+            // What can't be removed here is the user's to see; there is nothing else to do about it.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// Runs a program of the system and returns what it prints.
+fn run(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    // Debian keeps it out of the path of ordinary shells.
+    let path = std::env::var("PATH").unwrap_or_default();
+    let output = command
+        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("{name} can't be run"))?;
+    if !output.status.success() {
+        bail!(
+            "{name} failed: {}",
+            String::from_utf8_lossy(&output.stderr).trim_end()
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
