@@ -14,6 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("vfs", &[]),
     ("media", &[]),
     ("nand", &["media"]),
+    ("emmc", &["media", "results"]),
     ("results", &[]),
     ("passfs", &["vfs"]),
     ("buffer", &["vfs"]),

@@ -1,0 +1,265 @@
+//! Banks of NAND behind one channel: when a read, program or erase ends. It holds times, no data.
+//!
+//! The rules (seeds/002 figure 3 and section 2.1.1):
+//! - moving a page between controller and bank (PC, `transfer`) occupies the channel; those never overlap;
+//! - programs, reads and erases of different banks overlap, those of one bank do not;
+//! - a copy of an endangered page to the SLC buffer (read and SLC program) occupies its bank and the one buffer, so that
+//!   no two copies overlap, whatever banks they are of;
+//! - operations take channel and bank in the order in which they are asked for.
+//!
+//! Who decides that a copy is needed is the translation layer: it knows what was acknowledged.
+
+use media::Nanos;
+use serde::{Deserialize, Serialize};
+
+use crate::cell::WordLines;
+use crate::geometry::{PagePlace, index};
+
+/// How long the parts of an operation take, by the bit of the page where that matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NandTiming {
+    /// From the cells to the bank's register (tR), for the first, second and third bit.
+    pub read: [Nanos; 3],
+    /// From the register to the cells (tPROG), for the first, second and third bit.
+    pub program: [Nanos; 3],
+    /// A page of the SLC buffer, or of a block used as SLC.
+    pub program_slc: Nanos,
+    /// One block (tBERS).
+    pub erase: Nanos,
+    /// One page over the channel (PC).
+    pub transfer: Nanos,
+}
+
+/// How a page is programmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgramMode {
+    /// As its word line has it.
+    Native,
+    /// One bit a cell, whatever the cells could hold.
+    Slc,
+}
+
+/// What the banks did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NandCounters {
+    /// Pages programmed, copies to the SLC buffer not counted.
+    pub programs: u64,
+    /// Pages read, those for copies not counted.
+    pub reads: u64,
+    /// Blocks erased, one for each bank.
+    pub erases: u64,
+    /// Pages copied to the SLC buffer.
+    pub backups: u64,
+}
+
+/// The banks and what they share.
+#[derive(Clone, Debug)]
+pub struct NandArray {
+    timing: NandTiming,
+    bits: Vec<u8>,
+    channel_free: Nanos,
+    backup_free: Nanos,
+    bank_free: Vec<Nanos>,
+    busy_ns: Vec<u64>,
+    counters: NandCounters,
+}
+
+impl NandArray {
+    /// Idle banks.
+    #[must_use]
+    pub fn new(banks: u32, word_lines: &WordLines, timing: NandTiming) -> Self {
+        Self {
+            timing,
+            bits: (0..word_lines.pages())
+                .map(|page| word_lines.role(page).bit)
+                .collect(),
+            channel_free: Nanos::ZERO,
+            backup_free: Nanos::ZERO,
+            bank_free: vec![Nanos::ZERO; index(banks)],
+            busy_ns: vec![0; index(banks)],
+            counters: NandCounters::default(),
+        }
+    }
+
+    /// Programs a page whose data is there at `ready`, after `backups` pages of its bank were copied to the SLC buffer.
+    /// Returns the end.
+    pub fn program(&mut self, place: PagePlace, ready: Nanos, backups: u32, mode: ProgramMode) -> Nanos {
+        let bank = index(place.bank);
+        for _ in 0..backups {
+            let start = self.backup_free.max(self.bank_free[bank]).max(ready);
+            let end = start + self.timing.read[0] + self.timing.program_slc;
+            self.backup_free = end;
+            self.occupy(bank, start, end);
+            self.counters.backups += 1;
+        }
+        let start = self.channel_free.max(self.bank_free[bank]).max(ready);
+        let sent = start + self.timing.transfer;
+        self.channel_free = sent;
+        let end = sent
+            + match mode {
+                ProgramMode::Native => self.timing.program[usize::from(self.bits[index(place.page)])],
+                ProgramMode::Slc => self.timing.program_slc,
+            };
+        self.occupy(bank, start, end);
+        self.counters.programs += 1;
+        end
+    }
+
+    /// Reads a page, not before `ready`. Returns when the controller has it.
+    pub fn read(&mut self, place: PagePlace, ready: Nanos) -> Nanos {
+        let bank = index(place.bank);
+        let start = self.bank_free[bank].max(ready);
+        let in_register = start + self.timing.read[usize::from(self.bits[index(place.page)])];
+        let end = in_register.max(self.channel_free) + self.timing.transfer;
+        self.channel_free = end;
+        self.occupy(bank, start, end);
+        self.counters.reads += 1;
+        end
+    }
+
+    /// Erases one block of every bank, not before `ready`. Returns the end of the last.
+    pub fn erase_all(&mut self, ready: Nanos) -> Nanos {
+        let mut last = ready;
+        for bank in 0..self.bank_free.len() {
+            let start = self.bank_free[bank].max(ready);
+            let end = start + self.timing.erase;
+            self.occupy(bank, start, end);
+            self.counters.erases += 1;
+            last = last.max(end);
+        }
+        last
+    }
+
+    /// When every bank has done what it was asked for.
+    #[must_use]
+    pub fn idle_at(&self) -> Nanos {
+        self.bank_free.iter().copied().max().unwrap_or_default()
+    }
+
+    /// What was done.
+    #[must_use]
+    pub const fn counters(&self) -> NandCounters {
+        self.counters
+    }
+
+    /// How long each bank was busy, nanoseconds.
+    #[must_use]
+    pub fn busy_ns(&self) -> &[u64] {
+        &self.busy_ns
+    }
+
+    fn occupy(&mut self, bank: usize, start: Nanos, end: Nanos) {
+        self.busy_ns[bank] += (end - start).0;
+        self.bank_free[bank] = end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::CellKind;
+
+    const fn micros(count: u64) -> Nanos {
+        Nanos::from_micros(count)
+    }
+
+    /// PC 10, LSB 100, MSB 300, tR 20 / 30, SLC 50, erase 1000; all in microseconds.
+    fn four_banks() -> NandArray {
+        let timing = NandTiming {
+            read: [micros(20), micros(30), micros(30)],
+            program: [micros(100), micros(300), micros(300)],
+            program_slc: micros(50),
+            erase: micros(1000),
+            transfer: micros(10),
+        };
+        NandArray::new(4, &WordLines::new(CellKind::Mlc, 4), timing)
+    }
+
+    const fn at(bank: u32, page: u32) -> PagePlace {
+        PagePlace { bank, page }
+    }
+
+    fn program(array: &mut NandArray, place: PagePlace, backups: u32) -> Nanos {
+        array.program(place, Nanos::ZERO, backups, ProgramMode::Native)
+    }
+
+    /// One page: 10 transfer + 100 program = 110.
+    #[test]
+    fn one_program_is_its_transfer_and_its_program() {
+        assert_eq!(program(&mut four_banks(), at(0, 0), 0), micros(110));
+    }
+
+    /// Figure 3, first half: four banks start at 0, 10, 20, 30; the last ends at 30 + 10 + 100 = 140.
+    #[test]
+    fn programs_of_four_banks_overlap_but_for_their_transfers() {
+        let mut array = four_banks();
+        let ends: Vec<_> = (0..4).map(|bank| program(&mut array, at(bank, 0), 0)).collect();
+        assert_eq!(ends, [micros(110), micros(120), micros(130), micros(140)]);
+    }
+
+    /// Figure 3, second half: each copy is 20 + 50 = 70 and waits for the one before: they end at 70, 140, 210, 280.
+    /// Bank 3 then transfers from 280 to 290 and programs an MSB page (300) until 590.
+    #[test]
+    fn copies_to_the_slc_buffer_do_not_overlap() {
+        let mut array = four_banks();
+        let ends: Vec<_> = (0..4).map(|bank| program(&mut array, at(bank, 2), 1)).collect();
+        assert_eq!(ends, [micros(380), micros(450), micros(520), micros(590)]);
+        assert_eq!(array.counters().backups, 4);
+    }
+
+    /// Two pages of one bank: 10 + 100, then 10 + 100 again (page 1 is an LSB page) = 220.
+    #[test]
+    fn one_bank_programs_one_page_after_the_other() {
+        let mut array = four_banks();
+        program(&mut array, at(0, 0), 0);
+        assert_eq!(program(&mut array, at(0, 1), 0), micros(220));
+    }
+
+    /// An MSB page takes 10 + 300 = 310; the same page used as SLC 10 + 50 = 60.
+    #[test]
+    fn the_bit_of_the_page_decides_how_long_a_program_takes() {
+        assert_eq!(program(&mut four_banks(), at(0, 2), 0), micros(310));
+        let mut array = four_banks();
+        assert_eq!(
+            array.program(at(0, 2), Nanos::ZERO, 0, ProgramMode::Slc),
+            micros(60)
+        );
+    }
+
+    /// Reads of two banks: registers are full at 20 and 20; the channel moves one until 30, the other until 40.
+    #[test]
+    fn reads_overlap_in_the_cells_and_queue_for_the_channel() {
+        let mut array = four_banks();
+        assert_eq!(array.read(at(0, 0), Nanos::ZERO), micros(30));
+        assert_eq!(array.read(at(1, 0), Nanos::ZERO), micros(40));
+    }
+
+    /// An MSB page takes 30 + 10 = 40.
+    #[test]
+    fn a_read_of_an_upper_page_takes_longer() {
+        assert_eq!(four_banks().read(at(0, 2), Nanos::ZERO), micros(40));
+    }
+
+    /// Data that comes at 500: 500 + 10 + 100 = 610.
+    #[test]
+    fn a_program_waits_for_its_data() {
+        let end = four_banks().program(at(0, 0), micros(500), 0, ProgramMode::Native);
+        assert_eq!(end, micros(610));
+    }
+
+    /// Bank 0 is busy until 110, the others are free: erases end at 1110 and 1000.
+    #[test]
+    fn an_erase_takes_all_banks_each_when_it_is_free() {
+        let mut array = four_banks();
+        program(&mut array, at(0, 0), 0);
+        assert_eq!(array.erase_all(Nanos::ZERO), micros(1110));
+        assert_eq!(array.counters().erases, 4);
+        assert_eq!(array.busy_ns(), [1_110_000, 1_000_000, 1_000_000, 1_000_000]);
+    }
+
+    /// A TLC page of bit 2 endangers two: 2 x 70 of copies, then 10 + 300 = 450.
+    #[test]
+    fn two_copies_come_before_a_page_that_endangers_two() {
+        assert_eq!(program(&mut four_banks(), at(0, 2), 2), micros(450));
+    }
+}
