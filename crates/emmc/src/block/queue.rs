@@ -1,0 +1,400 @@
+//! The request queue: plugs, merges, the limit on requests, the scheduler, and what the driver put back.
+//!
+//! A piece (bio) first tries to continue a request in its task's plug, then one that waits in the scheduler. A plug goes
+//! to the scheduler when it holds 16 requests or its task waits. Flushes pass the scheduler. What the driver puts back is
+//! given again first, before anything else.
+//!
+//! Invariants: a request never grows beyond [`QueueRules::max_sectors`]; at most [`QueueRules::limit`] requests that
+//! somebody waits for exist, and as many others; only pieces of one task and one kind become one request.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use media::Nanos;
+use results::block_trace::{Operation, RequestFlags};
+
+use super::cfq::CfqRules;
+use super::pool::{Pool, Request, RequestId};
+use super::scheduler::{Scheduler, SchedulerKind};
+
+/// Requests of a plug before it is emptied.
+const PLUG_REQUESTS: usize = 16;
+
+/// What a task asks of the block layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bio {
+    /// First sector.
+    pub sector: u64,
+    /// Sectors; 0 for a flush.
+    pub sectors: u64,
+    /// What is asked.
+    pub operation: Operation,
+    /// Flags as the kernel has them.
+    pub flags: RequestFlags,
+    /// Context of the data, 0 for none.
+    pub context: u8,
+}
+
+/// How the queue is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueRules {
+    /// Scheduler.
+    pub scheduler: SchedulerKind,
+    /// Settings of CFQ, where it is that.
+    pub cfq: CfqRules,
+    /// Largest request, sectors.
+    pub max_sectors: u64,
+    /// `nr_requests`.
+    pub limit: u32,
+    /// Requests in the driver at most.
+    pub tags: Option<u32>,
+}
+
+impl QueueRules {
+    /// 512 KiB, 128 requests, no limit in the driver.
+    #[must_use]
+    pub const fn usual(scheduler: SchedulerKind) -> Self {
+        Self {
+            scheduler,
+            cfq: CfqRules::USUAL,
+            max_sectors: 1024,
+            limit: 128,
+            tags: None,
+        }
+    }
+}
+
+/// What became of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Submitted {
+    /// It is in a request.
+    Taken,
+    /// There are too many requests; the task has to wait.
+    Full,
+}
+
+/// The queue.
+pub struct RequestQueue {
+    rules: QueueRules,
+    pool: Pool,
+    scheduler: Box<dyn Scheduler>,
+    plugs: Vec<Vec<RequestId>>,
+    /// Requests that wait in the scheduler, by the sector after them.
+    by_end: BTreeMap<u64, RequestId>,
+    direct: VecDeque<RequestId>,
+    put_back: Vec<RequestId>,
+    allocated: [u32; 2],
+    in_driver: u32,
+    merges: u64,
+}
+
+impl std::fmt::Debug for RequestQueue {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("RequestQueue")
+            .field("rules", &self.rules)
+            .field("in_driver", &self.in_driver)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RequestQueue {
+    /// An empty queue for so many tasks.
+    #[must_use]
+    pub fn new(rules: QueueRules, actors: usize) -> Self {
+        Self {
+            rules,
+            pool: Pool::default(),
+            scheduler: rules.scheduler.make(rules.cfq),
+            plugs: vec![Vec::with_capacity(PLUG_REQUESTS); actors],
+            by_end: BTreeMap::new(),
+            direct: VecDeque::new(),
+            put_back: Vec::new(),
+            allocated: [0; 2],
+            in_driver: 0,
+            merges: 0,
+        }
+    }
+
+    /// Takes a piece of task `actor`.
+    ///
+    /// # Panics
+    /// When there is no such task.
+    pub fn submit(&mut self, actor: u16, bio: &Bio, now: Nanos) -> Submitted {
+        if self.merge(actor, bio) {
+            self.merges += 1;
+            return Submitted::Taken;
+        }
+        let is_sync = bio.operation == Operation::Read || bio.flags.contains(RequestFlags::SYNC);
+        let allocated = &mut self.allocated[usize::from(is_sync)];
+        if *allocated >= self.rules.limit {
+            return Submitted::Full;
+        }
+        *allocated += 1;
+        let id = self.pool.add(Request {
+            sector: bio.sector,
+            sectors: bio.sectors,
+            operation: bio.operation,
+            flags: bio.flags,
+            actor,
+            context: bio.context,
+            bios: 1,
+            queued: now,
+            inserted: now,
+            ticket: 0,
+            waiting: false,
+        });
+        let plug = &mut self.plugs[usize::from(actor)];
+        plug.push(id);
+        if plug.len() >= PLUG_REQUESTS {
+            self.unplug(actor, now);
+        }
+        Submitted::Taken
+    }
+
+    fn merge(&mut self, actor: u16, bio: &Bio) -> bool {
+        let moves_data = matches!(bio.operation, Operation::Read | Operation::Write);
+        if !moves_data || bio.flags.contains(RequestFlags::NOMERGE) {
+            return false;
+        }
+        let max = self.rules.max_sectors;
+        let fits = |request: &Request| {
+            request.operation == bio.operation
+                && request.flags == bio.flags
+                && request.actor == actor
+                && request.context == bio.context
+                && request.sectors + bio.sectors <= max
+        };
+        for id in self.plugs[usize::from(actor)].iter().rev() {
+            let request = self.pool.get_mut(*id);
+            if fits(request) && request.end() == bio.sector {
+                request.sectors += bio.sectors;
+                request.bios += 1;
+                return true;
+            }
+            if fits(request) && bio.sector + bio.sectors == request.sector {
+                request.sector = bio.sector;
+                request.sectors += bio.sectors;
+                request.bios += 1;
+                return true;
+            }
+        }
+        let Some(id) = self.by_end.get(&bio.sector).copied() else {
+            return false;
+        };
+        let request = self.pool.get_mut(id);
+        if !fits(request) {
+            return false;
+        }
+        request.sectors += bio.sectors;
+        request.bios += 1;
+        let end = request.end();
+        self.by_end.remove(&bio.sector);
+        self.by_end.insert(end, id);
+        true
+    }
+
+    /// Gives the plug of a task to the scheduler. Tells whether there was anything.
+    pub fn unplug(&mut self, actor: u16, now: Nanos) -> bool {
+        let mut plug = std::mem::take(&mut self.plugs[usize::from(actor)]);
+        let any = !plug.is_empty();
+        for id in plug.drain(..) {
+            let request = self.pool.get_mut(id);
+            request.inserted = now;
+            if matches!(request.operation, Operation::Read | Operation::Write) {
+                request.waiting = true;
+                let end = request.end();
+                self.by_end.insert(end, id);
+                self.scheduler.insert(&self.pool, id, now);
+            } else {
+                self.direct.push_back(id);
+            }
+        }
+        self.plugs[usize::from(actor)] = plug;
+        any
+    }
+
+    /// The next request for the driver.
+    pub fn dispatch(&mut self, now: Nanos) -> Option<RequestId> {
+        if let Some(id) = self.put_back.pop() {
+            return Some(id);
+        }
+        if self.rules.tags.is_some_and(|tags| self.in_driver >= tags) {
+            return None;
+        }
+        let id = match self.direct.pop_front() {
+            Some(id) => id,
+            None => {
+                let id = self.scheduler.dispatch(&self.pool, now)?;
+                let request = self.pool.get_mut(id);
+                request.waiting = false;
+                let end = request.end();
+                if self.by_end.get(&end) == Some(&id) {
+                    self.by_end.remove(&end);
+                }
+                id
+            }
+        };
+        self.in_driver += 1;
+        Some(id)
+    }
+
+    /// Takes a request back from the driver; it is given again first.
+    pub fn requeue(&mut self, id: RequestId) {
+        self.put_back.push(id);
+    }
+
+    /// Learns that a request is done, and forgets it.
+    pub fn complete(&mut self, id: RequestId, now: Nanos) -> Request {
+        let request = self.pool.get(id).clone();
+        self.in_driver -= 1;
+        self.allocated[usize::from(request.is_sync())] -= 1;
+        if matches!(request.operation, Operation::Read | Operation::Write) {
+            self.scheduler.completed(&self.pool, id, now);
+        }
+        self.pool.remove(id);
+        request
+    }
+
+    /// A request.
+    #[must_use]
+    pub fn get(&self, id: RequestId) -> &Request {
+        self.pool.get(id)
+    }
+
+    /// Whether anything waits for the driver.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        !self.put_back.is_empty() || !self.direct.is_empty() || self.scheduler.waiting() > 0
+    }
+
+    /// Whether a task that was told [`Submitted::Full`] may try again: an eighth of the requests is free.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        let low = self.rules.limit - self.rules.limit / 8;
+        self.allocated.iter().all(|allocated| *allocated < low)
+    }
+
+    /// When the scheduler wants to be asked again.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Nanos> {
+        self.scheduler.wake_at()
+    }
+
+    /// Requests that the driver has.
+    #[must_use]
+    pub const fn in_driver(&self) -> u32 {
+        self.in_driver
+    }
+
+    /// Pieces that became part of a request that was there.
+    #[must_use]
+    pub const fn merges(&self) -> u64 {
+        self.merges
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(scheduler: SchedulerKind) -> RequestQueue {
+        RequestQueue::new(QueueRules::usual(scheduler), 2)
+    }
+
+    const fn write(sector: u64, sectors: u64) -> Bio {
+        Bio {
+            sector,
+            sectors,
+            operation: Operation::Write,
+            flags: RequestFlags(0),
+            context: 0,
+        }
+    }
+
+    fn sizes(queue: &mut RequestQueue) -> Vec<u64> {
+        let ids: Vec<_> = std::iter::from_fn(|| queue.dispatch(Nanos::ZERO)).collect();
+        ids.into_iter().map(|id| queue.get(id).sectors).collect()
+    }
+
+    #[test]
+    fn pieces_in_order_become_requests_of_512_kib() {
+        let mut queue = queue(SchedulerKind::Noop);
+        for n in 0..300 {
+            assert_eq!(queue.submit(0, &write(n * 8, 8), Nanos::ZERO), Submitted::Taken);
+        }
+        queue.unplug(0, Nanos::ZERO);
+        assert_eq!(sizes(&mut queue), [1024, 1024, 352]);
+    }
+
+    #[test]
+    fn a_piece_continues_a_request_that_waits_in_the_scheduler() {
+        let mut queue = queue(SchedulerKind::Deadline);
+        queue.submit(0, &write(0, 8), Nanos::ZERO);
+        queue.unplug(0, Nanos::ZERO);
+        queue.submit(0, &write(8, 8), Nanos::ZERO);
+        assert_eq!(sizes(&mut queue), [16]);
+        assert_eq!(queue.merges(), 1);
+    }
+
+    #[test]
+    fn a_piece_that_is_not_to_be_merged_is_a_request() {
+        let mut queue = queue(SchedulerKind::Noop);
+        for sector in [0, 8] {
+            let bio = Bio {
+                flags: RequestFlags::NOMERGE,
+                ..write(sector, 8)
+            };
+            queue.submit(0, &bio, Nanos::ZERO);
+        }
+        queue.unplug(0, Nanos::ZERO);
+        assert_eq!(sizes(&mut queue), [8, 8]);
+    }
+
+    #[test]
+    fn pieces_of_two_tasks_stay_two_requests() {
+        let mut queue = queue(SchedulerKind::Noop);
+        queue.submit(0, &write(0, 8), Nanos::ZERO);
+        queue.submit(1, &write(8, 8), Nanos::ZERO);
+        queue.unplug(0, Nanos::ZERO);
+        queue.unplug(1, Nanos::ZERO);
+        assert_eq!(sizes(&mut queue), [8, 8]);
+    }
+
+    #[test]
+    fn the_129th_request_has_to_wait() {
+        let mut queue = queue(SchedulerKind::Noop);
+        for n in 0..128 {
+            assert_eq!(queue.submit(0, &write(n * 100, 8), Nanos::ZERO), Submitted::Taken);
+        }
+        assert_eq!(queue.submit(0, &write(99_999, 8), Nanos::ZERO), Submitted::Full);
+        let done = queue.dispatch(Nanos::ZERO).unwrap();
+        queue.complete(done, Nanos::ZERO);
+        assert_eq!(queue.submit(0, &write(99_999, 8), Nanos::ZERO), Submitted::Taken);
+    }
+
+    #[test]
+    fn what_is_put_back_comes_first() {
+        let mut queue = queue(SchedulerKind::Deadline);
+        for sector in [500, 100, 900] {
+            queue.submit(0, &write(sector, 8), Nanos::ZERO);
+        }
+        queue.unplug(0, Nanos::ZERO);
+        let first = queue.dispatch(Nanos::ZERO).unwrap();
+        queue.requeue(first);
+        assert_eq!(queue.dispatch(Nanos::ZERO), Some(first));
+    }
+
+    #[test]
+    fn tags_bound_what_the_driver_has() {
+        let rules = QueueRules {
+            tags: Some(2),
+            ..QueueRules::usual(SchedulerKind::None)
+        };
+        let mut queue = RequestQueue::new(rules, 1);
+        for sector in [0, 100, 200] {
+            queue.submit(0, &write(sector, 8), Nanos::ZERO);
+        }
+        queue.unplug(0, Nanos::ZERO);
+        assert_eq!(sizes(&mut queue).len(), 2);
+    }
+}

@@ -1,0 +1,462 @@
+//! The card: commands in, times out. Behind it a translation layer and flash; in front a bus that the host drives.
+//!
+//! Without a cache a write is done when it is programmed; what is acknowledged together (an epoch) is one command. With
+//! one, a write is done when its data is in RAM, and an epoch lasts until the next flush. A write that covers units in
+//! part reads the rest first.
+
+use media::Nanos;
+
+use crate::card::{CardFile, TranslationKind};
+use crate::error::CardError;
+use crate::geometry::CardGeometry;
+use crate::nand_array::{NandArray, NandCounters};
+use crate::translation::{
+    DataStream, Epoch, Flash, Forget, Hybrid, HybridRules, Locality, PageMap, PageMapRules, Placement,
+    Translation, TranslationCounters, UnitWrite,
+};
+
+/// A range of sectors in a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// First sector.
+    pub sector: u64,
+    /// How many.
+    pub sectors: u32,
+    /// What it is kept apart with.
+    pub placement: Placement,
+}
+
+/// How lasting a write has to be when it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// As the card's cache has it.
+    Usual,
+    /// Programmed (reliable write, FUA).
+    Programmed,
+}
+
+/// When a write is where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteTimes {
+    /// All data is over the bus.
+    pub data_end: Nanos,
+    /// The card is not busy any more.
+    pub ready: Nanos,
+}
+
+/// A card.
+pub struct Card {
+    flash: Flash,
+    layer: Box<dyn Translation>,
+    sector_ps: u64,
+    command: Nanos,
+    packed_entry: Nanos,
+    cache: bool,
+    epoch: u32,
+}
+
+impl std::fmt::Debug for Card {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Card")
+            .field("cache", &self.cache)
+            .field("epoch", &self.epoch)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Card {
+    /// An erased card on a bus that moves a sector in `sector_ps` picoseconds.
+    ///
+    /// # Errors
+    /// When the numbers of the file do not fit each other.
+    pub fn new(file: &CardFile, sector_ps: u64) -> Result<Self, CardError> {
+        let geometry = file.geometry()?;
+        let array = NandArray::new(geometry.banks, &geometry.word_lines, file.timing()?);
+        let layer = layer(file, &geometry)?;
+        let buffer_pages = file.controller.buffer_bytes / u64::from(geometry.page_bytes);
+        let buffer_pages = usize::try_from(buffer_pages).unwrap_or(usize::MAX).min(1 << 20);
+        Ok(Self {
+            flash: Flash::new(geometry, array, file.flash.lsb_backup, buffer_pages),
+            layer,
+            sector_ps,
+            command: Nanos(u64::from(file.controller.command_ns)),
+            packed_entry: Nanos(u64::from(file.controller.packed_entry_ns)),
+            cache: file.controller.cache,
+            epoch: 1,
+        })
+    }
+
+    /// Sectors that the host sees.
+    #[must_use]
+    pub const fn sectors(&self) -> u64 {
+        self.flash.geometry.sectors
+    }
+
+    /// Writes extents that come as one stream of data from `start` on; before them `header_sectors` (a pack's header).
+    pub fn write(
+        &mut self,
+        start: Nanos,
+        header_sectors: u32,
+        extents: &[Extent],
+        durability: Durability,
+    ) -> WriteTimes {
+        let entries = u64::try_from(extents.len()).unwrap_or(u64::MAX);
+        let work = self.command + self.packed_entry.times(entries.saturating_sub(1));
+        let data = DataStream {
+            start: start + work,
+            sector_ps: self.sector_ps,
+        };
+        let epoch = Epoch(self.epoch);
+        let mut before = u64::from(header_sectors);
+        for extent in extents {
+            self.write_extent(extent, data, before, epoch);
+            before += u64::from(extent.sectors);
+        }
+        let over_bus = DataStream { start, ..data }.arrival(before);
+        let sent = data.arrival(before);
+        let waits = !self.cache || durability == Durability::Programmed;
+        if waits {
+            self.layer.close(&mut self.flash, sent, epoch);
+            self.next_epoch();
+        }
+        let data_end = over_bus.max(self.flash.admitted.saturating_sub(work));
+        let ready = if waits {
+            sent.max(self.flash.durable)
+        } else {
+            sent.max(self.flash.admitted)
+        };
+        WriteTimes { data_end, ready }
+    }
+
+    fn write_extent(&mut self, extent: &Extent, data: DataStream, before: u64, epoch: Epoch) {
+        let unit_sectors = self.flash.geometry.unit_sectors();
+        let (first, count) = self.flash.geometry.units_of(extent.sector, extent.sectors);
+        let partial = !extent.sector.is_multiple_of(u64::from(unit_sectors))
+            || !extent.sectors.is_multiple_of(unit_sectors);
+        let mut data = data;
+        if partial {
+            // The rest of the first and the last unit comes from flash before either can be programmed.
+            let mut end = self.layer.read(&mut self.flash, first, 1, data.start);
+            if count > 1 {
+                end = end.max(self.layer.read(&mut self.flash, first + count - 1, 1, data.start));
+            }
+            data.start = data.start.max(end);
+        }
+        let write = UnitWrite {
+            first,
+            count,
+            data,
+            sectors_before: before,
+            sectors: u64::from(extent.sectors),
+            epoch,
+            placement: extent.placement,
+        };
+        self.layer.write(&mut self.flash, &write);
+    }
+
+    /// Reads extents that go as one stream; returns when the last sector is over the bus.
+    pub fn read(&mut self, start: Nanos, header_sectors: u32, extents: &[Extent]) -> Nanos {
+        let ready = start + self.command;
+        let (mut end, mut sectors) = (ready, u64::from(header_sectors));
+        for extent in extents {
+            let (first, count) = self.flash.geometry.units_of(extent.sector, extent.sectors);
+            end = end.max(self.layer.read(&mut self.flash, first, count, ready));
+            sectors += u64::from(extent.sectors);
+        }
+        // The bus moves what is there while the rest is read; the last unit goes when it has come.
+        let stream = DataStream {
+            start: ready,
+            sector_ps: self.sector_ps,
+        };
+        let last = sectors.min(u64::from(self.flash.geometry.unit_sectors()));
+        let tail = DataStream { start: end, ..stream };
+        stream.arrival(sectors).max(tail.arrival(last))
+    }
+
+    /// TRIM or DISCARD (CMD38). Returns when the card is ready. Units that are covered in part stay.
+    pub fn forget(&mut self, start: Nanos, sector: u64, sectors: u64, how: Forget) -> Nanos {
+        let size = u64::from(self.flash.geometry.unit_sectors());
+        let (first, end) = (sector.div_ceil(size), (sector + sectors) / size);
+        let ready = start + self.command;
+        if end <= first {
+            return ready;
+        }
+        let unit = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        self.layer
+            .forget(&mut self.flash, unit(first), unit(end - first), ready, how)
+    }
+
+    /// Empties the cache. Returns when everything that was written is programmed.
+    pub fn flush(&mut self, start: Nanos) -> Nanos {
+        let ready = start + self.command;
+        if !self.cache {
+            return ready;
+        }
+        let epoch = Epoch(self.epoch);
+        self.layer.close(&mut self.flash, ready, epoch);
+        self.next_epoch();
+        ready.max(self.flash.durable)
+    }
+
+    /// When everything the card was asked for is done.
+    #[must_use]
+    pub fn idle_at(&self) -> Nanos {
+        self.flash.array.idle_at()
+    }
+
+    /// Whether a sector has data; one that has none reads as erased.
+    #[must_use]
+    pub fn has_data(&self, sector: u64) -> bool {
+        let (unit, _) = self.flash.geometry.units_of(sector, 1);
+        self.layer.is_mapped(unit)
+    }
+
+    /// What the translation layer did.
+    #[must_use]
+    pub fn translation(&self) -> TranslationCounters {
+        self.layer.counters()
+    }
+
+    /// What the banks did.
+    #[must_use]
+    pub const fn nand(&self) -> NandCounters {
+        self.flash.array.counters()
+    }
+
+    /// How long each bank was busy, nanoseconds.
+    #[must_use]
+    pub fn busy_ns(&self) -> &[u64] {
+        self.flash.array.busy_ns()
+    }
+
+    /// How often each super block was erased.
+    #[must_use]
+    pub fn erase_counts(&self) -> &[u32] {
+        self.layer.erase_counts()
+    }
+
+    fn next_epoch(&mut self) {
+        // 0 is what the card copied; the number comes round after 2^32 commands, far beyond a block's life.
+        self.epoch = self.epoch.wrapping_add(1).max(1);
+    }
+}
+
+fn layer(file: &CardFile, geometry: &CardGeometry) -> Result<Box<dyn Translation>, CardError> {
+    let translation = &file.translation;
+    let page_map = |cached_pages| {
+        PageMap::new(
+            geometry,
+            PageMapRules {
+                cached_pages,
+                data_tag: file.controller.data_tag,
+                contexts: file.controller.contexts,
+            },
+        )
+    };
+    let hybrid = |locality, sequential_logs, from_bytes: u32| {
+        Hybrid::new(
+            geometry,
+            HybridRules {
+                random_logs: translation.random_log_blocks,
+                sequential_logs,
+                sequential_from_units: from_bytes.div_ceil(translation.unit_bytes),
+                locality,
+            },
+        )
+    };
+    Ok(match translation.kind {
+        TranslationKind::PageMap => Box::new(page_map(None)?),
+        TranslationKind::CachedMap => Box::new(page_map(Some(translation.cached_map_pages))?),
+        TranslationKind::Fast => Box::new(hybrid(Locality::Ignored, translation.sequential_log_blocks, 0)?),
+        TranslationKind::Last => Box::new(hybrid(
+            Locality::Parted,
+            translation.sequential_log_blocks,
+            translation.sequential_from_bytes,
+        )?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The phone's card with easy numbers: command 100 us, PC 80, LSB 500, MSB 1300, tR 100, SLC 400; bus 6.4 us a sector.
+    fn file() -> CardFile {
+        let mut file = CardFile::preset("gt-i9300").unwrap();
+        file.flash.transfer_ns = 80_000;
+        file.flash.capacity_bytes = 1 << 28;
+        file
+    }
+
+    fn card(file: &CardFile) -> Card {
+        Card::new(file, 6_400_000).unwrap()
+    }
+
+    const fn extent(sector: u64, sectors: u32) -> Extent {
+        Extent {
+            sector,
+            sectors,
+            placement: Placement::Common,
+        }
+    }
+
+    const fn nanos_us(micros: u64, tenths: u64) -> Nanos {
+        Nanos(micros * 1000 + tenths * 100)
+    }
+
+    /// 4 KiB: command 100, data 8 x 6.4 = 51.2, PC 80, LSB 500: ready at 731.2; the bus was free at 51.2.
+    #[test]
+    fn four_kib_take_command_data_transfer_and_program() {
+        let times = card(&file()).write(Nanos::ZERO, 0, &[extent(0, 8)], Durability::Usual);
+        assert_eq!(times.ready, nanos_us(731, 2));
+    }
+
+    /// A pack of two x 4 KiB: header 1 sector, then 16 sectors fill one page: 100 + 17 x 6.4 + 80 + 500 = 788.8.
+    #[test]
+    fn two_small_writes_of_a_pack_share_a_page() {
+        let mut card = card(&file());
+        let times = card.write(
+            Nanos::ZERO,
+            1,
+            &[extent(0, 8), extent(8000, 8)],
+            Durability::Usual,
+        );
+        assert_eq!(times.ready, nanos_us(788, 8));
+        assert_eq!(card.translation().padded_units, 0);
+    }
+
+    /// 128 KiB are a row of 16 LSB pages. Data comes each 102.4 us (16 sectors), slower than PC: the last page is there at
+    /// 100 + 16 x 102.4 = 1738.4, then 80 + 500 = 2318.4.
+    #[test]
+    fn a_super_page_programs_all_banks_at_once() {
+        let times = card(&file()).write(Nanos::ZERO, 0, &[extent(0, 256)], Durability::Usual);
+        assert_eq!(times.ready, nanos_us(2318, 4));
+    }
+
+    /// Three commands of a super page: the third is page 2 of each bank and copies 16 LSB pages, 500 us each, one after
+    /// the other from 1 s + 100 + 102.4 us on: 202.4 + 8000, then PC 80 and MSB 1300 = 9582.4 after its start.
+    #[test]
+    fn a_super_page_on_upper_pages_waits_for_sixteen_copies() {
+        let mut card = card(&file());
+        for second in 0..2 {
+            card.write(
+                Nanos(second * 100_000_000),
+                0,
+                &[extent(second * 256, 256)],
+                Durability::Usual,
+            );
+        }
+        let start = Nanos(1_000_000_000);
+        let times = card.write(start, 0, &[extent(512, 256)], Durability::Usual);
+        assert_eq!(times.ready, start + nanos_us(9582, 4));
+        assert_eq!(card.nand().backups, 16);
+    }
+
+    /// The same three super pages in one command copy nothing.
+    #[test]
+    fn one_command_over_upper_pages_copies_nothing() {
+        let mut card = card(&file());
+        card.write(Nanos::ZERO, 0, &[extent(0, 768)], Durability::Usual);
+        assert_eq!(card.nand().backups, 0);
+    }
+
+    /// 512 B into a unit that has data: at 10 ms + 100 the page is read (100 + 80), so data counts from 280: 280 + 6.4 +
+    /// 80 + 500 = 866.4 (page 1 of the stripe is in another bank).
+    #[test]
+    fn a_write_of_a_part_reads_the_rest_first() {
+        let mut card = card(&file());
+        card.write(Nanos::ZERO, 0, &[extent(0, 8)], Durability::Usual);
+        let start = Nanos::from_millis(10);
+        let times = card.write(start, 0, &[extent(0, 1)], Durability::Usual);
+        assert_eq!(times.ready, start + nanos_us(866, 4));
+    }
+
+    /// With a cache 4 KiB are done when they are in RAM: 100 + 51.2. A flush at 1 ms programs the page, padded:
+    /// 1000 + 100 + 80 + 500 = 1680.
+    #[test]
+    fn a_cache_answers_before_the_program_and_a_flush_waits_for_it() {
+        let mut file = file();
+        file.controller.cache = true;
+        let mut card = card(&file);
+        let times = card.write(Nanos::ZERO, 0, &[extent(0, 8)], Durability::Usual);
+        assert_eq!(times.ready, nanos_us(151, 2));
+        assert_eq!(card.flush(Nanos::from_millis(1)), nanos_us(1680, 0));
+        assert_eq!(card.translation().padded_units, 1);
+    }
+
+    /// FUA through the cache takes as long as without one: 731.2.
+    #[test]
+    fn fua_is_programmed_whatever_the_cache() {
+        let mut file = file();
+        file.controller.cache = true;
+        let times = card(&file).write(Nanos::ZERO, 0, &[extent(0, 8)], Durability::Programmed);
+        assert_eq!(times.ready, nanos_us(731, 2));
+    }
+
+    /// Everything between two flushes is one epoch: small writes that fill upper pages copy nothing.
+    #[test]
+    fn what_a_cache_has_not_promised_is_not_copied() {
+        let mut file = file();
+        file.controller.cache = true;
+        let mut card = card(&file);
+        for n in 0..200 {
+            card.write(
+                Nanos::from_millis(10 * n),
+                0,
+                &[extent(n * 8, 8)],
+                Durability::Usual,
+            );
+        }
+        assert_eq!(card.nand().backups, 0);
+    }
+
+    /// A read of 4 KiB: 100 command + 100 tR + 80 PC + 8 x 6.4 = 331.2.
+    #[test]
+    fn a_read_takes_cells_channel_and_bus() {
+        let mut card = card(&file());
+        card.write(Nanos::ZERO, 0, &[extent(0, 8)], Durability::Usual);
+        let start = Nanos::from_millis(10);
+        assert_eq!(card.read(start, 0, &[extent(0, 8)]), start + nanos_us(331, 2));
+    }
+
+    /// TRIM: command 100, PC 80, SLC 400 = 580. DISCARD: the command alone. Both leave no data.
+    #[test]
+    fn trim_is_written_and_discard_is_not() {
+        let mut card = card(&file());
+        card.write(Nanos::ZERO, 0, &[extent(0, 16)], Durability::Usual);
+        let start = Nanos::from_millis(10);
+        assert_eq!(
+            card.forget(start, 0, 8, Forget::Durably),
+            start + nanos_us(580, 0)
+        );
+        let later = Nanos::from_millis(20);
+        assert_eq!(card.forget(later, 8, 8, Forget::Lazily), later + nanos_us(100, 0));
+        assert!(!card.has_data(0) && !card.has_data(8));
+    }
+
+    /// Marked data goes to SLC: 100 + 51.2 + 80 + 400 = 631.2.
+    #[test]
+    fn tagged_data_is_programmed_as_slc() {
+        let mut file = file();
+        file.controller.data_tag = true;
+        file.flash.spare_permille = 500;
+        let tagged = Extent {
+            placement: Placement::Tagged,
+            ..extent(0, 8)
+        };
+        let times = card(&file).write(Nanos::ZERO, 0, &[tagged], Durability::Usual);
+        assert_eq!(times.ready, nanos_us(631, 2));
+    }
+
+    /// A buffer of one page: the second page's data is taken when the first is programmed, at 100 + 102.4 + 80 + 500 =
+    /// 782.4; its own PC and program end at 1362.4.
+    #[test]
+    fn a_small_buffer_holds_the_bus() {
+        let mut file = file();
+        file.controller.buffer_bytes = 8192;
+        let times = card(&file).write(Nanos::ZERO, 0, &[extent(0, 32)], Durability::Usual);
+        assert_eq!(times.ready, nanos_us(1362, 4));
+        assert_eq!(times.data_end, nanos_us(682, 4));
+    }
+}

@@ -1,0 +1,284 @@
+//! Tests of whole runs: times by hand, and what holds for every run.
+
+use super::*;
+use crate::block::SchedulerKind;
+use crate::packing::{Contiguity, Stop};
+use crate::workload::{
+    DirectRules, JournalRules, Order, Pace, RandomFileRules, StreamRules, TracedBio, direct, random_files,
+    replay, stream, write,
+};
+
+/// Easy numbers. Host: command 1 us, interrupt 10, wake-up 20, CMD23 by interrupt, fetch 2, prepare 5, complete 3, poll 10.
+/// Card: command 0, PC 80, LSB 500, MSB 1300. Bus 6.4 us a sector.
+fn setup(scheduler: SchedulerKind, rules: PackRules) -> Setup {
+    let mut card = CardFile::preset("gt-i9300").unwrap();
+    card.flash.capacity_bytes = 1 << 28;
+    card.flash.transfer_ns = 80_000;
+    card.controller.command_ns = 0;
+    card.controller.packed_entry_ns = 0;
+    let host = HostFile {
+        command_ns: 1_000,
+        interrupt_ns: 10_000,
+        wake_ns: 20_000,
+        fetch_ns: 2_000,
+        prepare_ns: 5_000,
+        complete_ns: 3_000,
+        poll_ns: 10_000,
+        ..HostFile::preset("mshci").unwrap()
+    };
+    Setup {
+        card,
+        host,
+        queue: QueueRules::usual(scheduler),
+        driver: DriverMode::Packed(rules),
+        discard: DiscardMode::Discard,
+    }
+}
+
+fn run(setup: &Setup, actors: Vec<Box<dyn Actor>>) -> Outcome {
+    Simulation::new(setup, actors).unwrap().run(|_| Continue::Yes).0
+}
+
+fn bios(bios: &[Bio]) -> Vec<Box<dyn Actor>> {
+    let traced = bios.iter().map(|bio| TracedBio {
+        at: Nanos::ZERO,
+        bio: *bio,
+    });
+    vec![replay(traced.collect(), Pace::Depth(1000))]
+}
+
+const NO_FLAGS: RequestFlags = RequestFlags(0);
+
+/// One write of 4 KiB. Wake-up 20, fetch 2, one more fetch that finds nothing (not counted), prepare 5: start at 27.
+/// CMD23 1 + 10 + 20, CMD25 1: data from 59 to 110.2; PC 80, LSB 500: ready at 690.2. Data end is seen at 110.2 + 30 =
+/// 140.2; polls each 10: 55 of them, 690.2; CMD13 1: 691.2. Completed 3 later: 694.2.
+#[test]
+fn one_write_takes_the_sum_of_its_steps() {
+    let outcome = run(
+        &setup(SchedulerKind::Noop, PackRules::OFF),
+        bios(&[write(0, 8, NO_FLAGS)]),
+    );
+    assert_eq!(outcome.elapsed_ns, 694_200);
+    assert_eq!(outcome.driver.interrupts, 4);
+}
+
+/// One sector needs no CMD23: 27 + CMD24 1 = 28, data until 34.4, PC and LSB: 614.4. Seen: 34.4 + 30 = 64.4, 55 polls to
+/// 614.4, CMD13 1, complete 3: 618.4. Three interrupts.
+#[test]
+fn a_single_sector_goes_without_cmd23() {
+    let outcome = run(
+        &setup(SchedulerKind::Noop, PackRules::OFF),
+        bios(&[write(0, 1, NO_FLAGS)]),
+    );
+    assert_eq!(outcome.elapsed_ns, 618_400);
+    assert_eq!(outcome.driver.interrupts, 3);
+}
+
+/// Two writes of 4 KiB apart, unpacked. The first is seen ready at 691.2 (above). The second was prepared meanwhile and
+/// starts then: CMD23 31, CMD25 1: data from 723.2 to 774.4; next page is in another bank: ready at 1354.4. Seen at
+/// 774.4 + 30 = 804.4, 55 polls: 1354.4, CMD13: 1355.4, complete: 1358.4.
+#[test]
+fn the_second_write_is_prepared_while_the_first_is_under_way() {
+    let two = [write(0, 8, NO_FLAGS), write(1000, 8, NO_FLAGS)];
+    let outcome = run(&setup(SchedulerKind::Noop, PackRules::OFF), bios(&two));
+    assert_eq!(outcome.elapsed_ns, 1_358_400);
+    assert_eq!(outcome.driver.interrupts, 8);
+}
+
+/// The same two in a pack: fetches 2 + 2, prepare 10, after the wake-up of 20: start at 34. CMD23 31, CMD25 1: data from 66,
+/// header and 16 sectors: until 174.8. Both fill one page: PC 80, LSB 500: 754.8. Seen 204.8, 55 polls: 754.8, CMD13
+/// 755.8, completed 758.8 and 761.8. Four interrupts in place of eight.
+#[test]
+fn a_pack_of_two_takes_one_command_and_one_page() {
+    let rules = PackRules {
+        contiguity: Contiguity::Free,
+        ..PackRules::PHONE
+    };
+    let two = [write(0, 8, NO_FLAGS), write(1000, 8, NO_FLAGS)];
+    let outcome = run(&setup(SchedulerKind::Noop, rules), bios(&two));
+    assert_eq!(outcome.elapsed_ns, 761_800);
+    assert_eq!(outcome.driver.interrupts, 4);
+    assert_eq!(outcome.driver.halts(Stop::NoRequest), 1);
+    assert_eq!(outcome.driver.pack_sizes, [0, 0, 1]);
+}
+
+/// A read of 4 KiB that was never written: start 27, CMD23 31, CMD18 1: 59; 8 sectors: 110.2; interrupt and wake-up 30:
+/// 140.2; complete 3: 143.2.
+#[test]
+fn a_read_of_nothing_takes_the_bus_alone() {
+    let read = Bio {
+        operation: Operation::Read,
+        ..write(0, 8, NO_FLAGS)
+    };
+    let outcome = run(&setup(SchedulerKind::Noop, PackRules::OFF), bios(&[read]));
+    assert_eq!(outcome.elapsed_ns, 143_200);
+}
+
+/// A flush without a cache: wake-up 20, CMD6 with interrupt and wake-up 31: 51; the card answers at once; seen: another 30,
+/// CMD13 1: 82. It is completed at that moment.
+#[test]
+fn a_flush_without_a_cache_is_two_commands() {
+    let flush = Bio {
+        operation: Operation::Flush,
+        ..write(0, 0, RequestFlags::PREFLUSH)
+    };
+    let outcome = run(&setup(SchedulerKind::Noop, PackRules::OFF), bios(&[flush]));
+    assert_eq!(outcome.elapsed_ns, 82_000);
+    assert_eq!(outcome.driver.flushes, 1);
+}
+
+/// A discard is CMD35, CMD36, CMD38: 20 + 3 x 31 = 113; seen 30 later, CMD13 1: 144.
+#[test]
+fn a_discard_is_three_commands() {
+    let discard = Bio {
+        operation: Operation::Discard,
+        ..write(0, 1024, NO_FLAGS)
+    };
+    let outcome = run(&setup(SchedulerKind::Noop, PackRules::OFF), bios(&[discard]));
+    assert_eq!(outcome.elapsed_ns, 144_000);
+}
+
+/// Two random writes of 4 KiB in the card's queue overlap in the banks: the second's data moves while the first is
+/// programmed, so both take far less than two commands after each other (1358.4 us above).
+#[test]
+fn a_command_queue_overlaps_data_and_programs() {
+    let mut queued = setup(SchedulerKind::None, PackRules::OFF);
+    queued.driver = DriverMode::CommandQueue(32);
+    let two = [write(0, 8, NO_FLAGS), write(1000, 8, NO_FLAGS)];
+    let outcome = run(&queued, bios(&two));
+    // Wake-up 20, fetch 2, CMD44/45 2, CMD47 1: data 25 to 76.2, PC until 156.2. The second: queued at 28, its CMD47 until
+    // 77.2, data until 128.4; its PC waits for the channel until 156.2, then 80 and LSB 500: 736.2; interrupt, wake-up and
+    // completion 33: 769.2.
+    assert_eq!(outcome.elapsed_ns, 769_200);
+    assert_eq!(outcome.driver.interrupts, 2);
+}
+
+fn tio_seq(bytes: u64) -> Vec<Box<dyn Actor>> {
+    stream(StreamRules {
+        total_bytes: bytes,
+        start: 1 << 18,
+        chunk_bytes: 4 << 20,
+        memory_bytes_per_s: 200_000_000,
+        dirty_bytes: 32 << 20,
+        journal: JournalRules {
+            interval: Nanos::from_millis(500),
+            ..JournalRules::ext4(1)
+        },
+    })
+}
+
+#[test]
+fn a_stream_writes_every_byte_and_fills_packs_of_seven_under_noop() {
+    let outcome = run(&setup(SchedulerKind::Noop, PackRules::PHONE), tio_seq(64 << 20));
+    assert!(outcome.writes.bytes >= 64 << 20);
+    assert!(
+        outcome.driver.halts(Stop::FullSectors) > 5,
+        "{:?}",
+        outcome.driver
+    );
+    assert_eq!(outcome.driver.pack_sizes.len(), 8, "no pack beyond seven");
+    assert_eq!(
+        outcome.driver.halts(Stop::Read) + outcome.driver.halts(Stop::Reliable),
+        0
+    );
+}
+
+#[test]
+fn a_run_made_twice_is_the_same_to_the_nanosecond() {
+    let load = || {
+        random_files(RandomFileRules {
+            files: 4,
+            file_bytes: 32 << 20,
+            pages: 2000,
+            start: 1 << 17,
+            batch: 48,
+            page_time: Nanos::from_micros(10),
+            journal: JournalRules::ext4(3),
+            seed: 3,
+        })
+    };
+    for scheduler in SchedulerKind::WORDS.map(|(kind, _)| kind) {
+        let setup = setup(scheduler, PackRules::PHONE);
+        assert_eq!(run(&setup, load()), run(&setup, load()), "{scheduler:?}");
+    }
+}
+
+#[test]
+fn every_scheduler_and_mode_ends_every_load() {
+    for (scheduler, word) in SchedulerKind::WORDS {
+        for driver in [
+            DriverMode::Packed(PackRules::PHONE),
+            DriverMode::Packed(PackRules::OFF),
+            DriverMode::CommandQueue(32),
+        ] {
+            let setup = Setup {
+                driver,
+                ..setup(scheduler, PackRules::PHONE)
+            };
+            let outcome = run(&setup, tio_seq(16 << 20));
+            assert!(outcome.writes.bytes >= 16 << 20, "{word} {driver:?}");
+        }
+    }
+}
+
+#[test]
+fn random_direct_writes_keep_their_depth_and_collect_garbage() {
+    let mut setup = setup(SchedulerKind::None, PackRules::OFF);
+    setup.card.flash.capacity_bytes = 64 << 20;
+    let outcome = run(
+        &setup,
+        vec![direct(DirectRules {
+            operation: Operation::Write,
+            order: Order::Random,
+            sectors: 8,
+            piece_sectors: 1024,
+            count: 60_000,
+            start: 0,
+            range: 64 << 11,
+            depth: 8,
+            seed: 1,
+        })],
+    );
+    // Neighbours that wait together become one request, so bytes are counted, not requests.
+    assert_eq!(outcome.writes.bytes, 60_000 * 4096);
+    assert!(outcome.translation.collections > 0);
+    assert!(outcome.translation.write_amplification().unwrap() > 1.0);
+}
+
+#[test]
+fn every_command_is_in_the_log() {
+    let rules = PackRules {
+        contiguity: Contiguity::Free,
+        ..PackRules::PHONE
+    };
+    let setup = setup(SchedulerKind::Noop, rules);
+    let three = [
+        write(0, 8, NO_FLAGS),
+        write(1000, 8, NO_FLAGS),
+        write(2000, 1, NO_FLAGS),
+    ];
+    let simulation = Simulation::new(&setup, bios(&three)).unwrap();
+    let (outcome, log) = simulation.with_log(CommandLog::new(100)).run(|_| Continue::Yes);
+    let trace = log
+        .unwrap()
+        .into_trace("test".to_owned(), 1 << 19, "noop", Nanos(outcome.elapsed_ns));
+    let commands: Vec<_> = trace
+        .requests
+        .iter()
+        .filter_map(|request| request.command)
+        .collect();
+    assert_eq!(commands.len(), 3);
+    assert!(
+        commands
+            .iter()
+            .all(|command| command.code == 25 && command.packed_requests == 3)
+    );
+    assert_eq!(
+        commands
+            .iter()
+            .map(|command| u64::from(command.interrupts))
+            .sum::<u64>(),
+        outcome.driver.interrupts
+    );
+    assert_eq!(commands[0].argument, 8 | 1 << 30);
+}

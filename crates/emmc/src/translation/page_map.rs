@@ -1,0 +1,458 @@
+//! A translation layer that maps every unit on its own (page mapping), with the whole map in RAM or part of it (DFTL).
+//!
+//! Host writes fill one super block, copies another; marked and contextual data have their own. When free super blocks
+//! run low the one with the fewest valid units is emptied, in steps that keep pace with the host: for each slot that
+//! the host takes, `valid / (slots - valid)` units are copied, so that the victim is empty when its room is needed.
+//! Every 64th victim is the block that was erased least, which levels wear.
+//!
+//! Invariants: `map` and `reverse` agree for every valid slot; a bit of `valid_bits` is set exactly for those; the
+//! collector always finds [`PageMapRules::reserve`] free blocks.
+
+use std::collections::BTreeSet;
+
+use media::Nanos;
+
+use super::map_cache::{MapCache, Writes};
+use super::{Epoch, Flash, Forget, OpenBlock, Placement, Translation, TranslationCounters, UnitWrite};
+use crate::error::CardError;
+use crate::geometry::{CardGeometry, index};
+use crate::nand_array::ProgramMode;
+
+const NONE: u32 = u32::MAX;
+
+/// Every so many victims, wear decides.
+const WEAR_EVERY: u64 = 64;
+
+/// Bytes of an entry of the map in flash.
+const ENTRY_BYTES: u32 = 4;
+
+const HOST: usize = 0;
+const COPIES: usize = 1;
+const TAGGED: usize = 2;
+const MAP: usize = 3;
+const CONTEXTS: usize = 4;
+
+/// How a page map is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageMapRules {
+    /// Pages of the map in RAM; `None` for all.
+    pub cached_pages: Option<u32>,
+    /// Whether marked data goes to SLC.
+    pub data_tag: bool,
+    /// Contexts that are kept apart.
+    pub contexts: u32,
+}
+
+impl PageMapRules {
+    /// Free super blocks that are left to the collector.
+    const fn reserve(self) -> usize {
+        if self.cached_pages.is_some() { 3 } else { 1 }
+    }
+}
+
+/// What the collector is at.
+#[derive(Clone, Copy, Debug)]
+struct Collection {
+    victim: u32,
+    /// Next slot of the victim to look at.
+    cursor: u32,
+    /// Valid units when it began.
+    valid: u32,
+    /// Of the last page of the victim that was read.
+    read_page: u32,
+    read_end: Nanos,
+}
+
+/// The layer.
+#[derive(Clone, Debug)]
+pub struct PageMap {
+    rules: PageMapRules,
+    units: u32,
+    block_slots: u32,
+    page_units: u32,
+    map: Vec<u32>,
+    reverse: Vec<u32>,
+    valid_bits: Vec<u64>,
+    valid: Vec<u32>,
+    /// Full blocks that may be collected.
+    closed: Vec<bool>,
+    erases: Vec<u32>,
+    free: BTreeSet<(u32, u32)>,
+    streams: Vec<Option<OpenBlock>>,
+    /// When the data of the last unit of each stream is there.
+    ready: Vec<Nanos>,
+    collection: Option<Collection>,
+    credit: u64,
+    cache: Option<MapCache>,
+    log_bank: u32,
+    counters: TranslationCounters,
+}
+
+impl PageMap {
+    /// An empty map.
+    ///
+    /// # Errors
+    /// When the flash has no room for what is kept apart.
+    pub fn new(geometry: &CardGeometry, rules: PageMapRules) -> Result<Self, CardError> {
+        let streams = CONTEXTS + index(rules.contexts);
+        let used = 2
+            + usize::from(rules.data_tag)
+            + usize::from(rules.cached_pages.is_some())
+            + index(rules.contexts);
+        let map_units = rules
+            .cached_pages
+            .map_or(0, |_| map_pages(geometry) * geometry.page_units());
+        let needed = geometry.units() + map_units;
+        let spare = geometry.super_blocks - needed.div_ceil(geometry.block_slots());
+        if index(spare) < used + rules.reserve() + 1 {
+            return Err(CardError::Number {
+                what: "spare super blocks",
+                found: u64::from(spare),
+                expected: "one for each stream of data (host, copies, tag, map, contexts) and 2 more, 4 with a cached \
+                           map; raise spare_permille",
+            });
+        }
+        let blocks = index(geometry.super_blocks);
+        Ok(Self {
+            rules,
+            units: geometry.units(),
+            block_slots: geometry.block_slots(),
+            page_units: geometry.page_units(),
+            map: vec![NONE; index(needed)],
+            reverse: vec![NONE; index(geometry.slots())],
+            valid_bits: vec![0; index(geometry.slots().div_ceil(64))],
+            valid: vec![0; blocks],
+            closed: vec![false; blocks],
+            erases: vec![0; blocks],
+            free: (0..geometry.super_blocks).map(|block| (0, block)).collect(),
+            streams: vec![None; streams],
+            ready: vec![Nanos::ZERO; streams],
+            collection: None,
+            credit: 0,
+            cache: rules
+                .cached_pages
+                .map(|pages| MapCache::new(map_pages(geometry), pages)),
+            log_bank: 0,
+            counters: TranslationCounters::default(),
+        })
+    }
+
+    fn stream_of(&self, placement: Placement) -> usize {
+        match placement {
+            Placement::Tagged if self.rules.data_tag => TAGGED,
+            Placement::Context(id) if id > 0 && u32::from(id) <= self.rules.contexts => {
+                CONTEXTS + usize::from(id) - 1
+            }
+            _ => HOST,
+        }
+    }
+
+    /// Puts a unit into a stream's open block; tells whether a page is full.
+    fn place(&mut self, flash: &Flash, stream: usize, unit: u32) -> bool {
+        let slot = self.take_slot(flash, stream);
+        let old = std::mem::replace(&mut self.map[index(unit)], slot);
+        if old != NONE {
+            self.invalidate(old);
+        }
+        self.reverse[index(slot)] = unit;
+        self.valid_bits[index(slot / 64)] |= 1 << (slot % 64);
+        self.valid[index(slot / self.block_slots)] += 1;
+        self.streams[stream]
+            .as_ref()
+            .is_some_and(|open| open.at_page_end(self.page_units))
+    }
+
+    fn take_slot(&mut self, flash: &Flash, stream: usize) -> u32 {
+        if let Some(slot) = self.streams[stream]
+            .as_mut()
+            .and_then(|open| open.take(&flash.geometry))
+        {
+            return slot;
+        }
+        let (_, block) = self
+            .free
+            .pop_first()
+            .expect("the collector leaves a free block, which its reserve guarantees");
+        let mode = if stream == TAGGED {
+            ProgramMode::Slc
+        } else {
+            ProgramMode::Native
+        };
+        match &mut self.streams[stream] {
+            Some(full) => {
+                self.closed[index(full.block)] = true;
+                full.reopen(block);
+            }
+            none => *none = Some(OpenBlock::new(block, &flash.geometry, mode)),
+        }
+        self.streams[stream]
+            .as_mut()
+            .and_then(|open| open.take(&flash.geometry))
+            .expect("an erased block has room")
+    }
+
+    fn invalidate(&mut self, slot: u32) {
+        self.valid_bits[index(slot / 64)] &= !(1 << (slot % 64));
+        self.valid[index(slot / self.block_slots)] -= 1;
+    }
+
+    /// Before the host takes `slots` slots: keeps the collector at pace.
+    fn make_room(&mut self, flash: &mut Flash, slots: u32, now: Nanos) {
+        let low = self.rules.reserve() + 1;
+        if self.collection.is_none() {
+            if self.free.len() > low {
+                return;
+            }
+            self.begin_collection();
+        }
+        if let Some(collection) = self.collection {
+            self.credit += u64::from(slots) * u64::from(collection.valid);
+            let cost = u64::from(self.block_slots.saturating_sub(collection.valid)).max(1);
+            let mut moves = self.credit / cost;
+            self.credit %= cost;
+            if collection.valid == 0 {
+                moves = 1;
+            }
+            self.collect(flash, moves, now);
+        }
+        while self.free.len() <= self.rules.reserve() {
+            if self.collection.is_none() {
+                self.begin_collection();
+            }
+            self.collect(flash, u64::MAX, now);
+        }
+    }
+
+    fn begin_collection(&mut self) {
+        let by_wear = (self.counters.collections + 1).is_multiple_of(WEAR_EVERY);
+        let closed = (0_u32..).zip(&self.closed).filter(|(_, closed)| **closed);
+        let victim = closed
+            .map(|(block, _)| block)
+            .min_by_key(|block| {
+                let (valid, erases) = (self.valid[index(*block)], self.erases[index(*block)]);
+                let full = valid == self.block_slots;
+                if by_wear {
+                    (full, erases, valid)
+                } else {
+                    (full, valid, erases)
+                }
+            })
+            .expect("with no free block left some block is full");
+        self.closed[index(victim)] = false;
+        self.counters.collections += 1;
+        self.credit = 0;
+        self.collection = Some(Collection {
+            victim,
+            cursor: 0,
+            valid: self.valid[index(victim)],
+            read_page: NONE,
+            read_end: Nanos::ZERO,
+        });
+    }
+
+    /// Copies up to `moves` units of the victim; erases it when none is left.
+    fn collect(&mut self, flash: &mut Flash, mut moves: u64, now: Nanos) {
+        let Some(mut collection) = self.collection.take() else {
+            return;
+        };
+        let first = collection.victim * self.block_slots;
+        while self.valid[index(collection.victim)] > 0 {
+            if moves == 0 {
+                self.collection = Some(collection);
+                return;
+            }
+            let slot = self.next_valid(first + collection.cursor);
+            collection.cursor = slot + 1 - first;
+            if slot / self.page_units != collection.read_page {
+                collection.read_page = slot / self.page_units;
+                collection.read_end = flash.read_slot(slot, now);
+            }
+            let unit = self.reverse[index(slot)];
+            self.copy_unit(flash, unit, collection.read_end, now);
+            moves -= 1;
+        }
+        flash.array.erase_all(now.max(collection.read_end));
+        let erases = &mut self.erases[index(collection.victim)];
+        *erases += 1;
+        self.free.insert((*erases, collection.victim));
+    }
+
+    fn copy_unit(&mut self, flash: &mut Flash, unit: u32, read_end: Nanos, now: Nanos) {
+        if self.place(flash, COPIES, unit) {
+            self.program_stream(flash, COPIES, read_end, Epoch::COPY);
+        }
+        self.counters.copied_units += 1;
+        let page = self.map_page_of(flash, unit);
+        if let (Some(cache), Some(page)) = (&mut self.cache, page)
+            && !cache.dirty_if_present(page)
+        {
+            // The map's page is changed in flash: read, changed, written.
+            self.counters.map_misses += 1;
+            let ready = self.read_map_page(flash, page, now);
+            self.write_map_page(flash, page, ready);
+        }
+    }
+
+    fn program_stream(&mut self, flash: &mut Flash, stream: usize, ready: Nanos, epoch: Epoch) {
+        if let Some(open) = &mut self.streams[stream] {
+            flash.program(open, ready, epoch);
+        }
+    }
+
+    /// The first valid slot from `slot` on; there is one.
+    fn next_valid(&self, slot: u32) -> u32 {
+        let mut word = slot / 64;
+        let mut bits = self.valid_bits[index(word)] & (u64::MAX << (slot % 64));
+        while bits == 0 {
+            word += 1;
+            bits = self.valid_bits[index(word)];
+        }
+        word * 64 + bits.trailing_zeros()
+    }
+
+    /// The page of the map that holds a unit's entry; `None` for units of the map itself.
+    fn map_page_of(&self, flash: &Flash, unit: u32) -> Option<u32> {
+        (unit < self.units).then(|| unit / (flash.geometry.page_bytes / ENTRY_BYTES))
+    }
+
+    /// Has the map's page of a unit in RAM. Returns when it is.
+    fn with_map(&mut self, flash: &mut Flash, unit: u32, writes: Writes, now: Nanos) -> Nanos {
+        let page = self.map_page_of(flash, unit);
+        let (Some(cache), Some(page)) = (&mut self.cache, page) else {
+            return now;
+        };
+        let touch = cache.touch(page, writes);
+        let mut ready = now;
+        if let Some(dirty) = touch.write_back {
+            self.make_room(flash, self.page_units, now);
+            self.write_map_page(flash, dirty, now);
+        }
+        if touch.missed {
+            self.counters.map_misses += 1;
+            ready = self.read_map_page(flash, page, ready);
+        }
+        ready
+    }
+
+    fn read_map_page(&mut self, flash: &mut Flash, page: u32, now: Nanos) -> Nanos {
+        match self.map[index(self.units + page * self.page_units)] {
+            NONE => now,
+            slot => flash.read_slot(slot, now),
+        }
+    }
+
+    fn write_map_page(&mut self, flash: &mut Flash, page: u32, now: Nanos) {
+        let first = self.units + page * self.page_units;
+        for unit in first..first + self.page_units {
+            if self.place(flash, MAP, unit) {
+                self.program_stream(flash, MAP, now, Epoch::COPY);
+            }
+        }
+        self.counters.map_units += u64::from(self.page_units);
+    }
+
+    /// Programs a page of the log in which changes of the map that must last are kept.
+    fn log_change(&mut self, flash: &mut Flash, now: Nanos) -> Nanos {
+        self.log_bank = (self.log_bank + 1) % flash.geometry.banks;
+        let place = crate::geometry::PagePlace {
+            bank: self.log_bank,
+            page: 0,
+        };
+        self.counters.map_units += u64::from(self.page_units);
+        flash.array.program(place, now, 0, ProgramMode::Slc)
+    }
+
+    #[cfg(test)]
+    fn check(&self) {
+        let mut valid = vec![0; self.valid.len()];
+        for (unit, slot) in (0_u32..).zip(&self.map) {
+            if *slot != NONE {
+                assert_eq!(self.reverse[index(*slot)], unit);
+                assert!(self.valid_bits[index(*slot / 64)] & (1 << (*slot % 64)) != 0);
+                valid[index(*slot / self.block_slots)] += 1;
+            }
+        }
+        assert_eq!(valid, self.valid);
+    }
+}
+
+/// Pages that a map of all units takes in flash.
+fn map_pages(geometry: &CardGeometry) -> u32 {
+    geometry.units().div_ceil(geometry.page_bytes / ENTRY_BYTES)
+}
+
+impl Translation for PageMap {
+    fn write(&mut self, flash: &mut Flash, write: &UnitWrite) {
+        let (stream, unit_sectors) = (self.stream_of(write.placement), flash.geometry.unit_sectors());
+        for n in 0..write.count {
+            let arrived = write.arrival(n, unit_sectors);
+            self.make_room(flash, 1, arrived);
+            let known = self.with_map(flash, write.first + n, Writes::Yes, arrived);
+            self.ready[stream] = self.ready[stream].max(known);
+            if self.place(flash, stream, write.first + n) {
+                let ready = std::mem::take(&mut self.ready[stream]);
+                if let Some(open) = &mut self.streams[stream] {
+                    flash.program_host(open, ready, write.epoch);
+                }
+            }
+        }
+        self.counters.host_units += u64::from(write.count);
+    }
+
+    fn close(&mut self, flash: &mut Flash, ready: Nanos, epoch: Epoch) {
+        for stream in (0..self.streams.len()).filter(|stream| *stream != COPIES && *stream != MAP) {
+            let Some(open) = &mut self.streams[stream] else {
+                continue;
+            };
+            let padding = open.to_page_end(self.page_units);
+            if padding > 0 {
+                open.filled += padding;
+                self.counters.padded_units += u64::from(padding);
+                let ready = std::mem::take(&mut self.ready[stream]).max(ready);
+                flash.program_host(open, ready, epoch);
+                self.make_room(flash, padding, ready);
+            }
+        }
+    }
+
+    fn read(&mut self, flash: &mut Flash, first: u32, count: u32, ready: Nanos) -> Nanos {
+        let (mut end, mut last_page) = (ready, NONE);
+        for unit in first..first.saturating_add(count).min(self.units) {
+            let known = self.with_map(flash, unit, Writes::No, ready);
+            let slot = self.map[index(unit)];
+            if slot != NONE && slot / self.page_units != last_page {
+                last_page = slot / self.page_units;
+                end = end.max(flash.read_slot(slot, known));
+            }
+        }
+        end
+    }
+
+    fn forget(&mut self, flash: &mut Flash, first: u32, count: u32, ready: Nanos, how: Forget) -> Nanos {
+        for unit in first..first.saturating_add(count).min(self.units) {
+            let old = std::mem::replace(&mut self.map[index(unit)], NONE);
+            if old != NONE {
+                self.invalidate(old);
+            }
+        }
+        match how {
+            Forget::Durably => self.log_change(flash, ready),
+            Forget::Lazily => ready,
+        }
+    }
+
+    fn is_mapped(&self, unit: u32) -> bool {
+        self.map.get(index(unit)).is_some_and(|slot| *slot != NONE)
+    }
+
+    fn counters(&self) -> TranslationCounters {
+        self.counters
+    }
+
+    fn erase_counts(&self) -> &[u32] {
+        &self.erases
+    }
+}
+
+#[cfg(test)]
+mod tests;
