@@ -1,10 +1,19 @@
 # Runs a command on a fresh file system of a kind that the host's kernel may not have, for the block tracer.
 #
 # In:  KIND: ext4, ext4-dm (on a device-mapper target), xfs, btrfs, f2fs, nilfs2, vfat, swap; SIZE in MiB (256);
-#      DEVICE (a loop device over memory) on which to make it; MKFS: further options of mkfs; OPTIONS: mount options;
+#      DEVICE (a loop device over memory) on which to make it, or "card" for the guest's first SD card; MKFS: further options of mkfs; OPTIONS: mount options;
 #      RUN: the command, run as root with FOLDER and DEVICE set (for swap only DEVICE, which is in use by then).
 # Out: what RUN writes to /host. Its code is the job's; 2: the file system can't be made.
 fail() { echo "on-filesystem: $*"; exit 2; }
+if [ "$DEVICE" = card ]; then
+    modprobe sdhci_pci && modprobe mmc_block || fail "no driver of SD cards"
+    DEVICE=/dev/mmcblk0
+    tries=300
+    until [ -b "$DEVICE" ]; do
+        [ "$((tries -= 1))" -gt 0 ] || fail "no SD card"
+        sleep 0.1
+    done
+fi
 if [ -z "$DEVICE" ]; then
     modprobe loop || fail "no loop"
     truncate -s "${SIZE:=256}M" /dev/shm/disk

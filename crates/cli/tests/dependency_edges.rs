@@ -20,7 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("buffer", &["vfs"]),
     ("fuse", &["vfs"]),
     ("bench", &["formats", "results"]),
-    ("trace", &["results"]),
+    ("trace", &["fsmap", "results"]),
     ("fsmap", &[]),
     ("formats", &["results"]),
     ("analysis", &["formats", "report", "results"]),

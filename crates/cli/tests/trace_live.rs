@@ -162,6 +162,171 @@ fn a_trace_that_a_signal_ends_early_is_whole_up_to_there_and_marked() {
 }
 
 #[test]
+fn a_killed_recorder_leaves_a_partial_trace_that_is_read_up_to_its_last_checkpoint() {
+    let Some(disk) = Disk::make() else { return };
+    // Writes until a checkpoint has counted requests, then kills the recorder.
+    let script = "while grep -q '\"requests\": 0' killed.trace.partial/header.json; do \
+                  dd if=/dev/zero of=\"$1\" bs=4k count=8 oflag=sync conv=notrunc 2>/dev/null || exit; done; \
+                  kill -9 $PPID";
+    let file = disk.mountpoint.join("file").to_str().unwrap().to_owned();
+    let arguments = [
+        "record",
+        "-d",
+        &disk.device,
+        "-o",
+        "killed",
+        "--",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        &file,
+    ];
+    let output = tidegate(disk.folder.path(), &arguments);
+    assert_eq!(output.status.code(), None, "{}", text(&output.stderr));
+    let info = tidegate(disk.folder.path(), &["info", "killed.trace.partial", "--json"]);
+    assert_eq!(info.status.code(), Some(1), "{}", text(&info.stderr));
+    let info: serde_json::Value = serde_json::from_slice(&info.stdout).unwrap();
+    assert_eq!(info["header"]["complete"], false);
+    let kept = info["counts"]["requests"].as_u64().unwrap();
+    assert!(kept > 0, "{info}");
+    // It becomes a trace in order.
+    let convert = tidegate(
+        disk.folder.path(),
+        &["convert", "killed.trace.partial", "saved.trace"],
+    );
+    assert_eq!(convert.status.code(), Some(0), "{}", text(&convert.stderr));
+    let saved = tidegate(disk.folder.path(), &["info", "saved.trace", "--json"]);
+    let saved: serde_json::Value = serde_json::from_slice(&saved.stdout).unwrap();
+    assert_eq!(saved["counts"]["requests"], kept);
+}
+
+#[test]
+fn a_trace_by_tracefs_names_files_and_their_writers_on_ext4() {
+    let Some(disk) = Disk::make() else { return };
+    let old = disk.mountpoint.join("old").to_str().unwrap().to_owned();
+    fs::write(&old, vec![1; 64 << 10]).unwrap();
+    assert!(run("sync", &["-f", &old]).is_some());
+    // The one is known from the start, the other is made in a folder that is made.
+    let script = "dd if=/dev/zero of=$1/old bs=4k count=4 conv=notrunc 2>/dev/null; mkdir $1/folder; \
+                  dd if=/dev/zero of=$1/folder/new bs=64k count=4 conv=fsync 2>/dev/null";
+    let folder = disk.mountpoint.to_str().unwrap();
+    let record = [
+        "record",
+        "-d",
+        &disk.device,
+        "-o",
+        "t.jsonl",
+        "--method",
+        "tracefs",
+        "--sync",
+        "--",
+    ];
+    let command = ["sh", "-c", script, "sh", folder];
+    let output = tidegate(disk.folder.path(), &[&record[..], &command[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let trace = fs::read_to_string(disk.folder.path().join("t.jsonl")).unwrap();
+    let lines: Vec<serde_json::Value> = trace
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let written = |path: &str| -> u64 {
+        let runs = lines.iter().filter_map(|line| line["request"]["runs"].as_array());
+        let ours = runs.flatten().filter(|run| {
+            run["path"] == path
+                && run["block_type"] == "data"
+                && run["cause"]["name"] == "dd"
+                && run["cause_quality"] == "write_call"
+        });
+        ours.filter_map(|run| run["bytes"].as_u64()).sum()
+    };
+    assert_eq!(written("/old"), 16 << 10, "{trace}");
+    assert_eq!(written("/folder/new"), 256 << 10, "{trace}");
+    let synced = |line: &&serde_json::Value| {
+        line["event"]["kind"] == "fsync" && line["event"]["path"] == "/folder/new"
+    };
+    assert_eq!(lines.iter().filter(synced).count(), 1, "{trace}");
+    let header = &lines.last().unwrap()["header"];
+    assert_eq!(header["method"], "tracefs");
+}
+
+/// Memory that is swapped out at once: `madvise` with `MADV_PAGEOUT`.
+const SWAPPED_OUT: &str = "import mmap, os\n\
+                           m = mmap.mmap(-1, 4 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
+                           m.write(os.urandom(4 << 20))\n\
+                           m.madvise(21)\n";
+
+/// Swap space in use; given back with the value.
+struct Swap<'place>(&'place str);
+
+impl<'place> Swap<'place> {
+    fn on(place: &'place str) -> Option<Self> {
+        let made = run("mkswap", &[place]).and_then(|_| run("swapon", &["--priority", "32767", place]));
+        if made.is_none() {
+            eprintln!("skipped: {place} can't be made swap space");
+        }
+        made.map(|_| Self(place))
+    }
+}
+
+impl Drop for Swap<'_> {
+    fn drop(&mut self) {
+        let _ = run("swapoff", &[self.0]);
+    }
+}
+
+#[test]
+fn swapped_memory_is_told_as_swap_in_a_file_and_on_a_device() {
+    let Some(disk) = Disk::make() else { return };
+    if run("python3", &["-c", ""]).is_none() {
+        eprintln!("skipped: no python3 to swap out memory with");
+        return;
+    }
+    let file = disk.mountpoint.join("swapfile").to_str().unwrap().to_owned();
+    fs::write(&file, vec![0; 16 << 20]).unwrap();
+    assert!(run("chmod", &["600", &file]).is_some());
+    let swapped = |name: &str| {
+        let record = [
+            "record",
+            "-d",
+            &disk.device,
+            "-o",
+            name,
+            "--",
+            "python3",
+            "-c",
+            SWAPPED_OUT,
+        ];
+        let output = tidegate(disk.folder.path(), &record);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let trace = fs::read_to_string(disk.folder.path().join(name)).unwrap();
+        let requests = trace.lines().filter_map(|line| {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            (line["request"]["mode"] == "swap").then(|| line["request"].clone())
+        });
+        let requests: Vec<serde_json::Value> = requests.collect();
+        let is_swap = |run: &serde_json::Value| run["block_type"] == "swap" && run["file"].is_null();
+        let all_are = requests
+            .iter()
+            .all(|request| request["runs"].as_array().unwrap().iter().all(is_swap));
+        assert!(all_are, "{requests:?}");
+        requests
+            .iter()
+            .filter_map(|request| request["bytes"].as_u64())
+            .sum::<u64>()
+    };
+    {
+        let Some(_swap) = Swap::on(&file) else { return };
+        assert!(swapped("file.jsonl") >= 4 << 20);
+    }
+    assert!(run("umount", &[disk.mountpoint.to_str().unwrap()]).is_some());
+    let Some(_swap) = Swap::on(&disk.device) else {
+        return;
+    };
+    assert!(swapped("device.jsonl") >= 4 << 20);
+}
+
+#[test]
 fn top_names_the_process_and_the_file_that_write() {
     let Some(disk) = Disk::make() else { return };
     let ended = AtomicBool::new(false);

@@ -50,6 +50,14 @@ pub trait TraceSink {
     /// As for [`TraceSink::request`].
     fn event(&mut self, event: &Event) -> Result<(), WriteError>;
 
+    /// Makes what was added so far readable, should this process be killed. Where a format can't do that, nothing is done.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn checkpoint(&mut self) -> Result<(), WriteError> {
+        Ok(())
+    }
+
     /// Ends the trace: what was written gets its name and its header.
     ///
     /// # Errors

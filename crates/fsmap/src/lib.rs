@@ -25,6 +25,7 @@ mod volume;
 pub use block_type::{BlockType, Class};
 pub use files::{FileKind, Life, Path};
 pub use finding::{Finding, FindingKind, Findings, KEPT_MAX, Place};
+pub use mounted::{SystemOwner, SystemRegion, system_regions};
 pub use options::{Flush, JournalDetail, OpenError, Options};
 pub use owner_map::{Device, File, FileId, OwnerMap, Piece, Pieces, SECTOR_BYTES};
 pub use resolve::Content;

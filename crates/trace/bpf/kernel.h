@@ -217,6 +217,30 @@ struct btrfs_bio {
     struct bio bio;
 };
 
+struct mmc_host {
+    int index;
+};
+struct mmc_command {
+    u32 opcode;
+    u32 arg;
+    unsigned int flags;
+    int error;
+};
+struct mmc_data {
+    unsigned int blksz;
+    unsigned int blocks;
+    unsigned int blk_addr;
+    int error;
+    unsigned int flags;
+};
+struct mmc_request {
+    struct mmc_command *sbc;
+    struct mmc_command *cmd;
+    struct mmc_data *data;
+    struct mmc_command *stop;
+    int tag;
+};
+
 #pragma clang attribute pop
 
 #endif

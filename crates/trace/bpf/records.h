@@ -37,6 +37,7 @@ enum run_kind {
     RUN_SWAP = 12,
     RUN_MEMORY = 13,        /* memory of a process, by a way that names no file */
     RUN_EMPTY = 14,         /* moves nothing: flush, discard, zeroes */
+    /* 15 is user space's own: a place in a journal of which no more is known */
 };
 
 enum run_flag {
@@ -186,17 +187,26 @@ struct remap_record {
     u64 from_sector;
 };
 
+enum driver_flag {
+    DRIVER_HAS_DATA = 1,
+    DRIVER_WAITS_BUSY = 2,  /* the card may stay busy after its answer */
+    DRIVER_QUEUED = 4,      /* it went through the card's own queue, and has a tag */
+    DRIVER_UFS = 8,         /* else eMMC or SD */
+};
+
 struct driver_record {
     u32 kind;
     u32 device;
-    u64 issued;
+    u64 issued;             /* when it was tried first */
     u64 completed;
+    u64 sector;             /* of the block request that it belongs to; 0 without data */
     u32 code;
     u32 argument;
-    u32 retries;
     u32 bytes;
+    u32 tries;
     s32 error;
-    u32 reserved;
+    u16 tag;
+    u16 flags;
 };
 
 #define HAS_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), "size of " #type)
@@ -210,7 +220,7 @@ HAS_SIZE(process_record, 32);
 HAS_SIZE(writer_record, 64);
 HAS_SIZE(event_record, 72);
 HAS_SIZE(remap_record, 40);
-HAS_SIZE(driver_record, 48);
+HAS_SIZE(driver_record, 56);
 
 #define MAX_DEVICES 8
 #define MAX_CALLS 512
@@ -234,6 +244,7 @@ struct configuration {
     u64 btrfs_super;
     u64 raw_direct;
     u64 raw_direct_async;
+    u32 mmc_hosts[MAX_DEVICES]; /* of each device: number of its mmc host and 1, or 0 */
     u8 counted_calls[MAX_CALLS];
 };
 

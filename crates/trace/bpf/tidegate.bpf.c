@@ -25,4 +25,6 @@
 
 #include "events.h"
 
+#include "driver.h"
+
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -30,6 +30,8 @@ struct Info {
     counts: ItemCounts,
     header: TraceHeader,
     skipped: Skipped,
+    /// Of an interrupted native trace: bytes that its writer did not finish.
+    unfinished_bytes: u64,
 }
 
 /// Runs the command.
@@ -45,6 +47,7 @@ pub fn run(arguments: &TraceInfoArguments) -> Result<Finding> {
             "trace_id": info.trace_id,
             "counts": info.counts,
             "header": info.header,
+            "unfinished_bytes": info.unfinished_bytes,
             "skipped_lines": skipped_json(&info.skipped),
         });
         output::print_line(&serde_json::to_string(&document)?)?;
@@ -67,6 +70,7 @@ fn of_native(reader: &NativeReader) -> Info {
         counts: reader.counts(),
         header: stored.header.clone(),
         skipped: Skipped::default(),
+        unfinished_bytes: reader.unfinished_bytes(),
     }
 }
 
@@ -91,6 +95,7 @@ fn of_foreign(input: &InputArguments) -> Result<Info> {
         counts,
         header: source.header().clone(),
         skipped: source.skipped().cloned().unwrap_or_default(),
+        unfinished_bytes: 0,
     })
 }
 
@@ -145,9 +150,16 @@ fn text(info: &Info) -> String {
         if header.complete {
             "yes"
         } else {
-            "no: it was interrupted"
+            "no: it was interrupted, and is whole up to there"
         },
     );
+    if info.unfinished_bytes > 0 {
+        let bytes = info.unfinished_bytes;
+        line(
+            "unfinished",
+            &format!("{bytes} bytes behind the last checkpoint are left out"),
+        );
+    }
     for limitation in &header.limitations {
         line("not told", &format!("{}: {}", limitation.what, limitation.why));
     }

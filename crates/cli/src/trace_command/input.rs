@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use formats::native::NativeReader;
+use formats::native::StoredHeader;
 use formats::{BadLines, Format, ReadOptions, Skipped, TraceSource};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -64,9 +64,9 @@ impl InputArguments {
         let length = if self.is_stdin() {
             None
         } else if formats::native::is_native(&self.input) {
-            NativeReader::open(&self.input)
+            StoredHeader::of(&self.input)
+                .map(|header| header.counts.requests)
                 .ok()
-                .map(|reader| reader.counts().requests)
         } else {
             fs::metadata(&self.input).ok().map(|metadata| metadata.len())
         };

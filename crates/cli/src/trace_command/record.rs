@@ -58,6 +58,9 @@ pub struct TraceRecordArguments {
     /// Don't count system calls: saves some 0.1 us in each call of every process
     #[arg(long)]
     pub no_calls: bool,
+    /// Don't trace the commands that the drivers of eMMC and SD cards send
+    #[arg(long)]
+    pub no_driver: bool,
     /// Write everything dirty to the devices before the end
     #[arg(long)]
     pub sync: bool,
@@ -76,7 +79,7 @@ pub enum CaptureMethodArgument {
     Best,
     /// BPF programs on tracepoints
     Bpf,
-    /// A tracefs instance: no paths, no direct I/O's files, no journal's home blocks
+    /// A tracefs instance: files by the places of their blocks, no generations, no journal's home blocks
     Tracefs,
 }
 
@@ -100,6 +103,7 @@ pub fn run(arguments: &TraceRecordArguments) -> Result<Finding> {
         method: arguments.method.into(),
         ring_bytes: arguments.ring,
         count_calls: !arguments.no_calls,
+        driver_commands: !arguments.no_driver,
         command: arguments.command.clone(),
         duration: arguments.duration,
         sync_at_end: arguments.sync,

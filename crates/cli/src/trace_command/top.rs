@@ -112,6 +112,7 @@ pub fn run(arguments: &TraceTopArguments) -> Result<Finding> {
         method: arguments.method.into(),
         ring_bytes: arguments.ring,
         count_calls: false,
+        driver_commands: false,
         command: Vec::new(),
         duration: None,
         sync_at_end: false,

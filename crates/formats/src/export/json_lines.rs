@@ -1,4 +1,4 @@
-//! JSON, one object a line: `{"format":"tidegate.block-trace","schema":1}`, then `{"request":...}` and `{"event":...}`,
+//! JSON, one object a line: `{"format":"tidegate.block-trace","schema":2}`, then `{"request":...}` and `{"event":...}`,
 //! and `{"header":...}` at the end, when it is whole.
 
 use results::block_trace::{BLOCK_TRACE_SCHEMA, Event, Request, TraceHeader};
@@ -58,8 +58,17 @@ impl TraceSink for JsonLinesWriter {
         self.line(&Line::Event(event))
     }
 
+    fn checkpoint(&mut self) -> Result<(), WriteError> {
+        self.output.flush()
+    }
+
     fn finish(mut self: Box<Self>, header: &TraceHeader) -> Result<Written, WriteError> {
-        self.line(&Line::Header(header))?;
+        // What is written is of this schema, whatever its source was of.
+        let header = TraceHeader {
+            schema: BLOCK_TRACE_SCHEMA,
+            ..header.clone()
+        };
+        self.line(&Line::Header(&header))?;
         self.output.finish()?;
         Ok(self.written)
     }

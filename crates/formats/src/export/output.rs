@@ -63,6 +63,15 @@ impl Output {
         written.map_err(|source| failed("write", &self.name, source))
     }
 
+    /// Hands what is gathered to the system.
+    pub fn flush(&mut self) -> Result<(), WriteError> {
+        let flushed = match &mut self.inner {
+            Inner::File { file, .. } => file.flush(),
+            Inner::Stream(stream) => stream.flush(),
+        };
+        flushed.map_err(|source| failed("write", &self.name, source))
+    }
+
     /// Writes the rest; a file is synced and gets its name.
     pub fn finish(self) -> Result<(), WriteError> {
         let name = self.name;

@@ -1,7 +1,7 @@
 //! JSON lines as [`crate::export`] writes them: requests, events, and the header at the end. Nothing is made of them; they
 //! are what they were.
 
-use results::block_trace::{BLOCK_TRACE_SCHEMA, Event, Request, TraceHeader};
+use results::block_trace::{Event, READABLE_SCHEMAS, Request, TraceHeader};
 use serde::Deserialize;
 
 use super::assembly::Assembly;
@@ -9,7 +9,7 @@ use super::lines::{BadLines, Lines, Skipped};
 use crate::error::ReadError;
 use crate::stream::{TraceItem, TraceSource};
 
-const EXPECTED: &str = "{\"request\":...}, {\"event\":...} or {\"header\":...} of schema 1";
+const EXPECTED: &str = "{\"request\":...}, {\"event\":...} or {\"header\":...} of schema 1 or 2";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -54,7 +54,9 @@ impl TraceSource for JsonLinesSource {
             match serde_json::from_str(line) {
                 Ok(Line::Request(request)) => return Ok(Some(TraceItem::Request(*request))),
                 Ok(Line::Event(event)) => return Ok(Some(TraceItem::Event(event))),
-                Ok(Line::Header(header)) if header.schema == BLOCK_TRACE_SCHEMA => self.header = *header,
+                Ok(Line::Header(header)) if READABLE_SCHEMAS.contains(&header.schema) => {
+                    self.header = *header
+                }
                 _ if self.bad_lines == BadLines::Refuse => {
                     return Err(self
                         .lines

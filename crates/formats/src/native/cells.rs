@@ -104,6 +104,17 @@ pub fn request_cells<'a>(
         short(command.map(|command| command.packed_requests)),
         short(command.map(|command| command.retries)),
         short(command.map(|command| command.interrupts)),
+        long(command.and_then(|command| command.bytes)),
+        short(command.and_then(|command| command.tag)),
+        command.map_or(Cell::Null, |command| Cell::Boolean(command.waits_busy)),
+        number_where("command_issued_ns", command.and_then(|command| command.issued_ns))?,
+        number_where(
+            "command_completed_ns",
+            command.and_then(|command| command.completed_ns),
+        )?,
+        command
+            .and_then(|command| command.status)
+            .map_or(Cell::Null, Cell::Int32),
         number("run_count", count(request.runs.len()))?,
     ])
 }

@@ -125,11 +125,18 @@ impl Flag {
         Ok(Self { column, values })
     }
 
+    /// A column that older schemas lack.
+    fn where_there(batch: &RecordBatch, column: &'static str) -> Result<Option<Self>, Problem> {
+        let there = batch.column_by_name(column).is_some();
+        there.then(|| Self::of(batch, column)).transpose()
+    }
+
+    fn where_known(&self, row: usize) -> Option<bool> {
+        self.values.is_valid(row).then(|| self.values.value(row))
+    }
+
     fn at(&self, row: usize) -> Result<bool, Problem> {
-        if self.values.is_null(row) {
-            return Err(Problem::empty(self.column));
-        }
-        Ok(self.values.value(row))
+        self.where_known(row).ok_or_else(|| Problem::empty(self.column))
     }
 }
 
@@ -154,6 +161,12 @@ impl Number {
             Integers::Wide(found::<Int64Array>(batch, column, "int64")?.clone())
         };
         Ok(Self { column, values })
+    }
+
+    /// A column that older schemas lack.
+    fn where_there(batch: &RecordBatch, column: &'static str) -> Result<Option<Self>, Problem> {
+        let there = batch.column_by_name(column).is_some();
+        there.then(|| Self::of(batch, column)).transpose()
     }
 
     fn where_known<T: TryFrom<i64>>(&self, row: usize) -> Result<Option<T>, Problem> {
@@ -324,6 +337,17 @@ struct CommandColumns {
     packed_requests: Number,
     retries: Number,
     interrupts: Number,
+    // Since schema 2.
+    bytes: Option<Number>,
+    tag: Option<Number>,
+    waits_busy: Option<Flag>,
+    issued: Option<Number>,
+    completed: Option<Number>,
+    status: Option<Number>,
+}
+
+fn where_there<T: TryFrom<i64>>(column: &Option<Number>, row: usize) -> Result<Option<T>, Problem> {
+    column.as_ref().map_or(Ok(None), |column| column.where_known(row))
 }
 
 impl CommandColumns {
@@ -334,6 +358,12 @@ impl CommandColumns {
             packed_requests: Number::of(batch, "command_packed_requests")?,
             retries: Number::of(batch, "command_retries")?,
             interrupts: Number::of(batch, "command_interrupts")?,
+            bytes: Number::where_there(batch, "command_bytes")?,
+            tag: Number::where_there(batch, "command_tag")?,
+            waits_busy: Flag::where_there(batch, "command_waits_busy")?,
+            issued: Number::where_there(batch, "command_issued_ns")?,
+            completed: Number::where_there(batch, "command_completed_ns")?,
+            status: Number::where_there(batch, "command_status")?,
         })
     }
 
@@ -347,6 +377,16 @@ impl CommandColumns {
             packed_requests: self.packed_requests.at(row)?,
             retries: self.retries.at(row)?,
             interrupts: self.interrupts.at(row)?,
+            bytes: where_there(&self.bytes, row)?,
+            tag: where_there(&self.tag, row)?,
+            waits_busy: self
+                .waits_busy
+                .as_ref()
+                .and_then(|flag| flag.where_known(row))
+                .unwrap_or_default(),
+            issued_ns: where_there(&self.issued, row)?,
+            completed_ns: where_there(&self.completed, row)?,
+            status: where_there(&self.status, row)?,
         }))
     }
 }

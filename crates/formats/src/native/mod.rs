@@ -9,10 +9,12 @@ mod reader;
 pub mod schema;
 mod stored_header;
 mod table;
+mod table_sum;
 mod writer;
 
 pub use reader::{NativeReadError, NativeReader};
 pub use stored_header::{FORMAT, ItemCounts, StoredHeader};
+pub use table_sum::{TableSum, TableSums};
 pub use writer::{Existing, NativeWriteError, NativeWriter, TraceId};
 
 /// Name of the file with the header.

@@ -1,29 +1,31 @@
 //! Reads a native trace request by request, each with its runs, and events between them.
 //!
 //! Memory is bounded by a batch of rows and the pages of a row group. Columns are found by their names, so that tables
-//! which another tool has written again (in another order, with columns more) are read too.
+//! which another tool has written again (in another order, with columns more) are read too, once the header names no sums.
+//!
+//! Order of trust: the header, then each table's sum, then the places that its footer names, then its rows.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
-use results::block_trace::{BLOCK_TRACE_SCHEMA, Event, Request, TraceHeader};
+use parquet::file::metadata::{FooterTail, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
+use results::block_trace::{Event, READABLE_SCHEMAS, Request, TraceHeader};
 use thiserror::Error;
 
 use super::decode::{EventRows, NumberedRun, Processes, RequestRows, Rows, RunRows};
 use super::stored_header::{FORMAT, ItemCounts, StoredHeader};
+use super::table_sum::{Behind, TableSum, TableSums, verify};
 use super::{EVENTS_FILE, HEADER_FILE, REQUESTS_FILE, RUNS_FILE};
 use crate::error::ReadError;
 use crate::stream::{TraceItem, TraceSource, event_is_first};
-
-/// A header beyond this is none: it has some lines for each device.
-const HEADER_BYTES_MAX: u64 = 16 << 20;
 
 const BATCH_ROWS: usize = 8 << 10;
 
@@ -55,16 +57,42 @@ pub enum NativeReadError {
         source: serde_json::Error,
     },
     /// The header is that of something else, or of another version.
-    #[error("{}: expected {FORMAT} of schema {BLOCK_TRACE_SCHEMA}, found {found}; \
-             read it with the version of tidegate that wrote it", path.display())]
+    #[error("{}: expected {FORMAT} of schema {} to {}, found {found}; \
+             read it with the version of tidegate that wrote it", path.display(), READABLE_SCHEMAS.start(),
+             READABLE_SCHEMAS.end())]
     Format {
         /// The file.
         path: PathBuf,
         /// What it says.
         found: String,
     },
+    /// A table has another length than the header says.
+    #[error("{}: expected a table of {expected} bytes, as header.json says, found a file of {found}; take the trace from a \
+             copy, or, where another tool has written the table anew, remove \"tables\" from header.json", path.display())]
+    Length {
+        /// The table.
+        path: PathBuf,
+        /// Bytes that it had when it was written.
+        expected: u64,
+        /// Bytes that the file has.
+        found: u64,
+    },
+    /// A table is damaged.
+    #[error("{}: damaged: expected CRC-32 {expected:#010x} over {bytes} bytes, as header.json says, found {found:#010x}; \
+             take the trace from a copy, or, where another tool has written the table anew, remove \"tables\" from \
+             header.json", path.display())]
+    Checksum {
+        /// The table.
+        path: PathBuf,
+        /// Bytes that were summed.
+        bytes: u64,
+        /// Their sum when they were written.
+        expected: u32,
+        /// Their sum now.
+        found: u32,
+    },
     /// The table cannot be decoded.
-    #[error("{}: cannot read the table: {source}; a trace whose writer was killed has tables without end", path.display())]
+    #[error("{}: cannot read the table: {source}", path.display())]
     Parquet {
         /// The table.
         path: PathBuf,
@@ -131,11 +159,18 @@ impl NativeReader {
         let folder = folder_of(path).ok_or_else(|| NativeReadError::NotATrace {
             path: path.to_owned(),
         })?;
-        let stored = read_header(&folder)?;
+        let stored = StoredHeader::read(&folder)?;
+        let behind = if stored.header.complete {
+            Behind::Nothing
+        } else {
+            Behind::Unfinished
+        };
+        let sums = stored.tables;
+        let sum = |of: fn(&TableSums) -> TableSum| sums.as_ref().map(|sums| (of(sums), behind));
         let mut reader = Self {
-            requests: Table::open(folder.join(REQUESTS_FILE))?,
-            runs: Table::open(folder.join(RUNS_FILE))?,
-            events: Table::open(folder.join(EVENTS_FILE))?,
+            requests: Table::open(folder.join(REQUESTS_FILE), sum(|sums| sums.requests))?,
+            runs: Table::open(folder.join(RUNS_FILE), sum(|sums| sums.runs))?,
+            events: Table::open(folder.join(EVENTS_FILE), sum(|sums| sums.events))?,
             folder,
             stored,
             next_request: None,
@@ -170,6 +205,13 @@ impl NativeReader {
             runs: self.runs.rows,
             events: self.events.rows,
         }
+    }
+
+    /// Bytes behind the tables, which an interrupted writer did not finish. Where there are some, only this reader can read
+    /// the tables as they are.
+    #[must_use]
+    pub const fn unfinished_bytes(&self) -> u64 {
+        self.requests.bytes_behind + self.runs.bytes_behind + self.events.bytes_behind
     }
 
     /// Takes the next request out of its table, with its runs.
@@ -254,36 +296,6 @@ pub(super) fn folder_of(path: &Path) -> Option<PathBuf> {
     has_header(parent).then(|| parent.to_owned())
 }
 
-fn read_header(folder: &Path) -> Result<StoredHeader, NativeReadError> {
-    let path = folder.join(HEADER_FILE);
-    let mut text = Vec::new();
-    File::open(&path)
-        .and_then(|file| file.take(HEADER_BYTES_MAX).read_to_end(&mut text))
-        .map_err(|source| NativeReadError::Io {
-            path: path.clone(),
-            source,
-        })?;
-    let wrong = |source| NativeReadError::Header {
-        path: path.clone(),
-        source,
-    };
-    // Format and version first: what they do not vouch for may look like anything.
-    let value: serde_json::Value = serde_json::from_slice(&text).map_err(wrong)?;
-    let format = value
-        .get("format")
-        .and_then(serde_json::Value::as_str)
-        .unwrap_or("no format");
-    let schema = value.get("schema").and_then(serde_json::Value::as_u64);
-    if format != FORMAT || schema != Some(u64::from(BLOCK_TRACE_SCHEMA)) {
-        let schema = schema.map_or_else(|| "none".to_owned(), |schema| schema.to_string());
-        return Err(NativeReadError::Format {
-            path,
-            found: format!("{format} of schema {schema}"),
-        });
-    }
-    serde_json::from_value(value).map_err(wrong)
-}
-
 /// One table, row by row.
 #[derive(Debug)]
 struct Table<R> {
@@ -294,11 +306,12 @@ struct Table<R> {
     /// Rows before the current batch.
     rows_before: u64,
     rows: u64,
+    bytes_behind: u64,
     processes: Processes,
 }
 
 impl<R: Rows> Table<R> {
-    fn open(path: PathBuf) -> Result<Self, NativeReadError> {
+    fn open(path: PathBuf, sum: Option<(TableSum, Behind)>) -> Result<Self, NativeReadError> {
         let file = File::open(&path).map_err(|source| NativeReadError::Io {
             path: path.clone(),
             source,
@@ -307,16 +320,23 @@ impl<R: Rows> Table<R> {
             path: path.clone(),
             source,
         };
+        let (bytes, bytes_behind) = match sum {
+            Some((sum, behind)) => (sum.bytes, verify(&path, &file, sum, behind)?),
+            None => {
+                let length = file.metadata().map_err(|source| NativeReadError::Io {
+                    path: path.clone(),
+                    source,
+                })?;
+                (length.len(), 0)
+            }
+        };
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-        let metadata = ArrowReaderMetadata::load(&file, options.clone()).map_err(failed)?;
+        let footer = Arc::new(footer(&file, bytes).map_err(failed)?);
+        let plain = ArrowReaderMetadata::try_new(Arc::clone(&footer), options.clone()).map_err(failed)?;
         // Texts as numbers into a dictionary, as they are stored: each is then made once a batch, not once a row.
-        let schema = std::sync::Arc::new(with_dictionaries(metadata.schema()));
-        let metadata = ArrowReaderMetadata::try_new(
-            std::sync::Arc::clone(metadata.metadata()),
-            options.with_schema(schema),
-        )
-        .map_err(failed)?;
-        check_places(&path, &file, metadata.metadata())?;
+        let schema = Arc::new(with_dictionaries(plain.schema()));
+        let metadata = ArrowReaderMetadata::try_new(footer, options.with_schema(schema)).map_err(failed)?;
+        check_places(&path, bytes, metadata.metadata())?;
         let rows = u64::try_from(metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
         let batches = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
             .with_batch_size(BATCH_ROWS)
@@ -329,6 +349,7 @@ impl<R: Rows> Table<R> {
             row_in_batch: 0,
             rows_before: 0,
             rows,
+            bytes_behind,
             processes: Processes::default(),
         })
     }
@@ -376,13 +397,25 @@ impl<R: Rows> Table<R> {
     }
 }
 
-/// The decoder trusts the places that the footer names; they are checked to be in the file before it gets to see them.
-fn check_places(path: &Path, file: &File, metadata: &ParquetMetaData) -> Result<(), NativeReadError> {
-    let file_bytes = file.metadata().map_err(|source| NativeReadError::Io {
-        path: path.to_owned(),
-        source,
-    })?;
-    let file_bytes = i64::try_from(file_bytes.len()).unwrap_or(i64::MAX);
+/// What the table's last bytes say of it, of a table that is the first `bytes` of its file.
+fn footer(file: &File, bytes: u64) -> Result<ParquetMetaData, ParquetError> {
+    let short = || ParquetError::EOF(format!("a table of {bytes} bytes has no footer"));
+    let mut tail = [0; 8];
+    let tail_at = bytes.checked_sub(8).ok_or_else(short)?;
+    file.read_exact_at(&mut tail, tail_at)?;
+    let length = FooterTail::try_new(&tail)?.metadata_length();
+    let start = u64::try_from(length)
+        .ok()
+        .and_then(|length| tail_at.checked_sub(length))
+        .ok_or_else(short)?;
+    let mut footer = vec![0; length];
+    file.read_exact_at(&mut footer, start)?;
+    ParquetMetaDataReader::decode_metadata(&footer)
+}
+
+/// The decoder trusts the places that the footer names; they are checked to be in the table before it gets to see them.
+fn check_places(path: &Path, bytes: u64, metadata: &ParquetMetaData) -> Result<(), NativeReadError> {
+    let table_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
     let columns = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
     for column in columns {
         let start = column
@@ -392,13 +425,13 @@ fn check_places(path: &Path, file: &File, metadata: &ParquetMetaData) -> Result<
         let is_inside = start >= 0
             && column.data_page_offset() >= start
             && column.compressed_size() >= 0
-            && end.is_some_and(|end| end <= file_bytes);
+            && end.is_some_and(|end| end <= table_bytes);
         if !is_inside {
             let found = format!("{} bytes at {start}", column.compressed_size());
             return Err(NativeReadError::Parquet {
                 path: path.to_owned(),
                 source: ParquetError::General(format!(
-                    "a column is said to have {found} of a file of {file_bytes}"
+                    "a column is said to have {found} of a table of {table_bytes}"
                 )),
             });
         }

@@ -53,7 +53,7 @@ const fn column(name: &'static str, kind: ColumnKind, presence: Presence) -> Col
 }
 
 /// Columns of `requests.parquet`, in their order.
-pub const REQUEST_COLUMNS: [Column; 34] = [
+pub const REQUEST_COLUMNS: [Column; 40] = [
     column("trace_id", Text, Always),
     column("id", Int64, Always),
     column("device", Text, Always),
@@ -87,6 +87,12 @@ pub const REQUEST_COLUMNS: [Column; 34] = [
     column("command_packed_requests", Int32, WhereKnown),
     column("command_retries", Int32, WhereKnown),
     column("command_interrupts", Int32, WhereKnown),
+    column("command_bytes", Int64, WhereKnown),
+    column("command_tag", Int32, WhereKnown),
+    column("command_waits_busy", Boolean, WhereKnown),
+    column("command_issued_ns", Int64, WhereKnown),
+    column("command_completed_ns", Int64, WhereKnown),
+    column("command_status", Int32, WhereKnown),
     column("run_count", Int64, Always),
 ];
 

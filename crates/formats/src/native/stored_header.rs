@@ -1,7 +1,24 @@
-//! `header.json`: the trace's header, its own text, and how many rows its tables have.
+//! `header.json`: the trace's header, its own text, how many rows its tables have, and their sums.
+//!
+//! It is replaced as a whole, by a rename: whenever a writer dies, there is one, and it fits the tables up to the place that
+//! it names.
 
-use results::block_trace::TraceHeader;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+
+use results::block_trace::{READABLE_SCHEMAS, TraceHeader};
 use serde::{Deserialize, Serialize};
+
+use super::reader::folder_of;
+use super::table_sum::TableSums;
+use super::{HEADER_FILE, NativeReadError, NativeWriteError};
+
+/// A header beyond this is none: it has some lines for each device.
+const HEADER_BYTES_MAX: u64 = 16 << 20;
+
+/// What the next header is called until it is whole.
+const NEXT_HEADER_FILE: &str = "header.json.next";
 
 /// First field of the file.
 pub const FORMAT: &str = "tidegate.block-trace";
@@ -15,6 +32,9 @@ pub struct StoredHeader {
     pub trace_id: String,
     /// Rows of the tables.
     pub counts: ItemCounts,
+    /// Lengths and checksums of the tables. Schema 1 has none, and who writes a table anew may take them out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tables: Option<TableSums>,
     /// What the trace is of; its fields stand beside those above.
     #[serde(flatten)]
     pub header: TraceHeader,
@@ -29,4 +49,85 @@ pub struct ItemCounts {
     pub runs: u64,
     /// Of events.
     pub events: u64,
+}
+
+/// Whether a header must reach the medium before the writer goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// It outlives the process.
+    Process,
+    /// It outlives the power too.
+    Power,
+}
+
+impl StoredHeader {
+    /// The header of the trace in the folder `path`, or the one that the table `path` belongs to. Its tables are not looked
+    /// at.
+    ///
+    /// # Errors
+    /// When there is none, or it is of another format or version.
+    pub fn of(path: &Path) -> Result<Self, NativeReadError> {
+        let folder = folder_of(path).ok_or_else(|| NativeReadError::NotATrace {
+            path: path.to_owned(),
+        })?;
+        Self::read(&folder)
+    }
+
+    pub(super) fn read(folder: &Path) -> Result<Self, NativeReadError> {
+        let path = folder.join(HEADER_FILE);
+        let mut text = Vec::new();
+        File::open(&path)
+            .and_then(|file| file.take(HEADER_BYTES_MAX).read_to_end(&mut text))
+            .map_err(|source| NativeReadError::Io {
+                path: path.clone(),
+                source,
+            })?;
+        let wrong = |source| NativeReadError::Header {
+            path: path.clone(),
+            source,
+        };
+        // Format and version first: what they do not vouch for may look like anything.
+        let value: serde_json::Value = serde_json::from_slice(&text).map_err(wrong)?;
+        let format = value
+            .get("format")
+            .and_then(serde_json::Value::as_str)
+            .unwrap_or("no format");
+        let schema = value.get("schema").and_then(serde_json::Value::as_u64);
+        let readable = schema
+            .and_then(|schema| u32::try_from(schema).ok())
+            .is_some_and(|schema| READABLE_SCHEMAS.contains(&schema));
+        if format != FORMAT || !readable {
+            let schema = schema.map_or_else(|| "none".to_owned(), |schema| schema.to_string());
+            return Err(NativeReadError::Format {
+                path,
+                found: format!("{format} of schema {schema}"),
+            });
+        }
+        serde_json::from_value(value).map_err(wrong)
+    }
+
+    /// Puts it in place of the one in `folder`.
+    pub(super) fn write(&self, folder: &Path, durability: Durability) -> Result<(), NativeWriteError> {
+        let path = folder.join(HEADER_FILE);
+        let next = folder.join(NEXT_HEADER_FILE);
+        let mut text = serde_json::to_vec_pretty(self).map_err(|source| NativeWriteError::Header {
+            path: path.clone(),
+            source,
+        })?;
+        text.push(b'\n');
+        let written = fs::write(&next, &text).and_then(|()| match durability {
+            Durability::Process => Ok(()),
+            Durability::Power => File::open(&next)?.sync_all(),
+        });
+        let replaced = written.and_then(|()| fs::rename(&next, &path));
+        replaced.map_err(|source| {
+            // Half a header is nobody's; the one before it stays.
+            let _ = fs::remove_file(&next);
+            NativeWriteError::Io {
+                operation: "write",
+                path,
+                source,
+            }
+        })
+    }
 }

@@ -2,6 +2,10 @@
 //!
 //! It knows columns and cells, not what they mean. Memory is bounded: a batch of rows, and the pages of one row group,
 //! which are compressed as they fill.
+//!
+//! A Parquet file is read from its end, so that one without an end is lost. A checkpoint therefore writes an end behind the
+//! row groups that are there, and the file goes on behind it: up to each such place it is a whole table, and readers of the
+//! finished one never look at what lies between its row groups.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,20 +14,25 @@ use std::sync::Arc;
 use arrow_array::builder::{BooleanBuilder, Int32Builder, Int64Builder, StringBuilder};
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::SchemaRef;
-use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::arrow::{ArrowSchemaConverter, ArrowWriter};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{FileMetaData, ParquetMetaDataBuilder, ParquetMetaDataWriter};
 use parquet::file::properties::WriterProperties;
 use parquet::schema::types::ColumnPath;
 
 use super::schema::{Column, ColumnKind, schema_of};
+use super::table_sum::{SummedFile, TableSum};
 use super::writer::NativeWriteError;
 
 /// Rows that are gathered before they go to the Parquet writer.
 const BATCH_ROWS: usize = 8 << 10;
 
 /// Rows of a row group: what a reader must hold of a column at once, and what it can skip by its statistics.
-const ROW_GROUP_ROWS: usize = 256 << 10;
+pub const ROW_GROUP_ROWS: usize = 256 << 10;
+
+const CREATED_BY: &str = "tidegate";
 
 /// One value of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +95,7 @@ pub struct TableWriter {
     columns: Vec<Gathered>,
     gathered_rows: usize,
     rows: u64,
-    writer: ArrowWriter<File>,
+    writer: ArrowWriter<SummedFile>,
 }
 
 impl TableWriter {
@@ -101,7 +110,7 @@ impl TableWriter {
         let options = ArrowWriterOptions::new()
             .with_properties(properties(columns))
             .with_skip_arrow_metadata(true);
-        let writer = ArrowWriter::try_new_with_options(file, Arc::clone(&schema), options)
+        let writer = ArrowWriter::try_new_with_options(SummedFile::new(file), Arc::clone(&schema), options)
             .map_err(|source| failed("begin", path, source))?;
         Ok(Self {
             path: path.to_owned(),
@@ -145,19 +154,49 @@ impl TableWriter {
             .map_err(|source| failed("write", &self.path, source))
     }
 
-    /// Writes what is gathered, the footer, and syncs the file.
-    pub fn close(mut self) -> Result<(), NativeWriteError> {
+    /// Ends the row group and writes an end of the file behind it: what it answers is a whole table, whatever comes after.
+    pub fn checkpoint(&mut self) -> Result<TableSum, NativeWriteError> {
+        self.flush_rows()?;
+        self.writer
+            .flush()
+            .and_then(|()| self.end_of_file())
+            .and_then(|end| {
+                self.writer.write_all(&end)?;
+                self.writer.sync()?;
+                Ok(())
+            })
+            .map_err(|source| failed("write", &self.path, source))?;
+        Ok(self.writer.inner().sum())
+    }
+
+    /// What stands at the end of a file of the row groups so far.
+    fn end_of_file(&self) -> Result<Vec<u8>, ParquetError> {
+        let row_groups = self.writer.flushed_row_groups().to_vec();
+        let rows = row_groups.iter().map(|group| group.num_rows()).sum();
+        let columns = Arc::new(ArrowSchemaConverter::new().convert(&self.schema)?);
+        let file = FileMetaData::new(1, rows, Some(CREATED_BY.to_owned()), None, columns, None);
+        let metadata = ParquetMetaDataBuilder::new(file)
+            .set_row_groups(row_groups)
+            .build();
+        let mut end = Vec::new();
+        ParquetMetaDataWriter::new(&mut end, &metadata).finish()?;
+        Ok(end)
+    }
+
+    /// Writes what is gathered and the end, and syncs the file.
+    pub fn close(mut self) -> Result<TableSum, NativeWriteError> {
         self.flush_rows()?;
         let path = self.path;
         let file = self
             .writer
             .into_inner()
             .map_err(|source| failed("finish", &path, source))?;
-        file.sync_all().map_err(|source| NativeWriteError::Io {
+        file.sync().map_err(|source| NativeWriteError::Io {
             operation: "sync",
             path,
             source,
-        })
+        })?;
+        Ok(file.sum())
     }
 }
 
@@ -165,7 +204,7 @@ fn properties(columns: &[Column]) -> WriterProperties {
     let mut builder = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
-        .set_created_by("tidegate".to_owned());
+        .set_created_by(CREATED_BY.to_owned());
     for column in columns.iter().filter(|column| column.kind == ColumnKind::Int64) {
         // Numbers that grow slowly or hardly repeat: a dictionary of them would be as long as they are.
         if column.name.ends_with("_ns") || ["id", "request_id", "event_index"].contains(&column.name) {
@@ -178,7 +217,7 @@ fn properties(columns: &[Column]) -> WriterProperties {
     builder.build()
 }
 
-fn failed(operation: &'static str, path: &Path, source: parquet::errors::ParquetError) -> NativeWriteError {
+fn failed(operation: &'static str, path: &Path, source: ParquetError) -> NativeWriteError {
     NativeWriteError::Parquet {
         operation,
         path: path.to_owned(),

@@ -1,21 +1,28 @@
 //! Writes a native trace, row by row.
 //!
 //! All is written into `NAME.partial`, which gets its name when the trace is finished and synced: a folder with the right
-//! name is whole. A writer that is dropped before leaves the partial folder, with readable tables and a header that says
-//! `complete: false`; a killed process leaves tables without their ends, which no reader takes for whole.
+//! name is whole. A writer that is dropped before leaves the partial folder with all its rows and a header that says
+//! `complete: false`.
+//!
+//! A checkpoint makes what is there readable: each table gets an end, and then the header is replaced by one that names
+//! these ends with their sums. A process that is killed, or finds the disk full, leaves what its last checkpoint named.
+//! Checkpoints come by themselves after as many rows as a row group has, then after each quarter more; more of them are the
+//! caller's, who has a clock. They are not synced, as that would stop a recorder for as long as its disk takes: a power cut
+//! can leave tables shorter than the header says, and the reader then says so.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use results::block_trace::{DeviceNumber, Event, Request, TraceHeader};
+use results::block_trace::{BLOCK_TRACE_SCHEMA, DeviceNumber, Event, Request, TraceHeader};
 use thiserror::Error;
 
 use super::cells::{Shared, TooLarge, event_cells, request_cells, run_cells};
 use super::schema::{EVENT_COLUMNS, REQUEST_COLUMNS, RUN_COLUMNS};
-use super::stored_header::{FORMAT, ItemCounts, StoredHeader};
-use super::table::TableWriter;
+use super::stored_header::{Durability, FORMAT, ItemCounts, StoredHeader};
+use super::table::{ROW_GROUP_ROWS, TableWriter};
+use super::table_sum::{TableSum, TableSums};
 use super::{EVENTS_FILE, HEADER_FILE, REQUESTS_FILE, RUNS_FILE};
 use crate::error::WriteError;
 use crate::stream::{TraceSink, Written};
@@ -132,6 +139,17 @@ pub struct NativeWriter {
     device_texts: HashMap<DeviceNumber, String>,
     /// `None` once it is finished.
     tables: Option<Tables>,
+    /// What the header on the disk vouches for.
+    checkpoint: Checkpoint,
+    /// Whether an error has left the tables apart from each other: what counts then is the checkpoint.
+    is_broken: bool,
+}
+
+/// Up to where the tables can be read.
+#[derive(Clone, Copy, Debug)]
+struct Checkpoint {
+    sums: TableSums,
+    counts: ItemCounts,
 }
 
 #[derive(Debug)]
@@ -150,10 +168,26 @@ impl Tables {
         }
     }
 
-    fn close(self) -> Result<(), NativeWriteError> {
-        self.requests.close()?;
-        self.runs.close()?;
-        self.events.close()
+    fn checkpoint(&mut self) -> Result<TableSums, NativeWriteError> {
+        Ok(TableSums {
+            requests: self.requests.checkpoint()?,
+            runs: self.runs.checkpoint()?,
+            events: self.events.checkpoint()?,
+        })
+    }
+
+    fn close(self) -> Result<TableSums, NativeWriteError> {
+        Ok(TableSums {
+            requests: self.requests.close()?,
+            runs: self.runs.close()?,
+            events: self.events.close()?,
+        })
+    }
+}
+
+impl ItemCounts {
+    fn rows(self) -> u64 {
+        self.requests + self.runs + self.events
     }
 }
 
@@ -178,10 +212,14 @@ impl NativeWriter {
             fs::remove_dir_all(&partial).map_err(|source| failed("replace", &partial, source))?;
         }
         fs::create_dir_all(&partial).map_err(|source| failed("create", &partial, source))?;
-        let tables = Tables {
+        let mut tables = Tables {
             requests: TableWriter::create(&partial.join(REQUESTS_FILE), &REQUEST_COLUMNS)?,
             runs: TableWriter::create(&partial.join(RUNS_FILE), &RUN_COLUMNS)?,
             events: TableWriter::create(&partial.join(EVENTS_FILE), &EVENT_COLUMNS)?,
+        };
+        let checkpoint = Checkpoint {
+            sums: tables.checkpoint()?,
+            counts: ItemCounts::default(),
         };
         let interrupted = TraceHeader {
             complete: false,
@@ -195,8 +233,10 @@ impl NativeWriter {
             last_request: None,
             device_texts: HashMap::new(),
             tables: Some(tables),
+            checkpoint,
+            is_broken: false,
         };
-        writer.write_header(&writer.interrupted, ItemCounts::default())?;
+        writer.write_header(&writer.interrupted, checkpoint, Durability::Process)?;
         Ok(writer)
     }
 
@@ -243,12 +283,14 @@ impl NativeWriter {
             .collect();
         let run_rows = run_rows.map_err(refused)?;
         let tables = self.tables.as_mut().expect("a finished writer is gone");
-        tables.requests.push(&row)?;
-        for row in &run_rows {
-            tables.runs.push(row)?;
-        }
+        let pushed = tables
+            .requests
+            .push(&row)
+            .and_then(|()| run_rows.iter().try_for_each(|row| tables.runs.push(row)));
+        self.is_broken |= pushed.is_err();
+        pushed?;
         self.last_request = Some(request.id);
-        Ok(())
+        self.checkpoint_when_due()
     }
 
     /// Adds an event.
@@ -266,7 +308,37 @@ impl NativeWriter {
             file_system.as_deref().unwrap_or_default(),
         )
         .map_err(|too_large| out_of_range(format!("event {index}"), too_large))?;
-        tables.events.push(&row)
+        let pushed = tables.events.push(&row);
+        self.is_broken |= pushed.is_err();
+        pushed?;
+        self.checkpoint_when_due()
+    }
+
+    /// Makes what is there readable, whatever becomes of this process.
+    ///
+    /// # Errors
+    /// When it cannot be written; the checkpoint before stays.
+    pub fn checkpoint(&mut self) -> Result<(), NativeWriteError> {
+        let tables = self.tables.as_mut().expect("a finished writer is gone");
+        let counts = tables.counts();
+        if counts == self.checkpoint.counts {
+            return Ok(());
+        }
+        let checkpoint = tables.checkpoint().map(|sums| Checkpoint { sums, counts });
+        self.is_broken |= checkpoint.is_err();
+        let checkpoint = checkpoint?;
+        self.write_header(&self.interrupted, checkpoint, Durability::Process)?;
+        self.checkpoint = checkpoint;
+        Ok(())
+    }
+
+    fn checkpoint_when_due(&mut self) -> Result<(), NativeWriteError> {
+        let done = self.checkpoint.counts.rows();
+        let least = u64::try_from(ROW_GROUP_ROWS).unwrap_or(u64::MAX);
+        if self.counts().rows() - done < least.max(done / 4) {
+            return Ok(());
+        }
+        self.checkpoint()
     }
 
     /// Writes the rest and gives the trace its name. A header that says `complete: false` is kept as it is.
@@ -276,8 +348,15 @@ impl NativeWriter {
     pub fn finish(mut self, header: &TraceHeader) -> Result<ItemCounts, NativeWriteError> {
         let tables = self.tables.take().expect("a finished writer is gone");
         let counts = tables.counts();
-        tables.close()?;
-        self.write_header(header, counts)?;
+        let closed = tables.close();
+        if closed.is_err() {
+            self.cut_to_checkpoint();
+        }
+        let checkpoint = Checkpoint {
+            sums: closed?,
+            counts,
+        };
+        self.write_header(header, checkpoint, Durability::Power)?;
         sync_folder(&self.partial)?;
         if self.path.exists() {
             let old = old_name(&self.path);
@@ -294,33 +373,69 @@ impl NativeWriter {
         Ok(counts)
     }
 
-    fn write_header(&self, header: &TraceHeader, counts: ItemCounts) -> Result<(), NativeWriteError> {
-        let path = self.partial.join(HEADER_FILE);
+    fn write_header(
+        &self,
+        header: &TraceHeader,
+        checkpoint: Checkpoint,
+        durability: Durability,
+    ) -> Result<(), NativeWriteError> {
         let stored = StoredHeader {
             format: FORMAT.to_owned(),
             trace_id: self.id.as_str().to_owned(),
-            counts,
-            header: header.clone(),
+            counts: checkpoint.counts,
+            tables: Some(checkpoint.sums),
+            // What is written is of this schema, whatever its source was of.
+            header: TraceHeader {
+                schema: BLOCK_TRACE_SCHEMA,
+                ..header.clone()
+            },
         };
-        let mut text = serde_json::to_vec_pretty(&stored).map_err(|source| NativeWriteError::Header {
-            path: path.clone(),
-            source,
-        })?;
-        text.push(b'\n');
-        File::create(&path)
-            .and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all()))
-            .map_err(|source| failed("write", &path, source))
+        stored.write(&self.partial, durability)
+    }
+
+    /// Takes away what lies behind the checkpoint, so that any reader of Parquet can read the tables. It is tried: what
+    /// stays is left out by ours.
+    fn cut_to_checkpoint(&self) {
+        let TableSums {
+            requests,
+            runs,
+            events,
+        } = self.checkpoint.sums;
+        for (name, TableSum { bytes, .. }) in [
+            (REQUESTS_FILE, requests),
+            (RUNS_FILE, runs),
+            (EVENTS_FILE, events),
+        ] {
+            let _ = OpenOptions::new()
+                .write(true)
+                .open(self.partial.join(name))
+                .and_then(|file| file.set_len(bytes));
+        }
     }
 }
 
 impl Drop for NativeWriter {
-    /// An interrupted trace is kept as far as it came. Errors have nobody to be told to; the folder's name tells.
+    /// An interrupted trace is kept as far as it came, or up to its last checkpoint where the rest can't be written. Errors
+    /// have nobody to be told to; the folder's name tells.
     fn drop(&mut self) {
-        if let Some(tables) = self.tables.take() {
-            let counts = tables.counts();
-            if tables.close().is_ok() {
-                let _ = self.write_header(&self.interrupted, counts);
-            }
+        let Some(tables) = self.tables.take() else {
+            return;
+        };
+        let counts = tables.counts();
+        let closed = if self.is_broken {
+            // Closing it would write rows that nobody vouches for.
+            drop(tables);
+            None
+        } else {
+            tables.close().ok()
+        };
+        let kept = closed.is_some_and(|sums| {
+            let whole = Checkpoint { sums, counts };
+            self.write_header(&self.interrupted, whole, Durability::Process)
+                .is_ok()
+        });
+        if !kept {
+            self.cut_to_checkpoint();
         }
     }
 }
@@ -332,6 +447,10 @@ impl TraceSink for NativeWriter {
 
     fn event(&mut self, event: &Event) -> Result<(), WriteError> {
         Ok(Self::event(self, event)?)
+    }
+
+    fn checkpoint(&mut self) -> Result<(), WriteError> {
+        Ok(Self::checkpoint(self)?)
     }
 
     fn finish(self: Box<Self>, header: &TraceHeader) -> Result<Written, WriteError> {

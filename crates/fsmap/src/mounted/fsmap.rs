@@ -1,7 +1,12 @@
 //! GETFSMAP: the kernel's own list of who owns the blocks of ext4 and XFS.
 
+use std::fs::File;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::fs::fstat;
 
 use super::ioctl::{FSMAP_HEADER, FSMAP_RECORD, Request, call, halves, pair};
 use crate::block_type::BlockType;
@@ -16,6 +21,9 @@ const EXTENT_MAP: u32 = 0x4;
 const SHARED: u32 = 0x8;
 const SPECIAL_OWNER: u32 = 0x10;
 const LAST: u32 = 0x20;
+
+/// Records that [`system_regions`] looks at, at most: beyond them a file system keeps what it keeps to itself.
+const REGION_RECORDS_MAX: usize = 1 << 20;
 
 /// A range of a device and its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,13 +42,66 @@ pub(crate) struct Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// The file system.
-    Special(BlockType),
+    System(SystemOwner),
     /// An inode's content, or what it points to besides.
     Inode(u64, BlockType),
 }
 
-/// Calls `emit` with all records of the file system that `file` is on.
-pub(crate) fn records(file: impl AsFd, mut emit: impl FnMut(Record)) -> io::Result<()> {
+/// A range that a mounted file system keeps for itself, in bytes of its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SystemRegion {
+    /// First byte.
+    pub start: u64,
+    /// Length in bytes.
+    pub length: u64,
+    /// For what.
+    pub owner: SystemOwner,
+}
+
+/// What a file system uses a range for, in the kernel's own words: a letter for the file system (`X`: XFS, `f`: ext4; none
+/// for what all have) and a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SystemOwner {
+    /// Of the file system.
+    pub letter: Option<char>,
+    /// The kind.
+    pub number: u32,
+}
+
+/// What the file system that `mountpoint` is on keeps for itself on its own device, as the kernel tells it.
+///
+/// # Errors
+/// When the folder can't be opened, or the file system does not tell.
+pub fn system_regions(mountpoint: &Path) -> io::Result<Vec<SystemRegion>> {
+    let folder = File::open(mountpoint)?;
+    let device = encoded(fstat(&folder)?.st_dev);
+    let (mut regions, mut seen) = (Vec::new(), 0);
+    records(&folder, |record| {
+        seen += 1;
+        if let (Owner::System(owner), true) = (record.owner, record.device == device) {
+            regions.push(SystemRegion {
+                start: record.physical,
+                length: record.length,
+                owner,
+            });
+        }
+        if seen < REGION_RECORDS_MAX {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    })?;
+    Ok(regions)
+}
+
+/// A device number as GETFSMAP has it: 20 bits of minor number around 12 of major.
+pub(crate) fn encoded(device: u64) -> u32 {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    minor & 0xFF | (major & 0xFFF) << 8 | (minor & !0xFF) << 12
+}
+
+/// Calls `emit` with all records of the file system that `file` is on, until it has enough.
+pub(crate) fn records(file: impl AsFd, mut emit: impl FnMut(Record) -> ControlFlow<()>) -> io::Result<()> {
     let mut buffer = vec![0_u64; FSMAP_HEADER + FSMAP_RECORD * BATCH];
     let low = FSMAP_HEADER - 2 * KEY;
     // The upper key: all devices, all bytes, all owners.
@@ -66,7 +127,7 @@ pub(crate) fn records(file: impl AsFd, mut emit: impl FnMut(Record)) -> io::Resu
             let words = &buffer[FSMAP_HEADER + at * FSMAP_RECORD..][..FSMAP_RECORD];
             let (device, flags) = halves(words[0]);
             last |= flags & LAST != 0;
-            emit(Record {
+            let wanted = emit(Record {
                 device,
                 physical: words[1],
                 length: words[4],
@@ -75,6 +136,9 @@ pub(crate) fn records(file: impl AsFd, mut emit: impl FnMut(Record)) -> io::Resu
                 unwritten: flags & UNWRITTEN != 0,
                 shared: flags & SHARED != 0,
             });
+            if wanted.is_break() {
+                return Ok(());
+            }
         }
         if last {
             return Ok(());
@@ -97,20 +161,53 @@ fn owner(owner: u64, flags: u32) -> Owner {
         };
         return Owner::Inode(owner, kind);
     }
-    const XFS: u64 = 0x58;
-    const EXT4: u64 = 0x66;
-    Owner::Special(match (owner >> 32, owner & 0xFFFF_FFFF) {
-        (0, 1) => BlockType::Free,
-        (XFS, 1) => BlockType::Superblock,
-        (XFS, 2) => BlockType::Journal,
-        (XFS, 5) => BlockType::InodeTable,
-        // Headers of allocation groups, and trees of inodes, references and free space.
-        (XFS, 3 | 4 | 6) | (0, 3) => BlockType::Tree,
-        (XFS, 8) => BlockType::BadBlocks,
-        (EXT4, 1) => BlockType::GroupDescriptors,
-        (EXT4, 2) => BlockType::ReservedGroupDescriptors,
-        (EXT4, 3) => BlockType::BlockBitmap,
-        (EXT4, 4) => BlockType::InodeBitmap,
-        _ => BlockType::Unknown,
+    // The letter is in the upper half of a number, not of memory.
+    let (high, low) = (owner >> 32, owner & u64::from(u32::MAX));
+    Owner::System(SystemOwner {
+        letter: u32::try_from(high)
+            .ok()
+            .and_then(char::from_u32)
+            .filter(|letter| *letter != '\0'),
+        number: u32::try_from(low).unwrap_or(u32::MAX),
     })
+}
+
+impl SystemOwner {
+    /// In the words of this crate.
+    pub(crate) fn block_type(self) -> BlockType {
+        match (self.letter, self.number) {
+            (None, 1) => BlockType::Free,
+            (Some('X'), 1) => BlockType::Superblock,
+            (Some('X'), 2) => BlockType::Journal,
+            (Some('X'), 5) => BlockType::InodeTable,
+            // Headers of allocation groups, and trees of inodes, references and free space.
+            (Some('X'), 3 | 4 | 6) | (None, 3) => BlockType::Tree,
+            (Some('X'), 8) => BlockType::BadBlocks,
+            (Some('f'), 1) => BlockType::GroupDescriptors,
+            (Some('f'), 2) => BlockType::ReservedGroupDescriptors,
+            (Some('f'), 3) => BlockType::BlockBitmap,
+            (Some('f'), 4) => BlockType::InodeBitmap,
+            _ => BlockType::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_told_by_letter_and_number() {
+        let of = |letter: char, number: u64| match owner(
+            u64::from(u32::from(letter)) << 32 | number,
+            SPECIAL_OWNER,
+        ) {
+            Owner::System(owner) => owner,
+            inode @ Owner::Inode(..) => panic!("{inode:?}"),
+        };
+        assert_eq!(of('f', 3).block_type(), BlockType::BlockBitmap);
+        assert_eq!(of('X', 5).letter, Some('X'));
+        assert_eq!(of('\0', 1).block_type(), BlockType::Free);
+        assert_eq!(owner(131, 0), Owner::Inode(131, BlockType::Data));
+    }
 }

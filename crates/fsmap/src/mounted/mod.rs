@@ -11,11 +11,13 @@ mod ioctl;
 mod walk;
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, fstat, fstatfs};
 
 pub(crate) use self::device::device_of_node;
+pub use self::fsmap::{SystemOwner, SystemRegion, system_regions};
 use self::walk::{Placement, Walk};
 use crate::block_type::{BlockType, Class};
 use crate::ext4;
@@ -115,12 +117,13 @@ fn claim_fsmap(
     claims: &mut Vec<Claim>,
     findings: &mut Findings,
 ) {
-    let wanted = encoded(device);
+    let wanted = fsmap::encoded(device);
     let mut records = Vec::new();
     let outcome = fsmap::records(root, |record| {
         if record.device == wanted {
             records.push(record);
         }
+        ControlFlow::Continue(())
     });
     if let Err(error) = outcome {
         findings.note(format!(
@@ -134,12 +137,14 @@ fn claim_fsmap(
             ..Claim::area(record.physical, record.length, BlockType::Unknown, Rank::Layout)
         };
         match record.owner {
-            fsmap::Owner::Special(kind @ (BlockType::Free | BlockType::Unknown)) => claims.push(Claim {
-                kind,
-                rank: Rank::Gap,
-                ..claim
-            }),
-            fsmap::Owner::Special(kind) => claims.push(Claim { kind, ..claim }),
+            fsmap::Owner::System(owner) => {
+                let kind = owner.block_type();
+                let rank = match kind {
+                    BlockType::Free | BlockType::Unknown => Rank::Gap,
+                    _ => claim.rank,
+                };
+                claims.push(Claim { kind, rank, ..claim });
+            }
             fsmap::Owner::Inode(inode, kind) => {
                 let known = files.by_inode(inode);
                 let record_kind = known.and_then(|file| files.get(file)).map(|record| record.kind);
@@ -171,12 +176,6 @@ fn claim_fsmap(
         }
     }
     files.sort();
-}
-
-/// A device number as GETFSMAP has it: 20 bits of minor number around 12 of major.
-fn encoded(device: u64) -> u32 {
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    minor & 0xFF | (major & 0xFFF) << 8 | (minor & !0xFF) << 12
 }
 
 /// Adds journal and tree nodes from the structures on the device.

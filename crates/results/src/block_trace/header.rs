@@ -1,5 +1,7 @@
 //! What was traced, by what means, and what those could not see.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 use super::event::Event;
@@ -7,8 +9,11 @@ use super::request::Request;
 use super::vocabulary::DeviceNumber;
 use crate::HostInfo;
 
-/// Version of the stored form; a reader refuses any other one.
-pub const BLOCK_TRACE_SCHEMA: u32 = 1;
+/// Version of the stored form, as it is written.
+pub const BLOCK_TRACE_SCHEMA: u32 = 2;
+
+/// Versions that are read. Schema 1 had no sums of its tables, and told less of a driver's commands.
+pub const READABLE_SCHEMAS: RangeInclusive<u32> = 1..=BLOCK_TRACE_SCHEMA;
 
 /// A whole trace in memory: small ones, and tests. Large ones go through readers and writers request by request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,7 +29,7 @@ pub struct BlockTrace {
 /// What a trace is of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceHeader {
-    /// [`BLOCK_TRACE_SCHEMA`].
+    /// One of [`READABLE_SCHEMAS`].
     pub schema: u32,
     /// The command or the file that it came from.
     pub source: String,

@@ -24,7 +24,9 @@ mod request;
 mod vocabulary;
 
 pub use event::{Event, EventKind};
-pub use header::{BLOCK_TRACE_SCHEMA, BlockTrace, CaptureMethod, Limitation, TraceHeader, TracedDevice};
+pub use header::{
+    BLOCK_TRACE_SCHEMA, BlockTrace, CaptureMethod, Limitation, READABLE_SCHEMAS, TraceHeader, TracedDevice,
+};
 pub use request::{DriverCommand, FileIdentity, IoPriority, Process, Request, Run};
 pub use vocabulary::{
     BlockClass, BlockType, CauseQuality, DeviceNumber, IoMode, Operation, ParseDeviceNumberError,

@@ -186,4 +186,22 @@ pub struct DriverCommand {
     pub retries: u16,
     /// Interrupts that it took.
     pub interrupts: u16,
+    /// Bytes that it moves; `None` for a command without data.
+    #[serde(default)]
+    pub bytes: Option<u32>,
+    /// Its tag in the card's own queue (CQE of eMMC, task tag of UFS).
+    #[serde(default)]
+    pub tag: Option<u16>,
+    /// Whether the card may stay busy after its answer (response R1b), which is part of the command's time.
+    #[serde(default)]
+    pub waits_busy: bool,
+    /// When the host controller got it, ns since the trace's start.
+    #[serde(default)]
+    pub issued_ns: Option<u64>,
+    /// When the host controller had done it.
+    #[serde(default)]
+    pub completed_ns: Option<u64>,
+    /// 0, or the error's number (positive errno); `None` when its end was not seen.
+    #[serde(default)]
+    pub status: Option<i32>,
 }

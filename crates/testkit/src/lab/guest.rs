@@ -32,6 +32,9 @@ pub struct Options {
     pub flash: Vec<FlashFile>,
     /// Raw disk images: `/dev/vda`, `/dev/vdb` and so on.
     pub drives: Vec<PathBuf>,
+    /// Raw images of SD cards, each in a host controller of its own: `/dev/mmcblk0` and on, once a job has loaded
+    /// `sdhci_pci` and `mmc_block`. Their sizes must be powers of two.
+    pub cards: Vec<PathBuf>,
     /// Where jobs have their folders.
     pub folders: Folders,
 }
@@ -53,6 +56,7 @@ impl Default for Options {
             processors: 2,
             flash: Vec::new(),
             drives: Vec::new(),
+            cards: Vec::new(),
             folders: Folders::Own,
         }
     }

@@ -96,6 +96,15 @@ pub(super) fn qemu(lab: &Lab, options: &Options, own_folder: &Path, share: &Path
             escaped(drive)
         ));
     }
+    for (number, card) in options.cards.iter().enumerate() {
+        command.arg("-drive").arg(format!(
+            "file={},format=raw,if=none,id=card{number},cache=unsafe",
+            escaped(card)
+        ));
+        // A card takes the first bus of this name that has none.
+        command.args(["-device", "sdhci-pci", "-device"]);
+        command.arg(format!("sd-card,drive=card{number},bus=sd-bus"));
+    }
     command
 }
 

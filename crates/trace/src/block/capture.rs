@@ -14,11 +14,11 @@ use rustix::time::{ClockId, clock_gettime};
 use super::attribution::Attribution;
 use super::device::{self, number};
 use super::error::CaptureError;
-use super::fsmap;
 use super::joiner::Joiner;
 use super::order::Item;
 use super::programs::Setup;
 use super::record::{MAX_DEVICES, ProcessReference, Record, kernel_device};
+use super::regions::regions;
 use super::ring::{self, Chunk};
 use super::source::Source;
 use super::{CaptureSpec, Captured, Sink};
@@ -52,6 +52,10 @@ pub fn capture(spec: &CaptureSpec, stop: &AtomicBool, sink: &mut dyn Sink) -> Re
             .iter()
             .flat_map(device::mounts_on)
             .map(|mount| kernel_device(mount.device))
+            .collect(),
+        mmc_hosts: devices
+            .iter()
+            .map(|device| device::mmc_host(device.device).filter(|_| spec.driver_commands))
             .collect(),
         ring_bytes,
         count_calls: spec.count_calls,
@@ -391,7 +395,7 @@ fn seed(attribution: &mut Attribution, device: &TracedDevice) {
 
     let mut left = MAX_SEEDS;
     for mount in device::mounts_on(device) {
-        for region in fsmap::regions(&mount.mountpoint, mount.device) {
+        for region in regions(&mount.mountpoint, mount.device) {
             attribution.layouts.learn(kernel_device(device.device), region);
         }
         let Ok(root) = fs::metadata(&mount.mountpoint) else {

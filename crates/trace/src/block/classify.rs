@@ -19,7 +19,7 @@ pub(crate) fn block_type(part: &RunPart) -> (BlockType, Option<String>) {
     match part.kind {
         run_kind::PAGES | run_kind::DIRECT | run_kind::BTRFS => file_block(part),
         run_kind::METADATA => (content(part.flags).unwrap_or(BlockType::Metadata), None),
-        run_kind::JOURNAL => (BlockType::Journal, None),
+        run_kind::JOURNAL | run_kind::JOURNAL_PLACE => (BlockType::Journal, None),
         run_kind::JOURNAL_CONTROL => (BlockType::JournalControl, None),
         run_kind::FAST_COMMIT => (BlockType::FastCommit, None),
         run_kind::XFS_BUFFER => {
@@ -101,9 +101,11 @@ fn xfs_type(name: &str) -> BlockType {
 pub(crate) fn mode(part: &RunPart, operation: Operation, by_kernel: bool) -> IoMode {
     match part.kind {
         run_kind::DIRECT | run_kind::RAW => IoMode::Direct,
-        run_kind::JOURNAL | run_kind::JOURNAL_CONTROL | run_kind::FAST_COMMIT | run_kind::XFS_LOG => {
-            IoMode::Journal
-        }
+        run_kind::JOURNAL
+        | run_kind::JOURNAL_PLACE
+        | run_kind::JOURNAL_CONTROL
+        | run_kind::FAST_COMMIT
+        | run_kind::XFS_LOG => IoMode::Journal,
         run_kind::METADATA | run_kind::XFS_BUFFER | run_kind::SUPERBLOCK => IoMode::Metadata,
         run_kind::SWAP => IoMode::Swap,
         run_kind::PAGES | run_kind::BTRFS => match (file_block(part).0, operation) {

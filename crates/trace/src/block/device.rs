@@ -112,6 +112,18 @@ fn whole_disk(what: &Path, device: DeviceNumber) -> Result<TracedDevice, Capture
     Ok(traced)
 }
 
+/// Number of the mmc host that a card's disk is on: `.../mmc_host/mmc0/mmc0:0001/block/mmcblk0`.
+pub(crate) fn mmc_host(disk: DeviceNumber) -> Option<u32> {
+    let folder = fs::canonicalize(format!("/sys/dev/block/{disk}")).ok()?;
+    mmc_host_in(&folder)
+}
+
+fn mmc_host_in(folder: &Path) -> Option<u32> {
+    let mut names = folder.components().map(|name| name.as_os_str().to_string_lossy());
+    names.find(|name| name == "mmc_host")?;
+    names.next()?.strip_prefix("mmc")?.parse().ok()
+}
+
 /// Type and mountpoint of the first file system on the disk or one of its partitions.
 pub(crate) fn file_system_on(disk: &TracedDevice) -> Option<(String, String)> {
     mounts_on(disk)
@@ -207,6 +219,13 @@ mod tests {
         assert_eq!(mount.device, DeviceNumber { major: 8, minor: 1 });
         assert_eq!(mount.file_system, "ext4");
         assert_eq!(mount.source, "/dev/sda1");
+    }
+
+    #[test]
+    fn a_cards_host_is_told_by_its_place() {
+        let card = "/sys/devices/pci0000:00/0000:00:04.0/mmc_host/mmc1/mmc1:4567/block/mmcblk0";
+        assert_eq!(mmc_host_in(Path::new(card)), Some(1));
+        assert_eq!(mmc_host_in(Path::new("/sys/devices/virtual/block/loop0")), None);
     }
 
     #[test]

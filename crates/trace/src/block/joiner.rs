@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use results::block_trace::{
-    CauseQuality, DriverCommand, EventKind, IoMode, IoPriority, Operation, Process, Request, RequestFlags,
-    Run,
+    CauseQuality, EventKind, IoMode, IoPriority, Operation, Process, Request, RequestFlags, Run,
 };
 
 use super::attribution::Attribution;
+use super::commands::{self, Commands};
 use super::order::{Item, Order};
 use super::owners::cut;
 use super::record::{
@@ -65,6 +65,7 @@ struct Device {
     longest: u64,
     /// Empty bios that ask for a flush.
     flushes: VecDeque<(u64, Arc<Process>, RequestFlags)>,
+    commands: Commands,
 }
 
 /// Joins records into requests.
@@ -133,6 +134,7 @@ impl Joiner {
         if oldest < self.newest.saturating_sub(PATIENCE_NS) {
             self.give_up(oldest);
         }
+        self.give_up_commands(self.attribution.start.saturating_add(settled));
         self.order.pop_before(settled.min(oldest))
     }
 
@@ -141,6 +143,7 @@ impl Joiner {
         while let Some((queued, _, _)) = self.waiting.first().copied() {
             self.give_up(queued);
         }
+        self.give_up_commands(u64::MAX);
     }
 
     /// After [`Joiner::finish`]: the rest in order.
@@ -218,6 +221,7 @@ impl Joiner {
             self.flush(&mut request, record.device);
         } else if asked != Operation::Driver {
             self.join(&mut request, record);
+            self.commands(&mut request, record);
         }
         self.emit(request);
     }
@@ -310,33 +314,41 @@ impl Joiner {
     }
 
     fn driver(&mut self, record: &DriverRecord) {
-        let narrow = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
-        self.emit(Request {
-            id: 0,
-            device: device_number(record.device),
-            sector: 0,
-            bytes: u64::from(record.bytes),
-            operation: Operation::Driver,
-            flags: RequestFlags::default(),
-            priority: None,
-            queued_ns: None,
-            inserted_ns: None,
-            issued_ns: Some(self.attribution.since_start(record.issued)),
-            completed_ns: Some(self.attribution.since_start(record.completed)),
-            status: Some(record.error.abs()),
-            in_flight: None,
-            hardware_queue: None,
-            submitter: None,
-            mode: IoMode::Unknown,
-            command: Some(DriverCommand {
-                code: narrow(record.code),
-                argument: record.argument,
-                packed_requests: 1,
-                retries: narrow(record.retries),
-                interrupts: 0,
-            }),
-            runs: Vec::new(),
-        });
+        let device = self.devices.entry(record.device).or_default();
+        if let Some(alone) = device.commands.keep(record) {
+            self.emit_command(&alone);
+        }
+    }
+
+    /// The first command of a request is its own; what it needed beside that one is told for itself.
+    fn commands(&mut self, request: &mut Request, record: &RequestRecord) {
+        let sectors = (request.sector, request.end_sector());
+        let device = self.devices.entry(record.device).or_default();
+        let taken = device.commands.take(sectors, (record.issued, record.completed));
+        let mut taken = taken.into_iter();
+        request.command = taken
+            .next()
+            .map(|first| commands::command(&first, self.attribution.start));
+        for more in taken {
+            self.emit_command(&more);
+        }
+    }
+
+    /// Commands that were done before this moment of the kernel's clock, whose requests were not seen.
+    fn give_up_commands(&mut self, before: u64) {
+        let mut expired = Vec::new();
+        for device in self.devices.values_mut() {
+            while let Some(record) = device.commands.expired(before) {
+                expired.push(record);
+            }
+        }
+        for record in expired {
+            self.emit_command(&record);
+        }
+    }
+
+    fn emit_command(&mut self, record: &DriverRecord) {
+        self.emit(commands::alone(record, self.attribution.start));
     }
 
     /// Tells bios that were queued at this moment without their requests.
@@ -453,3 +465,6 @@ fn status(word: u32) -> i32 {
         .find(|(known, _)| *known == word)
         .map_or(EIO, |(_, errno)| *errno)
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use results::block_trace::BlockType;
 
-use super::fsmap::Region;
+use super::regions::Region;
 
 /// Regions of devices, by first sector.
 #[derive(Debug, Default)]

@@ -14,9 +14,9 @@ mod attribution;
 mod calls;
 mod capture;
 mod classify;
+mod commands;
 mod device;
 mod error;
-mod fsmap;
 mod joiner;
 mod layout;
 mod names;
@@ -25,6 +25,7 @@ mod owners;
 mod privilege;
 mod programs;
 mod record;
+mod regions;
 mod request_flags;
 mod ring;
 mod source;
@@ -56,6 +57,8 @@ pub struct CaptureSpec {
     pub ring_bytes: u64,
     /// Whether system calls are counted; that costs every call of the system some 0.1 us.
     pub count_calls: bool,
+    /// Whether the commands of eMMC and SD cards are traced.
+    pub driver_commands: bool,
     /// A program that is run; the trace ends with it.
     pub command: Vec<OsString>,
     /// The trace ends after this long.

@@ -24,6 +24,9 @@ const SECTION: &str = "tp_btf/";
 /// Every kernel's list of what its types are; modules have theirs beside it.
 const BTF_FOLDER: &str = "/sys/kernel/btf";
 
+/// Those of a card's driver.
+const COMMANDS: [&str; 2] = ["mmc_request_start", "mmc_request_done"];
+
 /// Without these there are no requests.
 const ESSENTIAL: [&str; 6] = [
     "block_bio_queue",
@@ -58,8 +61,16 @@ pub(crate) struct Setup {
     pub devices: Vec<u32>,
     /// Numbers of the file systems mounted from them, where they are others.
     pub file_systems: Vec<u32>,
+    /// For each of [`Setup::devices`] the mmc host that it is on.
+    pub mmc_hosts: Vec<Option<u32>>,
     pub ring_bytes: u32,
     pub count_calls: bool,
+}
+
+impl Setup {
+    fn has_cards(&self) -> bool {
+        self.mmc_hosts.iter().any(Option::is_some)
+    }
 }
 
 /// The attached programs.
@@ -96,7 +107,9 @@ impl Programs {
         }
         let configuration = configuration(setup, &symbols);
         let wanted = |tracepoint: &str| {
-            tracepoints.contains(tracepoint) && (setup.count_calls || tracepoint != "sys_enter")
+            tracepoints.contains(tracepoint)
+                && (setup.count_calls || tracepoint != "sys_enter")
+                && (setup.has_cards() || !COMMANDS.contains(&tracepoint))
         };
         let object = match load(setup, &configuration, &wanted) {
             Ok(object) => object,
@@ -120,6 +133,12 @@ impl Programs {
                     why: format!("this kernel has no tracepoint {tracepoint}"),
                 });
             }
+        }
+        if setup.has_cards() && !COMMANDS.iter().all(|one| tracepoints.contains(*one)) {
+            limitations.push(Limitation {
+                what: "commands of the card's driver".to_owned(),
+                why: format!("this kernel has no tracepoints {}", COMMANDS.join(" and ")),
+            });
         }
         let mut programs = Self {
             object,
@@ -247,6 +266,9 @@ fn configuration(setup: &Setup, symbols: &BTreeMap<String, u64>) -> Configuratio
     let mut configuration = Configuration::new_zeroed();
     for (slot, device) in configuration.devices.iter_mut().zip(&setup.devices) {
         *slot = *device;
+    }
+    for (slot, host) in configuration.mmc_hosts.iter_mut().zip(&setup.mmc_hosts) {
+        *slot = host.map_or(0, |host| host + 1);
     }
     configuration.device_count = u32::try_from(setup.devices.len()).unwrap_or(u32::MAX);
     configuration.own_tgid = std::process::id();

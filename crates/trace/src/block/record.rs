@@ -113,22 +113,24 @@ record!(EventRecord, 72, {
     process: ProcessReference,
 });
 
-record!(DriverRecord, 48, {
+record!(DriverRecord, 56, {
     kind: u32,
     device: u32,
     issued: u64,
     completed: u64,
+    sector: u64,
     code: u32,
     argument: u32,
-    retries: u32,
     bytes: u32,
+    tries: u32,
     error: i32,
-    reserved: u32,
+    tag: u16,
+    flags: u16,
 });
 
 record!(
     /// `struct configuration`.
-    Configuration, 664, {
+    Configuration, 696, {
     devices: [u32; MAX_DEVICES],
     device_count: u32,
     own_tgid: u32,
@@ -146,6 +148,7 @@ record!(
     btrfs_super: u64,
     raw_direct: u64,
     raw_direct_async: u64,
+    mmc_hosts: [u32; MAX_DEVICES],
     counted_calls: [u8; MAX_CALLS],
 });
 
@@ -184,6 +187,8 @@ pub(crate) mod run_kind {
     pub(crate) const SUPERBLOCK: u8 = 10;
     pub(crate) const RAW: u8 = 11;
     pub(crate) const SWAP: u8 = 12;
+    /// A place in the journal of which no more is known: no program sends it.
+    pub(crate) const JOURNAL_PLACE: u8 = 15;
 }
 
 /// `enum run_flag`.
@@ -205,6 +210,14 @@ pub(crate) mod event_kind {
     pub(crate) const FDATASYNC: u32 = 5;
     pub(crate) const COMMIT: u32 = 6;
     pub(crate) const CONTRIBUTION: u32 = 7;
+}
+
+/// `enum driver_flag`.
+pub(crate) mod driver_flag {
+    pub(crate) const HAS_DATA: u16 = 1;
+    pub(crate) const WAITS_BUSY: u16 = 2;
+    pub(crate) const QUEUED: u16 = 4;
+    pub(crate) const UFS: u16 = 8;
 }
 
 /// Any record.

@@ -73,7 +73,7 @@ impl Source {
     pub(crate) fn reader(&self) -> Result<Reader, CaptureError> {
         Ok(match self {
             Self::Bpf(programs) => Reader::Ring(programs.ring()?),
-            Self::Tracefs(instance, _) => Reader::Pipe(instance.reader()?),
+            Self::Tracefs(instance, _) => Reader::Pipe(Box::new(instance.reader()?)),
         })
     }
 
@@ -107,7 +107,7 @@ impl Source {
 /// The reading end.
 pub(crate) enum Reader {
     Ring(MapHandle),
-    Pipe(tracefs::Reader),
+    Pipe(Box<tracefs::Reader>),
 }
 
 impl Reader {

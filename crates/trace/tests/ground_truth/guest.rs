@@ -1,8 +1,8 @@
 //! The same judgement in the lab guest: another kernel, and file systems that this machine's may not have.
 
-use testkit::lab::{self, Ended, Job};
+use testkit::lab::{self, Ended, Guest, Job, Lab, Options};
 
-use crate::{Outcome, failed};
+use crate::{Outcome, failed, say};
 
 /// A file system that `lab/jobs/on-filesystem.sh` makes.
 pub struct GuestCase {
@@ -10,13 +10,25 @@ pub struct GuestCase {
     kind: &'static str,
     /// What to read in the end: the file under the loop device is without anybody's cache.
     medium: &'static str,
+    disk: GuestDisk,
 }
+
+/// What the file system is on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GuestDisk {
+    Loop,
+    /// An SD card, in a guest of its own: its driver's commands are judged.
+    Card,
+}
+
+const CARD_BYTES: u64 = 512 << 20;
 
 const fn on_loop(name: &'static str, kind: &'static str) -> GuestCase {
     GuestCase {
         name,
         kind,
         medium: "/dev/shm/disk",
+        disk: GuestDisk::Loop,
     }
 }
 
@@ -29,26 +41,76 @@ pub const GUEST_CASES: &[GuestCase] = &[
         kind: "ext4-dm",
         // Its sectors are not those of the loop device below.
         medium: "$DEVICE",
+        disk: GuestDisk::Loop,
+    },
+    GuestCase {
+        name: "guest_ext4_on_card",
+        kind: "ext4",
+        medium: "$DEVICE",
+        disk: GuestDisk::Card,
     },
 ];
 
 impl GuestCase {
     /// The report. `None`: there is no guest on this machine, and the reason is printed.
     pub fn run(&self) -> Outcome<Option<String>> {
-        let Some(mut guest) = lab::shared() else {
-            return Ok(None);
-        };
         let program = std::env::current_exe().map_err(|error| failed("this program's path", error))?;
         let job = Job::ready_made("on-filesystem.sh")
             .map_err(|error| failed(self.name, error))?
             .copy_of("truth", program)
-            .variable("KIND", self.kind)
-            .variable("RUN", format!("/host/truth here \"$FOLDER\" \"{}\"", self.medium));
-        let outcome = guest.run(&job).map_err(|error| failed(self.name, error))?;
+            .variable("KIND", self.kind);
+        let ran = match self.disk {
+            GuestDisk::Loop => {
+                let Some(mut guest) = lab::shared() else {
+                    return Ok(None);
+                };
+                let judge = format!("/host/truth here \"$FOLDER\" \"{}\"", self.medium);
+                guest.run(&job.variable("RUN", judge))
+            }
+            GuestDisk::Card => {
+                let Some(mut guest) = with_card()? else {
+                    return Ok(None);
+                };
+                // Discarding a whole emulated card takes minutes.
+                let job = job.variable("DEVICE", "card").variable("MKFS", "-E nodiscard");
+                guest
+                    .0
+                    .run(&job.variable("RUN", "/host/truth commands \"$FOLDER\""))
+            }
+        };
+        let outcome = ran.map_err(|error| failed(self.name, error))?;
         let text = outcome.text();
         match outcome.ended {
             Ended::Code(0) => Ok(Some(text.trim().to_owned())),
             ended => Err(format!("{ended:?}: {}", text.trim())),
         }
     }
+}
+
+/// A guest with an SD card. It takes a boot of its own, so it is for long runs alone.
+fn with_card() -> Outcome<Option<(Guest, tempfile::NamedTempFile)>> {
+    if std::env::var_os("TIDEGATE_FULL").is_none() {
+        say("guest_ext4_on_card: left out: set TIDEGATE_FULL for it");
+        return Ok(None);
+    }
+    let lab = match Lab::available() {
+        Ok(lab) => lab,
+        Err(why) => {
+            say(&format!("guest_ext4_on_card: left out: {why}"));
+            return Ok(None);
+        }
+    };
+    let image = tempfile::NamedTempFile::new().map_err(|error| failed("the card's image", error))?;
+    image
+        .as_file()
+        .set_len(CARD_BYTES)
+        .map_err(|error| failed("the card's image", error))?;
+    let options = Options {
+        cards: vec![image.path().to_owned()],
+        ..Options::default()
+    };
+    let guest = lab
+        .boot(&options)
+        .map_err(|error| failed("a guest with a card", error))?;
+    Ok(Some((guest, image)))
 }

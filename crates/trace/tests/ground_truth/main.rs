@@ -2,9 +2,11 @@
 //! itself is read, and each sector says by its content whose it is. See [`load`] and [`check`].
 //!
 //! Without arguments: every file system that this machine can make, on a loop device in memory, and those of the lab
-//! guest. `here FOLDER DEVICE` judges one that is mounted already (in the guest). `load` and `worker` are the processes that write.
+//! guest. `here FOLDER DEVICE` judges one that is mounted already (in the guest), `commands FOLDER` what a card's driver sends
+//! for it. `load` and `worker` are the processes that write.
 
 mod check;
+mod commands;
 mod disk;
 mod guest;
 mod load;
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         ["load", folder, ledger, journals] => load::run(Path::new(folder), Path::new(ledger))
             .and_then(|()| sqlite::work(Path::new(folder), Path::new(journals))),
         ["worker", number, folder, ledger] => load::work(number, Path::new(folder), Path::new(ledger)),
+        ["commands", folder] => commands::here(Path::new(folder)),
         ["here", folder, device] => here(Path::new(folder), Path::new(device)),
         _ => all(&words),
     };
@@ -108,7 +111,15 @@ fn here(folder: &Path, device: &Path) -> Outcome<()> {
 fn judge(folder: &Path, raw: Option<&Path>, has_generations: bool) -> Outcome<Option<String>> {
     let ledger = disk::ledger("files")?;
     let journals = disk::ledger("journals")?;
-    let Some((trace, captured)) = traced(folder, ledger.path(), journals.path())? else {
+    let program = std::env::current_exe().map_err(|error| failed("this program's path", error))?;
+    let load: Vec<OsString> = vec![
+        program.into(),
+        "load".into(),
+        folder.as_os_str().to_owned(),
+        ledger.path().as_os_str().to_owned(),
+        journals.path().as_os_str().to_owned(),
+    ];
+    let Some((trace, captured)) = traced(folder, load)? else {
         return Ok(None);
     };
     match captured.header.lost_records {
@@ -125,21 +136,14 @@ fn judge(folder: &Path, raw: Option<&Path>, has_generations: bool) -> Outcome<Op
     Ok(Some(format!("{report}; {journals}")))
 }
 
-/// Runs the load under the tracer. `None` where tracing is forbidden, and that is printed.
-fn traced(folder: &Path, ledger: &Path, journals: &Path) -> Outcome<Option<(InMemory, Captured)>> {
-    let program = std::env::current_exe().map_err(|error| failed("this program's path", error))?;
-    let command: Vec<OsString> = vec![
-        program.into(),
-        "load".into(),
-        folder.as_os_str().to_owned(),
-        ledger.as_os_str().to_owned(),
-        journals.as_os_str().to_owned(),
-    ];
+/// Runs a command under the tracer. `None` where tracing is forbidden, and that is printed.
+fn traced(folder: &Path, command: Vec<OsString>) -> Outcome<Option<(InMemory, Captured)>> {
     let spec = CaptureSpec {
         targets: vec![Target::Mountpoint(PathBuf::from(folder))],
         method: Method::Bpf,
         ring_bytes: DEFAULT_RING_BYTES,
         count_calls: true,
+        driver_commands: true,
         command,
         duration: None,
         sync_at_end: true,

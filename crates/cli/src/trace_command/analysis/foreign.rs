@@ -1,10 +1,11 @@
-//! Traces of other tools on their way to the analyses: copied into the native form, in a folder that goes afterwards.
+//! Traces that the analyses can't read as they lie: of other tools, or with tables that a killed recorder did not end. They
+//! are copied into the native form, in a folder that goes afterwards.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use formats::native::{Existing, NativeWriter, TraceId};
+use formats::native::{Existing, NativeReader, NativeWriter, TraceId};
 use formats::{BadLines, ReadOptions, TraceItem, TraceSink};
 
 /// Native copies of foreign traces; its drop removes them.
@@ -23,7 +24,11 @@ impl Copies {
 
     /// The native trace behind a path: itself, or its copy. Folders of traces are left as they are.
     pub fn native(&mut self, path: &Path) -> Result<PathBuf> {
-        if path.is_dir() || formats::native::is_native(path) {
+        let is_native = formats::native::is_native(path);
+        if is_native && NativeReader::open(path)?.unfinished_bytes() == 0 {
+            return Ok(path.to_owned());
+        }
+        if !is_native && path.is_dir() {
             return Ok(path.to_owned());
         }
         let options = ReadOptions {

@@ -1,8 +1,10 @@
 //! Requests without BPF: block events of a tracefs instance of our own, read as text and turned into the records that the
 //! programs would send.
 //!
-//! It knows no file, no writer behind a buffered write, and no kind of block: that is said in the trace's limitations.
+//! What it knows of files is the business of [`files`]; what it can't know is said in the trace's limitations.
 //! The instance is removed in the end; one that a killed tracer left is removed by the next.
+
+mod files;
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -18,10 +20,13 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, mount};
 use zerocopy::{FromZeros, IntoBytes};
 
+use self::files::{Files, Moment, Told};
+use super::device;
 use super::error::CaptureError;
 use super::privilege;
 use super::record::{
-    BioRecord, NO_HARDWARE_QUEUE, ProcessRecord, ProcessReference, RequestRecord, kernel_device,
+    BioRecord, NO_HARDWARE_QUEUE, ProcessRecord, ProcessReference, RequestRecord, RunPart, RunRecord,
+    kernel_device,
 };
 use super::request_flags::FlagBits;
 use super::ring::Chunk;
@@ -37,8 +42,16 @@ const EVENTS: [&str; 4] = [
 /// How long the reader rests when there is nothing.
 const REST: Duration = Duration::from_millis(20);
 const KIND_BIO: u32 = 1;
+const KIND_RUN: u32 = 2;
 const KIND_REQUEST: u32 = 3;
+const KIND_NAME: u32 = 5;
 const KIND_PROCESS: u32 = 6;
+const KIND_WRITER: u32 = 7;
+const KIND_EVENT: u32 = 8;
+
+/// Reads and writes: what has data of files.
+const WRITE: u32 = 1;
+const REGULAR: u16 = 0x8000;
 
 /// Bits that this module gives to the letters of `rwbs`, as it has no kernel's word.
 const FLUSH: u32 = 2;
@@ -63,10 +76,12 @@ pub(crate) fn flag_bits() -> FlagBits {
 /// What a trace by tracefs cannot tell.
 pub(crate) fn limitations(why: &str) -> Vec<Limitation> {
     [
-        "files, offsets and paths",
-        "kinds of blocks (metadata by the request's own flag alone)",
-        "processes behind buffered writes; only who called the block layer",
-        "the journal's transactions, the life of files, counts of system calls",
+        "files but by the place of their blocks: on ext4 as its events tell it, elsewhere as it was at the start; no \
+         generations, and no names of files that were gone or renamed before they were met",
+        "kinds of blocks (metadata by the request's own flag, the journal as a whole)",
+        "processes behind buffered writes on other file systems than ext4",
+        "whether data went past the page cache",
+        "the journal's transactions and homes, the life of files elsewhere than on ext4, counts of system calls",
         "hardware queues; times finer than 1 us",
     ]
     .into_iter()
@@ -83,6 +98,7 @@ pub(crate) struct Instance {
     folder: PathBuf,
     /// Number of a disk or partition, and its disk.
     disks: HashMap<u32, u32>,
+    devices: Vec<TracedDevice>,
 }
 
 impl Instance {
@@ -101,7 +117,11 @@ impl Instance {
                 disks.insert(kernel_device(part), disk);
             }
         }
-        let instance = Self { folder, disks };
+        let instance = Self {
+            folder,
+            disks,
+            devices: devices.to_vec(),
+        };
         let filter: Vec<String> = instance
             .disks
             .keys()
@@ -119,7 +139,38 @@ impl Instance {
             instance.write(&format!("events/block/{event}/filter"), &filter)?;
             instance.write(&format!("events/block/{event}/enable"), "1")?;
         }
+        instance.follow_files()?;
         Ok(instance)
+    }
+
+    /// Starts the events that tell of files, where the kernel has them.
+    fn follow_files(&self) -> Result<(), CaptureError> {
+        let mounts = self.devices.iter().flat_map(device::mounts_on);
+        let file_systems: Vec<String> = mounts
+            .map(|mount| format!("dev == {}", kernel_device(mount.device)))
+            .collect();
+        if file_systems.is_empty() {
+            return Ok(());
+        }
+        let disks: Vec<String> = self
+            .devices
+            .iter()
+            .map(|device| format!("name == \"{}\"", device.device))
+            .collect();
+        for (subsystem, event) in files::EVENTS {
+            let place = format!("events/{subsystem}/{event}");
+            if !self.folder.join(&place).is_dir() {
+                continue;
+            }
+            let filter = if subsystem == "ext4" {
+                &file_systems
+            } else {
+                &disks
+            };
+            self.write(&format!("{place}/filter"), &filter.join(" || "))?;
+            self.write(&format!("{place}/enable"), "1")?;
+        }
+        Ok(())
     }
 
     /// The reader, for a thread of its own.
@@ -136,7 +187,7 @@ impl Instance {
         })?;
         Ok(Reader {
             pipe: File::from(pipe),
-            parser: Parser::new(self.disks.clone()),
+            parser: Parser::new(self.disks.clone(), Files::of(&self.devices)),
         })
     }
 
@@ -305,16 +356,24 @@ struct Parser {
     under_way: HashMap<(u32, u32, u64), UnderWay>,
     in_flight: HashMap<u32, u32>,
     known: HashMap<u32, (u32, bool)>,
+    files: Files,
     bios: u64,
 }
 
-/// What all four events say.
-#[derive(Debug, PartialEq, Eq)]
-struct Line<'a> {
+/// What every event begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Head<'a> {
     comm: &'a str,
     tid: u32,
     time: u64,
-    event: &'a str,
+    event: &'static str,
+    fields: &'a str,
+}
+
+/// What the four events of the block layer say.
+#[derive(Debug, PartialEq, Eq)]
+struct Line<'a> {
+    head: Head<'a>,
     device: u32,
     operation: u32,
     sector: u64,
@@ -323,18 +382,25 @@ struct Line<'a> {
 }
 
 impl Parser {
-    fn new(disks: HashMap<u32, u32>) -> Self {
+    fn new(disks: HashMap<u32, u32>, files: Files) -> Self {
         Self {
             disks,
             under_way: HashMap::new(),
             in_flight: HashMap::new(),
             known: HashMap::new(),
+            files,
             bios: 0,
         }
     }
 
     fn line(&mut self, text: &str, chunk: &mut Chunk) {
-        let Some(line) = parse(text) else {
+        let Some(head) = head(text) else {
+            return;
+        };
+        if !EVENTS.contains(&head.event) {
+            return self.file_event(head, chunk);
+        }
+        let Some(line) = block_event(head) else {
             return;
         };
         let Some(disk) = self.disks.get(&line.device).copied() else {
@@ -347,14 +413,15 @@ impl Parser {
             line.sector
         };
         let key = (disk, line.operation & 0xFF, sector);
-        match line.event {
+        let time = head.time;
+        match head.event {
             "block_bio_queue" => self.bio(&line, disk, chunk),
-            "block_rq_insert" => self.under_way.entry(key).or_default().inserted = line.time,
+            "block_rq_insert" => self.under_way.entry(key).or_default().inserted = time,
             "block_rq_issue" => {
                 let count = self.in_flight.entry(disk).or_default();
                 *count += 1;
                 let request = self.under_way.entry(key).or_default();
-                request.issued = line.time;
+                request.issued = time;
                 request.in_flight = *count;
             }
             "block_rq_complete" => {
@@ -370,7 +437,7 @@ impl Parser {
                 record.sector = line.sector;
                 record.inserted = request.inserted;
                 record.issued = request.issued;
-                record.completed = line.time;
+                record.completed = time;
                 record.bytes = u32::try_from(line.bytes).unwrap_or(u32::MAX / 512 * 512);
                 record.operation = line.operation;
                 // Any other status than good is an I/O error in the block layer's numbering.
@@ -383,42 +450,101 @@ impl Parser {
         }
     }
 
+    fn file_event(&mut self, head: Head<'_>, chunk: &mut Chunk) {
+        let known = &mut self.known;
+        let mut moment = || {
+            let (process, by_kernel) = process(known, head, chunk);
+            Moment {
+                time: head.time,
+                process,
+                by_kernel,
+            }
+        };
+        for told in self.files.line(head.event, head.fields, &mut moment) {
+            match told {
+                Told::Name(record) => chunk.push(record.as_bytes()),
+                Told::Writer(record) => chunk.push(record.as_bytes()),
+                Told::Event(record) => chunk.push(record.as_bytes()),
+            }
+        }
+    }
+
     fn bio(&mut self, line: &Line<'_>, disk: u32, chunk: &mut Chunk) {
-        let mut name = [0; 16];
-        let length = line.comm.len().min(15);
-        name[..length].copy_from_slice(&line.comm.as_bytes()[..length]);
-        let (tgid, by_kernel) = *self.known.entry(line.tid).or_insert_with(|| look_up(line.tid));
-        let mix = name.chunks_exact(8).fold(0_u64, |mix, part| {
-            let word = part.try_into().map_or(0, u64::from_ne_bytes);
-            mix.rotate_left(7) ^ word
-        });
-        let mut process = ProcessRecord::new_zeroed();
-        process.kind = KIND_PROCESS;
-        process.tgid = tgid;
-        process.name = mix;
-        process.comm = name;
-        chunk.push(process.as_bytes());
+        let (submitter, by_kernel) = process(&mut self.known, line.head, chunk);
         self.bios += 1;
         let mut record = BioRecord::new_zeroed();
         record.kind = KIND_BIO;
         record.device = disk;
-        record.time = line.time;
+        record.time = line.head.time;
         record.bio = self.bios;
         record.sector = line.sector;
         record.bytes = u32::try_from(line.bytes).unwrap_or(u32::MAX / 512 * 512);
         record.operation = line.operation;
         record.by_kernel = u8::from(by_kernel);
-        record.submitter = ProcessReference {
-            tgid,
-            tid: line.tid,
-            name: mix,
-        };
-        record.run.bytes = record.bytes;
-        if line.operation & META != 0 {
-            record.run.kind = super::record::run_kind::METADATA;
+        record.submitter = submitter;
+        let mut parts = self.parts(&record, chunk);
+        record.run = parts.pop().unwrap_or_else(|| {
+            let mut whole = RunPart::new_zeroed();
+            whole.bytes = record.bytes;
+            if line.operation & META != 0 {
+                whole.kind = super::record::run_kind::METADATA;
+            }
+            whole
+        });
+        for run in parts {
+            let mut piece = RunRecord::new_zeroed();
+            piece.kind = KIND_RUN;
+            piece.bio = record.bio;
+            piece.run = run;
+            chunk.push(piece.as_bytes());
         }
         chunk.push(record.as_bytes());
     }
+
+    /// What lies where a bio goes to; nothing where a file's place is of no use.
+    fn parts(&mut self, bio: &BioRecord, chunk: &mut Chunk) -> Vec<RunPart> {
+        if bio.operation & 0xFF > WRITE {
+            return Vec::new();
+        }
+        let mut names = Vec::new();
+        let parts = self.files.parts(bio.device, bio.sector, bio.bytes, &mut names);
+        for name in names {
+            chunk.push(name.as_bytes());
+        }
+        // The request knows better than a place that was a file's: it is a tree's block by now.
+        if bio.operation & META != 0 && parts.iter().any(|part| part.mode == REGULAR) {
+            return Vec::new();
+        }
+        parts
+    }
+}
+
+/// Tells who a line is of, and whether the kernel owns it.
+fn process(
+    known: &mut HashMap<u32, (u32, bool)>,
+    head: Head<'_>,
+    chunk: &mut Chunk,
+) -> (ProcessReference, bool) {
+    let mut name = [0; 16];
+    let length = head.comm.len().min(15);
+    name[..length].copy_from_slice(&head.comm.as_bytes()[..length]);
+    let (tgid, by_kernel) = *known.entry(head.tid).or_insert_with(|| look_up(head.tid));
+    let mix = name.chunks_exact(8).fold(0_u64, |mix, part| {
+        let word = part.try_into().map_or(0, u64::from_ne_bytes);
+        mix.rotate_left(7) ^ word
+    });
+    let mut process = ProcessRecord::new_zeroed();
+    process.kind = KIND_PROCESS;
+    process.tgid = tgid;
+    process.name = mix;
+    process.comm = name;
+    chunk.push(process.as_bytes());
+    let reference = ProcessReference {
+        tgid,
+        tid: head.tid,
+        name: mix,
+    };
+    (reference, by_kernel)
 }
 
 /// Process of a thread, and whether the kernel owns it: such have no command line.
@@ -431,21 +557,34 @@ fn look_up(tid: u32) -> (u32, bool) {
     (tgid.unwrap_or(tid), by_kernel)
 }
 
-/// `comm-TID [CPU] flags SECONDS.MICROS: event: MAJOR,MINOR RWBS ... SECTOR + COUNT ... [comm or error]`.
-fn parse(text: &str) -> Option<Line<'_>> {
-    let (head, rest) = EVENTS.iter().find_map(|event| {
-        let at = text.find(&format!(": {event}: "))?;
-        Some((&text[..at], &text[at + 2..]))
+/// `comm-TID [CPU] flags SECONDS.MICROS: event: fields`.
+fn head(text: &str) -> Option<Head<'_>> {
+    let known = EVENTS.into_iter().chain(files::EVENTS.map(|(_, event)| event));
+    let (event, before, fields) = known.into_iter().find_map(|event| {
+        let at = text.find(event)?;
+        let before = text[..at].strip_suffix(": ")?;
+        let fields = text[at + event.len()..].strip_prefix(": ")?;
+        Some((event, before, fields))
     })?;
-    let (task, timing) = head.split_once('[')?;
+    let (task, timing) = before.split_once('[')?;
     let (comm, tid) = task
         .trim()
         .split_once(" (")
         .map_or(task.trim(), |(task, _)| task)
         .rsplit_once('-')?;
     let (seconds, micros) = timing.rsplit(' ').next()?.split_once('.')?;
-    let (event, fields) = rest.split_once(": ")?;
-    let mut words = fields.split(' ');
+    Some(Head {
+        comm,
+        tid: tid.trim().parse().ok()?,
+        time: seconds.parse::<u64>().ok()? * 1_000_000_000 + micros.parse::<u64>().ok()? * 1000,
+        event,
+        fields,
+    })
+}
+
+/// `MAJOR,MINOR RWBS ... SECTOR + COUNT ... [comm or error]`.
+fn block_event(head: Head<'_>) -> Option<Line<'_>> {
+    let mut words = head.fields.split(' ');
     let device: DeviceNumber = words.next()?.parse().ok()?;
     let rwbs = words.next()?;
     let mut before = None;
@@ -456,21 +595,15 @@ fn parse(text: &str) -> Option<Line<'_>> {
         }
         before = word.parse::<u64>().ok();
     };
-    let last = fields.rsplit('[').next()?.trim_end_matches(']');
+    let last = head.fields.rsplit('[').next()?.trim_end_matches(']');
+    let is_done = head.event == "block_rq_complete";
     Some(Line {
-        comm,
-        tid: tid.trim().parse().ok()?,
-        time: seconds.parse::<u64>().ok()? * 1_000_000_000 + micros.parse::<u64>().ok()? * 1000,
-        event,
+        head,
         device: kernel_device(device),
         operation: operation_word(rwbs),
         sector,
         bytes: count * 512,
-        error: if event == "block_rq_complete" {
-            last.parse().unwrap_or(0)
-        } else {
-            0
-        },
+        error: if is_done { last.parse().unwrap_or(0) } else { 0 },
     })
 }
 
@@ -508,22 +641,26 @@ mod tests {
     #[test]
     fn a_line_of_each_event_is_read() {
         let issue = "    kworker/u8:1-2042    [000] ..... 27408.619482: block_rq_issue: 254,0 WSM 1695744 () 392342608 + 3312 be,0,4 [kworker/u8:1]";
+        let parse = |text| block_event(head(text)?);
         let line = parse(issue).unwrap();
         assert_eq!(
-            (line.comm, line.tid, line.event),
+            (line.head.comm, line.head.tid, line.head.event),
             ("kworker/u8:1", 2042, "block_rq_issue")
         );
         assert_eq!(
-            (line.sector, line.bytes, line.time),
+            (line.sector, line.bytes, line.head.time),
             (392_342_608, 3312 * 512, 27_408_619_482_000)
         );
         assert_eq!(line.operation, 1 | SYNC | META);
         let done = "          ctrl-c-15056   [001] ..s1. 27408.621298: block_rq_complete: 254,0 WM () 354170040 + 8 be,0,4 [-5]";
         let line = parse(done).unwrap();
-        assert_eq!((line.comm, line.error), ("ctrl-c", -5));
+        assert_eq!((line.head.comm, line.error), ("ctrl-c", -5));
         let queue = " dd-77 (   77) [001] ..... 1.000001: block_bio_queue: 7,0 FWFS 8 + 16 [dd]";
         let line = parse(queue).unwrap();
-        assert_eq!((line.comm, line.operation), ("dd", 1 | PREFLUSH | FUA | SYNC));
+        assert_eq!(
+            (line.head.comm, line.operation),
+            ("dd", 1 | PREFLUSH | FUA | SYNC)
+        );
         assert_eq!(operation_word("FF"), 2 | PREFLUSH);
         assert!(parse("CPU:0 [LOST 17 EVENTS]").is_none());
     }

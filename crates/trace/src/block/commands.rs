@@ -1,0 +1,152 @@
+//! Commands of a driver on their way to the requests that they were sent for.
+//!
+//! A command that moves data is done before its block request is, and bears the request's first sector; so a request that is
+//! done finds its commands waiting. The first one is the request's command. What belongs to no request (a flush of the
+//! card's cache, an erase, a question for its state) and what a request needed beyond its first command are told by
+//! themselves.
+
+use std::collections::VecDeque;
+
+use results::block_trace::{DriverCommand, IoMode, Operation, Request, RequestFlags};
+
+use super::record::{DriverRecord, device_number, driver_flag};
+
+/// Commands that move a request's blocks: read and write of one, of several, and of a task of the card's queue.
+const MOVES_BLOCKS: [u32; 6] = [17, 18, 24, 25, 46, 47];
+
+/// Data commands of one device whose requests are not done.
+#[derive(Debug, Default)]
+pub(crate) struct Commands(VecDeque<DriverRecord>);
+
+impl Commands {
+    /// Keeps a command for its request; gives it back when it can have none.
+    pub(crate) fn keep(&mut self, record: &DriverRecord) -> Option<DriverRecord> {
+        let is_ufs = record.flags & driver_flag::UFS != 0;
+        let waits =
+            record.flags & driver_flag::HAS_DATA != 0 && (is_ufs || MOVES_BLOCKS.contains(&record.code));
+        if !waits {
+            return Some(*record);
+        }
+        self.0.push_back(*record);
+        None
+    }
+
+    /// Those of the request that had these sectors and was with the driver between these times.
+    pub(crate) fn take(&mut self, sectors: (u64, u64), time: (u64, u64)) -> VecDeque<DriverRecord> {
+        let belongs = |record: &DriverRecord| {
+            (sectors.0..sectors.1).contains(&record.sector)
+                && record.issued >= time.0
+                && record.completed <= time.1
+        };
+        let (taken, left) = std::mem::take(&mut self.0).into_iter().partition(belongs);
+        self.0 = left;
+        taken
+    }
+
+    /// The next one that was done before `time`: its request was not seen.
+    pub(crate) fn expired(&mut self, time: u64) -> Option<DriverRecord> {
+        let is_old = self.0.front().is_some_and(|record| record.completed < time);
+        if is_old { self.0.pop_front() } else { None }
+    }
+}
+
+/// What a record says of the command; times are since `start`.
+pub(crate) fn command(record: &DriverRecord, start: u64) -> DriverCommand {
+    let narrow = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
+    let has = |flag: u16| record.flags & flag != 0;
+    DriverCommand {
+        code: narrow(record.code),
+        argument: record.argument,
+        packed_requests: 1,
+        retries: narrow(record.tries.saturating_sub(1)),
+        interrupts: 0,
+        bytes: has(driver_flag::HAS_DATA).then_some(record.bytes),
+        tag: has(driver_flag::QUEUED).then_some(record.tag),
+        waits_busy: has(driver_flag::WAITS_BUSY),
+        issued_ns: Some(record.issued.saturating_sub(start)),
+        completed_ns: Some(record.completed.saturating_sub(start)),
+        status: Some(record.error.saturating_abs()),
+    }
+}
+
+/// A command that is told by itself.
+pub(crate) fn alone(record: &DriverRecord, start: u64) -> Request {
+    let command = command(record, start);
+    Request {
+        id: 0,
+        device: device_number(record.device),
+        sector: record.sector,
+        bytes: command.bytes.map_or(0, u64::from),
+        operation: Operation::Driver,
+        flags: RequestFlags::default(),
+        priority: None,
+        queued_ns: None,
+        inserted_ns: None,
+        issued_ns: command.issued_ns,
+        completed_ns: command.completed_ns,
+        status: command.status,
+        in_flight: None,
+        hardware_queue: None,
+        submitter: None,
+        mode: IoMode::Unknown,
+        command: Some(command),
+        runs: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::FromZeros;
+
+    use super::*;
+
+    fn transfer(sector: u64, issued: u64) -> DriverRecord {
+        DriverRecord {
+            sector,
+            issued,
+            completed: issued + 10,
+            code: 25,
+            bytes: 4096,
+            tries: 3,
+            flags: driver_flag::HAS_DATA | driver_flag::WAITS_BUSY,
+            ..DriverRecord::new_zeroed()
+        }
+    }
+
+    #[test]
+    fn a_request_takes_the_commands_of_its_sectors_and_its_time() {
+        let mut commands = Commands::default();
+        for record in [transfer(8, 100), transfer(16, 110), transfer(8, 300)] {
+            assert!(commands.keep(&record).is_none());
+        }
+        let taken = commands.take((8, 16), (90, 200));
+        assert_eq!(taken.len(), 1);
+        let told = command(&taken[0], 50);
+        assert_eq!((told.code, told.retries, told.bytes), (25, 2, Some(4096)));
+        assert_eq!(
+            (told.issued_ns, told.tag, told.waits_busy),
+            (Some(50), None, true)
+        );
+        assert_eq!(commands.expired(200).map(|record| record.sector), Some(16));
+        assert!(commands.expired(200).is_none(), "the other one is young");
+    }
+
+    #[test]
+    fn a_command_without_blocks_waits_for_nothing() {
+        let mut commands = Commands::default();
+        let status = DriverRecord {
+            code: 13,
+            ..DriverRecord::new_zeroed()
+        };
+        assert!(commands.keep(&status).is_some());
+        // EXT_CSD is data, but of no request.
+        assert!(
+            commands
+                .keep(&DriverRecord {
+                    code: 8,
+                    ..transfer(0, 1)
+                })
+                .is_some()
+        );
+    }
+}
