@@ -27,12 +27,17 @@ pub fn check_path(spec: &FileSpec) -> Result<(), BenchError> {
     if path.as_os_str().is_empty() {
         return Err(BenchError::spec("directory", "the path is empty"));
     }
+    check_kind(path, spec.device)
+}
+
+/// Checks that a path is the kind of thing that was asked for.
+pub fn check_kind(path: &Path, device: DeviceAccess) -> Result<(), BenchError> {
     let kind = fs::metadata(path)
         .map_err(|error| BenchError::io("stat", path, error))?
         .file_type();
     let is_device = kind.is_block_device();
-    let path = path.clone();
-    match spec.device {
+    let path = path.to_owned();
+    match device {
         DeviceAccess::Refused if kind.is_dir() => Ok(()),
         DeviceAccess::Refused if is_device => Err(BenchError::BlockDevice { path }),
         DeviceAccess::Refused => Err(BenchError::NotADirectory {

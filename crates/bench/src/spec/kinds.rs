@@ -1,8 +1,7 @@
-//! The choices of a file workload: pattern, order, engine, mode, pace, cache, advice and data.
+//! The choices of a file workload: pattern, order, engine, pace, cache, advice and data.
 //!
 //! Each has one name, the same on the command line and in job files; the serialised form is that of the records.
 
-use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -140,144 +139,6 @@ impl Engine {
             Self::Psync => 1,
             Self::IoUring { depth } => depth,
         }
-    }
-}
-
-/// How data reaches the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// Through the page cache.
-    Buffered,
-    /// `O_SYNC`.
-    Sync,
-    /// `O_DSYNC`.
-    #[serde(rename = "dsync")]
-    DataSync,
-    /// `O_DIRECT`.
-    Direct,
-    /// `O_DIRECT` and `O_SYNC`.
-    #[serde(rename = "direct-sync")]
-    DirectSync,
-    /// `O_DIRECT` and `O_DSYNC`.
-    #[serde(rename = "direct-dsync")]
-    DirectDataSync,
-    /// `O_DIRECT`, `fsync` after each write.
-    #[serde(rename = "direct-fsync")]
-    DirectFsync,
-    /// `O_DIRECT`, `fdatasync` after each write.
-    #[serde(rename = "direct-fdatasync")]
-    DirectFdatasync,
-    /// Through the page cache, `fsync` after each write.
-    Fsync,
-    /// Through the page cache, `fdatasync` after each write.
-    Fdatasync,
-    /// A shared mapping. Its final sync is an `msync` of all of it.
-    Mmap,
-    /// A shared mapping; `msync` with `MS_ASYNC` after each write.
-    #[serde(rename = "mmap-async")]
-    MmapAsync,
-    /// A shared mapping; `msync` with `MS_SYNC` after each write.
-    #[serde(rename = "mmap-sync")]
-    MmapSync,
-    /// Through the page cache, the BarrierFS kernel's `fbarrier` after each write; an error on other kernels.
-    Fbarrier,
-    /// Through the page cache, the BarrierFS kernel's `fdatabarrier` after each write; an error on other kernels.
-    Fdatabarrier,
-}
-
-impl Mode {
-    /// Every mode that any kernel has, in the order of help texts.
-    pub const ALL: [Self; 13] = [
-        Self::Buffered,
-        Self::Sync,
-        Self::DataSync,
-        Self::Direct,
-        Self::DirectSync,
-        Self::DirectDataSync,
-        Self::DirectFsync,
-        Self::DirectFdatasync,
-        Self::Fsync,
-        Self::Fdatasync,
-        Self::Mmap,
-        Self::MmapAsync,
-        Self::MmapSync,
-    ];
-
-    /// Modes that a BarrierFS kernel alone has.
-    pub const BARRIERS: [Self; 2] = [Self::Fbarrier, Self::Fdatabarrier];
-
-    /// The name that [`FromStr`] takes.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Buffered => "buffered",
-            Self::Sync => "sync",
-            Self::DataSync => "dsync",
-            Self::Direct => "direct",
-            Self::DirectSync => "direct-sync",
-            Self::DirectDataSync => "direct-dsync",
-            Self::DirectFsync => "direct-fsync",
-            Self::DirectFdatasync => "direct-fdatasync",
-            Self::Fsync => "fsync",
-            Self::Fdatasync => "fdatasync",
-            Self::Mmap => "mmap",
-            Self::MmapAsync => "mmap-async",
-            Self::MmapSync => "mmap-sync",
-            Self::Fbarrier => "fbarrier",
-            Self::Fdatabarrier => "fdatabarrier",
-        }
-    }
-
-    /// True when the file is reached through a mapping.
-    #[must_use]
-    pub const fn is_mapped(self) -> bool {
-        matches!(self, Self::Mmap | Self::MmapAsync | Self::MmapSync)
-    }
-
-    /// True when the page cache is passed by.
-    #[must_use]
-    pub const fn is_direct(self) -> bool {
-        matches!(
-            self,
-            Self::Direct
-                | Self::DirectSync
-                | Self::DirectDataSync
-                | Self::DirectFsync
-                | Self::DirectFdatasync
-        )
-    }
-
-    pub(crate) const fn syncs_each_write_by_call(self) -> bool {
-        !matches!(
-            self,
-            Self::Buffered
-                | Self::Sync
-                | Self::DataSync
-                | Self::Direct
-                | Self::DirectSync
-                | Self::DirectDataSync
-                | Self::Mmap
-        )
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(self.name())
-    }
-}
-
-impl FromStr for Mode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut modes = Self::ALL.into_iter().chain(Self::BARRIERS);
-        let found = modes.find(|mode| mode.name() == text);
-        found.ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            format!("`{text}` is none of {names}")
-        })
     }
 }
 
@@ -444,20 +305,6 @@ impl FromStr for DataPattern {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_mode_has_one_name_on_the_command_line_and_in_records() {
-        for mode in Mode::ALL {
-            assert_eq!(mode.name().parse(), Ok(mode));
-            assert_eq!(serde_json::to_value(mode).unwrap(), mode.name());
-        }
-        assert!(
-            "turbo"
-                .parse::<Mode>()
-                .unwrap_err()
-                .contains("none of buffered, sync, dsync")
-        );
-    }
 
     #[test]
     fn patterns_know_their_percentage() {

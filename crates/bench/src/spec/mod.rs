@@ -2,6 +2,7 @@
 
 mod check;
 mod kinds;
+mod mode;
 
 use std::path::PathBuf;
 
@@ -11,9 +12,10 @@ use crate::operation_log::LogLimits;
 use crate::placement::FilePlacement;
 
 pub use self::kinds::{
-    AccessAdvice, Cache, DataPattern, DeviceAccess, Engine, FinalSync, Mode, Order, Pattern, Rate, Sharing,
+    AccessAdvice, Cache, DataPattern, DeviceAccess, Engine, FinalSync, Order, Pattern, Rate, Sharing,
     TimeLimit, WriteTarget,
 };
+pub use self::mode::Mode;
 
 /// A workload on files. There is no `Default`: every choice changes what the numbers mean.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -30,9 +30,9 @@ pub use self::steady::{
     GranularitySteps, Steadiness, agreed_steps, disturbed_ns, granularity_steps, steadiness,
 };
 pub use self::suite::{Counts, MicroBenchmark};
-use self::target::{Target, check_path};
+use self::target::Target;
 use crate::error::BenchError;
-use crate::prepare::check_bytes;
+use crate::prepare::{check_bytes, check_kind};
 use crate::progress::Progress;
 use crate::scratch::Scratch;
 use crate::spec::DeviceAccess;
@@ -249,7 +249,7 @@ pub struct UflipOutcome {
 /// Before anything is touched: a contradiction, a path of another kind, too little space. Later: any IO that failed.
 pub fn run(spec: &UflipSpec, progress: &dyn Progress, stop: &AtomicBool) -> Result<UflipOutcome, BenchError> {
     spec.validate()?;
-    check_path(&spec.path, spec.device)?;
+    check_kind(&spec.path, spec.device)?;
     if spec.device != DeviceAccess::Refused {
         let target = Target::open(&spec.path, spec.target_bytes, spec.device, spec.caching)?;
         return Session::new(spec, &target, progress, stop).measure();

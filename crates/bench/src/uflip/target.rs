@@ -3,8 +3,8 @@
 //! IOs go past the page cache and, when they write, through the cache of the device (O_DIRECT and O_DSYNC), one system
 //! call each.
 
-use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,7 +15,6 @@ use super::Caching;
 use crate::data::{AlignedMemory, Content};
 use crate::error::BenchError;
 use crate::order::Permutation;
-use crate::prepare::kind_name;
 use crate::progress::{Phase, Progress};
 use crate::spec::{DataPattern, DeviceAccess};
 
@@ -191,27 +190,5 @@ impl Filling<'_> {
                 .advance(Phase::Prepare, self.done, self.target.bytes);
         }
         Ok(())
-    }
-}
-
-/// Checks that the path is what was asked for.
-pub(super) fn check_path(path: &Path, device: DeviceAccess) -> Result<(), BenchError> {
-    let kind = fs::metadata(path)
-        .map_err(|error| BenchError::io("stat", path, error))?
-        .file_type();
-    let is_device = kind.is_block_device();
-    let path = path.to_owned();
-    match device {
-        DeviceAccess::Refused if kind.is_dir() => Ok(()),
-        DeviceAccess::Refused if is_device => Err(BenchError::BlockDevice { path }),
-        DeviceAccess::Refused => Err(BenchError::NotADirectory {
-            path,
-            kind: kind_name(kind),
-        }),
-        DeviceAccess::Read | DeviceAccess::Destroy if is_device => Ok(()),
-        DeviceAccess::Read | DeviceAccess::Destroy => Err(BenchError::NotADevice {
-            path,
-            kind: kind_name(kind),
-        }),
     }
 }

@@ -1,140 +1,30 @@
-//! fio job files as jobs: each section becomes a step of kind `file`.
+//! One section as the settings of a step: what is done, in which sizes and which order, and how fast.
+//!
+//! An option that changes what is measured and has no counterpart is refused; what nearly has one is noted.
 
 use std::time::Duration;
 
-use super::error::FioError;
-use super::ini;
-use super::options::Options;
-use super::quantity;
-use crate::job::{Job, Setting, SettingValue, Step};
+use crate::fio::error::FioError;
+use crate::fio::options::Options;
+use crate::fio::quantity;
+use crate::job::{Setting, SettingValue};
 
-/// A fio job file as a job of ours.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Imported {
-    /// One step for each section, in their order.
-    pub job: Job,
-    /// The directory that the sections name, when it is one for all.
+pub(super) struct StepMaker<'section> {
+    pub options: &'section Options<'section>,
+    pub settings: Vec<Setting>,
     pub directory: Option<String>,
-    /// `randseed` of the sections.
     pub seed: Option<u64>,
-    /// What became of each option, by section and line.
-    pub notes: Vec<Note>,
-}
-
-/// What became of an option.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// The section that it counts for.
-    pub section: String,
-    /// Where it stands; the section's line when it is a default of fio that is not written down.
-    pub line: usize,
-    /// The option.
-    pub key: String,
-    /// Its value, when it is written down with one.
-    pub value: Option<String>,
-    /// What became of it.
-    pub treatment: Treatment,
-    /// In what it differs, or why it is ignored.
-    pub text: String,
-}
-
-/// What becomes of an option.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Treatment {
-    /// Means here what it means in fio.
-    Taken,
-    /// Means nearly the same.
-    Approximated,
-    /// Changes nothing that is measured.
-    Ignored,
-}
-
-impl Treatment {
-    /// One word.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Taken => "taken",
-            Self::Approximated => "approximated",
-            Self::Ignored => "ignored",
-        }
-    }
-}
-
-/// Reads a fio job file. `file` is how messages call it.
-///
-/// # Errors
-/// [`FioError`], naming section, key and line, and what would be needed.
-pub fn import(file: &str, text: &str) -> Result<Imported, FioError> {
-    let sections = ini::sections(file, text)?;
-    let mut imported = Imported {
-        job: Job {
-            source: file.to_owned(),
-            name: file.rsplit('/').next().unwrap_or(file).to_owned(),
-            description: String::new(),
-            steps: Vec::new(),
-        },
-        directory: None,
-        seed: None,
-        notes: Vec::new(),
-    };
-    let mut directories = Vec::new();
-    let mut group = 0;
-    for (number, section) in sections.iter().enumerate() {
-        let options = Options::new(file, section);
-        // fio starts all sections at once; a stonewall waits for those before it.
-        if number > 0 && options.switch("stonewall", false)? {
-            group += 1;
-        }
-        let mut step = StepMaker::new(&options);
-        step.fill()?;
-        directories.extend(step.directory.take());
-        imported.seed = imported.seed.or(step.seed);
-        let settings = step.finished();
-        imported.job.steps.push(Step {
-            name: free_name(&imported.job.steps, &section.name),
-            kind: "file".to_owned(),
-            line: section.line,
-            group,
-            settings,
-        });
-        imported.notes.extend(options.finish()?);
-    }
-    directories.dedup();
-    if let [directory] = directories.as_slice() {
-        imported.directory = Some(directory.clone());
-    }
-    Ok(imported)
-}
-
-/// fio allows several sections of one name; steps have one each.
-fn free_name(steps: &[Step], name: &str) -> String {
-    let is_free = |name: &str| steps.iter().all(|step| step.name != name);
-    if is_free(name) {
-        return name.to_owned();
-    }
-    (2_u32..)
-        .map(|number| format!("{name}-{number}"))
-        .find(|name| is_free(name))
-        .unwrap_or_else(|| name.to_owned())
-}
-
-struct StepMaker<'section> {
-    options: &'section Options<'section>,
-    settings: Vec<Setting>,
-    directory: Option<String>,
-    seed: Option<u64>,
 }
 
 /// How a section reads and writes.
-struct Direction {
-    reads: bool,
-    writes: bool,
-    is_random: bool,
+pub(super) struct Direction {
+    pub reads: bool,
+    pub writes: bool,
+    pub is_random: bool,
 }
 
 impl<'section> StepMaker<'section> {
-    fn new(options: &'section Options<'section>) -> Self {
+    pub fn new(options: &'section Options<'section>) -> Self {
         Self {
             options,
             settings: Vec::new(),
@@ -143,7 +33,7 @@ impl<'section> StepMaker<'section> {
         }
     }
 
-    fn fill(&mut self) -> Result<(), FioError> {
+    pub fn fill(&mut self) -> Result<(), FioError> {
         let direction = self.pattern()?;
         let jobs = self.options.value("numjobs", quantity::count)?.unwrap_or(1);
         self.put("threads", jobs.to_string());
@@ -159,7 +49,7 @@ impl<'section> StepMaker<'section> {
         self.refuse_what_changes_the_meaning()
     }
 
-    fn put(&mut self, key: &str, value: String) {
+    pub fn put(&mut self, key: &str, value: String) {
         self.set(key, SettingValue::Texts(vec![value]));
     }
 
@@ -171,7 +61,7 @@ impl<'section> StepMaker<'section> {
         });
     }
 
-    fn finished(mut self) -> Vec<Setting> {
+    pub fn finished(mut self) -> Vec<Setting> {
         self.settings.sort_by(|left, right| left.key.cmp(&right.key));
         self.settings
     }
@@ -277,145 +167,6 @@ impl<'section> StepMaker<'section> {
             return Err(options.unsupported("loops", "a limit by passes and by time at once"));
         }
         self.put("passes", loops.to_string());
-        Ok(())
-    }
-
-    fn mode(&mut self, direction: &Direction) -> Result<(), FioError> {
-        let options = self.options;
-        let is_mapped = options
-            .option("ioengine")
-            .and_then(|option| option.value.as_deref())
-            == Some("mmap");
-        let buffered = options.switch("buffered", true)?;
-        let direct = options.switch("direct", !buffered)?;
-        let sync = options.value("sync", |text| match text {
-            "" | "1" | "sync" => Ok(Some("sync")),
-            "dsync" => Ok(Some("dsync")),
-            "0" | "none" => Ok(None),
-            other => Err(format!("expected none, sync or dsync, found `{other}`")),
-        })?;
-        let fsync = self.sync_every("fsync")?;
-        let fdatasync = self.sync_every("fdatasync")?;
-        // Reads are not changed by syncs of writes.
-        let (fsync, fdatasync) = (
-            fsync.filter(|_| direction.writes),
-            fdatasync.filter(|_| direction.writes),
-        );
-        if fsync.is_some() && fdatasync.is_some() {
-            return Err(options.unsupported("fdatasync", "two kinds of sync after writes at once"));
-        }
-        let every = fsync.or(fdatasync);
-        let (fsync, each) = (fsync.is_some(), every.is_some());
-        let mode = match (is_mapped, direct, sync.flatten(), each) {
-            (true, _, Some(_), _) => {
-                return Err(options.unsupported("sync", "O_SYNC with a mapping, which has no effect"));
-            }
-            (true, _, None, true) => "mmap-sync",
-            (true, _, None, false) => "mmap",
-            (false, _, Some(_), true) => {
-                return Err(options.unsupported("sync", "O_SYNC and a sync after each write in one mode"));
-            }
-            (false, true, None, true) if fsync => "direct-fsync",
-            (false, true, None, true) => "direct-fdatasync",
-            (false, true, Some("dsync"), false) => "direct-dsync",
-            (false, true, Some(_), false) => "direct-sync",
-            (false, true, None, false) => "direct",
-            (false, false, Some("dsync"), false) => "dsync",
-            (false, false, Some(_), false) => "sync",
-            (false, false, None, true) if fsync => "fsync",
-            (false, false, None, true) => "fdatasync",
-            (false, false, None, false) => "buffered",
-        };
-        self.put("mode", mode.to_owned());
-        if let Some(every) = every.filter(|every| *every > 1) {
-            self.put("sync-every", every.to_string());
-        }
-        Ok(())
-    }
-
-    /// After how many writes a sync comes.
-    fn sync_every(&self, key: &str) -> Result<Option<u64>, FioError> {
-        let every = self.options.value(key, quantity::count)?;
-        Ok(every.filter(|every| *every > 0))
-    }
-
-    fn engine(&mut self) -> Result<(), FioError> {
-        let options = self.options;
-        let depth = options.value("iodepth", quantity::count)?.unwrap_or(1);
-        let engine = options.value("ioengine", |text| Ok(text.to_owned()))?;
-        match engine.as_deref().unwrap_or("psync") {
-            "psync" | "mmap" => {}
-            "sync" => {
-                options.approximated("ioengine", "pread and pwrite in place of lseek and read or write")
-            }
-            "pvsync" | "pvsync2" | "vsync" => {
-                options.approximated("ioengine", "pread and pwrite; one buffer is one buffer");
-            }
-            "io_uring" => self.ring(depth),
-            name @ ("libaio" | "posixaio") => {
-                options.approximated("ioengine", format!("io_uring in place of {name}"));
-                self.ring(depth);
-            }
-            _ => {
-                let needed = "an engine that is not there; there are psync, mmap and io_uring";
-                return Err(options.unsupported("ioengine", needed));
-            }
-        }
-        let has_ring = self.settings.iter().any(|setting| setting.key == "engine");
-        if depth > 1 && !has_ring {
-            options.note(
-                "iodepth",
-                Treatment::Ignored,
-                "a synchronous engine has one operation in flight",
-            );
-        }
-        Ok(())
-    }
-
-    fn ring(&mut self, depth: u64) {
-        self.put("engine", "io_uring".to_owned());
-        self.put("depth", depth.to_string());
-    }
-
-    fn syncs_at_the_end(&mut self, direction: &Direction) -> Result<(), FioError> {
-        let options = self.options;
-        let end = options.switch("end_fsync", false)?;
-        let on_close = options.switch("fsync_on_close", false)?;
-        if !direction.writes {
-            return Ok(());
-        }
-        if end {
-            self.put("final-sync", "timed".to_owned());
-        } else if on_close {
-            options.approximated("fsync_on_close", "one untimed fsync of each file at the end");
-            self.put("final-sync", "untimed".to_owned());
-        }
-        Ok(())
-    }
-
-    fn cache_and_advice(&mut self, direction: &Direction) -> Result<(), FioError> {
-        let options = self.options;
-        if options.switch("invalidate", true)? {
-            let text =
-                "as root the caches of the machine are dropped, else the pages of the files are given up";
-            options.approximated("invalidate", text);
-            self.put("cache", "cold".to_owned());
-        } else {
-            self.put("cache", "as-is".to_owned());
-        }
-        let by_pattern = if direction.is_random {
-            "random"
-        } else {
-            "sequential"
-        };
-        let advice = options.value("fadvise_hint", |text| match text {
-            "0" | "none" => Ok("none"),
-            "" | "1" => Ok(by_pattern),
-            "random" => Ok("random"),
-            "sequential" => Ok("sequential"),
-            other => Err(format!("expected 0, 1, random or sequential, found `{other}`")),
-        })?;
-        self.put("advice", advice.unwrap_or(by_pattern).to_owned());
         Ok(())
     }
 
@@ -584,7 +335,3 @@ fn seconds(time: Duration) -> String {
         format!("{}us", time.as_micros())
     }
 }
-
-#[cfg(test)]
-#[path = "import_tests.rs"]
-mod tests;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::job::SettingValue;
 
 fn taken(text: &str) -> Imported {
     import("j.fio", text).expect(text)
