@@ -102,6 +102,16 @@ pub enum ArrayError {
         /// All devices in their order.
         order: String,
     },
+    /// A generation that no array reaches.
+    #[error(
+        "array {label}: the last generation is {last:#x}, which no array reaches; one of the members was damaged on purpose"
+    )]
+    Generation {
+        /// Label of the array.
+        label: String,
+        /// The generation.
+        last: u64,
+    },
     /// No threads.
     #[error("no thread for a member could be started: {source}")]
     Threads {

@@ -29,6 +29,9 @@ pub struct Array<N: Nand + 'static> {
     resolution: Resolution,
 }
 
+/// Where generations are taken for invented: every map and change takes one, and counting on could pass the end of 64 bits.
+const GENERATIONS_MAX: u64 = 1 << 63;
+
 /// What a member's volume is called, and where.
 #[derive(Debug)]
 struct Found {
@@ -96,6 +99,12 @@ pub fn attach<N: Nand + 'static>(
     let volumes: Vec<VolumeId> = found.iter().map(|member| member.volume).collect();
     let lebs = found.iter().map(|member| member.lebs).max().unwrap_or(0);
     let resolution = resolve(&mut scanned, &volumes, lebs)?;
+    if resolution.last_generation >= GENERATIONS_MAX {
+        return Err(ArrayError::Generation {
+            label: found[0].identity.label.clone(),
+            last: resolution.last_generation,
+        });
+    }
     let executor =
         Executor::new(execution, scanned.len()).map_err(|source| ArrayError::Threads { source })?;
     let devices = scanned

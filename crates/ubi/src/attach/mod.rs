@@ -175,6 +175,13 @@ fn decide(
     if !tables.table.is_empty() {
         select::hold_against(survey, &tables.table);
     }
+    if survey.last_sequence_number >= SEQUENCE_NUMBERS_MAX {
+        let why = format!(
+            "the last sequence number is {:#x}, which no device reaches: there would be none left",
+            survey.last_sequence_number
+        );
+        survey.writing_forbidden.get_or_insert(why.into());
+    }
     survey
         .erase_first
         .sort_by_key(|(sequence_number, _)| *sequence_number);
@@ -189,6 +196,10 @@ fn candidate(found: &Found) -> Candidate {
         chosen: found.chosen,
     }
 }
+
+/// Where sequence numbers are taken for invented: at a million writes a second it takes 290,000 years. Counting on from there could
+/// pass the end of 64 bits, so nothing is written.
+const SEQUENCE_NUMBERS_MAX: u64 = 1 << 63;
 
 /// Few damaged blocks are the work of time; many mean that the chip, or what it is taken for, is wrong.
 fn limit_damage(survey: &mut Survey) {

@@ -72,6 +72,7 @@ pub fn write_fastmap(chip: &mut RamNand, volumes: &[(u32, VolumeKind, u32)]) -> 
         .collect();
     let mut free = Vec::new();
     let mut data_offset = 0;
+    let mut sequence_number = 900;
     for peb in (0..blocks).map(Peb) {
         let (ec, vid) = headers(chip, peb);
         data_offset = ec.data_offset;
@@ -84,6 +85,7 @@ pub fn write_fastmap(chip: &mut RamNand, volumes: &[(u32, VolumeKind, u32)]) -> 
             continue;
         };
         map.used.push(wear);
+        sequence_number = sequence_number.max(vid.sequence_number + 1);
         let table = tables.iter_mut().find(|table| table.volume == vid.volume);
         let table = table.expect("a volume of the device");
         table.pebs[index(vid.leb)] = Some(peb.0);
@@ -107,7 +109,7 @@ pub fn write_fastmap(chip: &mut RamNand, volumes: &[(u32, VolumeKind, u32)]) -> 
             0 => FASTMAP_SUPERBLOCK_VOLUME,
             _ => FASTMAP_DATA_VOLUME,
         };
-        let header = header(volume, number, 900 + u64::from(number));
+        let header = header(volume, number, sequence_number + u64::from(number));
         write_block(chip, Peb(wear.peb), &header, part);
     }
     map
