@@ -202,3 +202,41 @@ fn timing_measures_a_short_run() {
     assert_eq!(measured["virtual_ns"], 40_000_000);
     assert!(measured["real_ns"].as_u64().unwrap() >= 40_000_000);
 }
+
+#[test]
+fn blocks_fail_where_they_were_told_to_until_they_are_mended() {
+    let folder = TempDir::new().unwrap();
+    create(&folder, "chip", &["--paired-pages"]);
+    assert_eq!(
+        expect(&folder, &["fail", "chip"], 0),
+        "nothing was told to fail\n"
+    );
+    let said = expect(&folder, &["fail", "chip", "--program", "3:16", "--erase", "5"], 2);
+    assert!(said.contains("PEB 3") && said.contains("16 pages"), "{said}");
+    let said = expect(&folder, &["fail", "chip", "--erase", "5,16"], 2);
+    assert!(said.contains("there is no PEB 16"), "{said}");
+    let made = json(&folder, &["fail", "chip", "--program", "3,4:2", "--erase", "4"]);
+    assert_eq!(made["failing"].as_array().unwrap().len(), 2);
+    assert_eq!(made["failing"][1]["program_at_page"], 2);
+    let info = json(&folder, &["info", "chip"]);
+    assert_eq!(info["simulated"]["failing"], made["failing"]);
+    assert_eq!(info["simulated"]["paired_pages"], true);
+    let text = expect(&folder, &["info", "chip"], 0);
+    assert!(
+        text.contains("block 4: programs of page 2 and erases fail"),
+        "{text}"
+    );
+    assert!(text.contains("in pairs"), "{text}");
+
+    fs::write(folder.path().join("image"), vec![7; 6 * 32 * 1024]).unwrap();
+    let said = expect(&folder, &["load", "chip", "image"], 2);
+    assert!(said.contains("PEB 3, page 0: the program failed"), "{said}");
+    expect(&folder, &["fail", "chip", "--mend", "3"], 0);
+    let said = expect(&folder, &["load", "chip", "image"], 2);
+    assert!(said.contains("PEB 4: the erase failed"), "{said}");
+    assert_eq!(
+        expect(&folder, &["fail", "chip", "--mend", "4"], 0),
+        "nothing was told to fail\n"
+    );
+    assert_eq!(json(&folder, &["load", "chip", "image"])["programmed_blocks"], 6);
+}

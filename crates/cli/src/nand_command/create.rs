@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use media::Nanos;
-use nand::{ChipModel, FaultModel, FileNand, sidecar_path};
+use nand::{ChipModel, FaultModel, FileNand, Pairing, sidecar_path};
 
 use super::info::{describe, show};
 use super::progress_bar;
@@ -51,6 +51,9 @@ pub struct CreateArguments {
     /// Seed of all faults
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Faults")]
     pub seed: u64,
+    /// Have power cuts take pages in pairs, as on MLC chips: the page that is being programmed, and the one programmed earlier into the same cells
+    #[arg(long, help_heading = "Faults")]
+    pub paired_pages: bool,
     /// Blocks that are bad from the start
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Faults")]
     pub bad_blocks: u32,
@@ -150,7 +153,10 @@ fn model(arguments: &CreateArguments) -> Result<ChipModel> {
         *time = asked.unwrap_or(*time);
     }
     model.timing.check()?;
-    Ok(model)
+    match arguments.paired_pages {
+        true => Ok(model.with_pairing(Pairing::Mlc)?),
+        false => Ok(model),
+    }
 }
 
 /// Removes a chip that nobody uses. Only a file can be replaced: a device is not ours to remove.

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use media::NandGeometry;
-use nand::{Access, FileNand, ImageKind, Timing};
+use nand::{Access, FileNand, ImageKind, Pairing, Timing};
 use serde_json::{Value, json};
 
+use super::fail::{failing_places, show as show_failing};
 use crate::nand_device::{Device, GeometryArguments};
 use crate::quantity::show_bytes;
 use crate::{Finding, output};
@@ -92,6 +93,8 @@ fn simulated(chip: &FileNand) -> Value {
         "image_holds_oob": chip.image_kind() == ImageKind::DataAndOob,
         "timing": timing_json(&chip.model().timing),
         "ecc_bits": chip.model().ecc_bits,
+        "paired_pages": chip.model().pairing != Pairing::None,
+        "failing": failing_places(chip),
         "clock_ns": media::Nand::clock(chip).now().0,
         "programmed_blocks": good().filter(|block| block.programmed_bytes > 0).count(),
         "half_erased_blocks": good().filter(|block| block.is_half_erased).count(),
@@ -171,5 +174,14 @@ pub fn show(document: &Value) -> String {
         erases["max"],
         nanos(&simulated["clock_ns"]),
     );
+    if simulated["paired_pages"] == true {
+        text.push_str("\ncells         a power cut takes pages in pairs");
+    }
+    match simulated["failing"].as_array().map(Vec::as_slice) {
+        None | Some([]) => {}
+        Some(places) => {
+            let _ = write!(text, "\n{}", show_failing(places));
+        }
+    }
     text
 }

@@ -2,6 +2,7 @@
 
 mod create;
 mod dump;
+mod fail;
 mod info;
 mod load;
 mod presets;
@@ -17,6 +18,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use self::create::CreateArguments;
 use self::dump::DumpArguments;
+use self::fail::FailArguments;
 use self::info::InfoArguments;
 use self::load::LoadArguments;
 use self::presets::PresetsArguments;
@@ -37,6 +39,8 @@ pub enum NandCommand {
     Load(LoadArguments),
     /// Read a chip into an image
     Dump(DumpArguments),
+    /// Have single blocks of a simulated chip fail, or no more
+    Fail(FailArguments),
     /// List the chips that have a name
     Presets(PresetsArguments),
     /// Measure how exactly simulated operations take their time on this machine
@@ -51,6 +55,7 @@ pub fn run(command: &NandCommand) -> Result<Finding> {
         NandCommand::Wear(arguments) => wear::run(arguments),
         NandCommand::Load(arguments) => load::run(arguments),
         NandCommand::Dump(arguments) => dump::run(arguments),
+        NandCommand::Fail(arguments) => fail::run(arguments),
         NandCommand::Presets(arguments) => presets::run(arguments),
         NandCommand::Timing(arguments) => timing::run(arguments),
     }
