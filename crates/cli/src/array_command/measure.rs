@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use array::{Execution, MemberIdentity, Proxy};
 use media::{Clock, Leb, Nand, Nanos};
-use nand::{ChipModel, FaultModel, Preset, RealClock, RealTime, SimNand};
+use nand::{ChipModel, FaultModel, Lateness, Preset, RealClock, RealTime, SimNand};
 use ubi::format::VolumeKind;
 use ubi::format::volume_table::VolumeName;
 use ubi::{Access, AttachOptions, FormatOptions, Layout, NewVolume, SizeInLebs, Ubi, Volume, VolumeId};
@@ -81,16 +81,13 @@ impl Cell {
             SimNand::new(&name, model, FaultModel::none())
         });
         let chips: Vec<SimNand> = chips.collect();
-        let clock = RealClock::start();
+        let (clock, lateness) = (RealClock::start(), Lateness::default());
+        let real = |chip| RealTime::new(chip, clock).sharing(&lateness);
         match (self.design, self.time) {
             (Design::Hierarchy, Time::Virtual) => self.hierarchy(chips, Execution::Inline, |chip| chip),
-            (Design::Hierarchy, Time::Real) => {
-                self.hierarchy(chips, Execution::Threads, |chip| RealTime::new(chip, clock))
-            }
+            (Design::Hierarchy, Time::Real) => self.hierarchy(chips, Execution::Threads, real),
             (Design::Proxy, Time::Virtual) => self.proxy(chips, Execution::Inline, |chip| Box::new(chip)),
-            (Design::Proxy, Time::Real) => self.proxy(chips, Execution::Threads, |chip| {
-                Box::new(RealTime::new(chip, clock))
-            }),
+            (Design::Proxy, Time::Real) => self.proxy(chips, Execution::Threads, |chip| Box::new(real(chip))),
         }
     }
 
