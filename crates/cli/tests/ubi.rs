@@ -105,6 +105,21 @@ fn damage_is_listed_with_its_place_and_code_1() {
         "{said}"
     );
     assert!(said.contains("CRC is"), "{said}");
+
+    let said = bench.fails(&["dump", "nand.img", "boot", "-o", "out"], 2);
+    assert!(
+        said.contains("\"boot\"") && said.contains(&format!("PEB {peb}")) && said.contains("--damaged"),
+        "{said}"
+    );
+    assert!(!bench.path("out").exists());
+    let said = bench.fails(&["dump", "nand.img", "boot", "-o", "out", "--damaged"], 1);
+    assert!(
+        said.contains(&format!("PEB {peb}")) && said.contains("CRC"),
+        "{said}"
+    );
+    let out = std::fs::read(bench.path("out")).expect("dumped");
+    assert_eq!(out.len(), 200_000);
+    assert_eq!(out.iter().filter(|byte| **byte != 7).count(), 1);
 }
 
 #[test]
@@ -125,6 +140,83 @@ fn what_is_no_ubi_is_refused_by_code_2_with_what_to_do_and_stays_as_it_is() {
     assert!(said.contains("--force") && said.contains('a'), "{said}");
     let said = bench.fails(&["dump", "nand.img", "b", "-o", "-"], 2);
     assert!(said.contains("it has a (0)"), "{said}");
+}
+
+#[test]
+fn commands_that_change_something_tell_programs_what_is_there_now() {
+    let bench = Bench::new();
+    let json = |words: &[&str]| -> serde_json::Value {
+        let words = [words, &["--json"]].concat();
+        serde_json::from_str(&bench.done(&words)).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    };
+    let device = json(&[&["format", "nand.img", "--image-seq", "9"], &SHAPE[..]].concat());
+    assert_eq!(
+        (&device["image_sequence"], &device["blocks"]),
+        (&9.into(), &64.into())
+    );
+    let made = json(&["mkvol", "nand.img", "-N", "boot", "-t", "static", "-S", "4"]);
+    assert_eq!((&made["name"], &made["lebs"]), (&"boot".into(), &4.into()));
+    assert_eq!(json(&["mkvol", "nand.img", "-N", "data", "-S", "2"])["id"], 1);
+    std::fs::write(bench.path("content"), vec![7; 200_000]).expect("room for it");
+    let updated = json(&["update", "nand.img", "boot", "content"]);
+    assert_eq!(
+        (&updated["data_bytes"], &updated["mapped_lebs"]),
+        (&200_000.into(), &2.into())
+    );
+    let renamed = json(&["rename", "nand.img", "boot", "data", "data", "boot"]);
+    assert_eq!(renamed["volumes"][0]["name"], "data");
+    assert_eq!(renamed["volumes"][1]["name"], "boot");
+    assert_eq!(json(&["resize", "nand.img", "boot", "-S", "5"])["lebs"], 5);
+    let removed = json(&["rmvol", "nand.img", "boot"]);
+    assert_eq!((&removed["name"], &removed["lebs"]), (&"boot".into(), &5.into()));
+    let info = json(&["info", "nand.img"]);
+    assert_eq!(info["volumes"].as_array().map(Vec::len), Some(1));
+    assert_eq!(info["volumes"][0]["name"], "data");
+}
+
+#[test]
+fn a_scrub_moves_data_off_flipping_bits() {
+    let bench = Bench::new();
+    let nand = |words: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .arg("nand")
+            .args(words)
+            .current_dir(&bench.folder)
+            .output()
+            .expect("the program runs");
+        assert!(output.status.success(), "{output:?}");
+    };
+    let chip = [
+        "create",
+        "worn.img",
+        "--page",
+        "2k",
+        "--pages-per-block",
+        "64",
+        "--subpage",
+        "512",
+        "--blocks",
+        "48",
+    ];
+    // A block has three wrong bits in a step, which are corrected but to be scrubbed, after some hundred reads of its pages.
+    nand(&[&chip[..], &["--reads-per-bit-flip", "400", "--seed", "4"]].concat());
+    bench.done(&["format", "worn.img"]);
+    bench.done(&["mkvol", "worn.img", "-N", "data", "-S", "6"]);
+    std::fs::write(bench.path("content"), vec![7; 700_000]).expect("room for it");
+    bench.done(&["update", "worn.img", "data", "content"]);
+    let mut moved = 0;
+    for _ in 0..12 {
+        let done: serde_json::Value =
+            serde_json::from_str(&bench.done(&["scrub", "worn.img", "--json"])).expect("JSON");
+        assert_eq!(done["unreadable_lebs"], 0);
+        moved += done["scrubbed_blocks"].as_u64().expect("a number");
+    }
+    assert!(moved >= 6, "{moved} blocks moved");
+    bench.done(&["dump", "worn.img", "data", "-o", "out"]);
+    let out = std::fs::read(bench.path("out")).expect("dumped");
+    assert!(out[..700_000].iter().all(|byte| *byte == 7));
+    let text = bench.done(&["scrub", "worn.img"]);
+    assert!(text.contains("0 LEBs can't be"), "{text}");
 }
 
 /// Configurations in which ours is held against ubinize's, byte for byte.

@@ -9,7 +9,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use media::{Nand, NandGeometry};
 use nand::{Access, ChipModel, FileError, FileNand, ImageKind, MtdNand, PlainImage};
-use ubi::{AttachOptions, AttachedBy, FastmapUse, Ubi, VolumeId};
+use ubi::{AttachOptions, AttachedBy, FastmapUse, Ubi, VolumeId, Work};
 
 use crate::output::print_error;
 use crate::quantity::{parse_bytes, show_bytes};
@@ -216,5 +216,16 @@ pub fn bar(total: u64, what: &'static str) -> ProgressBar {
 
 /// Does all background work, and waits until the image is safe.
 pub fn finish(ubi: &Ubi<Chip>) -> Result<()> {
-    Ok(ubi.settle()?)
+    let summary = ubi.summary();
+    let waiting = u64::from(summary.blocks_to_erase) + u64::from(summary.blocks_to_scrub);
+    let progress = bar(waiting, "erasing");
+    for _ in 0..waiting {
+        if ubi.work()? == Work::Idle {
+            break;
+        }
+        progress.inc(1);
+    }
+    ubi.settle()?;
+    progress.finish_and_clear();
+    Ok(())
 }

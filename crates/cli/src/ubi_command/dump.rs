@@ -4,18 +4,22 @@ use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use media::Leb;
 use ubi::format::VolumeKind;
-use ubi::{Access, Volume};
+use ubi::{Access, Volume, VolumeError, VolumeTableError};
 
 use super::chip::{ChipArguments, bar, find_volume};
+use crate::Finding;
+use crate::output::print_error;
 
 /// Arguments of `tidegate ubi dump`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "LEBs that are not mapped are 0xFF; of a static volume the bytes that were written come out."
+    after_help = "LEBs that are not mapped are 0xFF; of a static volume the bytes that were written come out.\n\
+    A static volume is checked first, unless it has the flag skip-check. Exit codes: 0 done, 1 done with --damaged and \
+    something\nis damaged, 2 not done."
 )]
 pub struct DumpArguments {
     /// The chip
@@ -26,16 +30,32 @@ pub struct DumpArguments {
     /// Where to write it; - is standard output
     #[arg(long, short = 'o', value_name = "FILE")]
     pub output: PathBuf,
+    /// Write a static volume out although LEBs of it are damaged or missing, and name them; missing ones are 0xFF
+    #[arg(long)]
+    pub damaged: bool,
 }
 
 /// Runs the command.
-pub fn run(arguments: &DumpArguments) -> Result<()> {
+pub fn run(arguments: &DumpArguments) -> Result<Finding> {
     if let Some(chips) = arguments.chip.members()? {
-        return super::several::dump(arguments, &chips);
+        return super::several::dump(arguments, &chips).map(|()| Finding::Nothing);
     }
     let ubi = arguments.chip.attach(Access::ReadOnly)?;
     let id = find_volume(&ubi, &arguments.chip.image, &arguments.volume)?;
-    let volume = ubi.open(id)?;
+    let damage = match arguments.damaged {
+        true => ubi.damage(id)?,
+        false => Vec::new(),
+    };
+    for damage in &damage {
+        print_error(&format!(
+            "{}: {id}: {damage}; it is written out as it is",
+            arguments.chip.image.display()
+        ));
+    }
+    let volume = match arguments.damaged {
+        true => ubi.open_damaged(id)?,
+        false => ubi.open(id).map_err(explain)?,
+    };
     let geometry = volume.geometry();
     let of_static = ubi
         .volumes()
@@ -54,7 +74,11 @@ pub fn run(arguments: &DumpArguments) -> Result<()> {
                 break;
             }
             let part = &mut data[..usize::try_from(now)?];
-            volume.read(leb, 0, part)?;
+            match volume.read(leb, 0, part) {
+                // The CRC was wrong too, or the bits are right for all that the chip says.
+                Err(VolumeError::Uncorrectable { .. }) if arguments.damaged => {}
+                other => other?,
+            }
             out.write_all(part)?;
             left -= now;
             progress.inc(now);
@@ -63,7 +87,21 @@ pub fn run(arguments: &DumpArguments) -> Result<()> {
     };
     let written = to_output(&arguments.output, &mut write);
     progress.finish_and_clear();
-    written
+    written?;
+    match damage.is_empty() {
+        true => Ok(Finding::Nothing),
+        false => Ok(Finding::Something),
+    }
+}
+
+/// What to do about a volume that is damaged.
+fn explain(error: VolumeTableError) -> anyhow::Error {
+    match error {
+        VolumeTableError::Damaged { .. } => {
+            anyhow!("{error}; give --damaged to write out what is there")
+        }
+        other => other.into(),
+    }
 }
 
 /// Writes to a file, or to standard output for `-`.

@@ -12,6 +12,7 @@ use nand::Access;
 use ubi::{AttachOptions, FormatOptions, Layout, Ubi};
 
 use super::chip::{ChipArguments, bar};
+use super::info::{self, InfoArguments};
 use crate::quantity::parse_bytes;
 
 /// Arguments of `tidegate ubi format`.
@@ -43,12 +44,16 @@ pub struct FormatArguments {
     /// Format although there are volumes, which are lost
     #[arg(long)]
     pub force: bool,
+    /// Print what was made, as `tidegate ubi info` does, as one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Runs the command.
 pub fn run(arguments: &FormatArguments) -> Result<()> {
     if let Some(chips) = arguments.chip.members()? {
-        return super::several::format(arguments, &chips);
+        super::several::format(arguments, &chips)?;
+        return show(arguments);
     }
     let chip = arguments.chip.open(Access::ReadWrite)?;
     let geometry = chip.geometry();
@@ -107,7 +112,18 @@ pub fn run(arguments: &FormatArguments) -> Result<()> {
         }
     }
     progress.finish_and_clear();
-    Ok(())
+    show(arguments)
+}
+
+/// Shows what was made, to programs.
+fn show(arguments: &FormatArguments) -> Result<()> {
+    match arguments.json {
+        false => Ok(()),
+        true => info::run(&InfoArguments {
+            chip: arguments.chip.clone(),
+            json: true,
+        }),
+    }
 }
 
 /// An image for another shape would make a device that nothing attaches.

@@ -44,23 +44,25 @@ pub fn kind_name(kind: VolumeKind) -> &'static str {
     }
 }
 
+/// A volume as a JSON object.
+pub fn volume_json(volume: &VolumeSummary) -> Value {
+    json!({
+        "id": volume.id.0,
+        "name": volume.record.name.to_string(),
+        "kind": kind_name(volume.record.kind),
+        "lebs": volume.record.reserved_pebs,
+        "mapped_lebs": volume.mapped_lebs,
+        "leb_bytes": volume.leb_bytes,
+        "data_bytes": volume.data_bytes,
+        "alignment_bytes": volume.record.alignment,
+        "update_marker": volume.record.update_marker,
+        "autoresize": volume.record.autoresize,
+        "skip_check": volume.record.skip_check,
+    })
+}
+
 /// A device as a JSON object.
 pub fn as_json(device: &DeviceSummary, volumes: &[VolumeSummary]) -> Value {
-    let volume = |volume: &VolumeSummary| {
-        json!({
-            "id": volume.id.0,
-            "name": volume.record.name.to_string(),
-            "kind": kind_name(volume.record.kind),
-            "lebs": volume.record.reserved_pebs,
-            "mapped_lebs": volume.mapped_lebs,
-            "leb_bytes": volume.leb_bytes,
-            "data_bytes": volume.data_bytes,
-            "alignment_bytes": volume.record.alignment,
-            "update_marker": volume.record.update_marker,
-            "autoresize": volume.record.autoresize,
-            "skip_check": volume.record.skip_check,
-        })
-    };
     json!({
         "image_sequence": device.image_sequence,
         "vid_header_offset_bytes": device.layout.vid_header_offset(),
@@ -81,7 +83,7 @@ pub fn as_json(device: &DeviceSummary, volumes: &[VolumeSummary]) -> Value {
         "erase_counter_mean": device.wear.mean,
         "erase_counter_highest": device.wear.highest,
         "memory_bytes": device.memory_bytes,
-        "volumes": volumes.iter().map(volume).collect::<Vec<_>>(),
+        "volumes": volumes.iter().map(volume_json).collect::<Vec<_>>(),
     })
 }
 

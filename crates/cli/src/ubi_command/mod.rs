@@ -7,6 +7,7 @@ pub mod dump;
 pub mod format;
 mod info;
 mod ini;
+mod scrub;
 mod several;
 mod update;
 pub mod volumes;
@@ -21,6 +22,7 @@ use self::check::CheckArguments;
 use self::dump::DumpArguments;
 use self::format::FormatArguments;
 use self::info::InfoArguments;
+use self::scrub::ScrubArguments;
 use self::update::UpdateArguments;
 use self::volumes::{MakeArguments, RemoveArguments, RenameArguments, ResizeArguments};
 use crate::Finding;
@@ -46,6 +48,8 @@ pub enum UbiCommand {
     Dump(DumpArguments),
     /// List everything that is wrong, block by block; nothing is written
     Check(CheckArguments),
+    /// Read everything once, and move data off blocks whose bits flip
+    Scrub(ScrubArguments),
     /// Build an image of volumes for flashing, from an .ini file as ubinize takes it
     Build(BuildArguments),
 }
@@ -60,8 +64,9 @@ pub fn run(command: &UbiCommand) -> Result<Finding> {
         UbiCommand::Rename(arguments) => volumes::rename(arguments)?,
         UbiCommand::Resize(arguments) => volumes::resize(arguments)?,
         UbiCommand::Update(arguments) => update::run(arguments)?,
-        UbiCommand::Dump(arguments) => dump::run(arguments)?,
+        UbiCommand::Dump(arguments) => return dump::run(arguments),
         UbiCommand::Check(arguments) => return check::run(arguments),
+        UbiCommand::Scrub(arguments) => return scrub::run(arguments),
         UbiCommand::Build(arguments) => build::run(arguments)?,
     }
     Ok(Finding::Nothing)

@@ -11,7 +11,7 @@ use nand::Access;
 use serde_json::json;
 use ubi::{AttachOptions, FormatOptions, Layout, Volume};
 
-use super::chip::{Chip, ChipArguments, bar};
+use super::chip::{Chip, ChipArguments, bar, finish};
 use super::dump::DumpArguments;
 use super::format::FormatArguments;
 use super::info;
@@ -233,6 +233,7 @@ pub fn update(arguments: &UpdateArguments, chips: &[ChipArguments]) -> Result<()
     }
     let progress = bar(bytes.unwrap_or(room), "updating");
     let leb_bytes = u64::from(geometry.leb_bytes);
+    let mut written = 0;
     for leb in (0..geometry.lebs).map(Leb) {
         let mut data = Vec::with_capacity(usize::try_from(leb_bytes)?);
         content
@@ -246,6 +247,7 @@ pub fn update(arguments: &UpdateArguments, chips: &[ChipArguments]) -> Result<()
                 )
             })?;
         let taken = u64::try_from(data.len())?;
+        written += taken;
         data.resize(
             data.len()
                 .next_multiple_of(usize::try_from(geometry.min_io_bytes)?),
@@ -266,5 +268,17 @@ pub fn update(arguments: &UpdateArguments, chips: &[ChipArguments]) -> Result<()
     }
     volume.flush()?;
     progress.finish_and_clear();
-    Ok(array.settle()?)
+    array.devices().iter().try_for_each(finish)?;
+    if arguments.json {
+        let document = json!({
+            "id": 0,
+            "name": array.identity().label,
+            "leb_bytes": geometry.leb_bytes,
+            "lebs": geometry.lebs,
+            "data_bytes": room,
+            "written_bytes": written,
+        });
+        print_line(&document.to_string())?;
+    }
+    Ok(())
 }

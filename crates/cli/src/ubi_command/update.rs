@@ -9,6 +9,9 @@ use clap::Args;
 use ubi::Access;
 
 use super::chip::{ChipArguments, bar, find_volume, finish};
+use super::info::volume_json;
+use super::volumes::summary_of;
+use crate::output::print_line;
 
 /// Arguments of `tidegate ubi update`.
 #[derive(Args, Debug)]
@@ -20,6 +23,9 @@ pub struct UpdateArguments {
     pub volume: String,
     /// The new content; - reads standard input to its end first
     pub file: PathBuf,
+    /// Print the volume as one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Runs the command.
@@ -60,5 +66,9 @@ pub fn run(arguments: &UpdateArguments) -> Result<()> {
     }
     update.finish()?;
     progress.finish_and_clear();
-    finish(&ubi)
+    finish(&ubi)?;
+    if let (true, Some(volume)) = (arguments.json, summary_of(&ubi, id)) {
+        print_line(&volume_json(&volume).to_string())?;
+    }
+    Ok(())
 }

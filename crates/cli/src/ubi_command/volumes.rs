@@ -2,11 +2,13 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use serde_json::json;
 use ubi::format::VolumeKind;
 use ubi::format::volume_table::VolumeName;
-use ubi::{Access, NewVolume, SizeInLebs, Ubi, VolumeId};
+use ubi::{Access, NewVolume, SizeInLebs, Ubi, VolumeId, VolumeSummary};
 
 use super::chip::{Chip, ChipArguments, find_volume, finish};
+use super::info::volume_json;
 use crate::output::print_line;
 use crate::quantity::parse_bytes;
 
@@ -90,6 +92,9 @@ pub struct MakeArguments {
     /// Don't have CRCs of a static volume checked when it is opened
     #[arg(long)]
     pub skip_check: bool,
+    /// Print the volume as one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `tidegate ubi rmvol`.
@@ -100,6 +105,9 @@ pub struct RemoveArguments {
     pub chip: ChipArguments,
     /// Name or number of the volume
     pub volume: String,
+    /// Print the volume as it was as one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `tidegate ubi rename`.
@@ -112,6 +120,9 @@ pub struct RenameArguments {
     /// Pairs of a volume's name or number and its new name
     #[arg(required = true, num_args = 2.., value_names = ["VOLUME", "NEW_NAME"])]
     pub pairs: Vec<String>,
+    /// Print the renamed volumes as one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `tidegate ubi resize`.
@@ -125,6 +136,9 @@ pub struct ResizeArguments {
     /// Its new size; what lies beyond is lost
     #[command(flatten)]
     pub size: SizeArguments,
+    /// Print the volume as one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Runs `tidegate ubi mkvol`.
@@ -145,17 +159,25 @@ pub fn make(arguments: &MakeArguments) -> Result<()> {
     };
     let id = ubi.make_volume(new)?;
     finish(&ubi)?;
-    print_made(&ubi, id)
+    print_made(&ubi, id, arguments.json)
 }
 
-fn print_made(ubi: &Ubi<Chip>, id: VolumeId) -> Result<()> {
-    if let Some(volume) = ubi.volumes().iter().find(|volume| volume.id == id) {
-        print_line(&format!(
-            "{id} \"{}\": {} LEBs of {} bytes",
-            volume.record.name, volume.record.reserved_pebs, volume.leb_bytes
-        ))?;
+fn print_made(ubi: &Ubi<Chip>, id: VolumeId, as_json: bool) -> Result<()> {
+    if let Some(volume) = summary_of(ubi, id) {
+        print_line(&match as_json {
+            true => volume_json(&volume).to_string(),
+            false => format!(
+                "{id} \"{}\": {} LEBs of {} bytes",
+                volume.record.name, volume.record.reserved_pebs, volume.leb_bytes
+            ),
+        })?;
     }
     Ok(())
+}
+
+/// The figures of one volume.
+pub fn summary_of(ubi: &Ubi<Chip>, id: VolumeId) -> Option<VolumeSummary> {
+    ubi.volumes().into_iter().find(|volume| volume.id == id)
 }
 
 /// Runs `tidegate ubi rmvol`.
@@ -163,8 +185,13 @@ pub fn remove(arguments: &RemoveArguments) -> Result<()> {
     super::several::refuse_volumes(&arguments.chip, "rmvol")?;
     let ubi = arguments.chip.attach(Access::ReadWrite)?;
     let id = find_volume(&ubi, &arguments.chip.image, &arguments.volume)?;
+    let removed = summary_of(&ubi, id);
     ubi.remove_volume(id)?;
-    finish(&ubi)
+    finish(&ubi)?;
+    if let (true, Some(volume)) = (arguments.json, removed) {
+        print_line(&volume_json(&volume).to_string())?;
+    }
+    Ok(())
 }
 
 /// Runs `tidegate ubi rename`.
@@ -183,7 +210,13 @@ pub fn rename(arguments: &RenameArguments) -> Result<()> {
         })
         .collect::<Result<Vec<_>>>()?;
     ubi.rename_volumes(&names)?;
-    finish(&ubi)
+    finish(&ubi)?;
+    if arguments.json {
+        let renamed = names.iter().filter_map(|(id, _)| summary_of(&ubi, *id));
+        let volumes: Vec<_> = renamed.map(|volume| volume_json(&volume)).collect();
+        print_line(&json!({ "volumes": volumes }).to_string())?;
+    }
+    Ok(())
 }
 
 /// Runs `tidegate ubi resize`.
@@ -191,14 +224,10 @@ pub fn resize(arguments: &ResizeArguments) -> Result<()> {
     super::several::refuse_volumes(&arguments.chip, "resize")?;
     let ubi = arguments.chip.attach(Access::ReadWrite)?;
     let id = find_volume(&ubi, &arguments.chip.image, &arguments.volume)?;
-    let leb_bytes = ubi
-        .volumes()
-        .iter()
-        .find(|volume| volume.id == id)
-        .map_or(1, |volume| volume.leb_bytes);
+    let leb_bytes = summary_of(&ubi, id).map_or(1, |volume| volume.leb_bytes);
     ubi.resize_volume(id, arguments.size.in_lebs(leb_bytes)?)?;
     finish(&ubi)?;
-    print_made(&ubi, id)
+    print_made(&ubi, id, arguments.json)
 }
 
 /// A name, or why it is none.

@@ -1,0 +1,137 @@
+//! `tidegate ubi scrub`: everything is read once, and data moves off blocks whose bits flip.
+
+use anyhow::{Result, bail};
+use clap::Args;
+use media::Leb;
+use serde_json::json;
+use ubi::{Access, Ubi, Volume, VolumeError, Work};
+
+use super::chip::{Chip, ChipArguments, bar};
+use crate::Finding;
+use crate::output::{print_error, print_line};
+use crate::quantity::show_bytes;
+
+/// Arguments of `tidegate ubi scrub`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Reading and time flip bits; ECC corrects a few, and then a few more. Data on blocks with many is moved here before\n\
+    they are too many. Erases that wait are done, suspicious blocks tested, and wear levelled, too.\n\
+    Exit codes: 0 done, 1 done and something can't be read any more, 2 not done."
+)]
+pub struct ScrubArguments {
+    /// The chip
+    #[command(flatten)]
+    pub chip: ChipArguments,
+    /// Print what was done as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What was found and done, over all chips.
+#[derive(Debug, Default)]
+struct Done {
+    read_bytes: u64,
+    unreadable_lebs: u64,
+    scrubbed: u64,
+    levelled: u64,
+    erased: u64,
+    retired: u64,
+}
+
+/// Runs the command.
+pub fn run(arguments: &ScrubArguments) -> Result<Finding> {
+    let mut done = Done::default();
+    match arguments.chip.members()? {
+        None => scrub(&arguments.chip.attach(Access::ReadWrite)?, &mut done)?,
+        Some(chips) => {
+            let array = super::several::attach(&chips, Access::ReadWrite)?;
+            for device in array.devices() {
+                scrub(device, &mut done)?;
+            }
+        }
+    }
+    print_line(&match arguments.json {
+        true => done.json().to_string(),
+        false => done.text(),
+    })?;
+    match done.unreadable_lebs {
+        0 => Ok(Finding::Nothing),
+        _ => Ok(Finding::Something),
+    }
+}
+
+fn scrub(ubi: &Ubi<Chip>, done: &mut Done) -> Result<()> {
+    if let Some(reason) = ubi.frozen() {
+        bail!("nothing can be moved: {reason}");
+    }
+    let volumes = ubi.volumes();
+    let lebs = volumes.iter().map(|volume| u64::from(volume.mapped_lebs)).sum();
+    let progress = bar(lebs, "reading");
+    // What an update left unfinished is not read; the next update replaces it.
+    for volume in volumes.iter().filter(|volume| !volume.record.update_marker) {
+        let opened = ubi.open_damaged(volume.id)?;
+        let mut data = vec![0; usize::try_from(volume.leb_bytes)?];
+        for (leb, _) in (0..)
+            .map(Leb)
+            .zip(ubi.mapping(volume.id))
+            .filter(|(_, peb)| peb.is_some())
+        {
+            match opened.read(leb, 0, &mut data) {
+                Ok(()) => done.read_bytes += u64::from(volume.leb_bytes),
+                Err(error @ VolumeError::Uncorrectable { .. }) => {
+                    done.unreadable_lebs += 1;
+                    progress.suspend(|| print_error(&error.to_string()));
+                }
+                Err(error) => return Err(error.into()),
+            }
+            progress.inc(1);
+        }
+    }
+    progress.finish_and_clear();
+    work(ubi, done)?;
+    Ok(ubi.settle()?)
+}
+
+fn work(ubi: &Ubi<Chip>, done: &mut Done) -> Result<()> {
+    let progress = bar(u64::from(ubi.summary().blocks), "moving");
+    // As `settle`: each step ends an erase, moves a block once, or lets one go.
+    for _ in 0..u64::from(ubi.summary().blocks) * 4 {
+        match ubi.work()? {
+            Work::Idle => break,
+            Work::Erased(_) => done.erased += 1,
+            Work::Retired(_) => done.retired += 1,
+            Work::Scrubbed { .. } => done.scrubbed += 1,
+            Work::Levelled { .. } => done.levelled += 1,
+            // Counted when it was read.
+            Work::Unmovable(_) => {}
+        }
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    Ok(())
+}
+
+impl Done {
+    fn json(&self) -> serde_json::Value {
+        json!({
+            "read_bytes": self.read_bytes,
+            "unreadable_lebs": self.unreadable_lebs,
+            "scrubbed_blocks": self.scrubbed,
+            "levelled_blocks": self.levelled,
+            "erased_blocks": self.erased,
+            "retired_blocks": self.retired,
+        })
+    }
+
+    fn text(&self) -> String {
+        format!(
+            "{} read, {} LEBs can't be; {} blocks moved for flipped bits and {} for wear; {} erased, {} retired",
+            show_bytes(self.read_bytes),
+            self.unreadable_lebs,
+            self.scrubbed,
+            self.levelled,
+            self.erased,
+            self.retired
+        )
+    }
+}
