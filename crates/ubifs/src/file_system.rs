@@ -17,12 +17,14 @@ use crate::index::Index;
 use crate::journal::Journal;
 use crate::lpt::{self, LptError};
 use crate::open::{OpenError, OpenOptions, open};
-use crate::replay::ReplayReport;
+use crate::report::ReplayReport;
 use crate::scan::to_usize;
 use crate::space::LebSpace;
 
 /// Names, or blocks, that are fetched at a time.
 const BATCH: usize = 256;
+/// What a file can have at most: blocks have numbers of 29 bits.
+const FILE_BYTES_MAX: u64 = (1 << 29) * 4096;
 
 /// A UBIFS that can be read.
 pub struct Ubifs {
@@ -156,6 +158,9 @@ impl Ubifs {
         let inode = fetch::node(&*self.volume, place, NodeKind::Inode)
             .and_then(|raw| Ok(Inode::decode(&raw)?))
             .and_then(|inode| match inode.key == Key::inode(number) {
+                true if inode.size_bytes > FILE_BYTES_MAX => Err(Damage::Contradiction(
+                    "its size is more than 2 TiB, which no file can have",
+                )),
                 true => Ok(inode),
                 false => Err(Damage::Contradiction("it is another inode than the index says")),
             });
@@ -171,6 +176,51 @@ impl Ubifs {
             inode.size_bytes = inode.size_bytes.max(*size);
         }
         Ok(inode)
+    }
+
+    /// The same; of an inode that is lost, one is made up from what a name says of it and from its blocks, so that these can be
+    /// read: mode 0600 or 0700, owner and times 0. `None` for what can't be without its inode, as a symbolic link.
+    pub fn inode_lossy(
+        &self,
+        number: InodeNumber,
+        kind: Option<EntryKind>,
+        lost: &mut Vec<Finding>,
+    ) -> Option<Inode> {
+        let finding = match self.inode(number) {
+            Ok(inode) => return Some(inode),
+            Err(UbifsError::Damaged { finding, .. }) => *finding,
+            Err(_) => Finding {
+                inode: Some(number),
+                subject: Subject::Inode,
+                place: self.root(),
+                damage: Damage::Contradiction("the index does not lead to it"),
+            },
+        };
+        lost.push(finding);
+        let (mode, size_bytes) = match kind? {
+            EntryKind::File => (0o100_600, self.end_of_blocks(number)),
+            EntryKind::Directory => (0o040_700, 0),
+            _ => return None,
+        };
+        Some(Inode {
+            size_bytes,
+            mode,
+            links: 1,
+            ..Inode::unknown(number)
+        })
+    }
+
+    /// Where the last block of a file ends.
+    fn end_of_blocks(&self, file: InodeNumber) -> u64 {
+        let (low, high) = (Key::first(file, KeyKind::Data), Key::last(file, KeyKind::Data));
+        let Some((key, place)) = self.places(low, high, &mut Vec::new()).pop() else {
+            return 0;
+        };
+        let data = fetch::node(&*self.volume, place, NodeKind::Data)
+            .ok()
+            .and_then(|raw| Data::decode(&raw).ok());
+        let last = data.map_or(BLOCK_BYTES, |data| data.size_bytes);
+        u64::from(key.low()) * u64::from(BLOCK_BYTES) + u64::from(last)
     }
 
     /// What a name in a directory names.
@@ -406,6 +456,9 @@ impl Ubifs {
                     Ok(entry) => {
                         all.insert((*key, entry.name.clone()), entry);
                     }
+                    // What the journal replaces may be gone: its LEB is unmapped once nothing in it is of use, and the index on
+                    // the medium learns of that with the next commit.
+                    Err(_) if is_of_index && self.journal.has_names(*key) => {}
                     Err(damage) => lost.push(Finding {
                         inode: Some(key.inode_number()),
                         subject: if kind == NodeKind::Entry {

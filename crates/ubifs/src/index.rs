@@ -4,7 +4,7 @@
 //! it. The cache is bounded: it has two halves, and when the younger one is full, the older one is dropped.
 //!
 //! A damaged index ends in findings: levels fall by one with each step down, so there is no cycle, and a search looks at no
-//! more nodes than fit onto the volume.
+//! more nodes, and comes by no more places, than fit onto the volume.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -61,8 +61,9 @@ impl Index {
         let mut visits = 0;
         while let Some((place, level)) = pending.pop() {
             visits += 1;
+            let found_count = u64::try_from(found.len()).unwrap_or(u64::MAX);
             let node = match self.load(place) {
-                _ if visits > self.visits_max => {
+                _ if visits.max(found_count) > self.visits_max => {
                     Err(Damage::Contradiction("the index has more nodes than fit"))
                 }
                 Ok(node) if level.is_some_and(|level| level != node.level) => Err(Damage::Contradiction(
@@ -80,7 +81,7 @@ impl Index {
                         place,
                         damage,
                     });
-                    if visits > self.visits_max {
+                    if visits.max(found_count) > self.visits_max {
                         return;
                     }
                     continue;

@@ -120,6 +120,11 @@ impl Journal {
         self.plain.len() + self.names.len()
     }
 
+    /// Whether the journal says anything of names with that key.
+    pub(crate) fn has_names(&self, key: Key) -> bool {
+        self.names.contains_key(&key)
+    }
+
     /// Whether the journal has the last word on a name.
     pub(crate) fn has_name(&self, key: Key, name: &[u8]) -> bool {
         self.names

@@ -7,11 +7,14 @@
 //! - [`Writer`]: the same for writing: journal, commit, garbage collection, recovery.
 //! - [`mkfs`]: new file systems.
 //! - [`ImageVolume`]: a bare image of a volume in a file, as `mkfs.ubifs` makes it.
+//! - [`check`]: a walker of its own that says what is wrong with a volume and where.
 //! - [`format`]: the nodes on the medium. Spec: `docs/formats/ubifs.md`.
 //!
 //! Files are read without the LPT and all other accounting of space; [`Ubifs::space`] reads it. There is no thread and no clock
 //! in here. All methods of what reads may be called from several threads; a writer has one owner at a time.
 
+mod bud;
+pub mod check;
 mod compress;
 mod decompress;
 mod fetch;
@@ -21,10 +24,12 @@ pub mod format;
 mod image;
 mod index;
 mod journal;
+mod log;
 mod lpt;
 pub mod mkfs;
 mod open;
 mod replay;
+mod report;
 mod scan;
 mod space;
 mod write;
@@ -36,6 +41,9 @@ pub use finding::{Damage, Finding, Place, Subject};
 pub use image::ImageVolume;
 pub use lpt::{LptDefect, LptError, LptProblem};
 pub use open::{OpenError, OpenOptions};
-pub use replay::{BudEnd, BudReport, ReplayReport};
+pub use report::{
+    AppliedNode, BudEnd, BudReport, DropRule, DroppedNode, Effect, LogEntry, LogLeb, LogNode, LogVerdict,
+    ReplayReport, TornRule,
+};
 pub use space::{LebSpace, SpaceSums, Watermarks};
 pub use write::{NewFile, WriteError, Writer};

@@ -24,6 +24,8 @@ const VERSION_MAX: u32 = 5;
 pub struct OpenOptions {
     /// Nodes of the index that are kept in memory at most; about 300 bytes each.
     pub index_nodes_max: usize,
+    /// Whether [`crate::ReplayReport::applied`] lists the journal's nodes one by one.
+    pub lists_nodes: bool,
 }
 
 impl OpenOptions {
@@ -32,6 +34,7 @@ impl OpenOptions {
     pub const fn standard() -> Self {
         Self {
             index_nodes_max: 16 << 10,
+            lists_nodes: false,
         }
     }
 }
@@ -77,7 +80,7 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: OpenOptions) -> Result<Ubif
         journal,
         report,
         sizes,
-    } = replay(&*volume, &superblock, &master, &mut findings);
+    } = replay(&*volume, &superblock, &master, options, &mut findings);
     let root = Place {
         leb: master.root_leb,
         offset: master.root_offset,

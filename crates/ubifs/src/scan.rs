@@ -100,3 +100,8 @@ fn step(rest: &[u8]) -> Result<Step, NodeDefect> {
 pub(crate) fn to_usize(bytes: u32) -> usize {
     usize::try_from(bytes).expect("a word has 32 bits at least")
 }
+
+/// Offsets in a LEB.
+pub(crate) fn to_word(offset: usize) -> u32 {
+    u32::try_from(offset).expect("a LEB is smaller than 4 GiB")
+}

@@ -1,105 +1,63 @@
 //! Linux as the judge, in the lab guest: it writes, its power is cut, we read the flash as it was left, and then Linux recovers
-//! it. What we read and what Linux recovered is the same, in every file, attribute and time.
+//! it. What we read and what Linux recovered is the same, in every file, attribute and time; our checker and the stock
+//! fsck.ubifs find nothing wrong with it.
 //!
-//! `TIDEGATE_UBIFS_CUTS=N`: N cuts at points that follow from their numbers, instead of one.
+//! `TIDEGATE_UBIFS_CUTS=N`: N cuts at points that follow from their numbers, instead of one (12 with `TIDEGATE_FULL`).
+//! `TIDEGATE_UBIFS_MOMENTS=N`: N moments of a load that goes on (50 with `TIDEGATE_FULL`).
+//! `TIDEGATE_UBIFS_KEEP=FOLDER`: the images and what Linux recovered of them are kept there, for other judges.
 
 mod support {
     pub mod lab_lines;
+    pub mod linux;
     pub mod sha256;
 }
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
-use media::NandGeometry;
-use nand::{Access, ChipModel, FileNand, ImageKind, PlainImage};
 use support::lab_lines::{Lines, assert_same, lines, tree_of};
-use testkit::lab::{Ended, FlashFile, Guest, Job, Lab, Options};
-use ubi::{AttachOptions, Ubi, VolumeId};
-use ubifs::{OpenOptions, Ubifs};
+use support::linux::{Bench, Load, dump, open, recovered, volume};
+use testkit::lab::{Fsck, Guest};
 
 const CHIP_BYTES: u64 = 32 << 20;
 
-struct Bench {
-    lab: Lab,
-    folder: PathBuf,
-    chip: FlashFile,
+fn setting(name: &str) -> Option<usize> {
+    std::env::var(name).ok()?.parse().ok()
 }
 
-impl Bench {
-    #[expect(clippy::print_stderr, reason = "a test that is left out says why")]
-    fn new(name: &str) -> Option<Self> {
-        let lab = match Lab::with_flash() {
-            Ok(lab) => lab,
-            Err(why) => {
-                eprintln!("left out: {why}");
-                return None;
-            }
-        };
-        let folder = std::env::temp_dir().join(format!("tidegate-ubifs-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("the temporary folder takes one");
-        let chip = FlashFile::erased(&folder.join("chip"), CHIP_BYTES).expect("there is room for a chip");
-        Some(Self { lab, folder, chip })
-    }
-
-    fn boot(&self) -> Guest {
-        let options = Options {
-            flash: vec![self.chip.clone()],
-            ..Options::default()
-        };
-        self.lab.boot(&options).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// Linux writes until its power goes.
-    fn write_until_cut(&self, flash: &str, load: &str, options: &str) -> String {
-        self.chip.load(&[]).expect("it is erased");
-        let job = Job::ready_made("write.sh").expect("the script is in the repository");
-        let job = job
-            .variable("FLASH", flash)
-            .variable("LOAD", load)
-            .variable("OPTIONS", options);
-        let mut guest = self.boot();
-        let outcome = guest.run(&job).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(outcome.ended, Ended::GuestEnded, "{}", outcome.text());
-        outcome.text()
-    }
-
-    /// What Linux makes of the chip.
-    fn recovered(&self) -> Lines {
-        let mut guest = self.boot();
-        let job = Job::ready_made("check.sh").expect("the script is in the repository");
-        let outcome = guest
-            .run(&job)
-            .unwrap_or_else(|error| panic!("{error}"))
-            .expect_success();
-        lines(&outcome.read_text("files.txt").expect("the job wrote it"))
-    }
+fn is_full() -> bool {
+    std::env::var_os("TIDEGATE_FULL").is_some()
 }
 
-impl Drop for Bench {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
+/// Our reading of the chip as text, after both checkers found nothing wrong with it.
+fn read_and_check(bench: &Bench, what: &str) -> Lines {
+    let ubifs = open(bench.chip.path());
+    assert!(ubifs.findings().is_empty(), "{what}: {:?}", ubifs.findings());
+    let volume = volume(bench.chip.path());
+    let report = ubifs::check::check(&*volume);
+    let found: Vec<_> = report
+        .findings
+        .iter()
+        .map(|finding| format!("{finding:?}"))
+        .collect();
+    assert!(found.is_empty(), "{what}: {}", found.join("\n"));
+    assert!(report.counts.files > 0, "{what}: the checker saw no file");
+    if let Ok(fsck) = Fsck::available() {
+        let (path, geometry) = (bench.folder().join("volume"), volume.geometry());
+        dump(&*volume, &path);
+        let report = fsck.check(&path, geometry.leb_bytes, geometry.min_io_bytes);
+        let report = report.expect("fsck.ubifs runs");
+        assert!(report.clean, "{what}: {}", report.text);
+        fs::remove_file(path).expect("it was made");
     }
-}
-
-/// A chip's file as a file system; it stays as it is.
-fn open(chip: &Path) -> Ubifs {
-    let geometry = NandGeometry::new(2048, 64, 1).expect("a geometry");
-    let plain = PlainImage {
-        model: ChipModel::new(geometry),
-        kind: ImageKind::Data,
-    };
-    let chip = FileNand::open(chip, Access::ReadOnly, Some(plain)).expect("a chip");
-    let scanned = ubi::scan(chip, AttachOptions::linux(ubi::Access::ReadOnly)).expect("attaches");
-    let device: Ubi<FileNand> = scanned.attach().expect("attaches");
-    let volume = device.open(VolumeId(0)).expect("the volume is there");
-    Ubifs::open(Arc::new(volume), OpenOptions::standard()).expect("it is a file system")
+    tree_of(&ubifs)
 }
 
 #[test]
 fn files_that_were_synced_and_never_committed_are_all_there_after_a_power_cut() {
-    let Some(bench) = Bench::new("synced") else { return };
+    let Some(bench) = Bench::new("synced", CHIP_BYTES) else {
+        return;
+    };
     let load = r#"python3 -c '
 import os
 def put(folder, count, sync):
@@ -115,38 +73,135 @@ put("synced", 500, True)
 os.mknod("device", 0o020644, os.makedev(5, 1)); os.mkfifo("fifo"); os.symlink("base/1", "link")
 os.fsync(os.open(".", os.O_RDONLY))
 ' && lab-cut"#;
-    bench.write_until_cut("", load, "");
-    let ubifs = open(bench.chip.path());
-    let ours = tree_of(&ubifs);
+    let load = Load {
+        command: load.to_owned(),
+        ..Load::default()
+    };
+    bench.write_until_cut(&mut bench.boot(), &load);
+    assert!(!open(bench.chip.path()).replay_report().was_clean);
+    let ours = read_and_check(&bench, "synced");
     let synced = ours.keys().filter(|path| path.starts_with("synced/")).count();
     assert_eq!(synced, 500);
-    assert!(
-        !ubifs.replay_report().was_clean && ubifs.findings().is_empty(),
-        "{:?}",
-        ubifs.findings()
-    );
-    assert_same(&ours, &bench.recovered(), "synced");
+    recover_and_compare(&bench, &mut bench.boot(), &ours, "synced");
+}
+
+/// Linux recovers the chip and has the same files; the image is kept as it was before that, where the user wants it.
+fn recover_and_compare(bench: &Bench, guest: &mut Guest, ours: &Lines, name: &str) {
+    let kept = keep_folder().inspect(|folder| {
+        fs::create_dir_all(folder).expect("it can be made");
+        fs::copy(bench.chip.path(), folder.join(format!("{name}.img"))).expect("there is room");
+    });
+    let linux = recovered(guest);
+    if let Some(folder) = kept {
+        fs::write(folder.join(format!("{name}.txt")), &linux).expect("there is room");
+    }
+    assert_same(ours, &lines(&linux), name);
+}
+
+fn keep_folder() -> Option<PathBuf> {
+    std::env::var_os("TIDEGATE_UBIFS_KEEP").map(PathBuf::from)
+}
+
+/// Load and cut number `cut`: changes of a few files over and over, a tree of everything, or such a tree that is cut while
+/// files without a name are open.
+fn load(cut: usize) -> Load {
+    let compression = ["lzo", "zstd", "zlib", "none"][cut % 4];
+    let sync = if cut.is_multiple_of(2) { "--sync" } else { "" };
+    let files = 100 + cut * 37 % 400;
+    let at = format!("cut_at={} torn={}", 900 + cut * 977 % 4000, cut * 700 % 2048);
+    let changes = format!("lab-load . {cut} 100000 {sync} >/dev/null");
+    let (flash, command) = match cut % 3 {
+        0 => (at, changes),
+        1 => (at, format!("lab-tree . {cut} {files} {sync} && {changes}")),
+        _ => (String::new(), format!("lab-tree . {cut} {files} --sync --cut")),
+    };
+    Load {
+        flash,
+        command,
+        options: format!("compr={compression}"),
+    }
 }
 
 #[test]
 fn whatever_a_power_cut_leaves_is_read_as_linux_recovers_it() {
-    let Some(bench) = Bench::new("cuts") else { return };
-    let cuts = std::env::var("TIDEGATE_UBIFS_CUTS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(1);
+    let Some(bench) = Bench::new("cuts", CHIP_BYTES) else {
+        return;
+    };
+    let cuts = setting("TIDEGATE_UBIFS_CUTS").unwrap_or(if is_full() { 12 } else { 1 });
+    let mut guest = bench.boot();
+    // A boot recovers what the one before left, and writes the next.
     for cut in 1..=cuts {
-        let at = 1100 + cut * 977 % 4000;
-        let flash = format!("cut_at={at} torn={}", cut * 700 % 2048);
-        let sync = if cut % 2 == 0 { "--sync" } else { "" };
-        let compression = ["lzo", "zstd", "zlib", "none"][cut % 4];
-        let load = format!("lab-load . {cut} 100000 {sync} >/dev/null");
-        bench.write_until_cut(&flash, &load, &format!("compr={compression}"));
-        let ubifs = open(bench.chip.path());
-        let ours = tree_of(&ubifs);
-        let what = format!("cut {cut}: {flash} {compression}: {:?}", ubifs.replay_report());
-        assert!(ubifs.findings().is_empty(), "{what}: {:?}", ubifs.findings());
+        let load = load(cut);
+        bench.write_until_cut(&mut guest, &load);
+        let what = format!("cut {cut}: {load:?}");
+        let ours = read_and_check(&bench, &what);
         assert!(ours.len() > 10, "{what}: nothing was written before the cut");
-        assert_same(&ours, &bench.recovered(), &what);
+        guest = bench.boot();
+        recover_and_compare(&bench, &mut guest, &ours, &format!("cut-{cut}"));
     }
+}
+
+/// The chip is copied while Linux writes to it: as if power had gone at that moment, at dozens of moments of one boot.
+#[test]
+#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
+fn whatever_is_on_the_chip_at_any_moment_is_read_as_linux_recovers_it() {
+    let moments = setting("TIDEGATE_UBIFS_MOMENTS").unwrap_or(if is_full() { 50 } else { 0 });
+    if moments == 0 {
+        eprintln!("left out: it takes minutes; TIDEGATE_FULL=1 runs it");
+        return;
+    }
+    let Some(bench) = Bench::new("moments", CHIP_BYTES) else {
+        return;
+    };
+    let mut guest = bench.boot();
+    let load = "n=0; until [ -e /host/stop ]; do n=$((n + 1)); rm -rf ./*
+        lab-tree . $n 250 --sync && lab-load . $n 150 --sync >/dev/null || exit 1; done";
+    let compressions = ["lzo", "zstd", "none"];
+    let mut images = Vec::new();
+    for (number, compression) in compressions.iter().enumerate() {
+        let load = Load {
+            command: load.to_owned(),
+            options: format!("compr={compression}"),
+            ..Load::default()
+        };
+        let share = moments / compressions.len() + usize::from(number < moments % compressions.len());
+        images.extend(bench.copies_while_written(&mut guest, &load, share));
+    }
+    assert_eq!(images.len(), moments);
+    for (number, image) in images.iter().enumerate() {
+        let name = format!("moment-{number}");
+        bench
+            .chip
+            .load(&fs::read(image).expect("it was written"))
+            .expect("it fits");
+        let ours = read_and_check(&bench, &name);
+        recover_and_compare(&bench, &mut guest, &ours, &name);
+        eprintln!("{name}: {} files, all as Linux recovers them", ours.len());
+    }
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
+fn a_tree_of_30_000_files_is_read_as_linux_reads_it_unmounted_and_cut() {
+    if !is_full() {
+        eprintln!("left out: it takes minutes; TIDEGATE_FULL=1 runs it");
+        return;
+    }
+    let Some(bench) = Bench::new("large", 2 * CHIP_BYTES) else {
+        return;
+    };
+    let load = |words: &str| Load {
+        command: format!("lab-tree . 1 30000 {words}"),
+        ..Load::default()
+    };
+    let mut guest = bench.boot();
+    let written = bench.write(&mut guest, &load("")).expect_success();
+    let linux = written.read_text("files.txt").expect("the job wrote it");
+    let ours = read_and_check(&bench, "unmounted");
+    assert!(ours.len() > 27_000, "{} files", ours.len());
+    assert_same(&ours, &lines(&linux), "unmounted");
+    bench.write_until_cut(&mut guest, &load("--sync --cut"));
+    let ours = read_and_check(&bench, "cut");
+    assert!(ours.len() > 27_000, "{} files", ours.len());
+    recover_and_compare(&bench, &mut bench.boot(), &ours, "large-cut");
 }

@@ -2,39 +2,18 @@
 //! flipped in: whatever is read, nothing panics or runs on for ever.
 
 mod support;
+#[path = "support/tool.rs"]
+mod tool;
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use support::{tree_of, tree_of_host};
+use tool::{content, has_mkfs, mkfs};
 use ubifs::format::{Group, NodeKind, check, seal};
 use ubifs::{ImageVolume, OpenOptions, Ubifs};
-
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
-fn has_mkfs() -> bool {
-    let found = Command::new("mkfs.ubifs").arg("--version").output().is_ok();
-    if !found {
-        eprintln!("left out: there is no mkfs.ubifs (apt install mtd-utils)");
-    }
-    found
-}
-
-fn content(bytes: usize, seed: u64) -> Vec<u8> {
-    let mut random = fastrand::Rng::with_seed(seed);
-    // Compressible in part, so that all ways to store a block come up.
-    (0..bytes)
-        .map(|at| {
-            if at / 3000 % 2 == 0 {
-                random.u8(..4)
-            } else {
-                random.u8(..)
-            }
-        })
-        .collect()
-}
 
 fn make_tree(root: &Path) {
     fs::create_dir_all(root.join("deep/er/and/deeper")).expect("small, and possible on this host");
@@ -52,23 +31,6 @@ fn make_tree(root: &Path) {
     symlink("deep/er/../one", root.join("link")).expect("small, and possible on this host");
     fs::write(root.join("n".repeat(255)), b"long name").expect("small, and possible on this host");
     fs::write(root.join("na\u{ef}ve \u{2603}"), b"not ASCII").expect("small, and possible on this host");
-}
-
-fn mkfs(tree: &Path, image: &Path, min_io: u32, leb: u32, more: &[&str]) {
-    let output = Command::new("mkfs.ubifs")
-        .args(["-m", &min_io.to_string(), "-e", &leb.to_string(), "-c", "2000"])
-        .args(more)
-        .arg("-r")
-        .arg(tree)
-        .arg("-o")
-        .arg(image)
-        .output()
-        .expect("small, and possible on this host");
-    assert!(
-        output.status.success(),
-        "mkfs.ubifs: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
 }
 
 fn open(image: &Path) -> Ubifs {

@@ -60,11 +60,19 @@ pub struct CatArguments {
 pub fn cat(arguments: &CatArguments) -> Result<Finding> {
     let mut losses = Losses::default();
     let ubifs = arguments.source.open(&mut losses)?;
-    let inode = ubifs.inode(resolve(&ubifs, &arguments.path)?)?;
+    let named = resolve(&ubifs, &arguments.path)?;
+    let mut lost = Vec::new();
+    let inode = ubifs.inode_lossy(named.inode, named.kind, &mut lost);
+    for finding in lost.drain(..) {
+        losses.tell(arguments.path.as_bytes(), &finding);
+    }
+    let Some(inode) = inode else {
+        bail!("{}: without its inode it can't be read", arguments.path)
+    };
     if inode.kind() != Some(EntryKind::File) {
         bail!("{}: it is no regular file", arguments.path);
     }
-    let (mut piece, mut at, mut lost) = (vec![0; PIECE_BYTES], 0, Vec::new());
+    let (mut piece, mut at) = (vec![0; PIECE_BYTES], 0);
     while at < inode.size_bytes {
         let bytes = ubifs.read_lossy(&inode, at, &mut piece, &mut lost);
         for finding in lost.drain(..) {

@@ -98,7 +98,8 @@ fn as_json(ubifs: &Ubifs) -> serde_json::Value {
     })
 }
 
-fn end_of(end: BudEnd) -> (&'static str, Option<u32>) {
+/// How a LEB of the journal ends, and where.
+pub fn end_of(end: BudEnd) -> (&'static str, Option<u32>) {
     match end {
         BudEnd::Clean => ("clean", None),
         BudEnd::Torn(at) => ("torn", Some(at)),

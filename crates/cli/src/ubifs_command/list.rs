@@ -50,7 +50,7 @@ pub struct StatArguments {
 pub fn run(arguments: &ListArguments) -> Result<Finding> {
     let mut losses = Losses::default();
     let ubifs = arguments.source.open(&mut losses)?;
-    let directory = resolve(&ubifs, &arguments.path)?;
+    let directory = resolve(&ubifs, &arguments.path)?.inode;
     let mut lost = Vec::new();
     let mut entries = ubifs.read_directory_lossy(directory, &mut lost);
     entries.sort_by(|one, other| one.name.cmp(&other.name));
@@ -100,7 +100,7 @@ pub fn tree(arguments: &TreeArguments) -> Result<Finding> {
 pub fn stat(arguments: &StatArguments) -> Result<Finding> {
     let mut losses = Losses::default();
     let ubifs = arguments.source.open(&mut losses)?;
-    let number = resolve(&ubifs, &arguments.path)?;
+    let number = resolve(&ubifs, &arguments.path)?.inode;
     let inode = ubifs.inode(number)?;
     print_line(&details(
         &ubifs,

@@ -1,8 +1,10 @@
 //! `tidegate ubifs`: file systems on flash, made and read without the kernel. Only `mkfs` writes.
 
+mod check;
 mod extract;
 mod info;
 mod list;
+mod log;
 mod mkfs;
 mod source;
 mod walk;
@@ -10,9 +12,11 @@ mod walk;
 use anyhow::Result;
 use clap::Subcommand;
 
+use self::check::CheckArguments;
 use self::extract::{CatArguments, ExtractArguments};
 use self::info::InfoArguments;
 use self::list::{ListArguments, StatArguments, TreeArguments};
+use self::log::LogArguments;
 use self::mkfs::MkfsArguments;
 use crate::Finding;
 use crate::output::print_error;
@@ -34,6 +38,10 @@ pub enum UbifsCommand {
     Cat(CatArguments),
     /// Copy files to a folder of the host, with owners, times, extended attributes, hard links and holes
     Extract(ExtractArguments),
+    /// Check that everything fits together; say what is wrong, where, and what can still be read
+    Check(CheckArguments),
+    /// Show what the replay of the journal did and why
+    Log(LogArguments),
 }
 
 /// Runs the command.
@@ -46,6 +54,8 @@ pub fn run(command: &UbifsCommand) -> Result<Finding> {
         UbifsCommand::Stat(arguments) => list::stat(arguments),
         UbifsCommand::Cat(arguments) => extract::cat(arguments),
         UbifsCommand::Extract(arguments) => extract::run(arguments),
+        UbifsCommand::Check(arguments) => check::run(arguments),
+        UbifsCommand::Log(arguments) => log::run(arguments),
     }
 }
 

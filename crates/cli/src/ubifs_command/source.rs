@@ -30,14 +30,20 @@ pub struct SourceArguments {
 impl SourceArguments {
     /// Opens the file system. What is damaged goes to `losses`.
     pub fn open(&self, losses: &mut Losses) -> Result<Ubifs> {
-        let ubifs = Ubifs::open(self.volume()?, OpenOptions::standard())?;
+        self.open_with(OpenOptions::standard(), losses)
+    }
+
+    /// The same with other options.
+    pub fn open_with(&self, options: OpenOptions, losses: &mut Losses) -> Result<Ubifs> {
+        let ubifs = Ubifs::open(self.volume()?, options)?;
         for finding in ubifs.findings() {
             losses.tell(&[], finding);
         }
         Ok(ubifs)
     }
 
-    fn volume(&self) -> Result<Arc<dyn Volume>> {
+    /// The volume that the file system is on.
+    pub fn volume(&self) -> Result<Arc<dyn Volume>> {
         let image = &self.chip.image;
         if !self.with.is_empty() {
             return self.array();

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use anyhow::{Result, bail};
 use ubifs::format::{EntryKind, Inode, InodeNumber, ROOT_INODE};
-use ubifs::{Ubifs, UbifsError};
+use ubifs::{Entry, Ubifs, UbifsError};
 
 use super::Losses;
 
@@ -28,12 +28,24 @@ pub fn shown(path: &[u8]) -> String {
     }
 }
 
+/// What a name leads to.
+#[derive(Clone, Copy, Debug)]
+pub struct Named {
+    /// The inode.
+    pub inode: InodeNumber,
+    /// What the name says that it is.
+    pub kind: Option<EntryKind>,
+}
+
 /// What a path names. Symbolic links are not followed.
-pub fn resolve(ubifs: &Ubifs, path: &str) -> Result<InodeNumber> {
-    let mut at = ROOT_INODE;
+pub fn resolve(ubifs: &Ubifs, path: &str) -> Result<Named> {
+    let mut at = Named {
+        inode: ROOT_INODE,
+        kind: Some(EntryKind::Directory),
+    };
     for name in path.split('/').filter(|name| !name.is_empty() && *name != ".") {
-        match ubifs.lookup(at, name.as_bytes()) {
-            Ok(entry) => at = entry.inode,
+        match ubifs.lookup(at.inode, name.as_bytes()) {
+            Ok(Entry { inode, kind, .. }) => at = Named { inode, kind },
             Err(UbifsError::NoName { .. }) => bail!("{path}: there is no \"{name}\" in this file system"),
             Err(error) => return Err(error.into()),
         }
@@ -44,20 +56,19 @@ pub fn resolve(ubifs: &Ubifs, path: &str) -> Result<InodeNumber> {
 /// Visits a file and, where it is a directory, all below it: parents first, names in their order.
 pub fn walk(
     ubifs: &Ubifs,
-    start: InodeNumber,
+    start: Named,
     losses: &mut Losses,
     visit: &mut dyn FnMut(&Visited, &mut Losses) -> Result<()>,
 ) -> Result<()> {
     let mut pending = vec![(start, Vec::new())];
     let mut directories = HashSet::new();
-    while let Some((number, path)) = pending.pop() {
-        let inode = match ubifs.inode(number) {
-            Ok(inode) => inode,
-            Err(error) => {
-                losses.tell(&path, &error);
-                continue;
-            }
-        };
+    while let Some((Named { inode: number, kind }, path)) = pending.pop() {
+        let mut lost = Vec::new();
+        let inode = ubifs.inode_lossy(number, kind, &mut lost);
+        for finding in &lost {
+            losses.tell(&path, finding);
+        }
+        let Some(inode) = inode else { continue };
         let is_directory = inode.kind() == Some(EntryKind::Directory);
         if is_directory && !directories.insert(number) {
             losses.tell(
@@ -82,7 +93,8 @@ pub fn walk(
                 }
                 path.extend_from_slice(&entry.name);
                 if is_possible(&entry.name) {
-                    pending.push((entry.inode, path));
+                    let (inode, kind) = (entry.inode, entry.kind);
+                    pending.push((Named { inode, kind }, path));
                 } else {
                     losses.tell(&path, &"no file of a host can have this name; it is left out");
                 }

@@ -1,6 +1,6 @@
 //! Nodes that files consist of: inodes, blocks, names, truncations. Tables of their bytes: `docs/formats/ubifs.md`.
 
-use super::key::Key;
+use super::key::{InodeNumber, Key};
 use super::layout::node_layout;
 use super::{BLOCK_BYTES, Group, NAME_BYTES_MAX, NodeDefect, NodeKind, seal};
 
@@ -277,6 +277,33 @@ impl Inode {
         raw.extend_from_slice(&self.data);
         seal(&mut raw, NodeKind::Inode, group, sequence);
         raw
+    }
+
+    /// One of which nothing is known.
+    #[must_use]
+    pub const fn unknown(number: InodeNumber) -> Self {
+        Self {
+            key: Key::inode(number),
+            created_sequence: 0,
+            size_bytes: 0,
+            accessed_seconds: 0,
+            changed_seconds: 0,
+            modified_seconds: 0,
+            accessed_nanoseconds: 0,
+            changed_nanoseconds: 0,
+            modified_nanoseconds: 0,
+            links: 0,
+            user: 0,
+            group: 0,
+            mode: 0,
+            flags: 0,
+            data_bytes: 0,
+            xattr_count: 0,
+            xattr_bytes: 0,
+            xattr_names_bytes: 0,
+            compression: 0,
+            data: Vec::new(),
+        }
     }
 
     /// The type.

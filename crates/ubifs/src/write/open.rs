@@ -26,7 +26,7 @@ use crate::format::{
 };
 use crate::lpt::{self, LptGeometry, LptPlace};
 use crate::open::OpenOptions;
-use crate::replay::BudReport;
+use crate::report::BudReport;
 use crate::scan::{Found, Stop, is_erased, scan, to_usize};
 use crate::space::LebSpace;
 

@@ -68,7 +68,13 @@ fn line(ubifs: &Ubifs, number: InodeNumber, inode: &Inode) -> String {
     } else {
         inode.size_bytes
     };
-    let time = inode.modified_seconds * 1_000_000_000 + u64::from(inode.modified_nanoseconds);
+    let time = |seconds: u64, ns: u32| seconds * 1_000_000_000 + u64::from(ns);
+    let times = [
+        time(inode.modified_seconds, inode.modified_nanoseconds),
+        time(inode.changed_seconds, inode.changed_nanoseconds),
+        time(inode.accessed_seconds, inode.accessed_nanoseconds),
+    ];
+    let times = times.map(|time| time.to_string()).join(" ");
     let mut names = ubifs.xattr_names(number).expect("they can be read");
     names.sort();
     let xattrs: String = names
@@ -80,7 +86,7 @@ fn line(ubifs: &Ubifs, number: InodeNumber, inode: &Inode) -> String {
         })
         .collect();
     format!(
-        "{letter} {:04o} {} {} {} {size} {time} {content}{xattrs}",
+        "{letter} {:04o} {} {} {} {size} {times} {content}{xattrs}",
         inode.mode & 0o7777,
         inode.user,
         inode.group,

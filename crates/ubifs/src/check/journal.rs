@@ -1,0 +1,365 @@
+//! The log, the buds that it names, and what they change in the model.
+//!
+//! The rules are those of the format (`docs/formats/ubifs.md`, log and journal), applied here to a model of all files rather than
+//! laid over the index, so that this is a second opinion on the replay of the file system.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Checker;
+use super::fault::{Area, At, Fault};
+use super::medium::{Ending, InLeb, Spot, blank, explained_by_a_cut, nodes_of, to_usize, to_word};
+use super::model::{BlockAt, InodeAt, Model, NameAt};
+use crate::format::{
+    BLOCK_BYTES, CommitStart, Data, DirectoryEntry, EntryKind, Group, Inode, InodeNumber, Key, KeyKind,
+    LOG_LEB, LogReference, NodeDefect, NodeKind, SEQUENCE_END, Truncation,
+};
+
+/// Head of garbage collection: it copies, so what a cut tears of it is still where it was.
+const HEAD_GC: u32 = 0;
+
+/// What a node of the journal says.
+enum Change {
+    Inode(Box<Inode>),
+    Block(Key, u32),
+    Name(Box<DirectoryEntry>),
+    Truncation(InodeNumber, u64),
+}
+
+/// The journal's nodes in the order of their sequence numbers.
+pub(super) struct Journal(Vec<(u64, Spot, Change)>);
+
+/// Reads the log and all buds.
+pub(super) fn read(checker: &mut Checker<'_>) -> Journal {
+    let references = read_log(checker);
+    let mut journal = Journal(Vec::new());
+    let mut ended: Vec<u32> = Vec::new();
+    // Garbage collection, base, and those for data, which the superblock counts.
+    let heads = 0..checker.superblock.journal_heads.saturating_add(2);
+    for reference in references.iter().rev() {
+        let spot = Spot {
+            leb: reference.leb,
+            offset: reference.offset,
+            bytes: 0,
+        };
+        let is_possible = checker.main_area(spot).is_ok() && heads.contains(&reference.head);
+        if !is_possible {
+            let fault = Fault::Contradiction("the log names a LEB or a head that no journal can have");
+            checker.tell(Area::Log, None, Some(at(reference.leb, reference.offset)), fault);
+            continue;
+        }
+        let raw = match checker.medium.leb(reference.leb) {
+            Ok(raw) => raw.to_vec(),
+            Err(fault) => {
+                checker.tell(Area::Journal, None, Some(at(reference.leb, 0)), fault);
+                continue;
+            }
+        };
+        let start = to_usize(reference.offset).min(raw.len());
+        let is_last = checker.is_dirty() && !ended.contains(&reference.head);
+        if !blank(&raw[start..]) {
+            ended.push(reference.head);
+        }
+        read_bud(checker, &raw, reference, is_last, &mut journal);
+    }
+    journal.0.sort_by_key(|(sequence, ..)| *sequence);
+    checker.report.counts.journal_nodes = u64::try_from(journal.0.len()).unwrap_or(u64::MAX);
+    journal
+}
+
+/// The first block behind that many bytes.
+fn blocks_before(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(u64::from(BLOCK_BYTES)))
+        .unwrap_or(Key::LOW_MAX)
+        .min(Key::LOW_MAX)
+}
+
+fn at(leb: u32, offset: u32) -> At {
+    At { leb, offset }
+}
+
+fn read_log(checker: &mut Checker<'_>) -> Vec<LogReference> {
+    let lebs = checker.superblock.log_lebs;
+    let (first_leb, start) = (LOG_LEB, checker.master.log_leb);
+    let mut references: Vec<LogReference> = Vec::new();
+    if !(first_leb..first_leb + lebs).contains(&start) {
+        let fault =
+            Fault::Contradiction("the master node says that the log starts in a LEB that is none of it");
+        checker.tell(Area::Log, None, Some(at(start, 0)), fault);
+        return references;
+    }
+    let mut started = None;
+    for step in 0..lebs {
+        let leb = first_leb + (start - first_leb + step) % lebs;
+        let raw = match checker.medium.leb(leb) {
+            Ok(raw) => raw.to_vec(),
+            Err(fault) => {
+                checker.tell(Area::Log, None, Some(at(leb, 0)), fault);
+                break;
+            }
+        };
+        let (nodes, end, ending) = nodes_of(&raw, 0);
+        if let Ending::Broken(defect) = ending {
+            let torn = checker.is_dirty() && explained_by_a_cut(&raw, end, &defect, checker.write_bytes());
+            match torn {
+                true => checker.note(format!(
+                    "log, LEB {leb}, offset {end}: torn by a power cut: {defect}"
+                )),
+                false => checker.tell(Area::Log, None, Some(at(leb, to_word(end))), defect.into()),
+            }
+        }
+        let Some(first) = nodes.first() else {
+            if started.is_none() {
+                let fault = Fault::Contradiction("the log is empty; it starts with a commit start node");
+                checker.tell(Area::Log, None, Some(at(leb, 0)), fault);
+            }
+            break;
+        };
+        if started.is_none() {
+            let commit = (first.header.kind == NodeKind::CommitStart)
+                .then(|| CommitStart::decode(&raw[first.offset..]).ok())
+                .flatten();
+            if commit.is_none_or(|commit| commit.commit != checker.master.commit) {
+                let fault = Fault::Contradiction("the log does not start with the master node's commit");
+                checker.tell(Area::Log, None, Some(at(leb, to_word(first.offset))), fault);
+            }
+        }
+        let first_sequence = *started.get_or_insert(first.header.sequence);
+        if first.header.sequence < first_sequence {
+            break;
+        }
+        for node in nodes.iter().filter(|node| node.header.sequence >= first_sequence) {
+            match node.header.kind {
+                NodeKind::Reference => {
+                    let Ok(reference) = LogReference::decode(&raw[node.offset..]) else {
+                        continue;
+                    };
+                    let same =
+                        |other: &LogReference| (other.leb, other.offset) == (reference.leb, reference.offset);
+                    if !references.iter().any(same) {
+                        references.push(reference);
+                    }
+                }
+                NodeKind::CommitStart | NodeKind::Authentication => {}
+                kind => {
+                    let fault = NodeDefect::Field {
+                        kind,
+                        why: "it does not belong into the log",
+                    };
+                    checker.tell(Area::Log, None, Some(at(leb, to_word(node.offset))), fault.into());
+                }
+            }
+        }
+    }
+    references
+}
+
+fn read_bud(
+    checker: &mut Checker<'_>,
+    raw: &[u8],
+    reference: &LogReference,
+    may_be_torn: bool,
+    journal: &mut Journal,
+) {
+    let (mut nodes, mut end, mut ending) = nodes_of(raw, to_usize(reference.offset));
+    let mut is_damaged = false;
+    while let Ending::Broken(defect) = ending {
+        if may_be_torn && !is_damaged && explained_by_a_cut(raw, end, &defect, checker.write_bytes()) {
+            let (leb, head) = (reference.leb, reference.head);
+            checker.note(format!(
+                "journal, LEB {leb}, offset {end}: head {head} ends in a torn write: {defect}"
+            ));
+            break;
+        }
+        is_damaged = true;
+        checker.tell(
+            Area::Journal,
+            None,
+            Some(at(reference.leb, to_word(end))),
+            defect.into(),
+        );
+        // The next good node, so that all that is broken is told.
+        let places = (end + 8..raw.len()).step_by(8);
+        let Some(next) = places
+            .into_iter()
+            .find(|place| crate::format::check(&raw[*place..]).is_ok())
+        else {
+            break;
+        };
+        let more = nodes_of(raw, next);
+        nodes.extend(more.0);
+        (end, ending) = (more.1, more.2);
+    }
+    if may_be_torn && !is_damaged {
+        drop_unfinished(checker, &mut nodes, end, reference);
+    }
+    for node in nodes {
+        let raw = &raw[node.offset..node.offset + to_usize(node.header.bytes)];
+        let spot = Spot {
+            leb: reference.leb,
+            offset: to_word(node.offset),
+            bytes: node.header.bytes,
+        };
+        match change(raw, &node, checker) {
+            Ok(Some(change)) => journal.0.push((node.header.sequence, spot, change)),
+            Ok(None) => {}
+            Err(fault) => checker.tell(Area::Journal, None, Some(at(spot.leb, spot.offset)), fault),
+        }
+    }
+}
+
+/// At the end of a head's last bud: an unfinished group does not count, and of the head of garbage collection nothing that
+/// lies in the write unit that may be torn.
+fn drop_unfinished(checker: &mut Checker<'_>, nodes: &mut Vec<InLeb>, end: usize, reference: &LogReference) {
+    let before = nodes.len();
+    if reference.head == HEAD_GC {
+        let unit = to_usize(checker.superblock.min_io_bytes.max(8));
+        let whole = end / unit * unit;
+        nodes.retain(|node| node.offset + to_usize(node.header.aligned_bytes()) <= whole);
+    } else {
+        let kept = nodes.iter().rposition(|node| node.header.group != Group::Inside);
+        nodes.truncate(kept.map_or(0, |last| last + 1));
+    }
+    let dropped = before - nodes.len();
+    if dropped > 0 {
+        let leb = reference.leb;
+        checker.note(format!(
+            "journal, LEB {leb}: {dropped} nodes of an unfinished write do not count"
+        ));
+    }
+}
+
+fn change(raw: &[u8], node: &InLeb, checker: &Checker<'_>) -> Result<Option<Change>, Fault> {
+    let kind = node.header.kind;
+    let wrong = |why| Err(NodeDefect::Field { kind, why }.into());
+    if node.header.sequence >= SEQUENCE_END {
+        return wrong("its sequence number is past the end");
+    }
+    let (change, key, expected) = match kind {
+        NodeKind::Inode => {
+            let inode = Inode::decode(raw)?;
+            let key = inode.key;
+            (Change::Inode(Box::new(inode)), key, KeyKind::Inode)
+        }
+        NodeKind::Data => {
+            let data = Data::decode(raw)?;
+            checker.unpack(&data)?;
+            (Change::Block(data.key, data.size_bytes), data.key, KeyKind::Data)
+        }
+        NodeKind::Entry | NodeKind::XattrEntry => {
+            let entry = DirectoryEntry::decode(raw, kind)?;
+            let expected = match kind {
+                NodeKind::Entry => KeyKind::Entry,
+                _ => KeyKind::XattrEntry,
+            };
+            let key = entry.key;
+            (Change::Name(Box::new(entry)), key, expected)
+        }
+        NodeKind::Truncation => {
+            let node = Truncation::decode(raw)?;
+            return Ok(Some(Change::Truncation(InodeNumber(node.inode), node.new_bytes)));
+        }
+        NodeKind::Authentication => return Ok(None),
+        _ => return wrong("it does not belong into the journal"),
+    };
+    match key.kind() == Some(expected) {
+        true => Ok(Some(change)),
+        false => wrong("its key is of another kind"),
+    }
+}
+
+#[derive(Default)]
+struct Size {
+    of_inode: Option<u64>,
+    of_data: u64,
+}
+
+/// Applies the journal to the files of the index. Returns the keys of names that it has something to say about.
+pub(super) fn apply(checker: &mut Checker<'_>, journal: Journal, model: &mut Model) -> BTreeSet<Key> {
+    let mut names = BTreeSet::new();
+    let mut links: BTreeMap<InodeNumber, u32> = BTreeMap::new();
+    for (_, _, change) in &journal.0 {
+        if let Change::Inode(inode) = change {
+            links.insert(inode.key.inode_number(), inode.links);
+        }
+    }
+    let mut sizes: BTreeMap<InodeNumber, Size> = BTreeMap::new();
+    for (_, spot, change) in journal.0 {
+        match change {
+            Change::Inode(mut inode) => {
+                let number = inode.key.inode_number();
+                if inode.links == 0 {
+                    if links.get(&number) == Some(&0) {
+                        model.remove_inode(number);
+                    }
+                    sizes.remove(&number);
+                    continue;
+                }
+                sizes.entry(number).or_default().of_inode = Some(inode.size_bytes);
+                inode.data = Vec::new();
+                let inode = Some(inode);
+                model.inodes.insert(number, InodeAt { spot, inode });
+            }
+            Change::Block(key, bytes) => {
+                let end = u64::from(key.low()) * u64::from(BLOCK_BYTES) + u64::from(bytes);
+                let size = sizes.entry(key.inode_number()).or_default();
+                size.of_data = size.of_data.max(end);
+                model.blocks.insert(key, BlockAt { spot, is_good: true });
+            }
+            Change::Name(entry) => {
+                names.insert(entry.key);
+                let name = (entry.key, entry.name);
+                if entry.inode == 0 {
+                    model.names.remove(&name);
+                    continue;
+                }
+                let at = NameAt {
+                    spot,
+                    inode: InodeNumber(u32::try_from(entry.inode).unwrap_or(u32::MAX)),
+                    kind: EntryKind::from_number(entry.kind),
+                };
+                model.names.insert(name, at);
+            }
+            Change::Truncation(inode, bytes) => {
+                model.remove_blocks(inode, blocks_before(bytes));
+                if let Some(size) = sizes.get_mut(&inode) {
+                    size.of_data = bytes;
+                }
+            }
+        }
+    }
+    if checker.is_dirty() {
+        recover_sizes(checker, model, &sizes);
+    }
+    names
+}
+
+/// A cut may have taken the inode that belongs to data: a file is as long as its data, and data of no file are none.
+fn recover_sizes(checker: &mut Checker<'_>, model: &mut Model, sizes: &BTreeMap<InodeNumber, Size>) {
+    for (number, size) in sizes {
+        if size.of_inode.is_some_and(|bytes| bytes >= size.of_data) {
+            continue;
+        }
+        let Some(at) = model.inodes.get_mut(number) else {
+            model.remove_inode(*number);
+            checker.note(format!(
+                "{number}: its data in the journal count for nothing, the inode was never written"
+            ));
+            continue;
+        };
+        let Some(inode) = at
+            .inode
+            .as_mut()
+            .filter(|inode| inode.kind() == Some(EntryKind::File))
+        else {
+            continue;
+        };
+        if inode.size_bytes < size.of_data {
+            let bytes = size.of_data;
+            checker.note(format!(
+                "{number}: recovery makes it {bytes} bytes long, its inode says {}",
+                inode.size_bytes
+            ));
+            inode.size_bytes = size.of_data;
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The checker: whether everything on a medium fits together, and where it does not.
+//!
+//! It walks a volume by itself and shares nothing with the file system of this crate but the format module and the
+//! decompressors (a test holds it to that), so that each is a judge of the other. It writes nothing.
+//!
+//! In order: superblock, both masters, the index as of the last commit (levels, order of keys, hashes on authenticated file systems,
+//! no byte in two nodes), the LPT and the sums of space beside that index, every node that the index leads to, the log and
+//! the journal laid over it as a mount would recover it, orphans; then names beside inodes, blocks beside sizes, counts of
+//! links, directories and extended attributes.
+//!
+//! A power cut is no damage: what it explains is a note. Memory: some 100 bytes for each node of the medium, less than three
+//! times the volume's size in all.
+
+mod areas;
+mod fault;
+mod files;
+mod hash;
+mod index;
+mod journal;
+mod load;
+mod lpt;
+mod medium;
+mod model;
+mod space;
+
+use std::collections::BTreeSet;
+
+use ubi::Volume;
+
+pub use self::fault::{Area, At, CheckFinding, CheckReport, Counts, Fault};
+use self::hash::NodeHash;
+pub use self::lpt::{LptDefect, LptKind};
+use self::medium::{Medium, Spot, to_usize};
+use self::model::Model;
+use crate::decompress::{DecompressError, decompress};
+use crate::format::{
+    Compression, Data, InodeNumber, LOG_LEB, MASTER_DIRTY, MASTER_LEB, MASTER_NO_ORPHANS, Master,
+    SUPERBLOCK_LEB, Superblock, SuperblockFlags,
+};
+
+/// Checks the file system of a volume.
+#[must_use]
+pub fn check(volume: &dyn Volume) -> CheckReport {
+    let mut medium = Medium::new(volume);
+    let mut report = CheckReport::default();
+    let fatal = |area, at, fault| CheckFinding {
+        area,
+        inode: None,
+        path: None,
+        at: Some(at),
+        fault,
+    };
+    let superblock = match areas::superblock(&mut medium) {
+        Ok(superblock) => superblock,
+        Err(fault) => {
+            let at = At {
+                leb: SUPERBLOCK_LEB,
+                offset: 0,
+            };
+            report.findings.push(fatal(Area::Superblock, at, fault));
+            return report;
+        }
+    };
+    let (masters, broken) = areas::masters(&mut medium);
+    let Some(masters) = masters else {
+        let found = broken
+            .into_iter()
+            .map(|(at, fault)| fatal(Area::Master, at, fault));
+        report.findings.extend(found);
+        let at = At {
+            leb: MASTER_LEB,
+            offset: 0,
+        };
+        let fault =
+            Fault::Contradiction("neither LEB 1 nor LEB 2 holds a master node: where the files are is lost");
+        report.findings.push(fatal(Area::Master, at, fault));
+        return report;
+    };
+    let is_authenticated = SuperblockFlags(superblock.flags).has(SuperblockFlags::AUTHENTICATION);
+    let hash = match is_authenticated {
+        true => NodeHash::from_number(superblock.hash_algorithm),
+        false => None,
+    };
+    let mut checker = Checker {
+        medium,
+        master: masters.master(),
+        master_at: None,
+        superblock,
+        hash,
+        report,
+    };
+    checker.master_at = Some(masters.place());
+    if is_authenticated && hash.is_none() {
+        checker.note("the hash algorithm is not known here: hashes are not verified".to_owned());
+    }
+    if checker.is_dirty() {
+        checker.note("not unmounted: the journal is what a mount would recover".to_owned());
+    }
+    areas::superblock_fields(&mut checker);
+    masters.judge(&mut checker);
+    checker.files();
+    checker.finish()
+}
+
+/// A check under way.
+struct Checker<'a> {
+    medium: Medium<'a>,
+    superblock: Superblock,
+    master: Master,
+    master_at: Option<At>,
+    hash: Option<NodeHash>,
+    report: CheckReport,
+}
+
+impl Checker<'_> {
+    fn files(&mut self) {
+        let root = Spot {
+            leb: self.master.root_leb,
+            offset: self.master.root_offset,
+            bytes: self.master.root_bytes,
+        };
+        let root_hash = self.master.root_hash;
+        let walked = index::walk(self, root, &root_hash);
+        self.report.counts.index_nodes = u64::try_from(walked.nodes.len()).unwrap_or(u64::MAX);
+        space::check(self, &walked);
+        let mut model = Model::default();
+        let unread = load::load(self, &walked, &mut model);
+        let index_is_whole = !walked.is_torn;
+        drop(walked);
+        let journal = journal::read(self);
+        let keys = journal::apply(self, journal, &mut model);
+        load::tell_unread(self, &mut model, unread, &keys);
+        let listed = match self.master.flags & MASTER_NO_ORPHANS {
+            0 => areas::orphans(self),
+            _ => BTreeSet::new(),
+        };
+        files::check(self, &mut model, &listed, index_is_whole);
+        self.report.counts.lebs_read = self.medium.lebs_read;
+        let parents = model.parents();
+        for finding in &mut self.report.findings {
+            finding.path = finding.inode.and_then(|inode| model::path_of(&parents, inode));
+        }
+    }
+
+    fn finish(self) -> CheckReport {
+        self.report
+    }
+
+    fn tell(&mut self, area: Area, inode: Option<InodeNumber>, at: Option<At>, fault: Fault) {
+        self.report.findings.push(CheckFinding {
+            area,
+            inode,
+            path: None,
+            at,
+            fault,
+        });
+    }
+
+    fn note(&mut self, text: String) {
+        self.report.notes.push(text);
+    }
+
+    /// Whether the file system was not unmounted.
+    fn is_dirty(&self) -> bool {
+        self.master.flags & MASTER_DIRTY != 0
+    }
+
+    fn is_authenticated(&self) -> bool {
+        SuperblockFlags(self.superblock.flags).has(SuperblockFlags::AUTHENTICATION)
+    }
+
+    /// First LEB of the main area.
+    fn main_first(&self) -> u32 {
+        let superblock = &self.superblock;
+        LOG_LEB + superblock.log_lebs + superblock.lpt_lebs + superblock.orphan_lebs
+    }
+
+    /// Whether a place is in the main area.
+    fn main_area(&self, spot: Spot) -> Result<(), Fault> {
+        let main = self.main_first()..self.superblock.lebs;
+        match main.contains(&spot.leb) && spot.end() <= u64::from(self.superblock.leb_bytes) {
+            true => Ok(()),
+            false => Err(self.medium.outside(spot)),
+        }
+    }
+
+    /// Bytes that one write takes at most.
+    fn write_bytes(&self) -> usize {
+        let write_bytes = self.medium.geometry.max_write_bytes;
+        to_usize(write_bytes.max(self.superblock.min_io_bytes).max(8))
+    }
+
+    /// Unpacks a block, if it is not encrypted.
+    fn unpack(&self, data: &Data) -> Result<(), Fault> {
+        let unknown = DecompressError::Unknown {
+            number: data.compression,
+        };
+        let compression = Compression::from_number(data.compression).ok_or(unknown)?;
+        if data.compressed_bytes != 0 {
+            return Ok(());
+        }
+        let mut block = vec![0; to_usize(data.size_bytes)];
+        Ok(decompress(compression, &data.stored, &mut block)?)
+    }
+}

@@ -1,0 +1,155 @@
+//! The log: which LEBs the journal has, since the commit that the master node knows.
+
+use ubi::Volume;
+
+use crate::bud::{torn_rule, write_bytes};
+use crate::fetch;
+use crate::finding::{Damage, Finding, Place, Subject};
+use crate::format::{CommitStart, LOG_LEB, LogReference, Master, NodeKind, Superblock};
+use crate::report::{LogEntry, LogLeb, LogNode, LogVerdict, ReplayReport};
+use crate::scan::{Found, Stop, scan, to_word};
+
+/// The references of the log, oldest first, each LEB and offset once.
+pub(crate) fn read_log(
+    volume: &dyn Volume,
+    superblock: &Superblock,
+    master: &Master,
+    report: &mut ReplayReport,
+    findings: &mut Vec<Finding>,
+) -> Vec<LogReference> {
+    let mut log = Log {
+        volume,
+        superblock,
+        commit: master.commit,
+        started: None,
+        references: Vec::new(),
+        report,
+        findings,
+    };
+    let in_log = |leb| (LOG_LEB..LOG_LEB.saturating_add(superblock.log_lebs)).contains(&leb);
+    let mut leb = master.log_leb;
+    for _ in 0..superblock.log_lebs.min(volume.geometry().lebs) {
+        if !in_log(leb) {
+            let why = "the log is to start in a LEB that is none of it";
+            log.lose(leb, 0, Damage::Contradiction(why));
+            break;
+        }
+        let (nodes, verdict) = log.leb(leb);
+        log.report.log.push(LogLeb { leb, nodes, verdict });
+        if verdict != LogVerdict::Taken {
+            break;
+        }
+        log.report.log_lebs.push(leb);
+        leb = if in_log(leb + 1) { leb + 1 } else { LOG_LEB };
+    }
+    log.references
+}
+
+struct Log<'a> {
+    volume: &'a dyn Volume,
+    superblock: &'a Superblock,
+    /// Which commit it should start with.
+    commit: u64,
+    /// The sequence number that it starts with.
+    started: Option<u64>,
+    references: Vec<LogReference>,
+    report: &'a mut ReplayReport,
+    findings: &'a mut Vec<Finding>,
+}
+
+impl Log<'_> {
+    fn lose(&mut self, leb: u32, offset: u32, damage: Damage) {
+        let place = Place {
+            leb,
+            offset,
+            bytes: 0,
+        };
+        self.findings.push(Finding {
+            inode: None,
+            subject: Subject::Log,
+            place,
+            damage,
+        });
+    }
+
+    fn leb(&mut self, leb: u32) -> (Vec<LogNode>, LogVerdict) {
+        let raw = match fetch::leb(self.volume, leb) {
+            Ok(raw) => raw,
+            Err(damage) => {
+                self.lose(leb, 0, damage);
+                return (Vec::new(), LogVerdict::Unreadable);
+            }
+        };
+        let scanned = scan(&raw, 0);
+        if let Stop::Broken(defect) = scanned.stop {
+            let unit = write_bytes(self.volume, self.superblock);
+            if torn_rule(&raw, scanned.end, &defect, unit).is_none() {
+                self.lose(leb, to_word(scanned.end), defect.into());
+            }
+        }
+        let Some(first) = scanned.nodes.first() else {
+            if self.started.is_none() {
+                let why = "the log is empty; it starts with a commit start node";
+                self.lose(leb, 0, Damage::Contradiction(why));
+            }
+            return (Vec::new(), LogVerdict::Empty);
+        };
+        let started = *self.started.get_or_insert(first.header.sequence);
+        let nodes = scanned.nodes.iter().map(|found| LogNode {
+            offset: to_word(found.offset),
+            sequence: found.header.sequence,
+            what: LogEntry::Ignored(found.header.kind),
+        });
+        if first.header.sequence < started {
+            return (nodes.collect(), LogVerdict::Older);
+        }
+        let nodes = nodes.zip(&scanned.nodes).map(|(node, found)| LogNode {
+            what: self.node(leb, &raw[found.offset..], found, started),
+            ..node
+        });
+        (nodes.collect(), LogVerdict::Taken)
+    }
+
+    fn node(&mut self, leb: u32, node: &[u8], found: &Found, started: u64) -> LogEntry {
+        let (offset, sequence) = (to_word(found.offset), found.header.sequence);
+        self.report.sequence_max = self.report.sequence_max.max(sequence);
+        match found.header.kind {
+            NodeKind::CommitStart => {
+                let commit = CommitStart::decode(node).map_or(0, |node| node.commit);
+                if sequence == started && commit != self.commit {
+                    let why = "the log starts with another commit than the master's";
+                    self.lose(leb, offset, Damage::Contradiction(why));
+                }
+                LogEntry::CommitStart { commit }
+            }
+            NodeKind::Reference if sequence >= started => match LogReference::decode(node) {
+                Ok(reference) => self.reference(reference),
+                Err(defect) => {
+                    self.lose(leb, offset, defect.into());
+                    LogEntry::Ignored(found.header.kind)
+                }
+            },
+            NodeKind::Authentication => LogEntry::Authentication,
+            kind => {
+                let why = "a node is here that does not belong into the log";
+                self.lose(leb, offset, Damage::Contradiction(why));
+                LogEntry::Ignored(kind)
+            }
+        }
+    }
+
+    fn reference(&mut self, reference: LogReference) -> LogEntry {
+        let LogReference { leb, offset, head } = reference;
+        let mut known = self.references.iter();
+        let is_repeated = known.any(|other| (other.leb, other.offset) == (leb, offset));
+        if !is_repeated {
+            self.references.push(reference);
+        }
+        LogEntry::Reference {
+            leb,
+            offset,
+            head,
+            is_repeated,
+        }
+    }
+}
