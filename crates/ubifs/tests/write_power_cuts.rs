@@ -182,7 +182,9 @@ fn cut_and_recover(start: &SimNand, model: &Model, segment: u64, cut: u64, fsck:
     unmounted.unwrap_or_else(|error| panic!("{replay}: {error}"));
     if let Some(fsck) = fsck.filter(|_| full || cut.is_multiple_of(8)) {
         let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("volume");
+        let path = folder
+            .path()
+            .join(format!("volume-{}", replay.replace(['/', ' '], "")));
         dump(&*volume, &path);
         let geometry = volume.geometry();
         let judged = fsck.check(&path, geometry.leb_bytes, geometry.min_io_bytes);

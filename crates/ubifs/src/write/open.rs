@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use media::Leb;
-use ubi::Volume;
+use ubi::{Volume, VolumeError};
 
 use super::buffers::WriteBuffers;
 use super::commit::State;
@@ -174,7 +174,9 @@ impl Writer {
             .get(bud.nodes)
             .map_or(scanned.end, |dropped| dropped.offset);
         let unit = to_usize(self.ubifs.superblock.min_io_bytes);
-        if matches!(scanned.stop, Stop::Broken(_)) || end < scanned.end {
+        // A complete write ends with its unit: so one that does not is torn, even where all of its nodes came through.
+        let is_torn = !end.is_multiple_of(unit) || self.is_uncorrectable(bud.leb);
+        if is_torn || matches!(scanned.stop, Stop::Broken(_)) || end < scanned.end {
             self.clean_leb(bud.leb, &raw[..end])?;
         }
         let written = u32::try_from(end.next_multiple_of(unit)).expect("less than a LEB");
@@ -192,6 +194,15 @@ impl Writer {
         );
         self.space.take(bud.leb);
         Ok(())
+    }
+
+    /// Whether some unit of a LEB came out right by luck alone, and may not the next time.
+    fn is_uncorrectable(&self, leb: u32) -> bool {
+        let mut raw = vec![0; to_usize(self.ubifs.superblock.leb_bytes)];
+        matches!(
+            self.volume.read(Leb(leb), 0, &mut raw),
+            Err(VolumeError::Uncorrectable { .. })
+        )
     }
 
     fn leb(&self, leb: u32) -> Result<Vec<u8>, WriteError> {

@@ -101,7 +101,8 @@ pub fn dump(volume: &dyn Volume, path: &Path) {
     let mut all = Vec::new();
     for leb in 0..geometry.lebs {
         let mut raw = vec![0; usize::try_from(geometry.leb_bytes).expect("small")];
-        volume.read(Leb(leb), 0, &mut raw).expect("it can be read");
+        let read = volume.read(Leb(leb), 0, &mut raw);
+        read.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         all.extend_from_slice(&raw);
     }
     std::fs::write(path, all).expect("there is room for it");
@@ -369,7 +370,8 @@ impl Model {
                 let Some((_, inode)) = self.pick(prng, |_| true) else {
                     return Ok(false);
                 };
-                let name = format!("user.{}", prng.below(4));
+                // Linux lets links have these, and not those of users.
+                let name = format!("trusted.{}", prng.below(4));
                 let file = self.files.get_mut(&inode).expect("picked");
                 if file.xattrs.contains_key(&name) && prng.chance(40) {
                     writer.remove_xattr(InodeNumber(inode), name.as_bytes(), now)?;
