@@ -1,6 +1,6 @@
 //! A bare image of a UBIFS volume in a file, LEB after LEB, as `mkfs.ubifs` makes it or `tidegate ubi dump`. Read-only.
 //!
-//! The file may end early: what is missing was never written. Its shape is in its superblock.
+//! The file may end early, but holds a sixteenth: what is missing was never written. Its shape is in its superblock.
 
 use std::fs::File;
 use std::io;
@@ -36,9 +36,15 @@ impl ImageVolume {
         let Ok(superblock) = Superblock::decode(&raw) else {
             return Ok(None);
         };
+        // A superblock may say anything; what is made of it in memory is bounded by what the file holds.
+        let (file_bytes, leb_bytes) = (file.metadata()?.len(), u64::from(superblock.leb_bytes));
+        if leb_bytes > file_bytes || leb_bytes == 0 {
+            return Ok(None);
+        }
+        let lebs_max = u32::try_from(file_bytes / leb_bytes * 16 + 1024).unwrap_or(u32::MAX);
         let geometry = VolumeGeometry {
             leb_bytes: superblock.leb_bytes,
-            lebs: superblock.lebs,
+            lebs: superblock.lebs.min(lebs_max),
             min_io_bytes: superblock.min_io_bytes,
             max_write_bytes: superblock.min_io_bytes,
         };
