@@ -8,16 +8,19 @@
 #   lab/setup.sh            the guest
 #   lab/setup.sh --update   the same with the newest kernel that apt offers
 #   lab/setup.sh --fsck     beside it the stock fsck.ubifs as a judge (also with TIDEGATE_FULL set)
+#   lab/setup.sh --fastmap  beside it a UBI module with fastmaps, where the kernel's has none (also with TIDEGATE_FULL set)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 lab=${TIDEGATE_LAB_DIR:-${HOME:-/root}/.cache/tidegate/lab}
 update=
 fsck=${TIDEGATE_FULL:-}
+fastmap=${TIDEGATE_FULL:-}
 for argument in "$@"; do
     case $argument in
     --update) update=yes ;;
     --fsck) fsck=yes ;;
-    *) printf 'usage: lab/setup.sh [--update] [--fsck]\n' >&2; exit 2 ;;
+    --fastmap) fastmap=yes ;;
+    *) printf 'usage: lab/setup.sh [--update] [--fsck] [--fastmap]\n' >&2; exit 2 ;;
     esac
 done
 
@@ -34,6 +37,7 @@ command -v flock >/dev/null 2>&1 && flock 9
 PATH="$PATH:/usr/sbin:/sbin"
 . lab/packages.sh
 . lab/fsck/build.sh
+. lab/fastmap/build.sh
 
 install_tools() {
     local missing=()
@@ -226,6 +230,7 @@ for tool in cpio modprobe depmod; do
 done
 unpack_kernel
 build_flash_module
+[ -z "$fastmap" ] || build_ubi_with_fastmap
 stamp=$(cat lab/setup.sh lab/guest/init lab/guest/agent.sh lab/guest/bin/* "$(static_busybox)" | cksum)-$version
 if [ "$(cat "$lab/stamp" 2>/dev/null)" != "$stamp" ]; then
     build_initramfs

@@ -143,3 +143,19 @@ fn a_fastmap_that_is_not_right_is_left_aside() {
     );
     assert_eq!(contents(&scanned.attach().unwrap()), expected);
 }
+
+/// Found in the lab: Linux writes no fastmap when a LEB is unmapped, and ours would have been written into a block without VID header.
+#[test]
+fn a_leb_that_was_unmapped_after_the_fastmap_was_written_is_not_mapped() {
+    let chip = chip_with_fastmap();
+    let peb = scanned(&copy(&chip)).attach().unwrap().mapping(VolumeId(0))[5].unwrap();
+    let mut nand = chip.lock().unwrap();
+    let mut ec_header = [0; 128];
+    let _ = nand.read(peb, 0, &mut ec_header).unwrap();
+    nand.erase(peb).unwrap();
+    nand.program(peb, 0, &ec_header).unwrap();
+    drop(nand);
+    let by_map = scanned(&chip);
+    assert_eq!(*by_map.attached_by(), AttachedBy::Fastmap);
+    assert_eq!(by_map.attach().unwrap().mapping(VolumeId(0))[5], None);
+}

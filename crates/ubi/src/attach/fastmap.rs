@@ -1,8 +1,7 @@
 //! Attach by fastmap: what a look at every block would have found, from a few blocks that Linux wrote.
 //!
-//! Whatever is not exactly right leads back to the look at every block; a fastmap can save time, never change the outcome. It
-//! says nothing about sequence numbers and generations of the LEBs it lists: who needs those does not use it. From our first
-//! write on it is wrong, so its anchors are erased before that ([`Survey::erase_first`]).
+//! Whatever is not exactly right leads back to the look at every block; a fastmap can save time, never change the outcome. Headers of
+//! blocks that it calls free are not read. From our first write on it is wrong, so its anchors are erased before that ([`Survey::erase_first`]).
 
 use std::sync::Arc;
 
@@ -99,7 +98,7 @@ pub(super) fn survey_by(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> R
             take(&mut survey, &wear, state)?;
         }
     }
-    take_volumes(&mut survey, std::mem::take(&mut map.volumes))?;
+    take_volumes(&mut survey, nand, std::mem::take(&mut map.volumes))?;
     for peb in survey.geometry.pebs() {
         if [NAMED_BY_NONE, NAMED_BY_NONE_TO_SCRUB].contains(&survey.pebs.state(peb)) {
             survey.pebs.set_state(peb, PebState::Erase);
@@ -170,7 +169,13 @@ fn block_header(nand: &mut impl Nand, looked: &Survey, peb: Peb) -> Result<Optio
     }
 }
 
-fn take_volumes(survey: &mut Survey, volumes: Vec<FastmapVolume>) -> Result<(), Unusable> {
+/// Linux does not write a fastmap for a LEB that is unmapped: its block may be erased by now, and a write into it would be without a
+/// VID header. So the header of each listed block is looked at. (Linux does so when the LEB is first used.)
+fn take_volumes(
+    survey: &mut Survey,
+    nand: &mut impl Nand,
+    volumes: Vec<FastmapVolume>,
+) -> Result<(), Unusable> {
     for volume in volumes {
         let profile = survey
             .profile(Profile {
@@ -196,13 +201,25 @@ fn take_volumes(survey: &mut Survey, volumes: Vec<FastmapVolume>) -> Result<(), 
                     )));
                 }
             };
+            let raw = RawHeaders::read(nand, peb, &survey.layout)?;
+            let header = match raw.vid(survey.layout.leb_bytes()) {
+                Seen::Header { header, .. } if (header.volume, header.leb) == (volume.volume, leb) => header,
+                Seen::Erased { .. } => {
+                    survey.pebs.set_state(peb, PebState::Erase);
+                    continue;
+                }
+                _ => {
+                    let of = volume.volume;
+                    return Err(because(format!("{peb} is not LEB {leb} of volume {of} any more")));
+                }
+            };
             survey.pebs.set_state(peb, state);
             survey.push_found(Found {
-                generation: 0,
+                generation: header.generation,
                 leb,
                 peb,
                 profile,
-                copied: false,
+                copied: header.copied,
                 chosen: false,
             });
         }

@@ -51,7 +51,7 @@ pub struct AttachOptions {
 /// Whether a fastmap is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FastmapUse {
-    /// Where there is one that is right. Sequence numbers and generations of most LEBs are unknown then, and given as 0.
+    /// Where there is one that is right.
     IfValid,
     /// Never: every block is looked at.
     Never,

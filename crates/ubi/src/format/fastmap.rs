@@ -36,6 +36,9 @@ const EBA_BYTES: usize = 8;
 const BLOCK_LOCATIONS: usize = 16;
 const BLOCK_COUNTERS: usize = 144;
 const DATA_CRC: usize = 8;
+/// Kinds of volumes have the numbers of Linux's interface to programs here, not those of VID headers and the volume table.
+const DYNAMIC: u8 = 3;
+const STATIC: u8 = 4;
 
 /// An erase counter of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -324,7 +327,10 @@ pub fn encode(map: &Fastmap, bytes: usize) -> Vec<u8> {
         extend32(&mut raw, &[wear.peb, wear.erase_counter]);
     }
     for volume in &map.volumes {
-        let kind = u32::from(volume.kind.to_byte()) << 24;
+        let kind = u32::from(match volume.kind {
+            VolumeKind::Dynamic => DYNAMIC,
+            VolumeKind::Static => STATIC,
+        }) << 24;
         extend32(
             &mut raw,
             &[VOLUME_MAGIC, volume.volume, kind, volume.data_padding],
@@ -420,11 +426,17 @@ impl<'a> Reader<'a> {
 
     fn volume(&mut self) -> Result<FastmapVolume, FastmapError> {
         let header = self.take(VOLUME_BYTES, Some(VOLUME_MAGIC), "header of a volume")?;
-        let kind = VolumeKind::from_byte(header[8]).ok_or(FastmapError::Field {
-            field: "kind of a volume",
-            found: u32::from(header[8]),
-            expected: "1 or 2",
-        })?;
+        let kind = match header[8] {
+            DYNAMIC => VolumeKind::Dynamic,
+            STATIC => VolumeKind::Static,
+            other => {
+                return Err(FastmapError::Field {
+                    field: "kind of a volume",
+                    found: u32::from(other),
+                    expected: "3 or 4",
+                });
+            }
+        };
         let table = self.take(EBA_BYTES, Some(EBA_MAGIC), "EBA table")?;
         let bytes = index(be32(table, 4)).saturating_mul(4);
         let raw = self.take(bytes, None, "entries of an EBA table")?;
