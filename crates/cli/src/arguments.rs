@@ -13,6 +13,7 @@ use fuse::Switch;
 use crate::array_command::ArrayCommand;
 use crate::bench_command::BenchArguments;
 use crate::demo::arguments::DemoArguments;
+use crate::emmc_command::EmmcCommand;
 use crate::mobibench::arguments::MobibenchArguments;
 use crate::nand_command::NandCommand;
 use crate::quantity::{parse_bytes, parse_duration};
@@ -60,6 +61,9 @@ pub enum Command {
     /// Several flash devices as one: measure simulated arrays
     #[command(subcommand)]
     Array(ArrayCommand),
+    /// Ask a model of an eMMC card, its driver and the block layer what a load would be like, in virtual time
+    #[command(subcommand)]
+    Emmc(EmmcCommand),
     /// Make, inspect, load and dump raw NAND chips: simulated ones in files, and /dev/mtdN
     #[command(subcommand)]
     Nand(NandCommand),

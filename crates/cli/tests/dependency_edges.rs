@@ -35,8 +35,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "analysis", "array", "bench", "buffer", "formats", "fsmap", "fuse", "history", "media", "nand",
-            "passfs", "report", "results", "ubi", "ubifs", "trace", "ui", "vfs",
+            "analysis", "array", "bench", "buffer", "emmc", "formats", "fsmap", "fuse", "history", "media",
+            "nand", "passfs", "report", "results", "ubi", "ubifs", "trace", "ui", "vfs",
         ],
     ),
 ];

@@ -7,9 +7,9 @@ pub mod analysis;
 #[cfg(feature = "sql")]
 pub mod apps;
 pub mod convert;
-mod destination;
+pub mod destination;
 pub mod info;
-mod input;
+pub mod input;
 pub mod map;
 pub mod record;
 mod record_file;

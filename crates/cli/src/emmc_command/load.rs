@@ -1,0 +1,245 @@
+//! What is asked of the card: a load that has a name, or the requests of a trace.
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use emmc::block::Bio;
+use emmc::workload::{
+    Actor, DirectRules, JournalRules, Order, Pace, PostmarkRules, RandomFileRules, StreamRules, TracedBio,
+    direct, postmark, random_files, replay, stream,
+};
+use formats::{ReadOptions, TraceItem};
+use media::Nanos;
+use results::block_trace::{Operation, RequestFlags};
+use results::call_trace::Action;
+
+use crate::quantity::parse_bytes;
+
+/// Where the data of loads with files begins: behind metadata and journal.
+const DATA_START: u64 = 1 << 19;
+
+/// Flags of the load.
+#[derive(Args, Debug)]
+pub struct LoadArguments {
+    /// Load
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_enum,
+        default_value = "tio-rand",
+        help_heading = "Load"
+    )]
+    pub load: LoadWord,
+    /// Take the requests from this block trace, in any format that `tidegate trace` reads, in place of a load
+    #[arg(long, value_name = "TRACE", help_heading = "Load")]
+    pub replay: Option<std::path::PathBuf>,
+    /// Make the requests of a trace or application at their times; the default is as fast as the card goes
+    #[arg(long, help_heading = "Load")]
+    pub traced_pace: bool,
+    /// Bytes that are written (or read) in all [default: that of the study, 2 GiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Load")]
+    pub size: Option<u64>,
+    /// Size of one write (random-write, random-read, sequential-write)
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "4k", help_heading = "Load")]
+    pub block: u64,
+    /// Part of the card that direct loads use [default: all of it]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Load")]
+    pub range: Option<u64>,
+    /// Requests under way at once (direct loads, replay)
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = "Load")]
+    pub depth: u32,
+    /// Block groups of a flex group (postmark)
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=64), help_heading = "Load")]
+    pub flex_groups: u64,
+    /// Seed of every random choice
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
+    pub seed: u64,
+    /// Have so much of the card, from its start, written before the run, which takes none of its time [default: nothing]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Load")]
+    pub written: Option<u64>,
+}
+
+/// Loads that have a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LoadWord {
+    /// 2 GiB through the page cache in order, with a journal beside it
+    TioSeq,
+    /// 2 GiB in 4 KiB through the page cache, 4 threads, each at random in its file
+    TioRand,
+    /// Direct writes at random places
+    RandomWrite,
+    /// Direct reads at random places
+    RandomRead,
+    /// Direct writes in order
+    SequentialWrite,
+    /// 5,000 files of 1 MB and 10,000 transactions on ext4 with flex groups
+    Postmark,
+    /// Requests of synchronising a drive to the phone
+    GoogleDrive,
+    /// Requests of installing many applications
+    AppInstall,
+}
+
+impl LoadArguments {
+    /// Tasks that make the load on a card of so many sectors.
+    pub fn actors(&self, card_sectors: u64) -> Result<Vec<Box<dyn Actor>>> {
+        if let Some(path) = &self.replay {
+            return Ok(vec![replay(read_trace(path, card_sectors)?, self.pace())]);
+        }
+        let bytes = self.size.unwrap_or(2 << 30);
+        let needed = match self.load {
+            LoadWord::TioSeq | LoadWord::TioRand => DATA_START * 512 + bytes,
+            _ => 0,
+        };
+        if needed > card_sectors * 512 {
+            bail!(
+                "the load needs {needed} bytes of the card, which has {}; take a smaller --size or another --card",
+                card_sectors * 512
+            );
+        }
+        let journal = JournalRules::ext4(self.seed);
+        Ok(match self.load {
+            LoadWord::TioSeq => stream(StreamRules {
+                total_bytes: bytes / 4096 * 4096,
+                start: DATA_START,
+                chunk_bytes: 4 << 20,
+                memory_bytes_per_s: 200_000_000,
+                dirty_bytes: 64 << 20,
+                journal,
+            }),
+            LoadWord::TioRand => random_files(RandomFileRules {
+                files: 4,
+                file_bytes: (bytes / 4).max(4096),
+                pages: bytes / 4 / 4096,
+                start: DATA_START,
+                batch: 48,
+                page_time: Nanos::from_micros(10),
+                journal,
+                seed: self.seed,
+            }),
+            LoadWord::RandomWrite => self.direct(card_sectors, bytes, Operation::Write, Order::Random)?,
+            LoadWord::RandomRead => self.direct(card_sectors, bytes, Operation::Read, Order::Random)?,
+            LoadWord::SequentialWrite => {
+                self.direct(card_sectors, bytes, Operation::Write, Order::Sequential)?
+            }
+            LoadWord::Postmark => postmark(PostmarkRules {
+                files: 5000,
+                file_bytes: 1_000_000,
+                transactions: 10_000,
+                flex_groups: self.flex_groups,
+                groups: (card_sectors >> 18).max(1),
+                interval: Nanos::from_millis(5000),
+                seed: self.seed,
+            }),
+            LoadWord::GoogleDrive => vec![replay(application("google-drive", self.seed)?, self.pace())],
+            LoadWord::AppInstall => vec![replay(application("app-install", self.seed)?, self.pace())],
+        })
+    }
+
+    fn direct(
+        &self,
+        card_sectors: u64,
+        bytes: u64,
+        operation: Operation,
+        order: Order,
+    ) -> Result<Vec<Box<dyn Actor>>> {
+        let sectors = self.block / 512;
+        let range = self.range.map_or(card_sectors, |bytes| bytes / 512);
+        if sectors == 0 || sectors > range || range > card_sectors {
+            bail!(
+                "writes of {} bytes in a range of {range} sectors do not fit the card of {card_sectors} sectors; \
+                 choose another --block or --range",
+                self.block
+            );
+        }
+        Ok(vec![direct(DirectRules {
+            operation,
+            order,
+            sectors,
+            piece_sectors: 1024,
+            count: bytes / self.block,
+            start: 0,
+            range,
+            depth: self.depth,
+            seed: self.seed,
+        })])
+    }
+
+    const fn pace(&self) -> Pace {
+        if self.traced_pace {
+            Pace::Traced
+        } else {
+            Pace::Depth(self.depth)
+        }
+    }
+}
+
+/// The requests of an application of `tidegate bench app`, as the eMMC driver saw them: they are not merged again.
+pub fn application(name: &str, seed: u64) -> Result<Vec<TracedBio>> {
+    let application =
+        bench::app::application(name).with_context(|| format!("there is no application {name:?}"))?;
+    let trace = application.generate(seed, bench::app::Scale::WHOLE)?;
+    let requests = trace.calls.iter().filter_map(|call| {
+        let (operation, offset, bytes) = match call.action {
+            Action::BlockRead { offset, bytes } => (Operation::Read, offset, bytes),
+            Action::BlockWrite { offset, bytes } => (Operation::Write, offset, bytes),
+            Action::BlockDiscard { offset, bytes } => (Operation::Discard, offset, bytes),
+            Action::BlockFlush => (Operation::Flush, 0, 0),
+            _ => return None,
+        };
+        let bio = Bio {
+            sector: offset / 512,
+            sectors: bytes / 512,
+            operation,
+            flags: RequestFlags::NOMERGE,
+            context: 0,
+        };
+        Some(TracedBio {
+            at: Nanos(call.at_ns),
+            bio,
+        })
+    });
+    Ok(requests.collect())
+}
+
+/// The requests of a block trace, those beyond the card left out with a message.
+fn read_trace(path: &std::path::Path, card_sectors: u64) -> Result<Vec<TracedBio>> {
+    let options = ReadOptions {
+        format: None,
+        bad_lines: formats::BadLines::Skip,
+    };
+    let mut source = formats::open(path, options)?;
+    let (mut requests, mut beyond) = (Vec::new(), 0_u64);
+    while let Some(item) = source.next_item()? {
+        let TraceItem::Request(request) = item else {
+            continue;
+        };
+        let known = matches!(
+            request.operation,
+            Operation::Read | Operation::Write | Operation::Flush | Operation::Discard
+        );
+        if !known || request.end_sector() > card_sectors {
+            beyond += 1;
+            continue;
+        }
+        requests.push(TracedBio {
+            at: Nanos(request.queued_ns.or(request.first_ns()).unwrap_or_default()),
+            bio: Bio {
+                sector: request.sector,
+                sectors: request.bytes.div_ceil(512),
+                operation: request.operation,
+                flags: request.flags,
+                context: 0,
+            },
+        });
+    }
+    if beyond > 0 {
+        crate::output::print_error(&format!(
+            "{beyond} requests are left out: beyond the card, or of a kind that it does not know"
+        ));
+    }
+    if let Some(skipped) = source.skipped() {
+        crate::trace_command::input::describe_skipped(skipped);
+    }
+    requests.sort_by_key(|request| request.at);
+    Ok(requests)
+}

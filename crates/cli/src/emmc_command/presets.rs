@@ -1,0 +1,115 @@
+//! `tidegate emmc presets`: the cards and hosts that have a name.
+
+use anyhow::{Result, bail};
+use clap::Args;
+use emmc::card::CardFile;
+use emmc::host::HostFile;
+use report::{Column, table};
+use serde_json::{Value, json};
+
+use crate::quantity::show_bytes;
+use crate::{Finding, output};
+
+/// Arguments of `tidegate emmc presets`.
+#[derive(Args, Debug)]
+pub struct PresetsArguments {
+    /// Show everything of this card or host, with the sources of its numbers
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs the command.
+pub fn run(arguments: &PresetsArguments) -> Result<Finding> {
+    let cards = CardFile::preset_names()
+        .map(CardFile::preset)
+        .collect::<Result<Vec<_>, _>>()?;
+    let hosts = HostFile::preset_names()
+        .map(HostFile::preset)
+        .collect::<Result<Vec<_>, _>>()?;
+    let wanted = |name: &str| arguments.name.as_deref().is_none_or(|wanted| wanted == name);
+    let cards: Vec<_> = cards.into_iter().filter(|card| wanted(&card.name)).collect();
+    let hosts: Vec<_> = hosts.into_iter().filter(|host| wanted(&host.name)).collect();
+    if let Some(name) = arguments.name.as_deref()
+        && cards.is_empty()
+        && hosts.is_empty()
+    {
+        let known: Vec<_> = CardFile::preset_names().chain(HostFile::preset_names()).collect();
+        bail!(
+            "there is no card or host called {name:?}; known are: {}",
+            known.join(", ")
+        );
+    }
+    if arguments.json || arguments.name.is_some() {
+        let document = json!({ "cards": cards, "hosts": hosts });
+        let text = if arguments.json {
+            document.to_string()
+        } else {
+            described(&document)
+        };
+        output::print_line(&text)?;
+        return Ok(Finding::Nothing);
+    }
+    let columns = [
+        Column::left("card"),
+        Column::left("cells"),
+        Column::right("size"),
+        Column::right("banks"),
+        Column::right("page"),
+        Column::left("translation"),
+        Column::left("what it is"),
+    ];
+    let rows: Vec<Vec<String>> = cards.iter().map(card_row).collect();
+    let mut text = table(&columns, &rows);
+    let columns = [
+        Column::left("host"),
+        Column::right("MB/s of the bus"),
+        Column::left("what it is"),
+    ];
+    let rows: Vec<Vec<String>> = hosts
+        .iter()
+        .map(|host| {
+            let rate = 512_000_000 / host.sector_ps().max(1);
+            vec![host.name.clone(), rate.to_string(), host.description.clone()]
+        })
+        .collect();
+    text += "\n";
+    text += &table(&columns, &rows);
+    output::print_line(text.trim_end())?;
+    Ok(Finding::Nothing)
+}
+
+fn card_row(card: &CardFile) -> Vec<String> {
+    vec![
+        card.name.clone(),
+        card.flash.cell.to_string(),
+        show_bytes(card.flash.capacity_bytes),
+        card.flash.banks.to_string(),
+        show_bytes(u64::from(card.flash.page_bytes)),
+        card.translation.kind.word().to_owned(),
+        card.description.clone(),
+    ]
+}
+
+/// Every number with its name, tables of the file as prefixes.
+fn described(document: &Value) -> String {
+    let mut lines = Vec::new();
+    for list in ["cards", "hosts"] {
+        for item in document[list].as_array().into_iter().flatten() {
+            describe("", item, &mut lines);
+        }
+    }
+    lines.join("\n")
+}
+
+fn describe(prefix: &str, value: &Value, lines: &mut Vec<String>) {
+    for (key, value) in value.as_object().into_iter().flatten() {
+        match value {
+            Value::Object(_) => describe(&format!("{prefix}{key}."), value, lines),
+            Value::String(text) => lines.push(format!("{prefix}{key} = {}", text.trim())),
+            other => lines.push(format!("{prefix}{key} = {other}")),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! `tidegate emmc run`: a load on a card, and what came of it.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, stderr};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use emmc::command_log::CommandLog;
+use emmc::outcome::Outcome;
+use emmc::packing::Stop;
+use emmc::simulation::{Continue, Setup, Simulation};
+use formats::{Carry, MemorySource, carry};
+use indicatif::ProgressBar;
+use media::Nanos;
+use results::{HostInfo, RunRecord, TargetInfo, append_record};
+use serde_json::json;
+
+use super::load::LoadArguments;
+use super::setup::SetupArguments;
+use crate::bench_command::repeat::stop_on_signals;
+use crate::trace_command::destination::{self, To};
+use crate::{Finding, output};
+
+/// Arguments of `tidegate emmc run`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Times are virtual: the same flags give the same numbers on every machine.\n\
+                  Exit codes: 0 done, 1 interrupted (numbers are partial), 2 could not do it."
+)]
+pub struct RunArguments {
+    #[command(flatten)]
+    pub setup: SetupArguments,
+    #[command(flatten)]
+    pub load: LoadArguments,
+    /// Write every command as a block trace, for `tidegate trace report`: NAME.trace or another tool's format
+    #[arg(long, value_name = "OUT", help_heading = "Results")]
+    pub trace: Option<PathBuf>,
+    /// Requests of that trace at most; what comes after is counted
+    #[arg(long, value_name = "N", default_value_t = 2_000_000, help_heading = "Results")]
+    pub trace_requests: usize,
+    /// Replace the trace where there is one
+    #[arg(long, help_heading = "Results")]
+    pub force: bool,
+    /// Append a run record to this file
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    pub record: Option<PathBuf>,
+    /// Print the run record as JSON
+    #[arg(long, help_heading = "Results")]
+    pub json: bool,
+}
+
+/// Runs the command.
+pub fn run(arguments: &RunArguments) -> Result<Finding> {
+    let setup = arguments.setup.setup()?;
+    let to = arguments.trace.as_deref().map(wanted_format).transpose()?;
+    let sectors = setup.card.flash.capacity_bytes / 512;
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut simulation = Simulation::new(&setup, arguments.load.actors(sectors)?)?;
+    if let Some(bytes) = arguments.load.written {
+        if bytes > setup.card.flash.capacity_bytes {
+            bail!(
+                "--written {bytes} is more than the card's {} bytes",
+                setup.card.flash.capacity_bytes
+            );
+        }
+        simulation = simulation.with_written(0, bytes / 512);
+    }
+    if to.is_some() {
+        simulation = simulation.with_log(CommandLog::new(arguments.trace_requests));
+    }
+    let bar = if stderr().is_terminal() {
+        ProgressBar::new_spinner()
+    } else {
+        ProgressBar::hidden()
+    };
+    let stop = stop_on_signals()?;
+    let (outcome, log) = simulation.run(|requests| {
+        bar.set_message(format!("{requests} requests"));
+        bar.tick();
+        if stop.load(Ordering::Relaxed) {
+            Continue::No
+        } else {
+            Continue::Yes
+        }
+    });
+    bar.finish_and_clear();
+    let stopped = stop.load(Ordering::Relaxed);
+    if let (Some(path), Some(to), Some(log)) = (&arguments.trace, to, log) {
+        let scheduler = setup.queue.scheduler.word();
+        let source = format!(
+            "tidegate emmc run, card {}, host {}",
+            setup.card.name, setup.host.name
+        );
+        let trace = log.into_trace(source, sectors, scheduler, Nanos(outcome.elapsed_ns));
+        let existing = destination::existing(arguments.force);
+        let sink = destination::create(path, to, &trace.header, existing)?;
+        carry(&mut MemorySource::new(trace), sink, |_| Carry::On)
+            .with_context(|| format!("{} can't be written", path.display()))?;
+    }
+    let started_unix_ns = u64::try_from(started.as_nanos()).unwrap_or(u64::MAX);
+    let record = record(&setup, arguments, &outcome, started_unix_ns, stopped);
+    if let Some(path) = &arguments.record {
+        append_record(path, &record)?;
+    }
+    if arguments.json {
+        output::print_line(&serde_json::to_string(&record)?)?;
+    } else {
+        output::print_line(&text(&setup, &outcome))?;
+    }
+    if stopped {
+        output::print_error("stopped before its end; the numbers are partial");
+        return Ok(Finding::Something);
+    }
+    Ok(Finding::Nothing)
+}
+
+fn wanted_format(path: &std::path::Path) -> Result<To> {
+    To::by_name(path).with_context(|| {
+        format!(
+            "{}: the name does not tell the format; expected NAME.trace, .blkparse, .po, .iolog, .pftrace or .jsonl",
+            path.display()
+        )
+    })
+}
+
+fn record(
+    setup: &Setup,
+    arguments: &RunArguments,
+    outcome: &Outcome,
+    started_unix_ns: u64,
+    stopped: bool,
+) -> RunRecord {
+    let mut counters: BTreeMap<String, f64> = outcome.counters();
+    let busy = outcome.bank_busy_ns.iter().copied();
+    for (bank, busy) in busy.enumerate() {
+        counters.insert(format!("emmc_bank_{bank}_busy_ns"), results::nearest_f64(busy));
+    }
+    RunRecord {
+        schema: results::SCHEMA.to_owned(),
+        command: std::env::args().collect(),
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_unix_ns,
+        host: HostInfo {
+            kernel: "virtual time".to_owned(),
+            ..HostInfo::default()
+        },
+        target: TargetInfo {
+            path: format!("emmc:{}", setup.card.name),
+            device_model: Some(setup.card.description.clone()),
+            scheduler: Some(setup.queue.scheduler.word().to_owned()),
+            ..TargetInfo::default()
+        },
+        label: format!("{} {}", setup.card.name, setup.queue.scheduler.word()),
+        round: 0,
+        workload: json!({
+            "load": match &arguments.load.replay {
+                Some(path) => path.display().to_string(),
+                None => format!("{:?}", arguments.load.load),
+            },
+            "seed": arguments.load.seed,
+            "card": setup.card,
+            "host": setup.host,
+            "driver": format!("{:?}", setup.driver),
+            "pack_sizes": outcome.driver.pack_sizes,
+            "halts_of_attempts": outcome.driver.halts_of_attempts,
+        }),
+        samples: outcome.samples(),
+        counters,
+        complete: !stopped,
+    }
+}
+
+fn text(setup: &Setup, outcome: &Outcome) -> String {
+    let shown = |value: Option<f64>, digits: usize| {
+        value.map_or_else(|| "n/a".to_owned(), |value| format!("{value:.digits$}"))
+    };
+    let (driver, nand, layer) = (&outcome.driver, &outcome.nand, &outcome.translation);
+    let mut lines = vec![
+        format!(
+            "card           {}, {}, {}",
+            setup.card.name,
+            setup.card.translation.kind.word(),
+            if setup.card.controller.cache {
+                "cache on"
+            } else {
+                "cache off"
+            },
+        ),
+        format!("scheduler      {}", setup.queue.scheduler.word()),
+        format!("virtual time   {}", Nanos(outcome.elapsed_ns)),
+    ];
+    for (name, kind) in [("reads", &outcome.reads), ("writes", &outcome.writes)] {
+        if kind.requests > 0 {
+            let rate =
+                results::nearest_f64(kind.bytes) * 1e3 / results::nearest_f64(outcome.elapsed_ns.max(1));
+            let summary = kind.latency.summary();
+            let latency = summary.map_or_else(String::new, |summary| {
+                format!(
+                    ", latency p50 {}, p99 {}",
+                    Nanos(summary.p50_ns),
+                    Nanos(summary.p99_ns)
+                )
+            });
+            lines.push(format!(
+                "{name:<14} {} requests, {rate:.2} MB/s{latency}",
+                kind.requests
+            ));
+        }
+    }
+    lines.push(format!(
+        "commands       {}, {} interrupts, {} flushes, {} discards",
+        driver.commands, driver.interrupts, driver.flushes, driver.discards
+    ));
+    lines.push(format!(
+        "packs          {} of {} requests in the mean, {} % of write requests packed",
+        driver.packs,
+        shown(driver.mean_pack(), 2),
+        shown(driver.packed_percent(), 1)
+    ));
+    let halts = |counts: &emmc::outcome::Halts| {
+        let words = Stop::WORDS.iter().zip(counts).filter(|(_, count)| **count > 0);
+        let listed: Vec<_> = words
+            .map(|((_, word), count)| format!("{word} {count}"))
+            .collect();
+        if listed.is_empty() {
+            "none".to_owned()
+        } else {
+            listed.join(", ")
+        }
+    };
+    lines.push(format!("  halts        {}", halts(&driver.halts_of_packs)));
+    lines.push(format!("  of attempts  {}", halts(&driver.halts_of_attempts)));
+    lines.push(format!(
+        "flash          {} programs, {} LSB backups, {} reads, {} erases",
+        nand.programs, nand.backups, nand.reads, nand.erases
+    ));
+    lines.push(format!(
+        "translation    write amplification {}, {} units copied, {} collections",
+        shown(layer.write_amplification(), 3),
+        layer.copied_units,
+        layer.collections
+    ));
+    lines.push(format!(
+        "wear           {} to {} erases of a super block",
+        outcome.erases.0, outcome.erases.1
+    ));
+    let busy = outcome
+        .bank_busy_ns
+        .iter()
+        .map(|busy| results::nearest_f64(*busy) * 100.0 / results::nearest_f64(outcome.elapsed_ns.max(1)));
+    let (least, most) = busy.fold((f64::MAX, 0.0_f64), |(least, most), busy| {
+        (least.min(busy), most.max(busy))
+    });
+    lines.push(format!("banks          {least:.1} to {most:.1} % busy"));
+    lines.join("\n")
+}

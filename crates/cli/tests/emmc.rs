@@ -1,0 +1,105 @@
+//! `tidegate emmc` from the outside: its numbers are the same each time, its files are read by other commands.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn tidegate(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(arguments)
+        .output()
+        .expect("tidegate starts")
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text)
+        .unwrap_or_else(|error| panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("paths of tests are UTF-8")
+}
+
+const SMALL: [&str; 6] = ["emmc", "run", "--load", "tio-rand", "--size", "8m"];
+
+#[test]
+fn packing_random_writes_is_faster_and_takes_fewer_interrupts() {
+    let record = |pack: &str| json(&tidegate(&[&SMALL[..], &["--pack", pack, "--json"]].concat()));
+    let (off, random) = (record("off"), record("random"));
+    let elapsed = |record: &serde_json::Value| record["samples"][0]["elapsed_ns"].as_u64().expect("a time");
+    assert!(elapsed(&random) * 2 < elapsed(&off), "{off} {random}");
+    let interrupts = |record: &serde_json::Value| record["counters"]["emmc_interrupts_count"].as_f64();
+    assert!(interrupts(&random) < interrupts(&off));
+}
+
+#[test]
+fn a_run_made_twice_gives_the_same_text() {
+    let text = || tidegate(&SMALL).stdout;
+    let first = text();
+    assert!(!first.is_empty());
+    assert_eq!(first, text());
+}
+
+#[test]
+fn a_record_and_a_trace_are_left_for_other_commands() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (record, trace) = (folder.path().join("runs.jsonl"), folder.path().join("card.trace"));
+    let run = tidegate(&[&SMALL[..], &["--record", path(&record), "--trace", path(&trace)]].concat());
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let records = results::read_records(&record).expect("records");
+    assert_eq!(records.len(), 1);
+    assert_eq!(records[0].target.scheduler.as_deref(), Some("cfq"));
+    let info = tidegate(&["trace", "info", path(&trace), "--json"]);
+    assert!(info.status.success(), "{}", String::from_utf8_lossy(&info.stderr));
+    // The trace of a run is a load of another one.
+    let again = tidegate(&[
+        "emmc",
+        "run",
+        "--replay",
+        path(&trace),
+        "--scheduler",
+        "noop",
+        "--json",
+    ]);
+    let again = json(&again);
+    assert!(again["samples"][0]["bytes"].as_u64() > Some(4 << 20), "{again}");
+}
+
+#[test]
+fn presets_name_their_sources_and_unknown_ones_are_answered_with_the_known() {
+    let list = json(&tidegate(&["emmc", "presets", "--json"]));
+    assert!(
+        list["cards"].as_array().is_some_and(|cards| cards.len() >= 6),
+        "{list}"
+    );
+    let unknown = tidegate(&["emmc", "run", "--card", "nexus"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("gt-i9300"));
+}
+
+#[test]
+fn one_exhibit_of_the_paper_is_drawn_as_text_and_page() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = folder.path().join("paper.html");
+    let drawn = tidegate(&[
+        "emmc",
+        "paper",
+        "--scale",
+        "10",
+        "--only",
+        "table 1",
+        "--html",
+        path(&page),
+    ]);
+    let text = String::from_utf8_lossy(&drawn.stdout);
+    assert!(
+        text.contains("REL and READ are 0"),
+        "{text}{}",
+        String::from_utf8_lossy(&drawn.stderr)
+    );
+    assert!(
+        std::fs::read_to_string(&page)
+            .expect("a page")
+            .contains("table 1")
+    );
+}
