@@ -151,5 +151,13 @@ fn command(request: &Request, sent: &Sent, place: u16) -> DriverCommand {
         packed_requests: sent.requests,
         retries: 0,
         interrupts: if place == 0 { sent.interrupts } else { 0 },
+        bytes: u32::try_from(request.sectors * 512)
+            .ok()
+            .filter(|_| matches!(request.operation, Operation::Read | Operation::Write)),
+        tag: None,
+        waits_busy: !matches!(request.operation, Operation::Read),
+        issued_ns: Some(sent.at.0),
+        completed_ns: Some(sent.done.0),
+        status: Some(0),
     }
 }
