@@ -6,27 +6,35 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context, Result};
-use fuse::{Negotiated, Session};
+use fuse::{MountConfig, Negotiated, Session, StatsDocument};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use vfs::FileSystem;
 
-use crate::mount_options::MountPlan;
-use crate::stack::Stack;
+/// What is served.
+pub struct Served {
+    /// The file system.
+    pub file_system: Arc<dyn FileSystem>,
+    /// Its document of `tidegate stats`.
+    pub statistics: StatsDocument,
+    /// Writes out what is held back, after the last request.
+    pub drain: Box<dyn FnOnce() -> Result<()>>,
+}
 
 /// Mounts, calls `announce` when the mount answers, and serves until it is unmounted or a signal ends it.
-pub fn serve(plan: &MountPlan, announce: impl FnOnce(&Negotiated) -> Result<()>) -> Result<()> {
+pub fn serve(
+    mountpoint: &Path,
+    config: &MountConfig,
+    served: Served,
+    announce: impl FnOnce(&Negotiated) -> Result<()>,
+) -> Result<()> {
     // Caught from before the mount on: a signal that comes in between must not leave a dead mount.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("signals can't be caught")?;
-    let stack = Stack::build(plan)?;
-    let session = Session::mount(
-        stack.file_system(),
-        &plan.mountpoint,
-        &plan.session,
-        stack.statistics(plan),
-    )?;
+    let session = Session::mount(served.file_system, mountpoint, config, served.statistics)?;
     let stopper = session.stopper();
     let watcher = signals.handle();
     let signal_thread = thread::Builder::new()
@@ -40,14 +48,14 @@ pub fn serve(plan: &MountPlan, announce: impl FnOnce(&Negotiated) -> Result<()>)
     if announced.is_err() {
         session.stopper().stop();
     }
-    let served = session.wait();
-    let drained = stack.drain();
+    let waited = session.wait();
+    let drained = (served.drain)();
     watcher.close();
     if let Ok(thread) = announced.map(thread::JoinHandle::join)? {
         // The signal thread returns nothing; a panic in it was printed by the panic hook.
         let () = thread;
     }
-    served?;
+    waited?;
     drained
 }
 

@@ -5,6 +5,7 @@
 
 mod arguments;
 mod array_command;
+mod background;
 mod bench_command;
 mod compare;
 mod daemon;
@@ -91,7 +92,7 @@ fn run(arguments: &Arguments, words: &[OsString]) -> Result<Finding> {
         Command::Emmc(command) => return emmc_command::run(command),
         Command::Nand(command) => return nand_command::run(command),
         Command::Ubi(command) => return ubi_command::run(command),
-        Command::Ubifs(command) => return ubifs_command::run(command),
+        Command::Ubifs(command) => return ubifs_command::run(command, words),
         Command::Demo(arguments) => return demo::run(arguments),
         Command::Mobibench(arguments) => return mobibench::run(arguments, words.len()),
         Command::Ui(arguments) => return ui_command::run(arguments),

@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use buffer::{Buffered, Flusher};
 use fuse::{StatsDocument, Switch};
 use passfs::{AccessTimeRule, AccessTimes, IdMap, PassConfig, PassFs};
-use vfs::FileSystem;
 
+use crate::daemon::Served;
 use crate::mount_options::{IdPlan, MountPlan};
 use crate::stats_document::{self, DocumentParts};
 
@@ -38,12 +38,16 @@ impl Stack {
     }
 
     /// What the session serves.
-    pub fn file_system(&self) -> Arc<dyn FileSystem> {
-        self.buffered.clone()
+    pub fn served(self, plan: &MountPlan) -> Served {
+        Served {
+            file_system: self.buffered.clone(),
+            statistics: self.statistics(plan),
+            drain: Box::new(move || self.drain()),
+        }
     }
 
     /// Produces the document of `tidegate stats`.
-    pub fn statistics(&self, plan: &MountPlan) -> StatsDocument {
+    fn statistics(&self, plan: &MountPlan) -> StatsDocument {
         let buffered = self.buffered.clone();
         let source = plan.source.display().to_string();
         let pid_namespace = stats_document::own_pid_namespace();
@@ -63,7 +67,7 @@ impl Stack {
     }
 
     /// Writes all buffered data to the source. Fails when data was lost and no program was told.
-    pub fn drain(&self) -> Result<()> {
+    fn drain(&self) -> Result<()> {
         self.buffered.drain();
         let stats = self.buffered.stats();
         let untold = stats.errors_pending + stats.errors_unclaimed;

@@ -30,7 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("testkit", &["vfs"]),
     ("ubi", &["media"]),
     ("array", &["media", "ubi"]),
-    ("ubifs", &["media", "ubi"]),
+    ("ubifs", &["media", "ubi", "vfs"]),
     ("judge", &["results"]),
     (
         "cli",
@@ -50,7 +50,7 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("fuse", &["testkit"]),
     ("ubi", &["nand", "testkit"]),
     ("array", &["media", "nand", "testkit"]),
-    ("ubifs", &["nand", "testkit"]),
+    ("ubifs", &["array", "nand", "testkit"]),
     ("cli", &["testkit"]),
     ("trace", &["testkit"]),
     ("analysis", &["testkit"]),

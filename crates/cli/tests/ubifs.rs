@@ -43,8 +43,10 @@ fn make(folder: &Path) {
     fs::create_dir_all(tree.join("a/b")).expect("made");
     fs::write(tree.join("a/b/file"), vec![0x5A; 100_000]).expect("made");
     fs::write(tree.join("a/small"), b"small\n").expect("made");
-    fs::hard_link(tree.join("a/small"), tree.join("second")).expect("made");
-    symlink("a/small", tree.join("link")).expect("made");
+    if !tree.join("second").exists() {
+        fs::hard_link(tree.join("a/small"), tree.join("second")).expect("made");
+        symlink("a/small", tree.join("link")).expect("made");
+    }
     let path = |name: &str| folder.join(name).display().to_string();
     run(
         "mkfs.ubifs",
@@ -147,4 +149,75 @@ fn a_lost_block_is_one_line_with_its_place_and_the_rest_is_extracted() {
         Some(2),
         "a folder that is in use is refused: {again:?}"
     );
+}
+
+/// What find(1) says of all files below a folder: path, kind, mode, owner, size, time, links, target.
+fn listing(folder: &Path) -> Vec<String> {
+    let output = Command::new("find")
+        .arg(folder)
+        .args(["(", "-type", "d", "-printf", "%P %y %m %U:%G %Ts\n", ")", "-o"])
+        .args(["-printf", "%P %y %m %U:%G %Ts %s %n %l\n"])
+        .output()
+        .expect("find runs");
+    assert!(output.status.success(), "{output:?}");
+    let mut lines: Vec<String> = text(&output).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn gnu_tar_unpacks_an_archive_to_the_tree_that_the_image_was_made_of() {
+    if !has_judges() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let tree = folder.path().join("tree");
+    fs::create_dir_all(tree.join("d".repeat(120)).join("e".repeat(90))).expect("made");
+    fs::write(tree.join("d".repeat(120)).join("long"), b"a long path\n").expect("made");
+    symlink("t".repeat(200), tree.join("long link")).expect("made");
+    fs::write(tree.join("na\u{ef}ve"), b"not ASCII\n").expect("made");
+    let sparse = fs::File::create(tree.join("sparse")).expect("made");
+    std::os::unix::fs::FileExt::write_all_at(&sparse, &[7; 5000], 1 << 20).expect("made");
+    sparse.set_len(3 << 20).expect("made");
+    fs::File::create(tree.join("a hole"))
+        .and_then(|file| file.set_len(70_000))
+        .expect("made");
+    let fifo = rustix::fs::mknodat(
+        rustix::fs::CWD,
+        tree.join("fifo"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    );
+    fifo.expect("made");
+    make(folder.path());
+    let image = folder.path().join("volume").display().to_string();
+    let archive = folder.path().join("archive.tar").display().to_string();
+    let written = tidegate(&["extract", &image, "--tar", &archive, "--json"]);
+    assert_eq!(written.status.code(), Some(0), "{written:?}");
+    assert!(text(&written).contains("\"losses\":0"), "{written:?}");
+    let streamed = tidegate(&["extract", &image, "--tar", "-"]);
+    assert!(
+        streamed.stdout == fs::read(&archive).expect("written"),
+        "a file and a stream differ"
+    );
+    assert!(streamed.stdout.len() < 1 << 20, "holes are not in the archive");
+
+    let out = folder.path().join("out").display().to_string();
+    fs::create_dir(&out).expect("made");
+    run("tar", &["-xpf", &archive, "-C", &out]);
+    let out = Path::new(&out);
+    assert_eq!(listing(out), listing(&tree));
+    run(
+        "diff",
+        &[
+            "-r",
+            "--no-dereference",
+            "--exclude=fifo",
+            &tree.display().to_string(),
+            &out.display().to_string(),
+        ],
+    );
+    let blocks = std::os::unix::fs::MetadataExt::blocks(&fs::metadata(out.join("sparse")).expect("there"));
+    assert!(blocks < 200, "the sparse file takes {blocks} blocks");
 }

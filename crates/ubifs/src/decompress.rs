@@ -2,6 +2,7 @@
 
 use flate2::{Decompress, FlushDecompress, Status};
 use thiserror::Error;
+use zstd::bulk::Decompressor as Zstd;
 
 use crate::format::Compression;
 
@@ -32,38 +33,65 @@ pub enum DecompressError {
     },
 }
 
-/// Fills `block` from `stored`.
+/// Fills `block` from `stored`. For one block; a [`Decompressor`] does many.
 pub fn decompress(compression: Compression, stored: &[u8], block: &mut [u8]) -> Result<(), DecompressError> {
-    let broken = DecompressError::Broken { compression };
-    let found = match compression {
-        Compression::None => {
-            let size = DecompressError::Size {
-                compression,
-                found: stored.len(),
-                expected: block.len(),
-            };
-            // Encryption rounds up; without it the length is exact.
-            block.copy_from_slice(stored.get(..block.len()).ok_or(size)?);
-            stored.len()
-        }
-        Compression::Lzo => lzokay::decompress::decompress(stored, block).map_err(|_| broken)?,
-        Compression::Zlib => inflate(stored, block).ok_or(broken)?,
-        Compression::Zstd => zstd::bulk::decompress_to_buffer(stored, block).map_err(|_| broken)?,
-    };
-    if found == block.len() {
-        return Ok(());
-    }
-    Err(DecompressError::Size {
-        compression,
-        found,
-        expected: block.len(),
-    })
+    Decompressor::default().fill(compression, stored, block)
 }
 
-/// Raw deflate, without zlib's header.
-fn inflate(stored: &[u8], block: &mut [u8]) -> Option<usize> {
-    let mut state = Decompress::new(false);
-    let status = state.decompress(stored, block, FlushDecompress::Finish).ok()?;
-    let all = usize::try_from(state.total_out()).ok()?;
-    (status == Status::StreamEnd).then_some(all)
+/// The state of decompressors, which is larger than a block and made once for many.
+#[derive(Default)]
+pub(crate) struct Decompressor {
+    zlib: Option<Decompress>,
+    zstd: Option<Zstd<'static>>,
+}
+
+impl Decompressor {
+    /// Fills `block` from `stored`.
+    pub(crate) fn fill(
+        &mut self,
+        compression: Compression,
+        stored: &[u8],
+        block: &mut [u8],
+    ) -> Result<(), DecompressError> {
+        let broken = DecompressError::Broken { compression };
+        let found = match compression {
+            Compression::None => {
+                let size = DecompressError::Size {
+                    compression,
+                    found: stored.len(),
+                    expected: block.len(),
+                };
+                // Encryption rounds up; without it the length is exact.
+                block.copy_from_slice(stored.get(..block.len()).ok_or(size)?);
+                stored.len()
+            }
+            Compression::Lzo => lzokay::decompress::decompress(stored, block).map_err(|_| broken)?,
+            Compression::Zlib => self.inflate(stored, block).ok_or(broken)?,
+            Compression::Zstd => self.unzstd(stored, block).ok_or(broken)?,
+        };
+        if found == block.len() {
+            return Ok(());
+        }
+        Err(DecompressError::Size {
+            compression,
+            found,
+            expected: block.len(),
+        })
+    }
+
+    /// Raw deflate, without zlib's header.
+    fn inflate(&mut self, stored: &[u8], block: &mut [u8]) -> Option<usize> {
+        let state = self.zlib.get_or_insert_with(|| Decompress::new(false));
+        state.reset(false);
+        let status = state.decompress(stored, block, FlushDecompress::Finish).ok()?;
+        let all = usize::try_from(state.total_out()).ok()?;
+        (status == Status::StreamEnd).then_some(all)
+    }
+
+    fn unzstd(&mut self, stored: &[u8], block: &mut [u8]) -> Option<usize> {
+        if self.zstd.is_none() {
+            self.zstd = Some(Zstd::new().ok()?);
+        }
+        self.zstd.as_mut()?.decompress_to_buffer(stored, block).ok()
+    }
 }

@@ -10,69 +10,65 @@ use crate::finding::{Damage, Place};
 use crate::format::{NodeKind, check_expected};
 use crate::scan::to_usize;
 
-/// Pieces of this size at most, so that one bad page does not cost much.
-const PIECE_BYTES_MAX: u32 = 256 << 10;
+/// Memory of one request. Larger ones are several; a damaged place may claim to be as long as a LEB.
+const REQUEST_BYTES_MAX: u64 = 4 << 20;
 
-/// The bytes of the nodes at `places`, in their order; each is a checked node of `kind` and of its place's length.
+/// Takes a node, or why there is none, with its number in the call.
+pub(crate) type Take<'a> = dyn FnMut(usize, Result<&[u8], Damage>) + 'a;
+
+/// Hands the nodes at `places` to `take`, each with its number, in their order; each is a checked node of `kind` and of its
+/// place's length. `memory` is for the call alone; its size stays for the next one.
 pub(crate) fn nodes(
     volume: &dyn Volume,
     places: &[Place],
-    kind: impl Fn(usize) -> NodeKind,
-) -> Vec<Result<Vec<u8>, Damage>> {
-    let mut order: Vec<usize> = (0..places.len()).collect();
-    order.sort_by_key(|number| places[*number]);
-    let mut results: Vec<_> = places.iter().map(|place| Err(outside(volume, place))).collect();
-    let mut pieces: Vec<Piece> = Vec::new();
-    for number in order {
-        let place = places[number];
-        if !is_inside(volume, place) {
-            continue;
-        }
-        match pieces.last_mut().filter(|piece| piece.takes(place)) {
-            Some(piece) => piece.add(number, place),
-            None => pieces.push(Piece::new(number, place)),
-        }
+    kind: NodeKind,
+    memory: &mut Vec<u8>,
+    take: &mut Take<'_>,
+) {
+    let mut from = 0;
+    while from < places.len() {
+        let mut bytes = 0;
+        let fitting = places[from..].iter().take_while(|place| {
+            bytes += u64::from(place.bytes);
+            bytes <= REQUEST_BYTES_MAX
+        });
+        let until = from + fitting.count().max(1);
+        request(volume, &places[from..until], kind, memory, &mut |number, node| {
+            take(from + number, node);
+        });
+        from = until;
     }
-    for piece in &mut pieces {
-        piece.raw = vec![0; to_usize(piece.place.bytes)];
+}
+
+fn request(volume: &dyn Volume, places: &[Place], kind: NodeKind, memory: &mut Vec<u8>, take: &mut Take<'_>) {
+    let plan = Plan::new(volume, places);
+    if memory.len() < plan.bytes {
+        memory.resize(plan.bytes, 0);
     }
-    let mut parts: Vec<_> = pieces
-        .iter_mut()
-        .map(|piece| ReadPart {
-            leb: Leb(piece.place.leb),
-            offset: piece.place.offset,
-            out: &mut piece.raw,
-        })
-        .collect();
-    let all = volume.read_many(&mut parts);
-    let each_alone = !matches!(all, Ok(()) | Err(VolumeError::Uncorrectable { .. }));
-    for piece in &pieces {
-        for number in &piece.members {
-            let place = places[*number];
-            let from = to_usize(place.offset - piece.place.offset);
-            results[*number] = match each_alone {
-                false => Ok(piece.raw[from..from + to_usize(place.bytes)].to_vec()),
-                true => read(volume, place),
-            }
-            .and_then(|raw| match check_expected(&raw, kind(*number), place.bytes) {
-                Ok(_) => Ok(raw),
-                Err(defect) => Err(defect.into()),
-            });
-        }
+    let failures = plan.read(volume, places, memory);
+    for (number, place) in places.iter().enumerate() {
+        let node = match (plan.starts[number], &failures) {
+            (None, _) => Err(outside(volume)),
+            (Some(start), None) => Ok(start),
+            (Some(start), Some(failures)) => failures[number].clone().map_or(Ok(start), Err),
+        };
+        let checked = node.and_then(|start| {
+            let raw = &memory[start..start + to_usize(place.bytes)];
+            check_expected(raw, kind, place.bytes)?;
+            Ok(raw)
+        });
+        take(number, checked);
     }
-    results
 }
 
 /// The bytes at a place. What the medium could not correct is left to the CRC.
 pub(crate) fn read(volume: &dyn Volume, place: Place) -> Result<Vec<u8>, Damage> {
-    if !is_inside(volume, place) {
-        return Err(outside(volume, &place));
-    }
     let mut raw = vec![0; to_usize(place.bytes)];
-    match volume.read(Leb(place.leb), place.offset, &mut raw) {
-        Ok(()) | Err(VolumeError::Uncorrectable { .. }) => Ok(raw),
-        Err(error) => Err(Damage::Medium(Arc::from(error.to_string()))),
+    if !is_inside(volume, place) {
+        return Err(outside(volume));
     }
+    read_into(volume, place, &mut raw)?;
+    Ok(raw)
 }
 
 /// A node.
@@ -94,13 +90,20 @@ pub(crate) fn leb(volume: &dyn Volume, leb: u32) -> Result<Vec<u8>, Damage> {
     )
 }
 
+fn read_into(volume: &dyn Volume, place: Place, raw: &mut [u8]) -> Result<(), Damage> {
+    match volume.read(Leb(place.leb), place.offset, raw) {
+        Ok(()) | Err(VolumeError::Uncorrectable { .. }) => Ok(()),
+        Err(error) => Err(Damage::Medium(Arc::from(error.to_string()))),
+    }
+}
+
 fn is_inside(volume: &dyn Volume, place: Place) -> bool {
     let geometry = volume.geometry();
     let end = u64::from(place.offset) + u64::from(place.bytes);
     place.leb < geometry.lebs && end <= u64::from(geometry.leb_bytes)
 }
 
-fn outside(volume: &dyn Volume, _: &Place) -> Damage {
+fn outside(volume: &dyn Volume) -> Damage {
     let geometry = volume.geometry();
     Damage::Outside {
         lebs: geometry.lebs,
@@ -108,34 +111,74 @@ fn outside(volume: &dyn Volume, _: &Place) -> Damage {
     }
 }
 
-struct Piece {
-    place: Place,
-    members: Vec<usize>,
-    raw: Vec<u8>,
+/// What is read in one go, and where each node of it comes to lie in memory.
+struct Plan {
+    pieces: Vec<Place>,
+    /// Of each place, in the order given; `None` where it is outside of the volume.
+    starts: Vec<Option<usize>>,
+    bytes: usize,
 }
 
-impl Piece {
-    fn new(number: usize, place: Place) -> Self {
-        Self {
-            place,
-            members: vec![number],
-            raw: Vec::new(),
+impl Plan {
+    fn new(volume: &dyn Volume, places: &[Place]) -> Self {
+        let mut order: Vec<usize> = (0..places.len()).collect();
+        order.sort_by_key(|number| places[*number]);
+        let mut plan = Self {
+            pieces: Vec::new(),
+            starts: vec![None; places.len()],
+            bytes: 0,
+        };
+        let mut piece_start = 0;
+        for number in order {
+            let place = places[number];
+            if !is_inside(volume, place) {
+                continue;
+            }
+            match plan.pieces.last_mut().filter(|piece| is_next(piece, place)) {
+                Some(piece) => piece.bytes = piece.bytes.max(place.offset + place.bytes - piece.offset),
+                None => {
+                    piece_start = plan.bytes;
+                    plan.pieces.push(place);
+                }
+            }
+            let piece = plan.pieces.last().copied().unwrap_or(place);
+            plan.starts[number] = Some(piece_start + to_usize(place.offset - piece.offset));
+            plan.bytes = piece_start + to_usize(piece.bytes);
         }
+        plan
     }
 
-    /// Whether a node follows the piece, or lies in it.
-    fn takes(&self, place: Place) -> bool {
-        let end = self.place.offset + self.place.bytes;
-        place.leb == self.place.leb
-            && place.offset <= end.next_multiple_of(8)
-            && place.offset + place.bytes - self.place.offset <= PIECE_BYTES_MAX
+    /// One request for all. Where it fails, each node alone: `Some` holds what became of each.
+    fn read(&self, volume: &dyn Volume, places: &[Place], memory: &mut [u8]) -> Option<Vec<Option<Damage>>> {
+        let mut rest = &mut memory[..self.bytes];
+        let mut parts = Vec::with_capacity(self.pieces.len());
+        for piece in &self.pieces {
+            let (out, behind) = rest.split_at_mut(to_usize(piece.bytes));
+            rest = behind;
+            parts.push(ReadPart {
+                leb: Leb(piece.leb),
+                offset: piece.offset,
+                out,
+            });
+        }
+        if parts.is_empty()
+            || matches!(
+                volume.read_many(&mut parts),
+                Ok(()) | Err(VolumeError::Uncorrectable { .. })
+            )
+        {
+            return None;
+        }
+        let alone = places.iter().zip(&self.starts).map(|(place, start)| {
+            let start = (*start)?;
+            read_into(volume, *place, &mut memory[start..start + to_usize(place.bytes)]).err()
+        });
+        Some(alone.collect())
     }
+}
 
-    fn add(&mut self, number: usize, place: Place) {
-        self.place.bytes = self
-            .place
-            .bytes
-            .max(place.offset + place.bytes - self.place.offset);
-        self.members.push(number);
-    }
+/// Whether a node follows a piece, or lies in it.
+fn is_next(piece: &Place, place: Place) -> bool {
+    let end = piece.offset + piece.bytes;
+    place.leb == piece.leb && place.offset <= end.next_multiple_of(8)
 }

@@ -6,23 +6,20 @@ use std::sync::Arc;
 use thiserror::Error;
 use ubi::Volume;
 
-use crate::decompress::{DecompressError, decompress};
+use crate::content::Workspaces;
 use crate::fetch;
 use crate::finding::{Damage, Finding, Place, Subject};
 use crate::format::{
-    BLOCK_BYTES, Compression, Data, DirectoryEntry, EntryKind, INODE_ENCRYPTED, Inode, InodeNumber, Key,
-    KeyKind, Master, NodeKind, Superblock, name_hash_r5, name_hash_test,
+    BLOCK_BYTES, Data, DirectoryEntry, EntryKind, Inode, InodeNumber, Key, KeyKind, Master, NodeKind,
+    Superblock, name_hash_r5, name_hash_test,
 };
 use crate::index::Index;
 use crate::journal::Journal;
 use crate::lpt::{self, LptError};
 use crate::open::{OpenError, OpenOptions, open};
 use crate::report::ReplayReport;
-use crate::scan::to_usize;
 use crate::space::LebSpace;
 
-/// Names, or blocks, that are fetched at a time.
-const BATCH: usize = 256;
 /// What a file can have at most: blocks have numbers of 29 bits.
 const FILE_BYTES_MAX: u64 = (1 << 29) * 4096;
 
@@ -35,6 +32,7 @@ pub struct Ubifs {
     pub(crate) journal: Journal,
     pub(crate) report: ReplayReport,
     pub(crate) findings: Vec<Finding>,
+    pub(crate) workspaces: Workspaces,
 }
 
 /// A name in a directory.
@@ -150,20 +148,58 @@ impl Ubifs {
             .next();
         let Some((_, place)) = place else {
             self.strict(lost)?;
-            return Err(UbifsError::NoInode {
-                volume: self.volume.name(),
-                inode: number,
-            });
+            return Err(self.no_inode(number));
         };
-        let inode = fetch::node(&*self.volume, place, NodeKind::Inode)
-            .and_then(|raw| Ok(Inode::decode(&raw)?))
-            .and_then(|inode| match inode.key == Key::inode(number) {
+        let node = fetch::node(&*self.volume, place, NodeKind::Inode);
+        self.decoded(number, place, node.as_deref().map_err(Clone::clone))
+    }
+
+    /// Inodes, in the order of `numbers`; those that the index has are fetched together.
+    pub fn inodes(&self, numbers: &[InodeNumber]) -> Vec<Result<Inode, UbifsError>> {
+        let mut inodes: Vec<Result<Inode, UbifsError>> = Vec::with_capacity(numbers.len());
+        let (mut places, mut owners) = (Vec::new(), Vec::new());
+        for (owner, number) in numbers.iter().enumerate() {
+            let mut lost = Vec::new();
+            let found = self.places(Key::inode(*number), Key::inode(*number), &mut lost);
+            if let Some((_, place)) = found.first() {
+                places.push(*place);
+                owners.push(owner);
+            }
+            // What is found below takes the place of this.
+            inodes.push(Err(match lost.into_iter().next() {
+                Some(finding) => self.damaged(finding),
+                None => self.no_inode(*number),
+            }));
+        }
+        let mut workspace = self.workspace();
+        fetch::nodes(
+            &*self.volume,
+            &places,
+            NodeKind::Inode,
+            &mut workspace.nodes,
+            &mut |number, raw| {
+                let owner = owners[number];
+                inodes[owner] = self.decoded(numbers[owner], places[number], raw);
+            },
+        );
+        inodes
+    }
+
+    fn decoded(
+        &self,
+        number: InodeNumber,
+        place: Place,
+        raw: Result<&[u8], Damage>,
+    ) -> Result<Inode, UbifsError> {
+        let inode = raw.and_then(|raw| Ok(Inode::decode(raw)?)).and_then(|inode| {
+            match inode.key == Key::inode(number) {
                 true if inode.size_bytes > FILE_BYTES_MAX => Err(Damage::Contradiction(
                     "its size is more than 2 TiB, which no file can have",
                 )),
                 true => Ok(inode),
                 false => Err(Damage::Contradiction("it is another inode than the index says")),
-            });
+            }
+        });
         let mut inode = inode.map_err(|damage| {
             self.damaged(Finding {
                 inode: Some(number),
@@ -223,6 +259,13 @@ impl Ubifs {
         u64::from(key.low()) * u64::from(BLOCK_BYTES) + u64::from(last)
     }
 
+    fn no_inode(&self, inode: InodeNumber) -> UbifsError {
+        UbifsError::NoInode {
+            volume: self.volume.name(),
+            inode,
+        }
+    }
+
     /// What a name in a directory names.
     pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<Entry, UbifsError> {
         let key = Key::entry(directory, self.name_hash(name));
@@ -244,63 +287,6 @@ impl Ubifs {
             Key::last(directory, KeyKind::Entry),
         );
         self.names(low, high, NodeKind::Entry, lost)
-    }
-
-    /// Reads a file from `offset` on; holes are zeros. Returns how many bytes there were up to the end of the file.
-    pub fn read(&self, file: &Inode, offset: u64, out: &mut [u8]) -> Result<usize, UbifsError> {
-        let mut lost = Vec::new();
-        let bytes = self.read_lossy(file, offset, out, &mut lost);
-        self.strict(lost)?;
-        Ok(bytes)
-    }
-
-    /// The same; blocks that can't be read are zeros, and are added to `lost`.
-    pub fn read_lossy(&self, file: &Inode, offset: u64, out: &mut [u8], lost: &mut Vec<Finding>) -> usize {
-        let rest = file.size_bytes.saturating_sub(offset);
-        let bytes = usize::try_from(rest).unwrap_or(usize::MAX).min(out.len());
-        let out = &mut out[..bytes];
-        out.fill(0);
-        let Some(last_byte) = u64::try_from(bytes)
-            .ok()
-            .filter(|bytes| *bytes > 0)
-            .map(|bytes| offset + bytes - 1)
-        else {
-            return 0;
-        };
-        let number = file.key.inode_number();
-        let block = |byte: u64| {
-            u32::try_from(byte / u64::from(BLOCK_BYTES))
-                .unwrap_or(u32::MAX)
-                .min(Key::LOW_MAX)
-        };
-        let (first, last) = (block(offset), block(last_byte));
-        let places = self.places(Key::data(number, first), Key::data(number, last), lost);
-        for batch in places.chunks(BATCH) {
-            let only: Vec<Place> = batch.iter().map(|(_, place)| *place).collect();
-            let nodes = fetch::nodes(&*self.volume, &only, |_| NodeKind::Data);
-            for ((key, place), node) in batch.iter().zip(nodes) {
-                let unpacked = node.and_then(|raw| unpack(file, *key, &raw));
-                match unpacked {
-                    Ok(content) => copy_block(&content, *key, offset, out),
-                    Err(damage) => lost.push(Finding {
-                        inode: Some(number),
-                        subject: Subject::Block(key.low()),
-                        place: *place,
-                        damage,
-                    }),
-                }
-            }
-        }
-        bytes
-    }
-
-    /// Numbers of the blocks of 4096 bytes that a file has; the others are holes.
-    pub fn blocks_lossy(&self, file: InodeNumber, lost: &mut Vec<Finding>) -> Vec<u32> {
-        let (low, high) = (Key::first(file, KeyKind::Data), Key::last(file, KeyKind::Data));
-        self.places(low, high, lost)
-            .into_iter()
-            .map(|(key, _)| key.low())
-            .collect()
     }
 
     /// The target of a symbolic link.
@@ -421,17 +407,18 @@ impl Ubifs {
     }
 
     /// Places of inodes and blocks from `low` to `high`, in the order of keys.
-    fn places(&self, low: Key, high: Key, lost: &mut Vec<Finding>) -> Vec<(Key, Place)> {
+    pub(crate) fn places(&self, low: Key, high: Key, lost: &mut Vec<Finding>) -> Vec<(Key, Place)> {
         let mut found = Vec::new();
         if low != high || !self.journal.hides(low) {
             self.index.range(low, high, &mut found, lost);
         }
-        let mut all: BTreeMap<Key, Place> = found
-            .into_iter()
-            .filter(|(key, _)| !self.journal.hides(*key))
-            .collect();
-        all.extend(self.journal.range(low, high));
-        all.into_iter().collect()
+        found.retain(|(key, _)| !self.journal.hides(*key));
+        let of_index = found.len();
+        found.extend(self.journal.range(low, high));
+        if found.len() > of_index {
+            found.sort_by_key(|(key, _)| *key);
+        }
+        found
     }
 
     /// Names with keys from `low` to `high`.
@@ -442,36 +429,33 @@ impl Ubifs {
         let of_index = found.len();
         let of_journal = self.journal.names(low, high);
         found.extend(of_journal.filter_map(|(key, name)| name.place.map(|place| (key, place))));
+        let places: Vec<Place> = found.iter().map(|(_, place)| *place).collect();
         let mut all = BTreeMap::new();
-        for (batch_number, batch) in found.chunks(BATCH).enumerate() {
-            let only: Vec<Place> = batch.iter().map(|(_, place)| *place).collect();
-            let nodes = fetch::nodes(&*self.volume, &only, |_| kind);
-            for (number, ((key, place), node)) in batch.iter().zip(nodes).enumerate() {
-                let is_of_index = batch_number * BATCH + number < of_index;
-                match node.and_then(|raw| entry(*key, &raw, kind)) {
-                    // The journal has the last word on this name.
-                    Ok(entry) if is_of_index && self.journal.has_name(*key, &entry.name) => {}
-                    // Its LEB was collected since the commit: so the journal knows all names of this hash that were there.
-                    Err(_) if is_of_index && self.journal.names(*key, *key).next().is_some() => {}
-                    Ok(entry) => {
-                        all.insert((*key, entry.name.clone()), entry);
-                    }
-                    // What the journal replaces may be gone: its LEB is unmapped once nothing in it is of use, and the index on
-                    // the medium learns of that with the next commit.
-                    Err(_) if is_of_index && self.journal.has_names(*key) => {}
-                    Err(damage) => lost.push(Finding {
-                        inode: Some(key.inode_number()),
-                        subject: if kind == NodeKind::Entry {
-                            Subject::Entry
-                        } else {
-                            Subject::Xattr
-                        },
-                        place: *place,
-                        damage,
-                    }),
+        let mut workspace = self.workspace();
+        let mut take = |number: usize, raw: Result<&[u8], Damage>| {
+            let (key, place) = found[number];
+            match raw.and_then(|raw| entry(key, raw, kind)) {
+                // The journal has the last word on this name.
+                Ok(entry) if number < of_index && self.journal.has_name(key, &entry.name) => {}
+                // What the journal replaces may be gone: its LEB is unmapped once nothing in it is of use, and the index on
+                // the medium learns of that with the next commit.
+                Err(_) if number < of_index && self.journal.has_names(key) => {}
+                Ok(entry) => {
+                    all.insert((key, entry.name.clone()), entry);
                 }
+                Err(damage) => lost.push(Finding {
+                    inode: Some(key.inode_number()),
+                    subject: if kind == NodeKind::Entry {
+                        Subject::Entry
+                    } else {
+                        Subject::Xattr
+                    },
+                    place,
+                    damage,
+                }),
             }
-        }
+        };
+        fetch::nodes(&*self.volume, &places, kind, &mut workspace.nodes, &mut take);
         all.into_values().collect()
     }
 
@@ -482,7 +466,7 @@ impl Ubifs {
         }
     }
 
-    fn strict(&self, lost: Vec<Finding>) -> Result<(), UbifsError> {
+    pub(crate) fn strict(&self, lost: Vec<Finding>) -> Result<(), UbifsError> {
         match lost.into_iter().next() {
             Some(finding) => Err(self.damaged(finding)),
             None => Ok(()),
@@ -502,36 +486,4 @@ fn entry(key: Key, raw: &[u8], kind: NodeKind) -> Result<Entry, Damage> {
         inode: InodeNumber(inode),
         kind: EntryKind::from_number(entry.kind),
     })
-}
-
-/// The content of a block.
-fn unpack(file: &Inode, key: Key, raw: &[u8]) -> Result<Vec<u8>, Damage> {
-    let data = Data::decode(raw)?;
-    if data.key != key {
-        return Err(Damage::Contradiction("it has another key than the index says"));
-    }
-    if file.flags & INODE_ENCRYPTED != 0 {
-        return Err(Damage::Encrypted);
-    }
-    let unknown = DecompressError::Unknown {
-        number: data.compression,
-    };
-    let compression = Compression::from_number(data.compression).ok_or(unknown)?;
-    let mut block = vec![0; to_usize(data.size_bytes)];
-    decompress(compression, &data.stored, &mut block)?;
-    Ok(block)
-}
-
-/// Copies what `out`, which starts at byte `offset` of the file, has of a block.
-fn copy_block(content: &[u8], key: Key, offset: u64, out: &mut [u8]) {
-    let start = u64::from(key.low()) * u64::from(BLOCK_BYTES);
-    let (skip, at) = match start.checked_sub(offset) {
-        Some(at) => (0, at),
-        None => (offset - start, 0),
-    };
-    let small = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-    let content = content.get(small(skip)..).unwrap_or_default();
-    let out = out.get_mut(small(at)..).unwrap_or_default();
-    let bytes = content.len().min(out.len());
-    out[..bytes].copy_from_slice(&content[..bytes]);
 }

@@ -1,47 +1,75 @@
 //! The index on the medium: a B+ tree from keys to places of nodes (Linux calls its cached form TNC).
 //!
 //! Nothing here is written. Readers share the cache; a node that several of them want is loaded once while the others wait for
-//! it. The cache is bounded: it has two halves, and when the younger one is full, the older one is dropped.
+//! it (seeds/001 section 3.2.3). A search goes down level by level, and what it lacks of a level it loads in one request. The
+//! cache is bounded: it has two halves, and when the younger one is full, the older one is dropped.
 //!
 //! A damaged index ends in findings: levels fall by one with each step down, so there is no cycle, and a search looks at no
 //! more nodes, and comes by no more places, than fit onto the volume.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 use ubi::Volume;
 
 use crate::fetch;
 use crate::finding::{Damage, Finding, Place, Subject};
-use crate::format::{IndexNode, Key, NodeKind};
+use crate::format::{IndexBranch, IndexNode, Key, NodeKind};
 
-type Loaded = Arc<OnceLock<Result<Arc<IndexNode>, Damage>>>;
+/// Nodes that are loaded in one request at most; what a search holds in memory follows from it.
+const GROUP: usize = 512;
+/// Memory of a cached node beside its branches: map, reference counts, allocator.
+const NODE_BYTES: usize = 112;
 
 /// The index of a volume.
 pub(crate) struct Index {
     volume: Arc<dyn Volume>,
     root: Place,
-    cache: Mutex<Halves>,
-    nodes_max: usize,
     visits_max: u64,
+    cache_bytes: u64,
+    half_bytes: usize,
+    /// Nodes that a thread is loading. Taken before `cache`.
+    loading: Mutex<HashSet<Place>>,
+    loaded: Condvar,
+    cache: RwLock<Halves>,
 }
+
+/// What is kept of a node.
+#[derive(Debug)]
+struct Node {
+    level: u16,
+    branches: Box<[(Key, Place)]>,
+}
+
+type Loaded = Result<Arc<Node>, Damage>;
 
 #[derive(Default)]
 struct Halves {
     young: HashMap<Place, Loaded>,
+    young_bytes: usize,
     old: HashMap<Place, Loaded>,
 }
 
+/// Nodes of one level, in the order of their keys.
+struct Group {
+    places: Vec<Place>,
+    /// What the parents say; the root has none.
+    level: Option<u16>,
+}
+
 impl Index {
-    pub(crate) fn new(volume: Arc<dyn Volume>, root: Place, nodes_max: usize) -> Self {
+    pub(crate) fn new(volume: Arc<dyn Volume>, root: Place, cache_bytes: u64) -> Self {
         let geometry = volume.geometry();
         let bytes = u64::from(geometry.lebs) * u64::from(geometry.leb_bytes);
         Self {
             volume,
             root,
-            cache: Mutex::default(),
-            nodes_max: nodes_max.max(2),
             visits_max: bytes / 48 + 1,
+            cache_bytes,
+            half_bytes: usize::try_from(cache_bytes / 2).unwrap_or(usize::MAX),
+            loading: Mutex::default(),
+            loaded: Condvar::new(),
+            cache: RwLock::default(),
         }
     }
 
@@ -50,85 +78,240 @@ impl Index {
         self.root
     }
 
-    /// Nodes that are kept in memory.
-    pub(crate) const fn nodes_max(&self) -> usize {
-        self.nodes_max
+    /// Memory for nodes, bytes.
+    pub(crate) const fn cache_bytes(&self) -> u64 {
+        self.cache_bytes
     }
 
     /// Adds all that the index has from `low` to `high` to `found`, in the order of keys, and what can't be read to `lost`.
     pub(crate) fn range(&self, low: Key, high: Key, found: &mut Vec<(Key, Place)>, lost: &mut Vec<Finding>) {
-        let mut pending = vec![(self.root, None)];
+        let inode = (low.inode_number() == high.inode_number()).then(|| low.inode_number());
         let mut visits = 0;
-        while let Some((place, level)) = pending.pop() {
-            visits += 1;
+        let mut pending = vec![Group {
+            places: vec![self.root],
+            level: None,
+        }];
+        while let Some(mut group) = pending.pop() {
+            if group.places.len() > GROUP {
+                let places = group.places.split_off(GROUP);
+                let level = group.level;
+                pending.push(Group { places, level });
+            }
+            visits += u64::try_from(group.places.len()).unwrap_or(u64::MAX);
             let found_count = u64::try_from(found.len()).unwrap_or(u64::MAX);
-            let node = match self.load(place) {
-                _ if visits.max(found_count) > self.visits_max => {
-                    Err(Damage::Contradiction("the index has more nodes than fit"))
-                }
-                Ok(node) if level.is_some_and(|level| level != node.level) => Err(Damage::Contradiction(
-                    "the node is of another level than its parent says",
-                )),
-                other => other,
+            if visits.max(found_count) > self.visits_max {
+                lost.push(Finding {
+                    inode,
+                    subject: Subject::Index,
+                    place: self.root,
+                    damage: Damage::Contradiction("the index has more nodes than fit"),
+                });
+                return;
+            }
+            let mut below = Group {
+                places: Vec::new(),
+                level: None,
             };
-            let node = match node {
-                Ok(node) => node,
-                Err(damage) => {
-                    let inode = (low.inode_number() == high.inode_number()).then(|| low.inode_number());
-                    lost.push(Finding {
+            for (place, node) in group.places.iter().zip(self.nodes(&group.places)) {
+                match node.and_then(|node| node.of_level(group.level)) {
+                    Ok(node) if node.level == 0 => found.extend(node.between(low, high)),
+                    Ok(node) => {
+                        below.level = Some(node.level - 1);
+                        below
+                            .places
+                            .extend(node.between(low, high).map(|(_, place)| place));
+                    }
+                    Err(damage) => lost.push(Finding {
                         inode,
                         subject: Subject::Index,
-                        place,
+                        place: *place,
                         damage,
-                    });
-                    if visits.max(found_count) > self.visits_max {
-                        return;
-                    }
-                    continue;
+                    }),
                 }
-            };
-            let places = node.branches.iter().enumerate().filter_map(|(number, branch)| {
-                let place = Place {
-                    leb: branch.leb,
-                    offset: branch.offset,
-                    bytes: branch.bytes,
-                };
-                // Equal keys may begin at the end of one node and go on in the next one.
-                let next = node.branches.get(number + 1);
-                let reaches = match node.level {
-                    0 => branch.key >= low,
-                    _ => next.is_none_or(|next| next.key >= low),
-                };
-                (reaches && branch.key <= high).then_some((branch.key, place))
-            });
-            match node.level {
-                0 => found.extend(places),
-                level => pending.extend(places.rev().map(|(_, place)| (place, Some(level - 1)))),
+            }
+            if !below.places.is_empty() {
+                pending.push(below);
             }
         }
     }
 
-    /// The node at a place.
-    pub(crate) fn load(&self, place: Place) -> Result<Arc<IndexNode>, Damage> {
-        let slot = self.slot(place);
-        let loaded = slot.get_or_init(|| {
-            let raw = fetch::node(&*self.volume, place, NodeKind::Index)?;
-            Ok(Arc::new(IndexNode::decode(&raw)?))
-        });
-        loaded.clone()
+    /// The node at a place, as it is on the medium but for hashes.
+    pub(crate) fn node(&self, place: Place) -> Result<Arc<IndexNode>, Damage> {
+        let node = self
+            .nodes(&[place])
+            .pop()
+            .ok_or(Damage::Contradiction("there is no node"))??;
+        let branch = |(key, place): &(Key, Place)| IndexBranch {
+            leb: place.leb,
+            offset: place.offset,
+            bytes: place.bytes,
+            key: *key,
+            hash: Vec::new(),
+        };
+        Ok(Arc::new(IndexNode {
+            level: node.level,
+            branches: node.branches.iter().map(branch).collect(),
+        }))
     }
 
-    /// The lock is held for the look-up alone: loading happens outside of it.
-    fn slot(&self, place: Place) -> Loaded {
-        let mut halves = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slot) = halves.young.get(&place) {
-            return Arc::clone(slot);
+    /// The nodes at `places`. What is not cached is loaded, in one request, or waited for where another thread loads it.
+    fn nodes(&self, places: &[Place]) -> Vec<Loaded> {
+        let mut nodes: Vec<Option<Loaded>> = {
+            let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
+            places
+                .iter()
+                .map(|place| cache.young.get(place).cloned())
+                .collect()
+        };
+        let missing = |nodes: &[Option<Loaded>]| -> Vec<usize> {
+            (0..places.len())
+                .filter(|number| nodes[*number].is_none())
+                .collect()
+        };
+        let mut left = missing(&nodes);
+        let mut loading = match left.is_empty() {
+            true => return nodes.into_iter().flatten().collect(),
+            false => self.lock_loading(),
+        };
+        while !left.is_empty() {
+            self.promote(places, &left, &mut nodes);
+            left.retain(|number| nodes[*number].is_none());
+            let (mut mine, mut of_others) = (Vec::new(), false);
+            for number in &left {
+                match loading.insert(places[*number]) {
+                    true => mine.push(*number),
+                    false => of_others = true,
+                }
+            }
+            if !mine.is_empty() {
+                drop(loading);
+                self.load(places, &mine, &mut nodes);
+                left.retain(|number| nodes[*number].is_none());
+                loading = self.lock_loading();
+            } else if of_others {
+                loading = self.loaded.wait(loading).unwrap_or_else(PoisonError::into_inner);
+            }
         }
-        let slot = halves.old.remove(&place).unwrap_or_default();
-        if halves.young.len() >= self.nodes_max / 2 {
-            halves.old = std::mem::take(&mut halves.young);
+        drop(loading);
+        nodes.into_iter().flatten().collect()
+    }
+
+    fn lock_loading(&self) -> MutexGuard<'_, HashSet<Place>> {
+        self.loading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes from either half of the cache; what was in the older one is young again.
+    fn promote(&self, places: &[Place], wanted: &[usize], nodes: &mut [Option<Loaded>]) {
+        let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
+        for number in wanted {
+            let place = places[*number];
+            nodes[*number] = match cache.young.get(&place) {
+                Some(node) => Some(node.clone()),
+                None => cache.old.remove(&place).inspect(|node| {
+                    cache.keep(place, node.clone(), self.half_bytes);
+                }),
+            };
         }
-        halves.young.insert(place, Arc::clone(&slot));
-        slot
+    }
+
+    /// Loads nodes that this thread has entered into `loading`, and takes them out of there, whatever happens.
+    fn load(&self, places: &[Place], mine: &[usize], nodes: &mut [Option<Loaded>]) {
+        let wanted: Vec<Place> = mine.iter().map(|number| places[*number]).collect();
+        let _entered = Entered {
+            index: self,
+            places: &wanted,
+        };
+        let mut loaded = Vec::with_capacity(wanted.len());
+        fetch::nodes(
+            &*self.volume,
+            &wanted,
+            NodeKind::Index,
+            &mut Vec::new(),
+            &mut |_, raw| {
+                loaded.push(raw.and_then(|raw| Ok(Arc::new(Node::from(IndexNode::decode(raw)?)))));
+            },
+        );
+        let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
+        for (number, node) in mine.iter().zip(loaded) {
+            // A device that fails may work again.
+            if !matches!(node, Err(Damage::Medium(_))) {
+                cache.keep(places[*number], node.clone(), self.half_bytes);
+            }
+            nodes[*number] = Some(node);
+        }
+    }
+}
+
+/// Nodes that a thread loads.
+struct Entered<'a> {
+    index: &'a Index,
+    places: &'a [Place],
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let mut loading = self.index.lock_loading();
+        for place in self.places {
+            loading.remove(place);
+        }
+        drop(loading);
+        self.index.loaded.notify_all();
+    }
+}
+
+impl Halves {
+    fn keep(&mut self, place: Place, node: Loaded, half_bytes: usize) {
+        let bytes = node.as_ref().map_or(NODE_BYTES, |node| node.bytes());
+        if self.young_bytes + bytes > half_bytes && !self.young.is_empty() {
+            self.old = std::mem::take(&mut self.young);
+            self.young_bytes = 0;
+        }
+        if self.young.insert(place, node).is_none() {
+            self.young_bytes += bytes;
+        }
+    }
+}
+
+impl From<IndexNode> for Node {
+    fn from(node: IndexNode) -> Self {
+        let branches = node.branches.iter().map(|branch| {
+            let place = Place {
+                leb: branch.leb,
+                offset: branch.offset,
+                bytes: branch.bytes,
+            };
+            (branch.key, place)
+        });
+        Self {
+            level: node.level,
+            branches: branches.collect(),
+        }
+    }
+}
+
+impl Node {
+    fn bytes(&self) -> usize {
+        NODE_BYTES + size_of_val(&*self.branches)
+    }
+
+    fn of_level(self: Arc<Self>, expected: Option<u16>) -> Loaded {
+        match expected.is_none_or(|level| level == self.level) {
+            true => Ok(self),
+            false => Err(Damage::Contradiction(
+                "the node is of another level than its parent says",
+            )),
+        }
+    }
+
+    /// The branches that keys from `low` to `high` may be behind.
+    fn between(&self, low: Key, high: Key) -> impl Iterator<Item = (Key, Place)> + '_ {
+        let below = self.branches.partition_point(|(key, _)| *key < low);
+        let first = match self.level {
+            0 => below,
+            // Smaller keys, and equal ones at its end, may be behind the branch before.
+            _ => below.saturating_sub(1),
+        };
+        let branches = self.branches[first..].iter();
+        branches.take_while(move |(key, _)| *key <= high).copied()
     }
 }

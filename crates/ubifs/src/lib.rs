@@ -6,6 +6,7 @@
 //!   lost is a [`Finding`] then, with its place on the medium.
 //! - [`Writer`]: the same for writing: journal, commit, garbage collection, recovery.
 //! - [`mkfs`]: new file systems.
+//! - [`MountedUbifs`]: the same as a [`vfs::FileSystem`], for a mount.
 //! - [`ImageVolume`]: a bare image of a volume in a file, as `mkfs.ubifs` makes it.
 //! - [`check`]: a walker of its own that says what is wrong with a volume and where.
 //! - [`format`]: the nodes on the medium. Spec: `docs/formats/ubifs.md`.
@@ -16,6 +17,7 @@
 mod bud;
 pub mod check;
 mod compress;
+mod content;
 mod decompress;
 mod fetch;
 mod file_system;
@@ -27,6 +29,7 @@ mod journal;
 mod log;
 mod lpt;
 pub mod mkfs;
+mod mounted;
 mod open;
 mod replay;
 mod report;
@@ -35,11 +38,13 @@ mod space;
 mod write;
 
 pub use compress::Compressor;
+pub use content::SeekTarget;
 pub use decompress::{DecompressError, decompress};
 pub use file_system::{Entry, Extended, Ubifs, UbifsError};
 pub use finding::{Damage, Finding, Place, Subject};
 pub use image::ImageVolume;
 pub use lpt::{LptDefect, LptError, LptProblem};
+pub use mounted::{LossListener, MountedOptions, MountedUbifs};
 pub use open::{OpenError, OpenOptions};
 pub use report::{
     AppliedNode, BudEnd, BudReport, DropRule, DroppedNode, Effect, LogEntry, LogLeb, LogNode, LogVerdict,

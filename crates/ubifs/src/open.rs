@@ -5,6 +5,7 @@ use std::sync::Arc;
 use thiserror::Error;
 use ubi::Volume;
 
+use crate::content::Workspaces;
 use crate::fetch;
 use crate::file_system::Ubifs;
 use crate::finding::{Damage, Finding, Place, Subject};
@@ -22,18 +23,18 @@ const VERSION_MAX: u32 = 5;
 /// How a file system is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenOptions {
-    /// Nodes of the index that are kept in memory at most; about 300 bytes each.
-    pub index_nodes_max: usize,
+    /// Memory for nodes of the index, bytes, at most. A node that leads to 8 blocks or names takes about 270.
+    pub index_cache_bytes: u64,
     /// Whether [`crate::ReplayReport::applied`] lists the journal's nodes one by one.
     pub lists_nodes: bool,
 }
 
 impl OpenOptions {
-    /// 16384 nodes of the index: about 5 MB, enough for 100,000 blocks and names.
+    /// 8 MiB for the index, enough for 250,000 blocks and names.
     #[must_use]
     pub const fn standard() -> Self {
         Self {
-            index_nodes_max: 16 << 10,
+            index_cache_bytes: 8 << 20,
             lists_nodes: false,
         }
     }
@@ -86,7 +87,7 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: OpenOptions) -> Result<Ubif
         offset: master.root_offset,
         bytes: master.root_bytes,
     };
-    let index = Index::new(Arc::clone(&volume), root, options.index_nodes_max);
+    let index = Index::new(Arc::clone(&volume), root, options.index_cache_bytes);
     let mut ubifs = Ubifs {
         volume,
         superblock,
@@ -95,6 +96,7 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: OpenOptions) -> Result<Ubif
         journal,
         report,
         findings,
+        workspaces: Workspaces::default(),
     };
     remove_orphans(&mut ubifs);
     for (inode, seen) in sizes {

@@ -10,6 +10,7 @@ mod support {
     pub mod lab_lines;
     pub mod linux;
     pub mod sha256;
+    pub mod shown;
 }
 
 use std::fs;
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 
 use support::lab_lines::{Lines, assert_same, lines, tree_of};
 use support::linux::{Bench, Load, dump, open, recovered, volume};
+use support::shown::shown_by;
 use testkit::lab::{Fsck, Guest};
 
 const CHIP_BYTES: u64 = 32 << 20;
@@ -50,7 +52,9 @@ fn read_and_check(bench: &Bench, what: &str) -> Lines {
         assert!(report.clean, "{what}: {}", report.text);
         fs::remove_file(path).expect("it was made");
     }
-    tree_of(&ubifs)
+    let tree = tree_of(&ubifs);
+    assert_same(&shown_by(ubifs), &tree, &format!("{what}: as a mount shows it"));
+    tree
 }
 
 #[test]
@@ -71,6 +75,7 @@ put("base", 100, False)
 os.sync()
 put("synced", 500, True)
 os.mknod("device", 0o020644, os.makedev(5, 1)); os.mkfifo("fifo"); os.symlink("base/1", "link")
+os.setxattr("base/2", "user.colour", b"blue\0ish"); os.setxattr("base", "trusted.of-root", b"")
 os.fsync(os.open(".", os.O_RDONLY))
 ' && lab-cut"#;
     let load = Load {

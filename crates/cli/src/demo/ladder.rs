@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 
-use crate::mount::Report;
+use crate::background::Report;
 
 use super::{Bed, Document, stats_document, this_program};
 

@@ -8,7 +8,7 @@ pub mod format;
 mod info;
 mod ini;
 mod scrub;
-mod several;
+pub mod several;
 mod update;
 pub mod volumes;
 

@@ -1,38 +1,27 @@
 //! `tidegate ubifs extract` and `cat`.
-//!
-//! Everything is made under a name that was free, and nothing is followed: an image can't lead out of the folder. Directories
-//! get their modes and times last, for what is made in them changes those.
 
-use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, lchown, symlink};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
-use ubifs::Ubifs;
-use ubifs::format::{EntryKind, InodeNumber};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use ubifs::format::EntryKind;
 
 use super::Losses;
+use super::content::{Run, RunReader};
 use super::source::SourceArguments;
-use super::walk::{Visited, resolve, walk};
+use super::walk::{Visited, resolve};
+use super::{folder, tar_archive};
 use crate::Finding;
-use crate::output::{Printed, print_bytes};
-
-/// Bytes that are read at a time.
-const PIECE_BYTES: usize = 1 << 20;
-/// Bytes of a block.
-const BLOCK: u64 = 4096;
+use crate::output::{Printed, print_bytes, print_line};
 
 /// Arguments of `tidegate ubifs extract`.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Owners, devices and extended attributes other than user.* need root; without it owners stay the \
-                        user's and the rest is told and left out. What is damaged is told, a line each; the exit code is 1 then."
+                        user's and the rest is told and left out. An archive needs no root: it holds all but sockets. What is damaged \
+                        is told, a line each; the exit code is 1 then."
 )]
 pub struct ExtractArguments {
     /// The file system
@@ -42,8 +31,14 @@ pub struct ExtractArguments {
     #[arg(default_value = "/")]
     pub path: String,
     /// The folder that it becomes; it must not exist, or be empty
-    #[arg(long, short = 'o', value_name = "FOLDER")]
-    pub output: PathBuf,
+    #[arg(long, short = 'o', value_name = "FOLDER", required_unless_present = "tar")]
+    pub output: Option<PathBuf>,
+    /// Write a tar archive (PAX) to this file instead, or to standard output for -
+    #[arg(long, value_name = "FILE", conflicts_with = "output")]
+    pub tar: Option<PathBuf>,
+    /// Print what was copied and what was lost as one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `tidegate ubifs cat`.
@@ -54,6 +49,45 @@ pub struct CatArguments {
     pub source: SourceArguments,
     /// The file
     pub path: String,
+}
+
+/// What was copied so far, which a bar on the terminal shows.
+pub struct Progress {
+    bar: ProgressBar,
+    directories: u64,
+    files: u64,
+    others: u64,
+    bytes: u64,
+}
+
+impl Progress {
+    fn new() -> Self {
+        let style = ProgressStyle::with_template("{spinner} {pos} files, {msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_spinner());
+        Self {
+            bar: ProgressBar::new_spinner().with_style(style),
+            directories: 0,
+            files: 0,
+            others: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Counts a file that was come by.
+    pub fn count(&mut self, visited: &Visited) {
+        match visited.inode.kind() {
+            Some(EntryKind::Directory) => self.directories += 1,
+            Some(EntryKind::File) => {
+                self.files += 1;
+                self.bytes = self.bytes.saturating_add(visited.inode.size_bytes);
+            }
+            _ => self.others += 1,
+        }
+        self.bar.inc(1);
+        if !self.bar.is_hidden() {
+            self.bar.set_message(super::walk::shown(&visited.path).to_owned());
+        }
+    }
 }
 
 /// Runs `cat`. Blocks that are lost are zeros.
@@ -72,16 +106,21 @@ pub fn cat(arguments: &CatArguments) -> Result<Finding> {
     if inode.kind() != Some(EntryKind::File) {
         bail!("{}: it is no regular file", arguments.path);
     }
-    let (mut piece, mut at) = (vec![0; PIECE_BYTES], 0);
-    while at < inode.size_bytes {
-        let bytes = ubifs.read_lossy(&inode, at, &mut piece, &mut lost);
-        for finding in lost.drain(..) {
-            losses.tell(arguments.path.as_bytes(), &finding);
-        }
-        if bytes == 0 || print_bytes(&piece[..bytes])? == Printed::Closed {
+    let all = [Run {
+        offset: 0,
+        bytes: inode.size_bytes,
+    }];
+    let mut reader = RunReader::new(&ubifs, &inode, &all);
+    while let Some((_, piece)) = reader.next_piece() {
+        if piece.is_empty() || print_bytes(piece)? == Printed::Closed {
             break;
         }
-        at += u64::try_from(bytes)?;
+        for finding in reader.lost.drain(..) {
+            losses.tell(arguments.path.as_bytes(), &finding);
+        }
+    }
+    for finding in &reader.lost {
+        losses.tell(arguments.path.as_bytes(), finding);
     }
     Ok(losses.result())
 }
@@ -89,175 +128,24 @@ pub fn cat(arguments: &CatArguments) -> Result<Finding> {
 /// Runs `extract`.
 pub fn run(arguments: &ExtractArguments) -> Result<Finding> {
     let mut losses = Losses::default();
+    if arguments.json && arguments.tar.as_ref().is_some_and(|tar| tar.as_os_str() == "-") {
+        bail!("--json with --tar -: both would go to standard output");
+    }
     let ubifs = arguments.source.open(&mut losses)?;
     let start = resolve(&ubifs, &arguments.path)?;
-    let root = &arguments.output;
-    let is_free = match fs::read_dir(root) {
-        Ok(mut entries) => entries.next().is_none() && fs::remove_dir(root).is_ok(),
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
-    };
-    if !is_free {
-        bail!(
-            "{}: it exists and is not an empty folder; say another one",
-            root.display()
-        );
+    let mut progress = Progress::new();
+    match (&arguments.output, &arguments.tar) {
+        (Some(root), _) => folder::extract(&ubifs, start, root, &mut losses, &mut progress)?,
+        (None, Some(archive)) => tar_archive::write(&ubifs, start, archive, &mut losses, &mut progress)?,
+        (None, None) => bail!("say where to: -o FOLDER or --tar FILE"),
     }
-    let mut extraction = Extraction {
-        ubifs: &ubifs,
-        root,
-        is_root: rustix::process::geteuid().is_root(),
-        made: HashMap::new(),
-        directories: Vec::new(),
-    };
-    walk(&ubifs, start, &mut losses, &mut |visited, losses| {
-        if let Err(error) = extraction.make(visited, losses) {
-            if visited.path.is_empty() {
-                return Err(error);
-            }
-            losses.tell(&visited.path, &crate::output::with_causes(&error));
-        }
-        Ok(())
-    })?;
-    for visited in extraction.directories.iter().rev() {
-        let target = extraction.target(visited);
-        if let Err(error) = set_attributes(&target, visited, extraction.is_root) {
-            losses.tell(&visited.path, &error);
-        }
+    progress.bar.finish_and_clear();
+    if arguments.json {
+        let document = json!({
+            "directories": progress.directories, "files": progress.files, "others": progress.others,
+            "bytes": progress.bytes, "losses": losses.count, "lost": losses.lines,
+        });
+        print_line(&document.to_string())?;
     }
     Ok(losses.result())
-}
-
-struct Extraction<'a> {
-    ubifs: &'a Ubifs,
-    root: &'a Path,
-    is_root: bool,
-    /// Files with several names, and the first one.
-    made: HashMap<InodeNumber, PathBuf>,
-    directories: Vec<Visited>,
-}
-
-impl Extraction<'_> {
-    fn target(&self, visited: &Visited) -> PathBuf {
-        match visited.path.is_empty() {
-            true => self.root.to_owned(),
-            false => self.root.join(OsStr::from_bytes(&visited.path)),
-        }
-    }
-
-    fn make(&mut self, visited: &Visited, losses: &mut Losses) -> Result<()> {
-        let target = self.target(visited);
-        if let Some(first) = self.made.get(&visited.number) {
-            return fs::hard_link(first, &target).context("the hard link can't be made");
-        }
-        let inode = &visited.inode;
-        match inode.kind() {
-            Some(EntryKind::Directory) => fs::create_dir(&target).context("the folder can't be made")?,
-            Some(EntryKind::File) => self.copy(visited, &target, losses)?,
-            Some(EntryKind::Symlink) => {
-                symlink(OsStr::from_bytes(&inode.data), &target)
-                    .context("the symbolic link can't be made")?;
-            }
-            Some(EntryKind::Fifo) => make_node(&target, FileType::Fifo, 0)?,
-            Some(EntryKind::Socket) => make_node(&target, FileType::Socket, 0)?,
-            Some(kind @ (EntryKind::BlockDevice | EntryKind::CharacterDevice)) => {
-                let (major, minor) = inode.device().context("the device has no number")?;
-                let number = rustix::fs::makedev(major, minor);
-                let kind = match kind {
-                    EntryKind::BlockDevice => FileType::BlockDevice,
-                    _ => FileType::CharacterDevice,
-                };
-                make_node(&target, kind, number)?;
-            }
-            None => bail!("mode {:o} is no kind of file", inode.mode),
-        }
-        self.set_xattrs(visited, &target, losses);
-        if inode.kind() == Some(EntryKind::Directory) {
-            self.directories.push(Visited {
-                path: visited.path.clone(),
-                number: visited.number,
-                inode: inode.clone(),
-            });
-            return Ok(());
-        }
-        if inode.links > 1 {
-            self.made.insert(visited.number, target.clone());
-        }
-        set_attributes(&target, visited, self.is_root)
-    }
-
-    /// Blocks that the file has are written; the others stay holes.
-    fn copy(&self, visited: &Visited, target: &Path, losses: &mut Losses) -> Result<()> {
-        let file: File = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(target)
-            .context("the file can't be made")?;
-        file.set_len(visited.inode.size_bytes)
-            .context("the file can't have its size")?;
-        let mut lost = Vec::new();
-        let blocks = self.ubifs.blocks_lossy(visited.number, &mut lost);
-        let mut piece = vec![0; PIECE_BYTES];
-        let mut rest = blocks.as_slice();
-        while let Some(first) = rest.first() {
-            // Blocks that follow each other, a piece at most.
-            let count = (*first..)
-                .zip(rest)
-                .take(PIECE_BYTES / 4096)
-                .take_while(|(n, block)| n == *block)
-                .count();
-            let at = u64::from(*first) * BLOCK;
-            let bytes = self
-                .ubifs
-                .read_lossy(&visited.inode, at, &mut piece[..count * 4096], &mut lost);
-            file.write_all_at(&piece[..bytes], at)
-                .context("the file can't be written")?;
-            rest = &rest[count..];
-        }
-        for finding in &lost {
-            losses.tell(&visited.path, finding);
-        }
-        Ok(())
-    }
-
-    fn set_xattrs(&self, visited: &Visited, target: &Path, losses: &mut Losses) {
-        let mut lost = Vec::new();
-        for xattr in self.ubifs.xattrs_lossy(visited.number, &mut lost) {
-            let name = OsStr::from_bytes(&xattr.name);
-            if let Err(error) = rustix::fs::lsetxattr(target, name, &xattr.value, XattrFlags::empty()) {
-                let what = format!(
-                    "extended attribute {} can't be set: {error}",
-                    super::walk::shown(&xattr.name)
-                );
-                losses.tell(&visited.path, &what);
-            }
-        }
-        for finding in &lost {
-            losses.tell(&visited.path, finding);
-        }
-    }
-}
-
-fn make_node(target: &Path, kind: FileType, number: u64) -> Result<()> {
-    rustix::fs::mknodat(CWD, target, kind, Mode::RUSR | Mode::WUSR, number).context("the node can't be made")
-}
-
-fn set_attributes(target: &Path, visited: &Visited, is_root: bool) -> Result<()> {
-    let inode = &visited.inode;
-    if is_root {
-        lchown(target, Some(inode.user), Some(inode.group)).context("the owner can't be set")?;
-    }
-    if inode.kind() != Some(EntryKind::Symlink) {
-        let mode = Mode::from_raw_mode(inode.mode & 0o7777);
-        rustix::fs::chmod(target, mode).context("the mode can't be set")?;
-    }
-    let time = |seconds: u64, nanoseconds: u32| Timespec {
-        tv_sec: seconds.cast_signed(),
-        tv_nsec: i64::from(nanoseconds.min(999_999_999)),
-    };
-    let times = Timestamps {
-        last_access: time(inode.accessed_seconds, inode.accessed_nanoseconds),
-        last_modification: time(inode.modified_seconds, inode.modified_nanoseconds),
-    };
-    rustix::fs::utimensat(CWD, target, &times, AtFlags::SYMLINK_NOFOLLOW).context("the times can't be set")
 }

@@ -1,13 +1,19 @@
 //! `tidegate ubifs`: file systems on flash, made and read without the kernel. Only `mkfs` writes.
 
 mod check;
+mod content;
 mod extract;
+mod folder;
 mod info;
 mod list;
 mod log;
 mod mkfs;
+mod mount;
 mod source;
+mod tar_archive;
 mod walk;
+
+use std::ffi::OsString;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -18,6 +24,7 @@ use self::info::InfoArguments;
 use self::list::{ListArguments, StatArguments, TreeArguments};
 use self::log::LogArguments;
 use self::mkfs::MkfsArguments;
+use self::mount::UbifsMountArguments;
 use crate::Finding;
 use crate::output::print_error;
 
@@ -26,6 +33,8 @@ use crate::output::print_error;
 pub enum UbifsCommand {
     /// Make a file system, empty or with the files of a folder, in a file or on a volume
     Mkfs(Box<MkfsArguments>),
+    /// Mount a file system, read-only
+    Mount(UbifsMountArguments),
     /// Show a file system and what the replay of its journal did
     Info(InfoArguments),
     /// List a directory
@@ -44,10 +53,11 @@ pub enum UbifsCommand {
     Log(LogArguments),
 }
 
-/// Runs the command.
-pub fn run(command: &UbifsCommand) -> Result<Finding> {
+/// Runs the command; `words` are the arguments that it was parsed from.
+pub fn run(command: &UbifsCommand, words: &[OsString]) -> Result<Finding> {
     match command {
         UbifsCommand::Mkfs(arguments) => mkfs::run(arguments).map(|()| Finding::Nothing),
+        UbifsCommand::Mount(arguments) => mount::run(arguments, words),
         UbifsCommand::Info(arguments) => info::run(arguments),
         UbifsCommand::Ls(arguments) => list::run(arguments),
         UbifsCommand::Tree(arguments) => list::tree(arguments),
@@ -61,19 +71,30 @@ pub fn run(command: &UbifsCommand) -> Result<Finding> {
 
 /// What was lost, a line each, each once.
 #[derive(Debug, Default)]
-pub struct Losses(u64);
+pub struct Losses {
+    count: u64,
+    /// The same as told, for who prints a document.
+    lines: Vec<String>,
+}
+
+/// Lines that are kept for a document.
+const LINES_MAX: usize = 10_000;
 
 impl Losses {
     fn tell(&mut self, path: &[u8], what: &dyn std::fmt::Display) {
-        self.0 += 1;
-        match path.is_empty() {
-            true => print_error(&what.to_string()),
-            false => print_error(&format!("{}: {what}", walk::shown(path))),
+        self.count += 1;
+        let line = match path.is_empty() {
+            true => what.to_string(),
+            false => format!("{}: {what}", walk::shown(path)),
+        };
+        print_error(&line);
+        if self.lines.len() < LINES_MAX {
+            self.lines.push(line);
         }
     }
 
     fn result(&self) -> Finding {
-        match self.0 {
+        match self.count {
             0 => Finding::Nothing,
             _ => Finding::Something,
         }

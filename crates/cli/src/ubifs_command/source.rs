@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use array::Execution;
 use clap::Args;
 use nand::MtdNand;
-use ubi::{Access, AttachOptions, Ubi, Volume, VolumeId};
+use ubi::{Access, Ubi, Volume, VolumeId};
 use ubifs::{ImageVolume, OpenOptions, Ubifs};
 
 use super::Losses;
 use crate::ubi_command::chip::{Chip, ChipArguments, find_volume};
+use crate::ubi_command::several;
 
 /// Which file system.
 #[derive(Args, Debug, Clone)]
@@ -42,11 +42,23 @@ impl SourceArguments {
         Ok(ubifs)
     }
 
-    /// The volume that the file system is on.
+    /// What is mounted, for people.
+    pub fn name(&self) -> String {
+        let images = std::iter::once(&self.chip.image).chain(&self.with);
+        let names: Vec<String> = images.map(|image| image.display().to_string()).collect();
+        names.join(",")
+    }
+
+    /// Opens the volume that the file system is on.
     pub fn volume(&self) -> Result<Arc<dyn Volume>> {
         let image = &self.chip.image;
-        if !self.with.is_empty() {
-            return self.array();
+        if let Some(chips) = self.members()? {
+            if let Some(volume) = &self.volume {
+                bail!("--volume {volume}: an array has one volume over all its members");
+            }
+            let array = several::attach(&chips, Access::ReadOnly)?;
+            let volume: Arc<dyn Volume> = array.volume().clone();
+            return Ok(volume);
         }
         if !MtdNand::is_mtd(image) {
             let bare =
@@ -60,20 +72,17 @@ impl SourceArguments {
         Ok(Arc::new(ubi.open(id)?))
     }
 
-    fn array(&self) -> Result<Arc<dyn Volume>> {
+    /// The chips, where several are named.
+    fn members(&self) -> Result<Option<Vec<ChipArguments>>> {
+        if self.with.is_empty() {
+            return self.chip.members();
+        }
         let images = std::iter::once(&self.chip.image).chain(&self.with);
-        let chips = images
-            .map(|image| {
-                ChipArguments {
-                    image: image.clone(),
-                    ..self.chip.clone()
-                }
-                .open(nand::Access::ReadOnly)
-            })
-            .collect::<Result<Vec<_>>>()?;
-        let array = array::attach(chips, AttachOptions::linux(Access::ReadOnly), Execution::Threads)?;
-        let volume: Arc<dyn Volume> = array.volume().clone();
-        Ok(volume)
+        let one = |image: &PathBuf| ChipArguments {
+            image: image.clone(),
+            ..self.chip.clone()
+        };
+        Ok(Some(images.map(one).collect()))
     }
 }
 

@@ -9,7 +9,7 @@ use ubifs::{Entry, Ubifs, UbifsError};
 use super::Losses;
 
 /// A file that was come by.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Visited {
     /// Its path below where the walk began; empty for that itself.
     pub path: Vec<u8>,
@@ -60,15 +60,21 @@ pub fn walk(
     losses: &mut Losses,
     visit: &mut dyn FnMut(&Visited, &mut Losses) -> Result<()>,
 ) -> Result<()> {
-    let mut pending = vec![(start, Vec::new())];
+    let mut pending = vec![(start, Vec::new(), None)];
     let mut directories = HashSet::new();
-    while let Some((Named { inode: number, kind }, path)) = pending.pop() {
-        let mut lost = Vec::new();
-        let inode = ubifs.inode_lossy(number, kind, &mut lost);
-        for finding in &lost {
-            losses.tell(&path, finding);
-        }
-        let Some(inode) = inode else { continue };
+    while let Some((Named { inode: number, kind }, path, fetched)) = pending.pop() {
+        let inode = match fetched {
+            Some(inode) => inode,
+            None => {
+                let mut lost = Vec::new();
+                let inode = ubifs.inode_lossy(number, kind, &mut lost);
+                for finding in &lost {
+                    losses.tell(&path, finding);
+                }
+                let Some(inode) = inode else { continue };
+                inode
+            }
+        };
         let is_directory = inode.kind() == Some(EntryKind::Directory);
         if is_directory && !directories.insert(number) {
             losses.tell(
@@ -86,7 +92,8 @@ pub fn walk(
                 losses.tell(&visited.path, finding);
             }
             entries.sort_by(|one, other| other.name.cmp(&one.name));
-            for entry in entries {
+            let numbers: Vec<InodeNumber> = entries.iter().map(|entry| entry.inode).collect();
+            for (entry, fetched) in entries.iter().zip(ubifs.inodes(&numbers)) {
                 let mut path = visited.path.clone();
                 if !path.is_empty() {
                     path.push(b'/');
@@ -94,7 +101,7 @@ pub fn walk(
                 path.extend_from_slice(&entry.name);
                 if is_possible(&entry.name) {
                     let (inode, kind) = (entry.inode, entry.kind);
-                    pending.push((Named { inode, kind }, path));
+                    pending.push((Named { inode, kind }, path, fetched.ok()));
                 } else {
                     losses.tell(&path, &"no file of a host can have this name; it is left out");
                 }

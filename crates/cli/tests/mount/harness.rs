@@ -123,7 +123,7 @@ pub fn wait_for_end(descriptor: &rustix::fd::OwnedFd) {
 }
 
 /// True where a FUSE mount is possible; prints why not.
-fn can_mount() -> bool {
+pub fn can_mount() -> bool {
     let device = std::fs::OpenOptions::new()
         .read(true)
         .write(true)

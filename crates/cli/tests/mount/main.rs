@@ -6,4 +6,5 @@ mod harness;
 mod local_file_system;
 mod mount_helper;
 mod quota;
+mod ubifs;
 mod users;

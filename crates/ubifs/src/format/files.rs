@@ -358,12 +358,20 @@ impl DirectoryEntry {
 impl Data {
     /// From a node that [`super::check`] vouched for; `raw` is all of it.
     pub fn decode(raw: &[u8]) -> Result<Self, NodeDefect> {
-        let stored = raw.get(Self::BYTES..).unwrap_or_default().to_vec();
-        let data = Self::fields_of(raw, stored).ok_or(field(NodeKind::Data, "it is too short"))?;
+        let (data, stored) = Self::split(raw)?;
+        Ok(Self {
+            stored: stored.to_vec(),
+            ..data
+        })
+    }
+
+    /// The same without a copy: the fields, and what is stored, which the value lacks.
+    pub fn split(raw: &[u8]) -> Result<(Self, &[u8]), NodeDefect> {
+        let data = Self::fields_of(raw, Vec::new()).ok_or(field(NodeKind::Data, "it is too short"))?;
         if data.size_bytes == 0 || data.size_bytes > BLOCK_BYTES {
             return Err(field(NodeKind::Data, "its block has no byte or more than 4096"));
         }
-        Ok(data)
+        Ok((data, raw.get(Self::BYTES..).unwrap_or_default()))
     }
 
     /// To a node.

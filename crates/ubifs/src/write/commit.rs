@@ -238,7 +238,7 @@ impl Writer {
         }
         let fanout = self.ubifs.superblock.fanout;
         let volume = std::sync::Arc::clone(&self.ubifs.volume);
-        let nodes_max = self.ubifs.index.nodes_max();
+        let cache_bytes = self.ubifs.index.cache_bytes();
         let index = std::mem::replace(
             &mut self.ubifs.index,
             Index::new(
@@ -248,7 +248,7 @@ impl Writer {
                     offset: 0,
                     bytes: 0,
                 },
-                nodes_max,
+                cache_bytes,
             ),
         );
         let mut head = self.index_head.map(|(leb, offset)| IndexHead {
@@ -284,7 +284,7 @@ impl Writer {
         master.index_bytes = master.index_bytes + merged.new_bytes - freed;
         let root = merged.root;
         (master.root_leb, master.root_offset, master.root_bytes) = (root.leb, root.offset, root.bytes);
-        self.ubifs.index = Index::new(volume, root, nodes_max);
+        self.ubifs.index = Index::new(volume, root, cache_bytes);
         Ok(())
     }
 

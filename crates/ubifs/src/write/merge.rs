@@ -112,7 +112,7 @@ impl<E: From<Damage>> Merger<'_, E> {
     }
 
     fn load(&self, place: Place, level: Option<u16>) -> Result<Arc<IndexNode>, E> {
-        let node = self.index.load(place)?;
+        let node = self.index.node(place)?;
         match level {
             Some(level) if level != node.level => {
                 Err(Damage::Contradiction("the node is of another level than its parent says").into())

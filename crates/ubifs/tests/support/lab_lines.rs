@@ -94,7 +94,8 @@ fn line(ubifs: &Ubifs, number: InodeNumber, inode: &Inode) -> String {
     )
 }
 
-fn escaped(name: &[u8]) -> String {
+/// A name as `lab-hash` writes it.
+pub fn escaped(name: &[u8]) -> String {
     name.iter()
         .map(|byte| match byte {
             33..=126 if *byte != b'\\' => char::from(*byte).to_string(),

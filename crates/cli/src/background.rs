@@ -1,0 +1,163 @@
+//! A mount that a process in the background serves: this executable again, with the same arguments and the hidden flag
+//! `--daemon`. It reports by one line of JSON on its standard output, a pipe: [`Report`]. Nothing is forked without exec.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{daemon, output};
+
+/// What the process that serves a mount tells the one that asked for it.
+#[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Report {
+    /// The mount answers.
+    Mounted {
+        /// Always true.
+        ok: bool,
+        /// What is shown.
+        source: String,
+        /// Where.
+        mountpoint: String,
+        /// What the kernel granted, in words.
+        negotiated: String,
+        /// The process that serves.
+        pid: u32,
+        /// What else is to be said of a mount of this kind.
+        #[serde(flatten)]
+        more: Map<String, Value>,
+    },
+    /// Nothing is mounted.
+    Failed {
+        /// Why.
+        error: String,
+    },
+}
+
+impl Report {
+    /// The report of a mount that this process serves.
+    pub fn mounted(source: String, mountpoint: &Path, negotiated: String, more: Map<String, Value>) -> Self {
+        Self::Mounted {
+            ok: true,
+            source,
+            mountpoint: mountpoint.display().to_string(),
+            negotiated,
+            pid: std::process::id(),
+            more,
+        }
+    }
+
+    /// Prints it for people or, as it is, for programs. That nothing is mounted is an error.
+    pub fn print(&self, as_json: bool) -> Result<()> {
+        match self {
+            Self::Failed { error } => bail!("{error}"),
+            Self::Mounted { .. } if as_json => output::print_line(&serde_json::to_string(self)?)?,
+            Self::Mounted {
+                source,
+                mountpoint,
+                negotiated,
+                ..
+            } => output::print_line(&format!("mounted {source} on {mountpoint}: {negotiated}"))?,
+        };
+        Ok(())
+    }
+}
+
+/// Serves as the background process. `serve` serves a mount and hands the report to what it is given once the mount answers.
+pub fn serve_as_daemon(
+    log_file: Option<&Path>,
+    serve: impl FnOnce(&mut dyn FnMut(Report) -> Result<()>) -> Result<()>,
+) -> Result<()> {
+    daemon::leave_session();
+    let mounted = serve(&mut |report| {
+        send(&report)?;
+        daemon::let_go_of_terminal(log_file)
+    });
+    if let Err(error) = &mounted {
+        // After the mount was up this reaches nobody, and main() writes the message to the log.
+        let _ = send(&Report::Failed {
+            error: output::with_causes(error),
+        });
+    }
+    mounted
+}
+
+fn send(report: &Report) -> Result<()> {
+    output::print_line(&serde_json::to_string(report)?)?;
+    Ok(())
+}
+
+/// Starts the background process of `command`; `words` are the whole command line, which begins with the program and `command`.
+pub fn start(command: &[&str], words: &[OsString], log_file: Option<&Path>) -> Result<Report> {
+    let mut child = spawn(command, words, log_file)?;
+    let pipe = child
+        .stdout
+        .take()
+        .context("the background process has no pipe")?;
+    let mut line = String::new();
+    // A bound, because the line comes from another process.
+    BufReader::new(pipe.take(1 << 20))
+        .read_line(&mut line)
+        .context("the background process can't be heard")?;
+    if line.is_empty() {
+        let status = child
+            .wait()
+            .context("the background process can't be waited for")?;
+        bail!("the background process ended before the mount answered: {status}");
+    }
+    let report = serde_json::from_str(&line)
+        .map_err(|error| anyhow!("the background process reported `{}`: {error}", line.trim_end()))?;
+    if matches!(report, Report::Failed { .. }) {
+        child
+            .wait()
+            .context("the background process can't be waited for")?;
+    }
+    Ok(report)
+}
+
+fn spawn(command: &[&str], words: &[OsString], log_file: Option<&Path>) -> Result<Child> {
+    let program =
+        std::env::current_exe().context("the path of this program can't be found; is /proc mounted?")?;
+    let mut child = Command::new(&program);
+    child
+        .args(command)
+        .arg("--daemon")
+        .args(words.iter().skip(1 + command.len()))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    // A failure comes back by the pipe; a second copy of the message on the terminal would only confuse.
+    child.stderr(match log_file {
+        Some(path) => Stdio::from(daemon::open_log(path)?),
+        None => Stdio::null(),
+    });
+    child
+        .spawn()
+        .with_context(|| format!("{} can't be started", program.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_survive_the_pipe() {
+        let mounted = Report::Mounted {
+            ok: true,
+            source: "/a \"b\"".into(),
+            mountpoint: "/mnt\n".into(),
+            negotiated: "FUSE 7.45\n  not in use: uring".into(),
+            pid: 7,
+            more: Map::from_iter([("attach_ms".to_owned(), 3.into())]),
+        };
+        for report in [mounted, Report::Failed { error: "no".into() }] {
+            let line = serde_json::to_string(&report).unwrap();
+            assert!(!line.contains('\n'));
+            assert_eq!(serde_json::from_str::<Report>(&line).unwrap(), report);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! `tidegate ubifs mount`: a file system on flash as a FUSE mount, read-only.
+//!
+//! The options are those of `tidegate mount` so far as they make sense for what is never written; they are read by the same code.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use clap::Args;
+use fuse::{MountConfig, StatsDocument, Switch};
+use serde_json::{Map, Value, json};
+use ubifs::{LossListener, MountedOptions, MountedUbifs, OpenOptions, Ubifs};
+
+use super::source::SourceArguments;
+use crate::Finding;
+use crate::arguments::MountArguments;
+use crate::background::{self, Report};
+use crate::daemon::{self, Served};
+use crate::mount_options::{MountPlan, all_options};
+use crate::output::print_error;
+use crate::quantity::{parse_bytes, parse_duration};
+use crate::stats_document::{self, DocumentParts};
+
+/// Losses that are told once each; of more, all are told as often as they are met.
+const LOSSES_REMEMBERED: usize = 10_000;
+
+/// Keys of `tidegate mount` that are about writing, or about a folder of the host.
+const OF_FOLDERS: [&str; 11] = [
+    "buffer",
+    "entry",
+    "flush_interval",
+    "flusher",
+    "stream_after",
+    "writeback",
+    "passthrough",
+    "direct_io",
+    "uid",
+    "gid",
+    "umask",
+];
+
+/// Arguments of `tidegate ubifs mount`.
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "tidegate ubifs mount [OPTIONS] <IMAGE> [MEMBER]... <MOUNTPOINT>",
+    after_help = "The mount is read-only, for all users by the modes and owners in the image; a mount of an ordinary user is \
+                        that user's alone, and shows all of it. `tidegate unmount MOUNTPOINT` ends it.\n\
+                        -o keys: ro, allow_other, index_cache=SIZE, read_ahead=SIZE, threads=N, uring=auto|on|off, \
+                        io_unit=SIZE, attr_timeout=DURATION, entry_timeout=DURATION, fsname=NAME, subtype=NAME, suid, nosuid, dev, \
+                        nodev, exec, noexec, noatime, nosymfollow; fstab words are ignored. A flag wins over an -o key."
+)]
+pub struct UbifsMountArguments {
+    /// The file system
+    #[command(flatten)]
+    pub source: SourceArguments,
+    /// The folder that it is shown at; before it, further members of the array that IMAGE is the first of, in their order
+    #[arg(value_name = "MOUNTPOINT", required = true, num_args = 1..)]
+    pub members_and_mountpoint: Vec<PathBuf>,
+    /// Mount options, separated by commas; may be given several times
+    #[arg(short = 'o', value_name = "KEY[=VALUE],...", help_heading = "Mount")]
+    pub options: Vec<String>,
+    /// Stay in the foreground; the default is to go to the background once the mount answers
+    #[arg(long, short = 'f', help_heading = "Mount")]
+    pub foreground: bool,
+    /// Print what was mounted and negotiated as one line of JSON
+    #[arg(long, help_heading = "Mount")]
+    pub json: bool,
+    /// Append messages of the background process, losses among them, to this file [default: discarded]
+    #[arg(long, value_name = "FILE", help_heading = "Mount")]
+    pub log_file: Option<PathBuf>,
+    /// Let other users in; an ordinary user needs user_allow_other in /etc/fuse.conf
+    #[arg(long, help_heading = "Mount")]
+    pub allow_other: bool,
+    /// Memory for the index, at most [default: 8m]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Mount")]
+    pub index_cache: Option<u64>,
+    /// What is read ahead of a program that reads a file from front to back, at most; 0 for nothing [default: 1m]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Mount")]
+    pub read_ahead: Option<u64>,
+    /// Worker threads, 1 to 256 [default: by the number of processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Mount")]
+    pub threads: Option<u16>,
+    /// Requests over io_uring: auto, on or off; needs Linux 6.14 and the fuse module's enable_uring [default: auto]
+    #[arg(long, value_name = "auto|on|off", help_heading = "Mount")]
+    pub uring: Option<Switch>,
+    /// How long the kernel may trust attributes; nothing changes them [default: 60min]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Mount")]
+    pub attr_timeout: Option<Duration>,
+    /// How long the kernel may trust names; nothing changes them [default: 60min]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Mount")]
+    pub entry_timeout: Option<Duration>,
+    /// Serve as the background process: report on standard output, then let go of the terminal.
+    #[arg(long, hide = true)]
+    pub daemon: bool,
+}
+
+/// Everything that a mount needs to know.
+struct Plan {
+    source: SourceArguments,
+    mountpoint: PathBuf,
+    session: MountConfig,
+    open: OpenOptions,
+    mounted: MountedOptions,
+}
+
+/// Runs the command; `words` are the arguments it was parsed from.
+pub fn run(arguments: &UbifsMountArguments, words: &[OsString]) -> Result<Finding> {
+    let log_file = arguments.log_file.as_deref();
+    if arguments.daemon {
+        background::serve_as_daemon(log_file, |announce| serve(&Plan::new(arguments)?, announce))?;
+        return Ok(Finding::Nothing);
+    }
+    let plan = Plan::new(arguments)?;
+    let mut found = Finding::Nothing;
+    let mut print = |report: Report| {
+        found = tell_findings(&report);
+        report.print(arguments.json)
+    };
+    match arguments.foreground {
+        true => serve(&plan, &mut print)?,
+        false => print(background::start(&["ubifs", "mount"], words, log_file)?)?,
+    }
+    Ok(found)
+}
+
+/// What the image has lost so far as opening it came across it.
+fn tell_findings(report: &Report) -> Finding {
+    let Report::Mounted { more, .. } = report else {
+        return Finding::Nothing;
+    };
+    let findings = more.get("findings").and_then(Value::as_array);
+    let texts: Vec<&str> = findings.into_iter().flatten().filter_map(Value::as_str).collect();
+    texts.iter().for_each(|text| print_error(text));
+    match texts.is_empty() {
+        true => Finding::Nothing,
+        false => Finding::Something,
+    }
+}
+
+fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<()> {
+    let started = Instant::now();
+    let volume = plan.source.volume()?;
+    let attached = Instant::now();
+    let ubifs = Arc::new(Ubifs::open(volume, plan.open)?);
+    let opened = Instant::now();
+    let findings: Vec<String> = ubifs.findings().iter().map(ToString::to_string).collect();
+    let microseconds =
+        |duration: Duration| Value::from(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
+    let more = Map::from_iter([
+        ("attach_us".to_owned(), microseconds(attached - started)),
+        ("open_us".to_owned(), microseconds(opened - attached)),
+        ("clean".to_owned(), ubifs.replay_report().was_clean.into()),
+        ("findings".to_owned(), findings.into()),
+    ]);
+    let losses = Arc::new(AtomicU64::new(0));
+    let mounted = MountedUbifs::new(ubifs, plan.mounted, listener(Arc::clone(&losses)));
+    let served = Served {
+        file_system: Arc::new(mounted),
+        statistics: statistics(plan.source.name(), losses),
+        drain: Box::new(|| Ok(())),
+    };
+    daemon::serve(&plan.mountpoint, &plan.session, served, |negotiated| {
+        announce(Report::mounted(
+            plan.source.name(),
+            &plan.mountpoint,
+            negotiated.to_string(),
+            more,
+        ))
+    })
+}
+
+/// Tells each loss once, by its place.
+fn listener(losses: Arc<AtomicU64>) -> LossListener {
+    let told = Mutex::new(HashSet::new());
+    Box::new(move |finding| {
+        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.contains(&finding.place) {
+            return;
+        }
+        if told.len() < LOSSES_REMEMBERED {
+            told.insert(finding.place);
+        }
+        drop(told);
+        losses.fetch_add(1, Ordering::Relaxed);
+        print_error(&finding.to_string());
+    })
+}
+
+fn statistics(source: String, losses: Arc<AtomicU64>) -> StatsDocument {
+    let pid_namespace = stats_document::own_pid_namespace();
+    Box::new(move |session, negotiated| {
+        let document = DocumentParts {
+            version: stats_document::VERSION,
+            pid: std::process::id(),
+            pid_namespace: pid_namespace.clone(),
+            source: source.clone(),
+            negotiated,
+            session,
+            buffer: json!({}),
+            backing: json!({"losses": losses.load(Ordering::Relaxed)}),
+        };
+        serde_json::to_vec(&document).expect("counters have string keys and no failing serializers")
+    })
+}
+
+impl Plan {
+    fn new(arguments: &UbifsMountArguments) -> Result<Self> {
+        let mut source = arguments.source.clone();
+        let Some((mountpoint, members)) = arguments.members_and_mountpoint.split_last() else {
+            bail!("say where to mount it");
+        };
+        source.with.extend_from_slice(members);
+        let mut open = OpenOptions::standard();
+        let mut mounted = MountedOptions::standard();
+        let mut is_named = false;
+        let given = MountArguments {
+            options: arguments.options.clone(),
+            ..MountArguments::default()
+        };
+        // The last key wins, so these are defaults.
+        let mut options = vec!["attr_timeout=3600s,entry_timeout=3600s".to_owned()];
+        for option in all_options(&given) {
+            let (key, value) = option.split_once('=').unwrap_or((&option, ""));
+            let key = key.replace('-', "_");
+            let bytes = || parse_bytes(value).map_err(|why| anyhow!("option `{option}`: {why}"));
+            match key.as_str() {
+                "index_cache" => open.index_cache_bytes = bytes()?,
+                "read_ahead" => mounted.read_ahead_bytes = bytes()?,
+                "rw" => bail!("option `rw`: UBIFS is mounted read-only; leave it out"),
+                "remount" => bail!("option `remount`: use `tidegate mount -o remount,...` or mount(8)"),
+                key if OF_FOLDERS.contains(&key) => {
+                    bail!(
+                        "option `{key}` is one of `tidegate mount` for folders; a UBIFS has no such setting"
+                    )
+                }
+                key => {
+                    is_named |= key == "fsname";
+                    options.push(option.replace('\\', "\\\\").replace(',', "\\,"));
+                }
+            }
+        }
+        open.index_cache_bytes = arguments.index_cache.unwrap_or(open.index_cache_bytes);
+        mounted.read_ahead_bytes = arguments.read_ahead.unwrap_or(mounted.read_ahead_bytes);
+        let plan = MountPlan::from_arguments(&MountArguments {
+            source: "/".into(),
+            mountpoint: mountpoint.clone(),
+            options,
+            passthrough: Some(Switch::Off),
+            writeback: Some(Switch::Off),
+            direct_io: Some(Switch::Off),
+            uring: arguments.uring,
+            threads: arguments.threads,
+            attr_timeout: arguments.attr_timeout,
+            entry_timeout: arguments.entry_timeout,
+            allow_other: arguments.allow_other,
+            read_only: true,
+            ..MountArguments::default()
+        })?;
+        let mut session = plan.session;
+        if !is_named {
+            session.source = source.name();
+        }
+        Ok(Self {
+            source,
+            mountpoint: plan.mountpoint,
+            session,
+            open,
+            mounted,
+        })
+    }
+}

@@ -1,0 +1,283 @@
+//! A file system as a tar archive, in one pass: PAX (POSIX.1-2001) with extended attributes as `SCHILY.xattr.*` and holes in
+//! the sparse format 1.0 of GNU tar, which GNU tar and bsdtar read.
+//!
+//! A header says how long its content is before it comes, so blocks that are lost are zeros.
+
+use std::collections::HashMap;
+use std::io::{self, Cursor, Read, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use tar::{Builder, EntryType, Header};
+use ubifs::Ubifs;
+use ubifs::format::{EntryKind, InodeNumber};
+
+use super::Losses;
+use super::content::{Run, RunReader, runs};
+use super::extract::Progress;
+use super::walk::{Named, Visited, shown, walk};
+use crate::ubi_command::dump::to_output;
+
+/// Bytes of names and link targets in a header; longer ones are in its PAX records alone.
+const NAME_BYTES: usize = 100;
+/// Everything in an archive is in blocks of this size.
+const TAR_BLOCK: usize = 512;
+
+/// Writes `start` and all below it to the file `archive`, or to standard output for `-`.
+pub fn write(
+    ubifs: &Ubifs,
+    start: Named,
+    archive: &Path,
+    losses: &mut Losses,
+    progress: &mut Progress,
+) -> Result<()> {
+    to_output(archive, &mut |out| {
+        let mut archive = Archive {
+            ubifs,
+            builder: Builder::new(out),
+            first_names: HashMap::new(),
+        };
+        walk(ubifs, start, losses, &mut |visited, losses| {
+            progress.count(visited);
+            match archive.add(visited, losses) {
+                // Where the archive can't be written there is no going on.
+                Err(error) if error.downcast_ref::<io::Error>().is_some() => Err(error),
+                Err(error) => {
+                    losses.tell(&visited.path, &crate::output::with_causes(&error));
+                    Ok(())
+                }
+                Ok(()) => Ok(()),
+            }
+        })?;
+        archive.builder.into_inner()?.flush()?;
+        Ok(())
+    })
+}
+
+struct Archive<'a, W: Write> {
+    ubifs: &'a Ubifs,
+    builder: Builder<W>,
+    /// Files with several names, and the first one.
+    first_names: HashMap<InodeNumber, Vec<u8>>,
+}
+
+impl<W: Write> Archive<'_, W> {
+    fn add(&mut self, visited: &Visited, losses: &mut Losses) -> Result<()> {
+        let inode = &visited.inode;
+        let kind = inode
+            .kind()
+            .with_context(|| format!("mode {:o} is no kind of file", inode.mode))?;
+        let mut name = [b"./", visited.path.as_slice()].concat();
+        if kind == EntryKind::Directory && !visited.path.is_empty() {
+            name.push(b'/');
+        }
+        let mut records = self.records(visited, losses);
+        let mut header = header_of(visited);
+        if inode.links > 1 && kind != EntryKind::Directory {
+            if let Some(first) = self.first_names.get(&visited.number) {
+                header.set_entry_type(EntryType::Link);
+                let first = first.clone();
+                put_name(&mut header, &mut records, &name);
+                put_target(&mut header, &mut records, &first);
+                return self.append(header, &records, io::empty());
+            }
+            self.first_names.insert(visited.number, name.clone());
+        }
+        match kind {
+            EntryKind::File => return self.add_file(visited, name, header, records, losses),
+            EntryKind::Directory => header.set_entry_type(EntryType::Directory),
+            EntryKind::Symlink => {
+                header.set_entry_type(EntryType::Symlink);
+                put_target(&mut header, &mut records, &inode.data);
+            }
+            EntryKind::Fifo => header.set_entry_type(EntryType::Fifo),
+            EntryKind::Socket => bail!("an archive has no form for sockets; it is left out"),
+            EntryKind::BlockDevice | EntryKind::CharacterDevice => {
+                let (major, minor) = inode.device().context("the device has no number")?;
+                header.set_entry_type(match kind {
+                    EntryKind::BlockDevice => EntryType::Block,
+                    _ => EntryType::Char,
+                });
+                header.set_device_major(major)?;
+                header.set_device_minor(minor)?;
+            }
+        }
+        put_name(&mut header, &mut records, &name);
+        self.append(header, &records, io::empty())
+    }
+
+    fn add_file(
+        &mut self,
+        visited: &Visited,
+        name: Vec<u8>,
+        mut header: Header,
+        mut records: Records,
+        losses: &mut Losses,
+    ) -> Result<()> {
+        let inode = &visited.inode;
+        let mut lost = Vec::new();
+        let runs = runs(self.ubifs, inode, &mut lost);
+        let stored: u64 = runs.iter().map(|run| run.bytes).sum();
+        let is_sparse = stored < inode.size_bytes;
+        let map = if is_sparse {
+            records.push(("GNU.sparse.major".to_owned(), b"1".to_vec()));
+            records.push(("GNU.sparse.minor".to_owned(), b"0".to_vec()));
+            records.push(("GNU.sparse.name".to_owned(), name));
+            records.push((
+                "GNU.sparse.realsize".to_owned(),
+                inode.size_bytes.to_string().into_bytes(),
+            ));
+            put_name(&mut header, &mut records, b"./GNUSparseFile.0/content");
+            sparse_map(&runs, inode.size_bytes)
+        } else {
+            put_name(&mut header, &mut records, &name);
+            Vec::new()
+        };
+        let bytes = u64::try_from(map.len())? + stored;
+        header.set_size(bytes);
+        if bytes >= 1 << 33 {
+            records.push(("size".to_owned(), bytes.to_string().into_bytes()));
+        }
+        let mut content = RunReader::new(self.ubifs, inode, &runs);
+        let appended = self.append(header, &records, Cursor::new(map).chain(&mut content));
+        for finding in lost.iter().chain(&content.lost) {
+            losses.tell(&visited.path, finding);
+        }
+        appended
+    }
+
+    fn append(&mut self, mut header: Header, records: &Records, content: impl Read) -> Result<()> {
+        let records = records
+            .iter()
+            .map(|(keyword, value)| (keyword.as_str(), value.as_slice()));
+        self.builder.append_pax_extensions(records)?;
+        header.set_cksum();
+        self.builder.append(&header, content)?;
+        Ok(())
+    }
+
+    /// Times to the nanosecond, and extended attributes.
+    fn records(&self, visited: &Visited, losses: &mut Losses) -> Records {
+        let inode = &visited.inode;
+        let mut records = vec![
+            (
+                "mtime".to_owned(),
+                time(inode.modified_seconds, inode.modified_nanoseconds),
+            ),
+            (
+                "atime".to_owned(),
+                time(inode.accessed_seconds, inode.accessed_nanoseconds),
+            ),
+        ];
+        let mut lost = Vec::new();
+        for xattr in self.ubifs.xattrs_lossy(visited.number, &mut lost) {
+            match String::from_utf8(xattr.name) {
+                // A keyword ends at the first `=`.
+                Ok(name) if !name.contains('=') => {
+                    records.push((format!("SCHILY.xattr.{name}"), xattr.value));
+                }
+                Ok(name) => losses.tell(&visited.path, &unnameable(name.as_bytes())),
+                Err(error) => losses.tell(&visited.path, &unnameable(error.as_bytes())),
+            }
+        }
+        for finding in &lost {
+            losses.tell(&visited.path, finding);
+        }
+        records
+    }
+}
+
+/// Keywords and values.
+type Records = Vec<(String, Vec<u8>)>;
+
+fn unnameable(name: &[u8]) -> String {
+    format!(
+        "an archive has no form for the name of the extended attribute {}; it is left out",
+        shown(name)
+    )
+}
+
+fn header_of(visited: &Visited) -> Header {
+    let inode = &visited.inode;
+    let mut header = Header::new_ustar();
+    header.set_entry_type(EntryType::Regular);
+    header.set_mode(inode.mode & 0o7777);
+    header.set_uid(inode.user.into());
+    header.set_gid(inode.group.into());
+    // Times before 1970 are in the PAX record alone.
+    header.set_mtime(inode.modified_seconds.cast_signed().max(0).cast_unsigned());
+    header.set_size(0);
+    header
+}
+
+fn put_name(header: &mut Header, records: &mut Records, name: &[u8]) {
+    let in_header = name.len().min(NAME_BYTES);
+    header.as_old_mut().name[..in_header].copy_from_slice(&name[..in_header]);
+    if name.len() > NAME_BYTES || !name.is_ascii() {
+        records.push(("path".to_owned(), name.to_vec()));
+    }
+}
+
+fn put_target(header: &mut Header, records: &mut Records, target: &[u8]) {
+    let in_header = target.len().min(NAME_BYTES);
+    header.as_old_mut().linkname[..in_header].copy_from_slice(&target[..in_header]);
+    if target.len() > NAME_BYTES || !target.is_ascii() {
+        records.push(("linkpath".to_owned(), target.to_vec()));
+    }
+}
+
+/// Seconds since 1970 with nine places, negative before.
+fn time(seconds: u64, nanoseconds: u32) -> Vec<u8> {
+    let nanos = i128::from(seconds.cast_signed()) * 1_000_000_000 + i128::from(nanoseconds.min(999_999_999));
+    let sign = if nanos < 0 { "-" } else { "" };
+    let (whole, rest) = (
+        nanos.unsigned_abs() / 1_000_000_000,
+        nanos.unsigned_abs() % 1_000_000_000,
+    );
+    match rest {
+        0 => format!("{sign}{whole}").into_bytes(),
+        rest => format!("{sign}{whole}.{rest:09}").into_bytes(),
+    }
+}
+
+/// The map in front of a sparse file's content: the number of runs, then place and length of each, filled up to a block.
+fn sparse_map(runs: &[Run], size: u64) -> Vec<u8> {
+    let ends_in_hole = runs.last().is_none_or(|run| run.offset + run.bytes < size);
+    let end = ends_in_hole.then_some(Run {
+        offset: size,
+        bytes: 0,
+    });
+    let mut map = format!("{}\n", runs.len() + usize::from(ends_in_hole));
+    for run in runs.iter().copied().chain(end) {
+        map.push_str(&format!("{}\n{}\n", run.offset, run.bytes));
+    }
+    let mut map = map.into_bytes();
+    map.resize(map.len().next_multiple_of(TAR_BLOCK), 0);
+    map
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_1970_and_parts_of_seconds_are_decimal() {
+        assert_eq!(time(5, 0), b"5");
+        assert_eq!(time(5, 40), b"5.000000040");
+        assert_eq!(time((-2_i64).cast_unsigned(), 500_000_000), b"-1.500000000");
+    }
+
+    #[test]
+    fn a_map_has_whole_blocks_and_ends_with_the_file() {
+        let map = sparse_map(
+            &[Run {
+                offset: 4096,
+                bytes: 10,
+            }],
+            9000,
+        );
+        assert_eq!(map.len(), 512);
+        assert!(map.starts_with(b"2\n4096\n10\n9000\n0\n\0"));
+        assert!(sparse_map(&[], 7).starts_with(b"1\n7\n0\n\0"));
+    }
+}

@@ -1,0 +1,249 @@
+//! What files hold: blocks, holes, and their bytes.
+//!
+//! A read fetches all nodes that it needs in one request and unpacks each straight to where the caller wants it.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, PoisonError};
+
+use crate::decompress::{DecompressError, Decompressor};
+use crate::fetch;
+use crate::file_system::{Ubifs, UbifsError};
+use crate::finding::{Damage, Finding, Place, Subject};
+use crate::format::{
+    BLOCK_BYTES, Compression, Data, INODE_ENCRYPTED, Inode, InodeNumber, Key, KeyKind, NodeKind,
+};
+use crate::scan::to_usize;
+
+/// Blocks that are fetched in one request at most: 1 MiB of a file.
+const REQUEST_BLOCKS: usize = 256;
+/// Workspaces that are kept; as many as threads read at the same time, usually.
+const WORKSPACES: usize = 16;
+
+impl Ubifs {
+    /// Reads a file from `offset` on; holes are zeros. Returns how many bytes there were up to the end of the file.
+    pub fn read(&self, file: &Inode, offset: u64, out: &mut [u8]) -> Result<usize, UbifsError> {
+        let mut lost = Vec::new();
+        let bytes = self.read_lossy(file, offset, out, &mut lost);
+        self.strict(lost)?;
+        Ok(bytes)
+    }
+
+    /// The same; blocks that can't be read are zeros, and are added to `lost`.
+    pub fn read_lossy(&self, file: &Inode, offset: u64, out: &mut [u8], lost: &mut Vec<Finding>) -> usize {
+        let rest = file.size_bytes.saturating_sub(offset);
+        let bytes = usize::try_from(rest).unwrap_or(usize::MAX).min(out.len());
+        let out = &mut out[..bytes];
+        let Some(last_byte) = u64::try_from(bytes)
+            .ok()
+            .filter(|bytes| *bytes > 0)
+            .map(|bytes| offset + bytes - 1)
+        else {
+            return 0;
+        };
+        let number = file.key.inode_number();
+        let (first, last) = (block_of(offset), block_of(last_byte));
+        let found = self.places(Key::data(number, first), Key::data(number, last), lost);
+        let mut workspace = self.workspace();
+        let Workspace { nodes, unpacker } = &mut *workspace;
+        let mut window = Window {
+            offset,
+            out,
+            filled: 0,
+        };
+        for request in found.chunks(REQUEST_BLOCKS) {
+            let places: Vec<Place> = request.iter().map(|(_, place)| *place).collect();
+            let mut take = |number_in_request: usize, raw: Result<&[u8], Damage>| {
+                let (key, place) = request[number_in_request];
+                let unpacked = raw.and_then(|raw| unpacker.unpack(file, key, raw, &mut window));
+                if let Err(damage) = unpacked {
+                    lost.push(Finding {
+                        inode: Some(number),
+                        subject: Subject::Block(key.low()),
+                        place,
+                        damage,
+                    });
+                }
+            };
+            fetch::nodes(&*self.volume, &places, NodeKind::Data, nodes, &mut take);
+        }
+        window.zero_up_to(bytes);
+        bytes
+    }
+
+    /// Numbers of the blocks of 4096 bytes that a file has; the others are holes.
+    pub fn blocks_lossy(&self, file: InodeNumber, lost: &mut Vec<Finding>) -> Vec<u32> {
+        let (low, high) = (Key::first(file, KeyKind::Data), Key::last(file, KeyKind::Data));
+        self.places(low, high, lost)
+            .into_iter()
+            .map(|(key, _)| key.low())
+            .collect()
+    }
+
+    /// The first byte at or behind `from` that is in a block of that kind; `None` when there is none before the end of the
+    /// file.
+    pub fn seek(&self, file: &Inode, from: u64, target: SeekTarget) -> Result<Option<u64>, UbifsError> {
+        let Some(last_byte) = file.size_bytes.checked_sub(1).filter(|last| from <= *last) else {
+            return Ok(None);
+        };
+        let number = file.key.inode_number();
+        let (mut first, end) = (block_of(from), block_of(last_byte));
+        // Far ahead costs little where there is nothing; little is looked at where the answer is near.
+        let mut ahead = 64_u32;
+        loop {
+            let last = first.saturating_add(ahead - 1).min(end);
+            let mut lost = Vec::new();
+            let found = self.places(Key::data(number, first), Key::data(number, last), &mut lost);
+            self.strict(lost)?;
+            let mut present = found.iter().map(|(key, _)| key.low());
+            let block = match target {
+                SeekTarget::Data => present.next(),
+                SeekTarget::Hole => (first..=last).find(|block| present.next() != Some(*block)),
+            };
+            if let Some(block) = block {
+                return Ok(Some(from.max(u64::from(block) * u64::from(BLOCK_BYTES))));
+            }
+            if last == end {
+                return Ok(None);
+            }
+            (first, ahead) = (last + 1, ahead.saturating_mul(2));
+        }
+    }
+
+    /// Memory and decompressors for one call; taken from those that are free, and given back when it is dropped.
+    pub(crate) fn workspace(&self) -> Lent<'_> {
+        Lent {
+            pool: &self.workspaces,
+            workspace: self.workspaces.lock().pop().unwrap_or_default(),
+        }
+    }
+}
+
+/// What [`Ubifs::seek`] looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekTarget {
+    /// A block that the file has.
+    Data,
+    /// One that it has not.
+    Hole,
+}
+
+fn block_of(byte: u64) -> u32 {
+    u32::try_from(byte / u64::from(BLOCK_BYTES))
+        .unwrap_or(u32::MAX)
+        .min(Key::LOW_MAX)
+}
+
+/// What a call works with.
+#[derive(Default)]
+pub(crate) struct Workspace {
+    /// Nodes as they are on the medium.
+    pub(crate) nodes: Vec<u8>,
+    unpacker: Unpacker,
+}
+
+/// Workspaces that no call has.
+#[derive(Default)]
+pub(crate) struct Workspaces(Mutex<Vec<Workspace>>);
+
+impl Workspaces {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Workspace>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A workspace that a call has.
+pub(crate) struct Lent<'a> {
+    pool: &'a Workspaces,
+    workspace: Workspace,
+}
+
+impl Deref for Lent<'_> {
+    type Target = Workspace;
+
+    fn deref(&self) -> &Workspace {
+        &self.workspace
+    }
+}
+
+impl DerefMut for Lent<'_> {
+    fn deref_mut(&mut self) -> &mut Workspace {
+        &mut self.workspace
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        let mut free = self.pool.lock();
+        if free.len() < WORKSPACES {
+            free.push(std::mem::take(&mut self.workspace));
+        }
+    }
+}
+
+/// The bytes that a caller wants, from `offset` of the file on. They are filled upwards; what is passed over is zeroed.
+struct Window<'a> {
+    offset: u64,
+    out: &'a mut [u8],
+    filled: usize,
+}
+
+impl Window<'_> {
+    fn zero_up_to(&mut self, end: usize) {
+        if end > self.filled {
+            self.out[self.filled..end].fill(0);
+            self.filled = end;
+        }
+    }
+
+    /// Where in `out` a block begins, and how many bytes of it are before `out`.
+    fn position(&self, key: Key) -> (usize, usize) {
+        let small = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let start = u64::from(key.low()) * u64::from(BLOCK_BYTES);
+        match start.checked_sub(self.offset) {
+            Some(at) => (small(at), 0),
+            None => (0, small(self.offset - start)),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Unpacker {
+    decompressor: Decompressor,
+    /// A block of which only a part is wanted.
+    block: Vec<u8>,
+}
+
+impl Unpacker {
+    fn unpack(&mut self, file: &Inode, key: Key, raw: &[u8], window: &mut Window<'_>) -> Result<(), Damage> {
+        let (data, stored) = Data::split(raw)?;
+        if data.key != key {
+            return Err(Damage::Contradiction("it has another key than the index says"));
+        }
+        if file.flags & INODE_ENCRYPTED != 0 {
+            return Err(Damage::Encrypted);
+        }
+        let unknown = DecompressError::Unknown {
+            number: data.compression,
+        };
+        let compression = Compression::from_number(data.compression).ok_or(unknown)?;
+        let bytes = to_usize(data.size_bytes);
+        let (at, skip) = window.position(key);
+        if skip == 0 && at >= window.filled && at.saturating_add(bytes) <= window.out.len() {
+            window.zero_up_to(at);
+            // A stream that breaks off may have filled a part, which is not counted as filled and zeroed later.
+            self.decompressor
+                .fill(compression, stored, &mut window.out[at..at + bytes])?;
+            window.filled = at + bytes;
+            return Ok(());
+        }
+        self.block.resize(bytes, 0);
+        self.decompressor.fill(compression, stored, &mut self.block)?;
+        let wanted = self.block.get(skip..).unwrap_or_default();
+        window.zero_up_to(at.min(window.out.len()));
+        let out = window.out.get_mut(at..).unwrap_or_default();
+        let count = wanted.len().min(out.len());
+        out[..count].copy_from_slice(&wanted[..count]);
+        window.filled = window.filled.max(at + count);
+        Ok(())
+    }
+}

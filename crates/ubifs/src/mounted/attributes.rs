@@ -1,0 +1,131 @@
+//! From what UBIFS has on the medium to what `stat(2)`, `statvfs(3)` and errno say.
+
+use vfs::{Attr, FsError, FsResult, IoctlReply, StatFs, Timestamp};
+
+use crate::file_system::UbifsError;
+use crate::finding::Damage;
+use crate::format::{
+    BLOCK_BYTES, EntryKind, INODE_APPEND, INODE_COMPRESS, INODE_DIRSYNC, INODE_ENCRYPTED, INODE_IMMUTABLE,
+    INODE_SYNC, Inode, LOG_LEB, Master, NAME_BYTES_MAX, Superblock,
+};
+
+/// `FS_IOC_GETFLAGS` of 64-bit and of 32-bit programs.
+const GET_FLAGS: [u32; 2] = [0x8008_6601, 0x8004_6601];
+
+/// Flags of an inode here, by the numbers of `FS_IOC_GETFLAGS`, and by those of `statx`.
+const FLAGS: [(u32, u32, u64); 6] = [
+    (INODE_COMPRESS, 0x04, 0x04),
+    (INODE_SYNC, 0x08, 0),
+    (INODE_IMMUTABLE, 0x10, 0x10),
+    (INODE_APPEND, 0x20, 0x20),
+    (INODE_DIRSYNC, 0x1_0000, 0),
+    (INODE_ENCRYPTED, 0x800, 0x800),
+];
+
+/// The one table from errors of this file system to those of calls.
+pub(super) fn errno(error: &UbifsError) -> FsError {
+    match error {
+        UbifsError::Damaged { finding, .. } => match finding.damage {
+            Damage::Encrypted => FsError::Host(libc::ENOKEY),
+            Damage::Node(_)
+            | Damage::Content(_)
+            | Damage::Medium(_)
+            | Damage::Outside { .. }
+            | Damage::Contradiction(_) => FsError::Io,
+        },
+        UbifsError::NoInode { .. } => FsError::Stale,
+        UbifsError::NoName { .. } => FsError::NotFound,
+        UbifsError::WrongKind { .. } => FsError::Invalid,
+    }
+}
+
+/// The same where a name leads to the inode: that there is none is damage then.
+pub(super) const fn behind_a_name(error: FsError) -> FsError {
+    match error {
+        FsError::Stale => FsError::Io,
+        other => other,
+    }
+}
+
+/// Attributes of an inode with so many blocks of 4096 bytes.
+pub(super) fn attr(inode: &Inode, blocks: u64) -> Attr {
+    let time = |seconds: u64, nanoseconds: u32| Timestamp {
+        seconds: seconds.cast_signed(),
+        nanoseconds: nanoseconds.min(999_999_999),
+    };
+    let (attributes, attributes_mask) = FLAGS.iter().fold((0, 0), |(set, known), (flag, _, statx)| {
+        let bit = if inode.flags & flag != 0 { *statx } else { 0 };
+        (set | bit, known | statx)
+    });
+    Attr {
+        shown_ino: inode.key.inode_number().0.into(),
+        size: inode.size_bytes,
+        blocks: blocks.saturating_mul(u64::from(BLOCK_BYTES) / 512),
+        atime: time(inode.accessed_seconds, inode.accessed_nanoseconds),
+        mtime: time(inode.modified_seconds, inode.modified_nanoseconds),
+        ctime: time(inode.changed_seconds, inode.changed_nanoseconds),
+        btime: None,
+        mode: inode.mode,
+        nlink: inode.links,
+        uid: inode.user,
+        gid: inode.group,
+        rdev: device_number(inode),
+        block_size: BLOCK_BYTES,
+        attributes,
+        attributes_mask,
+    }
+}
+
+/// In the kernel's encoding of 32 bits: 12 of the major number between 8 and 12 of the minor.
+fn device_number(inode: &Inode) -> u32 {
+    let (major, minor) = inode.device().unwrap_or_default();
+    (minor & 0xFF) | (major & 0xFFF) << 8 | (minor & 0xF_FF00) << 12
+}
+
+/// Space of the main area; what the journal changed since the last commit is not counted.
+pub(super) fn statfs(superblock: &Superblock, master: &Master) -> StatFs {
+    let others = [
+        LOG_LEB,
+        superblock.log_lebs,
+        superblock.lpt_lebs,
+        superblock.orphan_lebs,
+    ];
+    let others = others.iter().map(|lebs| u64::from(*lebs)).sum();
+    let lebs = u64::from(superblock.lebs).saturating_sub(others);
+    let blocks = |bytes: u64| bytes / u64::from(BLOCK_BYTES);
+    let all = blocks(lebs * u64::from(superblock.leb_bytes));
+    let free = blocks(master.free_bytes.saturating_add(master.dirty_bytes)).min(all);
+    StatFs {
+        blocks: all,
+        blocks_free: free,
+        blocks_available: free,
+        files: 0,
+        files_free: 0,
+        block_size: BLOCK_BYTES,
+        fragment_size: BLOCK_BYTES,
+        name_max: NAME_BYTES_MAX,
+    }
+}
+
+/// Whether a name of an extended attribute is one to users. Others (the policy of an encrypted file) are the file system's.
+pub(super) fn is_shown(name: &[u8]) -> bool {
+    let prefixes: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system."];
+    prefixes.iter().any(|prefix| name.starts_with(prefix)) && !name.contains(&0)
+}
+
+/// What `lsattr` asks for.
+pub(super) fn ioctl(inode: &Inode, command: u32, output_bytes_max: usize) -> FsResult<IoctlReply> {
+    if !GET_FLAGS.contains(&command) {
+        return Err(FsError::NotATerminal);
+    }
+    let flags = FLAGS.iter().fold(0, |flags, (flag, number, _)| {
+        flags | if inode.flags & flag != 0 { *number } else { 0 }
+    });
+    let of_directory = match inode.kind() {
+        Some(EntryKind::Directory) => flags,
+        _ => flags & !0x1_0000,
+    };
+    let mut data = u64::from(of_directory).to_le_bytes().to_vec();
+    data.truncate(output_bytes_max);
+    Ok(IoctlReply { result: 0, data })
+}

@@ -1,0 +1,127 @@
+//! Reading ahead of a program that reads a file from front to back.
+//!
+//! The kernel asks for 128 KiB at a time at most. Once a file is read in sequence, what comes next is fetched in one request of
+//! up to a window's size, so that an array has work for all its members, and the index is gone through once. A window is loaded
+//! once; who wants a part of it meanwhile waits.
+//!
+//! A window grows with what was read in sequence, so that little is read in vain. Where something in it is damaged, it is
+//! given up, and readers get what they ask for alone.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::file_system::{Ubifs, UbifsError};
+use crate::format::Inode;
+
+/// Windows at a time over all files; memory is bounded by it.
+const WINDOWS: usize = 32;
+/// The kernel's requests of one stream come in any order within this distance.
+const DISORDER_BYTES: u64 = 512 << 10;
+
+/// What all files of a mount share.
+pub(super) struct Windows {
+    bytes_max: u64,
+    count: Arc<AtomicUsize>,
+}
+
+impl Windows {
+    pub(super) fn new(bytes_max: u64) -> Self {
+        Self {
+            bytes_max,
+            count: Arc::default(),
+        }
+    }
+}
+
+/// What is read ahead of one open file.
+#[derive(Default)]
+pub(super) struct ReadAhead(Mutex<Stream>);
+
+#[derive(Default)]
+struct Stream {
+    /// Where the next byte of a program that reads in sequence is.
+    next: u64,
+    /// Bytes that were read in sequence.
+    run: u64,
+    window: Option<Arc<Window>>,
+}
+
+struct Window {
+    start: u64,
+    end: u64,
+    /// `None`: something in it is damaged.
+    content: OnceLock<Option<Vec<u8>>>,
+    count: Arc<AtomicUsize>,
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl ReadAhead {
+    pub(super) fn read(
+        &self,
+        windows: &Windows,
+        ubifs: &Ubifs,
+        file: &Inode,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<usize, UbifsError> {
+        let wanted = u64::try_from(out.len()).unwrap_or(u64::MAX);
+        let end = offset.saturating_add(wanted).min(file.size_bytes);
+        if end <= offset {
+            return Ok(0);
+        }
+        let window = self.window(windows, file, offset, end);
+        let content = window
+            .as_ref()
+            .and_then(|window| window.content.get_or_init(|| window.load(ubifs, file)).as_ref());
+        let (Some(window), Some(content)) = (&window, content) else {
+            return ubifs.read(file, offset, out);
+        };
+        let small = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let part = &content[small(offset - window.start)..small(end - window.start)];
+        out[..part.len()].copy_from_slice(part);
+        Ok(part.len())
+    }
+
+    /// The window that holds the bytes from `offset` to `end`, which may be one that is to be loaded.
+    fn window(&self, windows: &Windows, file: &Inode, offset: u64, end: u64) -> Option<Arc<Window>> {
+        let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let in_sequence = offset.abs_diff(stream.next) <= DISORDER_BYTES;
+        let run = if in_sequence { stream.run } else { 0 };
+        stream.run = run.saturating_add(end - offset);
+        stream.next = if in_sequence { stream.next.max(end) } else { end };
+        let held = stream.window.as_ref();
+        if let Some(window) = held.filter(|window| window.start <= offset && end <= window.end) {
+            return Some(Arc::clone(window));
+        }
+        let is_behind = held.is_none_or(|window| offset >= window.end);
+        let bytes = run.min(windows.bytes_max);
+        if !in_sequence || !is_behind || bytes <= end - offset {
+            return None;
+        }
+        if windows.count.fetch_add(1, Ordering::Relaxed) >= WINDOWS {
+            windows.count.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        let window = Arc::new(Window {
+            start: offset,
+            end: offset.saturating_add(bytes).min(file.size_bytes),
+            content: OnceLock::new(),
+            count: Arc::clone(&windows.count),
+        });
+        stream.window = Some(Arc::clone(&window));
+        Some(window)
+    }
+}
+
+impl Window {
+    fn load(&self, ubifs: &Ubifs, file: &Inode) -> Option<Vec<u8>> {
+        let mut content = vec![0; usize::try_from(self.end - self.start).ok()?];
+        ubifs.read(file, self.start, &mut content).ok()?;
+        Some(content)
+    }
+}

@@ -1,0 +1,165 @@
+#!/usr/bin/env bash
+# Speed of `tidegate ubifs`, side by side with its peers, interleaved: raw samples, medians and ratios.
+#
+#   scripts/judges/ubifs_speed.sh [extract] [mount] [read]        (all three without arguments)
+#
+#   extract   100 MB of files from a UBI image: tidegate and ubi_reader (from the package index, in a venv). Wanted: 20 times.
+#   mount     a 1 GiB chip that Linux wrote in the lab guest until its power was cut: time beyond the scan. Wanted: 150 ms.
+#   read      a warm sequential read through FUSE: a UBIFS, and the same file by `tidegate mount`. Wanted: 0.9.
+#
+# ROUNDS (5) samples of each; TIDEGATE is the binary, by default an optimised one that is built here. Needs mtd-utils,
+# /dev/fuse, python3 with venv, and for `mount` the lab guest (docs/lab.md); what can't be had is left out with the reason.
+# Exit: 0 all that ran came out as wanted, 1 something did not, 2 it could not run.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+. scripts/cargo_path.sh
+ubi_reader_version=0.8.16
+rounds=${ROUNDS:-5}
+parts=${*:-extract mount read}
+judges=$(realpath -m target)/judges
+PATH="$PATH:/usr/sbin:/sbin"
+
+for tool in mkfs.ubifs ubinize; do
+    command -v "$tool" >/dev/null || { echo "left out: $tool is missing (apt install mtd-utils)"; exit 0; }
+done
+if [ -z "${TIDEGATE:-}" ]; then
+    cargo build --release --locked -p cli --no-default-features
+    TIDEGATE=$(realpath -m "${CARGO_TARGET_DIR:-target}")/release/tidegate
+fi
+work=$(mktemp -d "${TMPDIR:-/tmp}/tidegate-ubifs-speed.XXXXXX")
+mkdir "$work/tree" "$work/one" "$work/two"
+finish() {
+    status=$?
+    trap - EXIT
+    for folder in one two; do
+        mountpoint -q "$work/$folder" && { "$TIDEGATE" unmount --lazy "$work/$folder" >/dev/null || true; }
+    done
+    rm -rf "$work"
+    exit "$status"
+}
+trap finish EXIT
+missed=0
+
+now_us() { local now=${EPOCHREALTIME/[.,]/}; echo "$now"; }
+took() { # COMMAND...: microseconds that it took
+    local from; from=$(now_us)
+    "$@" >/dev/null 2>"$work/messages" || { cat "$work/messages" >&2; echo "failed: $*" >&2; exit 2; }
+    echo $(($(now_us) - from))
+}
+median() { printf '%s\n' "$@" | sort -n | awk '{ value[NR] = $1 } END { print NR % 2 ? value[(NR + 1) / 2] : (value[NR / 2] + value[NR / 2 + 1]) / 2 }'; }
+wanted() { # WHAT VALUE OPERATOR LIMIT
+    if awk "BEGIN { exit !($2 $3 $4) }"; then echo "$1: $2, wanted $3 $4: reached"; else echo "$1: $2, wanted $3 $4: MISSED"; missed=1; fi
+}
+
+# Half text, half noise, so that about half of it compresses, as in firmware.
+fill_tree() { # MEGABYTES
+    python3 - "$work/tree" "$1" <<'PYTHON'
+import os, random, sys
+root, megabytes = sys.argv[1], int(sys.argv[2])
+source = random.Random(7)
+words = [bytes(source.choices(b"abcdefghijklmnopqrstuvwxyz", k=source.randint(2, 9))) for _ in range(4000)]
+def piece(size):
+    text = b" ".join(source.choices(words, k=size // 6))[:size // 2]
+    return text + source.randbytes(size - len(text))
+left, number = megabytes * 1000000, 0
+while left > 0:
+    size = min(left, source.choice([900, 4000, 12000, 50000, 200000, 3000000]))
+    folder = f"{root}/{number % 40}"
+    os.makedirs(folder, exist_ok=True)
+    with open(f"{folder}/{number}", "wb") as file:
+        file.write(piece(size))
+    left, number = left - size, number + 1
+PYTHON
+}
+make_ubi() { # UBIFS UBI
+    printf '[v]\nmode=ubi\nimage=%s\nvol_id=0\nvol_type=dynamic\nvol_name=root\nvol_flags=autoresize\n' "$1" >"$work/ini"
+    ubinize -m 2048 -p 128KiB -o "$2" "$work/ini"
+}
+hashes() { (cd "$1" && find . -type f -print0 | sort -z | xargs -0 sha256sum); }
+
+extract() {
+    local venv=$judges/ubi_reader-$ubi_reader_version ours=() theirs=() from round
+    if [ ! -x "$venv/bin/ubireader_extract_files" ]; then
+        python3 -m venv "$venv" && "$venv/bin/python" -m pip install --quiet "ubi_reader==$ubi_reader_version" ||
+            { echo "left out: extract, as ubi_reader $ubi_reader_version could not be installed"; return 0; }
+    fi
+    fill_tree 100
+    mkfs.ubifs -m 2048 -e 126976 -c 2000 -x lzo -r "$work/tree" -o "$work/volume"
+    make_ubi "$work/volume" "$work/ubi"
+    hashes "$work/tree" >"$work/expected"
+    for round in $(seq "$rounds"); do
+        rm -rf "$work/out" "$work/peer"
+        ours+=("$(took "$TIDEGATE" ubifs extract "$work/ubi" -o "$work/out")")
+        theirs+=("$(took "$venv/bin/ubireader_extract_files" -o "$work/peer" "$work/ubi")")
+    done
+    hashes "$work/out" | cmp - "$work/expected" || { echo "what tidegate extracted is not what was put in"; exit 2; }
+    from=$(find "$work/peer" -mindepth 2 -maxdepth 2 -type d | head -1)
+    hashes "$from" | cmp - "$work/expected" || echo "what ubi_reader extracted is not what was put in"
+    rm -rf "$work/out" "$work/peer" "$work/tree"/* "$work/volume" "$work/ubi"
+    echo "extract, us: tidegate ${ours[*]}"
+    echo "extract, us: ubi_reader $ubi_reader_version ${theirs[*]}"
+    wanted "extract, times as fast as ubi_reader" \
+        "$(awk "BEGIN { printf \"%.1f\", $(median "${theirs[@]}") / $(median "${ours[@]}") }")" ">=" 20
+}
+
+mount() {
+    local image=$judges/ubifs-cut-1g.img report attach=() open=() answer=() round from total
+    if [ ! -e "$image" ]; then
+        mkdir -p "$judges" "$work/job"
+        echo "writing a 1 GiB chip in the lab guest"
+        head -c 1G /dev/zero | tr '\0' '\377' >"$image.partial"
+        # Committed data of 300 MB, then a full journal that no commit has seen.
+        lab/run "$work/job" --flash "$image.partial" --script write.sh --timeout 900 --env OPTIONS=compr=none --env LOAD='
+            head -c 300M /dev/urandom > base; sync
+            for n in $(seq 3000); do head -c 3000 /dev/urandom > file-$n; done
+            for n in $(seq 8); do head -c 1M /dev/urandom > synced-$n; sync -d synced-$n; done; lab-cut' ||
+            [ $? -eq 126 ] || { rm -f "$image.partial"; echo "left out: mount, as the lab guest did not write the chip"; return 0; }
+        mv "$image.partial" "$image"
+    fi
+    for round in $(seq "$rounds"); do
+        from=$(now_us)
+        report=$("$TIDEGATE" ubifs mount --json "$image" "$work/one")
+        total=$(($(now_us) - from))
+        "$TIDEGATE" unmount "$work/one"
+        attach+=("$(sed 's/.*"attach_us":\([0-9]*\).*/\1/' <<<"$report")")
+        open+=("$(sed 's/.*"open_us":\([0-9]*\).*/\1/' <<<"$report")")
+        answer+=($((total - attach[-1])))
+    done
+    echo "$report" | grep -q '"clean":false' || { echo "the chip was unmounted: nothing was to be recovered"; exit 2; }
+    "$TIDEGATE" ubifs info "$image" | grep journal
+    echo "mount, us: scan ${attach[*]}"
+    echo "mount, us: replay ${open[*]}"
+    echo "mount, us: all beyond the scan, starting two processes among it ${answer[*]}"
+    wanted "mount, ms beyond the scan" "$(awk "BEGIN { printf \"%.1f\", $(median "${answer[@]}") / 1000 }")" "<=" 150
+}
+
+read_warm() {
+    [ -e /dev/fuse ] || { echo "left out: read, as /dev/fuse is missing"; return 0; }
+    local ours=() theirs=() round
+    rm -rf "$work/tree"; mkdir "$work/tree"
+    head -c 200M /dev/urandom >"$work/tree/file"
+    mkfs.ubifs -m 2048 -e 126976 -c 4000 -x none -r "$work/tree" -o "$work/volume"
+    "$TIDEGATE" ubifs mount "$work/volume" "$work/one"
+    "$TIDEGATE" mount "$work/tree" "$work/two"
+    cmp "$work/one/file" "$work/two/file"
+    for round in $(seq $((rounds * 3))); do
+        ours+=("$(took dd if="$work/one/file" of=/dev/null bs=1M)")
+        theirs+=("$(took dd if="$work/two/file" of=/dev/null bs=1M)")
+    done
+    "$TIDEGATE" unmount "$work/one"
+    "$TIDEGATE" unmount "$work/two"
+    echo "read 200 MiB, us: ubifs ${ours[*]}"
+    echo "read 200 MiB, us: folder ${theirs[*]}"
+    wanted "read, as fast as by tidegate mount" \
+        "$(awk "BEGIN { printf \"%.2f\", $(median "${theirs[@]}") / $(median "${ours[@]}") }")" ">=" 0.9
+}
+
+for part in $parts; do
+    case $part in
+        extract) extract ;;
+        mount) mount ;;
+        read) read_warm ;;
+        *) echo "$part is none of extract, mount, read"; exit 2 ;;
+    esac
+done
+exit "$missed"
