@@ -14,8 +14,8 @@ use ubi::{Access, AttachOptions, ImageOptions, ImageVolume, Layout, Volume, Volu
 use ubifs::Compressor;
 use ubifs::format::Compression;
 use ubifs::mkfs::{
-    Attributes, FileSink, Identity, KeyHash, LebCount, LebSink, MkfsOptions, MkfsReport, Time, Tree,
-    VolumeSink, apply_device_table, make, tree_of_folder,
+    Attributes, FileSink, Identity, KeyHash, LebCount, MkfsOptions, MkfsReport, Time, Tree, VolumeSink,
+    apply_device_table, make, tree_of_folder,
 };
 
 use super::info::uuid_text;
@@ -448,7 +448,7 @@ fn on_volume(
     let lebs = LebCount::Exactly(geometry.lebs.min(max));
     let options = options(arguments, min_io_bytes, geometry.leb_bytes, max, lebs, epoch);
     let mut sink = VolumeSink::new(volume)?;
-    let report = make(tree, &options, &mut sink as &mut dyn LebSink, step)?;
+    let report = make(tree, &options, &mut sink, step)?;
     sink.finish()?;
     Ok(report)
 }
