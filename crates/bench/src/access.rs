@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Advice;
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::Errno;
 use rustix::mm::MsyncFlags;
 
 use crate::error::BenchError;
@@ -92,61 +92,108 @@ impl Target {
     }
 
     /// Reads the whole of `record` from `offset` of the file.
+    #[inline]
     pub fn read(&self, offset: u64, record: &mut [u8]) -> Result<(), BenchError> {
+        // What nearly every operation is, without a call: one file, a descriptor, all at once.
+        if offset < self.bytes_in_each && self.mapping.is_none() {
+            let first = rustix::io::pread(&self.file, &mut *record, offset);
+            return match first {
+                Ok(moved) if moved == record.len() => Ok(()),
+                other => self.read_rest(other, offset, record),
+            };
+        }
+        self.read_otherwise(offset, record)
+    }
+
+    #[inline(never)]
+    fn read_otherwise(&self, offset: u64, record: &mut [u8]) -> Result<(), BenchError> {
         if offset >= self.bytes_in_each {
             let (file, offset) = self.further_at(offset);
             return file.read(offset, record);
         }
-        if let Some(part) = &self.mapping {
-            let is_done = part.mapping.read(part.position(offset), record);
-            return self.unless_faulted("mapped read", offset, is_done);
-        }
-        let (mut done, mut offset) = (0, offset);
-        while done < record.len() {
-            let rest = &mut record[done..];
-            let missing_bytes = nonnegative(rest.len());
-            match retry_on_intr(|| rustix::io::pread(&self.file, &mut *rest, offset)) {
+        let is_done = self
+            .mapping
+            .as_ref()
+            .is_some_and(|part| part.mapping.read(part.position(offset), record));
+        self.unless_faulted("mapped read", offset, is_done)
+    }
+
+    /// Goes on after the answer to a first call that did not move all.
+    #[cold]
+    #[inline(never)]
+    fn read_rest(
+        &self,
+        first: Result<usize, Errno>,
+        offset: u64,
+        record: &mut [u8],
+    ) -> Result<(), BenchError> {
+        let (mut done, mut answer) = (0, first);
+        loop {
+            let at = offset + nonnegative(done);
+            match answer {
                 Ok(0) => {
-                    let path = self.path.clone();
                     return Err(BenchError::ShortRead {
-                        path,
-                        offset_bytes: offset,
-                        missing_bytes,
+                        path: self.path.clone(),
+                        offset_bytes: at,
+                        missing_bytes: nonnegative(record.len() - done),
                     });
                 }
-                Ok(moved) => {
-                    done += moved;
-                    offset += nonnegative(moved);
-                }
-                Err(errno) => return Err(BenchError::data("read", &self.path, offset, errno)),
+                Ok(moved) => done += moved,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(BenchError::data("read", &self.path, at, errno)),
             }
+            if done == record.len() {
+                return Ok(());
+            }
+            answer = rustix::io::pread(&self.file, &mut record[done..], offset + nonnegative(done));
         }
-        Ok(())
     }
 
     /// Writes the whole of `record` at `offset` of the file.
+    #[inline]
     pub fn write(&self, offset: u64, record: &[u8]) -> Result<(), BenchError> {
+        if offset < self.bytes_in_each && self.mapping.is_none() {
+            let first = rustix::io::pwrite(&self.file, record, offset);
+            return match first {
+                Ok(moved) if moved == record.len() => Ok(()),
+                other => self.write_rest(other, offset, record),
+            };
+        }
+        self.write_otherwise(offset, record)
+    }
+
+    #[inline(never)]
+    fn write_otherwise(&self, offset: u64, record: &[u8]) -> Result<(), BenchError> {
         if offset >= self.bytes_in_each {
             let (file, offset) = self.further_at(offset);
             return file.write(offset, record);
         }
-        if let Some(part) = &self.mapping {
-            let is_done = part.mapping.write(part.position(offset), record);
-            return self.unless_faulted("mapped write", offset, is_done);
-        }
-        let (mut done, mut offset) = (0, offset);
-        while done < record.len() {
-            match retry_on_intr(|| rustix::io::pwrite(&self.file, &record[done..], offset)) {
+        let is_done = self
+            .mapping
+            .as_ref()
+            .is_some_and(|part| part.mapping.write(part.position(offset), record));
+        self.unless_faulted("mapped write", offset, is_done)
+    }
+
+    /// Goes on after the answer to a first call that did not move all.
+    #[cold]
+    #[inline(never)]
+    fn write_rest(&self, first: Result<usize, Errno>, offset: u64, record: &[u8]) -> Result<(), BenchError> {
+        let (mut done, mut answer) = (0, first);
+        loop {
+            let at = offset + nonnegative(done);
+            match answer {
                 // A file that takes nothing and says no error would loop for ever.
-                Ok(0) => return Err(BenchError::data("write", &self.path, offset, Errno::IO)),
-                Ok(moved) => {
-                    done += moved;
-                    offset += nonnegative(moved);
-                }
-                Err(errno) => return Err(BenchError::data("write", &self.path, offset, errno)),
+                Ok(0) => return Err(BenchError::data("write", &self.path, at, Errno::IO)),
+                Ok(moved) => done += moved,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(BenchError::data("write", &self.path, at, errno)),
             }
+            if done == record.len() {
+                return Ok(());
+            }
+            answer = rustix::io::pwrite(&self.file, &record[done..], offset + nonnegative(done));
         }
-        Ok(())
     }
 
     /// The kernel's only answer to a failed page is a signal, which has no errno.

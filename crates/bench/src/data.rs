@@ -119,11 +119,16 @@ impl Content {
     }
 
     /// The content of the record that begins at `offset` of the file, written for the `generation`th time.
+    #[inline]
     pub fn at(&mut self, offset: u64, generation: u32) -> &[u8] {
-        let length = self.record_bytes;
         if self.stamps == Stamps::None {
             return self.pool.as_slice();
         }
+        self.stamped(offset, generation)
+    }
+
+    fn stamped(&mut self, offset: u64, generation: u32) -> &[u8] {
+        let length = self.record_bytes;
         let seed = self
             .seed
             .wrapping_add(u64::from(generation).wrapping_mul(GENERATION_STEP));

@@ -68,6 +68,7 @@ impl Permutation {
 
     /// The numbers from `index` on, as far as there are any; the chains of multiplications of one do not wait for those
     /// of another.
+    #[inline(never)]
     fn run_from(&self, index: u64, numbers: &mut [u64; AHEAD]) {
         for (offset, number) in (0..).zip(numbers.iter_mut()) {
             *number = self.shuffled((index + offset).min(self.count - 1));
@@ -168,22 +169,31 @@ impl RecordOrder {
     }
 
     /// The record that comes next.
+    #[inline]
     pub fn next(&mut self) -> u64 {
         let position = self.position;
         self.position += 1;
         if self.position == self.visited && !matches!(self.kind, Kind::Growing) {
             self.position = 0;
         }
-        match &mut self.kind {
-            Kind::Ascending | Kind::Growing => position,
-            Kind::Shuffled { permutation, ahead } => {
-                let place = usize::try_from(position % AHEAD_NUMBERS).unwrap_or(0);
-                if place == 0 {
-                    permutation.run_from(position, ahead);
-                }
-                ahead[place]
+        if let Kind::Shuffled { permutation, ahead } = &mut self.kind {
+            let place = usize::try_from(position % AHEAD_NUMBERS).unwrap_or(0);
+            if place == 0 {
+                permutation.run_from(position, ahead);
             }
-            Kind::Overlapping {
+            return ahead[place];
+        }
+        self.kind.at(position)
+    }
+}
+
+impl Kind {
+    /// The record at a position, of the orders that look nothing up.
+    fn at(&mut self, position: u64) -> u64 {
+        match self {
+            Self::Ascending | Self::Growing => position,
+            Self::Shuffled { permutation, .. } => permutation.at(position),
+            Self::Overlapping {
                 places,
                 names,
                 distinct,
@@ -196,11 +206,11 @@ impl RecordOrder {
                     names.at(scaled(mixed(*seed ^ place), *distinct))
                 }
             }
-            Kind::Drawn { count, state } => {
+            Self::Drawn { count, state } => {
                 *state = state.wrapping_add(MULTIPLIER);
                 scaled(mixed(*state), *count)
             }
-            Kind::Table(table) => usize::try_from(position)
+            Self::Table(table) => usize::try_from(position)
                 .ok()
                 .and_then(|place| table.get(place).copied())
                 .expect("the table has a number for each record"),

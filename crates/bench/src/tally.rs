@@ -100,6 +100,7 @@ impl Tally {
     }
 }
 
+#[inline]
 fn bucket(latency_ns: u64) -> usize {
     let power = (u64::BITS - latency_ns.leading_zeros()).saturating_sub(SUB_BITS + 1);
     let number = if power > POWERS {

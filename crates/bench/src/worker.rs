@@ -55,6 +55,7 @@ pub struct Shared<'run> {
 
 impl Shared<'_> {
     /// True when workers should end as soon as they can.
+    #[inline]
     pub fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
     }
@@ -258,6 +259,7 @@ impl<'run> Worker<'run> {
     }
 
     /// The time when the next operation may begin.
+    #[inline]
     fn read(&mut self, record: u64, offset: u64, start: u64, tally: &mut Tally) -> Result<u64, BenchError> {
         let memory = self.memory.as_mut_slice();
         self.target.read(offset, memory)?;
@@ -279,6 +281,7 @@ impl<'run> Worker<'run> {
     }
 
     /// The time when the next operation may begin.
+    #[inline]
     fn write(&mut self, record: u64, offset: u64, start: u64, tally: &mut Tally) -> Result<u64, BenchError> {
         let generation = match &mut self.check {
             Some(check) => check.generations.next(record),
@@ -336,6 +339,7 @@ impl Course {
     }
 
     /// True once, when the ramp is over: the timed window begins.
+    #[inline]
     pub fn passes_ramp(&mut self, now: u64) -> bool {
         if self.ramp_end_ns.is_none_or(|end| now < end) {
             return false;
@@ -349,6 +353,7 @@ impl Course {
     }
 
     /// True when no operation may begin any more.
+    #[inline]
     pub const fn is_through(&self, now: u64) -> bool {
         self.left == 0 || now >= self.end_ns
     }
@@ -360,6 +365,7 @@ impl Course {
 }
 
 /// Decided by the record, not by the order, so that a seed reads and writes the same records in any order.
+#[inline]
 pub fn reads_this_record(pattern: Pattern, seed: u64, record: u64) -> bool {
     match pattern {
         Pattern::SequentialRead | Pattern::RandomRead => true,
