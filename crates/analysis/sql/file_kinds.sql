@@ -1,15 +1,45 @@
 -- title: Types of files
 -- key: file_type, operation
 -- about: By names' endings and extensions (sql/views/3_file_types.sql). What is no content of a file is in parentheses.
-WITH counted AS (
+-- Pieces are added up by path first: types are of paths, and paths are few beside pieces.
+WITH by_path AS (
+    SELECT
+        path,
+        class,
+        block_type,
+        operation,
+        SUM(request) AS requests,
+        COUNT(*) AS pieces,
+        SUM(bytes) AS bytes
+    FROM pieces
+    GROUP BY path, class, block_type, operation
+),
+typed AS (
+    SELECT
+        by_path.path AS path,
+        CASE
+            WHEN by_path.class = 'journal' THEN '(journal)'
+            WHEN by_path.class = 'metadata' THEN '(metadata)'
+            WHEN by_path.block_type = 'directory' THEN '(directory)'
+            WHEN by_path.path IS NULL THEN '(not known)'
+            ELSE file_types.file_type
+        END AS file_type,
+        by_path.operation AS operation,
+        by_path.requests AS requests,
+        by_path.pieces AS pieces,
+        by_path.bytes AS bytes
+    FROM by_path
+    LEFT JOIN file_types ON file_types.path = by_path.path
+),
+counted AS (
     SELECT
         file_type,
         operation,
         COUNT(DISTINCT path) AS files,
-        SUM(request) AS requests,
-        COUNT(*) AS pieces,
+        SUM(requests) AS requests,
+        SUM(pieces) AS pieces,
         SUM(bytes) AS bytes
-    FROM typed_pieces
+    FROM typed
     GROUP BY file_type, operation
 )
 SELECT

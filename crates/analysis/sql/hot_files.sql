@@ -5,7 +5,6 @@
 WITH file_pieces AS (
     SELECT
         path,
-        file_type,
         operation,
         bytes,
         inode,
@@ -20,7 +19,7 @@ WITH file_pieces AS (
             ),
             0
         ) AS covered_to
-    FROM typed_pieces
+    FROM pieces
     WHERE path IS NOT NULL AND class = 'data'
 ),
 by_inode AS (
@@ -28,7 +27,6 @@ by_inode AS (
         path,
         inode,
         generation,
-        MAX(file_type) AS file_type,
         COUNT(*) AS pieces,
         SUM(CASE WHEN operation = 'read' THEN 1 ELSE 0 END) AS read_pieces,
         SUM(CASE WHEN operation = 'read' THEN bytes ELSE 0 END) AS read_bytes,
@@ -43,17 +41,31 @@ by_inode AS (
         ) AS rewritten_bytes
     FROM file_pieces
     GROUP BY path, inode, generation
+),
+hottest AS (
+    SELECT
+        path,
+        COUNT(*) AS inodes,
+        SUM(pieces) AS pieces,
+        SUM(read_pieces) AS read_pieces,
+        SUM(read_bytes) AS read_bytes,
+        SUM(write_pieces) AS write_pieces,
+        SUM(write_bytes) AS write_bytes,
+        SUM(rewritten_bytes) AS rewritten_bytes
+    FROM by_inode
+    GROUP BY path
+    ORDER BY pieces DESC, path
+    LIMIT 50
 )
 SELECT
-    path,
-    MAX(file_type) AS file_type,
-    COUNT(*) AS inodes,
-    SUM(read_pieces) AS read_pieces,
-    SUM(read_bytes) AS read_bytes,
-    SUM(write_pieces) AS write_pieces,
-    SUM(write_bytes) AS write_bytes,
-    SUM(rewritten_bytes) AS rewritten_bytes
-FROM by_inode
-GROUP BY path
-ORDER BY SUM(pieces) DESC, path
-LIMIT 50
+    hottest.path AS path,
+    file_types.file_type AS file_type,
+    hottest.inodes AS inodes,
+    hottest.read_pieces AS read_pieces,
+    hottest.read_bytes AS read_bytes,
+    hottest.write_pieces AS write_pieces,
+    hottest.write_bytes AS write_bytes,
+    hottest.rewritten_bytes AS rewritten_bytes
+FROM hottest
+LEFT JOIN file_types ON file_types.path = hottest.path
+ORDER BY hottest.pieces DESC, path

@@ -147,6 +147,9 @@ async fn context_over(traces: &[StoredTrace], limits: Limits) -> Result<SessionC
         .with_batch_size(BATCH_ROWS);
     // What a sort keeps back to merge its files; the default is meant for larger pools.
     config.options_mut().execution.sort_spill_reservation_bytes = SORT_MERGE_BYTES;
+    // Views of strings share the buffers of whole pages, and each batch is charged for all that it shares: the limit was
+    // said to be reached at a tenth of it.
+    config.options_mut().execution.parquet.schema_force_view_types = false;
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(FairSpillPool::new(limits.memory_bytes)))
         .build_arc()?;
