@@ -1,0 +1,27 @@
+//! `tidegate ubi` on a real `/dev/mtd0`, in the lab guest, with the guest's kernel to attach what came of it.
+
+use testkit::lab::{self, Job};
+
+/// A chip of nandsim, 64 MiB, is all the program's until the kernel attaches it.
+const SCRIPT: &str = r#"
+modprobe nandsim id_bytes=0x20,0xa2,0x00,0x15 || exit 2
+head -c 300001 /dev/urandom >/tmp/content
+"$TIDEGATE" ubi format /dev/mtd0 || exit 3
+"$TIDEGATE" ubi mkvol /dev/mtd0 -N boot -t static -s 600k || exit 4
+"$TIDEGATE" ubi mkvol /dev/mtd0 -N data -s 2m || exit 4
+"$TIDEGATE" ubi update /dev/mtd0 boot /tmp/content || exit 5
+"$TIDEGATE" ubi update /dev/mtd0 data /tmp/content || exit 5
+"$TIDEGATE" ubi dump /dev/mtd0 boot -o /tmp/dumped && cmp /tmp/content /tmp/dumped || exit 6
+"$TIDEGATE" ubi check /dev/mtd0 || exit 7
+modprobe ubi && ubiattach -m 0 || exit 8
+cmp /tmp/content /dev/ubi0_0 && cmp -n 300001 /tmp/content /dev/ubi0_1 || exit 9
+lab-complaints
+"#;
+
+#[test]
+fn what_the_program_wrote_to_a_chip_of_the_kernel_is_what_the_kernel_attaches() {
+    let Some(mut guest) = lab::shared() else { return };
+    let job = Job::new(SCRIPT).variable("TIDEGATE", env!("CARGO_BIN_EXE_tidegate"));
+    let outcome = guest.run(&job).expect("the guest works").expect_success();
+    assert!(outcome.text().contains("nothing wrong"), "{}", outcome.text());
+}
