@@ -5,6 +5,8 @@ use testkit::lab::{self, Job};
 /// A chip of nandsim, 64 MiB, is all the program's until the kernel attaches it.
 const SCRIPT: &str = r#"
 modprobe nandsim id_bytes=0x20,0xa2,0x00,0x15 || exit 2
+# Its own words while it makes the chip are no complaints.
+dmesg -c >/dev/null
 head -c 300001 /dev/urandom >/tmp/content
 "$TIDEGATE" ubi format /dev/mtd0 || exit 3
 "$TIDEGATE" ubi mkvol /dev/mtd0 -N boot -t static -s 600k || exit 4
