@@ -63,10 +63,11 @@ fn request(volume: &dyn Volume, places: &[Place], kind: NodeKind, memory: &mut V
 
 /// The bytes at a place. What the medium could not correct is left to the CRC.
 pub(crate) fn read(volume: &dyn Volume, place: Place) -> Result<Vec<u8>, Damage> {
-    let mut raw = vec![0; to_usize(place.bytes)];
+    // Before there is memory for it: a forged length is up to 4 GiB.
     if !is_inside(volume, place) {
         return Err(outside(volume));
     }
+    let mut raw = vec![0; to_usize(place.bytes)];
     read_into(volume, place, &mut raw)?;
     Ok(raw)
 }

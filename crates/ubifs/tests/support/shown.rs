@@ -59,7 +59,9 @@ fn line(mounted: &MountedUbifs, ino: Ino, attr: &Attr) -> String {
     } else {
         attr.size
     };
-    let time = attr.mtime.seconds * 1_000_000_000 + i64::from(attr.mtime.nanoseconds);
+    let times = [attr.mtime, attr.ctime, attr.atime]
+        .map(|time| (time.seconds * 1_000_000_000 + i64::from(time.nanoseconds)).to_string())
+        .join(" ");
     let names = mounted.listxattr(ino).expect("a list");
     let mut names: Vec<&[u8]> = names
         .split(|byte| *byte == 0)
@@ -73,7 +75,7 @@ fn line(mounted: &MountedUbifs, ino: Ino, attr: &Attr) -> String {
     };
     let xattrs: String = names.iter().map(xattr).collect();
     format!(
-        "{letter} {:04o} {} {} {} {size} {time} {content}{xattrs}",
+        "{letter} {:04o} {} {} {} {size} {times} {content}{xattrs}",
         attr.mode & 0o7777,
         attr.uid,
         attr.gid,
