@@ -10,7 +10,8 @@ use crate::finding::{Damage, Place};
 use crate::format::{NodeKind, check_expected};
 use crate::scan::to_usize;
 
-/// Memory of one request. Larger ones are several; a damaged place may claim to be as long as a LEB.
+/// Memory of one request, and never more than the volume has. Larger ones are several; a damaged place may claim to be as
+/// long as a LEB, and damaged branches may all lead to one node.
 const REQUEST_BYTES_MAX: u64 = 4 << 20;
 
 /// Takes a node, or why there is none, with its number in the call.
@@ -25,12 +26,15 @@ pub(crate) fn nodes(
     memory: &mut Vec<u8>,
     take: &mut Take<'_>,
 ) {
+    let geometry = volume.geometry();
+    let volume_bytes = u64::from(geometry.lebs) * u64::from(geometry.leb_bytes);
+    let bytes_max = REQUEST_BYTES_MAX.min(volume_bytes);
     let mut from = 0;
     while from < places.len() {
         let mut bytes = 0;
         let fitting = places[from..].iter().take_while(|place| {
             bytes += u64::from(place.bytes);
-            bytes <= REQUEST_BYTES_MAX
+            bytes <= bytes_max
         });
         let until = from + fitting.count().max(1);
         request(volume, &places[from..until], kind, memory, &mut |number, node| {

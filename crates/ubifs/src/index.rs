@@ -97,22 +97,23 @@ impl Index {
                 let level = group.level;
                 pending.push(Group { places, level });
             }
-            visits += u64::try_from(group.places.len()).unwrap_or(u64::MAX);
-            let found_count = u64::try_from(found.len()).unwrap_or(u64::MAX);
-            if visits.max(found_count) > self.visits_max {
-                lost.push(Finding {
-                    inode,
-                    subject: Subject::Index,
-                    place: self.root,
-                    damage: Damage::Contradiction("the index has more nodes than fit"),
-                });
-                return;
-            }
+            visits += group.places.len();
             let mut below = Group {
                 places: Vec::new(),
                 level: None,
             };
             for (place, node) in group.places.iter().zip(self.nodes(&group.places)) {
+                // Asked at each node: branches that all lead to one place are many soon.
+                let seen = (visits + below.places.len()).max(found.len());
+                if u64::try_from(seen).is_ok_and(|seen| seen > self.visits_max) {
+                    lost.push(Finding {
+                        inode,
+                        subject: Subject::Index,
+                        place: self.root,
+                        damage: Damage::Contradiction("the index has more nodes than fit"),
+                    });
+                    return;
+                }
                 match node.and_then(|node| node.of_level(group.level)) {
                     Ok(node) if node.level == 0 => found.extend(node.between(low, high)),
                     Ok(node) => {
