@@ -17,6 +17,7 @@ use super::attribution::Attribution;
 use super::commands::{self, Commands};
 use super::order::{Item, Order};
 use super::owners::cut;
+use super::ranges::{Ranges, subtract};
 use super::record::{
     BioDoneRecord, BioRecord, DriverRecord, NO_HARDWARE_QUEUE, Record, RequestRecord, RunPart, device_number,
 };
@@ -51,7 +52,7 @@ struct PendingBio {
     mode: IoMode,
     runs: Vec<Run>,
     /// Ranges of sectors that requests have taken, when it was split.
-    taken: Vec<(u64, u64)>,
+    taken: Ranges,
 }
 
 /// Operation, first sector, number of arrival.
@@ -181,7 +182,7 @@ impl Joiner {
             submitter,
             mode,
             runs: if is_flush { Vec::new() } else { runs },
-            taken: Vec::new(),
+            taken: Ranges::default(),
         };
         self.arrivals += 1;
         let place = (bio.operation & 0xFF, bio.sector, self.arrivals);
@@ -270,21 +271,25 @@ impl Joiner {
             let Some(bio) = device.pending.get_mut(&place) else {
                 continue;
             };
-            let mine = intersect(&uncovered, place.1, bio.end, &bio.taken);
+            let mine: Vec<(u64, u64)> = uncovered
+                .iter()
+                .flat_map(|(from, to)| bio.taken.missing((*from).max(place.1), (*to).min(bio.end)))
+                .collect();
             if mine.is_empty() {
                 continue;
             }
             for range in &mine {
                 uncovered = subtract(&uncovered, *range);
-                let part = bio.runs.iter().filter(|run| super::owners::end(run) > range.0);
+                // Runs are in order and without gaps.
+                let first = bio.runs.partition_point(|run| super::owners::end(run) <= range.0);
+                let part = bio.runs.iter().skip(first);
                 for run in part.take_while(|run| run.sector < range.1) {
                     request.runs.push(cut(run, range.0, range.1));
                 }
-                bio.taken.push(*range);
+                bio.taken.insert(*range);
             }
             describe(request, bio);
-            let taken: u64 = bio.taken.iter().map(|(from, to)| to - from).sum();
-            if taken >= bio.end - place.1 {
+            if bio.taken.sectors >= bio.end - place.1 {
                 let queued = bio.queued;
                 device.pending.remove(&place);
                 self.waiting.remove(&(queued, record.device, place));
@@ -425,26 +430,6 @@ fn alone(device: u32, sector: u64, bio: PendingBio) -> Request {
         command: None,
         runs: bio.runs,
     }
-}
-
-fn intersect(ranges: &[(u64, u64)], start: u64, end: u64, without: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    let mut found: Vec<(u64, u64)> = ranges
-        .iter()
-        .map(|(from, to)| ((*from).max(start), (*to).min(end)))
-        .filter(|(from, to)| from < to)
-        .collect();
-    for range in without {
-        found = subtract(&found, *range);
-    }
-    found
-}
-
-fn subtract(ranges: &[(u64, u64)], (start, end): (u64, u64)) -> Vec<(u64, u64)> {
-    ranges
-        .iter()
-        .flat_map(|(from, to)| [(*from, (*to).min(start)), ((*from).max(end), *to)])
-        .filter(|(from, to)| from < to)
-        .collect()
 }
 
 /// Class in the upper 3 bits of 16; 0 says that none was set.

@@ -24,6 +24,7 @@ mod order;
 mod owners;
 mod privilege;
 mod programs;
+mod ranges;
 mod record;
 mod regions;
 mod request_flags;

@@ -297,3 +297,26 @@ fn a_command_of_the_driver_stands_with_its_request_or_by_itself() {
         ]
     );
 }
+
+/// A discard of a whole device goes to it in pieces that may be small: what each costs must not grow with their number.
+#[test]
+fn a_bio_that_is_split_into_very_many_requests_is_joined_piece_by_piece() {
+    const PIECES: u32 = 200_000;
+    const DISCARD: u32 = 3;
+    let mut joiner = joiner();
+    joiner.take(&bio(1, 100, DISCARD, 0, PIECES * 8));
+    let mut joined = 0_u32;
+    for piece in 0..PIECES {
+        joiner.take(&request(200 + u64::from(piece), DISCARD, u64::from(piece) * 8, 8));
+        while joiner.next().is_some() {
+            joined += 1;
+        }
+    }
+    joiner.finish();
+    while let Some(item) = joiner.next_of_rest() {
+        let Item::Request(request) = item else { continue };
+        assert_eq!((request.bytes, request.queued_ns), (4096, Some(100)));
+        joined += 1;
+    }
+    assert_eq!(joined, PIECES);
+}
