@@ -4,6 +4,8 @@
 //! the EC header says it does tells the OOB. The page can't be told for sure: it is taken as the largest that the offsets allow
 //! and chips have. Reading with a smaller page than the chip's is harmless; for writing, say the shape.
 
+use std::io::{self, Read};
+
 use media::index;
 
 use crate::format::{Decoded, EcHeader, HEADER_BYTES, VidHeader};
@@ -24,10 +26,27 @@ pub struct GuessedShape {
 /// OOB sizes of chips, by their share of the page.
 const OOB_SIZES: [u32; 12] = [8, 16, 32, 64, 112, 128, 218, 224, 256, 448, 640, 744];
 
-/// Guesses from the beginning of an image; a few blocks will do. `None` where there are not two blocks with headers.
-#[must_use]
-pub fn guess_shape(image: &[u8]) -> Option<GuessedShape> {
-    let headers = ec_headers(image);
+/// Bytes that are read between two looks at what there is.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// Guesses from the beginning of an image, of which as few bytes are read as show enough headers, and `bytes_max` at most.
+/// `None` where there are not two blocks with headers.
+pub fn guess_shape(image: impl Read, bytes_max: u64) -> io::Result<Option<GuessedShape>> {
+    let mut image = image.take(bytes_max);
+    let mut start = Vec::new();
+    let mut headers = EcHeaders::default();
+    while headers.found.len() < HEADERS_ENOUGH {
+        let before = start.len();
+        image.by_ref().take(STEP_BYTES).read_to_end(&mut start)?;
+        headers.look(&start);
+        if start.len() == before {
+            break;
+        }
+    }
+    Ok(shape_of(&start, &headers.found))
+}
+
+fn shape_of(image: &[u8], headers: &[(usize, EcHeader)]) -> Option<GuessedShape> {
     let (first, header) = *headers.first()?;
     let stride = headers
         .windows(2)
@@ -63,22 +82,31 @@ pub fn guess_shape(image: &[u8]) -> Option<GuessedShape> {
 /// Enough to see a pattern through some blocks without headers.
 const HEADERS_ENOUGH: usize = 64;
 
-fn ec_headers(image: &[u8]) -> Vec<(usize, EcHeader)> {
-    let mut found = Vec::new();
-    let mut at = 0;
-    while let Some(raw) = image.get(at..).and_then(<[u8]>::first_chunk::<HEADER_BYTES>) {
-        if raw.starts_with(b"UBI#")
-            && let Decoded::Header(header) = EcHeader::decode(raw)
+/// The EC headers of an image that is read piece by piece.
+#[derive(Default)]
+struct EcHeaders {
+    found: Vec<(usize, EcHeader)>,
+    /// Where nothing was looked at yet.
+    next: usize,
+}
+
+impl EcHeaders {
+    /// Goes on in what there is of the image.
+    fn look(&mut self, image: &[u8]) {
+        while let Some(raw) = image
+            .get(self.next..)
+            .and_then(<[u8]>::first_chunk::<HEADER_BYTES>)
+            .filter(|_| self.found.len() < HEADERS_ENOUGH)
         {
-            found.push((at, header));
-            if found.len() == HEADERS_ENOUGH {
-                break;
+            if raw.starts_with(b"UBI#")
+                && let Decoded::Header(header) = EcHeader::decode(raw)
+            {
+                self.found.push((self.next, header));
             }
+            // Pages of 512 bytes with 8 of OOB are the smallest unit that blocks are made of.
+            self.next += 8;
         }
-        // Pages of 512 bytes with 8 of OOB are the smallest unit that blocks are made of.
-        at += 8;
     }
-    found
 }
 
 fn vid_header_after(image: &[u8], block: usize, stride: usize) -> Option<usize> {
@@ -148,7 +176,8 @@ mod tests {
             (512, 32, 16, 256, 512, 256),
             (8192, 128, 0, 8192, 16384, 8192),
         ] {
-            let shape = guess_shape(&image(page, pages, oob, vid, data)).unwrap();
+            let image = image(page, pages, oob, vid, data);
+            let shape = guess_shape(&image[..], u64::MAX).unwrap().unwrap();
             let expected = GuessedShape {
                 page_bytes: u32::try_from(page).unwrap(),
                 subpage_bytes: subpage,
@@ -160,9 +189,17 @@ mod tests {
     }
 
     #[test]
+    fn no_more_of_an_image_is_read_than_shows_enough_headers() {
+        let image = image(2048, 64, 0, 512, 2048).repeat(100);
+        let mut rest = &image[..];
+        guess_shape(&mut rest, u64::MAX).unwrap().unwrap();
+        assert_eq!(image.len() - rest.len(), 8 << 20, "64 blocks of 128 KiB");
+    }
+
+    #[test]
     fn what_is_no_ubi_has_no_shape() {
-        assert_eq!(guess_shape(&[0xFF; 100_000]), None);
-        assert_eq!(guess_shape(&[]), None);
-        assert_eq!(guess_shape(b"UBI#"), None);
+        for image in [&[0xFF; 100_000][..], &[], b"UBI#"] {
+            assert_eq!(guess_shape(image, u64::MAX).unwrap(), None);
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! The chip that a command works on: `/dev/mtdN`, an image with its side-car, or one without and a shape that is said or guessed.
 
 use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -116,11 +115,10 @@ impl ChipArguments {
     }
 
     fn open_guessed(&self, access: Access) -> Result<FileNand> {
-        let mut start = Vec::new();
-        File::open(&self.image)
-            .and_then(|file| file.take(GUESS_BYTES).read_to_end(&mut start))
+        let shape = File::open(&self.image)
+            .and_then(|file| ubi::guess_shape(file, GUESS_BYTES))
             .with_context(|| format!("{} can't be read", self.image.display()))?;
-        let Some(shape) = ubi::guess_shape(&start) else {
+        let Some(shape) = shape else {
             bail!(
                 "{}: the shape of the chip is unknown: there is no side-car, and no two blocks with UBI headers to guess it \
                  from; say it with --page and --block, and --oob if the image has OOB data",

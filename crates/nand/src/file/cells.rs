@@ -93,12 +93,7 @@ impl FileCells {
 
     /// What the image shows of a block: the end of what is not 0xFF, and the bad-block mark in its first page's OOB.
     pub(super) fn scan(&mut self, peb: Peb) -> io::Result<BlockState> {
-        let mut data = vec![0; index(self.geometry.block_bytes())];
-        self.read(peb, 0, &mut data)?;
-        let used = data
-            .iter()
-            .rposition(|byte| *byte != 0xFF)
-            .map_or(0, |last| last + 1);
+        let used = self.end_of_data(peb)?;
         let used = used.next_multiple_of(index(self.geometry.subpage_bytes()));
         let mut mark = [0xFF];
         if self.has_marks() {
@@ -109,6 +104,20 @@ impl FileCells {
             is_bad: mark != [0xFF],
             ..BlockState::default()
         })
+    }
+
+    /// Behind the last byte of a block that is not 0xFF. Most blocks of an image are full, which their last page tells.
+    fn end_of_data(&mut self, peb: Peb) -> io::Result<usize> {
+        let page_bytes = index(self.geometry.page_bytes());
+        let front = self.geometry.block_bytes() - self.geometry.page_bytes();
+        let mut data = vec![0; page_bytes];
+        self.read(peb, front, &mut data)?;
+        if let Some(end) = end_of_written(&data) {
+            return Ok(index(front) + end);
+        }
+        data.resize(index(front), 0);
+        self.read(peb, 0, &mut data)?;
+        Ok(end_of_written(&data).unwrap_or(0))
     }
 
     fn has_marks(&self) -> bool {
@@ -211,6 +220,19 @@ impl Drop for FileCells {
     fn drop(&mut self) {
         let _ = self.write_moment();
     }
+}
+
+/// Behind the last byte that is not 0xFF.
+fn end_of_written(data: &[u8]) -> Option<usize> {
+    const ERASED: [u8; 512] = [0xFF; 512];
+    // Whole pieces are compared at once: erased blocks are all of most chips.
+    let pieces = data.chunks(ERASED.len());
+    let last = pieces
+        .enumerate()
+        .rfind(|(_, piece)| *piece != &ERASED[..piece.len()]);
+    let (number, piece) = last?;
+    let end = piece.iter().rposition(|byte| *byte != 0xFF)? + 1;
+    Some(number * ERASED.len() + end)
 }
 
 pub(super) fn record_at(peb: Peb) -> u64 {

@@ -17,6 +17,7 @@ impl<C: Cells> SimNand<C> {
     ) -> Result<ReadReport, NandError> {
         let geometry = self.model.geometry;
         geometry.check_read(&self.name, peb, offset, out.len())?;
+        self.read_cells(peb, offset, out)?;
         let mut report = ReadReport::default();
         for part in geometry.page_parts(offset, out.len()) {
             let bytes = &mut out[part.at..part.at + index(part.len)];
@@ -25,6 +26,21 @@ impl<C: Cells> SimNand<C> {
         Ok(report)
     }
 
+    /// What the cells hold, in one go: a request to a file costs more than a page. What was not written since the last
+    /// erase is 0xFF.
+    fn read_cells(&mut self, peb: Peb, offset: u32, out: &mut [u8]) -> Result<(), NandError> {
+        let written = index(self.state(peb).programmed_bytes.saturating_sub(offset));
+        let (written, erased) = out.split_at_mut(written.min(out.len()));
+        erased.fill(0xFF);
+        if written.is_empty() {
+            return Ok(());
+        }
+        self.cells
+            .read(peb, offset, written)
+            .map_err(|source| self.host_error(&format!("reading {peb} at offset {offset}"), source))
+    }
+
+    /// Lets the time of a page pass, and gives its bytes, which are in `out`, the errors that it has.
     fn read_page(&mut self, peb: Peb, part: PagePart, out: &mut [u8]) -> Result<ReadReport, NandError> {
         let geometry = self.model.geometry;
         let end = self.clock.now() + self.model.timing.read_page + self.model.transfer(part.start, part.len);
@@ -39,15 +55,10 @@ impl<C: Cells> SimNand<C> {
         state.reads_since_erase = state.reads_since_erase.saturating_add(1);
         let start = geometry.page_start(part.page) + part.start;
         let written = state.programmed_bytes.saturating_sub(start).min(part.len);
-        let (written, erased) = out.split_at_mut(index(written));
-        erased.fill(0xFF);
-        if written.is_empty() {
-            return Ok(ReadReport::default());
+        match written {
+            0 => Ok(ReadReport::default()),
+            _ => Ok(self.corrected(peb, part, &mut out[..index(written)])),
         }
-        self.cells
-            .read(peb, start, written)
-            .map_err(|source| self.host_error(&format!("reading {peb} at offset {start}"), source))?;
-        Ok(self.corrected(peb, part, written))
     }
 
     /// Applies the wrong bits of each ECC step of `part` that was written: those that can be corrected are counted.
