@@ -5,6 +5,7 @@ use thiserror::Error;
 use zstd::bulk::Decompressor as Zstd;
 
 use crate::format::Compression;
+use crate::lzo;
 
 /// Why a block can't be unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -65,7 +66,7 @@ impl Decompressor {
                 block.copy_from_slice(stored.get(..block.len()).ok_or(size)?);
                 stored.len()
             }
-            Compression::Lzo => lzokay::decompress::decompress(stored, block).map_err(|_| broken)?,
+            Compression::Lzo => lzo::decompress(stored, block).ok_or(broken)?,
             Compression::Zlib => self.inflate(stored, block).ok_or(broken)?,
             Compression::Zstd => self.unzstd(stored, block).ok_or(broken)?,
         };

@@ -28,6 +28,7 @@ mod index;
 mod journal;
 mod log;
 mod lpt;
+mod lzo;
 pub mod mkfs;
 mod mounted;
 mod open;
