@@ -1,9 +1,11 @@
 //! A bare image of a UBIFS volume in a file, LEB after LEB, as `mkfs.ubifs` makes it or `tidegate ubi dump`. Read-only.
 //!
+//! It may as well be a volume of the kernel's, `/dev/ubiX_Y`.
+//!
 //! The file may end early, but holds a sixteenth: what is missing was never written. Its shape is in its superblock.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -37,7 +39,7 @@ impl ImageVolume {
             return Ok(None);
         };
         // A superblock may say anything; what is made of it in memory is bounded by what the file holds.
-        let (file_bytes, leb_bytes) = (file.metadata()?.len(), u64::from(superblock.leb_bytes));
+        let (file_bytes, leb_bytes) = ((&file).seek(SeekFrom::End(0))?, u64::from(superblock.leb_bytes));
         if leb_bytes > file_bytes || leb_bytes == 0 {
             return Ok(None);
         }

@@ -1,4 +1,38 @@
-//! Everything that UBIFS puts on the medium, from bytes to values and back. Spec: `docs/formats/ubifs.md`.
+//! Everything that UBIFS puts on the medium, from bytes to values and back. Spec, with what nodes mean together and the LPT, which
+//! has no nodes: `docs/formats/ubifs.md`.
+//!
+//! # Areas
+//!
+//! | LEBs                                 | what                                                  | nodes                          |
+//! |--------------------------------------|-------------------------------------------------------|--------------------------------|
+//! | [`SUPERBLOCK_LEB`]                   | what does not change                                  | [`Superblock`], a signature    |
+//! | [`MASTER_LEB`] and the next          | where everything is after the last commit, two copies | [`Master`]                     |
+//! | from [`LOG_LEB`] on                  | which LEBs the journal has                            | [`CommitStart`], [`LogReference`] |
+//! | behind the log                       | LPT: the space of each LEB                            | none                           |
+//! | behind the LPT                       | inodes without a name that were open                  | [`Orphans`]                    |
+//! | the rest                             | journal, files, index                                 | all below                      |
+//!
+//! # Nodes
+//!
+//! Bytes of each node behind the header; field by field in the types' own tables, which are their codecs.
+//!
+//! | kind | node                      | bytes    | what is where                                                                     |
+//! |------|---------------------------|----------|-----------------------------------------------------------------------------------|
+//! | 0    | [`Inode`]                 | 160..    | 24 key, 40 creation, 48 size, 56 times, 92 links, 96 owner, 104 mode, 108 flags, 112 data length, 116 sums of extended attributes, 132 compressor, 160 data |
+//! | 1    | [`Data`]                  | 48..     | 24 key, 40 size of the block, 44 [`Compression`], 46 length before encryption, 48 what is stored |
+//! | 2, 3 | [`DirectoryEntry`]        | 57..     | 24 key, 40 inode, 49 [`EntryKind`], 50 length of the name, 52 cookie, 56 name and a zero |
+//! | 4    | [`Truncation`]            | 56       | 24 inode, 40 size before, 48 size after                                           |
+//! | 5    | padding ([`pad`])         | 28       | 24 bytes of padding that follow                                                   |
+//! | 6    | [`Superblock`]            | 4096     | 26 keys, 28 [`SuperblockFlags`], 32 geometry, 48 areas, 80 version, 84 compressor, 88 reserve, 108 UUID, 128 keyed hashes, 256 hashes |
+//! | 7    | [`Master`]                | 512      | 24 highest inode, 32 commit, 40 flags, 44 log, 48 root of the index, 60 heads, 72 sums of space, 120 LPT, 156 LEBs, 168 hashes |
+//! | 8    | [`LogReference`]          | 64       | 24 LEB, 28 offset, 32 journal head                                                |
+//! | 9    | [`IndexNode`]             | 28..     | 24 number of branches, 26 level, 28 branches: LEB, offset, length, [`Key`], hash  |
+//! | 10   | [`CommitStart`]           | 32       | 24 number of the commit                                                           |
+//! | 11   | [`Orphans`]               | 32..     | 24 number of the commit, 32 inodes of 8 bytes each                                |
+//! | 12   | authentication            | 24..     | 24 keyed hash over the nodes of the head before it                                |
+//! | 13   | signature                 | 64..     | 24 type, 28 length, 64 PKCS #7 signature of the superblock                        |
+//!
+//! # The header
 //!
 //! All numbers are little endian. A medium is a sequence of *nodes*, each with the header of this module, each at a multiple of
 //! 8 bytes in its LEB:
