@@ -63,10 +63,12 @@ const UNSAFE_CRATES: &[&str] = &[
 
 /// External crates that belong to some of ours alone.
 const EXTERNAL_OWNERS: &[(&str, &[&str])] = &[
+    ("aes", &["ubifs"]),
     ("anyhow", &["cli"]),
     ("clap", &["cli", "judge"]),
     ("arrow-array", &["formats"]),
     ("arrow-schema", &["formats"]),
+    ("hkdf", &["ubifs"]),
     ("io-uring", &["bench", "fuse"]),
     ("parquet", &["formats"]),
     ("libbpf-rs", &["trace"]),

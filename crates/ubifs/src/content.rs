@@ -6,12 +6,11 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
 use crate::decompress::{DecompressError, Decompressor};
+use crate::encryption::FileKey;
 use crate::fetch;
 use crate::file_system::{Ubifs, UbifsError};
 use crate::finding::{Damage, Finding, Place, Subject};
-use crate::format::{
-    BLOCK_BYTES, Compression, Data, INODE_ENCRYPTED, Inode, InodeNumber, Key, KeyKind, NodeKind,
-};
+use crate::format::{BLOCK_BYTES, Compression, Data, Inode, InodeNumber, Key, KeyKind, NodeKind};
 use crate::scan::to_usize;
 
 /// Blocks that are fetched in one request at most: 1 MiB of a file.
@@ -43,8 +42,24 @@ impl Ubifs {
         let number = file.key.inode_number();
         let (first, last) = (block_of(offset), block_of(last_byte));
         let found = self.places(Key::data(number, first), Key::data(number, last), lost);
+        let file_key = match (self.file_key(file), found.first()) {
+            (Ok(key), _) => key,
+            (Err(locked), Some((_, place))) => {
+                lost.push(Finding {
+                    inode: Some(number),
+                    subject: Subject::Encrypted,
+                    place: *place,
+                    damage: locked.into(),
+                });
+                out.fill(0);
+                return bytes;
+            }
+            // There is nothing to open.
+            (Err(_), None) => None,
+        };
         let mut workspace = self.workspace();
         let Workspace { nodes, unpacker } = &mut *workspace;
+        let file_key = file_key.as_deref();
         let mut window = Window {
             offset,
             out,
@@ -54,7 +69,7 @@ impl Ubifs {
             let places: Vec<Place> = request.iter().map(|(_, place)| *place).collect();
             let mut take = |number_in_request: usize, raw: Result<&[u8], Damage>| {
                 let (key, place) = request[number_in_request];
-                let unpacked = raw.and_then(|raw| unpacker.unpack(file, key, raw, &mut window));
+                let unpacked = raw.and_then(|raw| unpacker.unpack(file_key, key, raw, &mut window));
                 if let Err(damage) = unpacked {
                     lost.push(Finding {
                         inode: Some(number),
@@ -211,17 +226,34 @@ struct Unpacker {
     decompressor: Decompressor,
     /// A block of which only a part is wanted.
     block: Vec<u8>,
+    /// What was stored of a block, decrypted.
+    plain: Vec<u8>,
 }
 
 impl Unpacker {
-    fn unpack(&mut self, file: &Inode, key: Key, raw: &[u8], window: &mut Window<'_>) -> Result<(), Damage> {
+    fn unpack(
+        &mut self,
+        file_key: Option<&FileKey>,
+        key: Key,
+        raw: &[u8],
+        window: &mut Window<'_>,
+    ) -> Result<(), Damage> {
         let (data, stored) = Data::split(raw)?;
         if data.key != key {
             return Err(Damage::Contradiction("it has another key than the index says"));
         }
-        if file.flags & INODE_ENCRYPTED != 0 {
-            return Err(Damage::Encrypted);
-        }
+        let stored = match file_key {
+            None => stored,
+            Some(file_key) => {
+                self.plain.clear();
+                self.plain.extend_from_slice(stored);
+                file_key.decrypt_block(key.low(), &mut self.plain)?;
+                let whole = self.plain.get(..usize::from(data.compressed_bytes));
+                whole.ok_or(Damage::Contradiction(
+                    "it holds fewer bytes than it says were encrypted",
+                ))?
+            }
+        };
         let unknown = DecompressError::Unknown {
             number: data.compression,
         };

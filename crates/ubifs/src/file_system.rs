@@ -7,11 +7,12 @@ use thiserror::Error;
 use ubi::Volume;
 
 use crate::content::Workspaces;
+use crate::encryption::{CONTEXT_NAME, Keyring};
 use crate::fetch;
 use crate::finding::{Damage, Finding, Place, Subject};
 use crate::format::{
-    BLOCK_BYTES, Data, DirectoryEntry, EntryKind, Inode, InodeNumber, Key, KeyKind, Master, NodeKind,
-    Superblock, name_hash_r5, name_hash_test,
+    BLOCK_BYTES, Data, DirectoryEntry, EntryKind, INODE_ENCRYPTED, Inode, InodeNumber, Key, KeyKind, Master,
+    NodeKind, Superblock, name_hash_r5, name_hash_test,
 };
 use crate::index::Index;
 use crate::journal::Journal;
@@ -33,17 +34,20 @@ pub struct Ubifs {
     pub(crate) report: ReplayReport,
     pub(crate) findings: Vec<Finding>,
     pub(crate) workspaces: Workspaces,
+    pub(crate) keyring: Keyring,
 }
 
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The name; any bytes on a damaged or encrypted file system.
+    /// The name; any bytes on a damaged file system.
     pub name: Vec<u8>,
     /// What it names.
     pub inode: InodeNumber,
     /// Of which kind that is, according to the entry.
     pub kind: Option<EntryKind>,
+    /// Tells encrypted names of one hash apart.
+    pub cookie: u32,
 }
 
 /// An extended attribute.
@@ -268,6 +272,9 @@ impl Ubifs {
 
     /// What a name in a directory names.
     pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<Entry, UbifsError> {
+        if let Some(found) = self.lookup_encrypted(directory, name) {
+            return found;
+        }
         let key = Key::entry(directory, self.name_hash(name));
         self.named(key, NodeKind::Entry, name)
     }
@@ -286,13 +293,18 @@ impl Ubifs {
             Key::first(directory, KeyKind::Entry),
             Key::last(directory, KeyKind::Entry),
         );
-        self.names(low, high, NodeKind::Entry, lost)
+        let mut entries = self.names(low, high, NodeKind::Entry, lost);
+        self.decode_names(directory, &mut entries, lost);
+        entries
     }
 
     /// The target of a symbolic link.
     pub fn read_link(&self, link: &Inode) -> Result<Vec<u8>, UbifsError> {
         if link.kind() == Some(EntryKind::Symlink) {
-            return Ok(link.data.clone());
+            return match link.flags & INODE_ENCRYPTED {
+                0 => Ok(link.data.clone()),
+                _ => self.decrypt_link(link),
+            };
         }
         Err(UbifsError::WrongKind {
             volume: self.volume.name(),
@@ -306,7 +318,8 @@ impl Ubifs {
         let mut lost = Vec::new();
         let names = self.xattr_entries(inode, &mut lost);
         self.strict(lost)?;
-        Ok(names.into_iter().map(|entry| entry.name).collect())
+        let names = names.into_iter().map(|entry| entry.name);
+        Ok(names.filter(|name| name != CONTEXT_NAME).collect())
     }
 
     /// The value of an extended attribute.
@@ -319,7 +332,8 @@ impl Ubifs {
     /// All extended attributes of an inode, so far as they can be read.
     pub fn xattrs_lossy(&self, inode: InodeNumber, lost: &mut Vec<Finding>) -> Vec<Extended> {
         let mut all = Vec::new();
-        for entry in self.xattr_entries(inode, lost) {
+        let entries = self.xattr_entries(inode, lost);
+        for entry in entries.into_iter().filter(|entry| entry.name != CONTEXT_NAME) {
             match self.inode(entry.inode) {
                 Ok(value) => all.push(Extended {
                     name: entry.name,
@@ -389,7 +403,7 @@ impl Ubifs {
         }
     }
 
-    fn named(&self, key: Key, kind: NodeKind, name: &[u8]) -> Result<Entry, UbifsError> {
+    pub(crate) fn named(&self, key: Key, kind: NodeKind, name: &[u8]) -> Result<Entry, UbifsError> {
         let mut lost = Vec::new();
         let found = self
             .names(key, key, kind, &mut lost)
@@ -459,7 +473,7 @@ impl Ubifs {
         all.into_values().collect()
     }
 
-    fn damaged(&self, finding: Finding) -> UbifsError {
+    pub(crate) fn damaged(&self, finding: Finding) -> UbifsError {
         UbifsError::Damaged {
             volume: self.volume.name(),
             finding: Box::new(finding),
@@ -485,5 +499,6 @@ fn entry(key: Key, raw: &[u8], kind: NodeKind) -> Result<Entry, Damage> {
         name: entry.name,
         inode: InodeNumber(inode),
         kind: EntryKind::from_number(entry.kind),
+        cookie: entry.cookie,
     })
 }

@@ -7,6 +7,7 @@ use media::Leb;
 use thiserror::Error;
 
 use crate::decompress::DecompressError;
+use crate::encryption::Locked;
 use crate::format::{InodeNumber, NodeDefect};
 
 /// A place of a volume.
@@ -41,6 +42,8 @@ pub enum Subject {
     Xattr,
     /// A block of 4096 bytes.
     Block(u32),
+    /// All that a file holds: it is encrypted.
+    Encrypted,
 }
 
 impl fmt::Display for Subject {
@@ -55,6 +58,7 @@ impl fmt::Display for Subject {
             Self::Entry => formatter.write_str("directory entry"),
             Self::Xattr => formatter.write_str("extended attribute"),
             Self::Block(block) => write!(formatter, "bytes {} on", u64::from(*block) * 4096),
+            Self::Encrypted => formatter.write_str("encrypted content"),
         }
     }
 }
@@ -82,9 +86,9 @@ pub enum Damage {
     /// Nodes contradict each other.
     #[error("{0}")]
     Contradiction(&'static str),
-    /// The content is encrypted.
-    #[error("it is encrypted, and there is no key")]
-    Encrypted,
+    /// It is encrypted, and can't be opened.
+    #[error(transparent)]
+    Locked(#[from] Locked),
 }
 
 /// One thing that is wrong.

@@ -6,6 +6,7 @@ use thiserror::Error;
 use ubi::Volume;
 
 use crate::content::Workspaces;
+use crate::encryption::Keyring;
 use crate::fetch;
 use crate::file_system::Ubifs;
 use crate::finding::{Damage, Finding, Place, Subject};
@@ -97,6 +98,7 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: OpenOptions) -> Result<Ubif
         report,
         findings,
         workspaces: Workspaces::default(),
+        keyring: Keyring::default(),
     };
     remove_orphans(&mut ubifs);
     for (inode, seen) in sizes {

@@ -13,13 +13,16 @@ mod support {
     pub mod shown;
 }
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use support::lab_lines::{Lines, assert_same, lines, tree_of};
+use support::lab_lines::{Lines, assert_same, escaped, lines, tree_of};
 use support::linux::{Bench, Load, dump, open, recovered, volume};
 use support::shown::shown_by;
-use testkit::lab::{Fsck, Guest};
+use testkit::lab::{Fsck, Guest, Job};
+use ubifs::format::{EntryKind, InodeNumber, ROOT_INODE};
+use ubifs::{MasterKey, Ubifs};
 
 const CHIP_BYTES: u64 = 32 << 20;
 
@@ -209,4 +212,88 @@ fn a_tree_of_30_000_files_is_read_as_linux_reads_it_unmounted_and_cut() {
     let ours = read_and_check(&bench, "cut");
     assert!(ours.len() > 27_000, "{} files", ours.len());
     recover_and_compare(&bench, &mut bench.boot(), &ours, "large-cut");
+}
+
+/// Two folders with keys of 64 bytes, and files below them. Numbers of ioctls: add a key, set a policy.
+const LOAD: &str = r#"python3 -c '
+import fcntl, os, struct
+def encrypted(folder, version, modes, key):
+    os.mkdir(folder)
+    handle = os.open(folder, os.O_RDONLY)
+    name = b"" if version == 2 else b"tidegate"
+    argument = bytearray(struct.pack("II32sII32s", version, 0, name, len(key), 0, b"") + key)
+    fcntl.ioctl(handle, 0xC0506617, argument, True)
+    name = bytes(argument[8:24])
+    policy = struct.pack("BBBB4s16s", 2, *modes, b"", name) if version == 2 else struct.pack("BBBB8s", 1, *modes, b"tidegate")
+    fcntl.ioctl(handle, 0x800C6613, policy)
+    os.mkdir(f"{folder}/below")
+    for length in (1, 4, 16, 17, 32, 33, 100, 149, 150, 180, 255):
+        with open(f"{folder}/below/" + "n" * length, "wb") as file:
+            file.write((b"text " * 5000 + os.urandom(9000))[:length * 200])
+        if length < 200:
+            os.symlink("t" * length, f"{folder}/link-{length}")
+    os.setxattr(f"{folder}/below", "user.colour", b"blue")
+    with open(f"{folder}/sparse", "wb") as file:
+        file.seek(300000)
+        file.write(b"end")
+encrypted("version-2", 2, (1, 4, 3), bytes(range(64)))
+encrypted("version-1", 1, (5, 6, 0), bytes(range(100, 164)))
+os.mkdir("plain")
+open("plain/file", "w").write("not encrypted")
+os.sync()
+'"#;
+
+const LIST: &str = r#"
+lab-chip && modprobe ubi && modprobe ubifs && ubiattach -m 0 >/dev/null || exit 2
+mkdir -p /mnt/listed && mount -t ubifs -o ro ubi0_0 /mnt/listed || exit 3
+cd /mnt/listed && find . -mindepth 1 -printf '%P\n' >/host/names.txt
+"#;
+
+fn paths(ubifs: &Ubifs) -> BTreeSet<String> {
+    let mut paths = BTreeSet::new();
+    let mut pending: Vec<(InodeNumber, String)> = vec![(ROOT_INODE, String::new())];
+    while let Some((directory, path)) = pending.pop() {
+        for entry in ubifs.read_directory(directory).expect("names can be read") {
+            let path = format!("{path}{}", escaped(&entry.name));
+            if entry.kind == Some(EntryKind::Directory) {
+                pending.push((entry.inode, format!("{path}/")));
+            }
+            paths.insert(path);
+        }
+    }
+    paths
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
+fn what_linux_encrypts_is_read_with_its_keys_and_listed_without_as_linux_does() {
+    if !is_full() {
+        eprintln!("left out: it takes a boot; TIDEGATE_FULL=1 runs it");
+        return;
+    }
+    let Some(bench) = Bench::new("encrypted", CHIP_BYTES) else {
+        return;
+    };
+    let load = Load {
+        command: LOAD.to_owned(),
+        options: "compr=zstd".to_owned(),
+        ..Load::default()
+    };
+    let mut guest = bench.boot();
+    let written = bench.write(&mut guest, &load).expect_success();
+    let linux = written.read_text("files.txt").expect("the job wrote it");
+    let key = |from: u8| MasterKey::new((from..from + 64).collect()).expect("64 bytes");
+    let keys = vec![key(0), key(100).with_descriptor(*b"tidegate")];
+    let opened = || open(bench.chip.path()).with_keys(keys.clone());
+    let ours = tree_of(&opened());
+    assert!(ours.len() > 45, "{} files", ours.len());
+    assert_same(&ours, &lines(&linux), "with keys");
+    assert_same(&shown_by(opened()), &ours, "as a mount shows it");
+    let listed = guest
+        .run(&Job::new(LIST))
+        .expect("the guest works")
+        .expect_success();
+    let names = listed.read_text("names.txt").expect("the job wrote it");
+    let linux: BTreeSet<String> = names.lines().map(str::to_owned).collect();
+    assert_eq!(paths(&open(bench.chip.path())), linux, "without keys");
 }

@@ -1,9 +1,12 @@
 //! `tidegate ubifs check`.
 
-use anyhow::{Result, bail};
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde_json::json;
-use ubifs::check::{Area, CheckFinding, CheckReport, check};
+use ubifs::check::{Area, CheckFinding, CheckReport, check, check_with_key};
 
 use super::source::SourceArguments;
 use super::walk::shown;
@@ -20,6 +23,9 @@ pub struct CheckArguments {
     /// The file system
     #[command(flatten)]
     pub source: SourceArguments,
+    /// The key of an authenticated file system, raw bytes in a file: keyed hashes are verified too
+    #[arg(long, value_name = "FILE")]
+    pub auth_key: Option<PathBuf>,
     /// Print one JSON object a finding, and one with the sum
     #[arg(long)]
     pub json: bool,
@@ -31,7 +37,13 @@ pub struct CheckArguments {
 /// Runs the command.
 pub fn run(arguments: &CheckArguments) -> Result<Finding> {
     let volume = arguments.source.volume()?;
-    let report = check(&*volume);
+    let report = match &arguments.auth_key {
+        Some(path) => {
+            let key = fs::read(path).with_context(|| format!("{} can't be read", path.display()))?;
+            check_with_key(&*volume, &key)
+        }
+        None => check(&*volume),
+    };
     for finding in &report.findings {
         let line = match arguments.json {
             true => as_json(finding).to_string(),

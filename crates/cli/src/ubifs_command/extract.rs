@@ -106,6 +106,7 @@ pub fn cat(arguments: &CatArguments) -> Result<Finding> {
     if inode.kind() != Some(EntryKind::File) {
         bail!("{}: it is no regular file", arguments.path);
     }
+    ubifs.check_key(&inode)?;
     let all = [Run {
         offset: 0,
         bytes: inode.size_bytes,

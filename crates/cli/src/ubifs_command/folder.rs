@@ -142,7 +142,7 @@ impl Maker<'_> {
             }
             Some(EntryKind::Directory) => fs::create_dir(&target).context("the folder can't be made")?,
             Some(EntryKind::Symlink) => {
-                symlink(OsStr::from_bytes(&inode.data), &target)
+                symlink(OsStr::from_bytes(&self.ubifs.read_link(inode)?), &target)
                     .context("the symbolic link can't be made")?;
             }
             Some(EntryKind::Fifo) => make_node(&target, FileType::Fifo, 0)?,
@@ -191,6 +191,7 @@ impl Maker<'_> {
 
     /// Blocks that the file has are written; the others stay holes.
     fn fill(&self, visited: &Visited) -> Result<()> {
+        self.ubifs.check_key(&visited.inode)?;
         let target = self.target(&visited.path);
         let file = OpenOptions::new()
             .write(true)

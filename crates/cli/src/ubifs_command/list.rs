@@ -87,7 +87,7 @@ pub fn tree(arguments: &TreeArguments) -> Result<Finding> {
             visited.path.as_slice()
         };
         let target = match visited.inode.kind() {
-            Some(EntryKind::Symlink) => format!(" -> {}", shown(&visited.inode.data)),
+            Some(EntryKind::Symlink) => format!(" -> {}", target(&ubifs, &visited.inode)),
             _ => String::new(),
         };
         print_line(&format!("{} {}{target}", attributes(&visited.inode), shown(path)))?;
@@ -140,7 +140,7 @@ fn details(ubifs: &Ubifs, number: InodeNumber, inode: &Inode, path: &[u8], losse
             let blocks = ubifs.blocks_lossy(number, &mut lost).len();
             lines.push(format!("blocks    {blocks} of 4096 bytes"));
         }
-        Some(EntryKind::Symlink) => lines.push(format!("target    {}", shown(&inode.data))),
+        Some(EntryKind::Symlink) => lines.push(format!("target    {}", target(ubifs, inode))),
         _ => {}
     }
     if let Some((major, minor)) = inode.device() {
@@ -157,6 +157,13 @@ fn details(ubifs: &Ubifs, number: InodeNumber, inode: &Inode, path: &[u8], losse
         losses.tell(path, finding);
     }
     lines.join("\n")
+}
+
+fn target(ubifs: &Ubifs, link: &Inode) -> String {
+    match ubifs.read_link(link) {
+        Ok(target) => shown(&target),
+        Err(_) => "(encrypted)".to_owned(),
+    }
 }
 
 fn attributes(inode: &Inode) -> String {

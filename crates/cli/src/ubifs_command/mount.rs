@@ -145,7 +145,8 @@ fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<
     let started = Instant::now();
     let volume = plan.source.volume()?;
     let attached = Instant::now();
-    let ubifs = Arc::new(Ubifs::open(volume, plan.open)?);
+    let ubifs = Ubifs::open(volume, plan.open)?.with_keys(plan.source.master_keys()?);
+    let ubifs = Arc::new(ubifs);
     let opened = Instant::now();
     let findings: Vec<String> = ubifs.findings().iter().map(ToString::to_string).collect();
     let microseconds =

@@ -1,15 +1,20 @@
 //! Where a file system comes from: a bare volume in a file, a volume of a chip, or an array of chips.
 
+use std::convert::Infallible;
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use nand::MtdNand;
 use ubi::{Access, Ubi, Volume, VolumeId};
-use ubifs::{ImageVolume, OpenOptions, Ubifs};
+use ubifs::format::SuperblockFlags;
+use ubifs::{ImageVolume, MasterKey, OpenOptions, Ubifs};
 
 use super::Losses;
+use crate::output::print_error;
 use crate::ubi_command::chip::{Chip, ChipArguments, find_volume};
 use crate::ubi_command::several;
 
@@ -25,6 +30,46 @@ pub struct SourceArguments {
     /// A further member of the array that IMAGE is the first of; once for each, in their order
     #[arg(long = "with", value_name = "IMAGE", conflicts_with = "volume")]
     pub with: Vec<PathBuf>,
+    /// A master key of encrypted files (fscrypt): raw bytes in a file, and where policies of version 1 need several keys, the
+    /// descriptor in hex before it; once for each
+    #[arg(long = "key", value_name = "[DESCRIPTOR=]FILE")]
+    pub keys: Vec<KeyFile>,
+}
+
+/// A file with a master key, and the descriptor that it goes by.
+#[derive(Clone, Debug)]
+pub struct KeyFile {
+    path: PathBuf,
+    descriptor: Option<[u8; 8]>,
+}
+
+impl FromStr for KeyFile {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let named = text.split_once('=').and_then(|(descriptor, path)| {
+            let bytes = (descriptor.len() == 16).then(|| u64::from_str_radix(descriptor, 16).ok())??;
+            Some((path, bytes.to_be_bytes()))
+        });
+        Ok(Self {
+            path: named.map_or(text, |(path, _)| path).into(),
+            descriptor: named.map(|(_, descriptor)| descriptor),
+        })
+    }
+}
+
+impl KeyFile {
+    fn read(&self) -> Result<MasterKey> {
+        let path = self.path.display();
+        let raw = fs::read(&self.path).with_context(|| format!("{path} can't be read"))?;
+        let bytes = raw.len();
+        let key = MasterKey::new(raw)
+            .with_context(|| format!("{path}: a key has 16 to 64 bytes, this has {bytes}"))?;
+        Ok(match self.descriptor {
+            Some(descriptor) => key.with_descriptor(descriptor),
+            None => key,
+        })
+    }
 }
 
 impl SourceArguments {
@@ -35,11 +80,24 @@ impl SourceArguments {
 
     /// The same with other options.
     pub fn open_with(&self, options: OpenOptions, losses: &mut Losses) -> Result<Ubifs> {
-        let ubifs = Ubifs::open(self.volume()?, options)?;
+        let ubifs = Ubifs::open(self.volume()?, options)?.with_keys(self.master_keys()?);
+        if ubifs.has_encryption() && self.keys.is_empty() {
+            print_error("some files are encrypted: --key FILE opens them");
+        }
+        if SuperblockFlags(ubifs.superblock().flags).has(SuperblockFlags::AUTHENTICATION) {
+            print_error(
+                "the file system is authenticated, and nothing is verified here: `tidegate ubifs check --auth-key` does",
+            );
+        }
         for finding in ubifs.findings() {
             losses.tell(&[], finding);
         }
         Ok(ubifs)
+    }
+
+    /// The keys that are given.
+    pub fn master_keys(&self) -> Result<Vec<MasterKey>> {
+        self.keys.iter().map(KeyFile::read).collect()
     }
 
     /// What is mounted, for people.

@@ -88,7 +88,7 @@ impl<W: Write> Archive<'_, W> {
             EntryKind::Directory => header.set_entry_type(EntryType::Directory),
             EntryKind::Symlink => {
                 header.set_entry_type(EntryType::Symlink);
-                put_target(&mut header, &mut records, &inode.data);
+                put_target(&mut header, &mut records, &self.ubifs.read_link(inode)?);
             }
             EntryKind::Fifo => header.set_entry_type(EntryType::Fifo),
             EntryKind::Socket => bail!("an archive has no form for sockets; it is left out"),
@@ -115,6 +115,7 @@ impl<W: Write> Archive<'_, W> {
         losses: &mut Losses,
     ) -> Result<()> {
         let inode = &visited.inode;
+        self.ubifs.check_key(inode)?;
         let mut lost = Vec::new();
         let runs = runs(self.ubifs, inode, &mut lost);
         let stored: u64 = runs.iter().map(|run| run.bytes).sum();

@@ -36,6 +36,7 @@ impl NodeHash {
 }
 
 /// A hash over several pieces.
+#[derive(Clone)]
 pub(super) enum Hasher {
     Sha256(Sha256),
     Sha512(Sha512),

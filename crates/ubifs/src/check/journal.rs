@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Checker;
+use super::authentication::LogHash;
 use super::fault::{Area, At, Fault};
 use super::medium::{Ending, InLeb, Spot, blank, explained_by_a_cut, nodes_of, to_usize, to_word};
 use super::model::{BlockAt, InodeAt, Model, NameAt};
@@ -35,7 +36,7 @@ pub(super) fn read(checker: &mut Checker<'_>) -> Journal {
     let mut ended: Vec<u32> = Vec::new();
     // Garbage collection, base, and those for data, which the superblock counts.
     let heads = 0..checker.superblock.journal_heads.saturating_add(2);
-    for reference in references.iter().rev() {
+    for (reference, log_hash) in references.into_iter().rev() {
         let spot = Spot {
             leb: reference.leb,
             offset: reference.offset,
@@ -59,7 +60,7 @@ pub(super) fn read(checker: &mut Checker<'_>) -> Journal {
         if !blank(&raw[start..]) {
             ended.push(reference.head);
         }
-        read_bud(checker, &raw, reference, is_last, &mut journal);
+        read_bud(checker, &raw, &reference, log_hash, is_last, &mut journal);
     }
     journal.0.sort_by_key(|(sequence, ..)| *sequence);
     checker.report.counts.journal_nodes = u64::try_from(journal.0.len()).unwrap_or(u64::MAX);
@@ -77,10 +78,11 @@ fn at(leb: u32, offset: u32) -> At {
     At { leb, offset }
 }
 
-fn read_log(checker: &mut Checker<'_>) -> Vec<LogReference> {
+fn read_log(checker: &mut Checker<'_>) -> Vec<(LogReference, LogHash)> {
     let lebs = checker.superblock.log_lebs;
     let (first_leb, start) = (LOG_LEB, checker.master.log_leb);
-    let mut references: Vec<LogReference> = Vec::new();
+    let mut references: Vec<(LogReference, LogHash)> = Vec::new();
+    let mut log_hash = LogHash::new(checker);
     if !(first_leb..first_leb + lebs).contains(&start) {
         let fault =
             Fault::Contradiction("the master node says that the log starts in a LEB that is none of it");
@@ -128,18 +130,22 @@ fn read_log(checker: &mut Checker<'_>) -> Vec<LogReference> {
             break;
         }
         for node in nodes.iter().filter(|node| node.header.sequence >= first_sequence) {
+            let bytes = &raw[node.offset..node.offset + to_usize(node.header.bytes)];
             match node.header.kind {
                 NodeKind::Reference => {
-                    let Ok(reference) = LogReference::decode(&raw[node.offset..]) else {
+                    let Ok(reference) = LogReference::decode(bytes) else {
                         continue;
                     };
-                    let same =
-                        |other: &LogReference| (other.leb, other.offset) == (reference.leb, reference.offset);
+                    let same = |(other, _): &(LogReference, LogHash)| {
+                        (other.leb, other.offset) == (reference.leb, reference.offset)
+                    };
                     if !references.iter().any(same) {
-                        references.push(reference);
+                        log_hash.update(bytes);
+                        references.push((reference, log_hash.clone()));
                     }
                 }
-                NodeKind::CommitStart | NodeKind::Authentication => {}
+                NodeKind::CommitStart => log_hash.update(bytes),
+                NodeKind::Authentication => {}
                 kind => {
                     let fault = NodeDefect::Field {
                         kind,
@@ -157,6 +163,7 @@ fn read_bud(
     checker: &mut Checker<'_>,
     raw: &[u8],
     reference: &LogReference,
+    log_hash: LogHash,
     may_be_torn: bool,
     journal: &mut Journal,
 ) {
@@ -189,6 +196,7 @@ fn read_bud(
         nodes.extend(more.0);
         (end, ending) = (more.1, more.2);
     }
+    log_hash.verify(checker, raw, reference, &nodes, may_be_torn);
     if may_be_torn && !is_damaged {
         drop_unfinished(checker, &mut nodes, end, reference);
     }

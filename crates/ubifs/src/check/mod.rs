@@ -3,7 +3,7 @@
 //! It walks a volume by itself and shares nothing with the file system of this crate but the format module and the
 //! decompressors (a test holds it to that), so that each is a judge of the other. It writes nothing.
 //!
-//! In order: superblock, both masters, the index as of the last commit (levels, order of keys, hashes on authenticated file systems,
+//! In order: superblock, both masters, the index as of the last commit (levels, order of keys, hashes on authenticated file systems, with a key the keyed ones too,
 //! no byte in two nodes), the LPT and the sums of space beside that index, every node that the index leads to, the log and
 //! the journal laid over it as a mount would recover it, orphans; then names beside inodes, blocks beside sizes, counts of
 //! links, directories and extended attributes.
@@ -12,6 +12,7 @@
 //! times the volume's size in all.
 
 mod areas;
+mod authentication;
 mod fault;
 mod files;
 mod hash;
@@ -27,6 +28,7 @@ use std::collections::BTreeSet;
 
 use ubi::Volume;
 
+use self::authentication::Authenticator;
 pub use self::fault::{Area, At, CheckFinding, CheckReport, Counts, Fault};
 use self::hash::NodeHash;
 pub use self::lpt::{LptDefect, LptKind};
@@ -41,6 +43,16 @@ use crate::format::{
 /// Checks the file system of a volume.
 #[must_use]
 pub fn check(volume: &dyn Volume) -> CheckReport {
+    check_with(volume, None)
+}
+
+/// The same with the key of an authenticated file system.
+#[must_use]
+pub fn check_with_key(volume: &dyn Volume, key: &[u8]) -> CheckReport {
+    check_with(volume, Some(key))
+}
+
+fn check_with(volume: &dyn Volume, key: Option<&[u8]>) -> CheckReport {
     let mut medium = Medium::new(volume);
     let mut report = CheckReport::default();
     let fatal = |area, at, fault| CheckFinding {
@@ -87,6 +99,7 @@ pub fn check(volume: &dyn Volume) -> CheckReport {
         master_at: None,
         superblock,
         hash,
+        authenticator: hash.zip(key).map(|(hash, key)| Authenticator::new(hash, key)),
         report,
     };
     checker.master_at = Some(masters.place());
@@ -98,6 +111,11 @@ pub fn check(volume: &dyn Volume) -> CheckReport {
     }
     areas::superblock_fields(&mut checker);
     masters.judge(&mut checker);
+    if is_authenticated {
+        authentication::superblock_and_master(&mut checker);
+    } else if key.is_some() {
+        checker.note("the file system is not authenticated: the key is for nothing".to_owned());
+    }
     checker.files();
     checker.finish()
 }
@@ -109,6 +127,7 @@ struct Checker<'a> {
     master: Master,
     master_at: Option<At>,
     hash: Option<NodeHash>,
+    authenticator: Option<Authenticator>,
     report: CheckReport,
 }
 

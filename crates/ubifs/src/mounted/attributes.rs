@@ -26,7 +26,7 @@ const FLAGS: [(u32, u32, u64); 6] = [
 pub(super) fn errno(error: &UbifsError) -> FsError {
     match error {
         UbifsError::Damaged { finding, .. } => match finding.damage {
-            Damage::Encrypted => FsError::Host(libc::ENOKEY),
+            Damage::Locked(_) => FsError::Host(libc::ENOKEY),
             Damage::Node(_)
             | Damage::Content(_)
             | Damage::Medium(_)

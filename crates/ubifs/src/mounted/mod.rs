@@ -26,7 +26,7 @@ use self::read_ahead::{ReadAhead, Windows};
 use crate::content::SeekTarget;
 use crate::file_system::{Ubifs, UbifsError};
 use crate::finding::Finding;
-use crate::format::{EntryKind, Inode, InodeNumber};
+use crate::format::{EntryKind, INODE_ENCRYPTED, Inode, InodeNumber};
 
 /// Hears of what is lost, when somebody came across it.
 pub type LossListener = Box<dyn Fn(&Finding) + Send + Sync>;
@@ -108,7 +108,14 @@ impl MountedUbifs {
             Some(_) => 0,
         };
         lost.iter().for_each(|finding| (self.listener)(finding));
-        Ok(attributes::attr(inode, blocks))
+        let mut attr = attributes::attr(inode, blocks);
+        if inode.kind() == Some(EntryKind::Symlink) && inode.flags & INODE_ENCRYPTED != 0 {
+            let target = self.ubifs.read_link(inode).ok();
+            attr.size = target.map_or(attr.size, |target| {
+                u64::try_from(target.len()).unwrap_or(u64::MAX)
+            });
+        }
+        Ok(attr)
     }
 
     fn entry(&self, inode: &Inode) -> FsResult<Entry> {

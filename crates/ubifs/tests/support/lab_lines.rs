@@ -51,7 +51,7 @@ fn line(ubifs: &Ubifs, number: InodeNumber, inode: &Inode) -> String {
             ubifs.read(inode, 0, &mut content).expect("it can be read");
             ('-', sha256(&content))
         }
-        EntryKind::Symlink => ('l', format!("->{}", escaped(&inode.data))),
+        EntryKind::Symlink => ('l', format!("->{}", escaped(&target(ubifs, inode)))),
         EntryKind::Directory => ('d', "-".to_owned()),
         EntryKind::Fifo => ('p', "-".to_owned()),
         EntryKind::Socket => ('s', "-".to_owned()),
@@ -63,10 +63,10 @@ fn line(ubifs: &Ubifs, number: InodeNumber, inode: &Inode) -> String {
             )
         }
     };
-    let size = if kind == EntryKind::Directory {
-        0
-    } else {
-        inode.size_bytes
+    let size = match kind {
+        EntryKind::Directory => 0,
+        EntryKind::Symlink => u64::try_from(target(ubifs, inode).len()).expect("short"),
+        _ => inode.size_bytes,
     };
     let time = |seconds: u64, ns: u32| seconds * 1_000_000_000 + u64::from(ns);
     let times = [
@@ -92,6 +92,10 @@ fn line(ubifs: &Ubifs, number: InodeNumber, inode: &Inode) -> String {
         inode.group,
         inode.links,
     )
+}
+
+fn target(ubifs: &Ubifs, link: &Inode) -> Vec<u8> {
+    ubifs.read_link(link).expect("a target")
 }
 
 /// A name as `lab-hash` writes it.
