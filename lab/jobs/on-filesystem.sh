@@ -1,7 +1,8 @@
 # Runs a command on a fresh file system of a kind that the host's kernel may not have, for the block tracer.
 #
 # In:  KIND: ext4, ext4-dm (on a device-mapper target), xfs, btrfs, f2fs, nilfs2, vfat, swap; SIZE in MiB (256);
-#      DEVICE (a loop device over memory) on which to make it, or "card" for the guest's first SD card; MKFS: further options of mkfs; OPTIONS: mount options;
+#      DEVICE (a loop device over memory) on which to make it, or "card" for the guest's first SD card, or "scsi" for a SCSI
+#      disk that the kernel simulates; MKFS: further options of mkfs; OPTIONS: mount options;
 #      RUN: the command, run as root with FOLDER and DEVICE set (for swap only DEVICE, which is in use by then).
 # Out: what RUN writes to /host. Its code is the job's; 2: the file system can't be made.
 fail() { echo "on-filesystem: $*"; exit 2; }
@@ -12,6 +13,18 @@ if [ "$DEVICE" = card ]; then
     until [ -b "$DEVICE" ]; do
         [ "$((tries -= 1))" -gt 0 ] || fail "no SD card"
         sleep 0.1
+    done
+fi
+if [ "$DEVICE" = scsi ]; then
+    modprobe sd_mod && modprobe scsi_debug dev_size_mb=64 || fail "no SCSI disk"
+    DEVICE=
+    tries=300
+    until [ "$DEVICE" ]; do
+        [ "$((tries -= 1))" -gt 0 ] || fail "no SCSI disk"
+        sleep 0.1
+        for disk in /sys/block/sd*; do
+            [ -b "/dev/${disk##*/}" ] && DEVICE=/dev/${disk##*/}
+        done
     done
 fi
 if [ -z "$DEVICE" ]; then

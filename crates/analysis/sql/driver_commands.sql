@@ -1,6 +1,7 @@
 -- title: Commands of the driver
 -- key: command
--- about: Commands that a driver sent to its card, by number (25 is CMD25); packed: requests that they carried in all.
+-- about: Commands that a driver sent to its card or SCSI disk, by number (25 is CMD25 of a card; 42, or 0x2a, is
+-- about: WRITE(10) of SCSI and UFS); packed: requests that they carried in all.
 SELECT
     command_code AS command,
     COUNT(*) AS commands,

@@ -5,13 +5,22 @@
 #ifndef TIDEGATE_EVENTS_H
 #define TIDEGATE_EVENTS_H
 
-static __always_inline void tell(u32 event, struct inode *inode, u64 value, u64 time)
+/* `number`: the inode's own, which a new one may not have got from its file system yet. `entry`: the name that the event is
+ * of, or 0 for any that the inode has. */
+static __always_inline void tell_of(u32 event, struct inode *inode, u64 number, u64 entry, u64 value, u64 time)
 {
     struct super_block *super = BPF_CORE_READ(inode, i_sb);
     if (!is_traced_super(super))
         return;
     struct run who = {};
-    identify_with_path(inode, &who);
+    if (entry) {
+        identify(inode, &who);
+        remember_super(super);
+        who.dentry = entry;
+        send_path(entry);
+    } else {
+        identify_with_path(inode, &who);
+    }
     struct process_reference process;
     current_process(&process);
     RESERVE(record, event_record, RECORD_EVENT);
@@ -19,7 +28,7 @@ static __always_inline void tell(u32 event, struct inode *inode, u64 value, u64 
         return;
     record->event = event;
     record->time = time;
-    record->inode = who.inode;
+    record->inode = number;
     record->dentry = who.dentry;
     record->value = value;
     record->file_system = who.file_system;
@@ -28,6 +37,11 @@ static __always_inline void tell(u32 event, struct inode *inode, u64 value, u64 
     record->reserved = 0;
     record->process = process;
     SUBMIT(record);
+}
+
+static __always_inline void tell(u32 event, struct inode *inode, u64 value, u64 time)
+{
+    tell_of(event, inode, BPF_CORE_READ(inode, i_ino), 0, value, time);
 }
 
 static __always_inline void tell_deleted(struct inode *inode)
@@ -87,12 +101,59 @@ int BPF_PROG(btrfs_create, struct inode *inode)
     return 0;
 }
 
+/* XFS tells of a new inode only by taking it from its memory or making one there, before it has a mode; a free inode is
+ * read for no other purpose. The generation is in it by then. */
+static __always_inline void tell_xfs_created(struct xfs_inode *own)
+{
+    if (!bpf_core_type_exists(struct xfs_inode))
+        return;
+    struct inode *inode = (void *)own + bpf_core_field_offset(struct xfs_inode, i_vnode);
+    if (BPF_CORE_READ(inode, i_mode) == 0)
+        tell_of(EVENT_CREATE, inode, BPF_CORE_READ(own, i_ino), 0, 0, bpf_ktime_get_ns());
+}
+
+SEC("tp_btf/xfs_iget_miss")
+int BPF_PROG(xfs_create, struct xfs_inode *own)
+{
+    tell_xfs_created(own);
+    return 0;
+}
+
+SEC("tp_btf/xfs_iget_recycle")
+int BPF_PROG(xfs_create_again, struct xfs_inode *own)
+{
+    tell_xfs_created(own);
+    return 0;
+}
+
 SEC("tp_btf/ext4_unlink_exit")
 int BPF_PROG(ext4_unlink, struct dentry *entry, int result)
 {
     struct inode *inode = BPF_CORE_READ(entry, d_inode);
     if (!result && inode)
+        tell_of(EVENT_UNLINK, inode, BPF_CORE_READ(inode, i_ino), (u64)entry, BPF_CORE_READ(inode, i_nlink),
+                bpf_ktime_get_ns());
+    return 0;
+}
+
+SEC("tp_btf/f2fs_unlink_exit")
+int BPF_PROG(f2fs_unlink, struct inode *inode, int result)
+{
+    if (!result && inode)
         tell(EVENT_UNLINK, inode, BPF_CORE_READ(inode, i_nlink), bpf_ktime_get_ns());
+    return 0;
+}
+
+/* The last name of an inode goes, also by a rename over it. One that never had a name (O_TMPFILE) goes this way too. */
+SEC("tp_btf/xfs_iunlink")
+int BPF_PROG(xfs_unlink, struct xfs_inode *own)
+{
+    if (!bpf_core_type_exists(struct xfs_inode))
+        return 0;
+    struct inode *inode = (void *)own + bpf_core_field_offset(struct xfs_inode, i_vnode);
+    u64 entry = first_entry(inode);
+    if (entry && (BPF_CORE_READ(inode, i_mode) & FORMAT_BITS) != FORMAT_DIRECTORY)
+        tell_of(EVENT_UNLINK, inode, BPF_CORE_READ(inode, i_ino), entry, 0, bpf_ktime_get_ns());
     return 0;
 }
 

@@ -201,6 +201,7 @@ struct xfs_buf {
     const struct xfs_buf_ops *b_ops;
 };
 struct xfs_inode {
+    u64 i_ino;
     struct inode i_vnode;
 };
 
@@ -215,6 +216,16 @@ struct btrfs_bio {
     struct btrfs_inode *inode;
     u64 file_offset;
     struct bio bio;
+};
+
+struct scsi_device {
+    struct request_queue *request_queue;
+};
+struct scsi_cmnd {
+    struct scsi_device *device;
+    /* A pointer before Linux 5.18, which is asked for. */
+    unsigned char cmnd[32];
+    int result;
 };
 
 struct mmc_host {

@@ -191,7 +191,7 @@ enum driver_flag {
     DRIVER_HAS_DATA = 1,
     DRIVER_WAITS_BUSY = 2,  /* the card may stay busy after its answer */
     DRIVER_QUEUED = 4,      /* it went through the card's own queue, and has a tag */
-    DRIVER_UFS = 8,         /* else eMMC or SD */
+    DRIVER_SCSI = 8,        /* a SCSI disk's, UFS among them; else of eMMC or SD */
 };
 
 struct driver_record {
@@ -200,11 +200,12 @@ struct driver_record {
     u64 issued;             /* when it was tried first */
     u64 completed;
     u64 sector;             /* of the block request that it belongs to; 0 without data */
-    u32 code;
-    u32 argument;
+    u32 code;               /* of the command: mmc's number, SCSI's operation code */
+    u32 argument;           /* mmc's own; SCSI: low half of the logical block's address */
     u32 bytes;
-    u32 tries;
-    s32 error;
+    u16 tries;
+    u16 interrupts;         /* of the host, while it had the command */
+    s32 error;              /* of the mmc core: errno; of SCSI: its result */
     u16 tag;
     u16 flags;
 };
@@ -245,6 +246,7 @@ struct configuration {
     u64 raw_direct;
     u64 raw_direct_async;
     u32 mmc_hosts[MAX_DEVICES]; /* of each device: number of its mmc host and 1, or 0 */
+    u32 interrupts[MAX_DEVICES]; /* of each device: number of its host's interrupt and 1, or 0 */
     u8 counted_calls[MAX_CALLS];
 };
 
@@ -256,6 +258,7 @@ struct counters {
     u64 half_full;          /* records that found the ring over half full */
     u64 slots_taken_twice;
     u64 in_flight[MAX_DEVICES];
+    u64 interrupts[MAX_DEVICES]; /* of each device's host */
 };
 
 struct call_key {

@@ -176,15 +176,15 @@ pub struct IoPriority {
 /// A command that a driver sent to its card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DriverCommand {
-    /// Number of the command (25 is CMD25), or the operation code of a UFS command.
+    /// Number of the command (25 is CMD25), or the operation code of a SCSI command, which UFS's are too (42 is WRITE(10)).
     pub code: u16,
-    /// Its argument.
+    /// Its argument; of a SCSI command the low half of the logical block's address.
     pub argument: u32,
     /// Requests that it carries: more than 1 for a packed command.
     pub packed_requests: u16,
     /// How often it was tried again.
     pub retries: u16,
-    /// Interrupts that it took.
+    /// Interrupts of the host while it had the command: where several are under way, those of the others too.
     pub interrupts: u16,
     /// Bytes that it moves; `None` for a command without data.
     #[serde(default)]

@@ -111,7 +111,14 @@ impl Attribution {
             inode: record.inode,
             generation: record.generation,
         });
-        let path = file.and_then(|file| self.sighted(file, record.dentry, self.since_start(record.time)));
+        // A name that goes while others are left is no rename of the file.
+        let path = match file {
+            Some(file) if record.event == event_kind::UNLINK && record.value > 0 => {
+                self.paths.path(file, record.dentry)
+            }
+            Some(file) => self.sighted(file, record.dentry, self.since_start(record.time)),
+            None => None,
+        };
         let mut name = None;
         let kind = match record.event {
             event_kind::CREATE => EventKind::Create,

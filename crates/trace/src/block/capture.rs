@@ -53,10 +53,14 @@ pub fn capture(spec: &CaptureSpec, stop: &AtomicBool, sink: &mut dyn Sink) -> Re
             .flat_map(device::mounts_on)
             .map(|mount| kernel_device(mount.device))
             .collect(),
-        mmc_hosts: devices
-            .iter()
-            .map(|device| device::mmc_host(device.device).filter(|_| spec.driver_commands))
-            .collect(),
+        drivers: if spec.driver_commands {
+            devices
+                .iter()
+                .map(|device| device::driver_of(device.device))
+                .collect()
+        } else {
+            Vec::new()
+        },
         ring_bytes,
         count_calls: spec.count_calls,
     };

@@ -1,4 +1,4 @@
-//! Commands of a driver on their way to the requests that they were sent for.
+//! Commands of a driver (mmc, SCSI) on their way to the requests that they were sent for.
 //!
 //! A command that moves data is done before its block request is, and bears the request's first sector; so a request that is
 //! done finds its commands waiting. The first one is the request's command. What belongs to no request (a flush of the
@@ -21,9 +21,9 @@ pub(crate) struct Commands(VecDeque<DriverRecord>);
 impl Commands {
     /// Keeps a command for its request; gives it back when it can have none.
     pub(crate) fn keep(&mut self, record: &DriverRecord) -> Option<DriverRecord> {
-        let is_ufs = record.flags & driver_flag::UFS != 0;
+        let is_scsi = record.flags & driver_flag::SCSI != 0;
         let waits =
-            record.flags & driver_flag::HAS_DATA != 0 && (is_ufs || MOVES_BLOCKS.contains(&record.code));
+            record.flags & driver_flag::HAS_DATA != 0 && (is_scsi || MOVES_BLOCKS.contains(&record.code));
         if !waits {
             return Some(*record);
         }
@@ -58,14 +58,33 @@ pub(crate) fn command(record: &DriverRecord, start: u64) -> DriverCommand {
         code: narrow(record.code),
         argument: record.argument,
         packed_requests: 1,
-        retries: narrow(record.tries.saturating_sub(1)),
-        interrupts: 0,
+        retries: record.tries.saturating_sub(1),
+        interrupts: record.interrupts,
         bytes: has(driver_flag::HAS_DATA).then_some(record.bytes),
         tag: has(driver_flag::QUEUED).then_some(record.tag),
         waits_busy: has(driver_flag::WAITS_BUSY),
         issued_ns: Some(record.issued.saturating_sub(start)),
         completed_ns: Some(record.completed.saturating_sub(start)),
-        status: Some(record.error.saturating_abs()),
+        status: Some(status(record)),
+    }
+}
+
+/// SCSI: the host gave up waiting.
+const DID_TIME_OUT: u32 = 3;
+/// SCSI: the disk was not there.
+const DID_NO_CONNECT: u32 = 1;
+
+/// 0 or the error's number. SCSI tells bytes: the host's third, the disk's first.
+fn status(record: &DriverRecord) -> i32 {
+    if record.flags & driver_flag::SCSI == 0 {
+        return record.error.saturating_abs();
+    }
+    let result = record.error.cast_unsigned();
+    match (result, result >> 16 & 0xFF) {
+        (0, _) => 0,
+        (_, DID_NO_CONNECT) => libc::ENODEV,
+        (_, DID_TIME_OUT) => libc::ETIMEDOUT,
+        _ => libc::EIO,
     }
 }
 
@@ -111,6 +130,27 @@ mod tests {
             flags: driver_flag::HAS_DATA | driver_flag::WAITS_BUSY,
             ..DriverRecord::new_zeroed()
         }
+    }
+
+    #[test]
+    fn a_command_of_scsi_bears_its_code_its_tag_and_what_went_wrong() {
+        let write = DriverRecord {
+            code: 0x2A,
+            tag: 7,
+            interrupts: 2,
+            error: 0x0003_0002,
+            flags: driver_flag::SCSI | driver_flag::HAS_DATA | driver_flag::QUEUED,
+            ..transfer(8, 100)
+        };
+        let mut commands = Commands::default();
+        assert!(commands.keep(&write).is_none(), "its request takes it");
+        let told = command(&commands.take((0, 16), (90, 200))[0], 0);
+        assert_eq!((told.code, told.tag, told.interrupts), (0x2A, Some(7), 2));
+        assert_eq!(told.status, Some(libc::ETIMEDOUT));
+        let refused = DriverRecord { error: 2, ..write };
+        assert_eq!(command(&refused, 0).status, Some(libc::EIO));
+        let done = DriverRecord { error: 0, ..write };
+        assert_eq!(command(&done, 0).status, Some(0));
     }
 
     #[test]

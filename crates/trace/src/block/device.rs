@@ -112,10 +112,58 @@ fn whole_disk(what: &Path, device: DeviceNumber) -> Result<TracedDevice, Capture
     Ok(traced)
 }
 
-/// Number of the mmc host that a card's disk is on: `.../mmc_host/mmc0/mmc0:0001/block/mmcblk0`.
-pub(crate) fn mmc_host(disk: DeviceNumber) -> Option<u32> {
-    let folder = fs::canonicalize(format!("/sys/dev/block/{disk}")).ok()?;
-    mmc_host_in(&folder)
+/// The driver below a disk, as far as its commands can be traced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Driver {
+    /// Number of the mmc host that a card's disk is on: `.../mmc_host/mmc0/mmc0:0001/block/mmcblk0`.
+    pub mmc_host: Option<u32>,
+    /// Whether its commands go through the SCSI layer, as those of UFS do.
+    pub is_scsi: bool,
+    /// Number of the host's interrupt.
+    pub interrupt: Option<u32>,
+}
+
+/// What sends commands to this disk; of other drivers than those of cards and SCSI disks nothing is known.
+pub(crate) fn driver_of(disk: DeviceNumber) -> Driver {
+    let Ok(folder) = fs::canonicalize(format!("/sys/dev/block/{disk}")) else {
+        return Driver::default();
+    };
+    let (mmc_host, is_scsi) = (mmc_host_in(&folder), folder.join("device/scsi_level").exists());
+    if mmc_host.is_none() && !is_scsi {
+        return Driver::default();
+    }
+    let mut names = names_above(&folder);
+    // A SCSI host's interrupt bears the name of its driver: `ufshcd`.
+    let hosts = names.iter().filter(|name| name.starts_with("host"));
+    let drivers =
+        hosts.filter_map(|host| fs::read_to_string(format!("/sys/class/scsi_host/{host}/proc_name")).ok());
+    let drivers: Vec<String> = drivers.map(|name| name.trim().to_owned()).collect();
+    names.extend(drivers);
+    let table = fs::read_to_string("/proc/interrupts").unwrap_or_default();
+    Driver {
+        mmc_host,
+        is_scsi,
+        interrupt: interrupt_of(&names, &table),
+    }
+}
+
+/// What is on a disk's way to the processor: its host (`mmc0`), the host's controller.
+fn names_above(folder: &Path) -> Vec<String> {
+    folder
+        .components()
+        .map(|name| name.as_os_str().to_string_lossy().into_owned())
+        .filter(|name| name.bytes().any(|byte| byte.is_ascii_alphabetic()))
+        .collect()
+}
+
+/// The first interrupt that bears one of these names.
+fn interrupt_of(names: &[String], table: &str) -> Option<u32> {
+    table.lines().find_map(|line| {
+        let (number, rest) = line.split_once(':')?;
+        let mut words = rest.split([' ', '\t', ',']);
+        let is_ours = words.any(|word| names.iter().any(|name| name == word));
+        number.trim().parse().ok().filter(|_| is_ours)
+    })
 }
 
 fn mmc_host_in(folder: &Path) -> Option<u32> {
@@ -226,6 +274,19 @@ mod tests {
         let card = "/sys/devices/pci0000:00/0000:00:04.0/mmc_host/mmc1/mmc1:4567/block/mmcblk0";
         assert_eq!(mmc_host_in(Path::new(card)), Some(1));
         assert_eq!(mmc_host_in(Path::new("/sys/devices/virtual/block/loop0")), None);
+    }
+
+    #[test]
+    fn the_interrupt_of_a_cards_host_is_found_by_its_name() {
+        let table = "           CPU0       CPU1\n\
+                     \x20 4:          0          7  IO-APIC   4-edge      ttyS0\n\
+                     \x2024:         10          0  PCI-MSI 65536-edge      mmc10\n\
+                     \x2025:         10          0  PCI-MSI 65537-edge      ehci, mmc1\n\
+                     \x20NMI:          0          0  Non-maskable interrupts\n";
+        let card = Path::new("/sys/devices/pci0000:00/0000:00:04.0/mmc_host/mmc1/mmc1:4567/block/mmcblk0");
+        assert_eq!(interrupt_of(&names_above(card), table), Some(25));
+        let other = names_above(Path::new("/sys/devices/virtual/block/loop0"));
+        assert_eq!(interrupt_of(&other, table), None);
     }
 
     #[test]

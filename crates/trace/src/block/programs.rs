@@ -14,6 +14,7 @@ use results::block_trace::Limitation;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::calls;
+use super::device::Driver;
 use super::error::CaptureError;
 use super::record::{CallKey, Configuration, Counters};
 use super::request_flags::FlagBits;
@@ -24,8 +25,10 @@ const SECTION: &str = "tp_btf/";
 /// Every kernel's list of what its types are; modules have theirs beside it.
 const BTF_FOLDER: &str = "/sys/kernel/btf";
 
-/// Those of a card's driver.
-const COMMANDS: [&str; 2] = ["mmc_request_start", "mmc_request_done"];
+/// Those of the drivers: of cards, and of the SCSI layer.
+const CARD_COMMANDS: [&str; 2] = ["mmc_request_start", "mmc_request_done"];
+const SCSI_COMMANDS: [&str; 2] = ["scsi_dispatch_cmd_start", "scsi_dispatch_cmd_done"];
+const INTERRUPT: &str = "irq_handler_entry";
 
 /// Without these there are no requests.
 const ESSENTIAL: [&str; 6] = [
@@ -61,15 +64,48 @@ pub(crate) struct Setup {
     pub devices: Vec<u32>,
     /// Numbers of the file systems mounted from them, where they are others.
     pub file_systems: Vec<u32>,
-    /// For each of [`Setup::devices`] the mmc host that it is on.
-    pub mmc_hosts: Vec<Option<u32>>,
+    /// What is below each of [`Setup::devices`]; empty when commands are not traced.
+    pub drivers: Vec<Driver>,
     pub ring_bytes: u32,
     pub count_calls: bool,
 }
 
 impl Setup {
-    fn has_cards(&self) -> bool {
-        self.mmc_hosts.iter().any(Option::is_some)
+    /// Whether a tracepoint is of use here.
+    fn needs(&self, tracepoint: &str) -> bool {
+        let drivers = |has: fn(&Driver) -> bool| self.drivers.iter().any(has);
+        match tracepoint {
+            "sys_enter" => self.count_calls,
+            INTERRUPT => drivers(|driver| driver.interrupt.is_some()),
+            _ if CARD_COMMANDS.contains(&tracepoint) => drivers(|driver| driver.mmc_host.is_some()),
+            _ if SCSI_COMMANDS.contains(&tracepoint) => drivers(|driver| driver.is_scsi),
+            _ => true,
+        }
+    }
+
+    /// What cannot be told of the drivers' commands with these tracepoints.
+    fn driver_limitations(&self, tracepoints: &BTreeSet<String>) -> Vec<Limitation> {
+        let mut limitations = Vec::new();
+        for commands in [CARD_COMMANDS, SCSI_COMMANDS] {
+            let is_needed = commands.iter().all(|one| self.needs(one));
+            if is_needed && !commands.iter().all(|one| tracepoints.contains(*one)) {
+                limitations.push(Limitation {
+                    what: "commands of the driver".to_owned(),
+                    why: format!("this kernel has no tracepoints {}", commands.join(" and ")),
+                });
+            }
+        }
+        if self
+            .drivers
+            .iter()
+            .any(|driver| driver.mmc_host.is_some() && driver.interrupt.is_none())
+        {
+            limitations.push(Limitation {
+                what: "interrupts of the card's host".to_owned(),
+                why: "no line of /proc/interrupts bears its name".to_owned(),
+            });
+        }
+        limitations
     }
 }
 
@@ -106,11 +142,7 @@ impl Programs {
             });
         }
         let configuration = configuration(setup, &symbols);
-        let wanted = |tracepoint: &str| {
-            tracepoints.contains(tracepoint)
-                && (setup.count_calls || tracepoint != "sys_enter")
-                && (setup.has_cards() || !COMMANDS.contains(&tracepoint))
-        };
+        let wanted = |tracepoint: &str| tracepoints.contains(tracepoint) && setup.needs(tracepoint);
         let object = match load(setup, &configuration, &wanted) {
             Ok(object) => object,
             Err(first) if is_forbidden(&first) => return Err(forbidden(&first)),
@@ -134,12 +166,7 @@ impl Programs {
                 });
             }
         }
-        if setup.has_cards() && !COMMANDS.iter().all(|one| tracepoints.contains(*one)) {
-            limitations.push(Limitation {
-                what: "commands of the card's driver".to_owned(),
-                why: format!("this kernel has no tracepoints {}", COMMANDS.join(" and ")),
-            });
-        }
+        limitations.extend(setup.driver_limitations(&tracepoints));
         let mut programs = Self {
             object,
             links: Vec::new(),
@@ -267,8 +294,11 @@ fn configuration(setup: &Setup, symbols: &BTreeMap<String, u64>) -> Configuratio
     for (slot, device) in configuration.devices.iter_mut().zip(&setup.devices) {
         *slot = *device;
     }
-    for (slot, host) in configuration.mmc_hosts.iter_mut().zip(&setup.mmc_hosts) {
-        *slot = host.map_or(0, |host| host + 1);
+    for (slot, driver) in configuration.mmc_hosts.iter_mut().zip(&setup.drivers) {
+        *slot = driver.mmc_host.map_or(0, |host| host + 1);
+    }
+    for (slot, driver) in configuration.interrupts.iter_mut().zip(&setup.drivers) {
+        *slot = driver.interrupt.map_or(0, |interrupt| interrupt + 1);
     }
     configuration.device_count = u32::try_from(setup.devices.len()).unwrap_or(u32::MAX);
     configuration.own_tgid = std::process::id();

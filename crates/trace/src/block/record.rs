@@ -122,7 +122,8 @@ record!(DriverRecord, 56, {
     code: u32,
     argument: u32,
     bytes: u32,
-    tries: u32,
+    tries: u16,
+    interrupts: u16,
     error: i32,
     tag: u16,
     flags: u16,
@@ -130,7 +131,7 @@ record!(DriverRecord, 56, {
 
 record!(
     /// `struct configuration`.
-    Configuration, 696, {
+    Configuration, 728, {
     devices: [u32; MAX_DEVICES],
     device_count: u32,
     own_tgid: u32,
@@ -149,18 +150,20 @@ record!(
     raw_direct: u64,
     raw_direct_async: u64,
     mmc_hosts: [u32; MAX_DEVICES],
+    interrupts: [u32; MAX_DEVICES],
     counted_calls: [u8; MAX_CALLS],
 });
 
 record!(
     /// `struct counters`.
-    Counters, 104, {
+    Counters, 168, {
     bios: u64,
     requests: u64,
     lost: u64,
     half_full: u64,
     slots_taken_twice: u64,
     in_flight: [u64; MAX_DEVICES],
+    interrupts: [u64; MAX_DEVICES],
 });
 
 record!(CallKey, 16, { tgid: u32, call: u32, name: u64 });
@@ -217,7 +220,7 @@ pub(crate) mod driver_flag {
     pub(crate) const HAS_DATA: u16 = 1;
     pub(crate) const WAITS_BUSY: u16 = 2;
     pub(crate) const QUEUED: u16 = 4;
-    pub(crate) const UFS: u16 = 8;
+    pub(crate) const SCSI: u16 = 8;
 }
 
 /// Any record.

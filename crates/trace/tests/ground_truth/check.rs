@@ -25,10 +25,11 @@ const INLINE_MOST: u64 = 2048;
 /// What a worker wrote down of a file.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    inode: u64,
-    generation: u32,
+    pub pid: u32,
+    pub inode: u64,
+    pub generation: u32,
     deleted: bool,
-    path: String,
+    pub path: String,
 }
 
 /// By file and phase.
@@ -38,13 +39,14 @@ pub fn read_ledger(path: &Path) -> Outcome<Ledger> {
     let text = std::fs::read_to_string(path).map_err(|error| failed("ledger", error))?;
     let mut ledger = Ledger::new();
     for line in text.lines() {
-        let fields: Vec<&str> = line.splitn(6, ' ').collect();
-        let [file, phase, inode, generation, deleted, path] = fields.as_slice() else {
+        let fields: Vec<&str> = line.splitn(7, ' ').collect();
+        let [file, phase, pid, inode, generation, deleted, path] = fields.as_slice() else {
             return Err(format!("ledger: {line:?} is no entry"));
         };
         let number = |text: &str| text.parse::<u64>().map_err(|error| failed(line, error));
         let narrow = |text: &str| text.parse::<u32>().map_err(|error| failed(line, error));
         let entry = Entry {
+            pid: narrow(pid)?,
             inode: number(inode)?,
             generation: narrow(generation)?,
             deleted: *deleted == "true",

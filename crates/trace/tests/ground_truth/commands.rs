@@ -1,4 +1,4 @@
-//! Has every request of a card the command that its driver sent for it?
+//! Has every request of a card or SCSI disk the command that its driver sent for it?
 
 use std::path::Path;
 
@@ -11,11 +11,13 @@ const LOAD: &str = "dd if=/dev/zero of=$1/x bs=64k count=16 conv=fsync && \
                     dd if=/dev/zero of=$1/y bs=4k count=20 oflag=direct && \
                     dd if=$1/x of=/dev/null bs=64k iflag=direct";
 
-/// Reads and writes of one block and of several.
-const READS: [u16; 2] = [17, 18];
-const WRITES: [u16; 2] = [24, 25];
+/// Reads and writes of a card (one block, several), and of SCSI in 10 and 16 bytes.
+const READS: [u16; 4] = [17, 18, 0x28, 0x88];
+const WRITES: [u16; 4] = [24, 25, 0x2A, 0x8A];
+/// Below this a command's number is a card's.
+const SCSI: u16 = 0x28;
 
-/// Writes to and reads from a card's file system that is mounted already.
+/// Writes to and reads from a file system that is mounted already.
 pub fn here(folder: &Path) -> Outcome<()> {
     let words = ["sh", "-c", LOAD, "sh"].map(Into::into).into_iter();
     let command = words.chain([folder.as_os_str().to_owned()]).collect();
@@ -49,7 +51,10 @@ fn judge(requests: &[Request]) -> Outcome<String> {
             && command.status == Some(0)
             && command.issued_ns >= request.issued_ns
             && command.completed_ns <= request.completed_ns
-            && command.issued_ns <= command.completed_ns;
+            && command.issued_ns <= command.completed_ns
+            // Only a card's host has interrupts here.
+            && (command.code >= SCSI) == (command.interrupts == 0)
+            && (command.code >= SCSI) == command.tag.is_some();
         if !is_right {
             return Err(format!("the wrong command: {request:?}"));
         }

@@ -17,11 +17,15 @@ pub struct GuestCase {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GuestDisk {
     Loop,
+    /// A SCSI disk that the guest's kernel simulates: its driver's commands are judged.
+    Scsi,
     /// An SD card, in a guest of its own: its driver's commands are judged.
     Card,
 }
 
 const CARD_BYTES: u64 = 512 << 20;
+/// What judges the driver's commands.
+const COMMANDS: &str = "/host/truth commands \"$FOLDER\"";
 
 const fn on_loop(name: &'static str, kind: &'static str) -> GuestCase {
     GuestCase {
@@ -42,6 +46,12 @@ pub const GUEST_CASES: &[GuestCase] = &[
         // Its sectors are not those of the loop device below.
         medium: "$DEVICE",
         disk: GuestDisk::Loop,
+    },
+    GuestCase {
+        name: "guest_ext4_on_scsi",
+        kind: "ext4",
+        medium: "$DEVICE",
+        disk: GuestDisk::Scsi,
     },
     GuestCase {
         name: "guest_ext4_on_card",
@@ -67,15 +77,19 @@ impl GuestCase {
                 let judge = format!("/host/truth here \"$FOLDER\" \"{}\"", self.medium);
                 guest.run(&job.variable("RUN", judge))
             }
+            GuestDisk::Scsi => {
+                let Some(mut guest) = lab::shared() else {
+                    return Ok(None);
+                };
+                guest.run(&job.variable("DEVICE", "scsi").variable("RUN", COMMANDS))
+            }
             GuestDisk::Card => {
                 let Some(mut guest) = with_card()? else {
                     return Ok(None);
                 };
                 // Discarding a whole emulated card takes minutes.
                 let job = job.variable("DEVICE", "card").variable("MKFS", "-E nodiscard");
-                guest
-                    .0
-                    .run(&job.variable("RUN", "/host/truth commands \"$FOLDER\""))
+                guest.0.run(&job.variable("RUN", COMMANDS))
             }
         };
         let outcome = ran.map_err(|error| failed(self.name, error))?;

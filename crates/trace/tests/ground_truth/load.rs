@@ -19,6 +19,9 @@ pub const MAGIC: &[u8; 8] = b"tidegt\x01\xfe";
 pub const WORKERS: u32 = 10;
 const FILES: u32 = 12;
 const SHARED_PAGES: u64 = 64;
+/// Workers that remove their files: after an fsync, and before they write through the descriptor that they keep.
+const REMOVES_AFTER_SYNC: u32 = 5;
+const REMOVES_BEFORE_WRITING: u32 = 8;
 /// `FS_IOC_GETVERSION`.
 const GETVERSION: libc::c_ulong = 0x8008_7601;
 
@@ -52,6 +55,11 @@ impl Stamp {
             offset: u64::from_le_bytes(sector.get(20..28)?.try_into().ok()?),
         })
     }
+}
+
+/// Whether the file's worker removes it.
+pub fn is_removed(file: u32) -> bool {
+    [REMOVES_AFTER_SYNC, REMOVES_BEFORE_WRITING].contains(&(file / 1000))
 }
 
 /// Starts all workers and waits for them; the traced command.
@@ -135,15 +143,14 @@ impl Worker {
                 options.custom_flags(libc::O_DIRECT);
                 self.with_options(id, &path, pages, &mut options)
             }
-            // Synced, then removed.
-            5 => self.buffered(id, &path, pages, |out| {
+            REMOVES_AFTER_SYNC => self.buffered(id, &path, pages, |out| {
                 out.sync_all()?;
                 fs::remove_file(&path)
             }),
             6 => self.renamed(id, &path, pages),
             // Small appends, each on the medium.
             7 => self.appended(id, &path, pages.min(4)),
-            8 => self.written_after_unlink(id, &path, pages),
+            REMOVES_BEFORE_WRITING => self.written_after_unlink(id, &path, pages),
             // Large writes over what is dirty already.
             _ => {
                 self.buffered(id, &path, pages * 8, |_| Ok(()))?;
@@ -284,14 +291,15 @@ impl Worker {
         content
     }
 
-    /// One line: file, phase, inode, generation, whether it has no name, path from the mountpoint.
+    /// One line: file, phase, process, inode, generation, whether it has no name, path from the mountpoint.
     fn note(&self, id: u32, phase: u32, file: &File, path: &Path, deleted: bool) -> std::io::Result<()> {
         let inode = file.metadata()?.ino();
         let generation = generation(file).unwrap_or(0);
         let root = self.folder.parent().unwrap_or(Path::new("/"));
         let path = path.strip_prefix(root).unwrap_or(path);
         let line = format!(
-            "{id} {phase} {inode} {generation} {deleted} /{}\n",
+            "{id} {phase} {} {inode} {generation} {deleted} /{}\n",
+            std::process::id(),
             path.display()
         );
         (&self.ledger).write_all(line.as_bytes())

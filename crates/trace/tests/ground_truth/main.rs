@@ -9,6 +9,7 @@ mod check;
 mod commands;
 mod disk;
 mod guest;
+mod life;
 mod load;
 mod sqlite;
 
@@ -132,8 +133,10 @@ fn judge(folder: &Path, raw: Option<&Path>, has_generations: bool) -> Outcome<Op
         None => check::stamps_in_files(folder, &entries)?,
     };
     let report = check::judge(&trace.requests, &entries, &stamps, has_generations)?;
+    let removed = life::removed(&entries, &sqlite::read_ledger(journals.path())?);
     let journals = sqlite::judge(&trace.requests, journals.path(), has_generations)?;
-    Ok(Some(format!("{report}; {journals}")))
+    let life = life::judge(&trace.events, &removed, folder)?;
+    Ok(Some(format!("{report}; {journals}; {life}")))
 }
 
 /// Runs a command under the tracer. `None` where tracing is forbidden, and that is printed.

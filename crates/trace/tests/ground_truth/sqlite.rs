@@ -14,7 +14,7 @@ use crate::load::generation;
 use crate::{Outcome, failed};
 
 const TRANSACTIONS: u32 = 12;
-const JOURNAL: &str = "/test.db-journal";
+pub const JOURNAL: &str = "/test.db-journal";
 /// A journal holds at least a header of one sector and one page.
 const LEAST_BYTES: u64 = 4096;
 
@@ -40,18 +40,22 @@ fn transactions(folder: &Path, ledger: &Path) -> Result<(), Box<dyn std::error::
     Ok(())
 }
 
+/// Inode and generation of every journal.
+pub fn read_ledger(path: &Path) -> Outcome<Vec<(u64, u32)>> {
+    let text = std::fs::read_to_string(path).map_err(|error| failed("ledger", error))?;
+    let entry = |line: &str| {
+        let (inode, generation) = line.split_once(' ')?;
+        Some((inode.parse().ok()?, generation.parse().ok()?))
+    };
+    text.lines()
+        .map(|line| entry(line).ok_or_else(|| format!("ledger: {line:?} is no entry")))
+        .collect()
+}
+
 /// Every journal of the ledger must have been written under its name.
 pub fn judge(requests: &[Request], ledger: &Path, has_generations: bool) -> Outcome<String> {
-    let text = std::fs::read_to_string(ledger).map_err(|error| failed("ledger", error))?;
-    let mut journals: BTreeMap<(u64, u32), u64> = BTreeMap::new();
-    for line in text.lines() {
-        let mut fields = line.split(' ');
-        let mut next = || fields.next().and_then(|word| word.parse::<u64>().ok());
-        let (Some(inode), Some(generation)) = (next(), next()) else {
-            return Err(format!("ledger: {line:?} is no entry"));
-        };
-        journals.insert((inode, u32::try_from(generation).unwrap_or(0)), 0);
-    }
+    let mut journals: BTreeMap<(u64, u32), u64> =
+        read_ledger(ledger)?.into_iter().map(|file| (file, 0)).collect();
     let writes = requests
         .iter()
         .filter(|request| request.operation == Operation::Write);
