@@ -63,6 +63,9 @@ impl CfqRules {
     };
 }
 
+/// A request that somebody waited for counts as late so long before the start.
+const BEFORE_START: Nanos = Nanos::from_millis(1000);
+
 /// Key of a queue: the task, or `None` for all writes that nobody waits for.
 type Key = Option<u16>;
 
@@ -89,7 +92,8 @@ pub struct Cfq {
     position: u64,
     sync_in_driver: u32,
     async_in_driver: u32,
-    last_delayed_sync: Nanos,
+    /// When a request that somebody waited for was last late; `None` for not since the start.
+    last_delayed_sync: Option<Nanos>,
     waiting: usize,
 }
 
@@ -110,7 +114,7 @@ impl Cfq {
             position: 0,
             sync_in_driver: 0,
             async_in_driver: 0,
-            last_delayed_sync: Nanos::ZERO,
+            last_delayed_sync: None,
             waiting: 0,
         }
     }
@@ -192,8 +196,12 @@ impl Cfq {
             limit = u32::MAX;
         }
         if key.is_none() && self.rules.ramp_up == RampUp::On {
-            let since = now.saturating_sub(self.last_delayed_sync).0 / self.rules.slice_sync.0.max(1);
-            let mut depth = u32::try_from(since).unwrap_or(u32::MAX);
+            // A scheduler starts as if it had been a second ago.
+            let since = match self.last_delayed_sync {
+                Some(late) => now.saturating_sub(late),
+                None => now + BEFORE_START,
+            };
+            let mut depth = u32::try_from(since.0 / self.rules.slice_sync.0.max(1)).unwrap_or(u32::MAX);
             if depth == 0 && queue.dispatched == 0 {
                 depth = 1;
             }
@@ -293,7 +301,7 @@ impl Scheduler for Cfq {
             None => self.async_in_driver -= 1,
         }
         if key.is_some() && request.inserted + self.rules.expire_sync <= now {
-            self.last_delayed_sync = now;
+            self.last_delayed_sync = Some(now);
         }
         let Some(queue) = self.queues.get_mut(&key) else {
             return;
@@ -387,6 +395,19 @@ mod tests {
         };
         scheduler.rules = rules;
         assert_eq!(drain(&mut scheduler, &mut pool, soon).len(), 38);
+    }
+
+    /// Nothing was late yet: at 0 it counts as late 1 s ago, so 1000 / 100 = 10 writes may be in the driver; 50 ms later
+    /// still 10, at 250 ms 12.
+    #[test]
+    fn at_the_start_writes_are_as_deep_as_a_second_after_a_delay() {
+        let (mut scheduler, mut pool) = (Cfq::new(CfqRules::USUAL), Pool::default());
+        for n in 0..40 {
+            write(&mut scheduler, &mut pool, n * 8, Nanos::ZERO);
+        }
+        assert_eq!(drain(&mut scheduler, &mut pool, Nanos::ZERO).len(), 10);
+        assert_eq!(drain(&mut scheduler, &mut pool, Nanos::from_millis(50)).len(), 0);
+        assert_eq!(drain(&mut scheduler, &mut pool, Nanos::from_millis(250)).len(), 2);
     }
 
     /// With another queue waiting, half a quantum: 4.
