@@ -199,6 +199,16 @@ impl Card {
         ready.max(self.flash.durable)
     }
 
+    /// Notes from here on which units are programmed when; [`Card::take_programmed`] has to be called now and then.
+    pub fn keep_record(&mut self) {
+        self.flash.keep_record();
+    }
+
+    /// Units of the host's newest data that went into a program since this was last asked, and the ends of the programs.
+    pub fn take_programmed(&mut self) -> Vec<(u32, Nanos)> {
+        self.flash.take_programmed()
+    }
+
     /// When everything the card was asked for is done.
     #[must_use]
     pub fn idle_at(&self) -> Nanos {
@@ -383,6 +393,21 @@ mod tests {
         assert_eq!(times.ready, nanos_us(151, 2));
         assert_eq!(card.flush(Nanos::from_millis(1)), nanos_us(1680, 0));
         assert_eq!(card.translation().padded_units, 1);
+    }
+
+    /// 12 KiB into a cache are a page and a half: the page is programmed as soon as its data is there, 100 + 16 x 6.4 =
+    /// 202.4, + 80 + 500 = 782.4. Unit 2 waits in RAM until a flush at 1 ms: 1680. Written twice, the newer one counts.
+    #[test]
+    fn the_record_of_programs_tells_what_is_still_in_ram() {
+        let mut file = file();
+        file.controller.cache = true;
+        let mut card = card(&file);
+        card.keep_record();
+        card.write(Nanos::ZERO, 0, &[extent(0, 24)], Durability::Usual);
+        let end = nanos_us(782, 4);
+        assert_eq!(card.take_programmed(), [(0, end), (1, end)]);
+        card.flush(Nanos::from_millis(1));
+        assert_eq!(card.take_programmed(), [(2, nanos_us(1680, 0))]);
     }
 
     /// FUA through the cache takes as long as without one: 731.2.

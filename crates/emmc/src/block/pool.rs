@@ -75,6 +75,12 @@ impl Pool {
         self.free.push(id);
     }
 
+    /// Forgets all requests. Tickets go on.
+    pub fn clear(&mut self) {
+        self.requests.clear();
+        self.free.clear();
+    }
+
     /// A request.
     #[must_use]
     pub fn get(&self, id: RequestId) -> &Request {

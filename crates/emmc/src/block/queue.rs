@@ -34,6 +34,20 @@ pub struct Bio {
     pub context: u8,
 }
 
+impl Bio {
+    /// A piece without flags.
+    #[must_use]
+    pub const fn plain(operation: Operation, sector: u64, sectors: u64) -> Self {
+        Self {
+            sector,
+            sectors,
+            operation,
+            flags: RequestFlags(0),
+            context: 0,
+        }
+    }
+}
+
 /// How the queue is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueRules {
@@ -124,10 +138,21 @@ impl RequestQueue {
             self.merges += 1;
             return Submitted::Taken;
         }
+        match self.add(actor, bio, now) {
+            Some(_) => Submitted::Taken,
+            None => Submitted::Full,
+        }
+    }
+
+    /// Makes a request of its own of a piece of task `actor`. `None` when there are too many.
+    ///
+    /// # Panics
+    /// When there is no such task.
+    pub fn add(&mut self, actor: u16, bio: &Bio, now: Nanos) -> Option<RequestId> {
         let is_sync = bio.operation == Operation::Read || bio.flags.contains(RequestFlags::SYNC);
         let allocated = &mut self.allocated[usize::from(is_sync)];
         if *allocated >= self.rules.limit {
-            return Submitted::Full;
+            return None;
         }
         *allocated += 1;
         let id = self.pool.add(Request {
@@ -148,7 +173,7 @@ impl RequestQueue {
         if plug.len() >= PLUG_REQUESTS {
             self.unplug(actor, now);
         }
-        Submitted::Taken
+        Some(id)
     }
 
     fn merge(&mut self, actor: u16, bio: &Bio) -> bool {
@@ -253,6 +278,18 @@ impl RequestQueue {
         }
         self.pool.remove(id);
         request
+    }
+
+    /// Forgets all requests.
+    pub fn clear(&mut self) {
+        self.pool.clear();
+        self.scheduler = self.rules.scheduler.make(self.rules.cfq);
+        self.plugs.iter_mut().for_each(Vec::clear);
+        self.by_end.clear();
+        self.direct.clear();
+        self.put_back.clear();
+        self.allocated = [0; 2];
+        self.in_driver = 0;
     }
 
     /// A request.

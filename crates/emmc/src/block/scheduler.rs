@@ -12,7 +12,7 @@ use super::pool::{Pool, RequestId};
 /// Decides which request the driver gets next.
 ///
 /// Merging is the queue's: a request that waits may grow at its end, never at its start.
-pub trait Scheduler {
+pub trait Scheduler: Send {
     /// Takes a request.
     fn insert(&mut self, pool: &Pool, id: RequestId, now: Nanos);
 

@@ -1,5 +1,7 @@
 //! Tests of whole runs: times by hand, and what holds for every run.
 
+use results::block_trace::{Operation, RequestFlags};
+
 use super::*;
 use crate::block::SchedulerKind;
 use crate::packing::{Contiguity, Stop};
@@ -10,7 +12,7 @@ use crate::workload::{
 
 /// Easy numbers. Host: command 1 us, interrupt 10, wake-up 20, CMD23 by interrupt, fetch 2, prepare 5, complete 3, poll 10.
 /// Card: command 0, PC 80, LSB 500, MSB 1300. Bus 6.4 us a sector.
-fn setup(scheduler: SchedulerKind, rules: PackRules) -> Setup {
+pub(super) fn setup(scheduler: SchedulerKind, rules: PackRules) -> Setup {
     let mut card = CardFile::preset("gt-i9300").unwrap();
     card.flash.capacity_bytes = 1 << 28;
     card.flash.transfer_ns = 80_000;

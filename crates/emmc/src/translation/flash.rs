@@ -53,6 +53,8 @@ pub struct Flash {
     /// Ends of the programs whose data is in RAM; its capacity is the RAM's pages.
     waiting: VecDeque<Nanos>,
     buffer_pages: usize,
+    /// Units of the host and when their programs end, for who keeps the data; `None` when nobody does.
+    programmed: Option<Vec<(u32, Nanos)>>,
 }
 
 impl Flash {
@@ -68,7 +70,31 @@ impl Flash {
             lsb_backup,
             waiting: VecDeque::with_capacity(buffer_pages),
             buffer_pages,
+            programmed: None,
         }
+    }
+
+    /// Notes from here on which units are programmed when.
+    pub fn keep_record(&mut self) {
+        self.programmed.get_or_insert_default();
+    }
+
+    /// Whether programs are noted.
+    #[must_use]
+    pub const fn keeps_record(&self) -> bool {
+        self.programmed.is_some()
+    }
+
+    /// Notes that the newest data of a unit is in a program that ends then.
+    pub fn note_programmed(&mut self, unit: u32, end: Nanos) {
+        if let Some(programmed) = &mut self.programmed {
+            programmed.push((unit, end));
+        }
+    }
+
+    /// What was noted since this was last asked.
+    pub fn take_programmed(&mut self) -> Vec<(u32, Nanos)> {
+        self.programmed.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Programs the page of `open` that ends before its next slot, with data of the host that comes at `arrived`.

@@ -168,7 +168,8 @@ impl Hybrid {
             .take(&flash.geometry)
             .expect("a full sequential log is ended");
         self.log_map[index(unit)] = slot;
-        flash.program_host(&mut log.open, arrived, epoch);
+        let end = flash.program_host(&mut log.open, arrived, epoch);
+        flash.note_programmed(unit, end);
         if log.open.filled == log.open.capacity {
             self.end_sequential(flash, at, arrived);
         }
@@ -279,7 +280,8 @@ impl Hybrid {
             .take(&flash.geometry)
             .expect("the log was chosen for its room");
         log.valid += 1;
-        flash.program_host(&mut log.open, arrived, epoch);
+        let end = flash.program_host(&mut log.open, arrived, epoch);
+        flash.note_programmed(unit, end);
         self.log_map[index(unit)] = slot;
         self.reverse[index(slot)] = unit;
     }

@@ -97,7 +97,7 @@ impl TranslationCounters {
 }
 
 /// A flash translation layer.
-pub trait Translation {
+pub trait Translation: Send {
     /// Writes units. Pages that are full are programmed; what remains waits for [`Translation::close`] or for more.
     fn write(&mut self, flash: &mut Flash, write: &UnitWrite);
 

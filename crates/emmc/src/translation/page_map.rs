@@ -299,6 +299,24 @@ impl PageMap {
         }
     }
 
+    /// Programs the page of the host's data that ends before a stream's next slot.
+    fn program_page(&mut self, flash: &mut Flash, stream: usize, ready: Nanos, epoch: Epoch) {
+        let Some(open) = &mut self.streams[stream] else {
+            return;
+        };
+        let end = flash.program_host(open, ready, epoch);
+        if !flash.keeps_record() {
+            return;
+        }
+        let next = open.block * self.block_slots + open.filled;
+        for slot in next - self.page_units..next {
+            // What was written again before its program counts as the newer one; padding holds nothing.
+            if self.valid_bits[index(slot / 64)] & (1 << (slot % 64)) != 0 {
+                flash.note_programmed(self.reverse[index(slot)], end);
+            }
+        }
+    }
+
     /// The first valid slot from `slot` on; there is one.
     fn next_valid(&self, slot: u32) -> u32 {
         let mut word = slot / 64;
@@ -391,9 +409,7 @@ impl Translation for PageMap {
             self.ready[stream] = self.ready[stream].max(known);
             if self.place(flash, stream, write.first + n) {
                 let ready = std::mem::take(&mut self.ready[stream]);
-                if let Some(open) = &mut self.streams[stream] {
-                    flash.program_host(open, ready, write.epoch);
-                }
+                self.program_page(flash, stream, ready, write.epoch);
             }
         }
         self.counters.host_units += u64::from(write.count);
@@ -409,7 +425,7 @@ impl Translation for PageMap {
                 open.filled += padding;
                 self.counters.padded_units += u64::from(padding);
                 let ready = std::mem::take(&mut self.ready[stream]).max(ready);
-                flash.program_host(open, ready, epoch);
+                self.program_page(flash, stream, ready, epoch);
                 self.make_room(flash, padding, ready);
             }
         }

@@ -54,7 +54,7 @@ pub enum Ground {
 }
 
 /// A task.
-pub trait Actor {
+pub trait Actor: Send {
     /// The next step; asked when the one before is done.
     fn step(&mut self, view: &View) -> Step;
 
@@ -67,10 +67,7 @@ pub trait Actor {
 /// A piece that somebody waits for or not.
 pub(crate) const fn write(sector: u64, sectors: u64, flags: RequestFlags) -> Bio {
     Bio {
-        sector,
-        sectors,
-        operation: Operation::Write,
         flags,
-        context: 0,
+        ..Bio::plain(Operation::Write, sector, sectors)
     }
 }
