@@ -1,0 +1,24 @@
+//! An eMMC model attached to this machine: a block device whose requests take as long as the model says.
+//!
+//! What it is: the edge between [`emmc`], which has no data and no clock, and a running kernel. [`Store`] keeps the data,
+//! [`UndoLog`] what a power cut takes back of it, [`LiveDevice`] waits until the model's times, [`CardFileSystem`] shows all this as
+//! one file of a [`vfs::FileSystem`], and [`LoopDevice`] makes a block device of that file.
+//!
+//! What it is not: a FUSE mount (`fuse` mounts the file system), a model (`emmc` says when), or a command.
+//!
+//! Invariants: a request is answered no earlier than the model says; what was answered survives a power cut exactly when the
+//! model had programmed it by then.
+
+mod device;
+mod error;
+mod file_system;
+mod loop_device;
+mod store;
+mod undo;
+
+pub use device::{LiveDevice, LiveStatistics, Power, PowerReport};
+pub use error::LiveError;
+pub use file_system::{CARD_FILE, CardFileSystem, POWER_ATTRIBUTE, PowerOrder};
+pub use loop_device::{LoopDevice, QueueLimits};
+pub use store::{Description, Store};
+pub use undo::{CutKind, CutReport, UndoLog};

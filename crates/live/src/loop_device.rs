@@ -1,0 +1,341 @@
+//! A loop device of our own: a minor that nobody else uses, over one file, with direct I/O and so many driver tags.
+//!
+//! JUSTIFICATION: the ioctls of `/dev/loop-control`, loop devices and block devices are in no safe crate of ours; losetup(8)
+//! can't remove a minor before its version 2.40. The unsafe code is two calls, below.
+//!
+//! The number of tags is that of the driver, not of the scheduler: `nr_requests` sets it while there is no scheduler, and it
+//! stays when one is chosen afterwards. A minor that is removed takes its settings along.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::LiveError;
+
+const CONTROL: &str = "/dev/loop-control";
+
+const LOOP_CTL_ADD: libc::c_ulong = 0x4C80;
+const LOOP_CTL_REMOVE: libc::c_ulong = 0x4C81;
+const LOOP_CLR_FD: libc::c_ulong = 0x4C01;
+const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
+const BLKFLSBUF: libc::c_ulong = 0x1261;
+
+/// `LO_FLAGS_DIRECT_IO`.
+const DIRECT_IO: u32 = 16;
+
+/// Major number of loop devices.
+pub(crate) const LOOP_MAJOR: u32 = 7;
+
+/// Minors below are the distribution's.
+const FIRST_MINOR: u32 = 64;
+const LAST_MINOR: u32 = 1023;
+
+/// How often something that is busy for an instant is tried again, and the pause before each: 2 s in all.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// `struct loop_config` (304 bytes): the file, the block size, `struct loop_info64` and 8 reserved words.
+#[repr(C)]
+struct LoopConfig {
+    fd: u32,
+    block_size: u32,
+    device: u64,
+    inode: u64,
+    rdevice: u64,
+    offset: u64,
+    size_limit: u64,
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    file_name: [u8; 64],
+    crypt_name: [u8; 64],
+    encrypt_key: [u8; 32],
+    init: [u64; 2],
+    reserved: [u64; 8],
+}
+
+/// How the queue is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueLimits {
+    /// Requests in the driver, 4 to 128.
+    pub tags: u32,
+    /// Largest request.
+    pub max_kib: u32,
+    /// Scheduler of the kernel.
+    pub scheduler: String,
+}
+
+/// A loop device. Dropping it leaves the device as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoopDevice {
+    minor: u32,
+}
+
+impl LoopDevice {
+    /// Makes a device that nobody has.
+    ///
+    /// # Errors
+    /// Without the loop driver, without privileges, or when all minors up to 1023 are taken.
+    pub fn add() -> Result<Self, LiveError> {
+        let failed = |source: io::Error| LiveError::Loop {
+            device: CONTROL.to_owned(),
+            doing: "making a device",
+            source,
+        };
+        let control = File::open(CONTROL).map_err(failed)?;
+        for minor in FIRST_MINOR..=LAST_MINOR {
+            match number_ioctl(&control, LOOP_CTL_ADD, minor) {
+                Ok(()) => return Ok(Self { minor }),
+                Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Err(failed(io::Error::from_raw_os_error(libc::ENOSPC)))
+    }
+
+    /// The device of a minor that is there already.
+    #[must_use]
+    pub const fn of_minor(minor: u32) -> Self {
+        Self { minor }
+    }
+
+    /// Its minor.
+    #[must_use]
+    pub const fn minor(&self) -> u32 {
+        self.minor
+    }
+
+    /// Its name: `loop64`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("loop{}", self.minor)
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/dev/{}", self.name()))
+    }
+
+    /// Its number as `/proc/self/mountinfo` shows it.
+    #[must_use]
+    pub fn number(&self) -> String {
+        format!("{LOOP_MAJOR}:{}", self.minor)
+    }
+
+    /// Binds it to `file` with direct I/O, and sets its queue up.
+    ///
+    /// # Errors
+    /// When the kernel refuses any of it. The device may be bound then.
+    pub fn configure(&self, file: &File, name: &str, limits: &QueueLimits) -> Result<(), LiveError> {
+        let fd = u32::try_from(file.as_raw_fd()).expect("a descriptor is not negative");
+        let mut config = LoopConfig {
+            fd,
+            block_size: 512,
+            device: 0,
+            inode: 0,
+            rdevice: 0,
+            offset: 0,
+            size_limit: 0,
+            number: 0,
+            encrypt_type: 0,
+            encrypt_key_size: 0,
+            flags: DIRECT_IO,
+            file_name: [0; 64],
+            crypt_name: [0; 64],
+            encrypt_key: [0; 32],
+            init: [0; 2],
+            reserved: [0; 8],
+        };
+        for (to, from) in config.file_name.iter_mut().take(63).zip(name.bytes()) {
+            *to = from;
+        }
+        let device = self.open_node()?;
+        configure_ioctl(&device, &config).map_err(self.failed("binding it to the card"))?;
+        self.set("scheduler", "none")?;
+        self.set("nr_requests", &limits.tags.to_string())?;
+        self.set("max_sectors_kb", &limits.max_kib.to_string())?;
+        self.set("rotational", "0")?;
+        self.set("scheduler", &limits.scheduler)
+    }
+
+    /// The file that it is bound to, as the kernel tells it; `None` when it is bound to none.
+    #[must_use]
+    pub fn backing_file(&self) -> Option<PathBuf> {
+        let text = fs::read_to_string(format!("/sys/block/{}/loop/backing_file", self.name())).ok()?;
+        Some(PathBuf::from(text.trim_end_matches('\n')))
+    }
+
+    /// Whether the kernel has it.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        Path::new(&format!("/sys/block/{}", self.name())).exists()
+    }
+
+    /// Whether no file system or other holder claims it.
+    ///
+    /// # Errors
+    /// When it can't be opened for another reason.
+    pub fn is_unclaimed(&self) -> Result<bool, LiveError> {
+        // For a block device O_EXCL asks for an exclusive claim.
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_EXCL)
+            .open(self.path());
+        match opened {
+            Ok(_) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(false),
+            Err(error) => Err(self.failed("opening it")(error)),
+        }
+    }
+
+    /// Writes out and drops what the page cache holds of it.
+    ///
+    /// # Errors
+    /// When it can't be opened, or what is held can't be written (a card without power).
+    pub fn flush_cache(&self) -> Result<(), LiveError> {
+        let device = self.open_node()?;
+        let synced = device.sync_all();
+        number_ioctl(&device, BLKFLSBUF, 0).map_err(self.failed("dropping its page cache"))?;
+        synced.map_err(self.failed("writing out its page cache"))
+    }
+
+    /// Lets go of the file; waits until that has happened.
+    ///
+    /// # Errors
+    /// When somebody has it open.
+    pub fn unbind(&self) -> Result<(), LiveError> {
+        for _ in 0..TRIES {
+            if self.backing_file().is_none() {
+                return Ok(());
+            }
+            // The kernel lets go when the last one that has it open closes it, which may be this one.
+            let device = self.open_node()?;
+            match number_ioctl(&device, LOOP_CLR_FD, 0) {
+                Ok(()) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(()),
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
+                Err(error) => return Err(self.failed("letting go of the card")(error)),
+            }
+            drop(device);
+            if self.backing_file().is_none() {
+                return Ok(());
+            }
+            thread::sleep(PAUSE);
+        }
+        Err(LiveError::Busy {
+            device: self.path().display().to_string(),
+        })
+    }
+
+    /// Removes an unbound device.
+    ///
+    /// # Errors
+    /// When somebody has it open, or it is bound.
+    pub fn remove(&self) -> Result<(), LiveError> {
+        let control = File::open(CONTROL).map_err(self.failed("opening /dev/loop-control"))?;
+        for _ in 0..TRIES {
+            match number_ioctl(&control, LOOP_CTL_REMOVE, self.minor) {
+                Ok(()) => return Ok(()),
+                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(()),
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => thread::sleep(PAUSE),
+                Err(error) => return Err(self.failed("removing it")(error)),
+            }
+        }
+        Err(LiveError::Busy {
+            device: self.path().display().to_string(),
+        })
+    }
+
+    /// Opens it. Where no devtmpfs makes the node (containers), it is made.
+    fn open_node(&self) -> Result<File, LiveError> {
+        let path = self.path();
+        if !path.exists() {
+            let device = rustix::fs::makedev(LOOP_MAJOR, self.minor);
+            let mode = rustix::fs::Mode::from_raw_mode(0o660);
+            let made = rustix::fs::mknodat(
+                rustix::fs::CWD,
+                &path,
+                rustix::fs::FileType::BlockDevice,
+                mode,
+                device,
+            );
+            match made {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(self.failed("making its node")(errno.into())),
+            }
+        }
+        let opened = OpenOptions::new().read(true).write(true).open(&path);
+        let file = opened.map_err(self.failed("opening it"))?;
+        let number = file
+            .metadata()
+            .map_err(self.failed("asking for its number"))?
+            .rdev();
+        if number != rustix::fs::makedev(LOOP_MAJOR, self.minor) {
+            return Err(self.failed("opening it")(io::Error::from_raw_os_error(
+                libc::ENODEV,
+            )));
+        }
+        Ok(file)
+    }
+
+    fn set(&self, setting: &'static str, value: &str) -> Result<(), LiveError> {
+        let path = format!("/sys/block/{}/queue/{setting}", self.name());
+        fs::write(&path, value).map_err(|source| LiveError::Setting {
+            device: self.path().display().to_string(),
+            setting,
+            value: value.to_owned(),
+            known: fs::read_to_string(&path).unwrap_or_default().trim().to_owned(),
+            source,
+        })
+    }
+
+    fn failed(&self, doing: &'static str) -> impl Fn(io::Error) -> LiveError + use<> {
+        let device = self.path().display().to_string();
+        move |source| LiveError::Loop {
+            device: device.clone(),
+            doing,
+            source,
+        }
+    }
+}
+
+/// An ioctl whose argument is a number.
+fn number_ioctl(file: &File, request: libc::c_ulong, argument: u32) -> io::Result<()> {
+    // SAFETY: LOOP_CTL_ADD, LOOP_CTL_REMOVE, LOOP_CLR_FD and BLKFLSBUF take a number or nothing; no memory is touched.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), request, libc::c_ulong::from(argument)) };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+fn configure_ioctl(file: &File, config: &LoopConfig) -> io::Result<()> {
+    // SAFETY: LOOP_CONFIGURE reads one `struct loop_config`, which `config` is laid out as, and writes nothing.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), LOOP_CONFIGURE, std::ptr::from_ref(config)) };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_structure_has_the_size_that_the_kernel_reads() {
+        assert_eq!(size_of::<LoopConfig>(), 304);
+        assert_eq!(std::mem::offset_of!(LoopConfig, flags), 60);
+        assert_eq!(std::mem::offset_of!(LoopConfig, file_name), 64);
+    }
+}

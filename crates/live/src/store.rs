@@ -1,0 +1,332 @@
+//! Where a card's data is: memory, or a sparse file with a description beside it. Spec: `docs/formats/emmc-store.md`.
+//!
+//! The image has the data and nothing else, sector 0 first, so that any tool reads it. `NAME.json` says which card it is of. A
+//! store that is in use is locked (`flock`); the description is replaced whole.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use emmc::card::CardFile;
+use rustix::fs::{
+    FallocateFlags, FlockOperation, MemfdFlags, SeekFrom, fallocate, flock, memfd_create, seek,
+};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::LiveError;
+
+/// Version of the description.
+const VERSION: u32 = 1;
+
+/// First member of the description.
+const FORMAT: &str = "tidegate emmc store";
+
+/// Which card an image is of.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Description {
+    /// [`FORMAT`].
+    pub format: String,
+    /// [`VERSION`].
+    pub version: u32,
+    /// Size of card and image.
+    pub capacity_bytes: u64,
+    /// The card. Its host is the machine's that it is put into, and not kept.
+    pub card: CardFile,
+}
+
+impl Description {
+    /// The description of a card.
+    #[must_use]
+    pub fn new(card: CardFile) -> Self {
+        Self {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            capacity_bytes: card.flash.capacity_bytes,
+            card,
+        }
+    }
+
+    /// The description beside `image`; `None` where there is none.
+    ///
+    /// # Errors
+    /// When it can't be read, or is none of this version.
+    pub fn beside(image: &Path) -> Result<Option<Self>, LiveError> {
+        let path = description_path(image);
+        let raw = match std::fs::read(&path) {
+            Ok(raw) => raw,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(failed(&path, "reading it")(source)),
+        };
+        let malformed = |source| LiveError::Description {
+            path: path.clone(),
+            source,
+        };
+        #[derive(Deserialize)]
+        struct Envelope {
+            version: u32,
+        }
+        let Envelope { version } = serde_json::from_slice(&raw).map_err(malformed)?;
+        if version != VERSION {
+            return Err(LiveError::Version {
+                path,
+                found: version,
+                expected: VERSION,
+            });
+        }
+        serde_json::from_slice(&raw).map(Some).map_err(malformed)
+    }
+
+    fn write_beside(&self, image: &Path) -> Result<(), LiveError> {
+        let path = description_path(image);
+        let mut partial = path.clone().into_os_string();
+        partial.push(".partial");
+        let mut text = serde_json::to_vec_pretty(self).expect("a card has string keys and finite numbers");
+        text.push(b'\n');
+        let written = File::create(&partial)
+            .and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all()))
+            .and_then(|()| std::fs::rename(&partial, &path));
+        written.map_err(failed(&path, "writing it"))
+    }
+}
+
+fn description_path(image: &Path) -> PathBuf {
+    let mut path = image.as_os_str().to_owned();
+    path.push(".json");
+    path.into()
+}
+
+fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> LiveError {
+    let path = path.to_owned();
+    move |source| LiveError::Store { path, doing, source }
+}
+
+/// The data of a card.
+#[derive(Debug)]
+pub struct Store {
+    file: File,
+    path: Option<PathBuf>,
+    size_bytes: u64,
+}
+
+impl Store {
+    /// Data in memory, zeroes at first; gone with the value.
+    ///
+    /// # Errors
+    /// When the host gives none.
+    pub fn memory(size_bytes: u64) -> Result<Self, LiveError> {
+        let made = memfd_create("tidegate-emmc", MemfdFlags::CLOEXEC).map_err(io::Error::from);
+        let file = made.map(File::from).and_then(|file| {
+            file.set_len(size_bytes)?;
+            Ok(file)
+        });
+        Ok(Self {
+            file: file.map_err(failed(Path::new("ram"), "making a store"))?,
+            path: None,
+            size_bytes,
+        })
+    }
+
+    /// Data in the file `path`, which is made when it is not there, and taken as it is when it has the card's size. The
+    /// description is written beside it.
+    ///
+    /// # Errors
+    /// When it is no plain file, in use, of another size, or can't be used.
+    pub fn file(path: &Path, description: &Description) -> Result<Self, LiveError> {
+        if let Ok(metadata) = std::fs::metadata(path)
+            && !metadata.is_file()
+        {
+            return Err(LiveError::NoFile {
+                path: path.to_owned(),
+            });
+        }
+        let mut options = OpenOptions::new();
+        let opened = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path);
+        let file = opened.map_err(failed(path, "opening it"))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                return Err(LiveError::Locked {
+                    path: path.to_owned(),
+                });
+            }
+            Err(errno) => return Err(failed(path, "locking it")(errno.into())),
+        }
+        let expected = description.capacity_bytes;
+        let found = file
+            .metadata()
+            .map_err(failed(path, "asking for its size"))?
+            .len();
+        if found == 0 {
+            file.set_len(expected)
+                .map_err(failed(path, "giving it its size"))?;
+        } else if found != expected {
+            return Err(LiveError::Size {
+                path: path.to_owned(),
+                found,
+                expected,
+            });
+        }
+        description.write_beside(path)?;
+        Ok(Self {
+            file,
+            path: Some(path.to_owned()),
+            size_bytes: expected,
+        })
+    }
+
+    /// Bytes of the card.
+    #[must_use]
+    pub const fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// The file, or `ram`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.path
+            .as_ref()
+            .map_or_else(|| "ram".to_owned(), |path| path.display().to_string())
+    }
+
+    /// Reads all of `out`, which lies within the card.
+    pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(out, offset)
+    }
+
+    /// Writes all of `data`, which lies within the card.
+    pub(crate) fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(data, offset)
+    }
+
+    /// Makes a range read as zeroes, and gives its space back where the host can.
+    pub(crate) fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match fallocate(&self.file, mode, offset, length) {
+            Err(Errno::OPNOTSUPP) => {}
+            other => return other.map_err(io::Error::from),
+        }
+        let zeroes = [0; 64 << 10];
+        let (mut at, end) = (offset, offset + length);
+        while at < end {
+            let piece = usize::try_from(end - at).unwrap_or(usize::MAX).min(zeroes.len());
+            self.write(at, &zeroes[..piece])?;
+            at += u64::try_from(piece).expect("at most 64 KiB");
+        }
+        Ok(())
+    }
+
+    /// Ranges that hold data, by offset and length.
+    ///
+    /// # Errors
+    /// When the host does not say.
+    pub fn ranges_with_data(&self) -> Result<Vec<(u64, u64)>, LiveError> {
+        let name = self.name();
+        let wrong = |errno: Errno| failed(Path::new(&name), "looking for data")(errno.into());
+        let (mut ranges, mut at) = (Vec::new(), 0);
+        loop {
+            let start = match seek(&self.file, SeekFrom::Data(at)) {
+                Ok(start) => start,
+                Err(Errno::NXIO) => return Ok(ranges),
+                Err(errno) => return Err(wrong(errno)),
+            };
+            at = seek(&self.file, SeekFrom::Hole(start)).map_err(wrong)?;
+            ranges.push((start, at - start));
+        }
+    }
+
+    /// Puts everything on the host's medium.
+    ///
+    /// # Errors
+    /// When the host can't.
+    pub fn sync(&self) -> Result<(), LiveError> {
+        self.file
+            .sync_all()
+            .map_err(failed(Path::new(&self.name()), "writing it to its medium"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn description(bytes: u64) -> Description {
+        let mut card = CardFile::preset("gt-i9300").unwrap();
+        card.flash.capacity_bytes = bytes;
+        Description::new(card)
+    }
+
+    #[test]
+    fn a_file_keeps_data_and_card_and_is_had_by_one_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("card.img");
+        let description = description(1 << 28);
+        let store = Store::file(&path, &description).unwrap();
+        store.write(4096, &[7; 512]).unwrap();
+        let message = Store::file(&path, &description)
+            .expect_err("it is locked")
+            .to_string();
+        assert!(message.contains("another process"), "{message}");
+        drop(store);
+        assert_eq!(Description::beside(&path).unwrap(), Some(description.clone()));
+        let store = Store::file(&path, &description).unwrap();
+        let mut out = [0; 512];
+        store.read(4096, &mut out).unwrap();
+        assert_eq!(out, [7; 512]);
+    }
+
+    #[test]
+    fn an_image_of_another_size_and_a_folder_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("card.img");
+        std::fs::write(&path, [1; 4096]).unwrap();
+        let message = Store::file(&path, &description(1 << 28))
+            .expect_err("sizes differ")
+            .to_string();
+        assert!(
+            message.contains("4096") && message.contains("268435456"),
+            "{message}"
+        );
+        assert!(matches!(
+            Store::file(folder.path(), &description(1 << 28)),
+            Err(LiveError::NoFile { .. })
+        ));
+    }
+
+    #[test]
+    fn a_description_of_another_version_is_told_apart_from_nonsense() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("card.img");
+        std::fs::write(folder.path().join("card.img.json"), br#"{"version":9}"#).unwrap();
+        assert!(matches!(
+            Description::beside(&image),
+            Err(LiveError::Version { found: 9, .. })
+        ));
+        std::fs::write(folder.path().join("card.img.json"), b"nonsense").unwrap();
+        assert!(matches!(
+            Description::beside(&image),
+            Err(LiveError::Description { .. })
+        ));
+        assert_eq!(Description::beside(Path::new("/nonexistent/x")).unwrap(), None);
+    }
+
+    #[test]
+    fn zeroed_ranges_hold_no_data() {
+        let store = Store::memory(1 << 20).unwrap();
+        store.write(0, &[1; 128 << 10]).unwrap();
+        store.zero(4096, 64 << 10).unwrap();
+        let mut out = [9; 4096];
+        store.read(8192, &mut out).unwrap();
+        assert_eq!(out, [0; 4096]);
+        assert_eq!(
+            store.ranges_with_data().unwrap(),
+            [(0, 4096), (68 << 10, 60 << 10)]
+        );
+    }
+}

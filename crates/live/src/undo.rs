@@ -1,0 +1,407 @@
+//! What a power cut takes back: the old content of every unit whose newest data is not programmed yet.
+//!
+//! A write is entered before its data reaches the store. Each of its units leaves the log when that write, or a later one of the same
+//! unit, has been answered and programmed. On a cut every unit gets back what it held before the oldest write that is still here,
+//! and newer than the last one that was programmed: exactly what flash holds.
+//!
+//! Bounded: the log holds what is in the driver and in the card's RAM, not more.
+//!
+//! A discard that was answered stays: the log's old content of its range becomes zeroes.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
+use std::io;
+
+use emmc::simulation::{Happening, Ticket};
+use media::Nanos;
+use serde::{Deserialize, Serialize};
+
+use crate::Store;
+
+/// What becomes of writes that were not answered yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CutKind {
+    /// They are lost whole.
+    Clean,
+    /// What was programmed of them by then stays, page by page.
+    Torn,
+}
+
+/// What a power cut took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct CutReport {
+    /// Writes that were not answered.
+    pub unanswered_writes: u64,
+    /// Of these, writes of which some units were programmed and others not.
+    pub torn_writes: u64,
+    /// Bytes of answered writes that were in the card's RAM alone.
+    pub answered_bytes_lost: u64,
+    /// Bytes that got their old content back, those of writes that were not answered included.
+    pub reverted_bytes: u64,
+}
+
+/// One write.
+#[derive(Debug)]
+struct Entry {
+    first: u32,
+    old: Vec<u8>,
+    /// By unit, when its program ends.
+    ends: Vec<Option<Nanos>>,
+    sent: bool,
+    answered: Option<Nanos>,
+    /// Units of it that are still in `versions`.
+    open: usize,
+}
+
+/// The log.
+#[derive(Debug)]
+pub struct UndoLog {
+    unit_bytes: usize,
+    /// Tickets rise in the order in which writes were submitted.
+    entries: BTreeMap<Ticket, Entry>,
+    /// By unit, the writes of it that are not settled, oldest first.
+    versions: HashMap<u32, VecDeque<Ticket>>,
+    /// When units of answered writes can be settled.
+    ending: BinaryHeap<Reverse<(Nanos, u32, Ticket)>>,
+}
+
+impl UndoLog {
+    /// An empty log of a card with units of so many bytes.
+    #[must_use]
+    pub fn new(unit_bytes: usize) -> Self {
+        Self {
+            unit_bytes,
+            entries: BTreeMap::new(),
+            versions: HashMap::new(),
+            ending: BinaryHeap::new(),
+        }
+    }
+
+    /// Enters a write of units from `first` on that hold `old`.
+    pub fn enter(&mut self, ticket: Ticket, first: u32, old: Vec<u8>) {
+        let count = old.len() / self.unit_bytes;
+        for unit in (first..).take(count) {
+            self.versions.entry(unit).or_default().push_back(ticket);
+        }
+        let entry = Entry {
+            first,
+            old,
+            ends: vec![None; count],
+            sent: false,
+            answered: None,
+            open: count,
+        };
+        self.entries.insert(ticket, entry);
+    }
+
+    /// Learns what the driver and the card did.
+    pub fn note(&mut self, happening: &Happening) {
+        match happening {
+            Happening::Sent { tickets, programmed } => {
+                for ticket in tickets {
+                    if let Some(entry) = self.entries.get_mut(ticket) {
+                        entry.sent = true;
+                    }
+                }
+                for (unit, end) in programmed {
+                    self.note_program(*unit, *end);
+                }
+            }
+            Happening::Done { ticket, at } => self.note_answer(*ticket, *at),
+        }
+    }
+
+    /// The program holds the newest data of the unit that was sent.
+    fn note_program(&mut self, unit: u32, end: Nanos) {
+        let sent = |ticket: &&Ticket| self.entries.get(ticket).is_some_and(|entry| entry.sent);
+        let version = self
+            .versions
+            .get(&unit)
+            .and_then(|tickets| tickets.iter().rev().find(sent));
+        let Some(ticket) = version.copied() else {
+            return;
+        };
+        if let Some(entry) = self.entries.get_mut(&ticket) {
+            entry.ends[place(entry.first, unit)] = Some(end);
+            if let Some(answered) = entry.answered {
+                self.ending.push(Reverse((end.max(answered), unit, ticket)));
+            }
+        }
+    }
+
+    fn note_answer(&mut self, ticket: Ticket, at: Nanos) {
+        if let Some(entry) = self.entries.get_mut(&ticket) {
+            entry.answered = Some(at);
+            for (unit, end) in (entry.first..).zip(&entry.ends) {
+                if let Some(end) = end {
+                    self.ending.push(Reverse((at.max(*end), unit, ticket)));
+                }
+            }
+        }
+    }
+
+    /// Lets go of what is programmed and answered by `now`.
+    pub fn settle(&mut self, now: Nanos) {
+        while let Some(Reverse((moment, unit, ticket))) = self.ending.peek().copied()
+            && moment <= now
+        {
+            self.ending.pop();
+            self.settle_unit(unit, ticket);
+        }
+    }
+
+    /// This write of a unit lasts, so nobody will ever want what was there before.
+    fn settle_unit(&mut self, unit: u32, ticket: Ticket) {
+        let Some(tickets) = self.versions.get_mut(&unit) else {
+            return;
+        };
+        while let Some(oldest) = tickets.front().copied()
+            && oldest <= ticket
+        {
+            tickets.pop_front();
+            if let Some(entry) = self.entries.get_mut(&oldest) {
+                entry.open -= 1;
+                if entry.open == 0 {
+                    self.entries.remove(&oldest);
+                }
+            }
+        }
+        if tickets.is_empty() {
+            self.versions.remove(&unit);
+        }
+    }
+
+    /// A range reads as zeroes from now on, whatever happens.
+    pub fn zero(&mut self, offset: u64, length: u64) {
+        let unit_bytes = u64::try_from(self.unit_bytes).expect("a unit fits 64 bits");
+        for entry in self.entries.values_mut() {
+            let start = u64::from(entry.first) * unit_bytes;
+            let within = |at: u64| {
+                usize::try_from(at.saturating_sub(start))
+                    .unwrap_or(usize::MAX)
+                    .min(entry.old.len())
+            };
+            let (from, to) = (within(offset), within(offset + length));
+            entry.old[from..to].fill(0);
+        }
+        let covered = offset.div_ceil(unit_bytes)..(offset + length) / unit_bytes;
+        let units = self
+            .versions
+            .keys()
+            .filter(|unit| covered.contains(&u64::from(**unit)));
+        for unit in units.copied().collect::<Vec<_>>() {
+            self.settle_unit(unit, Ticket(u64::MAX));
+        }
+    }
+
+    /// Takes back what is not in flash at `now`, and forgets everything.
+    ///
+    /// # Errors
+    /// When the store can't be written; the rest is taken back nevertheless.
+    pub fn cut(&mut self, now: Nanos, kind: CutKind, store: &Store) -> io::Result<CutReport> {
+        self.settle(now);
+        let (mut report, mut kept, mut result) = (CutReport::default(), HashSet::new(), Ok(()));
+        let unit_bytes = u64::try_from(self.unit_bytes).expect("a unit fits 64 bits");
+        for (ticket, entry) in self.entries.iter().rev() {
+            // What the driver has seen done is answered, though its answer may be on its way.
+            let answered = entry.answered.is_some();
+            report.unanswered_writes += u64::from(!answered);
+            let (mut stayed, mut lost) = (false, false);
+            for ((unit, end), old) in (entry.first..)
+                .zip(&entry.ends)
+                .zip(entry.old.chunks(self.unit_bytes))
+            {
+                let open = self
+                    .versions
+                    .get(&unit)
+                    .is_some_and(|tickets| tickets.contains(ticket));
+                if !open || kept.contains(&unit) {
+                    continue;
+                }
+                let programmed = end.is_some_and(|end| end <= now);
+                if programmed && (answered || kind == CutKind::Torn) {
+                    kept.insert(unit);
+                    stayed = true;
+                    continue;
+                }
+                lost = true;
+                report.reverted_bytes += unit_bytes;
+                report.answered_bytes_lost += if answered { unit_bytes } else { 0 };
+                if let Err(error) = store.write(u64::from(unit) * unit_bytes, old) {
+                    result = Err(error);
+                }
+            }
+            report.torn_writes += u64::from(stayed && lost);
+        }
+        self.entries.clear();
+        self.versions.clear();
+        self.ending.clear();
+        result.map(|()| report)
+    }
+
+    /// Writes that could be taken back, in part at least.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing could be taken back.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+fn place(first: u32, unit: u32) -> usize {
+    usize::try_from(unit - first).expect("memory has room for the units of a write")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNIT: usize = 4096;
+
+    /// A store and its log; each write fills its units with one byte.
+    struct Card {
+        store: Store,
+        log: UndoLog,
+        tickets: u64,
+    }
+
+    impl Card {
+        fn new() -> Self {
+            Self {
+                store: Store::memory(1 << 20).unwrap(),
+                log: UndoLog::new(UNIT),
+                tickets: 0,
+            }
+        }
+
+        fn write(&mut self, first: u32, units: usize, byte: u8) -> Ticket {
+            self.tickets += 1;
+            let (offset, mut old) = (u64::from(first) * 4096, vec![0; units * UNIT]);
+            self.store.read(offset, &mut old).unwrap();
+            self.store.write(offset, &vec![byte; units * UNIT]).unwrap();
+            self.log.enter(Ticket(self.tickets), first, old);
+            Ticket(self.tickets)
+        }
+
+        fn sent(&mut self, ticket: Ticket, programmed: &[(u32, u64)]) {
+            let programmed = programmed
+                .iter()
+                .map(|(unit, end)| (*unit, Nanos(*end)))
+                .collect();
+            self.log.note(&Happening::Sent {
+                tickets: vec![ticket],
+                programmed,
+            });
+        }
+
+        fn done(&mut self, ticket: Ticket, at: u64) {
+            self.log.note(&Happening::Done {
+                ticket,
+                at: Nanos(at),
+            });
+        }
+
+        fn units(&self, count: usize) -> Vec<u8> {
+            let mut out = vec![0; count * UNIT];
+            self.store.read(0, &mut out).unwrap();
+            for unit in out.chunks(UNIT) {
+                assert!(unit.iter().all(|byte| *byte == unit[0]), "units are whole");
+            }
+            out.chunks(UNIT).map(|unit| unit[0]).collect()
+        }
+    }
+
+    #[test]
+    fn what_was_programmed_and_answered_stays_and_leaves_the_log() {
+        let mut card = Card::new();
+        let ticket = card.write(0, 2, 1);
+        card.sent(ticket, &[(0, 100), (1, 110)]);
+        card.done(ticket, 120);
+        card.log.settle(Nanos(120));
+        assert!(card.log.is_empty());
+        card.log.cut(Nanos(120), CutKind::Clean, &card.store).unwrap();
+        assert_eq!(card.units(2), [1, 1]);
+    }
+
+    #[test]
+    fn a_write_under_way_is_lost_whole_or_torn_at_what_was_programmed() {
+        for (kind, expected, torn) in [(CutKind::Clean, [0, 0, 0], 0), (CutKind::Torn, [1, 1, 0], 1)] {
+            let mut card = Card::new();
+            let ticket = card.write(0, 3, 1);
+            card.sent(ticket, &[(0, 100), (1, 100), (2, 200)]);
+            let report = card.log.cut(Nanos(150), kind, &card.store).unwrap();
+            assert_eq!(card.units(3), expected, "{kind:?}");
+            assert_eq!((report.unanswered_writes, report.torn_writes), (1, torn));
+        }
+    }
+
+    /// A cache answers at once. Unit 0 is programmed at 100; unit 1 waits in RAM and is lost.
+    #[test]
+    fn what_a_cache_answered_but_did_not_program_is_lost() {
+        let mut card = Card::new();
+        let ticket = card.write(0, 2, 1);
+        card.sent(ticket, &[(0, 100)]);
+        card.done(ticket, 10);
+        let report = card.log.cut(Nanos(150), CutKind::Clean, &card.store).unwrap();
+        assert_eq!(card.units(2), [1, 0]);
+        assert_eq!((report.answered_bytes_lost, report.reverted_bytes), (4096, 4096));
+    }
+
+    /// Written three times: programmed, in RAM, in RAM. The first one is what flash holds.
+    #[test]
+    fn the_newest_programmed_version_comes_back() {
+        let mut card = Card::new();
+        for (byte, programmed) in [(1, &[(0, 50)][..]), (2, &[]), (3, &[])] {
+            let ticket = card.write(0, 1, byte);
+            card.sent(ticket, programmed);
+            card.done(ticket, 60 + u64::from(byte));
+        }
+        card.log.cut(Nanos(100), CutKind::Clean, &card.store).unwrap();
+        assert_eq!(card.units(1), [1]);
+    }
+
+    /// The page that held unit 0 was rewritten in RAM; the program has the newer data, and settles both.
+    #[test]
+    fn a_program_of_newer_data_settles_the_older_write_too() {
+        let mut card = Card::new();
+        let first = card.write(0, 1, 1);
+        card.sent(first, &[]);
+        card.done(first, 10);
+        let second = card.write(0, 1, 2);
+        card.sent(second, &[(0, 90)]);
+        card.done(second, 20);
+        card.log.settle(Nanos(90));
+        assert!(card.log.is_empty());
+    }
+
+    /// Unit 0 is submitted again while its first data is being programmed: that program is the first one's.
+    #[test]
+    fn a_program_is_of_what_was_sent_not_of_what_waits() {
+        let mut card = Card::new();
+        let (first, second) = (card.write(0, 1, 1), card.write(0, 1, 2));
+        card.sent(first, &[(0, 100)]);
+        card.done(first, 110);
+        card.log.settle(Nanos(120));
+        assert_eq!(card.log.len(), 1);
+        card.log.cut(Nanos(120), CutKind::Torn, &card.store).unwrap();
+        assert_eq!(card.units(1), [1]);
+        let _ = second;
+    }
+
+    #[test]
+    fn a_discard_that_was_answered_stays_after_a_cut() {
+        let mut card = Card::new();
+        card.store.write(0, &[9; 2 * UNIT]).unwrap();
+        let ticket = card.write(0, 2, 1);
+        card.sent(ticket, &[]);
+        card.done(ticket, 10);
+        card.store.zero(0, 4096).unwrap();
+        card.log.zero(0, 4096);
+        card.log.cut(Nanos(20), CutKind::Clean, &card.store).unwrap();
+        assert_eq!(card.units(2), [0, 9]);
+    }
+}
