@@ -89,7 +89,7 @@ fn run(arguments: &Arguments, words: &[OsString]) -> Result<Finding> {
         Command::Replay(arguments) => return replay::run(arguments),
         Command::Trace(command) => return trace_command::run(command),
         Command::Array(command) => return array_command::run(command),
-        Command::Emmc(command) => return emmc_command::run(command),
+        Command::Emmc(command) => return emmc_command::run(command, words),
         Command::Nand(command) => return nand_command::run(command),
         Command::Ubi(command) => return ubi_command::run(command),
         Command::Ubifs(command) => return ubifs_command::run(command, words),

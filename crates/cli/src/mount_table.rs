@@ -11,6 +11,8 @@ use anyhow::{Context, Result, bail};
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
+    /// Number of the device, `major:minor`.
+    pub device: String,
     /// Where.
     pub mountpoint: PathBuf,
     /// Type, with subtype: `fuse.tidegate`.
@@ -43,6 +45,13 @@ pub fn find(mountpoint: &Path) -> Result<Mount> {
     }
 }
 
+/// All mounts of the device with this number (`7:64`), in the order in which they were made.
+pub fn of_device(number: &str) -> Result<Vec<Mount>> {
+    let table = std::fs::read("/proc/self/mountinfo").context("/proc/self/mountinfo can't be read")?;
+    let mounts = table.split(|byte| *byte == b'\n').filter_map(parse_line);
+    Ok(mounts.filter(|mount| mount.device == number).collect())
+}
+
 /// The absolute path of a mountpoint: the parent is resolved, the last name is not entered, as its mount may be dead.
 pub fn resolve_without_entering(mountpoint: &Path) -> Result<PathBuf> {
     let absolute = std::path::absolute(mountpoint)
@@ -68,7 +77,8 @@ fn topmost(table: &[u8], mountpoint: &Path) -> Option<Mount> {
 
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let mountpoint = unescape(fields.nth(4)?);
+    let device = String::from_utf8_lossy(fields.nth(2)?).into_owned();
+    let mountpoint = unescape(fields.nth(1)?);
     let mut options = split_at_commas(fields.next()?);
     // The optional fields before the single dash are of any number.
     fields.find(|field| field == b"-")?;
@@ -76,6 +86,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let source = unescape(fields.next()?);
     options.extend(split_at_commas(fields.next().unwrap_or_default()));
     Some(Mount {
+        device,
         mountpoint: mountpoint.into(),
         kind,
         source,
@@ -137,6 +148,7 @@ mod tests {
     fn a_mount_is_found_with_escapes_undone() {
         let mount = topmost(TABLE, Path::new("/mnt/a b")).unwrap();
         assert!(mount.is_tidegate());
+        assert_eq!(mount.device, "0:50");
         assert_eq!(mount.source, "/src\\x");
         assert_eq!(mount.options, ["rw", "relatime", "rw", "user_id=0"]);
     }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::stats_document::Document;
 
 /// Members that are levels of the moment, which may fall; all others only grow.
-const LEVELS: [&str; 13] = [
+const LEVELS: [&str; 19] = [
     "tidegate_buffer_entries_in_use",
     "tidegate_buffer_entries_total",
     "tidegate_buffer_bytes_buffered",
@@ -25,6 +25,12 @@ const LEVELS: [&str; 13] = [
     "tidegate_buffer_flush_latency_max_us",
     "tidegate_source_inodes_held",
     "tidegate_source_open_handles",
+    "tidegate_source_late_p50_ns",
+    "tidegate_source_late_p99_ns",
+    "tidegate_source_late_max_ns",
+    "tidegate_source_volatile_writes_level",
+    "tidegate_source_power_is_on",
+    "tidegate_source_write_amplification_ratio",
 ];
 
 /// All counters of one mount.

@@ -15,6 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("media", &[]),
     ("nand", &["media"]),
     ("emmc", &["media", "results"]),
+    ("live", &["emmc", "media", "nand", "results", "vfs"]),
     ("results", &[]),
     ("passfs", &["vfs"]),
     ("buffer", &["vfs"]),
@@ -35,8 +36,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "analysis", "array", "bench", "buffer", "emmc", "formats", "fsmap", "fuse", "history", "media",
-            "nand", "passfs", "report", "results", "ubi", "ubifs", "trace", "ui", "vfs",
+            "analysis", "array", "bench", "buffer", "emmc", "formats", "fsmap", "fuse", "history", "live",
+            "media", "nand", "passfs", "report", "results", "ubi", "ubifs", "trace", "ui", "vfs",
         ],
     ),
 ];
@@ -53,12 +54,13 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("ubifs", &["array", "nand", "testkit"]),
     ("cli", &["testkit"]),
     ("trace", &["testkit"]),
+    ("live", &["testkit"]),
     ("analysis", &["testkit"]),
 ];
 
 /// Crates with `unsafe` blocks.
 const UNSAFE_CRATES: &[&str] = &[
-    "bench", "buffer", "fsmap", "fuse", "nand", "passfs", "testkit", "trace",
+    "bench", "buffer", "fsmap", "fuse", "live", "nand", "passfs", "testkit", "trace",
 ];
 
 /// External crates that belong to some of ours alone.

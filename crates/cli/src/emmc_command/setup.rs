@@ -22,6 +22,35 @@ pub struct SetupArguments {
         help_heading = "Card"
     )]
     pub card: String,
+    #[command(flatten)]
+    pub device: DeviceArguments,
+
+    /// Scheduler: noop, deadline, cfq (Linux 3.0), none, mq-deadline, bfq, kyber (today)
+    #[arg(long, value_name = "NAME", value_parser = scheduler_parser(), default_value = "cfq", help_heading = "Block layer")]
+    pub scheduler: SchedulerKind,
+    /// Requests of one queue in the driver (cfq)
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Block layer")]
+    pub cfq_quantum: u32,
+    /// Whether writes that nobody waits for ramp up after others were late (cfq)
+    #[arg(
+        long,
+        value_name = "on|off",
+        value_enum,
+        default_value = "on",
+        help_heading = "Block layer"
+    )]
+    pub cfq_low_latency: OnOff,
+    /// Requests that wait at most, of each kind (nr_requests)
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(4..=65536), help_heading = "Block layer")]
+    pub requests: u32,
+    /// Requests in the driver at most [default: no limit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Block layer")]
+    pub tags: Option<u32>,
+}
+
+/// Flags of everything below the block layer, but for which card it is.
+#[derive(Args, Debug)]
+pub struct DeviceArguments {
     /// Translation layer [default: the card's]
     #[arg(long, value_name = "KIND", value_parser = translation_parser(), help_heading = "Card")]
     pub translation: Option<TranslationKind>,
@@ -67,28 +96,6 @@ pub struct SetupArguments {
     /// Use the command queue of eMMC 5.1 with so many tasks, 1 to 32, in place of packing
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32), help_heading = "Driver")]
     pub command_queue: Option<u32>,
-
-    /// Scheduler: noop, deadline, cfq (Linux 3.0), none, mq-deadline, bfq, kyber (today)
-    #[arg(long, value_name = "NAME", value_parser = scheduler_parser(), default_value = "cfq", help_heading = "Block layer")]
-    pub scheduler: SchedulerKind,
-    /// Requests of one queue in the driver (cfq)
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Block layer")]
-    pub cfq_quantum: u32,
-    /// Whether writes that nobody waits for ramp up after others were late (cfq)
-    #[arg(
-        long,
-        value_name = "on|off",
-        value_enum,
-        default_value = "on",
-        help_heading = "Block layer"
-    )]
-    pub cfq_low_latency: OnOff,
-    /// Requests that wait at most, of each kind (nr_requests)
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(4..=65536), help_heading = "Block layer")]
-    pub requests: u32,
-    /// Requests in the driver at most [default: no limit]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Block layer")]
-    pub tags: Option<u32>,
 }
 
 /// Which writes are packed.
@@ -145,33 +152,7 @@ fn scheduler_parser() -> impl TypedValueParser<Value = SchedulerKind> {
 impl SetupArguments {
     /// Reads the files and puts everything together.
     pub fn setup(&self) -> Result<Setup> {
-        let mut card = match toml_text(&self.card)? {
-            Some(text) => CardFile::parse(&self.card, &text)?,
-            None => CardFile::preset(&self.card)?,
-        };
-        let host = match toml_text(&self.host)? {
-            Some(text) => HostFile::parse(&self.host, &text)?,
-            None => HostFile::preset(&self.host)?,
-        };
-        if let Some(kind) = self.translation {
-            card.translation.kind = kind;
-            if matches!(kind, TranslationKind::Fast | TranslationKind::Last) {
-                card.translation.unit_bytes = card.flash.page_bytes;
-            }
-        }
-        if let Some(cache) = self.cache {
-            card.controller.cache = cache == OnOff::On;
-        }
-        Ok(Setup {
-            card,
-            host,
-            queue: self.queue(),
-            driver: self.driver(),
-            discard: match self.discard {
-                DiscardWord::Trim => DiscardMode::Trim,
-                DiscardWord::Discard => DiscardMode::Discard,
-            },
-        })
+        self.device.setup(card_file(&self.card)?, self.queue())
     }
 
     fn queue(&self) -> QueueRules {
@@ -188,6 +169,35 @@ impl SetupArguments {
             tags: self.tags,
             ..QueueRules::usual(self.scheduler)
         }
+    }
+}
+
+impl DeviceArguments {
+    /// Puts a card into the host that the flags describe.
+    pub fn setup(&self, mut card: CardFile, queue: QueueRules) -> Result<Setup> {
+        let host = match toml_text(&self.host)? {
+            Some(text) => HostFile::parse(&self.host, &text)?,
+            None => HostFile::preset(&self.host)?,
+        };
+        if let Some(kind) = self.translation {
+            card.translation.kind = kind;
+            if matches!(kind, TranslationKind::Fast | TranslationKind::Last) {
+                card.translation.unit_bytes = card.flash.page_bytes;
+            }
+        }
+        if let Some(cache) = self.cache {
+            card.controller.cache = cache == OnOff::On;
+        }
+        Ok(Setup {
+            card,
+            host,
+            queue,
+            driver: self.driver(),
+            discard: match self.discard {
+                DiscardWord::Trim => DiscardMode::Trim,
+                DiscardWord::Discard => DiscardMode::Discard,
+            },
+        })
     }
 
     fn driver(&self) -> DriverMode {
@@ -214,6 +224,14 @@ impl SetupArguments {
             ..PackRules::PHONE
         })
     }
+}
+
+/// The card of a name or file.
+pub fn card_file(name: &str) -> Result<CardFile> {
+    Ok(match toml_text(name)? {
+        Some(text) => CardFile::parse(name, &text)?,
+        None => CardFile::preset(name)?,
+    })
 }
 
 /// The text of a file, when the name is that of one.

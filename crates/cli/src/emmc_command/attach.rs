@@ -1,0 +1,296 @@
+//! `tidegate emmc attach`: a card as a block device of this machine.
+//!
+//! A background process serves it as a file by FUSE, with a loop device over that file. Order at the start: store, model, a
+//! minor of our own, the mount, the binding of the loop device, the description, the report. At the end, whatever ended it: the
+//! loop device lets go, the data goes to the host's medium, the minor and the description are removed.
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use emmc::block::{QueueRules, SchedulerKind};
+use emmc::simulation::Setup;
+use fuse::{MountConfig, StatsDocument, Switch};
+use live::{CardFileSystem, Description, LiveDevice, LoopDevice, QueueLimits, Store};
+use nand::RealClock;
+use serde_json::{Map, json};
+use vfs::Timestamp;
+
+use super::attached::{Attached, RUN_FOLDER};
+use super::live_counters;
+use super::self_check;
+use super::setup::{DeviceArguments, card_file};
+use crate::background::{self, Report};
+use crate::daemon::{self, Served};
+use crate::quantity::{parse_bytes, show_bytes};
+use crate::stats_document::{self, DocumentParts};
+use crate::{Finding, output};
+
+/// Largest request of the block device: the phone's.
+const REQUEST_KIB: u32 = 512;
+
+/// FUSE requests; larger than the device's, so that none is cut in two because its pages begin in the middle.
+const FUSE_UNIT_BYTES: u32 = 1 << 20;
+
+/// Arguments of `tidegate emmc attach`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Prints the device. It behaves as any block device: make a file system on it and mount it.\n\
+                  `tidegate emmc detach DEVICE` takes it away; data in a file survives that. Needs root.\n\
+                  Exit codes: 0 done, 1 the check found a difference (--self-check), 2 could not do it."
+)]
+pub struct AttachArguments {
+    /// Size of the card [default: that of the store, or the card's own]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Card")]
+    pub size: Option<u64>,
+    /// Card: a name of `tidegate emmc presets`, or a file NAME.toml [default: the store's, or gt-i9300]
+    #[arg(long, value_name = "NAME|FILE", help_heading = "Card")]
+    pub card: Option<String>,
+    /// Where the data is: ram, or a file, which is made (sparse) when it is not there
+    #[arg(long, value_name = "ram|FILE", default_value = "ram", help_heading = "Card")]
+    pub store: String,
+    #[command(flatten)]
+    pub device: DeviceArguments,
+    /// Requests in the driver at most, 4 to 64
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(4..=64), help_heading = "Block layer")]
+    pub tags: u32,
+    /// Scheduler of the kernel for the device: none, mq-deadline, bfq, kyber
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "mq-deadline",
+        help_heading = "Block layer"
+    )]
+    pub io_scheduler: String,
+    /// Folder for what is known of attached cards
+    #[arg(long, value_name = "FOLDER", default_value = RUN_FOLDER)]
+    pub run_folder: PathBuf,
+    /// Append messages of the background process to this file [default: discarded]
+    #[arg(long, value_name = "FILE")]
+    pub log_file: Option<PathBuf>,
+    /// Stay in the foreground
+    #[arg(long, short = 'f')]
+    pub foreground: bool,
+    /// Print what was attached as one line of JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Attach it, compare streams and small writes with the model's answer for the same requests, and detach it
+    #[arg(long, conflicts_with_all = ["foreground", "store"])]
+    pub self_check: bool,
+    /// Serve as the background process: report on standard output, then let go of the terminal.
+    #[arg(long, hide = true)]
+    pub daemon: bool,
+}
+
+/// Runs the command; `words` are the arguments it was parsed from.
+pub fn run(arguments: &AttachArguments, words: &[OsString]) -> Result<Finding> {
+    let log_file = arguments.log_file.as_deref();
+    if arguments.daemon {
+        background::serve_as_daemon(log_file, |announce| serve(arguments, announce))?;
+        return Ok(Finding::Nothing);
+    }
+    if !rustix::process::geteuid().is_root() {
+        bail!("loop devices are made by root alone; run it as root");
+    }
+    // Said here, before anything starts.
+    let setup = setup(arguments)?;
+    if arguments.foreground {
+        serve(arguments, &mut |report| print(&report, arguments.json))?;
+        return Ok(Finding::Nothing);
+    }
+    let report = background::start(&["emmc", "attach"], words, log_file)?;
+    if arguments.self_check {
+        return self_check::run(arguments, &setup, &device_of(&report)?);
+    }
+    print(&report, arguments.json)?;
+    Ok(Finding::Nothing)
+}
+
+fn print(report: &Report, as_json: bool) -> Result<()> {
+    let device = device_of(report)?;
+    match as_json {
+        true => report.print(true),
+        false => output::print_line(&device.display().to_string()).map(|_| ()),
+    }
+}
+
+fn device_of(report: &Report) -> Result<PathBuf> {
+    match report {
+        Report::Failed { error } => bail!("{error}"),
+        Report::Mounted { more, .. } => {
+            let device = more.get("device").and_then(|device| device.as_str());
+            device
+                .map(PathBuf::from)
+                .context("the background process named no device")
+        }
+    }
+}
+
+/// The model that the flags and the store describe.
+fn setup(arguments: &AttachArguments) -> Result<Setup> {
+    let kept = match store_file(arguments) {
+        Some(path) => Description::beside(path)?,
+        None => None,
+    };
+    let mut card = match (&arguments.card, &kept) {
+        (Some(name), _) => card_file(name)?,
+        (None, Some(kept)) => kept.card.clone(),
+        (None, None) => card_file("gt-i9300")?,
+    };
+    let image_bytes = store_file(arguments)
+        .and_then(|path| std::fs::metadata(path).ok())
+        .map(|metadata| metadata.len())
+        .filter(|bytes| *bytes > 0);
+    card.flash.capacity_bytes = arguments
+        .size
+        .or(image_bytes)
+        .unwrap_or(card.flash.capacity_bytes);
+    let setup = arguments
+        .device
+        .setup(card, QueueRules::usual(SchedulerKind::None))?;
+    let (bytes, unit) = (setup.card.flash.capacity_bytes, setup.card.translation.unit_bytes);
+    if !bytes.is_multiple_of(u64::from(unit)) {
+        bail!("a card of {bytes} bytes: expected a multiple of its unit, {unit} bytes");
+    }
+    setup.card.geometry()?;
+    Ok(setup)
+}
+
+fn store_file(arguments: &AttachArguments) -> Option<&Path> {
+    (arguments.store != "ram").then(|| Path::new(&arguments.store))
+}
+
+fn serve(arguments: &AttachArguments, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<()> {
+    let setup = setup(arguments)?;
+    let store = match store_file(arguments) {
+        Some(path) => Store::file(&std::path::absolute(path)?, &Description::new(setup.card.clone()))?,
+        None => Store::memory(setup.card.flash.capacity_bytes)?,
+    };
+    let (name, store_name) = (setup.card.name.clone(), store.name());
+    let capacity_bytes = setup.card.flash.capacity_bytes;
+    let device = Arc::new(LiveDevice::new(&setup, store, RealClock::start())?);
+    let place = Place::make(&arguments.run_folder, &name, capacity_bytes, store_name.clone())?;
+    let source = format!("{name}, {}, data in {store_name}", show_bytes(capacity_bytes));
+    let served = Served {
+        file_system: Arc::new(CardFileSystem::new(Arc::clone(&device), now())),
+        statistics: statistics(source.clone(), Arc::clone(&device)),
+        drain: Box::new(move || Ok(device.store().sync()?)),
+    };
+    let limits = QueueLimits {
+        tags: arguments.tags,
+        max_kib: REQUEST_KIB,
+        scheduler: arguments.io_scheduler.clone(),
+    };
+    daemon::serve(
+        &place.attached.mountpoint,
+        &mount_config(arguments.tags),
+        served,
+        |negotiated| {
+            place.bind(&limits)?;
+            let path = place.device.path();
+            let more = Map::from_iter([
+                ("device".to_owned(), json!(path)),
+                ("card".to_owned(), json!(name)),
+                ("capacity_bytes".to_owned(), json!(capacity_bytes)),
+                ("store".to_owned(), json!(store_name)),
+                ("tags".to_owned(), json!(limits.tags)),
+            ]);
+            announce(Report::mounted(
+                source,
+                &place.attached.mountpoint,
+                negotiated.to_string(),
+                more,
+            ))
+        },
+    )
+}
+
+/// A minor and a description, until it is dropped.
+struct Place {
+    device: LoopDevice,
+    attached: Attached,
+}
+
+impl Place {
+    fn make(folder: &Path, card: &str, capacity_bytes: u64, store: String) -> Result<Self> {
+        let device = LoopDevice::add()?;
+        match Attached::prepare(folder, &device, card, capacity_bytes, store) {
+            Ok(attached) => Ok(Self { device, attached }),
+            Err(error) => {
+                let _ = device.remove();
+                Err(error)
+            }
+        }
+    }
+
+    fn bind(&self, limits: &QueueLimits) -> Result<()> {
+        // Before the binding, so that a process that is killed from here on leaves something to be found.
+        self.attached.write()?;
+        let path = self.attached.card_path();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .with_context(|| format!("{} can't be opened", path.display()))?;
+        Ok(self.device.configure(&file, "tidegate emmc", limits)?)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // The mount is gone: what could not be let go of stays for `detach`, with its description.
+        if self.device.unbind().is_ok() && self.device.remove().is_ok() {
+            self.attached.forget();
+        }
+    }
+}
+
+fn mount_config(tags: u32) -> MountConfig {
+    // Each request is served by a thread that waits for its end; two more see to flushes and to questions.
+    let threads = u16::try_from(tags + 2).unwrap_or(u16::MAX);
+    MountConfig {
+        source: "tidegate-emmc".to_owned(),
+        subtype: "tidegate".to_owned(),
+        io_unit_bytes: Some(FUSE_UNIT_BYTES),
+        writeback: Switch::Off,
+        passthrough: Switch::Off,
+        uring: Switch::Off,
+        direct_io: Switch::On,
+        threads: Some(threads),
+        read_only: false,
+        allow_other: false,
+        posix_acl: false,
+        attr_ttl: Duration::from_secs(3600),
+        entry_ttl: Duration::from_secs(3600),
+        kernel_options: Vec::new(),
+    }
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp {
+        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        nanoseconds: since.subsec_nanos(),
+    }
+}
+
+fn statistics(source: String, device: Arc<LiveDevice>) -> StatsDocument {
+    let pid_namespace = stats_document::own_pid_namespace();
+    Box::new(move |session, negotiated| {
+        let document = DocumentParts {
+            version: stats_document::VERSION,
+            pid: std::process::id(),
+            pid_namespace: pid_namespace.clone(),
+            source: source.clone(),
+            negotiated,
+            session,
+            buffer: json!({}),
+            backing: live_counters::of(&device.statistics()),
+        };
+        serde_json::to_vec(&document).expect("counters have string keys and no failing serializers")
+    })
+}

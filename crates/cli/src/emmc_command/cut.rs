@@ -1,0 +1,101 @@
+//! `tidegate emmc cut`: a power cut of an attached card, and the power back.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use live::{CutKind, Power, PowerOrder, PowerReport};
+
+use super::attached::{Attached, RUN_FOLDER};
+use crate::quantity::show_bytes;
+use crate::{Finding, output};
+
+/// Arguments of `tidegate emmc cut`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "A cut loses what is in the card's cache and not programmed, and every write that was not answered. From then on \
+                  every request fails. Unmount what is mounted on the device, then give the power back (--reattach): the \
+                  device has what flash held."
+)]
+pub struct CutArguments {
+    /// The device that `attach` printed
+    #[arg(value_name = "DEVICE")]
+    pub device: PathBuf,
+    /// Keep the pages that were programmed of writes that were not answered: these writes are torn
+    #[arg(long)]
+    pub torn: bool,
+    /// Give the power back; with a card that has power, cut it before
+    #[arg(long)]
+    pub reattach: bool,
+    /// Print what was lost as one line of JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Folder for what is known of attached cards
+    #[arg(long, value_name = "FOLDER", default_value = RUN_FOLDER)]
+    pub run_folder: PathBuf,
+}
+
+/// Runs the command.
+pub fn run(arguments: &CutArguments) -> Result<Finding> {
+    let attached = Attached::find(&arguments.run_folder, &arguments.device)?;
+    let device = attached.device();
+    let is_on = attached.power()?.power == Power::On;
+    if !is_on && !arguments.reattach {
+        bail!(
+            "{}: it has no power; give it back with --reattach",
+            device.path().display()
+        );
+    }
+    if arguments.reattach && !device.is_unclaimed()? {
+        let mounts = attached.mounts()?;
+        let places: Vec<_> = mounts
+            .iter()
+            .map(|mount| mount.mountpoint.display().to_string())
+            .collect();
+        bail!(
+            "{}: in use ({}); unmount it, then give the power back",
+            device.path().display(),
+            if places.is_empty() {
+                "out of sight".to_owned()
+            } else {
+                places.join(", ")
+            }
+        );
+    }
+    if is_on {
+        let kind = if arguments.torn {
+            CutKind::Torn
+        } else {
+            CutKind::Clean
+        };
+        attached.order_power(PowerOrder::Cut(kind))?;
+    }
+    if arguments.reattach {
+        // What the page cache holds was never on the card: without power it can't be written, and is dropped.
+        let _ = device.flush_cache();
+        attached.order_power(PowerOrder::On)?;
+    }
+    let report = attached.power()?;
+    let text = match arguments.json {
+        true => serde_json::to_string(&report)?,
+        false => text(&report),
+    };
+    output::print_line(&text)?;
+    Ok(Finding::Nothing)
+}
+
+fn text(report: &PowerReport) -> String {
+    let power = match report.power {
+        Power::On => "on",
+        Power::Off => "off",
+    };
+    let lost = report.last_cut.map_or_else(String::new, |cut| {
+        format!(
+            "; {} writes were not answered ({} of them torn), {} of answered writes were lost from the cache",
+            cut.unanswered_writes,
+            cut.torn_writes,
+            show_bytes(cut.answered_bytes_lost)
+        )
+    });
+    format!("power {power}{lost}")
+}

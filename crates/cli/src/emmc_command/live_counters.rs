@@ -1,0 +1,51 @@
+//! The counters of an attached card, as `tidegate stats` and `tidegate emmc stats` show them.
+
+use live::{LiveStatistics, Power};
+use serde_json::{Map, Value, json};
+
+/// A flat object; the unit is the last word of a name.
+pub fn of(statistics: &LiveStatistics) -> Map<String, Value> {
+    let outcome = &statistics.outcome;
+    let (driver, nand, layer) = (&outcome.driver, &outcome.nand, &outcome.translation);
+    let late = statistics.late.summary();
+    let mut counters = Map::new();
+    for (name, value) in [
+        ("reads_count", outcome.reads.requests),
+        ("read_bytes", outcome.reads.bytes),
+        ("writes_count", outcome.writes.requests),
+        ("written_bytes", outcome.writes.bytes),
+        ("commands_count", driver.commands),
+        ("packs_count", driver.packs),
+        ("packed_writes_count", driver.packed_write_requests),
+        ("full_packs_count", driver.full_packs()),
+        ("interrupts_count", driver.interrupts),
+        ("flushes_count", driver.flushes),
+        ("discards_count", driver.discards),
+        ("busy_ns", driver.busy_ns),
+        ("programs_count", nand.programs),
+        ("lsb_backups_count", nand.backups),
+        ("flash_reads_count", nand.reads),
+        ("erases_count", nand.erases),
+        ("copied_units_count", layer.copied_units),
+        ("collections_count", layer.collections),
+        ("power_cuts_count", statistics.power.cuts),
+        ("late_p50_ns", late.map_or(0, |late| late.p50_ns)),
+        ("late_p99_ns", late.map_or(0, |late| late.p99_ns)),
+        ("late_max_ns", late.map_or(0, |late| late.max_ns)),
+    ] {
+        counters.insert(name.to_owned(), value.into());
+    }
+    counters.insert(
+        "volatile_writes_level".to_owned(),
+        statistics.volatile_writes.into(),
+    );
+    counters.insert(
+        "power_is_on".to_owned(),
+        (statistics.power.power == Power::On).into(),
+    );
+    counters.insert(
+        "write_amplification_ratio".to_owned(),
+        json!(layer.write_amplification()),
+    );
+    counters
+}

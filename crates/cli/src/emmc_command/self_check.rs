@@ -1,0 +1,250 @@
+//! `tidegate emmc attach --self-check`: the same requests on the attached card and in virtual time, side by side.
+//!
+//! The requests are made by `tidegate bench file --device` past the page cache; the model makes them of itself, with as many
+//! at a time. What differs is the host: its calls, its scheduler, its wake-ups.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use emmc::block::{QueueRules, SchedulerKind};
+use emmc::simulation::{Continue, Setup, Simulation};
+use emmc::workload::{DirectRules, Order, direct};
+use media::Nanos;
+use report::{Column, table};
+use results::RunRecord;
+use results::block_trace::Operation;
+use serde_json::json;
+
+use super::attach::AttachArguments;
+use super::attached::Attached;
+use super::detach::{How, detach};
+use crate::{Finding, output};
+
+/// Difference of bandwidth that is still the model's.
+const DIFFERENCE_PERCENT_MAX: f64 = 3.0;
+
+/// Lateness of half of the answers that is still on time.
+const LATE_P50_NS_MAX: u64 = 60_000;
+
+/// One load.
+struct Load {
+    name: &'static str,
+    pattern: &'static str,
+    operation: Operation,
+    order: Order,
+    sectors: u64,
+    depth: u32,
+    count: u64,
+}
+
+const LOADS: [Load; 4] = [
+    Load {
+        name: "stream of writes, 512 KiB, 4 at a time",
+        pattern: "sequential-write",
+        operation: Operation::Write,
+        order: Order::Sequential,
+        sectors: 1024,
+        depth: 4,
+        count: 256,
+    },
+    Load {
+        name: "stream of writes, 512 KiB, 1 at a time",
+        pattern: "sequential-write",
+        operation: Operation::Write,
+        order: Order::Sequential,
+        sectors: 1024,
+        depth: 1,
+        count: 128,
+    },
+    Load {
+        name: "random writes, 4 KiB, 1 at a time",
+        pattern: "random-write",
+        operation: Operation::Write,
+        order: Order::Random,
+        sectors: 8,
+        depth: 1,
+        count: 2000,
+    },
+    Load {
+        name: "stream of reads, 512 KiB, 4 at a time",
+        pattern: "sequential-read",
+        operation: Operation::Read,
+        order: Order::Sequential,
+        sectors: 1024,
+        depth: 4,
+        count: 256,
+    },
+];
+
+/// What one load took.
+struct Outcome {
+    name: &'static str,
+    bytes: u64,
+    model_ns: u64,
+    live_ns: u64,
+}
+
+impl Outcome {
+    /// Bandwidth against the model's, percent beyond it.
+    fn difference_percent(&self) -> f64 {
+        let ratio = results::nearest_f64(self.model_ns) / results::nearest_f64(self.live_ns.max(1));
+        (ratio - 1.0) * 100.0
+    }
+}
+
+/// Compares on a card that was attached for this, and detaches it.
+pub fn run(arguments: &AttachArguments, setup: &Setup, device: &Path) -> Result<Finding> {
+    let attached = Attached::find(&arguments.run_folder, device)?;
+    let compared = compare(setup, &attached, device);
+    detach(
+        &attached,
+        How {
+            force: false,
+            timeout: std::time::Duration::from_secs(60),
+        },
+    )?;
+    let (outcomes, late_p50_ns) = compared?;
+    let on_time = late_p50_ns < LATE_P50_NS_MAX;
+    let alike = outcomes
+        .iter()
+        .all(|outcome| outcome.difference_percent().abs() <= DIFFERENCE_PERCENT_MAX);
+    output::print_line(&shown(&outcomes, late_p50_ns, arguments.json))?;
+    Ok(match alike && on_time {
+        true => Finding::Nothing,
+        false => Finding::Something,
+    })
+}
+
+fn compare(setup: &Setup, attached: &Attached, device: &Path) -> Result<(Vec<Outcome>, u64)> {
+    let mut outcomes = Vec::new();
+    for load in &LOADS {
+        let bytes = load.count * load.sectors * 512;
+        if bytes > attached.capacity_bytes {
+            bail!(
+                "a card of {} bytes is too small for {}",
+                attached.capacity_bytes,
+                load.name
+            );
+        }
+        outcomes.push(Outcome {
+            name: load.name,
+            bytes,
+            model_ns: modelled(setup, load)?,
+            live_ns: measured(load, device)?,
+        });
+    }
+    let document = attached.document()?;
+    let late = document
+        .backing
+        .get("late_p50_ns")
+        .and_then(serde_json::Value::as_u64);
+    Ok((outcomes, late.context("the card does not say how late it is")?))
+}
+
+/// The model's time for a load. Reads find what the stream before wrote.
+fn modelled(setup: &Setup, load: &Load) -> Result<u64> {
+    let setup = Setup {
+        queue: QueueRules::usual(SchedulerKind::None),
+        ..setup.clone()
+    };
+    let range = load.count * load.sectors;
+    let actor = direct(DirectRules {
+        operation: load.operation,
+        order: load.order,
+        sectors: load.sectors,
+        piece_sectors: load.sectors,
+        count: load.count,
+        start: 0,
+        range,
+        depth: load.depth,
+        seed: 1,
+    });
+    let mut simulation = Simulation::new(&setup, vec![actor])?;
+    if load.operation == Operation::Read {
+        simulation = simulation.with_written(0, range);
+    }
+    Ok(simulation.run(|_| Continue::Yes).0.elapsed_ns)
+}
+
+/// The time that the attached card takes for it.
+fn measured(load: &Load, device: &Path) -> Result<u64> {
+    let program =
+        std::env::current_exe().context("the path of this program can't be found; is /proc mounted?")?;
+    let record_bytes = load.sectors * 512;
+    let output = Command::new(program)
+        .args(["bench", "file"])
+        .arg(device)
+        .args([
+            "--device",
+            "--mode",
+            "direct",
+            "--engine",
+            "io_uring",
+            "--json",
+            "--pattern",
+            load.pattern,
+        ])
+        .args(["--record", &record_bytes.to_string()])
+        .args(["--size", &(record_bytes * load.count).to_string()])
+        .args(["--depth", &load.depth.to_string()])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .output()
+        .context("tidegate bench can't be started")?;
+    if !output.status.success() {
+        bail!(
+            "{}: {}",
+            load.name,
+            String::from_utf8_lossy(&output.stderr).trim_end()
+        );
+    }
+    let record: RunRecord =
+        serde_json::from_slice(&output.stdout).context("tidegate bench printed no record")?;
+    let sample = record
+        .samples
+        .first()
+        .context("tidegate bench measured nothing")?;
+    Ok(sample.elapsed_ns)
+}
+
+fn shown(outcomes: &[Outcome], late_p50_ns: u64, as_json: bool) -> String {
+    let rate = |bytes: u64, ns: u64| results::nearest_f64(bytes) * 1e3 / results::nearest_f64(ns.max(1));
+    if as_json {
+        let loads: Vec<_> = outcomes
+            .iter()
+            .map(|outcome| {
+                json!({
+                    "load": outcome.name,
+                    "bytes": outcome.bytes,
+                    "model_ns": outcome.model_ns,
+                    "live_ns": outcome.live_ns,
+                    "difference_percent": outcome.difference_percent(),
+                })
+            })
+            .collect();
+        return json!({"loads": loads, "late_p50_ns": late_p50_ns}).to_string();
+    }
+    let columns = [
+        Column::left("load"),
+        Column::right("model MB/s"),
+        Column::right("live MB/s"),
+        Column::right("difference %"),
+    ];
+    let rows: Vec<Vec<String>> = outcomes
+        .iter()
+        .map(|outcome| {
+            vec![
+                outcome.name.to_owned(),
+                format!("{:.2}", rate(outcome.bytes, outcome.model_ns)),
+                format!("{:.2}", rate(outcome.bytes, outcome.live_ns)),
+                format!("{:+.2}", outcome.difference_percent()),
+            ]
+        })
+        .collect();
+    format!(
+        "{}half of the answers were at most {} later than the model says",
+        table(&columns, &rows),
+        Nanos(late_p50_ns)
+    )
+}
