@@ -26,6 +26,8 @@ if [ "${TIDEGATE_FULL:-}" ]; then
     scripts/judges/external.sh all "${TMPDIR:-/tmp}"
     step "judge: the analyses of block traces on Spark"
     scripts/judges/spark.sh
+    step "judge: what the report of a million requests costs"
+    scripts/judges/trace_report.sh
 else
     scripts/judges/run.sh
     echo
