@@ -22,6 +22,7 @@ pub mod app;
 mod bus_fault;
 mod cache;
 mod clock;
+mod crew;
 mod data;
 pub mod environment;
 mod error;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::cache::CacheOutcome;
 use crate::clock::monotonic_ns;
+use crate::crew;
 use crate::error::BenchError;
 use crate::file::{FileOutcome, OperationOutcome, unix_ns};
 use crate::gate::{Gate, StartLine};
@@ -69,26 +70,9 @@ pub fn measure(
     let window = Window::prepare(&spec.directory, count_calls);
     let (start, answers) = thread::scope(|scope| {
         for worker in workers {
-            let (shared, finished, index) = (&shared, finished.clone(), worker.index);
-            let spawned = thread::Builder::new()
-                .name(format!("bench-{index}"))
-                .spawn_scoped(scope, move || {
-                    let answer = worker.run(shared);
-                    if answer.is_err() {
-                        shared.failed.store(true, Ordering::Relaxed);
-                        // A worker that could not be made ready never comes to the start line.
-                        shared.gate.cancel();
-                    }
-                    // The receiver outlives the scope, so this cannot fail.
-                    let _ = finished.send(answer);
-                });
-            if let Err(source) = spawned {
-                shared.gate.cancel();
-                return Err(BenchError::Thread {
-                    worker: index,
-                    source,
-                });
-            }
+            let (shared, index) = (&shared, worker.index);
+            let work = move || worker.run(shared);
+            crew::start(scope, index, &shared.gate, &shared.failed, finished.clone(), work)?;
         }
         shared.gate.wait_for(spec.threads);
         if !line.meet() {

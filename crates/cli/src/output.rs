@@ -1,6 +1,8 @@
 //! Standard output and messages. A pipe that its reader closed is success: `tidegate stats --watch | head` must not complain.
 
+use std::fs;
 use std::io::{ErrorKind, Write, stdout};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 
@@ -26,6 +28,21 @@ pub fn print_bytes(bytes: &[u8]) -> Result<Printed> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Printed::Closed),
         Err(error) => Err(error).context("standard output can't be written"),
     }
+}
+
+/// Writes a result under its name when it is whole; `-` is standard output.
+pub fn write_result(target: &Path, text: &str) -> Result<()> {
+    if target == Path::new("-") {
+        print_bytes(text.as_bytes())?;
+        return Ok(());
+    }
+    let partial = results::partial_name(target);
+    let written = fs::File::create(&partial).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&partial, target)
+    });
+    written.with_context(|| format!("{} can't be written", target.display()))
 }
 
 /// Prints a message for people to standard error. When that is gone as well, nobody is left to tell.

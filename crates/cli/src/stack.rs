@@ -9,7 +9,7 @@ use passfs::{AccessTimeRule, AccessTimes, IdMap, PassConfig, PassFs};
 
 use crate::daemon::Served;
 use crate::mount_options::{IdPlan, MountPlan};
-use crate::stats_document::{self, DocumentParts};
+use crate::stats_document;
 
 /// The layers below the FUSE session.
 pub struct Stack {
@@ -50,20 +50,7 @@ impl Stack {
     fn statistics(&self, plan: &MountPlan) -> StatsDocument {
         let buffered = self.buffered.clone();
         let source = plan.source.display().to_string();
-        let pid_namespace = stats_document::own_pid_namespace();
-        Box::new(move |session, negotiated| {
-            let document = DocumentParts {
-                version: stats_document::VERSION,
-                pid: std::process::id(),
-                pid_namespace: pid_namespace.clone(),
-                source: source.clone(),
-                negotiated,
-                session,
-                buffer: buffered.stats(),
-                backing: buffered.inner().counters(),
-            };
-            serde_json::to_vec(&document).expect("counters have string keys and no failing serializers")
-        })
+        stats_document::producer(source, move || (buffered.stats(), buffered.inner().counters()))
     }
 
     /// Writes all buffered data to the source. Fails when data was lost and no program was told.

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fuse::{Negotiated, SessionStats};
+use fuse::{Negotiated, SessionStats, StatsDocument};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -39,6 +39,28 @@ pub struct DocumentParts<'a, Buffer, Backing> {
     pub buffer: Buffer,
     /// Counters of the host folder.
     pub backing: Backing,
+}
+
+/// Produces the document of a mount of `source`; `layers` gives the counters of the write buffer and of what is below.
+pub fn producer<Buffer: Serialize, Backing: Serialize>(
+    source: String,
+    layers: impl Fn() -> (Buffer, Backing) + Send + Sync + 'static,
+) -> StatsDocument {
+    let pid_namespace = own_pid_namespace();
+    Box::new(move |session, negotiated| {
+        let (buffer, backing) = layers();
+        let document = DocumentParts {
+            version: VERSION,
+            pid: std::process::id(),
+            pid_namespace: pid_namespace.clone(),
+            source: source.clone(),
+            negotiated,
+            session,
+            buffer,
+            backing,
+        };
+        serde_json::to_vec(&document).expect("counters have string keys and no failing serializers")
+    })
 }
 
 /// The document as it is read.

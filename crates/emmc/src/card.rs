@@ -9,6 +9,7 @@ use crate::cell::CellKind;
 use crate::error::CardError;
 use crate::geometry::{CardGeometry, Shape};
 use crate::nand_array::NandTiming;
+use crate::presets::{Presets, from_toml};
 
 /// A card as its file describes it.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -135,10 +136,7 @@ impl CardFile {
     /// # Errors
     /// When the text is no TOML of these keys, or numbers do not fit each other.
     pub fn parse(name: &str, text: &str) -> Result<Self, CardError> {
-        let card: Self = toml::from_str(text).map_err(|source| CardError::Syntax {
-            name: name.to_owned(),
-            source: Box::new(source),
-        })?;
+        let card: Self = from_toml(name, text)?;
         card.geometry()?;
         card.timing()?;
         if card.controller.contexts > 15 {
@@ -163,18 +161,13 @@ impl CardFile {
     /// # Errors
     /// When there is none; the message lists them.
     pub fn preset(name: &str) -> Result<Self, CardError> {
-        let text = PRESETS.iter().find(|(known, _)| *known == name);
-        let (name, text) = text.ok_or_else(|| CardError::UnknownPreset {
-            what: "card",
-            name: name.to_owned(),
-            known: PRESETS.map(|(known, _)| known).join(", "),
-        })?;
+        let (name, text) = PRESETS.find(name)?;
         Self::parse(name, text)
     }
 
     /// Names of the presets.
     pub fn preset_names() -> impl Iterator<Item = &'static str> {
-        PRESETS.into_iter().map(|(name, _)| name)
+        PRESETS.names()
     }
 
     /// The shape.
@@ -223,14 +216,17 @@ impl CardFile {
     }
 }
 
-const PRESETS: [(&str, &str); 6] = [
-    ("gt-i9300", include_str!("../cards/gt-i9300.toml")),
-    ("gt-i9100", include_str!("../cards/gt-i9100.toml")),
-    ("mlc-simplessd", include_str!("../cards/mlc-simplessd.toml")),
-    ("mlc-mqsim", include_str!("../cards/mlc-mqsim.toml")),
-    ("slc-flashsim", include_str!("../cards/slc-flashsim.toml")),
-    ("tlc-nvmevirt", include_str!("../cards/tlc-nvmevirt.toml")),
-];
+const PRESETS: Presets = Presets {
+    what: "card",
+    texts: &[
+        ("gt-i9300", include_str!("../cards/gt-i9300.toml")),
+        ("gt-i9100", include_str!("../cards/gt-i9100.toml")),
+        ("mlc-simplessd", include_str!("../cards/mlc-simplessd.toml")),
+        ("mlc-mqsim", include_str!("../cards/mlc-mqsim.toml")),
+        ("slc-flashsim", include_str!("../cards/slc-flashsim.toml")),
+        ("tlc-nvmevirt", include_str!("../cards/tlc-nvmevirt.toml")),
+    ],
+};
 
 #[cfg(test)]
 mod tests {

@@ -8,6 +8,7 @@ use media::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::error::CardError;
+use crate::presets::{Presets, from_toml};
 
 /// A host as its file describes it. Times are nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -96,10 +97,7 @@ impl HostFile {
     /// # Errors
     /// When the text is no TOML of these keys, or a number cannot be.
     pub fn parse(name: &str, text: &str) -> Result<Self, CardError> {
-        let host: Self = toml::from_str(text).map_err(|source| CardError::Syntax {
-            name: name.to_owned(),
-            source: Box::new(source),
-        })?;
+        let host: Self = from_toml(name, text)?;
         host.check()?;
         Ok(host)
     }
@@ -138,18 +136,13 @@ impl HostFile {
     /// # Errors
     /// When there is none; the message lists them.
     pub fn preset(name: &str) -> Result<Self, CardError> {
-        let text = PRESETS.iter().find(|(known, _)| *known == name);
-        let (name, text) = text.ok_or_else(|| CardError::UnknownPreset {
-            what: "host",
-            name: name.to_owned(),
-            known: PRESETS.map(|(known, _)| known).join(", "),
-        })?;
+        let (name, text) = PRESETS.find(name)?;
         Self::parse(name, text)
     }
 
     /// Names of the presets.
     pub fn preset_names() -> impl Iterator<Item = &'static str> {
-        PRESETS.into_iter().map(|(name, _)| name)
+        PRESETS.names()
     }
 
     /// How long a sector takes over the data lines, picoseconds.
@@ -203,11 +196,14 @@ impl HostFile {
     }
 }
 
-const PRESETS: [(&str, &str); 3] = [
-    ("mshci", include_str!("../hosts/mshci.toml")),
-    ("sdhci-hs200", include_str!("../hosts/sdhci-hs200.toml")),
-    ("cqhci-hs400", include_str!("../hosts/cqhci-hs400.toml")),
-];
+const PRESETS: Presets = Presets {
+    what: "host",
+    texts: &[
+        ("mshci", include_str!("../hosts/mshci.toml")),
+        ("sdhci-hs200", include_str!("../hosts/sdhci-hs200.toml")),
+        ("cqhci-hs400", include_str!("../hosts/cqhci-hs400.toml")),
+    ],
+};
 
 #[cfg(test)]
 mod tests {

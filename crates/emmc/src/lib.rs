@@ -22,6 +22,7 @@ pub mod outcome;
 pub mod pack_header;
 pub mod packing;
 pub mod paper;
+mod presets;
 pub mod simulation;
 pub mod translation;
 pub mod workload;

@@ -97,11 +97,12 @@ pub fn utc(unix_ns: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// The Gregorian date of a day counted from 1970-01-01.
+/// The Gregorian date (year, month, day) of a day counted from 1970-01-01.
 ///
 /// Years are counted from March, so that the leap day is the last day of a year, in eras of 400 years of 146,097
 /// days each; 719,468 days lie between 0000-03-01 and 1970-01-01.
-fn date(days: u64) -> (u64, u64, u64) {
+#[must_use]
+pub fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -43,6 +43,7 @@ use self::library::Library;
 use self::prepare::Databases;
 use self::worker::{Shared, Worker, WorkerOutcome};
 use crate::cache::{self, CacheMethod};
+use crate::crew;
 use crate::error::BenchError;
 use crate::file::{OperationOutcome, elapsed_ns, unix_ns};
 use crate::gate::Gate;
@@ -268,26 +269,8 @@ fn measure_in_threads(
                 index,
                 databases,
             };
-            let finished = finished.clone();
-            let spawned = thread::Builder::new()
-                .name(format!("bench-{index}"))
-                .spawn_scoped(scope, move || {
-                    let answer = worker.run(shared, || shared.gate.wait(), || ());
-                    if answer.is_err() {
-                        shared.failed.store(true, Ordering::Relaxed);
-                        // It may not have reached the gate, where the others would wait for it.
-                        shared.gate.cancel();
-                    }
-                    // The receiver outlives the scope, so this cannot fail.
-                    let _ = finished.send(answer);
-                });
-            if let Err(source) = spawned {
-                shared.gate.cancel();
-                return Err(BenchError::Thread {
-                    worker: index,
-                    source,
-                });
-            }
+            let work = move || worker.run(shared, || shared.gate.wait(), || ());
+            crew::start(scope, index, &shared.gate, &shared.failed, finished.clone(), work)?;
         }
         shared.gate.wait_for(spec.threads);
         report(spec, shared, progress);

@@ -1,7 +1,6 @@
 //! `tidegate bench --from-fio`, `--to-fio`, and results in the form of fio's JSON.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -169,17 +168,7 @@ pub fn write_json(target: &Path, records: &[RunRecord]) -> Result<()> {
     };
     let document = document(records, env!("CARGO_PKG_VERSION"), &now);
     let text = serde_json::to_string_pretty(&document)? + "\n";
-    if target == Path::new("-") {
-        output::print_bytes(text.as_bytes())?;
-        return Ok(());
-    }
-    let partial = results::partial_name(target);
-    let written = fs::File::create(&partial).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&partial, target)
-    });
-    written.with_context(|| format!("{} can't be written", target.display()))
+    output::write_result(target, &text)
 }
 
 #[cfg(test)]

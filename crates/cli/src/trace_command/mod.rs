@@ -6,6 +6,7 @@
 pub mod analysis;
 #[cfg(feature = "sql")]
 pub mod apps;
+mod capture_arguments;
 pub mod convert;
 pub mod destination;
 pub mod info;

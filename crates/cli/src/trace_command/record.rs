@@ -6,15 +6,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use results::block_trace::{BlockClass, Operation, Request};
 use serde::Serialize;
-use trace::block::{CaptureError, CaptureSpec, Captured, DEFAULT_RING_BYTES, Method, Target};
+use trace::block::{CaptureError, CaptureSpec, Captured};
 
+use super::capture_arguments::CaptureArguments;
 use super::record_file::RecordFile;
 
 use crate::bench_command::repeat::stop_on_signals;
-use crate::quantity::{parse_bytes, parse_duration};
+use crate::quantity::parse_duration;
 use crate::{Finding, output};
 
 /// Arguments of `tidegate trace record`.
@@ -28,17 +29,9 @@ use crate::{Finding, output};
                   traced, or the trace could not be written to its end (what there is stays as NAME.partial)."
 )]
 pub struct TraceRecordArguments {
-    /// A device to trace; a partition stands for its disk (may be given several times)
-    #[arg(
-        long,
-        short = 'd',
-        value_name = "DEVICE",
-        required_unless_present = "mountpoints"
-    )]
-    pub device: Vec<PathBuf>,
-    /// A folder: the device of the file system that it is on (may be given several times)
-    #[arg(long = "mountpoint", short = 'm', value_name = "FOLDER")]
-    pub mountpoints: Vec<PathBuf>,
+    /// Whose requests.
+    #[command(flatten)]
+    pub capture: CaptureArguments,
     /// The trace that is written: a folder NAME.trace, another tool's file by the end of its name (.jsonl, .blkparse, .po,
     /// .iolog, .pftrace), or - for JSON lines to standard output [default: device and time, as in sda-20260131-235900.trace]
     #[arg(long, short = 'o', value_name = "NAME")]
@@ -49,12 +42,6 @@ pub struct TraceRecordArguments {
     /// End after this long (10s, 2m)
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
-    /// Memory between kernel and tracer: a power of two; more when records are lost
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value_t = DEFAULT_RING_BYTES)]
-    pub ring: u64,
-    /// By which means requests are seen
-    #[arg(long, value_enum, default_value_t = CaptureMethodArgument::Best)]
-    pub method: CaptureMethodArgument,
     /// Don't count system calls: saves some 0.1 us in each call of every process
     #[arg(long)]
     pub no_calls: bool,
@@ -72,36 +59,13 @@ pub struct TraceRecordArguments {
     pub command: Vec<OsString>,
 }
 
-/// Means of seeing requests.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum CaptureMethodArgument {
-    /// BPF, and tracefs where that is forbidden
-    Best,
-    /// BPF programs on tracepoints
-    Bpf,
-    /// A tracefs instance: files by the places of their blocks, no generations, no journal's home blocks
-    Tracefs,
-}
-
-impl From<CaptureMethodArgument> for Method {
-    fn from(argument: CaptureMethodArgument) -> Self {
-        match argument {
-            CaptureMethodArgument::Best => Self::Best,
-            CaptureMethodArgument::Bpf => Self::Bpf,
-            CaptureMethodArgument::Tracefs => Self::Tracefs,
-        }
-    }
-}
-
 /// Runs the command.
 pub fn run(arguments: &TraceRecordArguments) -> Result<Finding> {
     let stop = stop_on_signals()?;
-    let devices = arguments.device.iter().cloned().map(Target::Device);
-    let mountpoints = arguments.mountpoints.iter().cloned().map(Target::Mountpoint);
     let spec = CaptureSpec {
-        targets: devices.chain(mountpoints).collect(),
-        method: arguments.method.into(),
-        ring_bytes: arguments.ring,
+        targets: arguments.capture.targets(),
+        method: arguments.capture.method.into(),
+        ring_bytes: arguments.capture.ring,
         count_calls: !arguments.no_calls,
         driver_commands: !arguments.no_driver,
         command: arguments.command.clone(),

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, stdout};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -11,14 +10,14 @@ use clap::{Args, ValueEnum};
 use results::block_trace::{Event, Request};
 use results::nearest_f64;
 use serde_json::json;
-use trace::block::{CaptureSpec, DEFAULT_RING_BYTES, Sink, Target};
+use trace::block::{CaptureSpec, Sink};
 use trace::top::{Key, Order, Sums, Table, Window};
 
-use super::record::CaptureMethodArgument;
+use super::capture_arguments::CaptureArguments;
 use super::top_screen::{Screen, Size};
 use crate::bench_command::repeat::stop_on_signals;
 use crate::output::{self, Printed};
-use crate::quantity::{parse_bytes, parse_duration};
+use crate::quantity::parse_duration;
 use crate::{Finding, output::print_bytes};
 
 /// Columns of a table that is no terminal's.
@@ -36,17 +35,9 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
                   Exit codes: 0 done, 1 records were lost, 2 nothing could be traced."
 )]
 pub struct TraceTopArguments {
-    /// A device to watch; a partition stands for its disk (may be given several times)
-    #[arg(
-        long,
-        short = 'd',
-        value_name = "DEVICE",
-        required_unless_present = "mountpoints"
-    )]
-    pub device: Vec<PathBuf>,
-    /// A folder: the device of the file system that it is on (may be given several times)
-    #[arg(long = "mountpoint", short = 'm', value_name = "FOLDER")]
-    pub mountpoints: Vec<PathBuf>,
+    /// Whose requests.
+    #[command(flatten)]
+    pub capture: CaptureArguments,
     /// How often to show (500ms, 2s); at least 100ms
     #[arg(long, value_name = "TIME", value_parser = parse_interval, default_value = "1s")]
     pub interval: Duration,
@@ -56,12 +47,6 @@ pub struct TraceTopArguments {
     /// What is shown first
     #[arg(long, value_enum, default_value_t = SortArgument::Bytes)]
     pub sort: SortArgument,
-    /// Memory between kernel and tracer: a power of two; more when records are lost
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value_t = DEFAULT_RING_BYTES)]
-    pub ring: u64,
-    /// By which means requests are seen
-    #[arg(long, value_enum, default_value_t = CaptureMethodArgument::Best)]
-    pub method: CaptureMethodArgument,
     /// Print one JSON object a line for each interval
     #[arg(long)]
     pub json: bool,
@@ -105,12 +90,10 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
 /// Runs the command.
 pub fn run(arguments: &TraceTopArguments) -> Result<Finding> {
     let stop = stop_on_signals()?;
-    let devices = arguments.device.iter().cloned().map(Target::Device);
-    let mountpoints = arguments.mountpoints.iter().cloned().map(Target::Mountpoint);
     let spec = CaptureSpec {
-        targets: devices.chain(mountpoints).collect(),
-        method: arguments.method.into(),
-        ring_bytes: arguments.ring,
+        targets: arguments.capture.targets(),
+        method: arguments.capture.method.into(),
+        ring_bytes: arguments.capture.ring,
         count_calls: false,
         driver_commands: false,
         command: Vec::new(),

@@ -23,7 +23,7 @@ use crate::daemon::{self, Served};
 use crate::mount_options::{MountPlan, all_options};
 use crate::output::print_error;
 use crate::quantity::{parse_bytes, parse_duration};
-use crate::stats_document::{self, DocumentParts};
+use crate::stats_document;
 
 /// Losses that are told once each; of more, all are told as often as they are met.
 const LOSSES_REMEMBERED: usize = 10_000;
@@ -192,20 +192,8 @@ fn listener(losses: Arc<AtomicU64>) -> LossListener {
 }
 
 fn statistics(source: String, losses: Arc<AtomicU64>) -> StatsDocument {
-    let pid_namespace = stats_document::own_pid_namespace();
-    Box::new(move |session, negotiated| {
-        let document = DocumentParts {
-            version: stats_document::VERSION,
-            pid: std::process::id(),
-            pid_namespace: pid_namespace.clone(),
-            source: source.clone(),
-            negotiated,
-            session,
-            buffer: json!({}),
-            backing: json!({"losses": losses.load(Ordering::Relaxed)}),
-        };
-        serde_json::to_vec(&document).expect("counters have string keys and no failing serializers")
-    })
+    let layers = move || (json!({}), json!({"losses": losses.load(Ordering::Relaxed)}));
+    stats_document::producer(source, layers)
 }
 
 impl Plan {

@@ -5,18 +5,17 @@ mod foreign;
 pub mod query;
 pub mod report;
 
-use std::fs;
-use std::io::{IsTerminal, Write, stderr};
-use std::path::{Path, PathBuf};
+use std::io::{IsTerminal, stderr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use analysis::{Limits, Session, Step};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::foreign::Copies;
-use crate::{output, quantity};
+use crate::quantity;
 
 /// More threads than this gain little on a trace of millions of requests, and each has buffers of its own.
 const THREADS_MAX: usize = 4;
@@ -105,19 +104,4 @@ impl Drop for Bar {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
-}
-
-/// Writes a result under its name when it is whole; `-` is standard output.
-pub fn write_result(target: &Path, text: &str) -> Result<()> {
-    if target == Path::new("-") {
-        output::print_bytes(text.as_bytes())?;
-        return Ok(());
-    }
-    let partial = results::partial_name(target);
-    let written = fs::File::create(&partial).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&partial, target)
-    });
-    written.with_context(|| format!("{} can't be written", target.display()))
 }

@@ -6,7 +6,7 @@ use analysis::{Pictures, Report, StoredTrace};
 use anyhow::Result;
 use clap::Args;
 
-use super::{Bar, LimitArguments, write_result};
+use super::{Bar, LimitArguments};
 use crate::{Finding, output};
 
 /// Arguments of `tidegate trace report`.
@@ -51,7 +51,7 @@ pub fn run(arguments: &TraceReportArguments) -> Result<Finding> {
         (report.to_text(), PathBuf::from("-"))
     };
     let target = arguments.output.as_deref().unwrap_or(&default);
-    write_result(target, &text)?;
+    output::write_result(target, &text)?;
     if target != Path::new("-") {
         output::print_error(&format!("report: {}", target.display()));
     }

@@ -24,7 +24,7 @@ use results::block_trace::TraceHeader;
 
 use self::figure::Cell;
 use self::file_system_kind::FileSystemKind;
-use super::analysis::{LimitArguments, write_result};
+use super::analysis::LimitArguments;
 use crate::bench_command::repeat::stop_on_signals;
 use crate::loop_disk::{LoopDisk, WorkFolder};
 use crate::quantity::parse_bytes;
@@ -123,7 +123,7 @@ pub fn run(arguments: &TraceAppsArguments) -> Result<Finding> {
     };
     output::print_bytes(text.as_bytes())?;
     if let Some(target) = &arguments.output {
-        write_result(target, &figure::to_html(&cells, &notes))?;
+        output::write_result(target, &figure::to_html(&cells, &notes))?;
         output::print_error(&format!("page: {}", target.display()));
     }
     let lost = cells.iter().any(|cell| cell.lost_records > 0);

@@ -1,0 +1,38 @@
+//! Descriptions that come with the program: TOML texts by name, of cards and of hosts.
+
+use serde::de::DeserializeOwned;
+
+use crate::error::CardError;
+
+/// The descriptions of one kind.
+pub(crate) struct Presets {
+    /// `card` or `host`, for messages.
+    pub(crate) what: &'static str,
+    /// Name and text of each.
+    pub(crate) texts: &'static [(&'static str, &'static str)],
+}
+
+impl Presets {
+    /// Name and text of one; when there is none, the error lists them.
+    pub(crate) fn find(&self, name: &str) -> Result<(&'static str, &'static str), CardError> {
+        let found = self.texts.iter().find(|(known, _)| *known == name);
+        found.copied().ok_or_else(|| CardError::UnknownPreset {
+            what: self.what,
+            name: name.to_owned(),
+            known: self.names().collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// Names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.texts.iter().map(|(name, _)| *name)
+    }
+}
+
+/// A description as its text has it; `name` is for messages.
+pub(crate) fn from_toml<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, CardError> {
+    toml::from_str(text).map_err(|source| CardError::Syntax {
+        name: name.to_owned(),
+        source: Box::new(source),
+    })
+}
