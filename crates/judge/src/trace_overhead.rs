@@ -1,9 +1,13 @@
-//! What tracing costs: direct I/O of 4 KiB one at a time on a file system in memory, with and without the tracer, in
-//! interleaved rounds; and whether the tracer loses records at the highest rate that fio reaches.
+//! What tracing costs: direct I/O of 4 KiB one at a time on a file system in memory and on a disk, with and without the
+//! tracer, in interleaved rounds; and whether the tracer loses records at 200,000 requests a second.
+//!
+//! So many requests come from a device of pages in memory whose discards may have 4 KiB at most: one call of blkdiscard(8) is
+//! half a million of them, and most of the two processors is left to the tracer.
 //!
 //! The I/O loop is this program itself (`judge direct-load`), run by the tracer as its command or without it; so both
 //! sides run the same code on the same file. Medians over rounds are judged; every round is in the report.
 
+use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -30,6 +34,13 @@ const TOOLS: &str = "install util-linux and e2fsprogs, and run as root";
 /// The longest that a request may take in addition, and the least share of requests a second, with the tracer.
 const ADDED_NS_MOST: f64 = 600.0;
 const RATE_LEAST: f64 = 0.95;
+/// The same on a disk, whose own time is far longer.
+const RATE_LEAST_ON_DISK: f64 = 0.99;
+/// Requests a second at which nothing may be lost, and for how long.
+const FAST_REQUESTS: f64 = 200_000.0;
+const FAST_SECONDS: u64 = 10;
+/// Image whose discards are the requests.
+const FAST_BYTES: u64 = 2 << 30;
 
 /// Arguments of `judge trace-overhead`.
 #[derive(Args, Debug)]
@@ -40,6 +51,9 @@ pub struct TraceOverheadArguments {
     /// A folder in memory for the image and the traces
     #[arg(long, value_name = "FOLDER", default_value = "/dev/shm")]
     pub memory: PathBuf,
+    /// A folder on a disk, for the second part; an empty word leaves it out
+    #[arg(long, value_name = "FOLDER", default_value = "/var/tmp")]
+    pub disk: PathBuf,
     /// Rounds, each with and without the tracer
     #[arg(long, value_name = "N", default_value_t = 9)]
     pub rounds: u32,
@@ -49,9 +63,6 @@ pub struct TraceOverheadArguments {
     /// More words for `tidegate trace record`, comma-separated (`--no-calls`)
     #[arg(long, value_name = "WORD", value_delimiter = ',', allow_hyphen_values = true)]
     pub record: Vec<String>,
-    /// fio for the highest rate; without it that part is left out
-    #[arg(long, value_name = "PATH", default_value = "fio")]
-    pub fio: PathBuf,
     /// Append each run to this file, one JSON object a line
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -71,6 +82,8 @@ pub struct DirectLoadArguments {
 /// One run of the loop.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct LoadResult {
+    #[serde(default)]
+    place: String,
     #[serde(default)]
     traced: bool,
     #[serde(default)]
@@ -119,15 +132,79 @@ pub fn load(arguments: &DirectLoadArguments) -> Result<(), JudgeError> {
     fs::write(&arguments.result, text).map_err(|source| JudgeError::io("write", &arguments.result, source))
 }
 
-/// All rounds and the verdict; true when both promises hold.
+/// All parts and the verdict; true when every promise holds.
 pub fn run(arguments: &TraceOverheadArguments) -> Result<(bool, String), JudgeError> {
-    let place = Place::make(&arguments.memory)?;
+    let in_memory = compared(arguments, &Place::in_memory(&arguments.memory)?, "memory")?;
+    let mut promises = vec![
+        Promise {
+            what: format!("in memory: at most {ADDED_NS_MOST} ns more (p50)"),
+            found: format!("{:.0} ns", in_memory.added_ns),
+            is_kept: in_memory.added_ns <= ADDED_NS_MOST,
+        },
+        Promise {
+            what: format!("in memory: at least {RATE_LEAST} of the requests a second"),
+            found: format!("{:.3}", in_memory.rate),
+            is_kept: in_memory.rate >= RATE_LEAST,
+        },
+    ];
+    let mut rounds = vec![("memory", in_memory)];
+    if !arguments.disk.as_os_str().is_empty() {
+        let on_disk = compared(
+            arguments,
+            &Place::on_disk(&arguments.memory, &arguments.disk)?,
+            "disk",
+        )?;
+        promises.push(Promise {
+            what: format!("on the disk: at least {RATE_LEAST_ON_DISK} of the requests a second"),
+            found: format!("{:.3}", on_disk.rate),
+            is_kept: on_disk.rate >= RATE_LEAST_ON_DISK,
+        });
+        rounds.push(("disk", on_disk));
+    }
+    promises.push(highest_rate(arguments)?);
+    let mut text = format!(
+        "## trace-overhead\n\n\
+         Direct writes of 4 KiB, one at a time: on ext4 on a loop device in memory, and in a file on {}; {} rounds, medians.\n\n\
+         | promise | found | verdict |\n|---|---:|---|\n",
+        arguments.disk.display(),
+        arguments.rounds,
+    );
+    for promise in &promises {
+        let verdict = if promise.is_kept { "kept" } else { "not kept" };
+        text.push_str(&format!("| {} | {} | {verdict} |\n", promise.what, promise.found));
+    }
+    for (place, compared) in &rounds {
+        text.push_str(&format!(
+            "\n{place}: added ns by round {:.0?}; ratio by round {:.3?}\n",
+            compared.all_added_ns, compared.all_rates
+        ));
+    }
+    Ok((promises.iter().all(|promise| promise.is_kept), text))
+}
+
+/// A line of the verdict.
+struct Promise {
+    what: String,
+    found: String,
+    is_kept: bool,
+}
+
+/// All rounds at a place.
+struct Compared {
+    added_ns: f64,
+    rate: f64,
+    all_added_ns: Vec<f64>,
+    all_rates: Vec<f64>,
+}
+
+fn compared(arguments: &TraceOverheadArguments, place: &Place, name: &str) -> Result<Compared, JudgeError> {
     let mut runs = Vec::new();
     for round in 0..arguments.rounds {
         for traced in [round % 2 == 0, round % 2 != 0] {
             let mut result = place.run(arguments, traced)?;
             result.round = round;
             result.traced = traced;
+            name.clone_into(&mut result.place);
             let line = serde_json::to_string(&result).expect("numbers have a JSON form");
             say(&line);
             keep(arguments.output.as_deref(), &line)?;
@@ -140,30 +217,66 @@ pub fn run(arguments: &TraceOverheadArguments) -> Result<(bool, String), JudgeEr
         picked.into_iter().map(value).collect()
     };
     let pairs = |value: fn(&LoadResult) -> f64| of(true, value).into_iter().zip(of(false, value));
-    let added: Vec<f64> = pairs(|run| nearest_f64(run.p50_ns))
+    let all_added_ns: Vec<f64> = pairs(|run| nearest_f64(run.p50_ns))
         .map(|(with, without)| with - without)
         .collect();
-    let rates: Vec<f64> = pairs(|run| run.per_second)
+    let all_rates: Vec<f64> = pairs(|run| run.per_second)
         .map(|(with, without)| with / without)
         .collect();
-    let added_ns = median(&added).unwrap_or(f64::INFINITY);
-    let rate = median(&rates).unwrap_or(0.0);
-    let (fast, highest) = place.highest_rate(arguments)?;
-    let verdict = |good: bool| if good { "kept" } else { "not kept" };
-    let text = format!(
-        "## trace-overhead\n\n\
-         Direct writes of 4 KiB, one at a time, on ext4 on a loop device in memory; {} rounds.\n\n\
-         | promise | median | verdict |\n|---|---:|---|\n\
-         | at most {ADDED_NS_MOST} ns more (p50) | {added_ns:.0} ns | {} |\n\
-         | at least {RATE_LEAST} of the requests a second | {rate:.3} | {} |\n\
-         | nothing lost | {highest} | {} |\n\n\
-         Added ns by round: {added:.0?}\n\nRatio by round: {rates:.3?}\n",
-        arguments.rounds,
-        verdict(added_ns <= ADDED_NS_MOST),
-        verdict(rate >= RATE_LEAST),
-        verdict(fast),
+    Ok(Compared {
+        added_ns: median(&all_added_ns).unwrap_or(f64::INFINITY),
+        rate: median(&all_rates).unwrap_or(0.0),
+        all_added_ns,
+        all_rates,
+    })
+}
+
+/// As many discards as one caller makes: whether nothing was lost, and at which rate.
+fn highest_rate(arguments: &TraceOverheadArguments) -> Result<Promise, JudgeError> {
+    let folder = scratch(&arguments.memory)?;
+    let image = folder.path().join("image");
+    let device = LoopDevice::make(&image, FAST_BYTES)?;
+    let name = Path::new(&device.0).file_name().unwrap_or_default().to_owned();
+    let limit = Path::new("/sys/block").join(name).join("queue/discard_max_bytes");
+    fs::write(&limit, "4096").map_err(|source| JudgeError::io("write", &limit, source))?;
+    let load = format!(
+        "end=$(($(date +%s) + {FAST_SECONDS})); while [ $(date +%s) -lt $end ]; do blkdiscard {}; done",
+        device.0
     );
-    Ok((added_ns <= ADDED_NS_MOST && rate >= RATE_LEAST && fast, text))
+    let answer = recorder(arguments, folder.path(), ["-d".as_ref(), device.0.as_ref()])
+        .args(["--", "sh", "-c", load.as_str()])
+        .answer()?;
+    let summary: Summary = serde_json::from_str(&answer).map_err(|_| JudgeError::Answer {
+        command: "tidegate trace record --json".to_owned(),
+        expected: "a summary".to_owned(),
+        found: answer.clone(),
+    })?;
+    let rate = nearest_f64(summary.requests) / summary.duration_seconds;
+    Ok(Promise {
+        what: format!("nothing lost at {FAST_REQUESTS} requests a second for {FAST_SECONDS} s"),
+        found: format!(
+            "{} lost of {} at {rate:.0} a second",
+            summary.lost_records, summary.requests
+        ),
+        is_kept: summary.lost_records == 0 && rate >= FAST_REQUESTS,
+    })
+}
+
+/// The tracer of one device or of a folder's; the trace goes into `folder`.
+fn recorder(arguments: &TraceOverheadArguments, folder: &Path, traced: [&OsStr; 2]) -> Program {
+    Program::new(
+        &arguments.tidegate,
+        "build it with `cargo build --release -p cli`",
+    )
+    .args(["trace", "record", "--json", "--force"])
+    .args(traced)
+    .args(["-o".into(), folder.join("recorded.trace")])
+    .args(&arguments.record)
+}
+
+fn scratch(parent: &Path) -> Result<tempfile::TempDir, JudgeError> {
+    tempfile::TempDir::with_prefix_in("tidegate-overhead-", parent)
+        .map_err(|source| JudgeError::io("make a folder in", parent, source))
 }
 
 fn keep(path: Option<&Path>, line: &str) -> Result<(), JudgeError> {
@@ -185,47 +298,89 @@ struct Summary {
     lost_records: u64,
 }
 
-/// An ext4 on a loop device over a file in memory; gone with the value.
+/// A loop device over a new file; gone with the value.
+struct LoopDevice(String);
+
+impl LoopDevice {
+    fn make(image: &Path, bytes: u64) -> Result<Self, JudgeError> {
+        let made = fs::File::create(image).and_then(|file| file.set_len(bytes));
+        made.map_err(|source| JudgeError::io("make", image, source))?;
+        let found = Program::new("losetup", TOOLS)
+            .args(["-f", "--show"])
+            .args([image])
+            .answer()?;
+        Ok(Self(found.trim().to_owned()))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Program::new("losetup", TOOLS).args(["-d", &self.0]).answer();
+    }
+}
+
+/// A mounted file system; unmounted with the value.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Program::new("umount", TOOLS).args([&self.0]).answer();
+    }
+}
+
+/// Where the loop writes. What is held goes in the order of the members.
 struct Place {
+    /// The file, on what is traced.
+    file: PathBuf,
+    _mounted: Option<Mounted>,
+    _device: Option<LoopDevice>,
+    _on_disk: Option<tempfile::TempDir>,
+    /// In memory: traces and results.
     folder: tempfile::TempDir,
-    device: String,
-    mountpoint: PathBuf,
 }
 
 impl Place {
-    fn make(memory: &Path) -> Result<Self, JudgeError> {
-        let folder = tempfile::TempDir::with_prefix_in("tidegate-overhead-", memory)
-            .map_err(|source| JudgeError::io("make a folder in", memory, source))?;
-        let image = folder.path().join("image");
+    /// An ext4 on a loop device over a file in memory.
+    fn in_memory(memory: &Path) -> Result<Self, JudgeError> {
+        let folder = scratch(memory)?;
         let mountpoint = folder.path().join("mounted");
-        let wrong = |source| JudgeError::io("make", &image, source);
-        fs::create_dir(&mountpoint).map_err(wrong)?;
-        let file = fs::File::create(&image).map_err(wrong)?;
-        file.set_len(IMAGE_BYTES).map_err(wrong)?;
-        let found = Program::new("losetup", TOOLS)
-            .args(["-f", "--show"])
-            .args([&image])
-            .answer()?;
-        let place = Self {
-            folder,
-            device: found.trim().to_owned(),
-            mountpoint,
-        };
+        fs::create_dir(&mountpoint).map_err(|source| JudgeError::io("make", &mountpoint, source))?;
+        let device = LoopDevice::make(&folder.path().join("image"), IMAGE_BYTES)?;
         Program::new("mkfs.ext4", TOOLS)
-            .args(["-q", &place.device])
+            .args(["-q", &device.0])
             .answer()?;
         Program::new("mount", TOOLS)
-            .args([&place.device])
-            .args([&place.mountpoint])
+            .args([&device.0])
+            .args([&mountpoint])
             .answer()?;
-        let content = vec![1; usize::try_from(FILE_BYTES).unwrap_or(BLOCK)];
-        fs::write(place.file(), content).map_err(|source| JudgeError::io("write", &place.file(), source))?;
-        Program::new("sync", TOOLS).answer()?;
-        Ok(place)
+        Self {
+            file: mountpoint.join("file"),
+            _mounted: Some(Mounted(mountpoint)),
+            _device: Some(device),
+            _on_disk: None,
+            folder,
+        }
+        .filled()
     }
 
-    fn file(&self) -> PathBuf {
-        self.mountpoint.join("file")
+    /// A file in a new folder of the user's disk.
+    fn on_disk(memory: &Path, disk: &Path) -> Result<Self, JudgeError> {
+        let on_disk = scratch(disk)?;
+        Self {
+            file: on_disk.path().join("file"),
+            _mounted: None,
+            _device: None,
+            _on_disk: Some(on_disk),
+            folder: scratch(memory)?,
+        }
+        .filled()
+    }
+
+    fn filled(self) -> Result<Self, JudgeError> {
+        let content = vec![1; usize::try_from(FILE_BYTES).unwrap_or(BLOCK)];
+        fs::write(&self.file, content).map_err(|source| JudgeError::io("write", &self.file, source))?;
+        Program::new("sync", TOOLS).answer()?;
+        Ok(self)
     }
 
     fn run(&self, arguments: &TraceOverheadArguments, traced: bool) -> Result<LoadResult, JudgeError> {
@@ -235,12 +390,16 @@ impl Place {
         let mut words = vec![
             own.into_os_string(),
             "direct-load".into(),
-            self.file().into(),
+            self.file.clone().into(),
             result.clone().into(),
         ];
         words.push(arguments.seconds.to_string().into());
         if traced {
-            self.recorder(arguments).args(["--"]).args(&words).answer()?;
+            let folder = self.file.parent().unwrap_or(Path::new("/"));
+            recorder(arguments, self.folder.path(), ["-m".as_ref(), folder.as_ref()])
+                .args(["--"])
+                .args(&words)
+                .answer()?;
         } else {
             Program::new(&words[0], TOOLS).args(&words[1..]).answer()?;
         }
@@ -250,58 +409,5 @@ impl Place {
             expected: "a result".to_owned(),
             found: text,
         })
-    }
-
-    fn recorder(&self, arguments: &TraceOverheadArguments) -> Program {
-        Program::new(
-            &arguments.tidegate,
-            "build it with `cargo build --release -p cli`",
-        )
-        .args(["trace", "record", "--json", "--force", "-d", &self.device, "-o"])
-        .args([self.folder.path().join("trace.jsonl")])
-        .args(&arguments.record)
-    }
-
-    /// Random reads of 16 at a time for 10 s under the tracer: whether nothing was lost, and at which rate.
-    fn highest_rate(&self, arguments: &TraceOverheadArguments) -> Result<(bool, String), JudgeError> {
-        let fio = [
-            "--name=rate",
-            "--rw=randread",
-            "--bs=4k",
-            "--ioengine=libaio",
-            "--iodepth=16",
-            "--direct=1",
-            "--runtime=10",
-            "--time_based",
-            "--output=/dev/null",
-        ];
-        let filename = format!("--filename={}", self.file().display());
-        if Program::new(&arguments.fio, "")
-            .args(["--version"])
-            .answer()
-            .is_err()
-        {
-            return Ok((true, "not measured: fio is missing".to_owned()));
-        }
-        let recorder = self.recorder(arguments).args(["--"]).args([&arguments.fio]);
-        let answer = recorder.args(fio).args([filename]).answer()?;
-        let summary: Summary = serde_json::from_str(&answer).map_err(|_| JudgeError::Answer {
-            command: "tidegate trace record --json".to_owned(),
-            expected: "a summary".to_owned(),
-            found: answer.clone(),
-        })?;
-        let rate = nearest_f64(summary.requests) / summary.duration_seconds;
-        let text = format!(
-            "{} lost of {} at {rate:.0} a second",
-            summary.lost_records, summary.requests
-        );
-        Ok((summary.lost_records == 0, text))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = Program::new("umount", TOOLS).args([&self.mountpoint]).answer();
-        let _ = Program::new("losetup", TOOLS).args(["-d", &self.device]).answer();
     }
 }
