@@ -226,6 +226,10 @@ fn a_loop_a_cross_link_and_a_lost_boot_record_are_found() {
     let crossed = map(&image);
     assert!(crossed.volumes()[0].findings().any(FindingKind::CrossLink));
     assert!(crossed.all().any(|piece| piece.contested));
+    // And to a cluster that there is not.
+    link(large[large.len() - 1].1, 0x0FFF_0000);
+    let wild = findings(&map(&image));
+    assert!(wild.iter().any(|finding| finding.contains("Wild")), "{wild:?}");
     file.write_all_at(&[0; 512], 0).expect("it can be written");
     let saved = map(&image);
     assert!(saved.volumes()[0].findings().any(FindingKind::Backup));
