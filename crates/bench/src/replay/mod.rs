@@ -117,7 +117,10 @@ pub fn run(
     stop: &AtomicBool,
 ) -> Result<ReplayOutcome, BenchError> {
     validate(trace, spec)?;
-    let plan = Plan::of(trace)?;
+    let mut plan = Plan::of(trace)?;
+    if spec.direct == DirectIo::Never {
+        plan.initial.fill_written_blocks(trace);
+    }
     allow_descriptors(plan.open_files_max)?;
     check_bytes(&spec.directory, plan.initial.bytes_needed())?;
     let scratch = Scratch::create(&spec.directory)?;

@@ -35,7 +35,7 @@ impl FileModel {
         }
         let end = end.min(self.initial_size.max(self.size));
         if end > offset {
-            insert_range(&mut self.reads, offset / GRAIN_BYTES * GRAIN_BYTES, end);
+            insert_grains(&mut self.reads, offset, end);
         }
     }
 
@@ -73,6 +73,11 @@ impl FileModel {
         };
         InitialFile { bytes, filled }
     }
+}
+
+/// Adds what a call reaches, in whole grains.
+pub(super) fn insert_grains(ranges: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
+    insert_range(ranges, start / GRAIN_BYTES * GRAIN_BYTES, end);
 }
 
 /// Adds a range to ranges that are kept ascending and apart.

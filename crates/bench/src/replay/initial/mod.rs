@@ -11,11 +11,13 @@ mod model;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use results::call_trace::Trace;
+use results::call_trace::{Action, Trace};
 
+use self::file_model::insert_grains;
 use self::model::Model;
+use super::prepare::IMAGE;
 
 /// Files and directories to be made before the window. Paths are relative to the directory of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,6 +49,25 @@ impl Initial {
     /// An upper bound of the space that preparation and replay take.
     pub fn bytes_needed(&self) -> u64 {
         self.filled_bytes().saturating_add(self.grown_bytes)
+    }
+
+    /// Gives the image of a block trace data wherever the trace writes. A device has all its blocks; an image with holes
+    /// would make the file system commit an allocation with every flush, which the traced device never saw.
+    pub fn fill_written_blocks(&mut self, trace: &Trace) {
+        let Some(image) = self.files.get_mut(Path::new(IMAGE)) else {
+            return;
+        };
+        let mut ranges: BTreeMap<u64, u64> = image.filled.drain(..).collect();
+        for call in &trace.calls {
+            if let Action::BlockWrite { offset, bytes } = call.action {
+                let end = offset.saturating_add(bytes).min(image.bytes);
+                if offset < end {
+                    insert_grains(&mut ranges, offset, end);
+                }
+            }
+        }
+        image.filled = ranges.into_iter().collect();
+        self.grown_bytes = 0;
     }
 
     /// Follows the calls of `trace`.

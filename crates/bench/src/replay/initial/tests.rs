@@ -157,6 +157,20 @@ fn a_seek_from_the_end_tells_the_size() {
 }
 
 #[test]
+fn a_buffered_image_has_data_where_it_is_written_too() {
+    let mut trace = Trace::new(Layer::Block, "test");
+    for (at, offset) in [(0, 1 << 30), (1, 2 << 30)] {
+        let bytes = 4096;
+        trace.push(0, at, Action::BlockWrite { offset, bytes });
+    }
+    let mut initial = Initial::of(&trace);
+    initial.fill_written_blocks(&trace);
+    let image = &initial.files[Path::new(IMAGE)];
+    let grain = |start: u64| (start, start + 4096);
+    assert_eq!(image.filled, [grain(1 << 30), grain(2 << 30)]);
+}
+
+#[test]
 fn a_large_image_has_data_only_where_it_is_read() {
     let mut trace = Trace::new(Layer::Block, "test");
     trace.push(
