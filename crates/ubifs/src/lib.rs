@@ -6,7 +6,7 @@
 //!   lost is a [`Finding`] then, with its place on the medium.
 //! - [`Writer`]: the same for writing: journal, commit, garbage collection, recovery.
 //! - [`mkfs`]: new file systems.
-//! - [`MountedUbifs`]: the same as a [`vfs::FileSystem`], for a mount.
+//! - [`MountedUbifs`]: the same as a [`vfs::FileSystem`], for a mount; [`MountedWriter`] for one that is written to.
 //! - [`ImageVolume`]: a bare image of a volume in a file, as `mkfs.ubifs` makes it.
 //! - [`check`]: a walker of its own that says what is wrong with a volume and where.
 //! - [`format`]: the nodes on the medium. Spec: `docs/formats/ubifs.md`.
@@ -47,11 +47,11 @@ pub use file_system::{Entry, Extended, Ubifs, UbifsError};
 pub use finding::{Damage, Finding, Place, Subject};
 pub use image::ImageVolume;
 pub use lpt::{LptDefect, LptError, LptProblem};
-pub use mounted::{LossListener, MountedOptions, MountedUbifs};
+pub use mounted::{Clock, LossListener, MountedOptions, MountedUbifs, MountedWriter};
 pub use open::{OpenError, OpenOptions};
 pub use report::{
     AppliedNode, BudEnd, BudReport, DropRule, DroppedNode, Effect, LogEntry, LogLeb, LogNode, LogVerdict,
     ReplayReport, TornRule,
 };
 pub use space::{LebSpace, SpaceSums, Watermarks};
-pub use write::{NewFile, WriteError, Writer};
+pub use write::{HeadStatistics, NameIn, NewFile, WriteError, Writer, WriterStatistics};

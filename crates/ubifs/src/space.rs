@@ -7,7 +7,7 @@
 /// The smallest node that is written into free space: a block of a byte, aligned.
 const SMALLEST_NODE_BYTES: u32 = 56;
 /// The largest node: an inode with all data it can have.
-const LARGEST_NODE_BYTES: u32 = 4256;
+pub(crate) const LARGEST_NODE_BYTES: u32 = 4256;
 
 /// Space of one LEB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,16 +1,24 @@
 //! From what UBIFS has on the medium to what `stat(2)`, `statvfs(3)` and errno say.
 
+use ubi::VolumeError;
 use vfs::{Attr, FsError, FsResult, IoctlReply, StatFs, Timestamp};
 
 use crate::file_system::UbifsError;
 use crate::finding::Damage;
 use crate::format::{
     BLOCK_BYTES, EntryKind, INODE_APPEND, INODE_COMPRESS, INODE_DIRSYNC, INODE_ENCRYPTED, INODE_IMMUTABLE,
-    INODE_SYNC, Inode, LOG_LEB, Master, NAME_BYTES_MAX, Superblock,
+    INODE_SYNC, Inode, LOG_LEB, NAME_BYTES_MAX, Superblock,
 };
+use crate::write::WriteError;
 
 /// `FS_IOC_GETFLAGS` of 64-bit and of 32-bit programs.
 const GET_FLAGS: [u32; 2] = [0x8008_6601, 0x8004_6601];
+/// `FS_IOC_SETFLAGS` of the same.
+const SET_FLAGS: [u32; 2] = [0x4008_6602, 0x4004_6602];
+
+/// Flags of inodes here that users may change.
+pub(super) const CHANGEABLE_FLAGS: u32 =
+    INODE_COMPRESS | INODE_SYNC | INODE_IMMUTABLE | INODE_APPEND | INODE_DIRSYNC;
 
 /// Flags of an inode here, by the numbers of `FS_IOC_GETFLAGS`, and by those of `statx`.
 const FLAGS: [(u32, u32, u64); 6] = [
@@ -36,6 +44,39 @@ pub(super) fn errno(error: &UbifsError) -> FsError {
         UbifsError::NoInode { .. } => FsError::Stale,
         UbifsError::NoName { .. } => FsError::NotFound,
         UbifsError::WrongKind { .. } => FsError::Invalid,
+    }
+}
+
+/// The same for what writes.
+pub(super) fn errno_of_write(error: &WriteError) -> FsError {
+    match error {
+        WriteError::Read(error) => errno(error),
+        WriteError::Open(_) | WriteError::Space { .. } | WriteError::Damaged { .. } => FsError::Io,
+        WriteError::Unsupported { .. } => FsError::ReadOnly,
+        WriteError::Volume(error) => errno_of_volume(error),
+        WriteError::NoSpace { .. } | WriteError::NoInodeNumber { .. } => FsError::NoSpace,
+        WriteError::Orphans { .. } => FsError::TooManyOpenFilesInSystem,
+        WriteError::FileBytes { .. } => FsError::FileTooBig,
+        WriteError::Exists { .. } => FsError::Exists,
+        WriteError::NotEmpty { .. } => FsError::NotEmpty,
+        WriteError::NotDirectory { .. } => FsError::NotADirectory,
+        WriteError::IsDirectory { .. } => FsError::IsADirectory,
+        WriteError::Length { .. } => FsError::NameTooLong,
+        WriteError::Invalid(_) => FsError::Invalid,
+    }
+}
+
+const fn errno_of_volume(error: &VolumeError) -> FsError {
+    match error {
+        VolumeError::ReadOnly { .. } => FsError::ReadOnly,
+        VolumeError::NoSpace { .. } => FsError::NoSpace,
+        VolumeError::OutOfRange { .. }
+        | VolumeError::Misaligned { .. }
+        | VolumeError::AlreadyMapped { .. }
+        | VolumeError::ChangePending { .. }
+        | VolumeError::Uncorrectable { .. }
+        | VolumeError::Unusable { .. }
+        | VolumeError::Device { .. } => FsError::Io,
     }
 }
 
@@ -82,8 +123,8 @@ fn device_number(inode: &Inode) -> u32 {
     (minor & 0xFF) | (major & 0xFFF) << 8 | (minor & 0xF_FF00) << 12
 }
 
-/// Space of the main area; what the journal changed since the last commit is not counted.
-pub(super) fn statfs(superblock: &Superblock, master: &Master) -> StatFs {
+/// Space of the main area, of which `free_bytes` are for files to come.
+pub(super) fn statfs(superblock: &Superblock, free_bytes: u64) -> StatFs {
     let others = [
         LOG_LEB,
         superblock.log_lebs,
@@ -94,7 +135,7 @@ pub(super) fn statfs(superblock: &Superblock, master: &Master) -> StatFs {
     let lebs = u64::from(superblock.lebs).saturating_sub(others);
     let blocks = |bytes: u64| bytes / u64::from(BLOCK_BYTES);
     let all = blocks(lebs * u64::from(superblock.leb_bytes));
-    let free = blocks(master.free_bytes.saturating_add(master.dirty_bytes)).min(all);
+    let free = blocks(free_bytes).min(all);
     StatFs {
         blocks: all,
         blocks_free: free,
@@ -111,6 +152,25 @@ pub(super) fn statfs(superblock: &Superblock, master: &Master) -> StatFs {
 pub(super) fn is_shown(name: &[u8]) -> bool {
     let prefixes: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system."];
     prefixes.iter().any(|prefix| name.starts_with(prefix)) && !name.contains(&0)
+}
+
+/// What `chattr` asks for, as flags of inodes here; `None` where something else is asked for.
+pub(super) fn flags_to_set(command: u32, input: &[u8]) -> Option<FsResult<u32>> {
+    if !SET_FLAGS.contains(&command) {
+        return None;
+    }
+    let Some(wanted) = input.first_chunk().map(|raw| u32::from_le_bytes(*raw)) else {
+        return Some(Err(FsError::Invalid));
+    };
+    let known = FLAGS.iter().filter(|(flag, ..)| CHANGEABLE_FLAGS & flag != 0);
+    let (flags, rest) = known.fold((0, wanted), |(flags, rest), (flag, number, _)| {
+        let set = if wanted & number != 0 { *flag } else { 0 };
+        (flags | set, rest & !number)
+    });
+    Some(match rest {
+        0 => Ok(flags),
+        _ => Err(FsError::NotSupported),
+    })
 }
 
 /// What `lsattr` asks for.

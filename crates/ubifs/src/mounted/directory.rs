@@ -26,12 +26,12 @@ impl OpenDirectory {
         }
     }
 
-    /// Lists names from `offset` on. `inodes` gives the entries of inodes, in their order, or nothing at all.
+    /// Lists names from `offset` on. `entries` gives the entries of names, in their order, or nothing at all.
     pub(super) fn list(
         &self,
         offset: u64,
         sink: &mut dyn DirSink,
-        inodes: &mut dyn FnMut(&[InodeNumber]) -> Vec<Option<Entry>>,
+        entries: &mut dyn FnMut(&[Name]) -> Vec<Option<Entry>>,
     ) -> FsResult<()> {
         // What `..` is, an entry does not say, and no program asks: the kernel knows it.
         for (at, name) in (0..).zip([&b"."[..], b".."]).skip_while(|(at, _)| *at < offset) {
@@ -56,8 +56,7 @@ impl OpenDirectory {
             if !batch.first().is_some_and(|name| sink.fits(name.name.len())) {
                 return Ok(());
             }
-            let numbers: Vec<InodeNumber> = batch.iter().map(|name| name.inode).collect();
-            let entries = inodes(&numbers);
+            let entries = entries(batch);
             for (number, name) in batch.iter().enumerate() {
                 if !sink.fits(name.name.len()) {
                     return Ok(());

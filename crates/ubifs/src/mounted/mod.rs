@@ -10,11 +10,12 @@
 
 mod attributes;
 mod directory;
+mod handles;
 mod read_ahead;
+mod reading;
+mod writable;
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use vfs::{
     Attr, Caller, DirSink, Entry, FileSystem, FsError, FsResult, Handle, Ino, IoctlReply, NewNode, OpenFlags,
@@ -22,11 +23,14 @@ use vfs::{
 };
 
 use self::directory::OpenDirectory;
+use self::handles::Handles;
 use self::read_ahead::{ReadAhead, Windows};
-use crate::content::SeekTarget;
-use crate::file_system::{Ubifs, UbifsError};
+use self::reading::Reading;
+use crate::file_system::Ubifs;
 use crate::finding::Finding;
-use crate::format::{EntryKind, INODE_ENCRYPTED, Inode, InodeNumber};
+use crate::format::Inode;
+
+pub use writable::{Clock, MountedWriter};
 
 /// Hears of what is lost, when somebody came across it.
 pub type LossListener = Box<dyn Fn(&Finding) + Send + Sync>;
@@ -81,49 +85,11 @@ impl MountedUbifs {
         &self.ubifs
     }
 
-    /// The errno table of this file system, and the place where losses are told.
-    fn fail(&self, error: &UbifsError) -> FsError {
-        if let UbifsError::Damaged { finding, .. } = error {
-            (self.listener)(finding);
+    fn reading(&self) -> Reading<'_> {
+        Reading {
+            ubifs: &self.ubifs,
+            listener: &self.listener,
         }
-        attributes::errno(error)
-    }
-
-    fn inode(&self, ino: Ino) -> FsResult<Inode> {
-        let number = u32::try_from(ino.0).map_err(|_| FsError::Stale)?;
-        self.ubifs
-            .inode(InodeNumber(number))
-            .map_err(|error| self.fail(&error))
-    }
-
-    fn attr(&self, inode: &Inode) -> FsResult<Attr> {
-        let mut lost = Vec::new();
-        let blocks = match inode.kind() {
-            // A mode that is none would be refused by the kernel as well.
-            None => return Err(FsError::Io),
-            Some(EntryKind::File) if inode.size_bytes > 0 => {
-                let blocks = self.ubifs.blocks_lossy(inode.key.inode_number(), &mut lost);
-                u64::try_from(blocks.len()).unwrap_or(u64::MAX)
-            }
-            Some(_) => 0,
-        };
-        lost.iter().for_each(|finding| (self.listener)(finding));
-        let mut attr = attributes::attr(inode, blocks);
-        if inode.kind() == Some(EntryKind::Symlink) && inode.flags & INODE_ENCRYPTED != 0 {
-            let target = self.ubifs.read_link(inode).ok();
-            attr.size = target.map_or(attr.size, |target| {
-                u64::try_from(target.len()).unwrap_or(u64::MAX)
-            });
-        }
-        Ok(attr)
-    }
-
-    fn entry(&self, inode: &Inode) -> FsResult<Entry> {
-        Ok(Entry {
-            ino: Ino(inode.key.inode_number().0.into()),
-            generation: 0,
-            attr: self.attr(inode)?,
-        })
     }
 
     fn file(&self, handle: Handle) -> FsResult<Arc<OpenFile>> {
@@ -131,58 +97,18 @@ impl MountedUbifs {
     }
 }
 
-/// What is open.
-struct Handles<T> {
-    next: AtomicU64,
-    open: RwLock<HashMap<Handle, Arc<T>>>,
-}
-
-impl<T> Default for Handles<T> {
-    fn default() -> Self {
-        Self {
-            next: AtomicU64::new(1),
-            open: RwLock::default(),
-        }
-    }
-}
-
-impl<T> Handles<T> {
-    fn add(&self, value: T) -> Handle {
-        let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed));
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        open.insert(handle, Arc::new(value));
-        handle
-    }
-
-    fn get(&self, handle: Handle) -> FsResult<Arc<T>> {
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        open.get(&handle).cloned().ok_or(FsError::BadHandle)
-    }
-
-    fn remove(&self, handle: Handle) {
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        open.remove(&handle);
-    }
-}
-
 impl FileSystem for MountedUbifs {
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        let number = u32::try_from(parent.0).map_err(|_| FsError::Stale)?;
-        let found = self.ubifs.lookup(InodeNumber(number), name);
-        let found = found.map_err(|error| self.fail(&error))?;
-        match self.ubifs.inode(found.inode) {
-            Ok(inode) => self.entry(&inode),
-            Err(error) => Err(attributes::behind_a_name(self.fail(&error))),
-        }
+        self.reading().lookup(parent, name)
     }
 
     fn forget(&self, _: Ino, _: u64) {}
 
     fn getattr(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Attr> {
         match handle.map(|handle| self.file(handle)) {
-            Some(Ok(file)) => self.attr(&file.inode),
+            Some(Ok(file)) => self.reading().attr(&file.inode),
             // The handle of a directory, or none.
-            Some(Err(_)) | None => self.attr(&self.inode(ino)?),
+            Some(Err(_)) | None => self.reading().attr(&self.reading().inode(ino)?),
         }
     }
 
@@ -191,8 +117,7 @@ impl FileSystem for MountedUbifs {
     }
 
     fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
-        let inode = self.inode(ino)?;
-        self.ubifs.read_link(&inode).map_err(|error| self.fail(&error))
+        self.reading().read_link(ino)
     }
 
     fn mknod(&self, _: &Caller, _: Ino, _: &[u8], _: NewNode) -> FsResult<Entry> {
@@ -227,7 +152,7 @@ impl FileSystem for MountedUbifs {
         if flags.writes() || flags.has(libc::O_TRUNC) {
             return Err(FsError::ReadOnly);
         }
-        let inode = self.inode(ino)?;
+        let inode = self.reading().inode(ino)?;
         let handle = self.files.add(OpenFile {
             inode,
             read_ahead: ReadAhead::default(),
@@ -251,7 +176,7 @@ impl FileSystem for MountedUbifs {
         let file = self.file(handle)?;
         file.read_ahead
             .read(&self.windows, &self.ubifs, &file.inode, offset, out)
-            .map_err(|error| self.fail(&error))
+            .map_err(|error| self.reading().fail(&error))
     }
 
     fn write(&self, _: Ino, _: Handle, _: u64, _: &[u8], _: WriteMode) -> FsResult<usize> {
@@ -284,21 +209,7 @@ impl FileSystem for MountedUbifs {
 
     fn lseek(&self, _: Ino, handle: Handle, from: SeekFrom) -> FsResult<u64> {
         let file = self.file(handle)?;
-        let (offset, target) = match from {
-            SeekFrom::Data(offset) => (offset, SeekTarget::Data),
-            SeekFrom::Hole(offset) => (offset, SeekTarget::Hole),
-        };
-        let size = file.inode.size_bytes;
-        if offset >= size {
-            return Err(FsError::NoSuchDevice);
-        }
-        let found = self.ubifs.seek(&file.inode, offset, target);
-        match (found.map_err(|error| self.fail(&error))?, target) {
-            (Some(found), _) => Ok(found),
-            // Behind the end of each file there is a hole.
-            (None, SeekTarget::Hole) => Ok(size),
-            (None, SeekTarget::Data) => Err(FsError::NoSuchDevice),
-        }
+        self.reading().seek(&file.inode, from)
     }
 
     fn ioctl(
@@ -309,24 +220,12 @@ impl FileSystem for MountedUbifs {
         _: &[u8],
         output_bytes_max: usize,
     ) -> FsResult<IoctlReply> {
-        attributes::ioctl(&self.inode(ino)?, command, output_bytes_max)
+        attributes::ioctl(&self.reading().inode(ino)?, command, output_bytes_max)
     }
 
     fn opendir(&self, ino: Ino) -> FsResult<Handle> {
-        let inode = self.inode(ino)?;
-        if inode.kind() != Some(EntryKind::Directory) {
-            return Err(FsError::NotADirectory);
-        }
-        let mut lost = Vec::new();
-        let names = self
-            .ubifs
-            .read_directory_lossy(inode.key.inode_number(), &mut lost);
-        lost.iter().for_each(|finding| (self.listener)(finding));
-        Ok(self.directories.add(OpenDirectory::new(
-            inode.key.inode_number(),
-            names,
-            !lost.is_empty(),
-        )))
+        let (number, names, is_whole) = self.reading().names(ino)?;
+        Ok(self.directories.add(OpenDirectory::new(number, names, !is_whole)))
     }
 
     fn readdir(&self, _: Ino, handle: Handle, offset: u64, sink: &mut dyn DirSink) -> FsResult<()> {
@@ -337,19 +236,7 @@ impl FileSystem for MountedUbifs {
 
     fn readdir_plus(&self, _: Ino, handle: Handle, offset: u64, sink: &mut dyn DirSink) -> FsResult<()> {
         let directory = self.directories.get(handle)?;
-        directory.list(offset, sink, &mut |numbers| {
-            let inodes = self.ubifs.inodes(numbers);
-            inodes
-                .iter()
-                .map(|inode| match inode {
-                    Ok(inode) => self.entry(inode).ok(),
-                    Err(error) => {
-                        self.fail(error);
-                        None
-                    }
-                })
-                .collect()
-        })
+        directory.list(offset, sink, &mut |names| self.reading().entries(names))
     }
 
     fn fsyncdir(&self, _: Ino, _: Handle, _: bool) -> FsResult<()> {
@@ -361,7 +248,10 @@ impl FileSystem for MountedUbifs {
     }
 
     fn statfs(&self, _: Ino) -> FsResult<StatFs> {
-        Ok(attributes::statfs(self.ubifs.superblock(), self.ubifs.master()))
+        // What the journal changed since the last commit is not counted.
+        let master = self.ubifs.master();
+        let free_bytes = master.free_bytes.saturating_add(master.dirty_bytes);
+        Ok(attributes::statfs(self.ubifs.superblock(), free_bytes))
     }
 
     fn sync(&self) -> FsResult<()> {
@@ -373,25 +263,11 @@ impl FileSystem for MountedUbifs {
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
-        let number = u32::try_from(ino.0).map_err(|_| FsError::Stale)?;
-        match self.ubifs.xattr(InodeNumber(number), name) {
-            Ok(value) => Ok(value),
-            Err(UbifsError::NoName { .. }) => Err(FsError::NoData),
-            Err(error) => Err(attributes::behind_a_name(self.fail(&error))),
-        }
+        self.reading().xattr(ino, name)
     }
 
     fn listxattr(&self, ino: Ino) -> FsResult<Vec<u8>> {
-        let inode = self.inode(ino)?;
-        let names = self.ubifs.xattr_names(inode.key.inode_number());
-        let mut list = Vec::new();
-        for name in names.map_err(|error| self.fail(&error))? {
-            if attributes::is_shown(&name) {
-                list.extend_from_slice(&name);
-                list.push(0);
-            }
-        }
-        Ok(list)
+        self.reading().xattr_list(ino)
     }
 
     fn removexattr(&self, _: Ino, _: &[u8]) -> FsResult<()> {

@@ -4,10 +4,10 @@
 //! up the write unit with padding. So each write starts where the one before ended, and what a power cut tears lies within
 //! one largest write.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use media::Leb;
-use ubi::{Volume, VolumeError, VolumeGeometry};
+use ubi::{ReadPart, Volume, VolumeError, VolumeGeometry};
 
 use crate::format::pad;
 use crate::scan::to_usize;
@@ -58,7 +58,17 @@ impl Head {
 pub(super) struct WriteBuffers {
     inner: Arc<dyn Volume>,
     min_io_bytes: u32,
-    heads: Mutex<[Option<Head>; 3]>,
+    heads: RwLock<[Option<Head>; 3]>,
+    /// Taken after `heads`, or alone.
+    counted: RwLock<[Counted; 3]>,
+}
+
+/// What a head took so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counted {
+    pub(super) bytes: u64,
+    pub(super) padding_bytes: u64,
+    pub(super) buffered_bytes: u64,
 }
 
 impl WriteBuffers {
@@ -66,12 +76,34 @@ impl WriteBuffers {
         Self {
             inner,
             min_io_bytes,
-            heads: Mutex::default(),
+            heads: RwLock::default(),
+            counted: RwLock::default(),
         }
     }
 
-    fn heads(&self) -> MutexGuard<'_, [Option<Head>; 3]> {
-        self.heads.lock().unwrap_or_else(PoisonError::into_inner)
+    fn heads(&self) -> RwLockReadGuard<'_, [Option<Head>; 3]> {
+        self.heads.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn heads_mut(&self) -> RwLockWriteGuard<'_, [Option<Head>; 3]> {
+        self.heads.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, head: HeadKind, add: impl FnOnce(&mut Counted)) {
+        let mut counted = self.counted.write().unwrap_or_else(PoisonError::into_inner);
+        add(&mut counted[head.index()]);
+    }
+
+    /// What a head took so far.
+    pub(super) fn counted(&self, head: HeadKind) -> Counted {
+        let buffered = self.heads()[head.index()]
+            .as_ref()
+            .map_or(0, |head| head.buffer.len());
+        let counted = self.counted.read().unwrap_or_else(PoisonError::into_inner);
+        Counted {
+            buffered_bytes: u64::try_from(buffered).unwrap_or(u64::MAX),
+            ..counted[head.index()]
+        }
     }
 
     /// The LEB of a head and where its next node goes.
@@ -83,7 +115,7 @@ impl WriteBuffers {
 
     /// Goes on in another LEB. What was buffered must be flushed.
     pub(super) fn seek(&self, head: HeadKind, position: Option<(u32, u32)>) {
-        let mut heads = self.heads();
+        let mut heads = self.heads_mut();
         let slot = &mut heads[head.index()];
         assert!(
             slot.as_ref().is_none_or(|head| head.buffer.is_empty()),
@@ -99,7 +131,9 @@ impl WriteBuffers {
     /// Appends nodes, each aligned; they fit.
     pub(super) fn append(&self, head: HeadKind, nodes: &[u8]) -> Result<(), VolumeError> {
         let most = self.inner.geometry().max_write_bytes.max(self.min_io_bytes);
-        let mut heads = self.heads();
+        let bytes = u64::try_from(nodes.len()).unwrap_or(u64::MAX);
+        self.count(head, |counted| counted.bytes += bytes);
+        let mut heads = self.heads_mut();
         let head = heads[head.index()].as_mut().expect("the head has a LEB");
         head.buffer.extend_from_slice(nodes);
         loop {
@@ -116,8 +150,9 @@ impl WriteBuffers {
 
     /// Writes what is buffered. Returns the LEB and the bytes of padding that it took.
     pub(super) fn flush_head(&self, head: HeadKind) -> Result<Option<(u32, u32)>, VolumeError> {
-        let mut heads = self.heads();
-        let Some(head) = heads[head.index()]
+        let kind = head;
+        let mut heads = self.heads_mut();
+        let Some(head) = heads[kind.index()]
             .as_mut()
             .filter(|head| !head.buffer.is_empty())
         else {
@@ -131,8 +166,26 @@ impl WriteBuffers {
         head.written = head.end();
         head.buffer.clear();
         let padding = u32::try_from(padded - end).expect("less than a LEB");
+        self.count(kind, |counted| counted.padding_bytes += u64::from(padding));
         Ok(Some((head.leb, padding)))
     }
+}
+
+/// Puts what is buffered of a LEB over what was read of it.
+fn lay_over(heads: &[Option<Head>; 3], leb: Leb, offset: u32, out: &mut [u8]) {
+    let buffered = heads
+        .iter()
+        .flatten()
+        .find(|head| head.leb == leb.0 && !head.buffer.is_empty());
+    let Some(head) = buffered else { return };
+    let (skip, at) = match head.written.checked_sub(offset) {
+        Some(at) => (0, to_usize(at)),
+        None => (to_usize(offset - head.written), 0),
+    };
+    let from = head.buffer.get(skip..).unwrap_or_default();
+    let out = out.get_mut(at..).unwrap_or_default();
+    let bytes = from.len().min(out.len());
+    out[..bytes].copy_from_slice(&from[..bytes]);
 }
 
 impl Volume for WriteBuffers {
@@ -147,23 +200,20 @@ impl Volume for WriteBuffers {
     fn read(&self, leb: Leb, offset: u32, out: &mut [u8]) -> Result<(), VolumeError> {
         let heads = self.heads();
         let result = self.inner.read(leb, offset, out);
-        let buffered = heads
-            .iter()
-            .flatten()
-            .find(|head| head.leb == leb.0 && !head.buffer.is_empty());
-        let Some(head) = buffered else { return result };
-        match result {
-            Ok(()) | Err(VolumeError::Uncorrectable { .. }) => {}
-            error => return error,
+        if let Ok(()) | Err(VolumeError::Uncorrectable { .. }) = &result {
+            lay_over(&heads, leb, offset, out);
         }
-        let (skip, at) = match head.written.checked_sub(offset) {
-            Some(at) => (0, to_usize(at)),
-            None => (to_usize(offset - head.written), 0),
-        };
-        let from = head.buffer.get(skip..).unwrap_or_default();
-        let out = out.get_mut(at..).unwrap_or_default();
-        let bytes = from.len().min(out.len());
-        out[..bytes].copy_from_slice(&from[..bytes]);
+        result
+    }
+
+    fn read_many(&self, parts: &mut [ReadPart<'_>]) -> Result<(), VolumeError> {
+        let heads = self.heads();
+        let result = self.inner.read_many(parts);
+        if let Ok(()) | Err(VolumeError::Uncorrectable { .. }) = &result {
+            for part in parts {
+                lay_over(&heads, part.leb, part.offset, part.out);
+            }
+        }
         result
     }
 

@@ -13,6 +13,7 @@ use crate::fetch;
 use crate::finding::Place;
 use crate::format::{DirectoryEntry, IndexNode, Key, NodeKind};
 use crate::scan::{Found, scan, to_usize};
+use crate::space::{LARGEST_NODE_BYTES, LebSpace};
 
 /// The key of a node that is in use, and its name where it is one of a name.
 type Live = (Key, Option<Vec<u8>>);
@@ -25,37 +26,6 @@ pub(super) enum Collected {
 }
 
 impl Writer {
-    /// Sees to it that `lebs` LEBs are empty beyond what commits and collections need.
-    pub(super) fn make_room(&mut self, lebs: u32) -> Result<(), WriteError> {
-        let mut commits = 0;
-        loop {
-            if self.space.empty_count() >= lebs + self.index_reserve() {
-                return Ok(());
-            }
-            if self.reclaim()? == Collected::Something || self.collect()? == Collected::Something {
-                continue;
-            }
-            // The second one frees what the first one moved.
-            if commits == 2 {
-                return Err(self.no_space());
-            }
-            commits += 1;
-            self.commit_to(super::commit::State::Mounted)?;
-        }
-    }
-
-    /// LEBs that the next commit may need for all of the index and what it grows by.
-    fn index_reserve(&self) -> u32 {
-        let superblock = &self.ubifs.superblock;
-        let node_max = 28 + 20 * superblock.fanout;
-        let growth = u64::try_from(self.ubifs.journal.len()).unwrap_or(u64::MAX) * 40;
-        let bytes = self.ubifs.master.index_bytes + growth + 4 * u64::from(node_max);
-        let room = u64::from(superblock.leb_bytes.saturating_sub(node_max).max(1));
-        u32::try_from(bytes.div_ceil(room))
-            .unwrap_or(u32::MAX)
-            .saturating_add(1)
-    }
-
     /// LEBs in which nothing is in use become empty.
     pub(super) fn reclaim(&mut self) -> Result<Collected, WriteError> {
         let lebs = self.space.reclaimable(false);
@@ -66,15 +36,22 @@ impl Writer {
         for leb in lebs {
             self.volume.unmap(Leb(leb))?;
             self.space.set_empty(leb);
+            self.counts.reclaimed_lebs += 1;
         }
         Ok(Collected::Something)
     }
 
     /// Collects the LEB with the most space.
-    fn collect(&mut self) -> Result<Collected, WriteError> {
+    pub(super) fn collect(&mut self) -> Result<Collected, WriteError> {
         let superblock = &self.ubifs.superblock;
         let (leb_bytes, unit) = (superblock.leb_bytes, superblock.min_io_bytes);
         let least = leb_bytes / 8 + unit;
+        // Where less is free than the largest node takes, as much may stay free at the end of the LEB that the copies go to.
+        let end_bytes = LARGEST_NODE_BYTES.next_multiple_of(unit);
+        let gain = |space: LebSpace| match space.free > end_bytes {
+            true => space.free + space.dirty,
+            false => space.dirty,
+        };
         let best = self
             .space
             .iter()
@@ -83,9 +60,9 @@ impl Writer {
                     && !self.space.is_taken(*leb)
                     && space.free < leb_bytes
                     && space.dirty > 0
-                    && space.free + space.dirty >= least
+                    && gain(*space) >= least
             })
-            .max_by_key(|(_, space)| space.free + space.dirty);
+            .max_by_key(|(_, space)| gain(*space));
         let Some((victim, _)) = best else {
             return Ok(Collected::Nothing);
         };
@@ -108,9 +85,14 @@ impl Writer {
         self.sync_heads()?;
         self.volume.unmap(Leb(victim))?;
         self.space.set_empty(victim);
+        self.counts.collected_lebs += 1;
         match self.gc_leb {
             Some(_) => self.space.release(victim),
-            None => self.gc_leb = Some(victim),
+            None => {
+                // A commit while nodes were moved released it.
+                self.space.take(victim);
+                self.gc_leb = Some(victim);
+            }
         }
         Ok(Collected::Something)
     }
@@ -138,6 +120,7 @@ impl Writer {
     /// Copies a node as it is: its sequence number says when it was new.
     fn move_node(&mut self, node: &[u8], key: Key, name: Option<Vec<u8>>) -> Result<(), WriteError> {
         let place = self.append_raw(HeadKind::Gc, node)?;
+        self.counts.collected_bytes += u64::from(place.bytes);
         match name {
             None => self.put_plain(key, place),
             Some(name) => self.put_name(key, name, Some(place)),

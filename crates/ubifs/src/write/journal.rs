@@ -4,6 +4,7 @@ use media::Leb;
 use ubi::Volume;
 
 use super::buffers::HeadKind;
+use super::held::Orphan;
 use super::log::Bud;
 use super::{WriteError, Writer};
 use crate::finding::Place;
@@ -80,24 +81,39 @@ impl Writer {
     fn apply(&mut self, node: &NewNode, place: Place) -> Result<(), WriteError> {
         match node {
             NewNode::Inode(inode)
-                if inode.links == 0 && !self.orphans.contains(&inode.key.inode_number().0) =>
+                if inode.links == 0 && !self.orphans.contains_key(&inode.key.inode_number().0) =>
             {
                 self.space.add_dirty(place);
                 self.forget_inode(inode.key.inode_number())
             }
-            NewNode::Inode(inode) => self.put_plain(inode.key, place),
-            NewNode::Data(data) => self.put_plain(data.key, place),
+            NewNode::Inode(inode) => {
+                let removed = Orphan::RemovedIn(self.ubifs.master.commit);
+                self.note_orphan(inode.key.inode_number(), removed);
+                self.put_plain(inode.key, place)
+            }
+            NewNode::Data(data) => {
+                self.note_orphan(data.key.inode_number(), Orphan::Alive);
+                self.put_plain(data.key, place)
+            }
             NewNode::Entry(_, entry) if entry.inode == 0 => {
                 self.space.add_dirty(place);
                 self.put_name(entry.key, entry.name.clone(), None)
             }
             NewNode::Entry(_, entry) => self.put_name(entry.key, entry.name.clone(), Some(place)),
             NewNode::Truncation(truncation) => {
+                self.note_orphan(InodeNumber(truncation.inode), Orphan::Alive);
                 self.space.add_dirty(place);
                 let end = truncation.new_bytes.div_ceil(4096);
                 let inode = InodeNumber(truncation.inode);
                 self.forget_blocks(inode, u32::try_from(end).unwrap_or(u32::MAX))
             }
+        }
+    }
+
+    /// What the medium says last of an inode that has no name.
+    fn note_orphan(&mut self, inode: InodeNumber, last: Orphan) {
+        if let Some(orphan) = self.orphans.get_mut(&inode.0) {
+            *orphan = last;
         }
     }
 
@@ -115,7 +131,7 @@ impl Writer {
     }
 
     /// Sees to it that the head's LEB has room for so many bytes.
-    fn reserve(&mut self, head: HeadKind, bytes: u32) -> Result<(), WriteError> {
+    pub(super) fn reserve(&mut self, head: HeadKind, bytes: u32) -> Result<(), WriteError> {
         if self.has_room(head, bytes) {
             return Ok(());
         }
@@ -153,6 +169,17 @@ impl Writer {
         if let Some((leb, padding)) = self.buffers.flush_head(head)? {
             self.space.fill(leb, padding, padding);
         }
+        Ok(())
+    }
+
+    /// Writes what is buffered: all operations that returned are there after a power cut.
+    pub fn fsync(&mut self) -> Result<(), WriteError> {
+        self.check_usable()?;
+        let result = self
+            .sync_heads()
+            .and_then(|()| self.volume.sync().map_err(WriteError::from));
+        self.guard(result)?;
+        self.counts.syncs += 1;
         Ok(())
     }
 
@@ -213,7 +240,7 @@ impl Writer {
     }
 
     /// All that an inode has is dirty; extended attributes go with it.
-    fn forget_inode(&mut self, inode: InodeNumber) -> Result<(), WriteError> {
+    pub(super) fn forget_inode(&mut self, inode: InodeNumber) -> Result<(), WriteError> {
         let values: Vec<InodeNumber> = self.ubifs.xattr_inodes(inode)?;
         for place in self.all_places(Key::inode(inode), Key::last(inode, KeyKind::XattrEntry))? {
             self.space.add_dirty(place);

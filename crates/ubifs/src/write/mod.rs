@@ -6,10 +6,11 @@
 //!
 //! - [`buffers`]: the write buffers of the heads, which reads look through.
 //! - [`log`]: which LEBs the journal has. [`space_table`]: what is free, dirty, taken.
-//! - [`journal`]: from an operation's nodes to a head, as one atomic group. [`files`]: the operations.
-//! - [`merge`]: the index with the journal's changes. [`commit`]: log, index, LPT, orphans, master node, in an order that a power
-//!   cut at any point leaves the old state or the new one. [`gc`]: LEBs of dirty space become empty ones.
-//! - [`open`]: from a medium in any state to a [`Writer`]: the replay of the reading half, then a commit.
+//! - [`journal`]: from an operation's nodes to a head, as one atomic group. [`room`]: the room for it, before it is written.
+//! - [`names`], [`rename`], [`content`], [`xattrs`]: the operations. [`held`]: files that are open without a name.
+//! - [`merge`]: the index with the journal's changes. [`commit`], with [`commit_index`] and [`commit_areas`]: log, index, LPT, orphans, master
+//!   node, in an order that a power cut at any point leaves the old state or the new one. [`gc`]: LEBs of dirty space become empty ones.
+//! - [`open`], [`recover`]: from a medium in any state to a [`Writer`]: the replay of the reading half, then a commit.
 //!
 //! Promise: what [`Writer::fsync`] returned for is there after a power cut, each operation entirely or not at all. A commit is
 //! not needed for it; [`Writer::commit`] shortens the next mount.
@@ -18,23 +19,35 @@
 
 mod buffers;
 mod commit;
-mod files;
+mod commit_areas;
+mod commit_index;
+mod content;
 mod gc;
+mod held;
 mod journal;
 mod log;
 mod merge;
+mod names;
 mod open;
+mod recover;
+mod rename;
+mod room;
 mod space_table;
+mod statistics;
+mod xattrs;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use thiserror::Error;
 use ubi::{Volume, VolumeError};
 
 use self::buffers::WriteBuffers;
+use self::held::{Holds, Orphan};
 use self::log::Log;
+use self::room::Purpose;
 use self::space_table::SpaceTable;
+use self::statistics::Counts;
 use crate::compress::Packer;
 use crate::file_system::{Ubifs, UbifsError};
 use crate::finding::Damage;
@@ -42,7 +55,9 @@ use crate::format::InodeNumber;
 use crate::lpt::{LptError, LptGeometry, LptPlace, TableSpace};
 use crate::open::OpenError;
 
-pub use files::NewFile;
+pub use names::NewFile;
+pub use rename::NameIn;
+pub use statistics::{HeadStatistics, WriterStatistics};
 
 /// Why something could not be written. Unless it says otherwise, nothing was changed.
 #[derive(Debug, Error)]
@@ -85,6 +100,20 @@ pub enum WriteError {
     NoSpace {
         /// Name of the volume.
         volume: Arc<str>,
+    },
+    /// More inodes without a name are held than can be written down.
+    #[error("{volume}: {largest} files are open without a name; no more can be noted")]
+    Orphans {
+        /// Name of the volume.
+        volume: Arc<str>,
+        /// How many can be.
+        largest: usize,
+    },
+    /// A file would become too large.
+    #[error("byte {asked}: a file has 2 TiB at most")]
+    FileBytes {
+        /// Up to where it was to go.
+        asked: u64,
     },
     /// All 2^32 inode numbers were given out.
     #[error("{volume}: no inode number is left")]
@@ -145,12 +174,17 @@ pub struct Writer {
     gc_leb: Option<u32>,
     sequence: u64,
     highest_inode: u32,
-    /// Inodes without a name that are held open.
-    orphans: BTreeSet<u32>,
-    held: std::collections::BTreeMap<u32, u64>,
+    /// Inodes without a name that are held.
+    orphans: BTreeMap<u32, Orphan>,
+    holds: Holds,
     packer: Packer,
     /// Why nothing is written any more.
     broken: Option<Arc<str>>,
+    /// What no room was found for, and how much had become dirty by then.
+    exhausted: Option<(Purpose, u64)>,
+    /// The last sequence number of the last commit.
+    committed: u64,
+    counts: Counts,
 }
 
 /// The LPT area.

@@ -4,30 +4,22 @@
 //! A power cut in here is one more unclean state: every change before the commit's master node either repeats what the replay does
 //! (a torn LEB without what the replay dropped) or concerns what is not in use.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use media::Leb;
-use ubi::{Volume, VolumeError};
+use ubi::Volume;
 
 use super::buffers::WriteBuffers;
-use super::commit::State;
-use super::journal::NewNode;
+use super::held::Holds;
 use super::log::Log;
 use super::space_table::SpaceTable;
-use super::{LptState, WriteError, Writer};
+use super::{Counts, LptState, WriteError, Writer};
 use crate::compress::{Compressor, Packer};
-use crate::fetch;
 use crate::file_system::{Ubifs, UbifsError};
-use crate::finding::Place;
-use crate::format::{
-    Compression, DirectoryEntry, InodeNumber, Key, KeyKind, LOG_LEB, MASTER_DIRTY, MASTER_LEB,
-    MASTER_NO_ORPHANS, Master, NodeKind, SUPERBLOCK_LEB, Superblock, SuperblockFlags, pad,
-};
+use crate::format::{Compression, LOG_LEB, Superblock, SuperblockFlags};
 use crate::lpt::{self, LptGeometry, LptPlace};
 use crate::open::OpenOptions;
-use crate::report::BudReport;
-use crate::scan::{Found, Stop, is_erased, scan, to_usize};
+use crate::scan::to_usize;
 use crate::space::LebSpace;
 
 impl Writer {
@@ -81,287 +73,21 @@ impl Writer {
             gc_leb: None,
             sequence: ubifs.report.sequence_max,
             highest_inode: highest_inode(&ubifs),
-            orphans: BTreeSet::new(),
-            held: BTreeMap::new(),
+            orphans: BTreeMap::new(),
+            holds: Holds::default(),
             packer: Packer::new(Compressor::Only(
                 Compression::from_number(superblock.compression).unwrap_or(Compression::None),
             )),
             broken: None,
+            exhausted: None,
+            committed: 0,
+            counts: Counts::default(),
             ubifs,
             buffers,
             volume,
         };
         writer.recover(&old, superblock)?;
         Ok(writer)
-    }
-
-    fn recover(&mut self, old: &Superblock, superblock: Superblock) -> Result<(), WriteError> {
-        let flags = SuperblockFlags(superblock.flags);
-        self.ubifs.superblock = superblock;
-        if flags.has(SuperblockFlags::SPACE_FIXUP) {
-            self.fix_free_space()?;
-            self.ubifs.superblock.flags &= !SuperblockFlags::SPACE_FIXUP.0;
-        }
-        self.settle_master()?;
-        self.unmap_leftovers()?;
-        self.account_for_buds()?;
-        self.take_fixed_lebs()?;
-        if self.ubifs.superblock != *old {
-            self.write_superblock()?;
-        }
-        if self.ubifs.master.flags & MASTER_DIRTY == 0 {
-            // From here on a mount has to expect a torn write.
-            self.ubifs.master.flags |= MASTER_DIRTY;
-            self.write_master()?;
-        }
-        self.fix_sizes()?;
-        self.commit_to(State::Mounted)
-    }
-
-    /// Removed inodes take their extended attributes along; space follows from what the journal has.
-    fn account_for_buds(&mut self) -> Result<(), WriteError> {
-        let mut entries = std::mem::take(&mut self.ubifs.journal.dropped_xattrs);
-        for inode in self.ubifs.journal.removed_inodes() {
-            let (low, high) = (
-                Key::first(inode, KeyKind::XattrEntry),
-                Key::last(inode, KeyKind::XattrEntry),
-            );
-            entries.extend(self.index_range(low, high)?.into_iter().map(|(_, place)| place));
-        }
-        for place in entries {
-            let raw = fetch::node(&*self.volume, place, NodeKind::XattrEntry);
-            let entry = raw
-                .ok()
-                .and_then(|raw| DirectoryEntry::decode(&raw, NodeKind::XattrEntry).ok());
-            if let Some(value) = entry.and_then(|entry| u32::try_from(entry.inode).ok()) {
-                self.ubifs.journal.remove_inode(InodeNumber(value));
-            }
-        }
-        let mut starts: BTreeMap<u32, u32> = BTreeMap::new();
-        for bud in &self.ubifs.report.buds {
-            let start = starts.entry(bud.leb).or_insert(bud.offset);
-            *start = bud.offset.min(*start);
-        }
-        let edits = self.edits(false)?;
-        let kept: BTreeSet<Place> = edits.insertions.iter().map(|insertion| insertion.place).collect();
-        for (_, place) in &edits.deletions {
-            let was_there = starts.get(&place.leb).is_none_or(|start| place.offset < *start);
-            if was_there && !kept.contains(place) {
-                self.space.add_dirty(*place);
-            }
-        }
-        let buds = self.ubifs.report.buds.clone();
-        for (leb, start) in starts {
-            let bud = buds.iter().find(|bud| (bud.leb, bud.offset) == (leb, start));
-            let Some(bud) = bud else { continue };
-            let live: u32 = kept
-                .iter()
-                .filter(|place| place.leb == leb && place.offset >= start)
-                .map(|place| place.bytes.next_multiple_of(8))
-                .sum();
-            self.account_for_bud(bud, live)?;
-        }
-        Ok(())
-    }
-
-    fn account_for_bud(&mut self, bud: &BudReport, live: u32) -> Result<(), WriteError> {
-        let leb_bytes = self.ubifs.superblock.leb_bytes;
-        let raw = self.leb(bud.leb)?;
-        let scanned = scan(&raw, to_usize(bud.offset));
-        // What the replay dropped goes.
-        let end = scanned
-            .nodes
-            .get(bud.nodes)
-            .map_or(scanned.end, |dropped| dropped.offset);
-        let unit = to_usize(self.ubifs.superblock.min_io_bytes);
-        // A complete write ends with its unit: so one that does not is torn, even where all of its nodes came through.
-        let is_torn = !end.is_multiple_of(unit) || self.is_uncorrectable(bud.leb);
-        if is_torn || matches!(scanned.stop, Stop::Broken(_)) || end < scanned.end {
-            self.clean_leb(bud.leb, &raw[..end])?;
-        }
-        let written = u32::try_from(end.next_multiple_of(unit)).expect("less than a LEB");
-        let before = match bud.offset {
-            0 => 0,
-            _ => self.space.get(bud.leb).map_or(0, |space| space.dirty),
-        };
-        self.space.set(
-            bud.leb,
-            LebSpace {
-                free: leb_bytes - written,
-                dirty: before + (written - bud.offset) - live,
-                index: false,
-            },
-        );
-        self.space.take(bud.leb);
-        Ok(())
-    }
-
-    /// Whether some unit of a LEB came out right by luck alone, and may not the next time.
-    fn is_uncorrectable(&self, leb: u32) -> bool {
-        let mut raw = vec![0; to_usize(self.ubifs.superblock.leb_bytes)];
-        matches!(
-            self.volume.read(Leb(leb), 0, &mut raw),
-            Err(VolumeError::Uncorrectable { .. })
-        )
-    }
-
-    fn leb(&self, leb: u32) -> Result<Vec<u8>, WriteError> {
-        fetch::leb(&*self.volume, leb).map_err(|damage| WriteError::Damaged {
-            volume: self.name(),
-            damage,
-        })
-    }
-
-    /// Heads of the index and of the LPT, the LEB for collections, and whatever an interrupted commit left in others.
-    fn take_fixed_lebs(&mut self) -> Result<(), WriteError> {
-        let (index_leb, index_offset) = self.index_head.unwrap_or_default();
-        if self.space.get(index_leb).is_none_or(|space| !space.index) {
-            self.index_head = None;
-        } else {
-            self.space.take(index_leb);
-            self.cut_behind(index_leb, index_offset)?;
-        }
-        self.cut_behind(self.lpt.first + self.lpt.head.leb, self.lpt.head.offset)?;
-        for leb in 0..self.ubifs.superblock.lpt_lebs {
-            if !self.lpt.in_use.contains(&leb) && leb != self.lpt.head.leb {
-                self.volume.unmap(Leb(self.lpt.first + leb))?;
-            }
-        }
-        self.reclaim()?;
-        let leb_bytes = self.ubifs.superblock.leb_bytes;
-        let empty: Vec<u32> = self
-            .space
-            .iter()
-            .filter(|(leb, space)| space.free == leb_bytes && !self.space.is_taken(*leb))
-            .map(|(leb, _)| leb)
-            .collect();
-        for leb in empty {
-            if self.volume.is_mapped(Leb(leb))? {
-                self.volume.unmap(Leb(leb))?;
-            }
-        }
-        let gc_leb = self.ubifs.master.gc_leb;
-        let is_empty = self
-            .space
-            .get(gc_leb)
-            .is_some_and(|space| space.free == leb_bytes);
-        if is_empty && !self.space.is_taken(gc_leb) {
-            self.space.take(gc_leb);
-            self.gc_leb = Some(gc_leb);
-        }
-        Ok(())
-    }
-
-    /// LEBs of log and orphans that were unmapped may have come back.
-    fn unmap_leftovers(&self) -> Result<(), WriteError> {
-        let superblock = &self.ubifs.superblock;
-        let log = LOG_LEB..LOG_LEB + superblock.log_lebs;
-        let used = &self.ubifs.report.log_lebs;
-        let orphans = log.end + superblock.lpt_lebs..self.space.first();
-        let no_orphans = self.ubifs.master.flags & MASTER_NO_ORPHANS != 0;
-        let unused = log
-            .filter(|leb| !used.contains(leb))
-            .chain(orphans.filter(|_| no_orphans));
-        for leb in unused {
-            if self.volume.is_mapped(Leb(leb))? {
-                self.volume.unmap(Leb(leb))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Erases what a commit wrote behind a head before power went.
-    fn cut_behind(&self, leb: u32, offset: u32) -> Result<(), WriteError> {
-        let raw = self.leb(leb)?;
-        let (keep, rest) = raw.split_at(to_usize(offset).min(raw.len()));
-        match is_erased(rest) {
-            true => Ok(()),
-            false => Ok(self.volume.leb_change(Leb(leb), keep)?),
-        }
-    }
-
-    /// Both LEBs of the master node end with the one that counts, or are made to.
-    fn settle_master(&mut self) -> Result<(), WriteError> {
-        let unit = self.ubifs.superblock.min_io_bytes;
-        let mut ends = Vec::new();
-        for leb in [MASTER_LEB, MASTER_LEB + 1] {
-            let raw = self.leb(leb)?;
-            let scanned = scan(&raw, 0);
-            let last = scanned.nodes.last().map(|Found { offset, header }| {
-                self.sequence = self.sequence.max(header.sequence);
-                Master::decode(&raw[*offset..])
-            });
-            let is_good = matches!(scanned.stop, Stop::Erased)
-                && matches!(&last, Some(Ok(last)) if *last == self.ubifs.master);
-            ends.push((is_good, scanned.end));
-        }
-        if let [(true, first), (true, second)] = ends.as_slice()
-            && first == second
-        {
-            self.master_offset = u32::try_from(*first)
-                .expect("less than a LEB")
-                .next_multiple_of(unit);
-            return Ok(());
-        }
-        let sequence = self.next_sequence();
-        let mut raw = self.ubifs.master.encode(sequence);
-        raw.resize(raw.len().next_multiple_of(to_usize(unit)), 0);
-        pad(&mut raw[512..]);
-        // First the one that holds no newer node than the other.
-        let mut lebs = [MASTER_LEB, MASTER_LEB + 1];
-        if ends[0].0 {
-            lebs.reverse();
-        }
-        for leb in lebs {
-            self.volume.leb_change(Leb(leb), &raw)?;
-        }
-        self.master_offset = u32::try_from(raw.len()).expect("less than a LEB");
-        Ok(())
-    }
-
-    fn write_superblock(&mut self) -> Result<(), WriteError> {
-        let sequence = self.next_sequence();
-        let mut raw = self.ubifs.superblock.encode(sequence);
-        raw.resize(
-            raw.len()
-                .next_multiple_of(to_usize(self.ubifs.superblock.min_io_bytes)),
-            0,
-        );
-        pad(&mut raw[Superblock::BYTES..]);
-        Ok(self.volume.leb_change(Leb(SUPERBLOCK_LEB), &raw)?)
-    }
-
-    /// The image was flashed with pages of 0xFF, which can't be written a second time: each LEB is written anew without them.
-    fn fix_free_space(&self) -> Result<(), WriteError> {
-        let unit = to_usize(self.ubifs.superblock.min_io_bytes);
-        for leb in 0..self.ubifs.superblock.lebs {
-            if !self.volume.is_mapped(Leb(leb))? {
-                continue;
-            }
-            let raw = self.leb(leb)?;
-            let used = raw
-                .iter()
-                .rposition(|byte| *byte != 0xFF)
-                .map_or(0, |last| last + 1);
-            match used {
-                0 => self.volume.unmap(Leb(leb))?,
-                used => self
-                    .volume
-                    .leb_change(Leb(leb), &raw[..used.next_multiple_of(unit)])?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Files whose inode a power cut took get the size that their data say.
-    fn fix_sizes(&mut self) -> Result<(), WriteError> {
-        let sizes: Vec<InodeNumber> = self.ubifs.journal.sizes.keys().copied().collect();
-        for number in sizes {
-            let inode = self.ubifs.inode(number)?;
-            self.write_group(&[NewNode::Inode(inode)])?;
-        }
-        self.ubifs.journal.sizes.clear();
-        Ok(())
     }
 }
 

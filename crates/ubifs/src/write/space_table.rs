@@ -14,6 +14,8 @@ pub(super) struct SpaceTable {
     marks: Watermarks,
     lebs: Vec<LebSpace>,
     taken: BTreeSet<u32>,
+    /// Bytes that became dirty so far.
+    dirtied: u64,
     /// Where the next search for an empty LEB starts, so that wear spreads.
     next: usize,
 }
@@ -26,6 +28,7 @@ impl SpaceTable {
             marks: Watermarks::new(leb_bytes, min_io_bytes),
             lebs,
             taken: BTreeSet::new(),
+            dirtied: 0,
             next: 0,
         }
     }
@@ -69,8 +72,14 @@ impl SpaceTable {
         }
     }
 
+    /// Bytes that became dirty so far: as long as it stays, no more room can be made.
+    pub(super) const fn dirtied(&self) -> u64 {
+        self.dirtied
+    }
+
     /// What was at a place is not in use any more.
     pub(super) fn add_dirty(&mut self, place: Place) {
+        self.dirtied += u64::from(place.bytes);
         if let Some(space) = self.get(place.leb) {
             let dirty = space.dirty + place.bytes.next_multiple_of(8);
             self.set(place.leb, LebSpace { dirty, ..space });

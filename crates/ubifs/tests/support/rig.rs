@@ -62,13 +62,23 @@ impl Shape {
         })
         .expect("room for it");
         let volume = ubi.open(VolumeId(0)).expect("it was just made");
+        self.make_file_system(&volume);
+        drop((volume, ubi));
+        Arc::into_inner(chip)
+            .expect("one user")
+            .into_inner()
+            .expect("no panic")
+    }
+
+    /// An empty file system on all of a volume.
+    pub fn make_file_system(self, volume: &dyn Volume) {
         let shape = volume.geometry();
         let options = MkfsOptions {
-            lebs: LebCount::Exactly(self.lebs),
+            lebs: LebCount::Exactly(shape.lebs),
             fanout: self.fanout,
-            ..MkfsOptions::new(shape.min_io_bytes, shape.leb_bytes, self.lebs)
+            ..MkfsOptions::new(shape.min_io_bytes, shape.leb_bytes, shape.lebs)
         };
-        let mut sink = VolumeSink::new(&volume).expect("it takes writes");
+        let mut sink = VolumeSink::new(volume).expect("it takes writes");
         make(
             &Tree::empty(Attributes::default()),
             &options,
@@ -77,11 +87,6 @@ impl Shape {
         )
         .expect("the options are good");
         sink.finish().expect("it takes writes");
-        drop((volume, ubi));
-        Arc::into_inner(chip)
-            .expect("one user")
-            .into_inner()
-            .expect("no panic")
     }
 }
 
@@ -317,9 +322,10 @@ impl Model {
                     false => vec![0x61; bytes],
                 };
                 self.written = Some(path);
-                writer.write(InodeNumber(inode), u64::try_from(at).expect("small"), &data, now)?;
-                content.resize(content.len().max(at + bytes), 0);
-                content[at..at + bytes].copy_from_slice(&data);
+                let written =
+                    writer.write(InodeNumber(inode), u64::try_from(at).expect("small"), &data, now)?;
+                content.resize(content.len().max(at + written), 0);
+                content[at..at + written].copy_from_slice(&data[..written]);
             }
             50..58 => {
                 let Some((path, inode)) = self.pick(prng, |file| matches!(file.kind, Kind::File(_))) else {

@@ -1,0 +1,95 @@
+//! Open files: reading, writing, syncing.
+
+use vfs::{FsError, FsResult, Handle, Ino, OpenFlags, Opened, Privileges, WriteMode};
+
+use super::super::reading::number;
+use super::MountedWriter;
+use super::flags::{check_changeable, check_removable};
+use crate::file_system::FILE_BYTES_MAX;
+use crate::format::{EntryKind, INODE_APPEND, INODE_SYNC, InodeNumber};
+
+/// An open file.
+pub(super) struct OpenFile {
+    pub(super) number: InodeNumber,
+    flags: OpenFlags,
+}
+
+impl MountedWriter {
+    pub(super) fn open_file(&self, ino: Ino, flags: OpenFlags, privileges: Privileges) -> FsResult<Opened> {
+        let number = number(ino)?;
+        let writer = self.writer();
+        let inode = self.reading(&writer).inode(ino)?;
+        match inode.kind() {
+            Some(EntryKind::Directory) => return Err(FsError::IsADirectory),
+            Some(EntryKind::Symlink) => return Err(FsError::TooManySymlinks),
+            _ => {}
+        }
+        if flags.writes() {
+            check_changeable(&inode)?;
+            if inode.flags & INODE_APPEND != 0 && !flags.has(libc::O_APPEND) {
+                return Err(FsError::NotPermitted);
+            }
+        }
+        if flags.has(libc::O_TRUNC) {
+            check_removable(&inode)?;
+        }
+        writer.hold(number);
+        drop(writer);
+        if flags.has(libc::O_TRUNC) {
+            let cut = self.change(|writer, now| self.resize(writer, ino, 0, privileges, now));
+            cut.inspect_err(|_| self.let_go(number, 1))?;
+        }
+        Ok(Opened {
+            handle: self.files.add(OpenFile { number, flags }),
+            // Nothing changes it but what the kernel asks for.
+            cache_still_valid: true,
+        })
+    }
+
+    pub(super) fn read_file(&self, handle: Handle, offset: u64, out: &mut [u8]) -> FsResult<usize> {
+        let file = self.files.get(handle)?;
+        let writer = self.writer();
+        let reading = self.reading(&writer);
+        let inode = reading.inode(Ino(file.number.0.into()))?;
+        let read = reading.ubifs.read(&inode, offset, out);
+        read.map_err(|error| reading.fail(&error))
+    }
+
+    pub(super) fn write_file(
+        &self,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        mode: WriteMode,
+    ) -> FsResult<usize> {
+        let file = self.files.get(handle)?;
+        if !file.flags.writes() {
+            return Err(FsError::BadHandle);
+        }
+        if data.is_empty() {
+            return Ok(0);
+        }
+        self.change(|writer, now| {
+            let inode = self.reading(writer).inode(Ino(file.number.0.into()))?;
+            let appends = mode.flags.has(libc::O_APPEND) && !mode.from_page_cache;
+            let offset = if appends { inode.size_bytes } else { offset };
+            let room = FILE_BYTES_MAX.saturating_sub(offset);
+            if room == 0 {
+                return Err(FsError::FileTooBig);
+            }
+            let fits = usize::try_from(room).unwrap_or(usize::MAX).min(data.len());
+            self.drop_privileges(writer, &inode, mode.privileges, now)?;
+            let written = writer.write(file.number, offset, &data[..fits], now);
+            let written = written.map_err(|error| self.fail(&error))?;
+            let is_synchronous = mode.flags.has(libc::O_DSYNC) && !mode.from_page_cache;
+            if is_synchronous || inode.flags & INODE_SYNC != 0 {
+                writer.fsync().map_err(|error| self.fail(&error))?;
+            }
+            Ok(written)
+        })
+    }
+
+    pub(super) fn sync_buffers(&self) -> FsResult<()> {
+        self.writer_mut().fsync().map_err(|error| self.fail(&error))
+    }
+}

@@ -1,0 +1,320 @@
+//! A UBIFS as a [`vfs::FileSystem`] that is written to.
+//!
+//! All calls that change something take turns; those that do not run beside each other between them. A write that returned is in
+//! the journal, of which the last write unit may still be buffered: `fsync` writes that, and `sync` commits. What was neither synced
+//! nor pushed out by what came behind it may be lost when power goes, each operation as a whole (a large write: block by block).
+//!
+//! An inode that was handed out or is open is held: it outlives its last name until it is forgotten and closed.
+//!
+//! It is not: a page cache (the kernel has one), or a checker of permissions (the kernel does that), but for files that are
+//! immutable or for appending only, of which the kernel is not told.
+//!
+//! Lock order: `writer`, then that of an open directory, then those of handles.
+
+mod changes;
+mod files;
+mod flags;
+mod listing;
+mod names;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use vfs::{
+    Attr, Caller, DirSink, Entry, FileSystem, FsError, FsResult, Handle, Ino, IoctlReply, NewNode, OpenFlags,
+    Opened, Privileges, RenameFlags, SeekFrom, SetAttr, StatFs, WriteMode, XattrFlags,
+};
+
+use self::files::OpenFile;
+use self::listing::ListedDirectory;
+use super::handles::Handles;
+use super::reading::{Reading, number};
+use super::{LossListener, attributes};
+use crate::file_system::UbifsError;
+use crate::format::InodeNumber;
+use crate::mkfs::Time;
+use crate::write::{WriteError, Writer, WriterStatistics};
+
+/// Says what time it is.
+pub type Clock = Box<dyn Fn() -> Time + Send + Sync>;
+
+/// A UBIFS that is mounted for writing.
+pub struct MountedWriter {
+    writer: RwLock<Writer>,
+    files: Handles<OpenFile>,
+    directories: Handles<ListedDirectory>,
+    /// How often names changed; it changes under `writer` alone.
+    names_changed: AtomicU64,
+    listener: LossListener,
+    clock: Clock,
+}
+
+impl MountedWriter {
+    /// Makes it one that can be mounted.
+    #[must_use]
+    pub fn new(writer: Writer, listener: LossListener, clock: Clock) -> Self {
+        Self {
+            writer: RwLock::new(writer),
+            files: Handles::default(),
+            directories: Handles::default(),
+            names_changed: AtomicU64::new(0),
+            listener,
+            clock,
+        }
+    }
+
+    /// What was written so far and how the file system is.
+    #[must_use]
+    pub fn statistics(&self) -> WriterStatistics {
+        self.writer().statistics()
+    }
+
+    /// Work that nobody waits for: what is buffered is written, and a journal that is half full is committed.
+    pub fn work(&self) -> Result<(), WriteError> {
+        self.writer_mut().work()
+    }
+
+    /// Removes what has no name, commits, and notes that the file system is not in use. All calls fail from here on.
+    pub fn close(&self) -> Result<(), WriteError> {
+        self.writer_mut().close()
+    }
+
+    fn writer(&self) -> RwLockReadGuard<'_, Writer> {
+        // A thread that panicked here broke an invariant and said so.
+        self.writer.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn writer_mut(&self) -> RwLockWriteGuard<'_, Writer> {
+        self.writer.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    const fn reading<'a>(&'a self, writer: &'a Writer) -> Reading<'a> {
+        Reading {
+            ubifs: writer.read(),
+            listener: &self.listener,
+        }
+    }
+
+    /// The errno of an error, and the place where losses are told.
+    fn fail(&self, error: &WriteError) -> FsError {
+        if let WriteError::Read(UbifsError::Damaged { finding, .. }) = error {
+            (self.listener)(finding);
+        }
+        attributes::errno_of_write(error)
+    }
+
+    /// Runs what changes something.
+    fn change<T>(&self, call: impl FnOnce(&mut Writer, Time) -> FsResult<T>) -> FsResult<T> {
+        let mut writer = self.writer_mut();
+        call(&mut writer, (self.clock)())
+    }
+
+    /// Runs what changes names.
+    fn change_names<T>(&self, call: impl FnOnce(&mut Writer, Time) -> FsResult<T>) -> FsResult<T> {
+        self.change(|writer, now| {
+            self.names_changed.fetch_add(1, Ordering::Relaxed);
+            call(writer, now)
+        })
+    }
+
+    /// Hands an inode out: it is held until it is forgotten.
+    fn hand_out(&self, writer: &Writer, number: InodeNumber) -> FsResult<Entry> {
+        let reading = self.reading(writer);
+        let entry = reading.entry(&reading.inode(Ino(number.0.into()))?)?;
+        writer.hold(number);
+        Ok(entry)
+    }
+
+    fn let_go(&self, number: InodeNumber, times: u64) {
+        let is_unknown = self.writer().let_go(number, times);
+        if is_unknown {
+            // Nobody is there to hear of an error: it stays an orphan, which the next mount removes.
+            let _ = self.writer_mut().bury(number);
+        }
+    }
+}
+
+impl FileSystem for MountedWriter {
+    fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        // To be held before anybody can remove it.
+        let writer = self.writer();
+        let entry = self.reading(&writer).lookup(parent, name)?;
+        writer.hold(number(entry.ino)?);
+        Ok(entry)
+    }
+
+    fn forget(&self, ino: Ino, count: u64) {
+        if let Ok(number) = number(ino) {
+            self.let_go(number, count);
+        }
+    }
+
+    fn getattr(&self, ino: Ino, _: Option<Handle>) -> FsResult<Attr> {
+        let writer = self.writer();
+        let reading = self.reading(&writer);
+        reading.attr(&reading.inode(ino)?)
+    }
+
+    fn setattr(&self, ino: Ino, _: Option<Handle>, change: &SetAttr) -> FsResult<Attr> {
+        self.set_attributes(ino, change)
+    }
+
+    fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
+        self.reading(&self.writer()).read_link(ino)
+    }
+
+    fn mknod(&self, caller: &Caller, parent: Ino, name: &[u8], node: NewNode) -> FsResult<Entry> {
+        self.make_node(caller, parent, name, node)
+    }
+
+    fn mkdir(&self, caller: &Caller, parent: Ino, name: &[u8], node: NewNode) -> FsResult<Entry> {
+        self.make_directory(caller, parent, name, node)
+    }
+
+    fn symlink(&self, caller: &Caller, parent: Ino, name: &[u8], target: &[u8]) -> FsResult<Entry> {
+        self.make_link(caller, parent, name, target)
+    }
+
+    fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
+        self.remove_file(parent, name)
+    }
+
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
+        self.remove_directory(parent, name)
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        flags: RenameFlags,
+    ) -> FsResult<()> {
+        self.move_name(caller, from, to, flags)
+    }
+
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        self.give_name(ino, parent, name)
+    }
+
+    fn open(&self, ino: Ino, flags: OpenFlags, privileges: Privileges) -> FsResult<Opened> {
+        self.open_file(ino, flags, privileges)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        node: NewNode,
+        flags: OpenFlags,
+    ) -> FsResult<(Entry, Opened)> {
+        self.create_file(caller, parent, name, node, flags)
+    }
+
+    fn tmpfile(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        node: NewNode,
+        flags: OpenFlags,
+    ) -> FsResult<(Entry, Opened)> {
+        self.create_unnamed(caller, parent, node, flags)
+    }
+
+    fn read(&self, _: Ino, handle: Handle, offset: u64, out: &mut [u8]) -> FsResult<usize> {
+        self.read_file(handle, offset, out)
+    }
+
+    fn write(&self, _: Ino, handle: Handle, offset: u64, data: &[u8], mode: WriteMode) -> FsResult<usize> {
+        self.write_file(handle, offset, data, mode)
+    }
+
+    fn flush(&self, _: Ino, _: Handle) -> FsResult<()> {
+        Ok(())
+    }
+
+    fn fsync(&self, _: Ino, _: Handle, _: bool) -> FsResult<()> {
+        self.sync_buffers()
+    }
+
+    fn release(&self, _: Ino, handle: Handle) {
+        if let Some(file) = self.files.remove(handle) {
+            self.let_go(file.number, 1);
+        }
+    }
+
+    fn lseek(&self, ino: Ino, handle: Handle, from: SeekFrom) -> FsResult<u64> {
+        self.files.get(handle)?;
+        let writer = self.writer();
+        let reading = self.reading(&writer);
+        reading.seek(&reading.inode(ino)?, from)
+    }
+
+    fn ioctl(
+        &self,
+        ino: Ino,
+        _: Handle,
+        command: u32,
+        input: &[u8],
+        output_bytes_max: usize,
+    ) -> FsResult<IoctlReply> {
+        if let Some(flags) = attributes::flags_to_set(command, input) {
+            return self.set_flags(ino, flags?);
+        }
+        let inode = self.reading(&self.writer()).inode(ino)?;
+        attributes::ioctl(&inode, command, output_bytes_max)
+    }
+
+    fn opendir(&self, ino: Ino) -> FsResult<Handle> {
+        self.open_directory(ino)
+    }
+
+    fn readdir(&self, _: Ino, handle: Handle, offset: u64, sink: &mut dyn DirSink) -> FsResult<()> {
+        self.list(handle, offset, sink)
+    }
+
+    fn readdir_plus(&self, _: Ino, handle: Handle, offset: u64, sink: &mut dyn DirSink) -> FsResult<()> {
+        self.list_with_entries(handle, offset, sink)
+    }
+
+    fn fsyncdir(&self, _: Ino, _: Handle, _: bool) -> FsResult<()> {
+        self.sync_buffers()
+    }
+
+    fn releasedir(&self, _: Ino, handle: Handle) {
+        if let Some(directory) = self.directories.remove(handle) {
+            self.let_go(directory.number, 1);
+        }
+    }
+
+    fn statfs(&self, _: Ino) -> FsResult<StatFs> {
+        let writer = self.writer();
+        Ok(attributes::statfs(
+            writer.read().superblock(),
+            writer.free_bytes(),
+        ))
+    }
+
+    fn sync(&self) -> FsResult<()> {
+        let mut writer = self.writer_mut();
+        let synced = writer.commit().and_then(|()| writer.fsync());
+        synced.map_err(|error| self.fail(&error))
+    }
+
+    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags, _: bool) -> FsResult<()> {
+        self.set_xattr(ino, name, value, flags)
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
+        self.reading(&self.writer()).xattr(ino, name)
+    }
+
+    fn listxattr(&self, ino: Ino) -> FsResult<Vec<u8>> {
+        self.reading(&self.writer()).xattr_list(ino)
+    }
+
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
+        self.remove_xattr(ino, name)
+    }
+}

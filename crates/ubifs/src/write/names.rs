@@ -1,0 +1,293 @@
+//! Operations on names, and the inodes that come and go with them. Each is one group of nodes.
+
+use super::journal::NewNode;
+use super::{WriteError, Writer};
+use crate::file_system::UbifsError;
+use crate::format::{
+    Compression, DirectoryEntry, EntryKind, INODE_COMPRESS, INODE_DATA_BYTES_MAX, Inode, InodeNumber, Key,
+    NAME_BYTES_MAX, NodeKind,
+};
+use crate::mkfs::Time;
+
+/// A file that is to be made.
+#[derive(Clone, Debug)]
+pub struct NewFile {
+    /// Type and permissions as `st_mode` has them.
+    pub mode: u32,
+    /// Owner.
+    pub user: u32,
+    /// Group.
+    pub group: u32,
+    /// A symbolic link's target, a device's number; otherwise nothing.
+    pub data: Vec<u8>,
+}
+
+/// The space of an entry, as the size of its directory counts it.
+pub(super) fn entry_bytes(name: &[u8]) -> u64 {
+    u64::try_from((57 + name.len()).next_multiple_of(8)).unwrap_or(u64::MAX)
+}
+
+fn check_name(name: &[u8]) -> Result<u16, WriteError> {
+    if name == b"." || name == b".." || name.contains(&0) || name.contains(&b'/') {
+        return Err(WriteError::Invalid("no file can have that name"));
+    }
+    u16::try_from(name.len())
+        .ok()
+        .filter(|bytes| (1..=NAME_BYTES_MAX).contains(&u32::from(*bytes)))
+        .ok_or(WriteError::Length {
+            what: "a name",
+            bytes: name.len(),
+            largest: NAME_BYTES_MAX,
+        })
+}
+
+/// The type of an inode that has to have one.
+pub(super) fn kind_of(inode: &Inode) -> Result<EntryKind, WriteError> {
+    inode.kind().ok_or(WriteError::Invalid("the file has no type"))
+}
+
+/// Sets the times of a change.
+pub(super) fn touch(inode: &mut Inode, now: Time, content: bool) {
+    (inode.changed_seconds, inode.changed_nanoseconds) = (now.seconds.cast_unsigned(), now.nanoseconds);
+    if content {
+        (inode.modified_seconds, inode.modified_nanoseconds) = (now.seconds.cast_unsigned(), now.nanoseconds);
+    }
+}
+
+impl Writer {
+    /// Makes a file, a directory, a link or a device. Returns its number.
+    pub fn create(
+        &mut self,
+        directory: InodeNumber,
+        name: &[u8],
+        file: &NewFile,
+        now: Time,
+    ) -> Result<InodeNumber, WriteError> {
+        let mut host = self.host(directory, name)?;
+        self.check_free(directory, name)?;
+        let inode = self.new_inode(file, now)?;
+        let kind = kind_of(&inode)?;
+        let number = inode.key.inode_number();
+        host.size_bytes += entry_bytes(name);
+        host.links += u32::from(kind == EntryKind::Directory);
+        touch(&mut host, now, true);
+        let entry = self.entry(directory, name, number, kind)?;
+        self.operation(&[entry, NewNode::Inode(inode), NewNode::Inode(host)])?;
+        Ok(number)
+    }
+
+    /// Makes a file without a name, and holds it once. [`Writer::link`] can give it one.
+    pub fn create_unnamed(&mut self, file: &NewFile, now: Time) -> Result<InodeNumber, WriteError> {
+        let mut inode = self.new_inode(file, now)?;
+        inode.links = 0;
+        let number = inode.key.inode_number();
+        self.hold(number);
+        self.add_orphan(number)
+            .and_then(|()| self.naming_operation(&[NewNode::Inode(inode)], Some(number)))
+            .inspect_err(|_| {
+                self.let_go(number, 1);
+            })?;
+        Ok(number)
+    }
+
+    /// Gives a file another name.
+    pub fn link(
+        &mut self,
+        inode: InodeNumber,
+        directory: InodeNumber,
+        name: &[u8],
+        now: Time,
+    ) -> Result<(), WriteError> {
+        let mut host = self.host(directory, name)?;
+        self.check_free(directory, name)?;
+        let mut file = self.ubifs.inode(inode)?;
+        let kind = kind_of(&file)?;
+        if kind == EntryKind::Directory {
+            return Err(WriteError::IsDirectory { inode });
+        }
+        file.links += 1;
+        touch(&mut file, now, false);
+        host.size_bytes += entry_bytes(name);
+        touch(&mut host, now, true);
+        let entry = self.entry(directory, name, inode, kind)?;
+        let orphan = self.orphans.remove(&inode.0);
+        let linked = self.operation(&[entry, NewNode::Inode(file), NewNode::Inode(host)]);
+        if let (Err(_), Some(orphan)) = (&linked, orphan) {
+            self.orphans.insert(inode.0, orphan);
+        }
+        linked
+    }
+
+    /// Removes a name that is no directory's. The file goes with its last name, once nobody holds it.
+    pub fn unlink(&mut self, directory: InodeNumber, name: &[u8], now: Time) -> Result<(), WriteError> {
+        let host = self.directory(directory)?;
+        let found = self.ubifs.lookup(directory, name)?;
+        let file = self.ubifs.inode(found.inode)?;
+        if file.kind() == Some(EntryKind::Directory) {
+            return Err(WriteError::IsDirectory { inode: found.inode });
+        }
+        self.remove(host, file, name, now)
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_directory(
+        &mut self,
+        directory: InodeNumber,
+        name: &[u8],
+        now: Time,
+    ) -> Result<(), WriteError> {
+        let mut host = self.directory(directory)?;
+        let found = self.ubifs.lookup(directory, name)?;
+        let file = self.directory(found.inode)?;
+        self.check_empty(found.inode)?;
+        host.links = host.links.saturating_sub(1);
+        self.remove(host, file, name, now)
+    }
+
+    fn remove(&mut self, mut host: Inode, file: Inode, name: &[u8], now: Time) -> Result<(), WriteError> {
+        let number = file.key.inode_number();
+        let removed = self.removal(&mut host, name)?;
+        let file = self.without_a_name(file, now)?;
+        touch(&mut host, now, true);
+        self.naming_operation(
+            &[removed, NewNode::Inode(file), NewNode::Inode(host)],
+            Some(number),
+        )
+    }
+
+    /// The entry that removes a name, and what the directory shrinks by.
+    pub(super) fn removal(&self, host: &mut Inode, name: &[u8]) -> Result<NewNode, WriteError> {
+        host.size_bytes = host.size_bytes.saturating_sub(entry_bytes(name));
+        self.entry(host.key.inode_number(), name, InodeNumber(0), EntryKind::File)
+    }
+
+    /// A file that loses a name. One that is held without a name is an orphan until it is let go.
+    pub(super) fn without_a_name(&mut self, mut file: Inode, now: Time) -> Result<Inode, WriteError> {
+        file.links = match file.kind() {
+            Some(EntryKind::Directory) => 0,
+            _ => file.links.saturating_sub(1),
+        };
+        touch(&mut file, now, false);
+        let number = file.key.inode_number();
+        if file.links == 0 {
+            match self.is_held(number) {
+                true => self.add_orphan(number)?,
+                false => file.data = Vec::new(),
+            }
+        }
+        Ok(file)
+    }
+
+    /// Writes a group that takes a name from `loser`, or none.
+    pub(super) fn naming_operation(
+        &mut self,
+        nodes: &[NewNode],
+        loser: Option<InodeNumber>,
+    ) -> Result<(), WriteError> {
+        let written = self.removal_operation(nodes);
+        if let (Err(_), Some(loser)) = (&written, loser) {
+            // It has its name still.
+            self.orphans.remove(&loser.0);
+        }
+        written
+    }
+
+    pub(super) fn new_inode(&mut self, file: &NewFile, now: Time) -> Result<Inode, WriteError> {
+        let bytes = u32::try_from(file.data.len())
+            .ok()
+            .filter(|bytes| *bytes <= INODE_DATA_BYTES_MAX);
+        let data_bytes = bytes.ok_or(WriteError::Length {
+            what: "a link",
+            bytes: file.data.len(),
+            largest: INODE_DATA_BYTES_MAX,
+        })?;
+        let number = self.highest_inode.checked_add(1);
+        self.highest_inode = number.ok_or_else(|| WriteError::NoInodeNumber { volume: self.name() })?;
+        let compression =
+            Compression::from_number(self.ubifs.superblock.compression).unwrap_or(Compression::None);
+        let kind = EntryKind::from_mode(file.mode).ok_or(WriteError::Invalid("the mode has no type"))?;
+        let is_directory = kind == EntryKind::Directory;
+        let seconds = now.seconds.cast_unsigned();
+        Ok(Inode {
+            key: Key::inode(InodeNumber(self.highest_inode)),
+            created_sequence: self.sequence,
+            size_bytes: if is_directory { 160 } else { data_bytes.into() },
+            accessed_seconds: seconds,
+            changed_seconds: seconds,
+            modified_seconds: seconds,
+            accessed_nanoseconds: now.nanoseconds,
+            changed_nanoseconds: now.nanoseconds,
+            modified_nanoseconds: now.nanoseconds,
+            links: if is_directory { 2 } else { 1 },
+            user: file.user,
+            group: file.group,
+            mode: file.mode,
+            flags: if compression == Compression::None {
+                0
+            } else {
+                INODE_COMPRESS
+            },
+            data_bytes,
+            xattr_count: 0,
+            xattr_bytes: 0,
+            xattr_names_bytes: 0,
+            compression: compression.number(),
+            data: file.data.clone(),
+        })
+    }
+
+    pub(super) fn entry(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+        inode: InodeNumber,
+        kind: EntryKind,
+    ) -> Result<NewNode, WriteError> {
+        let entry = DirectoryEntry {
+            key: Key::entry(directory, self.ubifs.name_hash(name)),
+            inode: inode.0.into(),
+            kind: kind.number(),
+            name_bytes: check_name(name)?,
+            cookie: 0,
+            name: name.to_vec(),
+        };
+        Ok(NewNode::Entry(NodeKind::Entry, entry))
+    }
+
+    pub(super) fn directory(&self, inode: InodeNumber) -> Result<Inode, WriteError> {
+        let found = self.ubifs.inode(inode)?;
+        match found.kind() {
+            Some(EntryKind::Directory) => Ok(found),
+            _ => Err(WriteError::NotDirectory { inode }),
+        }
+    }
+
+    /// A directory that is to have a name; one that was removed gets none any more.
+    pub(super) fn host(&self, inode: InodeNumber, name: &[u8]) -> Result<Inode, WriteError> {
+        let found = self.directory(inode)?;
+        if found.links > 0 {
+            return Ok(found);
+        }
+        Err(UbifsError::NoName {
+            volume: self.name(),
+            inode,
+            name: name.to_vec(),
+        }
+        .into())
+    }
+
+    pub(crate) fn check_free(&self, directory: InodeNumber, name: &[u8]) -> Result<(), WriteError> {
+        match self.ubifs.lookup(directory, name) {
+            Ok(_) => Err(WriteError::Exists { directory }),
+            Err(UbifsError::NoName { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(super) fn check_empty(&self, directory: InodeNumber) -> Result<(), WriteError> {
+        match self.ubifs.read_directory(directory)?.is_empty() {
+            true => Ok(()),
+            false => Err(WriteError::NotEmpty { directory }),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Room for what is to be written, before any of it is: by collecting, and by commits. What is promised there holds.
+//!
+//! A reserve of LEBs stays empty for the index, which the next commit may have to write entirely. What makes files grow leaves
+//! some more: removing something takes a little room before it gives any.
+
+use super::buffers::HeadKind;
+use super::commit::State;
+use super::gc::Collected;
+use super::journal::NewNode;
+use super::{WriteError, Writer};
+use crate::space::Watermarks;
+
+/// The largest group: a rename of one link over another that is held, both of them as long as can be.
+const LARGEST_GROUP: u32 = 10 << 10;
+
+/// Collections without one more empty LEB, after which there is no use in more of them.
+const IN_VAIN_MAX: u32 = 16;
+
+/// What the room is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// There will be less room afterwards.
+    Growth,
+    /// There will be more, some time.
+    Removal,
+}
+
+impl Purpose {
+    /// Empty LEBs that there have to be beyond the reserve of the index before another one is taken.
+    const fn lebs(self) -> u32 {
+        match self {
+            Self::Growth => 3,
+            Self::Removal => 1,
+        }
+    }
+}
+
+impl Writer {
+    /// Writes a group, after making room for it.
+    pub(super) fn operation(&mut self, nodes: &[NewNode]) -> Result<(), WriteError> {
+        self.operation_for(nodes, Purpose::Growth)
+    }
+
+    /// The same for one that removes something.
+    pub(super) fn removal_operation(&mut self, nodes: &[NewNode]) -> Result<(), WriteError> {
+        self.operation_for(nodes, Purpose::Removal)
+    }
+
+    fn operation_for(&mut self, nodes: &[NewNode], purpose: Purpose) -> Result<(), WriteError> {
+        self.check_usable()?;
+        let result = self
+            .make_room_for(HeadKind::Base, LARGEST_GROUP, purpose)
+            .and_then(|()| self.write_group(nodes));
+        self.guard(result)
+    }
+
+    /// A LEB for the head, unless the one that it has takes so many bytes; others for the head of a collection.
+    pub(super) fn make_room_for(
+        &mut self,
+        head: HeadKind,
+        bytes: u32,
+        purpose: Purpose,
+    ) -> Result<(), WriteError> {
+        match self.has_room(head, bytes) {
+            true => Ok(()),
+            false => self.make_room(purpose),
+        }
+    }
+
+    /// Sees to it that LEBs are empty beyond what commits and collections need.
+    fn make_room(&mut self, purpose: Purpose) -> Result<(), WriteError> {
+        let (mut commits, mut most_empty, mut in_vain) = (0, 0, 0);
+        loop {
+            let empty = self.space.empty_count();
+            if empty >= purpose.lebs() + self.index_reserve() {
+                return Ok(());
+            }
+            match empty > most_empty {
+                true => (most_empty, in_vain) = (empty, 0),
+                false => in_vain += 1,
+            }
+            if self.exhausted == Some((purpose, self.space.dirtied())) {
+                // Nothing became dirty since nothing was found.
+                return Err(self.no_space());
+            }
+            let may_help = in_vain < IN_VAIN_MAX;
+            if may_help
+                && (self.reclaim()? == Collected::Something || self.collect()? == Collected::Something)
+            {
+                continue;
+            }
+            in_vain = 0;
+            // The second one frees what the first one moved.
+            if commits == 2 {
+                self.exhausted = Some((purpose, self.space.dirtied()));
+                return Err(self.no_space());
+            }
+            commits += 1;
+            self.commit_to(State::Mounted)?;
+        }
+    }
+
+    /// LEBs that the next commit may need for all of the index and what it grows by.
+    pub(super) fn index_reserve(&self) -> u32 {
+        let superblock = &self.ubifs.superblock;
+        let node_max = 28 + 20 * superblock.fanout;
+        let growth = u64::try_from(self.ubifs.journal.len()).unwrap_or(u64::MAX) * 40;
+        let bytes = self.ubifs.master.index_bytes + growth + 4 * u64::from(node_max);
+        let room = u64::from(superblock.leb_bytes.saturating_sub(node_max).max(1));
+        u32::try_from(bytes.div_ceil(room))
+            .unwrap_or(u32::MAX)
+            .saturating_add(1)
+    }
+
+    /// Bytes that files can still have, about: what is free or dirty, without the reserves and what is too small for nodes.
+    #[must_use]
+    pub fn free_bytes(&self) -> u64 {
+        let superblock = &self.ubifs.superblock;
+        let files: Vec<_> = self
+            .space
+            .all()
+            .iter()
+            .copied()
+            .filter(|leb| !leb.index)
+            .collect();
+        let sums = Watermarks::new(superblock.leb_bytes, superblock.min_io_bytes).sum(&files);
+        let reserve =
+            u64::from(self.index_reserve() + Purpose::Growth.lebs()) * u64::from(superblock.leb_bytes);
+        let space = (sums.free + sums.dirty).saturating_sub(sums.dead + sums.dark + reserve);
+        // Each block has a header.
+        space / 4144 * 4096
+    }
+}

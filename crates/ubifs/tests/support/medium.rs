@@ -1,0 +1,131 @@
+//! One chip, or several that are an array, with an empty file system that is mounted for writing: in memory, on one power
+//! supply, without a clock.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use array::{Execution, MemberIdentity};
+use media::NandGeometry;
+use nand::{ChipModel, FaultModel, PowerSupply, SimNand};
+use ubi::{Access, AttachOptions, FormatOptions, Layout, Volume};
+use ubifs::mkfs::Time;
+use ubifs::{Clock, MountedWriter, OpenOptions, Writer};
+
+use super::rig::{Chip, Shape, attach, dump};
+
+/// Chips that survive their users.
+pub struct Medium {
+    chips: Vec<Chip>,
+}
+
+impl Medium {
+    /// `members` chips of a shape with an empty file system over all of them.
+    pub fn formatted(shape: Shape, members: usize) -> Self {
+        if members == 1 {
+            return Self {
+                chips: vec![Arc::new(Mutex::new(shape.formatted()))],
+            };
+        }
+        let geometry = NandGeometry::new(shape.page, shape.pages, shape.blocks).expect("a geometry");
+        let supply = PowerSupply::default();
+        let chip = |member| {
+            let chip = SimNand::new(
+                &format!("chip{member}"),
+                ChipModel::new(geometry),
+                FaultModel::none(),
+            );
+            Arc::new(Mutex::new(chip.with_supply(&supply)))
+        };
+        let chips: Vec<Chip> = (0..members).map(chip).collect();
+        let options = FormatOptions {
+            layout: Layout::usual(&geometry).expect("a layout"),
+            image_sequence: 1,
+            erase_counter: None,
+        };
+        let identity = MemberIdentity {
+            array: 1,
+            index: 0,
+            members: 0,
+            label: "data".to_owned(),
+        };
+        array::format(chips.clone(), options, &identity, &mut |_, _| {}).expect("formatted");
+        let medium = Self { chips };
+        shape.make_file_system(&*medium.volume().expect("it attaches"));
+        medium
+    }
+
+    /// The same content on chips of their own, with a power supply of their own.
+    pub fn copy(&self) -> Self {
+        let supply = PowerSupply::default();
+        let copied = |chip: &Chip| {
+            let chip = chip.lock().expect("no panic").clone();
+            Arc::new(Mutex::new(chip.with_supply(&supply)))
+        };
+        Self {
+            chips: self.chips.iter().map(copied).collect(),
+        }
+    }
+
+    /// What all chips are fed by.
+    pub fn supply(&self) -> PowerSupply {
+        self.chips[0].lock().expect("no panic").supply().clone()
+    }
+
+    /// Attaches.
+    pub fn volume(&self) -> Result<Arc<dyn Volume>, String> {
+        if let [only] = self.chips.as_slice() {
+            return match attach(only) {
+                Ok(volume) => Ok(volume),
+                Err(error) => Err(error.to_string()),
+            };
+        }
+        let options = AttachOptions::linux(Access::ReadWrite);
+        match array::attach(self.chips.clone(), options, Execution::Inline) {
+            Ok(array) => Ok(array.volume().clone()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Attaches and mounts for writing.
+    pub fn mount(&self) -> Result<MountedWriter, String> {
+        let writer = Writer::open(self.volume()?, OpenOptions::standard());
+        let writer = writer.map_err(|error| error.to_string())?;
+        Ok(mounted(writer))
+    }
+
+    /// Our checker, the sums that a mount sees, and `fsck.ubifs` where there is one.
+    pub fn judge(&self, fsck: Option<&testkit::lab::Fsck>, what: &str) {
+        let volume = self.volume().unwrap_or_else(|error| panic!("{what}: {error}"));
+        let report = ubifs::check::check(&*volume);
+        let told: Vec<String> = report
+            .findings
+            .iter()
+            .map(|finding| format!("{:?} {}", finding.at, finding.fault))
+            .collect();
+        assert!(told.is_empty(), "{what}: {told:#?}");
+        if let Some(fsck) = fsck {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("volume");
+            dump(&*volume, &path);
+            let geometry = volume.geometry();
+            let judged = fsck.check(&path, geometry.leb_bytes, geometry.min_io_bytes);
+            let judged = judged.expect("it runs");
+            assert!(judged.clean, "{what}: {}", judged.text);
+        }
+    }
+}
+
+/// A clock that goes on by a second with each look at it.
+pub fn clock() -> Clock {
+    let seconds = AtomicI64::new(1_500_000_000);
+    Box::new(move || Time {
+        seconds: seconds.fetch_add(1, Ordering::Relaxed),
+        nanoseconds: 7,
+    })
+}
+
+/// Mounts what nothing may be lost of.
+pub fn mounted(writer: Writer) -> MountedWriter {
+    let no_loss = Box::new(|finding: &ubifs::Finding| panic!("{finding}"));
+    MountedWriter::new(writer, no_loss, clock())
+}
