@@ -13,6 +13,7 @@ mod device;
 mod error;
 mod file_system;
 mod loop_device;
+mod priority;
 mod store;
 mod undo;
 
@@ -20,5 +21,6 @@ pub use device::{LiveDevice, LiveStatistics, Power, PowerReport};
 pub use error::LiveError;
 pub use file_system::{CARD_FILE, CardFileSystem, POWER_ATTRIBUTE, PowerOrder};
 pub use loop_device::{LoopDevice, QueueLimits};
+pub use priority::run_before_others;
 pub use store::{Description, Store};
 pub use undo::{CutKind, CutReport, UndoLog};

@@ -1,7 +1,7 @@
 //! A loop device of our own: a minor that nobody else uses, over one file, with direct I/O and so many driver tags.
 //!
 //! JUSTIFICATION: the ioctls of `/dev/loop-control`, loop devices and block devices are in no safe crate of ours; losetup(8)
-//! can't remove a minor before its version 2.40. The unsafe code is two calls, below.
+//! can't remove a minor before its version 2.40. The unsafe code here is two calls, below.
 //!
 //! The number of tags is that of the driver, not of the scheduler: `nr_requests` sets it while there is no scheduler, and it
 //! stays when one is chosen afterwards. A minor that is removed takes its settings along.

@@ -15,7 +15,7 @@ use clap::Args;
 use emmc::block::{QueueRules, SchedulerKind};
 use emmc::simulation::Setup;
 use fuse::{MountConfig, StatsDocument, Switch};
-use live::{CardFileSystem, Description, LiveDevice, LoopDevice, QueueLimits, Store};
+use live::{CardFileSystem, Description, LiveDevice, LoopDevice, QueueLimits, Store, run_before_others};
 use nand::RealClock;
 use serde_json::{Map, json};
 use vfs::Timestamp;
@@ -172,6 +172,8 @@ fn serve(arguments: &AttachArguments, announce: &mut dyn FnMut(Report) -> Result
     };
     let (name, store_name) = (setup.card.name.clone(), store.name());
     let capacity_bytes = setup.card.flash.capacity_bytes;
+    // Where it is refused answers come later on a busy machine, which the counters tell.
+    let runs_before_others = run_before_others().is_ok();
     let device = Arc::new(LiveDevice::new(&setup, store, RealClock::start())?);
     let place = Place::make(&arguments.run_folder, &name, capacity_bytes, store_name.clone())?;
     let source = format!("{name}, {}, data in {store_name}", show_bytes(capacity_bytes));
@@ -198,6 +200,7 @@ fn serve(arguments: &AttachArguments, announce: &mut dyn FnMut(Report) -> Result
                 ("capacity_bytes".to_owned(), json!(capacity_bytes)),
                 ("store".to_owned(), json!(store_name)),
                 ("tags".to_owned(), json!(limits.tags)),
+                ("real_time".to_owned(), json!(runs_before_others)),
             ]);
             announce(Report::mounted(
                 source,

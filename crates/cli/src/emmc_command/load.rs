@@ -12,7 +12,7 @@ use media::Nanos;
 use results::block_trace::{Operation, RequestFlags};
 use results::call_trace::Action;
 
-use crate::quantity::parse_bytes;
+use crate::quantity::{parse_bytes, parse_nanos};
 
 /// Where the data of loads with files begins: behind metadata and journal.
 const DATA_START: u64 = 1 << 19;
@@ -50,6 +50,9 @@ pub struct LoadArguments {
     /// Block groups of a flex group (postmark)
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=64), help_heading = "Load")]
     pub flex_groups: u64,
+    /// Time between two commits of the journal, as programs that sync bring them about (tio loads); 0 for none
+    #[arg(long, value_name = "DURATION", value_parser = parse_nanos, default_value = "5s", help_heading = "Load")]
+    pub commit_every: Nanos,
     /// Seed of every random choice
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
     pub seed: u64,
@@ -96,7 +99,10 @@ impl LoadArguments {
                 card_sectors * 512
             );
         }
-        let journal = JournalRules::ext4(self.seed);
+        let journal = JournalRules {
+            interval: self.commit_every,
+            ..JournalRules::ext4(self.seed)
+        };
         Ok(match self.load {
             LoadWord::TioSeq => stream(StreamRules {
                 total_bytes: bytes / 4096 * 4096,

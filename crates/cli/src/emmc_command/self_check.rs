@@ -96,6 +96,8 @@ impl Outcome {
 /// Compares on a card that was attached for this, and detaches it.
 pub fn run(arguments: &AttachArguments, setup: &Setup, device: &Path) -> Result<Finding> {
     let attached = Attached::find(&arguments.run_folder, device)?;
+    // The load is on time as the card is; where that is refused, what else the machine does is part of the answer.
+    let _ = live::run_before_others();
     let compared = compare(setup, &attached, device);
     detach(
         &attached,
@@ -177,6 +179,7 @@ fn measured(load: &Load, device: &Path) -> Result<u64> {
         .arg(device)
         .args([
             "--device",
+            "--destroy-data",
             "--mode",
             "direct",
             "--engine",
