@@ -12,6 +12,8 @@ use thiserror::Error;
 
 use super::{Attributes, Content, FileNumber, Time, Tree, TreeFile};
 
+/// The longest list of names, and the longest value, that Linux has.
+const XATTR_BYTES_MAX: usize = 64 << 10;
 const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
 /// Why a folder can't be taken.
@@ -130,20 +132,16 @@ fn xattrs(path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Errno> {
     Ok(found)
 }
 
-/// What a call of the host fills a buffer with, however long.
+/// What a call of the host fills a buffer with. An empty buffer is no question for the length: rustix answers 0 then.
 fn filled(call: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    let mut out = vec![0; 4096];
     loop {
-        let mut out = vec![0; call(&mut [])?];
-        if out.is_empty() {
-            return Ok(out);
-        }
         match call(&mut out) {
             Ok(bytes) => {
                 out.truncate(bytes);
                 return Ok(out);
             }
-            // It grew in between.
-            Err(Errno::RANGE) => {}
+            Err(Errno::RANGE) if out.len() < XATTR_BYTES_MAX => out.resize(XATTR_BYTES_MAX, 0),
             Err(errno) => return Err(errno),
         }
     }
