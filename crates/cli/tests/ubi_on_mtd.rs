@@ -1,4 +1,4 @@
-//! `tidegate ubi` on a real `/dev/mtd0`, in the lab guest, with the guest's kernel to attach what came of it.
+//! `tidegate ubi` on a real `/dev/mtd0` and `tidegate ubifs` on `/dev/ubi0_2`, in the lab guest, with the guest's kernel to attach what came of it.
 
 use testkit::lab::{self, Job};
 
@@ -14,9 +14,17 @@ head -c 300001 /dev/urandom >/tmp/content
 "$TIDEGATE" ubi update /dev/mtd0 boot /tmp/content || exit 5
 "$TIDEGATE" ubi update /dev/mtd0 data /tmp/content || exit 5
 "$TIDEGATE" ubi dump /dev/mtd0 boot -o /tmp/dumped && cmp /tmp/content /tmp/dumped || exit 6
+mkdir -p /tmp/tree/folder && cp /tmp/content /tmp/tree/folder/file && ln -s folder/file /tmp/tree/link
+"$TIDEGATE" ubi mkvol /dev/mtd0 -N files -s 12m || exit 4
+"$TIDEGATE" ubifs mkfs -r /tmp/tree --volume files /dev/mtd0 || exit 5
 "$TIDEGATE" ubi check /dev/mtd0 || exit 7
 modprobe ubi && ubiattach -m 0 || exit 8
 cmp /tmp/content /dev/ubi0_0 && cmp -n 300001 /tmp/content /dev/ubi0_1 || exit 9
+# A volume of the kernel's, while the kernel has it mounted as well.
+modprobe ubifs && mkdir -p /mnt/files && mount -t ubifs -o ro ubi0_2 /mnt/files || exit 10
+"$TIDEGATE" ubifs extract /dev/ubi0_2 -o /tmp/out || exit 11
+diff -r --no-dereference /mnt/files /tmp/out && diff -r --no-dereference /tmp/tree /tmp/out || exit 12
+"$TIDEGATE" ubifs check /dev/ubi0_2 && umount /mnt/files || exit 13
 lab-complaints
 "#;
 

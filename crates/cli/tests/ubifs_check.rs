@@ -1,0 +1,298 @@
+//! `tidegate ubifs check`, `log` and `extract --tar` from the outside, on file systems that the program makes itself, and with
+//! GNU tar as the judge of extended attributes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use nand::FileNand;
+use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lsetxattr};
+use serde_json::Value;
+use tempfile::TempDir;
+use ubi::{AttachOptions, Volume, VolumeId, scan};
+use ubifs::format::ROOT_INODE;
+use ubifs::mkfs::Time;
+use ubifs::{NewFile, OpenOptions, Writer};
+
+struct Bench(TempDir);
+
+impl Bench {
+    fn new() -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let tree = folder.path().join("tree");
+        fs::create_dir_all(tree.join("a/b")).expect("made");
+        fs::write(tree.join("a/b/file"), vec![0x5A; 100_000]).expect("made");
+        fs::write(tree.join("a/small"), b"small\n").expect("made");
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn run(&self, words: &str) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(words.split(' '))
+            .current_dir(&self.0)
+            .output()
+            .expect("the program runs")
+    }
+
+    /// Runs a command that ends with `code`; what it says on standard output and error.
+    fn ends(&self, code: i32, words: &str) -> (String, String) {
+        let output = self.run(words);
+        let text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
+        let (out, errors) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{words}: {out}{errors}");
+        (out, errors)
+    }
+
+    /// A bare volume of the tree.
+    fn make_volume(&self) {
+        self.ends(0, "ubifs mkfs -r tree -m 2048 -e 126976 -c 200 -x none volume");
+    }
+
+    /// A chip whose power went when two files were synced and no commit had seen them.
+    fn make_cut_chip(&self) {
+        fs::write(self.path("chip"), vec![0xFF; 96 * 131_072]).expect("room for it");
+        self.ends(0, "ubi format chip --page 2k --block 128k --subpage 512");
+        self.ends(0, "ubi mkvol chip -N data -S 60");
+        self.ends(0, "ubifs mkfs -r tree chip");
+        let chip =
+            FileNand::open(&self.path("chip"), nand::Access::ReadWrite, None).expect("a side-car says all");
+        let options = AttachOptions::linux(ubi::Access::ReadWrite);
+        let ubi = scan(chip, options)
+            .and_then(ubi::Scanned::attach)
+            .expect("it is UBI");
+        let volume: std::sync::Arc<dyn Volume> =
+            std::sync::Arc::new(ubi.open(VolumeId(0)).expect("there is one"));
+        let mut writer = Writer::open(volume, OpenOptions::standard()).expect("it is a file system");
+        for name in [b"first", b"other"] {
+            let file = NewFile {
+                mode: 0o100_644,
+                user: 0,
+                group: 0,
+                data: Vec::new(),
+            };
+            let inode = writer
+                .create(ROOT_INODE, name, &file, Time::default())
+                .expect("there is room");
+            writer
+                .write(inode, 0, &[7; 9000], Time::default())
+                .expect("there is room");
+            writer.fsync().expect("the chip takes it");
+        }
+        // Nobody unmounts it.
+    }
+}
+
+fn documents(lines: &str) -> Vec<Value> {
+    lines
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a line is a document"))
+        .collect()
+}
+
+#[test]
+fn check_says_nothing_of_what_is_whole_and_names_place_and_path_of_what_is_not() {
+    let bench = Bench::new();
+    bench.make_volume();
+    let (sum, notes) = bench.ends(0, "ubifs check volume");
+    assert!(
+        sum.starts_with("nothing wrong in 3 directories, 2 files, 26 blocks"),
+        "{sum}"
+    );
+    assert_eq!(notes, "");
+    let mut raw = fs::read(bench.path("volume")).expect("it is there");
+    let at = raw
+        .windows(6)
+        .position(|bytes| bytes == b"small\n")
+        .expect("it is stored as it is");
+    raw[at] ^= 1;
+    fs::write(bench.path("volume"), raw).expect("written");
+    let (found, _) = bench.ends(1, "ubifs check volume");
+    let (leb, offset) = (at / 126_976, at % 126_976 - 48);
+    let place = format!("LEB {leb}, offset {offset}");
+    let first = found.lines().next().expect("a finding");
+    assert!(
+        first.contains("/a/small") && first.contains(&place) && first.contains("CRC"),
+        "{found}"
+    );
+    assert!(
+        found.contains("still readable: 1 of 2 files whole, 25 of 26 blocks"),
+        "{found}"
+    );
+    let (found, _) = bench.ends(1, "ubifs check --json volume");
+    let found = documents(&found);
+    let [finding, sum] = found.as_slice() else {
+        panic!("a finding and a sum: {found:?}")
+    };
+    assert_eq!(
+        (&finding["path"], &finding["leb"]),
+        (&"/a/small".into(), &leb.into())
+    );
+    assert_eq!((&sum["findings"], &sum["blocks_lost"]), (&1.into(), &1.into()));
+    fs::write(bench.path("other"), vec![0; 300_000]).expect("written");
+    bench.ends(2, "ubifs check other");
+}
+
+#[test]
+fn a_power_cut_is_no_finding_of_check_and_log_tells_what_is_replayed() {
+    let bench = Bench::new();
+    bench.make_cut_chip();
+    let (sum, notes) = bench.ends(0, "ubifs check chip");
+    assert!(
+        sum.starts_with("nothing wrong in 3 directories, 4 files"),
+        "{sum}"
+    );
+    assert!(notes.contains("note: not unmounted"), "{notes}");
+    assert_eq!(bench.ends(0, "ubifs check --quiet chip").1, "");
+    let (log, _) = bench.ends(0, "ubifs log --nodes chip");
+    for expected in [
+        "not unmounted: the last write of each head may be torn",
+        "commit 1 starts",
+        "head 1 (base)",
+        "head 2 (data)",
+        "name \"first\"",
+        "name \"other\"",
+        ": 9000 bytes",
+        "block 2, up to byte 9000",
+    ] {
+        assert!(log.contains(expected), "{expected}: {log}");
+    }
+    let short = bench.ends(0, "ubifs log chip").0;
+    assert!(
+        !short.contains("name \"first\"") && short.len() < log.len(),
+        "{short}"
+    );
+    let (document, _) = bench.ends(0, "ubifs log --nodes --json chip");
+    let document = &documents(&document)[0];
+    assert_eq!(document["clean"], false);
+    let applied = document["applied"].as_array().expect("a list");
+    assert_eq!(document["nodes"], applied.len());
+    let nodes: u64 = document["buds"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|bud| bud["nodes"].as_u64())
+        .sum();
+    assert_eq!(document["nodes"], nodes);
+    bench.make_volume();
+    let (log, _) = bench.ends(0, "ubifs log volume");
+    assert!(log.contains("unmounted: nothing can be torn"), "{log}");
+}
+
+/// Extended attributes of a file, by their names.
+fn attributes(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut names = vec![0; 4096];
+    let bytes = llistxattr(path, &mut names).expect("they are listed");
+    let names = names[..bytes]
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty());
+    let value = |name: &[u8]| {
+        let mut value = vec![0; 4096];
+        let bytes = lgetxattr(path, name, &mut value).expect("it can be read");
+        value.truncate(bytes);
+        value
+    };
+    names.map(|name| (name.to_vec(), value(name))).collect()
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
+fn gnu_tar_unpacks_extended_attributes_of_an_archive() {
+    let bench = Bench::new();
+    let tree = bench.path("tree");
+    let is_root = rustix::process::geteuid().is_root();
+    let set =
+        |path: &str, name: &str, value: &[u8]| lsetxattr(tree.join(path), name, value, XattrFlags::empty());
+    if let Err(error) = set("a/small", "user.text", b"a value") {
+        eprintln!("left out: the temporary folder takes no extended attributes: {error}");
+        return;
+    }
+    set("a/small", "user.empty", b"").expect("possible here");
+    set("a/b/file", "user.bytes", b"\0=\n\xFF\xFE").expect("possible here");
+    set("a", "user.of-a-folder", &[b'x'; 600]).expect("possible here");
+    if is_root {
+        set("a/small", "trusted.of-root", b"\x01\0\x02").expect("root may");
+        set("a/b", "security.tidegate", b"label").expect("root may");
+    }
+    bench.make_volume();
+    bench.ends(0, "ubifs extract volume --tar archive.tar");
+    fs::create_dir(bench.path("out")).expect("made");
+    let tar = Command::new("tar")
+        .args([
+            "--xattrs",
+            "--xattrs-include=*",
+            "-xpf",
+            "archive.tar",
+            "-C",
+            "out",
+        ])
+        .current_dir(&bench.0)
+        .output()
+        .expect("tar runs");
+    assert!(tar.status.success(), "{tar:?}");
+    for path in ["", "a", "a/small", "a/b", "a/b/file"] {
+        let (expected, found) = (
+            attributes(&tree.join(path)),
+            attributes(&bench.path("out").join(path)),
+        );
+        assert_eq!(found, expected, "{path}");
+        assert_eq!(
+            expected.is_empty(),
+            path.is_empty() || path == "a/b" && !is_root,
+            "{path}"
+        );
+    }
+    bench.ends(0, "ubifs extract volume -o folder");
+    for path in ["a", "a/small", "a/b", "a/b/file"] {
+        assert_eq!(
+            attributes(&bench.path("folder").join(path)),
+            attributes(&tree.join(path)),
+            "{path}"
+        );
+    }
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
+fn a_key_opens_encrypted_files_and_without_it_each_is_one_loss() {
+    let bench = Bench::new();
+    fs::write(bench.path("key"), (0..64).collect::<Vec<u8>>()).expect("written");
+    std::os::unix::fs::symlink("a/small", bench.path("tree/link")).expect("made");
+    let words = "-m 2048 -e 126976 -c 200 -r tree -K key -b 00112233aabbccdd -C AES-256-XTS -o volume";
+    let made = Command::new("mkfs.ubifs")
+        .args(words.split(' '))
+        .current_dir(&bench.0)
+        .output();
+    let Ok(made) = made else {
+        eprintln!("left out: there is no mkfs.ubifs (apt install mtd-utils)");
+        return;
+    };
+    assert!(made.status.success(), "{made:?}");
+    assert_eq!(bench.ends(0, "ubifs cat --key key volume a/small").0, "small\n");
+    bench.ends(0, "ubifs extract --key key volume -o open");
+    let same = Command::new("diff")
+        .args(["-r", "--no-dereference", "tree", "open"])
+        .current_dir(&bench.0)
+        .output();
+    let same = same.expect("diff runs");
+    assert!(same.status.success(), "{same:?}");
+    bench.ends(0, "ubifs check volume");
+    let (list, note) = bench.ends(0, "ubifs ls volume");
+    assert!(
+        list.lines().all(|name| name.len() > 24),
+        "names in letters: {list}"
+    );
+    assert!(note.contains("--key FILE opens them"), "{note}");
+    let (_, losses) = bench.ends(1, "ubifs extract volume -o closed");
+    let lost = losses
+        .lines()
+        .filter(|line| line.contains("descriptor 00112233aabbccdd"));
+    assert_eq!(lost.count(), 3, "two files and a link: {losses}");
+    fs::write(bench.path("short"), [1; 8]).expect("written");
+    let (_, refused) = bench.ends(2, "ubifs ls --key short volume");
+    assert!(refused.contains("16 to 64 bytes, this has 8"), "{refused}");
+}
