@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::stats_document::Document;
 
 /// Members that are levels of the moment, which may fall; all others only grow.
-const LEVELS: [&str; 19] = [
+const LEVELS: [&str; 29] = [
     "tidegate_buffer_entries_in_use",
     "tidegate_buffer_entries_total",
     "tidegate_buffer_bytes_buffered",
@@ -31,6 +31,16 @@ const LEVELS: [&str; 19] = [
     "tidegate_source_volatile_writes_level",
     "tidegate_source_power_is_on",
     "tidegate_source_write_amplification_ratio",
+    "tidegate_source_heads_gc_buffered_bytes",
+    "tidegate_source_heads_base_buffered_bytes",
+    "tidegate_source_heads_data_buffered_bytes",
+    "tidegate_source_journal_bytes",
+    "tidegate_source_journal_bytes_max",
+    "tidegate_source_index_bytes",
+    "tidegate_source_empty_lebs",
+    "tidegate_source_reserved_lebs",
+    "tidegate_source_free_bytes",
+    "tidegate_source_orphans",
 ];
 
 /// All counters of one mount.

@@ -1,4 +1,4 @@
-//! `tidegate ubifs`: file systems on flash, made and read without the kernel. Only `mkfs` writes.
+//! `tidegate ubifs`: file systems on flash, made, read and written without the kernel. Only `mkfs` and `mount -o rw` write.
 
 mod check;
 mod content;
@@ -9,6 +9,7 @@ mod list;
 mod log;
 mod mkfs;
 mod mount;
+mod mount_writable;
 mod source;
 mod tar_archive;
 mod walk;
@@ -33,7 +34,7 @@ use crate::output::print_error;
 pub enum UbifsCommand {
     /// Make a file system, empty or with the files of a folder, in a file or on a volume
     Mkfs(Box<MkfsArguments>),
-    /// Mount a file system, read-only
+    /// Mount a file system; read-only, unless asked for `-o rw`
     Mount(UbifsMountArguments),
     /// Show a file system and what the replay of its journal did
     Info(InfoArguments),

@@ -1,6 +1,6 @@
-//! `tidegate ubifs mount`: a file system on flash as a FUSE mount, read-only.
+//! `tidegate ubifs mount`: a file system on flash as a FUSE mount, read-only or, with `-o rw`, for writing.
 //!
-//! The options are those of `tidegate mount` so far as they make sense for what is never written; they are read by the same code.
+//! The options are those of `tidegate mount` so far as they make sense for flash; they are read by the same code.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -13,8 +13,10 @@ use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use fuse::{MountConfig, StatsDocument, Switch};
 use serde_json::{Map, Value, json};
-use ubifs::{LossListener, MountedOptions, MountedUbifs, OpenOptions, Ubifs};
+use ubifs::{LossListener, MountedOptions, MountedUbifs, OpenOptions, Ubifs, Writer};
+use vfs::FileSystem;
 
+use super::mount_writable::{self, Writable};
 use super::source::SourceArguments;
 use crate::Finding;
 use crate::arguments::MountArguments;
@@ -28,16 +30,14 @@ use crate::stats_document;
 /// Losses that are told once each; of more, all are told as often as they are met.
 const LOSSES_REMEMBERED: usize = 10_000;
 
-/// Keys of `tidegate mount` that are about writing, or about a folder of the host.
-const OF_FOLDERS: [&str; 11] = [
+/// Keys of `tidegate mount` that are about its write buffer, or about a folder of the host.
+const OF_FOLDERS: [&str; 9] = [
     "buffer",
     "entry",
     "flush_interval",
     "flusher",
     "stream_after",
-    "writeback",
     "passthrough",
-    "direct_io",
     "uid",
     "gid",
     "umask",
@@ -47,10 +47,11 @@ const OF_FOLDERS: [&str; 11] = [
 #[derive(Args, Debug)]
 #[command(
     override_usage = "tidegate ubifs mount [OPTIONS] <IMAGE> [MEMBER]... <MOUNTPOINT>",
-    after_help = "The mount is read-only, for all users by the modes and owners in the image; a mount of an ordinary user is \
-                        that user's alone, and shows all of it. `tidegate unmount MOUNTPOINT` ends it.\n\
-                        -o keys: ro, allow_other, index_cache=SIZE, read_ahead=SIZE, threads=N, uring=auto|on|off, \
-                        io_unit=SIZE, attr_timeout=DURATION, entry_timeout=DURATION, fsname=NAME, subtype=NAME, suid, nosuid, dev, \
+    after_help = "The mount is read-only unless rw is among the -o keys, for all users by the modes and owners in the image; a \
+                        mount of an ordinary user is that user's alone, and shows all of it. `tidegate unmount MOUNTPOINT` ends it; \
+                        what was written is committed then. A chip that is mounted rw is nobody else's meanwhile.\n\
+                        -o keys: ro, rw, allow_other, index_cache=SIZE, read_ahead=SIZE, threads=N, uring=auto|on|off, \
+                        io_unit=SIZE, writeback=auto|on|off, direct_io=auto|on|off (both with rw), attr_timeout=DURATION, entry_timeout=DURATION, fsname=NAME, subtype=NAME, suid, nosuid, dev, \
                         nodev, exec, noexec, noatime, nosymfollow; fstab words are ignored. A flag wins over an -o key."
 )]
 pub struct UbifsMountArguments {
@@ -87,10 +88,10 @@ pub struct UbifsMountArguments {
     /// Requests over io_uring: auto, on or off; needs Linux 6.14 and the fuse module's enable_uring [default: auto]
     #[arg(long, value_name = "auto|on|off", help_heading = "Mount")]
     pub uring: Option<Switch>,
-    /// How long the kernel may trust attributes; nothing changes them [default: 60min]
+    /// How long the kernel may trust attributes; nothing else changes them [default: 60min]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Mount")]
     pub attr_timeout: Option<Duration>,
-    /// How long the kernel may trust names; nothing changes them [default: 60min]
+    /// How long the kernel may trust names; nothing else changes them [default: 60min]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Mount")]
     pub entry_timeout: Option<Duration>,
     /// Serve as the background process: report on standard output, then let go of the terminal.
@@ -105,6 +106,7 @@ struct Plan {
     session: MountConfig,
     open: OpenOptions,
     mounted: MountedOptions,
+    writes: bool,
 }
 
 /// Runs the command; `words` are the arguments it was parsed from.
@@ -142,6 +144,9 @@ fn tell_findings(report: &Report) -> Finding {
 }
 
 fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<()> {
+    if plan.writes {
+        return serve_writable(plan, announce);
+    }
     let started = Instant::now();
     let volume = plan.source.volume()?;
     let attached = Instant::now();
@@ -149,8 +154,6 @@ fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<
     let ubifs = Arc::new(ubifs);
     let opened = Instant::now();
     let findings: Vec<String> = ubifs.findings().iter().map(ToString::to_string).collect();
-    let microseconds =
-        |duration: Duration| Value::from(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
     let more = Map::from_iter([
         ("attach_us".to_owned(), microseconds(attached - started)),
         ("open_us".to_owned(), microseconds(opened - attached)),
@@ -161,7 +164,7 @@ fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<
     let mounted = MountedUbifs::new(ubifs, plan.mounted, listener(Arc::clone(&losses)));
     let served = Served {
         file_system: Arc::new(mounted),
-        statistics: statistics(plan.source.name(), losses),
+        statistics: statistics(plan.source.name(), losses, Box::new(Map::new)),
         drain: Box::new(|| Ok(())),
     };
     daemon::serve(&plan.mountpoint, &plan.session, served, |negotiated| {
@@ -172,6 +175,42 @@ fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<
             more,
         ))
     })
+}
+
+fn serve_writable(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<()> {
+    let started = Instant::now();
+    let (volume, devices) = plan.source.writable_volume()?;
+    let attached = Instant::now();
+    let writer = Writer::open(volume, plan.open)?;
+    let opened = Instant::now();
+    let more = Map::from_iter([
+        ("attach_us".to_owned(), microseconds(attached - started)),
+        ("open_us".to_owned(), microseconds(opened - attached)),
+        ("clean".to_owned(), writer.read().replay_report().was_clean.into()),
+        ("writable".to_owned(), true.into()),
+    ]);
+    let losses = Arc::new(AtomicU64::new(0));
+    let writable = Writable::start(writer, devices, listener(Arc::clone(&losses)))?;
+    let mounted = Arc::clone(writable.mounted());
+    let counters = Box::new(move || mount_writable::counters(&mounted.statistics()));
+    let served_file_system: Arc<dyn FileSystem> = writable.mounted().clone();
+    let served = Served {
+        file_system: served_file_system,
+        statistics: statistics(plan.source.name(), losses, counters),
+        drain: Box::new(|| writable.finish()),
+    };
+    daemon::serve(&plan.mountpoint, &plan.session, served, |negotiated| {
+        announce(Report::mounted(
+            plan.source.name(),
+            &plan.mountpoint,
+            negotiated.to_string(),
+            more,
+        ))
+    })
+}
+
+fn microseconds(duration: Duration) -> Value {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX).into()
 }
 
 /// Tells each loss once, by its place.
@@ -191,8 +230,16 @@ fn listener(losses: Arc<AtomicU64>) -> LossListener {
     })
 }
 
-fn statistics(source: String, losses: Arc<AtomicU64>) -> StatsDocument {
-    let layers = move || (json!({}), json!({"losses": losses.load(Ordering::Relaxed)}));
+fn statistics(
+    source: String,
+    losses: Arc<AtomicU64>,
+    counters: Box<dyn Fn() -> Map<String, Value> + Send + Sync>,
+) -> StatsDocument {
+    let layers = move || {
+        let mut backing = counters();
+        backing.insert("losses".to_owned(), losses.load(Ordering::Relaxed).into());
+        (json!({}), backing)
+    };
     stats_document::producer(source, layers)
 }
 
@@ -205,13 +252,14 @@ impl Plan {
         source.with.extend_from_slice(members);
         let mut open = OpenOptions::standard();
         let mut mounted = MountedOptions::standard();
-        let mut is_named = false;
+        let (mut is_named, mut writes, mut of_writers) = (false, false, None);
         let given = MountArguments {
             options: arguments.options.clone(),
             ..MountArguments::default()
         };
         // The last key wins, so these are defaults.
-        let mut options = vec!["attr_timeout=3600s,entry_timeout=3600s".to_owned()];
+        let defaults = "attr_timeout=3600s,entry_timeout=3600s,writeback=off,direct_io=off";
+        let mut options = vec![defaults.to_owned()];
         for option in all_options(&given) {
             let (key, value) = option.split_once('=').unwrap_or((&option, ""));
             let key = key.replace('-', "_");
@@ -219,7 +267,8 @@ impl Plan {
             match key.as_str() {
                 "index_cache" => open.index_cache_bytes = bytes()?,
                 "read_ahead" => mounted.read_ahead_bytes = bytes()?,
-                "rw" => bail!("option `rw`: UBIFS is mounted read-only; leave it out"),
+                "rw" => writes = true,
+                "ro" | "read_only" => writes = false,
                 "remount" => bail!("option `remount`: use `tidegate mount -o remount,...` or mount(8)"),
                 key if OF_FOLDERS.contains(&key) => {
                     bail!(
@@ -227,10 +276,16 @@ impl Plan {
                     )
                 }
                 key => {
+                    if ["writeback", "direct_io"].contains(&key) {
+                        of_writers = Some(option.clone());
+                    }
                     is_named |= key == "fsname";
                     options.push(option.replace('\\', "\\\\").replace(',', "\\,"));
                 }
             }
+        }
+        if let Some(option) = of_writers.filter(|_| !writes) {
+            bail!("option `{option}` is about writing; it goes with rw");
         }
         open.index_cache_bytes = arguments.index_cache.unwrap_or(open.index_cache_bytes);
         mounted.read_ahead_bytes = arguments.read_ahead.unwrap_or(mounted.read_ahead_bytes);
@@ -239,14 +294,12 @@ impl Plan {
             mountpoint: mountpoint.clone(),
             options,
             passthrough: Some(Switch::Off),
-            writeback: Some(Switch::Off),
-            direct_io: Some(Switch::Off),
             uring: arguments.uring,
             threads: arguments.threads,
             attr_timeout: arguments.attr_timeout,
             entry_timeout: arguments.entry_timeout,
             allow_other: arguments.allow_other,
-            read_only: true,
+            read_only: !writes,
             ..MountArguments::default()
         })?;
         let mut session = plan.session;
@@ -259,6 +312,7 @@ impl Plan {
             session,
             open,
             mounted,
+            writes,
         })
     }
 }

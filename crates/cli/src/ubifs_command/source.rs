@@ -7,15 +7,16 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use array::Array;
 use clap::Args;
 use nand::MtdNand;
-use ubi::{Access, Ubi, Volume, VolumeId};
+use ubi::{Access, Ubi, Volume, VolumeId, Work};
 use ubifs::format::SuperblockFlags;
 use ubifs::{ImageVolume, MasterKey, OpenOptions, Ubifs};
 
 use super::Losses;
 use crate::output::print_error;
-use crate::ubi_command::chip::{Chip, ChipArguments, find_volume};
+use crate::ubi_command::chip::{Chip, ChipArguments, find_volume, finish};
 use crate::ubi_command::several;
 
 /// Which file system.
@@ -72,6 +73,40 @@ impl KeyFile {
     }
 }
 
+/// The devices below a volume, which have work of their own.
+pub enum Devices {
+    /// A chip.
+    One(Ubi<Chip>),
+    /// An array.
+    Several(Array<Chip>),
+}
+
+impl Devices {
+    fn all(&self) -> &[Ubi<Chip>] {
+        match self {
+            Self::One(device) => std::slice::from_ref(device),
+            Self::Several(array) => array.devices(),
+        }
+    }
+
+    /// Erases, scrubs and levels wear, so many steps on each at most.
+    pub fn work(&self, steps: u32) -> Result<()> {
+        for device in self.all() {
+            for _ in 0..steps {
+                if device.work()? == Work::Idle {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Does all of that, and waits until the images are safe.
+    pub fn finish(&self) -> Result<()> {
+        self.all().iter().try_for_each(finish)
+    }
+}
+
 impl SourceArguments {
     /// Opens the file system. What is damaged goes to `losses`.
     pub fn open(&self, losses: &mut Losses) -> Result<Ubifs> {
@@ -109,25 +144,40 @@ impl SourceArguments {
 
     /// Opens the volume that the file system is on.
     pub fn volume(&self) -> Result<Arc<dyn Volume>> {
+        Ok(self.attach(Access::ReadOnly)?.0)
+    }
+
+    /// Opens it for writing; also what it is on.
+    pub fn writable_volume(&self) -> Result<(Arc<dyn Volume>, Devices)> {
+        match self.attach(Access::ReadWrite)? {
+            (volume, Some(devices)) => Ok((volume, devices)),
+            (_, None) => bail!(
+                "{}: an image of a volume alone can only be read; write it to a chip with `tidegate ubi update`",
+                self.name()
+            ),
+        }
+    }
+
+    fn attach(&self, access: Access) -> Result<(Arc<dyn Volume>, Option<Devices>)> {
         let image = &self.chip.image;
         if let Some(chips) = self.members()? {
             if let Some(volume) = &self.volume {
                 bail!("--volume {volume}: an array has one volume over all its members");
             }
-            let array = several::attach(&chips, Access::ReadOnly)?;
+            let array = several::attach(&chips, access)?;
             let volume: Arc<dyn Volume> = array.volume().clone();
-            return Ok(volume);
+            return Ok((volume, Some(Devices::Several(array))));
         }
         if !MtdNand::is_mtd(image) {
             let bare =
                 ImageVolume::open(image).with_context(|| format!("{} can't be read", image.display()))?;
             if let Some(volume) = bare {
-                return Ok(Arc::new(volume));
+                return Ok((Arc::new(volume), None));
             }
         }
-        let ubi = self.chip.attach(Access::ReadOnly)?;
+        let ubi = self.chip.attach(access)?;
         let id = choose_volume(&ubi, image, self.volume.as_deref())?;
-        Ok(Arc::new(ubi.open(id)?))
+        Ok((Arc::new(ubi.open(id)?), Some(Devices::One(ubi))))
     }
 
     /// The chips, where several are named.

@@ -7,4 +7,5 @@ mod local_file_system;
 mod mount_helper;
 mod quota;
 mod ubifs;
+mod ubifs_writable;
 mod users;

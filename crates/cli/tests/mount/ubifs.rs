@@ -383,7 +383,8 @@ fn what_makes_no_sense_is_refused_before_anything_is_mounted() {
     let Some(scene) = Scene::new() else { return };
     scene.make_image("2048", "126976", &[]);
     for (options, says) in [
-        ("rw", "read-only"),
+        ("rw", "can only be read"),
+        ("writeback=on", "goes with rw"),
         ("buffer=8m", "folders"),
         ("index_cache=x", "index_cache=x"),
         ("nonsense", "unknown"),

@@ -1,0 +1,317 @@
+//! `tidegate ubifs mount -o rw` on chips and arrays in files: what programs write is there afterwards, however the mount ends.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::process::Output;
+
+use rustix::fs::{CWD, RenameFlags, XattrFlags, renameat_with};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::{can_mount, tidegate, wait_for_end};
+
+/// Chips in files with a file system, and where it is mounted.
+struct Scene {
+    folder: TempDir,
+    devices: Vec<String>,
+    pid: Option<Pid>,
+}
+
+impl Scene {
+    /// An empty file system on so many chips of 9 MiB together. `None`, with a reason printed, where nothing can be mounted.
+    fn new(members: u32) -> Option<Self> {
+        if !can_mount() {
+            return None;
+        }
+        let folder = TempDir::new().expect("possible on this host");
+        fs::create_dir(folder.path().join("mountpoint")).expect("possible on this host");
+        let devices = match members {
+            1 => Vec::new(),
+            _ => vec!["--devices".to_owned(), members.to_string()],
+        };
+        let scene = Self {
+            folder,
+            devices,
+            pid: None,
+        };
+        let blocks = (144 / members).to_string();
+        scene.succeeds(
+            &["nand", "create"],
+            &["--page", "2048", "--pages-per-block", "32", "--blocks", &blocks],
+        );
+        match members {
+            1 => {
+                scene.succeeds(&["ubi", "format"], &[]);
+                scene.succeeds(&["ubi", "mkvol"], &["-N", "data", "-m"]);
+            }
+            _ => drop(scene.succeeds(&["ubi", "format"], &["--label", "data"])),
+        }
+        scene.succeeds(&["ubifs", "mkfs"], &[]);
+        Some(scene)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    fn run(&self, command: &[&str], more: &[&str]) -> Output {
+        tidegate()
+            .args(command)
+            .arg(self.path("chip"))
+            .args(&self.devices)
+            .args(more)
+            .output()
+            .expect("possible on this host")
+    }
+
+    fn succeeds(&self, command: &[&str], more: &[&str]) -> String {
+        let output = self.run(command, more);
+        assert!(output.status.success(), "{command:?}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn mount(&mut self, options: &str) -> Value {
+        let to = self.text("mountpoint");
+        let report = self.succeeds(&["ubifs", "mount", "--json", "-o", options], &[&to]);
+        let report: Value = serde_json::from_str(&report).expect("one line of JSON");
+        let pid = report["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+        self.pid = pid.and_then(Pid::from_raw);
+        assert!(self.pid.is_some(), "{report}");
+        report
+    }
+
+    /// Ends the mount by a signal to its daemon, or by unmounting it.
+    fn end(&mut self, signal: Option<Signal>) {
+        let pid = self.pid.take().expect("it is mounted");
+        let daemon = pidfd_open(pid, PidfdFlags::empty()).expect("possible on this host");
+        match signal {
+            Some(signal) => kill_process(pid, signal).expect("it is there"),
+            None => drop(self.unmount()),
+        }
+        wait_for_end(&daemon);
+        if signal == Some(Signal::KILL) {
+            self.unmount();
+        }
+    }
+
+    fn unmount(&self) -> Output {
+        let to = self.text("mountpoint");
+        let output = tidegate().args(["unmount", &to]).output();
+        output.expect("possible on this host")
+    }
+
+    fn check(&self) {
+        let output = self.run(&["ubifs", "check"], &[]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if self.pid.is_some() {
+            // Best effort: a failure here would hide the test's own message.
+            let _ = tidegate()
+                .args(["unmount", "--lazy", "--timeout", "10s", &self.text("mountpoint")])
+                .output();
+        }
+    }
+}
+
+fn content(bytes: usize, seed: usize) -> Vec<u8> {
+    (0..bytes)
+        .map(|at| u8::try_from((at * seed + at / 977) % 251).expect("below 251"))
+        .collect()
+}
+
+#[test]
+fn what_programs_do_to_files_is_there_at_the_next_mount() {
+    for members in [1, 2] {
+        let Some(mut scene) = Scene::new(members) else {
+            return;
+        };
+        let options = if members == 1 { "rw" } else { "rw,writeback=on" };
+        scene.mount(options);
+        let root = scene.path("mountpoint");
+        fs::create_dir_all(root.join("a/b")).expect("there is room");
+        fs::write(root.join("a/large"), content(700_001, 3)).expect("there is room");
+        let mut log = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(root.join("log"))
+            .expect("there is room");
+        for line in 0..200 {
+            writeln!(log, "line {line}").expect("there is room");
+        }
+        drop(log);
+        let mut large = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(root.join("a/large"))
+            .expect("it is there");
+        large
+            .write_all_at(b"in the middle", 300_000)
+            .expect("there is room");
+        large.set_len(600_000).expect("it can be cut");
+        large.seek(SeekFrom::Start(299_990)).expect("possible");
+        let mut middle = [0; 30];
+        large.read_exact(&mut middle).expect("it is there");
+        assert_eq!(&middle[10..23], b"in the middle");
+        symlink("a/large", root.join("link")).expect("there is room");
+        fs::hard_link(root.join("log"), root.join("a/log")).expect("there is room");
+        fs::set_permissions(root.join("log"), PermissionsExt::from_mode(0o600)).expect("possible");
+        rustix::fs::setxattr(root.join("log"), "user.note", b"value", XattrFlags::empty()).expect("possible");
+        fs::write(root.join("first"), b"1").expect("there is room");
+        fs::write(root.join("second"), b"2").expect("there is room");
+        let exchanged = renameat_with(
+            CWD,
+            root.join("first"),
+            CWD,
+            root.join("second"),
+            RenameFlags::EXCHANGE,
+        );
+        assert_eq!(exchanged, Ok(()));
+        // Open without a name, at the end of the mount too.
+        let mut unnamed = File::create(root.join("gone")).expect("there is room");
+        fs::remove_file(root.join("gone")).expect("it is there");
+        unnamed.write_all(&content(50_000, 7)).expect("there is room");
+        assert_eq!(unnamed.metadata().expect("it is open").nlink(), 0);
+        drop((unnamed, large));
+        let acl = rustix::fs::setxattr(
+            root.join("log"),
+            "system.posix_acl_access",
+            b"x",
+            XattrFlags::empty(),
+        );
+        assert!(acl.is_err(), "UBIFS has no ACLs");
+        scene.end(None);
+        scene.check();
+
+        let report = scene.mount("ro");
+        assert_eq!(report["clean"], true, "{report}");
+        let mut expected = content(600_000, 3);
+        expected[300_000..300_013].copy_from_slice(b"in the middle");
+        assert!(fs::read(root.join("a/large")).expect("it is there") == expected);
+        let lines = fs::read_to_string(root.join("a/log")).expect("it is there");
+        assert_eq!(
+            (lines.lines().count(), lines.lines().last()),
+            (200, Some("line 199"))
+        );
+        let meta = fs::metadata(root.join("log")).expect("it is there");
+        assert_eq!((meta.mode() & 0o7777, meta.nlink()), (0o600, 2));
+        let mut value = [0; 16];
+        let length = rustix::fs::getxattr(root.join("log"), "user.note", &mut value);
+        assert_eq!(length, Ok(5));
+        assert_eq!(fs::read(root.join("first")).expect("it is there"), b"2");
+        assert_eq!(
+            fs::read_link(root.join("link")).expect("it is there"),
+            PathBuf::from("a/large")
+        );
+        let names = fs::read_dir(&root).expect("it is there").count();
+        assert_eq!(names, 5, "a, first, link, log, second");
+        scene.end(None);
+    }
+}
+
+#[test]
+fn what_was_synced_is_there_after_the_daemon_is_killed_and_all_of_it_after_sigterm() {
+    let Some(mut scene) = Scene::new(2) else { return };
+    scene.mount("rw");
+    let root = scene.path("mountpoint");
+    for number in 0..40_usize {
+        let mut file = File::create(root.join(format!("file-{number}"))).expect("there is room");
+        file.write_all(&content(number * 700, 5)).expect("there is room");
+        file.sync_all().expect("it can be synced");
+    }
+    scene.end(Some(Signal::KILL));
+    scene.check();
+    let report = scene.mount("rw");
+    assert_eq!(report["clean"], false, "{report}");
+    for number in 0..40_usize {
+        let found = fs::read(root.join(format!("file-{number}"))).expect("it was synced");
+        assert!(found == content(number * 700, 5), "file {number}");
+    }
+    fs::write(root.join("late"), content(9000, 9)).expect("there is room");
+    scene.end(Some(Signal::TERM));
+    scene.check();
+    let report = scene.mount("rw");
+    assert_eq!(report["clean"], true, "{report}");
+    assert!(fs::read(root.join("late")).expect("it was drained") == content(9000, 9));
+    scene.end(None);
+}
+
+#[test]
+fn a_full_mount_says_so_and_takes_files_again_once_others_go() {
+    let Some(mut scene) = Scene::new(1) else { return };
+    scene.mount("rw");
+    let root = scene.path("mountpoint");
+    // Nothing that compresses.
+    let mut state = 1_u64;
+    let mut noise = vec![0_u8; 256 << 10];
+    for byte in &mut noise {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        *byte = u8::try_from(state >> 56).expect("a byte");
+    }
+    for round in 0..2 {
+        let mut files = 0;
+        let full = loop {
+            match fs::write(root.join(format!("file-{files}")), &noise) {
+                Ok(()) => files += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(
+            full.raw_os_error(),
+            Some(Errno::NOSPC.raw_os_error()),
+            "round {round}"
+        );
+        assert!(files > 12, "round {round}: only {files} files");
+        let space = rustix::fs::statvfs(&root).expect("possible");
+        assert!(
+            space.f_bavail * space.f_frsize < 512 << 10,
+            "round {round}: {} of {} blocks",
+            space.f_bavail,
+            space.f_blocks
+        );
+        for number in 0..files {
+            assert!(fs::read(root.join(format!("file-{number}"))).expect("it is there") == noise);
+        }
+        for number in 0..=files {
+            let removed = fs::remove_file(root.join(format!("file-{number}")));
+            assert!(removed.is_ok() || number == files, "round {round}: {removed:?}");
+        }
+    }
+    let stats = tidegate()
+        .args(["stats", "--json", &scene.text("mountpoint")])
+        .output();
+    let stats: Value = serde_json::from_slice(&stats.expect("it runs").stdout).expect("JSON");
+    let of = |name: &str| stats["backing"][name].as_u64().expect("a number");
+    assert!(
+        of("commits") > 0 && of("collected_lebs") + of("reclaimed_lebs") > 0,
+        "{stats}"
+    );
+    assert!(
+        stats["backing"]["heads"]["data"]["bytes"].as_u64() > Some(6 << 20),
+        "{stats}"
+    );
+    let page = tidegate()
+        .args(["stats", "--prometheus", &scene.text("mountpoint")])
+        .output();
+    let page = String::from_utf8(page.expect("it runs").stdout).expect("text");
+    for line in [
+        "tidegate_source_commits_total{",
+        "tidegate_source_heads_base_bytes_total{",
+        "tidegate_source_free_bytes{",
+    ] {
+        assert!(page.contains(line), "{line}: {page}");
+    }
+    scene.end(None);
+    scene.check();
+}
