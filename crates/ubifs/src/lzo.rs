@@ -39,22 +39,38 @@ pub(crate) fn decompress(stream: &[u8], out: &mut [u8]) -> Option<usize> {
         literals = literals.min(MANY);
     }
     loop {
-        let instruction = state.byte()?;
-        let (bytes, distance, then) = match instruction {
+        let (instruction, word) = state.instruction()?;
+        // Each arm gives what to copy, from how far back, how many literals follow, and what the instruction took.
+        let (bytes, distance, then, taken) = match instruction {
+            // The most frequent ones, without a branch between them: which it is can't be foretold.
+            33.. => {
+                let is_near = instruction >= 64;
+                let near = 1 + ((word & 0xFF) << 3 | instruction >> 2 & 7);
+                let distance = if is_near { near } else { 1 + (word >> 2) };
+                let bytes = if is_near {
+                    1 + (instruction >> 5)
+                } else {
+                    2 + (instruction & 31)
+                };
+                let then = if is_near { instruction } else { word };
+                (bytes, distance, then, if is_near { 2 } else { 3 })
+            }
             0..16 if literals == 0 => {
+                state.read += 1;
                 let count = 3 + state.count(instruction, 15)?;
                 state.literals(count)?;
                 literals = MANY;
                 continue;
             }
             0..16 => {
-                let distance = state.byte()? << 2 | instruction >> 2;
+                let distance = (word & 0xFF) << 2 | instruction >> 2;
                 match literals {
-                    MANY => (3, distance + 2049, instruction),
-                    _ => (2, distance + 1, instruction),
+                    MANY => (3, distance + 2049, instruction, 2),
+                    _ => (2, distance + 1, instruction, 2),
                 }
             }
             16..32 => {
+                state.read += 1;
                 let bytes = 2 + state.count(instruction & 7, 7)?;
                 let word = state.word()?;
                 let distance = (instruction & 8) << 11 | word >> 2;
@@ -62,21 +78,19 @@ pub(crate) fn decompress(stream: &[u8], out: &mut [u8]) -> Option<usize> {
                     let is_end = bytes == 3 && state.read == stream.len();
                     return is_end.then_some(state.written);
                 }
-                (bytes, distance + 16_384, word)
+                (bytes, distance + 16_384, word, 0)
             }
-            32..64 => {
-                let bytes = 2 + state.count(instruction & 31, 31)?;
+            32 => {
+                state.read += 1;
+                let bytes = 2 + state.count(0, 31)?;
                 let word = state.word()?;
-                (bytes, 1 + (word >> 2), word)
-            }
-            _ => {
-                let distance = 1 + (state.byte()? << 3 | instruction >> 2 & 7);
-                (1 + (instruction >> 5), distance, instruction)
+                (bytes, 1 + (word >> 2), word, 0)
             }
         };
+        state.read += taken;
         state.copy(bytes, distance)?;
         literals = then & 3;
-        state.literals(literals)?;
+        state.few_literals(literals)?;
     }
 }
 
@@ -88,11 +102,16 @@ struct State<'a> {
 }
 
 impl State<'_> {
+    /// The next byte, and the two behind it, which most instructions take; zeros behind the stream, which a copy from
+    /// before or the next instruction finds out.
     #[inline]
-    fn byte(&mut self) -> Option<usize> {
-        let byte = *self.stream.get(self.read)?;
-        self.read += 1;
-        Some(usize::from(byte))
+    fn instruction(&self) -> Option<(usize, usize)> {
+        let rest = self.stream.get(self.read..)?;
+        let [instruction, word @ ..] = match rest.first_chunk::<3>() {
+            Some(raw) => *raw,
+            None => [*rest.first()?, rest.get(1).copied().unwrap_or(0), 0],
+        };
+        Some((usize::from(instruction), usize::from(u16::from_le_bytes(word))))
     }
 
     #[inline]
@@ -111,13 +130,16 @@ impl State<'_> {
         }
     }
 
+    #[cold]
     fn long_count(&mut self, most: usize) -> Option<usize> {
         let mut count = most;
         loop {
-            match self.byte()? {
+            let byte = *self.stream.get(self.read)?;
+            self.read += 1;
+            match byte {
                 // A stream is shorter than memory, so this does not overflow.
                 0 => count += 255,
-                last => return Some(count + last),
+                last => return Some(count + usize::from(last)),
             }
         }
     }
@@ -136,28 +158,46 @@ impl State<'_> {
         Some(())
     }
 
+    /// The same for three at most.
+    #[inline]
+    fn few_literals(&mut self, bytes: usize) -> Option<()> {
+        let from = self.stream.get(self.read..)?;
+        let to = self.out.get_mut(self.written..)?;
+        let (Some(from), Some(to)) = (from.first_chunk::<4>(), to.first_chunk_mut::<4>()) else {
+            return self.literals(bytes);
+        };
+        *to = *from;
+        self.read += bytes;
+        self.written += bytes;
+        Some(())
+    }
+
     /// Copies from what came out.
     #[inline]
     fn copy(&mut self, bytes: usize, distance: usize) -> Option<()> {
         let start = self.written.checked_sub(distance)?;
-        let end = self.written + bytes;
         if distance >= WORD && bytes <= WORD && self.written + WORD <= self.out.len() {
             let word: [u8; WORD] = *self.out.get(start..)?.first_chunk()?;
             *self.out.get_mut(self.written..)?.first_chunk_mut()? = word;
-        } else if end > self.out.len() {
-            return None;
-        } else if distance >= bytes {
-            self.out.copy_within(start..start + bytes, self.written);
         } else {
-            // What is copied repeats itself: each round doubles what there is of it.
-            let mut there = distance;
-            while there < distance + bytes {
-                let more = there.min(distance + bytes - there);
-                self.out.copy_within(start..start + more, start + there);
-                there += more;
-            }
+            self.repeat(start, bytes, distance)?;
         }
-        self.written = end;
+        self.written += bytes;
+        Some(())
+    }
+
+    /// The same where it is long, or what is copied repeats itself: each round doubles what there is of it.
+    #[cold]
+    fn repeat(&mut self, start: usize, bytes: usize, distance: usize) -> Option<()> {
+        if self.written + bytes > self.out.len() {
+            return None;
+        }
+        let mut there = distance;
+        while there < distance + bytes {
+            let more = there.min(distance + bytes - there);
+            self.out.copy_within(start..start + more, start + there);
+            there += more;
+        }
         Some(())
     }
 }

@@ -224,7 +224,7 @@ def encrypted(folder, version, modes, key):
     argument = bytearray(struct.pack("II32sII32s", version, 0, name, len(key), 0, b"") + key)
     fcntl.ioctl(handle, 0xC0506617, argument, True)
     name = bytes(argument[8:24])
-    policy = struct.pack("BBBB4s16s", 2, *modes, b"", name) if version == 2 else struct.pack("BBBB8s", 1, *modes, b"tidegate")
+    policy = struct.pack("BBBB4s16s", 2, *modes, b"", name) if version == 2 else struct.pack("BBBB8s", 0, *modes, b"tidegate")
     fcntl.ioctl(handle, 0x800C6613, policy)
     os.mkdir(f"{folder}/below")
     for length in (1, 4, 16, 17, 32, 33, 100, 149, 150, 180, 255):
