@@ -47,7 +47,7 @@ fi
 case $KIND in
 ext4 | xfs | btrfs | nilfs2) modprobe "$KIND" && "mkfs.$KIND" -q $MKFS "$DEVICE" >/dev/null || fail "mkfs.$KIND" ;;
 f2fs) modprobe f2fs && mkfs.f2fs -q $MKFS "$DEVICE" >/dev/null || fail mkfs.f2fs ;;
-vfat) modprobe vfat && mkfs.vfat $MKFS "$DEVICE" >/dev/null || fail mkfs.vfat ;;
+vfat) modprobe vfat && mkfs.vfat -F 32 $MKFS "$DEVICE" >/dev/null || fail mkfs.vfat ;;
 swap)
     mkswap "$DEVICE" >/dev/null && swapon "$DEVICE" || fail mkswap
     export DEVICE
