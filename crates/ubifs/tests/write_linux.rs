@@ -3,6 +3,8 @@
 
 mod support {
     pub mod lab_lines;
+    #[expect(dead_code, reason = "the media in memory are for other tests")]
+    pub mod medium;
     #[expect(dead_code, reason = "the simulated chips are for other tests")]
     pub mod rig;
     pub mod sha256;
@@ -16,8 +18,11 @@ use std::sync::Arc;
 use media::NandGeometry;
 use nand::{Access, ChipModel, FileNand, ImageKind, PlainImage};
 use support::lab_lines::{Lines, assert_same, lines, tree_of};
+use support::medium::mounted;
 use support::rig::{Model, Weight};
+use testkit::contract;
 use testkit::lab::{FlashFile, Guest, Job, Lab, Options};
+use testkit::model::{self, ModelRun};
 use testkit::prng::Prng;
 use ubi::format::VolumeKind;
 use ubi::format::volume_table::VolumeName;
@@ -25,6 +30,7 @@ use ubi::{AttachOptions, FormatOptions, Layout, NewVolume, SizeInLebs, Ubi, UbiV
 use ubifs::format::{Compression, ROOT_INODE};
 use ubifs::mkfs::{Attributes, Content, LebCount, MkfsOptions, Time, Tree, TreeFile, VolumeSink, make};
 use ubifs::{Compressor, NewFile, OpenOptions, Ubifs, Writer};
+use vfs::{FileSystem, Ino, OpenFlags, RenameFlags, XattrFlags};
 
 const CHIP_BYTES: u64 = 32 << 20;
 
@@ -198,6 +204,53 @@ fn write_a_lot(volume: Arc<dyn Volume>, seed: u64) -> Writer {
     writer
 }
 
+/// What only a mount does, and power going while files are open without a name.
+fn use_a_mount(volume: Arc<dyn Volume>) {
+    let writer = Writer::open(volume, OpenOptions::standard()).expect("it opens");
+    let file_system = mounted(writer);
+    let run = ModelRun {
+        seed: 0x11AB,
+        steps: 900,
+        threads: 1,
+        compare_holes: true,
+        replay: "cargo test -p ubifs --test write_linux",
+    };
+    model::run(&file_system, run);
+    let caller = contract::caller();
+    let rename = |from: &[u8], to: &[u8], flags| {
+        let renamed = file_system.rename(&caller, (Ino::ROOT, from), (Ino::ROOT, to), RenameFlags(flags));
+        renamed.expect("both names are there");
+    };
+    rename(b"folder", b"file-1", libc::RENAME_EXCHANGE);
+    rename(b"file-2", b"file-3", libc::RENAME_WHITEOUT);
+    let unnamed = || {
+        let flags = OpenFlags(libc::O_RDWR);
+        let made = file_system.tmpfile(&caller, Ino::ROOT, contract::FILE, flags);
+        let (entry, opened) = made.expect("there is room for it");
+        let mode = contract::plain(libc::O_RDWR);
+        let written = file_system.write(entry.ino, opened.handle, 0, &[3; 20_000], mode);
+        assert_eq!(written, Ok(20_000));
+        entry.ino
+    };
+    // One is named before a commit, one behind it, two never.
+    let (first, second) = (unnamed(), unnamed());
+    unnamed();
+    file_system
+        .link(first, Ino::ROOT, b"first")
+        .expect("it can have a name");
+    file_system.sync().expect("it commits");
+    file_system
+        .link(second, Ino::ROOT, b"second")
+        .expect("it can have a name");
+    unnamed();
+    file_system
+        .setxattr(second, b"user.note", b"kept", XattrFlags(0), false)
+        .expect("there is room for it");
+    file_system
+        .fsyncdir(Ino::ROOT, vfs::Handle(0), false)
+        .expect("it syncs");
+}
+
 #[test]
 #[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn linux_mounts_with_all_checks_what_was_made_and_written_here() {
@@ -271,6 +324,12 @@ fn linux_mounts_with_all_checks_what_was_made_and_written_here() {
             &ours(volume(&path)),
             &linux(&mut guest, &flash, &path, ""),
             &format!("{what}: written in turns"),
+        );
+        use_a_mount(volume(&path));
+        assert_same(
+            &ours(volume(&path)),
+            &linux(&mut guest, &flash, &path, ""),
+            &format!("{what}: written through a mount"),
         );
     }
 }
