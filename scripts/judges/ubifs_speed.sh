@@ -108,11 +108,11 @@ mount() {
         mkdir -p "$judges" "$work/job"
         echo "writing a 1 GiB chip in the lab guest"
         head -c 1G /dev/zero | tr '\0' '\377' >"$image.partial"
-        # Committed data of 300 MB, then a full journal that no commit has seen. Noise is made once, as nothing is compressed: the
-        # guest makes 1 MB of it in a second. `split` makes 350 files in one process.
+        # Committed data of 100 MB, then a journal of 17 MB that no commit has seen. Noise is made once, as nothing is compressed: the
+        # guest writes a few MB a second. `split` makes 350 files in one process.
         lab/run "$work/job" --flash "$image.partial" --script write.sh --timeout 900 --env OPTIONS=compr=none --env LOAD='
             head -c 1M /dev/urandom > /run/noise
-            for n in $(seq 300); do cat /run/noise; done > base; sync
+            for n in $(seq 100); do cat /run/noise; done > base; sync
             for n in $(seq 9); do split -b 3000 -a 3 /run/noise file-$n-; done
             for n in $(seq 8); do cp /run/noise synced-$n; sync -d synced-$n; done; lab-cut' ||
             [ $? -eq 126 ] || { rm -f "$image.partial"; echo "left out: mount, as the lab guest did not write the chip"; return 0; }
