@@ -204,19 +204,11 @@ impl Outcome {
         put("emmc_erases_count", self.nand.erases);
         put("emmc_copied_units_count", self.translation.copied_units);
         put("emmc_collections_count", self.translation.collections);
-        for (stop, word) in Stop::WORDS {
-            let name: String = word
-                .chars()
-                .filter(|letter| letter.is_ascii_alphabetic() || *letter == ' ')
-                .map(|letter| {
-                    if letter == ' ' {
-                        '_'
-                    } else {
-                        letter.to_ascii_lowercase()
-                    }
-                })
-                .collect();
-            put(&format!("emmc_halts_{name}_count"), self.driver.halts(stop));
+        for (stop, _) in Stop::WORDS {
+            put(
+                &format!("emmc_halts_{}_count", stop.counter_name()),
+                self.driver.halts(stop),
+            );
         }
         if let Some(ratio) = self.translation.write_amplification() {
             counters.insert("write_amplification_ratio".to_owned(), ratio);

@@ -62,6 +62,21 @@ impl Stop {
             .expect("the table holds all of them")
     }
 
+    /// Its word as a name of counters: `noreq`, `full_count`.
+    #[must_use]
+    pub fn counter_name(self) -> String {
+        let (_, word) = Self::WORDS[self.place()];
+        let letters = word
+            .chars()
+            .filter(|letter| letter.is_ascii_alphabetic() || *letter == ' ');
+        letters
+            .map(|letter| match letter {
+                ' ' => '_',
+                letter => letter.to_ascii_lowercase(),
+            })
+            .collect()
+    }
+
     /// Whether the pack was as large as it may be.
     #[must_use]
     pub const fn is_full(self) -> bool {

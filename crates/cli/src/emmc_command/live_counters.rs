@@ -1,5 +1,6 @@
 //! The counters of an attached card, as `tidegate stats` and `tidegate emmc stats` show them.
 
+use emmc::packing::Stop;
 use live::{LiveStatistics, Power};
 use serde_json::{Map, Value, json};
 
@@ -34,6 +35,10 @@ pub fn of(statistics: &LiveStatistics) -> Map<String, Value> {
         ("late_max_ns", late.map_or(0, |late| late.max_ns)),
     ] {
         counters.insert(name.to_owned(), value.into());
+    }
+    for (stop, _) in Stop::WORDS {
+        let name = format!("halts_{}_count", stop.counter_name());
+        counters.insert(name, driver.halts_of_attempts[stop.place()].into());
     }
     counters.insert(
         "volatile_writes_level".to_owned(),

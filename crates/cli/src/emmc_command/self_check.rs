@@ -40,12 +40,12 @@ struct Load {
 
 const LOADS: [Load; 4] = [
     Load {
-        name: "stream of writes, 512 KiB, 4 at a time",
+        name: "stream of writes, 512 KiB, 32 at a time",
         pattern: "sequential-write",
         operation: Operation::Write,
         order: Order::Sequential,
         sectors: 1024,
-        depth: 4,
+        depth: 32,
         count: 256,
     },
     Load {
@@ -67,12 +67,12 @@ const LOADS: [Load; 4] = [
         count: 2000,
     },
     Load {
-        name: "stream of reads, 512 KiB, 4 at a time",
+        name: "stream of reads, 512 KiB, 32 at a time",
         pattern: "sequential-read",
         operation: Operation::Read,
         order: Order::Sequential,
         sectors: 1024,
-        depth: 4,
+        depth: 32,
         count: 256,
     },
 ];

@@ -1,4 +1,7 @@
 //! noop and none: first come, first served.
+//!
+//! What comes nearly at once may be taken for unordered, and is then given upwards by sector: the threads that bring a live
+//! device its requests overtake each other, and would tear a stream into pieces that do not follow each other.
 
 use std::collections::VecDeque;
 
@@ -11,11 +14,44 @@ use super::scheduler::Scheduler;
 #[derive(Clone, Debug, Default)]
 pub struct Fifo {
     queue: VecDeque<RequestId>,
+    /// Requests that come so soon after the one before have no order.
+    unordered_within: Nanos,
+    last_insert: Option<Nanos>,
+    /// How many at the end of the queue came so soon one after the other.
+    together: usize,
+}
+
+impl Fifo {
+    /// A queue that takes for unordered what comes so soon after the one before.
+    #[must_use]
+    pub fn unordered_within(unordered_within: Nanos) -> Self {
+        Self {
+            unordered_within,
+            ..Self::default()
+        }
+    }
 }
 
 impl Scheduler for Fifo {
-    fn insert(&mut self, _: &Pool, id: RequestId, _: Nanos) {
-        self.queue.push_back(id);
+    fn insert(&mut self, pool: &Pool, id: RequestId, now: Nanos) {
+        let soon = self.unordered_within > Nanos::ZERO
+            && self
+                .last_insert
+                .is_some_and(|last| now.saturating_sub(last) <= self.unordered_within);
+        self.last_insert = Some(now);
+        if !soon {
+            self.together = 0;
+        }
+        let first = self.queue.len() - self.together.min(self.queue.len());
+        let sector = pool.get(id).sector;
+        let higher = self
+            .queue
+            .iter()
+            .skip(first)
+            .position(|other| pool.get(*other).sector > sector);
+        let at = higher.map_or(self.queue.len(), |higher| first + higher);
+        self.queue.insert(at, id);
+        self.together += 1;
     }
 
     fn dispatch(&mut self, _: &Pool, _: Nanos) -> Option<RequestId> {
@@ -24,5 +60,38 @@ impl Scheduler for Fifo {
 
     fn waiting(&self) -> usize {
         self.queue.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use results::block_trace::{Operation, RequestFlags};
+
+    use super::super::scheduler::tests::{insert, next};
+    use super::*;
+
+    fn given(fifo: &mut Fifo, arrivals: &[(u64, u64)]) -> Vec<u64> {
+        let mut pool = Pool::default();
+        for (micros, sector) in arrivals {
+            let now = Nanos::from_micros(*micros);
+            insert(
+                fifo,
+                &mut pool,
+                *sector,
+                Operation::Write,
+                RequestFlags::default(),
+                0,
+                now,
+            );
+        }
+        std::iter::from_fn(|| next(fifo, &mut pool, Nanos::ZERO)).collect()
+    }
+
+    #[test]
+    fn requests_that_overtook_each_other_are_put_in_order_and_others_stay() {
+        let arrivals = [(0, 900), (500, 24), (600, 8), (700, 16), (1500, 0)];
+        let mut fifo = Fifo::unordered_within(Nanos::from_micros(200));
+        assert_eq!(given(&mut fifo, &arrivals), [900, 8, 16, 24, 0]);
+        assert_eq!(given(&mut Fifo::default(), &arrivals), [900, 24, 8, 16, 0]);
     }
 }

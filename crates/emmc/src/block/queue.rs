@@ -13,6 +13,7 @@ use media::Nanos;
 use results::block_trace::{Operation, RequestFlags};
 
 use super::cfq::CfqRules;
+use super::fifo::Fifo;
 use super::pool::{Pool, Request, RequestId};
 use super::scheduler::{Scheduler, SchedulerKind};
 
@@ -61,6 +62,8 @@ pub struct QueueRules {
     pub limit: u32,
     /// Requests in the driver at most.
     pub tags: Option<u32>,
+    /// noop and none take requests that come so soon after the one before for unordered; zero for none.
+    pub unordered_within: Nanos,
 }
 
 impl QueueRules {
@@ -73,6 +76,16 @@ impl QueueRules {
             max_sectors: 1024,
             limit: 128,
             tags: None,
+            unordered_within: Nanos::ZERO,
+        }
+    }
+
+    fn make_scheduler(&self) -> Box<dyn Scheduler> {
+        match self.scheduler {
+            SchedulerKind::Noop | SchedulerKind::None => {
+                Box::new(Fifo::unordered_within(self.unordered_within))
+            }
+            kind => kind.make(self.cfq),
         }
     }
 }
@@ -118,7 +131,7 @@ impl RequestQueue {
         Self {
             rules,
             pool: Pool::default(),
-            scheduler: rules.scheduler.make(rules.cfq),
+            scheduler: rules.make_scheduler(),
             plugs: vec![Vec::with_capacity(PLUG_REQUESTS); actors],
             by_end: BTreeMap::new(),
             direct: VecDeque::new(),
@@ -283,7 +296,7 @@ impl RequestQueue {
     /// Forgets all requests.
     pub fn clear(&mut self) {
         self.pool.clear();
-        self.scheduler = self.rules.scheduler.make(self.rules.cfq);
+        self.scheduler = self.rules.make_scheduler();
         self.plugs.iter_mut().for_each(Vec::clear);
         self.by_end.clear();
         self.direct.clear();
