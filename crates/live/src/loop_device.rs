@@ -207,13 +207,22 @@ impl LoopDevice {
         synced.map_err(self.failed("writing out its page cache"))
     }
 
-    /// Lets go of the file; waits until that has happened.
+    /// Whether it is bound to `file`. Of a file whose mount is out of sight the kernel tells the path within that mount.
+    #[must_use]
+    pub fn is_bound_to(&self, file: &Path) -> bool {
+        let hidden = Path::new("/").join(file.file_name().unwrap_or_default());
+        self.backing_file()
+            .is_some_and(|bound| bound == file || bound == hidden)
+    }
+
+    /// Lets go of `file`; waits until that has happened. A device that is bound to another file has been taken by somebody
+    /// else meanwhile, and is left alone.
     ///
     /// # Errors
     /// When somebody has it open.
-    pub fn unbind(&self) -> Result<(), LiveError> {
+    pub fn unbind(&self, file: &Path) -> Result<(), LiveError> {
         for _ in 0..TRIES {
-            if self.backing_file().is_none() {
+            if !self.is_bound_to(file) {
                 return Ok(());
             }
             // The kernel lets go when the last one that has it open closes it, which may be this one.
@@ -225,7 +234,7 @@ impl LoopDevice {
                 Err(error) => return Err(self.failed("letting go of the card")(error)),
             }
             drop(device);
-            if self.backing_file().is_none() {
+            if !self.is_bound_to(file) {
                 return Ok(());
             }
             thread::sleep(PAUSE);
@@ -235,17 +244,22 @@ impl LoopDevice {
         })
     }
 
-    /// Removes an unbound device.
+    /// Removes an unbound device. One that somebody has bound to a file meanwhile stays, and is theirs.
     ///
     /// # Errors
-    /// When somebody has it open, or it is bound.
+    /// When somebody has it open.
     pub fn remove(&self) -> Result<(), LiveError> {
         let control = File::open(CONTROL).map_err(self.failed("opening /dev/loop-control"))?;
         for _ in 0..TRIES {
             match number_ioctl(&control, LOOP_CTL_REMOVE, self.minor) {
                 Ok(()) => return Ok(()),
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(()),
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => thread::sleep(PAUSE),
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    if self.backing_file().is_some() {
+                        return Ok(());
+                    }
+                    thread::sleep(PAUSE);
+                }
                 Err(error) => return Err(self.failed("removing it")(error)),
             }
         }

@@ -246,7 +246,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         // The mount is gone: what could not be let go of stays for `detach`, with its description.
-        if self.device.unbind().is_ok() && self.device.remove().is_ok() {
+        if self.device.unbind(&self.attached.card_path()).is_ok() && self.device.remove().is_ok() {
             self.attached.forget();
         }
     }

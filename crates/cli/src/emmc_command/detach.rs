@@ -91,7 +91,7 @@ pub fn detach(attached: &Attached, how: How) -> Result<()> {
             // Without power, or without its process, there is nothing that could be written to.
             Ok(()) | Err(_) => {}
         }
-        device.unbind()?;
+        device.unbind(&attached.card_path())?;
     }
     if mount_table::find(&attached.mountpoint).is_ok() {
         unmount::run(&UnmountArguments {
