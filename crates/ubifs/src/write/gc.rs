@@ -41,17 +41,26 @@ impl Writer {
         Ok(Collected::Something)
     }
 
+    /// Bytes that collecting a LEB gives. Where less is free than the largest node takes, as much may stay free at the end of the
+    /// LEB that the copies go to.
+    fn gain(&self, space: LebSpace) -> u32 {
+        let end_bytes = LARGEST_NODE_BYTES.next_multiple_of(self.ubifs.superblock.min_io_bytes);
+        match space.free > end_bytes {
+            true => space.free + space.dirty,
+            false => space.dirty,
+        }
+    }
+
+    /// Whether what is dirty or free in a LEB can be had at all.
+    pub(super) fn is_worth_collecting(&self, space: LebSpace) -> bool {
+        let superblock = &self.ubifs.superblock;
+        self.gain(space) >= superblock.leb_bytes / 8 + superblock.min_io_bytes
+    }
+
     /// Collects the LEB with the most space.
     pub(super) fn collect(&mut self) -> Result<Collected, WriteError> {
         let superblock = &self.ubifs.superblock;
-        let (leb_bytes, unit) = (superblock.leb_bytes, superblock.min_io_bytes);
-        let least = leb_bytes / 8 + unit;
-        // Where less is free than the largest node takes, as much may stay free at the end of the LEB that the copies go to.
-        let end_bytes = LARGEST_NODE_BYTES.next_multiple_of(unit);
-        let gain = |space: LebSpace| match space.free > end_bytes {
-            true => space.free + space.dirty,
-            false => space.dirty,
-        };
+        let leb_bytes = superblock.leb_bytes;
         let best = self
             .space
             .iter()
@@ -60,9 +69,9 @@ impl Writer {
                     && !self.space.is_taken(*leb)
                     && space.free < leb_bytes
                     && space.dirty > 0
-                    && gain(*space) >= least
+                    && self.is_worth_collecting(*space)
             })
-            .max_by_key(|(_, space)| gain(*space));
+            .max_by_key(|(_, space)| self.gain(*space));
         let Some((victim, _)) = best else {
             return Ok(Collected::Nothing);
         };

@@ -112,7 +112,8 @@ impl Writer {
             .saturating_add(1)
     }
 
-    /// Bytes that files can still have, about: what is free or dirty, without the reserves and what is too small for nodes.
+    /// Bytes that files can still have, about: what is free or dirty where that can be had, without the reserves and what is too
+    /// small for nodes.
     #[must_use]
     pub fn free_bytes(&self) -> u64 {
         let superblock = &self.ubifs.superblock;
@@ -121,7 +122,7 @@ impl Writer {
             .all()
             .iter()
             .copied()
-            .filter(|leb| !leb.index)
+            .filter(|leb| !leb.index && self.is_worth_collecting(*leb))
             .collect();
         let sums = Watermarks::new(superblock.leb_bytes, superblock.min_io_bytes).sum(&files);
         let reserve =
