@@ -13,7 +13,7 @@ use formats::{BadLines, ReadOptions, TraceItem};
 use results::block_trace::{BlockClass, Event, EventKind, Operation, Request, RequestFlags};
 use results::nearest_f64;
 
-/// Ends of the system calls that the paper's table 3 counts.
+/// The system calls that the paper's table 3 counts.
 const WRITE_CALLS: [&str; 5] = ["write", "pwrite64", "writev", "pwritev", "pwritev2"];
 
 fn text(bytes: &[u8]) -> String {
