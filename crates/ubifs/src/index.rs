@@ -130,6 +130,16 @@ impl Index {
                     }),
                 }
             }
+            if has_twins(&below.places) {
+                let mut seen = HashSet::new();
+                below.places.retain(|place| seen.insert(*place));
+                lost.push(Finding {
+                    inode,
+                    subject: Subject::Index,
+                    place: self.root,
+                    damage: Damage::Contradiction("branches of the index lead to one node"),
+                });
+            }
             if !below.places.is_empty() {
                 pending.push(below);
             }
@@ -241,6 +251,13 @@ impl Index {
             nodes[*number] = Some(node);
         }
     }
+}
+
+/// Whether a place is there twice, which it never is in a tree.
+fn has_twins(places: &[Place]) -> bool {
+    let mut sorted = places.to_vec();
+    sorted.sort_unstable();
+    sorted.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 /// Nodes that a thread loads.
