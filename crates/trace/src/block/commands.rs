@@ -156,17 +156,24 @@ mod tests {
     #[test]
     fn a_request_takes_the_commands_of_its_sectors_and_its_time() {
         let mut commands = Commands::default();
-        for record in [transfer(8, 100), transfer(16, 110), transfer(8, 300)] {
+        for record in [
+            transfer(8, 50),
+            transfer(8, 100),
+            transfer(16, 110),
+            transfer(8, 300),
+        ] {
             assert!(commands.keep(&record).is_none());
         }
         let taken = commands.take((8, 16), (90, 200));
         assert_eq!(taken.len(), 1);
+        assert_eq!(taken[0].issued, 100);
         let told = command(&taken[0], 50);
         assert_eq!((told.code, told.retries, told.bytes), (25, 2, Some(4096)));
         assert_eq!(
             (told.issued_ns, told.tag, told.waits_busy),
             (Some(50), None, true)
         );
+        assert_eq!(commands.expired(200).map(|record| record.sector), Some(8));
         assert_eq!(commands.expired(200).map(|record| record.sector), Some(16));
         assert!(commands.expired(200).is_none(), "the other one is young");
     }

@@ -281,7 +281,7 @@ mod tests {
         let table = "           CPU0       CPU1\n\
                      \x20 4:          0          7  IO-APIC   4-edge      ttyS0\n\
                      \x2024:         10          0  PCI-MSI 65536-edge      mmc10\n\
-                     \x2025:         10          0  PCI-MSI 65537-edge      ehci, mmc1\n\
+                     \x2025:         10          0  PCI-MSI 65537-edge      mmc1, ehci\n\
                      \x20NMI:          0          0  Non-maskable interrupts\n";
         let card = Path::new("/sys/devices/pci0000:00/0000:00:04.0/mmc_host/mmc1/mmc1:4567/block/mmcblk0");
         assert_eq!(interrupt_of(&names_above(card), table), Some(25));

@@ -159,10 +159,9 @@ fn a_place_that_is_written_twice_is_joined_in_the_order_of_queueing() {
     let requests = joined(&mut joiner(), &records);
     let causes: Vec<_> = requests
         .iter()
-        .flat_map(runs)
-        .map(|(_, _, cause)| cause)
+        .map(|request| (request.issued_ns, runs(request)[0].2))
         .collect();
-    assert_eq!(causes, [Some(1), Some(2)]);
+    assert_eq!(causes, [(Some(200), Some(1)), (Some(300), Some(2))]);
 }
 
 #[test]
@@ -182,15 +181,22 @@ fn a_devices_flush_is_that_of_the_first_who_asked_and_answers_all() {
     let records = [
         bio(1, 100, WRITE | PREFLUSH, 0, 0),
         bio(2, 110, WRITE | PREFLUSH, 0, 0),
+        // After the first flush was issued, which is no answer to it.
+        bio(3, 220, WRITE | PREFLUSH, 0, 0),
         request(200, FLUSH, 0, 0),
         request(400, FLUSH, 0, 0),
+        request(600, FLUSH, 0, 0),
     ];
     let requests = joined(&mut joiner(), &records);
     let submitters: Vec<_> = requests
         .iter()
         .map(|request| request.submitter.as_ref().map(|process| process.pid))
         .collect();
-    assert_eq!(submitters, [Some(1), None], "nobody waits for the second one");
+    assert_eq!(
+        submitters,
+        [Some(1), Some(3), None],
+        "nobody waits for the last one"
+    );
     assert!(
         requests
             .iter()
