@@ -17,9 +17,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use self::foreign::Copies;
 use crate::quantity;
 
-/// More threads than this gain little on a trace of millions of requests, and each has buffers of its own.
-const THREADS_MAX: usize = 4;
-
 /// A bar comes after so long; what is done sooner needs none.
 const BAR_AFTER: Duration = Duration::from_secs(1);
 
@@ -29,19 +26,17 @@ pub struct LimitArguments {
     /// Memory of the queries; what does not fit is sorted in temporary files
     #[arg(long, value_name = "SIZE", value_parser = quantity::parse_bytes, default_value = "192m")]
     pub memory: u64,
-    /// Threads of the queries [default: one for each processor, at most 4]
+    /// Threads of the queries [default: 1; with more, sorts that do not fit in memory may wait for each other for ever]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub threads: Option<u8>,
 }
 
 impl LimitArguments {
-    /// The limits, with what the machine offers where the user says nothing.
+    /// The limits. One thread where the user says nothing: DataFusion 55 can wait for ever where partitions spill.
     pub fn limits(&self) -> Limits {
-        let processors =
-            || std::thread::available_parallelism().map_or(1, |count| count.get().min(THREADS_MAX));
         Limits {
             memory_bytes: usize::try_from(self.memory).unwrap_or(usize::MAX),
-            threads: self.threads.map_or_else(processors, usize::from),
+            threads: self.threads.map_or(1, usize::from),
         }
     }
 
