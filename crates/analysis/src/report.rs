@@ -1,5 +1,7 @@
 //! A report: every analysis of a session, and pictures of where and when the devices were used.
 
+use std::sync::{Mutex, PoisonError};
+
 use serde::Serialize;
 
 use crate::density::{self, DensityGrid};
@@ -8,6 +10,16 @@ use crate::session::Session;
 use crate::table::Table;
 use crate::trace_folder::StoredTrace;
 use crate::{AnalysisError, page, text};
+
+/// The analyses that take longest.
+const LONG: [&str; 6] = [
+    "locality",
+    "latencies",
+    "hot_files",
+    "rewrites",
+    "short_lived_files",
+    "queue_depth",
+];
 
 /// Version of the document that [`Report::to_json`] gives.
 const DOCUMENT_SCHEMA: u32 = 1;
@@ -44,38 +56,90 @@ pub enum Pictures {
     LeftOut,
 }
 
+/// A piece of a report's work.
+enum Job<'a> {
+    Analysis(&'a Analysis),
+    Pictures,
+}
+
+/// What a [`Job`] gives.
+enum Done {
+    Table(Table),
+    Pictures(Vec<DensityGrid>),
+}
+
+impl Job<'_> {
+    fn title(&self) -> &str {
+        match self {
+            Self::Analysis(analysis) => &analysis.title,
+            Self::Pictures => "Pictures",
+        }
+    }
+
+    fn run(&self, session: &Session) -> Result<Done, AnalysisError> {
+        match self {
+            Self::Analysis(analysis) => session.run(analysis).map(Done::Table),
+            Self::Pictures => density::grids(session).map(Done::Pictures),
+        }
+    }
+}
+
+/// Takes one job after the other until none is left or one fails.
+fn work<'a>(
+    session: &Session,
+    mut next: impl FnMut() -> Option<Job<'a>>,
+) -> Result<Vec<Done>, AnalysisError> {
+    std::iter::from_fn(|| next().map(|job| job.run(session))).collect()
+}
+
 impl Report {
-    /// Runs every analysis. `progress` is told before each step.
+    /// Runs every analysis, as many side by side as the session's limits have threads. `progress` is told before each
+    /// step.
     pub fn of(
         session: &Session,
         pictures: Pictures,
-        mut progress: impl FnMut(Step<'_>),
+        progress: impl FnMut(Step<'_>) + Send,
     ) -> Result<Self, AnalysisError> {
-        let analyses: Vec<Analysis> = named::all();
-        let total = analyses.len() + usize::from(pictures == Pictures::Drawn);
-        let mut tables = Vec::new();
-        for (done, analysis) in analyses.iter().enumerate() {
-            progress(Step {
-                done,
-                total,
-                next: &analysis.title,
+        let analyses = named::all();
+        // What takes longest comes first, so that no thread is left with it alone at the end.
+        let pictures = (pictures == Pictures::Drawn).then_some(Job::Pictures);
+        let (long, short): (Vec<&Analysis>, _) = analyses.iter().partition(|it| LONG.contains(&it.name));
+        let jobs: Vec<Job<'_>> = pictures
+            .into_iter()
+            .chain(long.into_iter().chain(short).map(Job::Analysis))
+            .collect();
+        let total = jobs.len();
+        let waiting = Mutex::new((jobs.into_iter().enumerate(), progress));
+        let next = || {
+            let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let (done, job) = waiting.0.next()?;
+            let next = job.title();
+            waiting.1(Step { done, total, next });
+            Some(job)
+        };
+        let lanes = session.split()?;
+        let done = std::thread::scope(|scope| {
+            let threads: Vec<_> = lanes
+                .iter()
+                .map(|lane| scope.spawn(|| work(lane, next)))
+                .collect();
+            let results = threads.into_iter().map(|thread| match thread.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
             });
-            let table = session.run(analysis)?;
-            if !table.rows.is_empty() {
-                tables.push(table);
+            results.collect::<Result<Vec<_>, _>>()
+        })?;
+        let mut tables = Vec::new();
+        let mut densities = Vec::new();
+        for done in done.into_iter().flatten() {
+            match done {
+                Done::Table(table) if table.rows.is_empty() => (),
+                Done::Table(table) => tables.push(table),
+                Done::Pictures(grids) => densities = grids,
             }
         }
-        let densities = match pictures {
-            Pictures::LeftOut => Vec::new(),
-            Pictures::Drawn => {
-                progress(Step {
-                    done: analyses.len(),
-                    total,
-                    next: "Pictures",
-                });
-                density::grids(session)?
-            }
-        };
+        let place = |table: &Table| analyses.iter().position(|it| it.name == table.name);
+        tables.sort_by_key(place);
         Ok(Self {
             traces: session.traces().to_vec(),
             tables,

@@ -39,17 +39,19 @@ const TABLES: [(&str, &str); 3] = [
 /// What a session may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Memory of queries in bytes; sorts beyond it go to temporary files.
+    /// Memory of all queries that run at a time, in bytes; sorts beyond it go to temporary files.
     pub memory_bytes: usize,
-    /// Threads of queries.
+    /// Queries of a report that run side by side. A single query is the work of one thread: DataFusion 55 cuts it into
+    /// partitions otherwise, which wait for each other for ever when their sorts share a bounded memory.
     pub threads: usize,
 }
 
 /// Traces open for queries.
 pub struct Session {
     context: SessionContext,
-    runtime: Runtime,
+    runtime: Arc<Runtime>,
     traces: Vec<StoredTrace>,
+    limits: Limits,
 }
 
 impl Session {
@@ -61,14 +63,31 @@ impl Session {
             .thread_name("query")
             .build()
             .map_err(|source| AnalysisError::Threads { source })?;
+        Self::over(Arc::new(runtime), traces, limits)
+    }
+
+    fn over(runtime: Arc<Runtime>, traces: Vec<StoredTrace>, limits: Limits) -> Result<Self, AnalysisError> {
         let context = runtime
-            .block_on(context_over(&traces, limits))
+            .block_on(context_over(&traces, limits.memory_bytes))
             .map_err(AnalysisError::query("the traces can't be opened"))?;
         Ok(Self {
             context,
             runtime,
             traces,
+            limits,
         })
+    }
+
+    /// As many sessions over the same traces as may run side by side, each with its share of the memory.
+    pub(crate) fn split(&self) -> Result<Vec<Self>, AnalysisError> {
+        let lanes = self.limits.threads.max(1);
+        let share = Limits {
+            memory_bytes: self.limits.memory_bytes / lanes,
+            threads: 1,
+        };
+        (0..lanes)
+            .map(|_| Self::over(Arc::clone(&self.runtime), self.traces.clone(), share))
+            .collect()
     }
 
     /// The traces that are open, in the order given.
@@ -141,9 +160,12 @@ impl Session {
 }
 
 /// Tables and views over the traces.
-async fn context_over(traces: &[StoredTrace], limits: Limits) -> Result<SessionContext, DataFusionError> {
+async fn context_over(
+    traces: &[StoredTrace],
+    memory_bytes: usize,
+) -> Result<SessionContext, DataFusionError> {
     let mut config = SessionConfig::new()
-        .with_target_partitions(limits.threads.max(1))
+        .with_target_partitions(1)
         .with_batch_size(BATCH_ROWS);
     // What a sort keeps back to merge its files; the default is meant for larger pools.
     config.options_mut().execution.sort_spill_reservation_bytes = SORT_MERGE_BYTES;
@@ -151,7 +173,7 @@ async fn context_over(traces: &[StoredTrace], limits: Limits) -> Result<SessionC
     // said to be reached at a tenth of it.
     config.options_mut().execution.parquet.schema_force_view_types = false;
     let runtime = RuntimeEnvBuilder::new()
-        .with_memory_pool(Arc::new(FairSpillPool::new(limits.memory_bytes)))
+        .with_memory_pool(Arc::new(FairSpillPool::new(memory_bytes)))
         .build_arc()?;
     let context = SessionContext::new_with_config_rt(config, runtime);
     for (table, file) in TABLES {

@@ -23,20 +23,20 @@ const BAR_AFTER: Duration = Duration::from_secs(1);
 /// What the queries may use.
 #[derive(Args, Debug)]
 pub struct LimitArguments {
-    /// Memory of the queries; what does not fit is sorted in temporary files
+    /// Memory of all queries that run side by side; what does not fit is sorted in temporary files
     #[arg(long, value_name = "SIZE", value_parser = quantity::parse_bytes, default_value = "192m")]
     pub memory: u64,
-    /// Threads of the queries [default: 1; with more, sorts that do not fit in memory may wait for each other for ever]
+    /// Analyses of a report that run side by side [default: one for each processor, 4 at most]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub threads: Option<u8>,
 }
 
 impl LimitArguments {
-    /// The limits. One thread where the user says nothing: DataFusion 55 can wait for ever where partitions spill.
+    /// The limits.
     pub fn limits(&self) -> Limits {
         Limits {
             memory_bytes: usize::try_from(self.memory).unwrap_or(usize::MAX),
-            threads: self.threads.map_or(1, usize::from),
+            threads: self.threads.map_or_else(processors, usize::from),
         }
     }
 
@@ -52,6 +52,11 @@ impl LimitArguments {
             _copies: copies,
         })
     }
+}
+
+/// Processors, as far as a report has use for them: each has its share of the queries' memory.
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, |processors| processors.get().min(4))
 }
 
 /// Traces open for queries.
