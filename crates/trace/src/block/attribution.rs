@@ -287,7 +287,7 @@ impl Attribution {
                 run.cause = Some(writer.process);
                 run.cause_quality = writer.quality;
                 run.dirtied_ns = Some(writer.time);
-                self.writers.written_out(file, offset, offset + run.bytes);
+                self.writers.journalled(file, offset, offset + run.bytes);
             }
             run.detail = Some(Arc::from("home: data"));
             return;

@@ -2,7 +2,8 @@
 //!
 //! Ranges come from write calls and from folios that became dirty. A call takes the place of what it covers. A folio that
 //! became dirty tells only that it was clean before, so it takes the place of what has been written out since; within a
-//! large one, others may have written meanwhile. A kernel thread that makes a folio dirty again (the journal, write-back)
+//! large one, others may have written meanwhile. When it became so by a call that was just told, it tells nothing new: with
+//! data=journal the rest of it may be in the journal and still on its way home, whoever wrote that. A kernel thread that makes a folio dirty again (the journal, write-back)
 //! takes nobody's place.
 
 use std::collections::{BTreeMap, HashMap};
@@ -35,6 +36,8 @@ struct Range {
 struct File {
     ranges: BTreeMap<u64, Range>,
     last: Writer,
+    /// Process, start and end of the last write call, until it is written in place.
+    call: Option<(Arc<Process>, u64, u64)>,
 }
 
 /// Whose place a range takes.
@@ -81,16 +84,21 @@ impl Writers {
         let entry = self.files.entry(file).or_insert_with(|| File {
             ranges: BTreeMap::new(),
             last: writer.clone(),
+            call: None,
         });
         let before = entry.ranges.len();
         match claim {
             Claim::Call => {
                 entry.last = writer.clone();
+                entry.call = Some((Arc::clone(&writer.process), start, end));
                 entry.put(start, end, writer);
             }
             Claim::Folio => {
                 entry.last = writer.clone();
-                for (from, to) in entry.gaps(start, end, |range| !range.written_out) {
+                let is_of_call = entry.call.as_ref().is_some_and(|(process, from, to)| {
+                    *process == writer.process && *from < end && start < *to
+                });
+                for (from, to) in entry.gaps(start, end, |range| is_of_call || !range.written_out) {
                     entry.put(from, to, writer.clone());
                 }
             }
@@ -140,8 +148,16 @@ impl Writers {
         parts
     }
 
-    /// `start..end` of the file went to the device.
+    /// `start..end` of the file went to its place on the device.
     pub(crate) fn written_out(&mut self, file: FileIdentity, start: u64, end: u64) {
+        self.journalled(file, start, end);
+        if let Some(entry) = self.files.get_mut(&file) {
+            entry.call.take_if(|(_, from, to)| *from < end && start < *to);
+        }
+    }
+
+    /// `start..end` of the file went to the journal. Its way home is to come.
+    pub(crate) fn journalled(&mut self, file: FileIdentity, start: u64, end: u64) {
         if let Some(entry) = self.files.get_mut(&file) {
             let before = entry.ranges.len();
             entry.mark(start, end);
@@ -323,6 +339,21 @@ mod tests {
         writers.written_out(FILE, 0, 16384);
         writers.wrote(FILE, 0, 16384, writer(3, 3), Claim::Folio);
         assert_eq!(pids(&writers.split(FILE, 0, 16384)), [(0, 16384, 3)]);
+    }
+
+    #[test]
+    fn a_call_that_makes_a_folio_dirty_leaves_to_others_what_is_in_the_journal() {
+        let mut writers = Writers::default();
+        writers.wrote(FILE, 4096, 8192, writer(2, 0), Claim::Call);
+        writers.journalled(FILE, 4096, 8192);
+        writers.wrote(FILE, 0, 4096, writer(1, 1), Claim::Call);
+        writers.wrote(FILE, 0, 16384, writer(1, 2), Claim::Folio);
+        let home = writers.split(FILE, 0, 16384);
+        assert_eq!(pids(&home), [(0, 4096, 1), (4096, 8192, 2), (8192, 16384, 1)]);
+        // Once it is home, what makes the folio dirty is a store to mapped memory.
+        writers.written_out(FILE, 0, 16384);
+        writers.wrote(FILE, 0, 16384, writer(1, 3), Claim::Folio);
+        assert_eq!(pids(&writers.split(FILE, 0, 16384)), [(0, 16384, 1)]);
     }
 
     #[test]
