@@ -501,7 +501,7 @@ fn cut_and_recover(chips: &[SimNand], model: &Model, cut: &Cut, second: Option<u
 }
 
 fn sweep(mode: Mode, members: u64) {
-    let full = std::env::var_os("TIDEGATE_FULL").is_some();
+    let full = testkit::is_full();
     let only = std::env::var("TIDEGATE_REPLAY").ok();
     let mut chips = formatted(mode, members);
     let mut model = fresh_model();

@@ -121,7 +121,7 @@ fn of_the_model(folder: &std::path::Path) -> Vec<Sent> {
 
 #[test]
 fn plain_requests_become_the_commands_that_linux_sends_in_their_order() {
-    if std::env::var_os("TIDEGATE_FULL").is_none() {
+    if !testkit::is_full() {
         eprintln!("skipped: only with TIDEGATE_FULL");
         return;
     }

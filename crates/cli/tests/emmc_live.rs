@@ -164,11 +164,7 @@ fn files_that_were_synced_outlive_every_power_cut() {
             &device,
         ],
     );
-    let cuts: u64 = if std::env::var_os("TIDEGATE_FULL").is_some() {
-        100
-    } else {
-        4
-    };
+    let cuts: u64 = if testkit::is_full() { 100 } else { 4 };
     let mut next = 0;
     for cut in 0..cuts {
         bed.mount(&device);

@@ -30,6 +30,9 @@ lab-complaints
 
 #[test]
 fn what_the_program_wrote_to_a_chip_of_the_kernel_is_what_the_kernel_attaches() {
+    if testkit::left_to_full("it takes half a minute of a guest") {
+        return;
+    }
     let Some(mut guest) = lab::shared() else { return };
     let job = Job::new(SCRIPT).variable("TIDEGATE", env!("CARGO_BIN_EXE_tidegate"));
     let outcome = guest.run(&job).expect("the guest works").expect_success();

@@ -54,6 +54,9 @@ fn a_program_built_on_the_host_runs_in_the_guest() {
 
 #[test]
 fn what_a_job_leaves_mounted_attached_and_running_is_gone_for_the_next() {
+    if testkit::left_to_full("it takes half a minute of a guest") {
+        return;
+    }
     let Some(mut guest) = shared() else { return };
     let text = guest
         .run(&Job::new(LEAVES_ALL))
@@ -94,6 +97,9 @@ cat /proc/mtd
 
 #[test]
 fn a_job_over_its_time_ends_the_guest_and_the_next_one_gets_another() {
+    if testkit::left_to_full("it takes half a minute of a guest") {
+        return;
+    }
     let Some(mut guest) = shared() else { return };
     let job = Job::new("echo begun; sleep 1000").timeout(Duration::from_millis(1500));
     let outcome = guest.run(&job).expect("the guest runs it");
@@ -109,6 +115,9 @@ fn a_job_over_its_time_ends_the_guest_and_the_next_one_gets_another() {
 
 #[test]
 fn every_file_system_of_the_ground_truth_runs_is_made_used_and_unmounted() {
+    if testkit::left_to_full("it takes half a minute of a guest") {
+        return;
+    }
     let Some(mut guest) = shared() else { return };
     for kind in ["ext4-dm", "f2fs", "nilfs2", "vfat", "swap"] {
         let job = Job::ready_made("on-filesystem.sh")
@@ -168,6 +177,9 @@ fn a_guest_ends_with_the_process_that_booted_it_and_leaves_nothing() {
 
 #[test]
 fn a_resident_guest_runs_jobs_of_several_processes_until_it_is_stopped() {
+    if testkit::left_to_full("it takes half a minute of a guest") {
+        return;
+    }
     let Some(mut shared) = shared() else { return };
     // One guest at a time is enough for this machine.
     shared.kill();

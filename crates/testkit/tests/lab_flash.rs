@@ -114,6 +114,9 @@ fn folder_of(name: &str) -> u32 {
 
 #[test]
 fn the_kernel_reads_the_image_that_it_wrote_and_hands_back_every_leb() {
+    if testkit::left_to_full("it takes a minute of a guest") {
+        return;
+    }
     let Some(mut guest) = shared() else { return };
     let write = ready_made("write.sh")
         .variable("IMAGE", "none")
@@ -185,6 +188,9 @@ fn recover(bench: &Bench, acknowledged: &str) -> String {
 
 #[test]
 fn a_killed_guest_leaves_flash_that_the_next_boot_recovers_with_every_synced_file() {
+    if testkit::left_to_full("it takes a minute of a guest") {
+        return;
+    }
     let Some(bench) = Bench::new("killed", [CHIP_BYTES]) else {
         return;
     };
@@ -242,6 +248,9 @@ flash_erase -q /dev/mtd0 0 1 && page 4; echo "erased and again: $?"
 
 #[test]
 fn chips_are_the_hosts_files_in_order_of_any_size_and_change_between_jobs() {
+    if testkit::left_to_full("it takes a minute of a guest") {
+        return;
+    }
     // The second is no power of two, as the memory of a PCI device is.
     let Some(bench) = Bench::new("several", [4 << 20, 3 << 20, 4 << 20, 4 << 20]) else {
         return;

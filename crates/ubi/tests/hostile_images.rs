@@ -245,11 +245,7 @@ fn read_only(chip: &Chip, fastmap: FastmapUse, seed: u64) {
 
 #[test]
 fn damaged_images_are_refused_or_attached_and_never_panic() {
-    let seeds = if std::env::var_os("TIDEGATE_FULL").is_some() {
-        200_000
-    } else {
-        3000
-    };
+    let seeds = if testkit::is_full() { 200_000 } else { 3000 };
     let good = good_image();
     let (with_fastmap, places) = good_image_with_fastmap(&good);
     for image in [&good, &with_fastmap] {

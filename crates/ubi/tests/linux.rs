@@ -216,11 +216,7 @@ fn linux_attaches_what_is_written_here() {
     );
 
     let all = [(1313, 70), (1001, 5), (700, 900), (1312, 2000)];
-    let cuts = if std::env::var_os("TIDEGATE_FULL").is_some() {
-        &all[..]
-    } else {
-        &all[..2]
-    };
+    let cuts = if testkit::is_full() { &all[..] } else { &all[..1] };
     for &(cut, point) in cuts {
         let chip = Arc::new(Mutex::new(chip()));
         let ubi = format(&chip);
@@ -343,8 +339,9 @@ fn what_linux_left_when_the_power_went_is_what_linux_itself_attaches() {
         Ok(lab) => lab,
         Err(why) => return eprintln!("left out: {why}"),
     };
-    let mut cuts = CUTS.to_vec();
-    if std::env::var_os("TIDEGATE_FULL").is_some() {
+    let mut cuts = CUTS[1..2].to_vec();
+    if testkit::is_full() {
+        cuts = CUTS.to_vec();
         let torn = [0, 30, 64, 2047, 700, 1024];
         cuts.extend(
             (0..17)

@@ -344,7 +344,7 @@ fn cut_and_recover(start: &SimNand, model: &Model, segment: u64, cut: u64, way: 
 
 #[test]
 fn a_power_cut_in_any_write_loses_nothing_that_was_acknowledged() {
-    let full = std::env::var_os("TIDEGATE_FULL").is_some();
+    let full = testkit::is_full();
     let only = std::env::var("TIDEGATE_REPLAY").ok();
     let wanted = |segment: u64, cut: u64, way: usize| {
         only.as_ref()

@@ -46,7 +46,7 @@ fn a_damaged_image_ends_in_findings_and_never_in_a_panic_a_loop_or_boundless_mem
     let folder = tempfile::tempdir().expect("a folder");
     let good = make(folder.path());
     let nodes = good.nodes();
-    let is_full = std::env::var_os("TIDEGATE_FULL").is_some();
+    let is_full = testkit::is_full();
     let images = setting("TIDEGATE_DAMAGE").unwrap_or(if is_full { 20_000 } else { 150 });
     let first = setting("TIDEGATE_DAMAGE_SEED").unwrap_or(0);
     let (sound, _) = read_all(&good.path).expect("it is sound");

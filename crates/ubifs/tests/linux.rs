@@ -30,10 +30,6 @@ fn setting(name: &str) -> Option<usize> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-fn is_full() -> bool {
-    std::env::var_os("TIDEGATE_FULL").is_some()
-}
-
 /// Our reading of the chip as text, after both checkers found nothing wrong with it.
 fn read_and_check(bench: &Bench, what: &str) -> Lines {
     let ubifs = open(bench.chip.path());
@@ -135,7 +131,7 @@ fn whatever_a_power_cut_leaves_is_read_as_linux_recovers_it() {
     let Some(bench) = Bench::new("cuts", CHIP_BYTES) else {
         return;
     };
-    let cuts = setting("TIDEGATE_UBIFS_CUTS").unwrap_or(if is_full() { 12 } else { 1 });
+    let cuts = setting("TIDEGATE_UBIFS_CUTS").unwrap_or(if testkit::is_full() { 12 } else { 1 });
     let mut guest = bench.boot();
     // A boot recovers what the one before left, and writes the next.
     for cut in 1..=cuts {
@@ -153,7 +149,7 @@ fn whatever_a_power_cut_leaves_is_read_as_linux_recovers_it() {
 #[test]
 #[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn whatever_is_on_the_chip_at_any_moment_is_read_as_linux_recovers_it() {
-    let moments = setting("TIDEGATE_UBIFS_MOMENTS").unwrap_or(if is_full() { 50 } else { 0 });
+    let moments = setting("TIDEGATE_UBIFS_MOMENTS").unwrap_or(if testkit::is_full() { 50 } else { 0 });
     if moments == 0 {
         eprintln!("left out: it takes minutes; TIDEGATE_FULL=1 runs it");
         return;
@@ -191,7 +187,7 @@ fn whatever_is_on_the_chip_at_any_moment_is_read_as_linux_recovers_it() {
 #[test]
 #[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn a_tree_of_30_000_files_is_read_as_linux_reads_it_unmounted_and_cut() {
-    if !is_full() {
+    if !testkit::is_full() {
         eprintln!("left out: it takes minutes; TIDEGATE_FULL=1 runs it");
         return;
     }
@@ -267,7 +263,7 @@ fn paths(ubifs: &Ubifs) -> BTreeSet<String> {
 #[test]
 #[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn what_linux_encrypts_is_read_with_its_keys_and_listed_without_as_linux_does() {
-    if !is_full() {
+    if !testkit::is_full() {
         eprintln!("left out: it takes a boot; TIDEGATE_FULL=1 runs it");
         return;
     }

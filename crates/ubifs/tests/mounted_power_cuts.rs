@@ -174,7 +174,7 @@ fn content(file_system: &MountedWriter, name: &str) -> Option<Vec<u8>> {
 
 #[test]
 fn what_was_synced_through_a_mount_is_there_after_a_power_cut_in_any_write() {
-    let full = std::env::var_os("TIDEGATE_FULL").is_some();
+    let full = testkit::is_full();
     let only = std::env::var("TIDEGATE_REPLAY").ok();
     for (members, shape) in [(1, SMALL), (2, SMALL), (4, Shape { fanout: 3, ..SMALL })] {
         let start = Medium::formatted(shape, members);

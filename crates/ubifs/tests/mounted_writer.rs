@@ -80,7 +80,7 @@ fn a_random_script_of_several_threads_gives_what_the_model_gives() {
                 ..ROOMY
             },
         };
-        let steps = if std::env::var_os("TIDEGATE_FULL").is_some() {
+        let steps = if testkit::is_full() {
             // The model forgets nothing: what lost its name stays until the end.
             12_000
         } else {
@@ -108,7 +108,7 @@ fn a_random_script_of_several_threads_gives_what_the_model_gives() {
 fn a_full_file_system_says_so_keeps_what_it_has_and_is_usable_once_files_go() {
     let fsck = fsck();
     let mut media = vec![(1, SMALL), (2, SMALL)];
-    if std::env::var_os("TIDEGATE_FULL").is_some() {
+    if testkit::is_full() {
         media.extend([(1, ROOMY), (4, ROOMY)]);
     }
     for (members, shape) in media {

@@ -58,11 +58,7 @@ fn operate(writer: &mut Writer, model: &mut Model, prng: &mut Prng, number: u64)
 
 #[test]
 fn what_was_synced_is_read_whenever_power_goes() {
-    let every = if std::env::var_os("TIDEGATE_FULL").is_some() {
-        1
-    } else {
-        31
-    };
+    let every = if testkit::is_full() { 1 } else { 31 };
     let mut formatted = SMALL.formatted();
     let (mut model, mut cuts) = (Model::fresh(), 0);
     for segment in 0..SEGMENTS {

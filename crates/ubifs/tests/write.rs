@@ -68,11 +68,7 @@ fn an_empty_file_system_that_was_mounted_is_clean() {
 #[test]
 fn a_random_script_is_there_after_each_unmount_and_each_loss_of_the_process() {
     let fsck = fsck();
-    let rounds = if std::env::var_os("TIDEGATE_FULL").is_some() {
-        60
-    } else {
-        12
-    };
+    let rounds = if testkit::is_full() { 60 } else { 12 };
     for shape in [SMALL, Shape { fanout: 3, ..SMALL }] {
         let chip = chip(shape);
         let volume: Arc<dyn Volume> = attach(&chip).expect("it attaches");

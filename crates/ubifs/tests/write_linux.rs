@@ -275,11 +275,7 @@ fn linux_mounts_with_all_checks_what_was_made_and_written_here() {
         (1, Compression::Lzo),
         (3, Compression::Zlib),
     ];
-    let count = if std::env::var_os("TIDEGATE_FULL").is_some() {
-        3
-    } else {
-        1
-    };
+    let count = if testkit::is_full() { 3 } else { 1 };
     for (number, compression) in all.into_iter().take(count) {
         let what = compression.name();
         make_chip(&path, Compressor::Only(compression));

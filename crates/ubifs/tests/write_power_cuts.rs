@@ -103,7 +103,7 @@ fn fits(found: &Lines, expected: &Lines, loose: Option<&String>) -> bool {
 
 #[test]
 fn a_power_cut_in_any_write_leaves_what_was_synced_and_a_file_system_that_works() {
-    let full = std::env::var_os("TIDEGATE_FULL").is_some();
+    let full = testkit::is_full();
     let only = std::env::var("TIDEGATE_REPLAY").ok();
     let fsck = Fsck::available().ok();
     let mut chip = SMALL.formatted();
@@ -139,7 +139,7 @@ fn a_power_cut_in_any_write_leaves_what_was_synced_and_a_file_system_that_works(
 }
 
 fn cut_and_recover(start: &SimNand, model: &Model, segment: u64, cut: u64, fsck: Option<&Fsck>) {
-    let full = std::env::var_os("TIDEGATE_FULL").is_some();
+    let full = testkit::is_full();
     let replay = format!("seed {SEED:#x}, TIDEGATE_REPLAY={segment}:{cut}");
     let way = usize::try_from(cut % 5).expect("few");
     let chip: Chip = Arc::new(Mutex::new(start.clone()));

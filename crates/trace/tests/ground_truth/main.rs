@@ -69,20 +69,20 @@ fn all(words: &[&str]) -> Outcome<()> {
         Ok(Some(report)) => say(&format!("{name}: ok, {report}")),
         Ok(None) => {}
         Err(reason) => {
-            say(&format!("{name}: FAILED\n{reason}"));
-            failures.push(name);
+            say(&format!("{name}: FAILED"));
+            failures.push(format!("{name}: {reason}"));
         }
     };
     for file_system in disk::FILE_SYSTEMS.iter().filter(|one| wanted(one.name)) {
         tell(file_system.name, case(file_system));
     }
-    for case in guest::GUEST_CASES.iter().filter(|one| wanted(one.name)) {
+    for case in guest::cases().iter().filter(|one| wanted(one.name)) {
         tell(case.name, case.run());
     }
     if failures.is_empty() {
         Ok(())
     } else {
-        Err(failures.join(", "))
+        Err(failures.join("\n"))
     }
 }
 
