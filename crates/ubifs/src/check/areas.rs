@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Checker;
 use super::fault::{Area, At, Fault};
-use super::medium::{Ending, Medium, Spot, explained_by_a_cut, nodes_of, to_usize, to_word};
+use super::medium::{Ending, Medium, Spot, blank, explained_by_a_cut, nodes_of, to_usize, to_word};
 use crate::format::{
     COMMIT_LAST_FLAG, Compression, HEADER_BYTES, InodeNumber, LOG_LEB, MASTER_DIRTY, MASTER_LEB,
     MASTER_RECOVERED, Master, NodeKind, Orphans, SUPERBLOCK_LEB, Superblock,
@@ -12,6 +12,8 @@ use crate::format::{
 
 /// The newest version of the format that is known.
 const VERSION_MAX: u32 = 5;
+/// A master node.
+const MASTER_BYTES: usize = 512;
 /// Instead of a LEB's number: there is none.
 const NO_LEB: u32 = u32::MAX;
 
@@ -177,15 +179,38 @@ impl Masters {
         self.best.master.clone()
     }
 
+    /// Whether both LEBs have the one that counts, or the second not yet, or the first none because the next one was to be its first.
+    fn is_whole_but_for_the_next(&self, checker: &Checker<'_>) -> bool {
+        match &self.copies {
+            [Some(one), Some(other)] => {
+                let is_last_of_two = one.sequence > other.sequence && other.master.flags & MASTER_DIRTY != 0;
+                let is_of_first = |(at, _): &(At, Fault)| at.leb == one.at.leb;
+                one.body == other.body || is_last_of_two && !self.broken.iter().any(is_of_first)
+            }
+            [None, Some(other)] => {
+                let step = to_word(HEADER_BYTES + other.body.len())
+                    .next_multiple_of(checker.superblock.min_io_bytes.max(8));
+                other.at.offset + 2 * step > checker.superblock.leb_bytes
+            }
+            [_, None] => false,
+        }
+    }
+
     /// Tells what is wrong with them: a cut while one is written leaves it torn, or the other one behind.
     pub(super) fn judge(self, checker: &mut Checker<'_>) {
         let dirty = checker.is_dirty();
+        // The first write of a mount makes it dirty, the last one clean: each of them may be the one that is cut.
+        let may_be_torn = dirty || self.is_whole_but_for_the_next(checker);
         for (place, fault) in self.broken {
             let torn = match &fault {
-                Fault::Node(defect) if dirty => {
+                Fault::Node(defect) if may_be_torn => {
                     let write_bytes = checker.write_bytes();
                     let raw = checker.medium.leb(place.leb);
-                    raw.is_ok_and(|raw| explained_by_a_cut(raw, to_usize(place.offset), defect, write_bytes))
+                    raw.is_ok_and(|raw| {
+                        let offset = to_usize(place.offset);
+                        let is_cut = explained_by_a_cut(raw, offset, defect, write_bytes);
+                        is_cut && (dirty || ends_erased(raw, offset))
+                    })
                 }
                 _ => false,
             };
@@ -199,7 +224,7 @@ impl Masters {
         }
         match &self.copies {
             [Some(one), Some(other)] if one.body == other.body => {}
-            [Some(_), Some(_)] if dirty => {
+            [Some(_), Some(_)] if may_be_torn => {
                 checker.note(
                     "the two master nodes differ, as after a power cut between their writes".to_owned(),
                 );
@@ -216,7 +241,7 @@ impl Masters {
                     leb: missing,
                     offset: 0,
                 });
-                match dirty {
+                match may_be_torn {
                     true => checker.note(format!(
                         "LEB {missing} holds no master node, as after a power cut"
                     )),
@@ -231,6 +256,12 @@ impl Masters {
         }
         fields(checker, self.best.at);
     }
+}
+
+/// Whether the end of a master node at an offset was never written.
+fn ends_erased(raw: &[u8], offset: usize) -> bool {
+    let end = offset + MASTER_BYTES;
+    raw.get(end - 8..end).is_none_or(blank)
 }
 
 /// Numbers of the master node that can be judged by themselves.
