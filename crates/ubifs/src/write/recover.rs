@@ -29,16 +29,17 @@ impl Writer {
         }
         self.settle_master()?;
         self.unmap_leftovers()?;
-        self.account_for_buds()?;
-        self.take_fixed_lebs()?;
         if self.ubifs.superblock != *old {
             self.write_superblock()?;
         }
         if self.ubifs.master.flags & MASTER_DIRTY == 0 {
-            // From here on a mount has to expect a torn write.
+            // From here on a mount has to expect a torn write. Its sums are those of the LPT that it leads to, so it comes before
+            // all that changes space.
             self.ubifs.master.flags |= MASTER_DIRTY;
             self.write_master()?;
         }
+        self.account_for_buds()?;
+        self.take_fixed_lebs()?;
         self.fix_sizes()?;
         self.commit_to(State::Mounted)
     }
