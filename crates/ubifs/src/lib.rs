@@ -54,4 +54,4 @@ pub use report::{
     ReplayReport, TornRule,
 };
 pub use space::{LebSpace, SpaceSums, Watermarks};
-pub use write::{HeadStatistics, NameIn, NewFile, WriteError, Writer, WriterStatistics};
+pub use write::{HeadStatistics, NameIn, NewFile, SpaceUser, WriteError, Writer, WriterStatistics};

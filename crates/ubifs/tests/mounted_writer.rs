@@ -16,7 +16,7 @@ use testkit::contract;
 use testkit::lab::Fsck;
 use testkit::model::{self, ModelRun};
 use testkit::prng::Prng;
-use vfs::{FileSystem, FsError, Handle, Ino, OpenFlags, RenameFlags, SetAttr};
+use vfs::{FileSystem, FsError, Handle, Ino, OpenFlags, Privileges, RenameFlags, SetAttr, WriteMode};
 
 const SEED: u64 = 0x4D57;
 
@@ -27,6 +27,7 @@ const ROOMY: Shape = Shape {
     blocks: 160,
     lebs: 140,
     fanout: 8,
+    reserved_bytes: 0,
 };
 
 fn fsck() -> Option<Fsck> {
@@ -161,7 +162,7 @@ fn a_full_file_system_says_so_keeps_what_it_has_and_is_usable_once_files_go() {
             for (name, content) in &files {
                 let entry = file_system.lookup(Ino::ROOT, name).expect("it was made");
                 assert_eq!(entry.attr.size, u64::try_from(content.len()).expect("small"));
-                let opened = file_system.open(entry.ino, OpenFlags(libc::O_RDONLY), vfs::Privileges::Keep);
+                let opened = file_system.open(entry.ino, OpenFlags(libc::O_RDONLY), Privileges::Keep);
                 let handle = opened.expect("it opens").handle;
                 let mut out = vec![0; content.len()];
                 assert_eq!(
@@ -332,4 +333,79 @@ fn flags_forbid_changes_until_they_are_taken_back() {
     assert_eq!(set(0x4000_0000).map(|_| ()), Err(FsError::NotSupported));
     set(0).expect("it can be taken back");
     assert_eq!(file_system.unlink(Ino::ROOT, b"file"), Ok(()));
+}
+
+#[test]
+fn what_is_flagged_to_be_synced_is_there_after_a_power_cut() {
+    const SET_FLAGS: u32 = 0x4008_6602;
+    let medium = Medium::formatted(SMALL, 1);
+    let file_system = medium.mount().expect("it mounts");
+    let caller = contract::caller();
+    let mkdir = |name: &[u8]| {
+        let made = file_system.mkdir(&caller, Ino::ROOT, name, contract::DIRECTORY);
+        made.expect("there is room for it").ino
+    };
+    let (flagged, plain) = (mkdir(b"flagged"), mkdir(b"plain"));
+    let set = |ino, flags: u32| file_system.ioctl(ino, Handle(0), SET_FLAGS, &flags.to_le_bytes(), 0);
+    set(flagged, 0x1_0000).expect("directories can be so");
+    let make = |parent, name: &[u8]| {
+        let made = file_system.mknod(&caller, parent, name, contract::FILE);
+        made.expect("there is room for it").ino
+    };
+    make(flagged, b"old");
+    let renamed = file_system.rename(&caller, (flagged, b"old"), (flagged, b"new"), RenameFlags(0));
+    assert_eq!(renamed, Ok(()));
+    let file = make(flagged, b"file");
+    set(file, 0x08).expect("files can be so");
+    let mode = SetAttr {
+        mode: Some(0o600),
+        ..SetAttr::default()
+    };
+    file_system.setattr(file, None, &mode).expect("it can change");
+    make(plain, b"lost");
+    let after = medium.copy().mount().expect("it mounts");
+    assert_eq!(after.lookup(flagged, b"old").map(|_| ()), Err(FsError::NotFound));
+    after.lookup(flagged, b"new").expect("it was synced");
+    let found = after.lookup(flagged, b"file").expect("it was synced");
+    assert_eq!(found.attr.mode & 0o777, 0o600);
+    assert_eq!(after.lookup(plain, b"lost").map(|_| ()), Err(FsError::NotFound));
+}
+
+#[test]
+fn the_reserve_is_left_to_root() {
+    let shape = Shape {
+        reserved_bytes: 150_000,
+        ..SMALL
+    };
+    let medium = Medium::formatted(shape, 1);
+    let file_system = medium.mount().expect("it mounts");
+    let file = create(&file_system, b"file");
+    let data = Prng::named(SEED, "reserve").bytes(4096);
+    let fill = |start: u64, privileges| {
+        let mode = WriteMode {
+            privileges,
+            ..contract::plain(libc::O_RDWR)
+        };
+        let mut offset = start;
+        loop {
+            match file_system.write(file.0, file.1, offset, &data, mode) {
+                Ok(written) => offset += u64::try_from(written).expect("small"),
+                Err(error) => return (error, offset),
+            }
+        }
+    };
+    let said = file_system.statfs(Ino::ROOT).expect("it has figures");
+    assert_eq!(
+        said.blocks_free - said.blocks_available,
+        150_000_u64.div_ceil(4096)
+    );
+    let (error, first) = fill(0, Privileges::Kill { gid: 5 });
+    assert_eq!(error, FsError::NoSpace);
+    let said = file_system.statfs(Ino::ROOT).expect("it has figures");
+    assert!(said.blocks_available < 16, "{said:?}");
+    let (error, second) = fill(first, Privileges::Keep);
+    assert_eq!(error, FsError::NoSpace);
+    assert!(second - first > 100_000, "{first}, {second}");
+    file_system.close().expect("it unmounts");
+    medium.judge(fsck().as_ref(), "filled into the reserve");
 }

@@ -123,7 +123,7 @@ fn device_number(inode: &Inode) -> u32 {
     (minor & 0xFF) | (major & 0xFFF) << 8 | (minor & 0xF_FF00) << 12
 }
 
-/// Space of the main area, of which `free_bytes` are for files to come.
+/// Space of the main area, of which `free_bytes` are for files to come, some of them in the reserve.
 pub(super) fn statfs(superblock: &Superblock, free_bytes: u64) -> StatFs {
     let others = [
         LOG_LEB,
@@ -139,7 +139,7 @@ pub(super) fn statfs(superblock: &Superblock, free_bytes: u64) -> StatFs {
     StatFs {
         blocks: all,
         blocks_free: free,
-        blocks_available: free,
+        blocks_available: blocks(free_bytes.saturating_sub(superblock.reserve_bytes)).min(all),
         files: 0,
         files_free: 0,
         block_size: BLOCK_BYTES,

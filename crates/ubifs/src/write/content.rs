@@ -3,7 +3,6 @@
 use super::buffers::HeadKind;
 use super::journal::NewNode;
 use super::names::touch;
-use super::room::Purpose;
 use super::{WriteError, Writer};
 use crate::format::{
     BLOCK_BYTES, Compression, Data, EntryKind, INODE_COMPRESS, Inode, InodeNumber, Key, Truncation,
@@ -31,7 +30,7 @@ impl Writer {
         touch(&mut file, now, true);
         // Room for the inode first: blocks without it would be lost.
         let room = self
-            .make_room_for(HeadKind::Base, FILE_INODE_BYTES, Purpose::Growth)
+            .make_room_for(HeadKind::Base, FILE_INODE_BYTES, self.growth())
             .and_then(|()| self.reserve(HeadKind::Base, FILE_INODE_BYTES));
         self.guard(room)?;
         let mut done = 0;
@@ -79,7 +78,7 @@ impl Writer {
             whole[in_block..in_block + part.len()].copy_from_slice(part);
             block = whole;
         }
-        self.make_room_for(HeadKind::Data, DATA_NODE_BYTES, Purpose::Growth)?;
+        self.make_room_for(HeadKind::Data, DATA_NODE_BYTES, self.growth())?;
         let data = self.block(file, number, &block);
         self.write_block(data)
     }

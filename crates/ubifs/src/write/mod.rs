@@ -57,6 +57,7 @@ use crate::open::OpenError;
 
 pub use names::NewFile;
 pub use rename::NameIn;
+pub use room::SpaceUser;
 pub use statistics::{HeadStatistics, WriterStatistics};
 
 /// Why something could not be written. Unless it says otherwise, nothing was changed.
@@ -178,6 +179,7 @@ pub struct Writer {
     orphans: BTreeMap<u32, Orphan>,
     holds: Holds,
     packer: Packer,
+    user: SpaceUser,
     /// Why nothing is written any more.
     broken: Option<Arc<str>>,
     /// What no room was found for, and how much had become dirty by then.

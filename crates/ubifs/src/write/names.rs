@@ -4,8 +4,8 @@ use super::journal::NewNode;
 use super::{WriteError, Writer};
 use crate::file_system::UbifsError;
 use crate::format::{
-    Compression, DirectoryEntry, EntryKind, INODE_COMPRESS, INODE_DATA_BYTES_MAX, Inode, InodeNumber, Key,
-    NAME_BYTES_MAX, NodeKind,
+    Compression, DirectoryEntry, EntryKind, INODE_COMPRESS, INODE_DATA_BYTES_MAX, INODE_DIRSYNC, INODE_SYNC,
+    Inode, InodeNumber, Key, NAME_BYTES_MAX, NodeKind,
 };
 use crate::mkfs::Time;
 
@@ -46,6 +46,15 @@ pub(super) fn kind_of(inode: &Inode) -> Result<EntryKind, WriteError> {
     inode.kind().ok_or(WriteError::Invalid("the file has no type"))
 }
 
+/// Flags that what is made in a directory has from it.
+pub(super) fn inherited_flags(directory: &Inode, mode: u32) -> u32 {
+    let of_directories = match EntryKind::from_mode(mode) {
+        Some(EntryKind::Directory) => INODE_DIRSYNC,
+        _ => 0,
+    };
+    directory.flags & (INODE_COMPRESS | INODE_SYNC | of_directories)
+}
+
 /// Sets the times of a change.
 pub(super) fn touch(inode: &mut Inode, now: Time, content: bool) {
     (inode.changed_seconds, inode.changed_nanoseconds) = (now.seconds.cast_unsigned(), now.nanoseconds);
@@ -65,7 +74,7 @@ impl Writer {
     ) -> Result<InodeNumber, WriteError> {
         let mut host = self.host(directory, name)?;
         self.check_free(directory, name)?;
-        let inode = self.new_inode(file, now)?;
+        let inode = self.new_inode(file, inherited_flags(&host, file.mode), now)?;
         let kind = kind_of(&inode)?;
         let number = inode.key.inode_number();
         host.size_bytes += entry_bytes(name);
@@ -76,9 +85,15 @@ impl Writer {
         Ok(number)
     }
 
-    /// Makes a file without a name, and holds it once. [`Writer::link`] can give it one.
-    pub fn create_unnamed(&mut self, file: &NewFile, now: Time) -> Result<InodeNumber, WriteError> {
-        let mut inode = self.new_inode(file, now)?;
+    /// Makes a file without a name, as if in a directory, and holds it once. [`Writer::link`] can give it a name.
+    pub fn create_unnamed(
+        &mut self,
+        directory: InodeNumber,
+        file: &NewFile,
+        now: Time,
+    ) -> Result<InodeNumber, WriteError> {
+        let host = self.directory(directory)?;
+        let mut inode = self.new_inode(file, inherited_flags(&host, file.mode), now)?;
         inode.links = 0;
         let number = inode.key.inode_number();
         self.hold(number);
@@ -192,7 +207,7 @@ impl Writer {
         written
     }
 
-    pub(super) fn new_inode(&mut self, file: &NewFile, now: Time) -> Result<Inode, WriteError> {
+    pub(super) fn new_inode(&mut self, file: &NewFile, flags: u32, now: Time) -> Result<Inode, WriteError> {
         let bytes = u32::try_from(file.data.len())
             .ok()
             .filter(|bytes| *bytes <= INODE_DATA_BYTES_MAX);
@@ -222,11 +237,7 @@ impl Writer {
             user: file.user,
             group: file.group,
             mode: file.mode,
-            flags: if compression == Compression::None {
-                0
-            } else {
-                INODE_COMPRESS
-            },
+            flags,
             data_bytes,
             xattr_count: 0,
             xattr_bytes: 0,

@@ -13,7 +13,7 @@ use super::buffers::WriteBuffers;
 use super::held::Holds;
 use super::log::Log;
 use super::space_table::SpaceTable;
-use super::{Counts, LptState, WriteError, Writer};
+use super::{Counts, LptState, SpaceUser, WriteError, Writer};
 use crate::compress::{Compressor, Packer};
 use crate::file_system::{Ubifs, UbifsError};
 use crate::format::{Compression, LOG_LEB, Superblock, SuperblockFlags};
@@ -78,6 +78,7 @@ impl Writer {
             packer: Packer::new(Compressor::Only(
                 Compression::from_number(superblock.compression).unwrap_or(Compression::None),
             )),
+            user: SpaceUser::Privileged,
             broken: None,
             exhausted: None,
             committed: 0,

@@ -1,7 +1,7 @@
 //! Renames: each is one group of nodes, so that a power cut leaves the old names or the new ones.
 
 use super::journal::NewNode;
-use super::names::{NewFile, entry_bytes, kind_of, touch};
+use super::names::{NewFile, entry_bytes, inherited_flags, kind_of, touch};
 use super::{WriteError, Writer};
 use crate::file_system::UbifsError;
 use crate::format::{EntryKind, Inode, InodeNumber};
@@ -68,7 +68,8 @@ impl Writer {
         match whiteout {
             None => nodes.push(self.removal(&mut source, old)?),
             Some(whiteout) => {
-                let device = self.new_inode(whiteout, now)?;
+                let flags = inherited_flags(&source, whiteout.mode);
+                let device = self.new_inode(whiteout, flags, now)?;
                 let number = device.key.inode_number();
                 nodes.push(self.entry(from, old, number, EntryKind::CharacterDevice)?);
                 nodes.push(NewNode::Inode(device));

@@ -21,6 +21,8 @@ const IN_VAIN_MAX: u32 = 16;
 pub(super) enum Purpose {
     /// There will be less room afterwards.
     Growth,
+    /// The same for who may use the reserve that the superblock keeps for him.
+    GrowthIntoReserve,
     /// There will be more, some time.
     Removal,
 }
@@ -29,16 +31,59 @@ impl Purpose {
     /// Empty LEBs that there have to be beyond the reserve of the index before another one is taken.
     const fn lebs(self) -> u32 {
         match self {
-            Self::Growth => 3,
+            Self::Growth | Self::GrowthIntoReserve => 3,
             Self::Removal => 1,
         }
     }
 }
 
+/// Whom changes are made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpaceUser {
+    /// Who leaves the reserve alone that the superblock names.
+    Anybody,
+    /// Root, and the reserve's owner.
+    Privileged,
+}
+
 impl Writer {
+    /// Whom the changes from here on are made for.
+    pub const fn act_for(&mut self, user: SpaceUser) {
+        self.user = user;
+    }
+
+    /// Whether a user of the system is one that the reserve is kept for.
+    #[must_use]
+    pub const fn space_user(&self, uid: u32, gid: u32) -> SpaceUser {
+        let superblock = &self.ubifs.superblock;
+        let is_of_group = superblock.reserve_group != 0 && superblock.reserve_group == gid;
+        match uid == 0 || uid == superblock.reserve_user || is_of_group {
+            true => SpaceUser::Privileged,
+            false => SpaceUser::Anybody,
+        }
+    }
+
+    /// What room is made for when files grow.
+    pub(super) const fn growth(&self) -> Purpose {
+        match self.user {
+            SpaceUser::Anybody => Purpose::Growth,
+            SpaceUser::Privileged => Purpose::GrowthIntoReserve,
+        }
+    }
+
+    /// LEBs that stay empty for whom the reserve is kept.
+    fn kept_lebs(&self, purpose: Purpose) -> u32 {
+        let superblock = &self.ubifs.superblock;
+        let kept = superblock.reserve_bytes.div_ceil(u64::from(superblock.leb_bytes));
+        match purpose {
+            Purpose::Growth => u32::try_from(kept).unwrap_or(u32::MAX),
+            Purpose::GrowthIntoReserve | Purpose::Removal => 0,
+        }
+    }
+
     /// Writes a group, after making room for it.
     pub(super) fn operation(&mut self, nodes: &[NewNode]) -> Result<(), WriteError> {
-        self.operation_for(nodes, Purpose::Growth)
+        self.operation_for(nodes, self.growth())
     }
 
     /// The same for one that removes something.
@@ -72,7 +117,8 @@ impl Writer {
         let (mut commits, mut most_empty, mut in_vain) = (0, 0, 0);
         loop {
             let empty = self.space.empty_count();
-            if empty >= purpose.lebs() + self.index_reserve() {
+            let needed = purpose.lebs().saturating_add(self.index_reserve());
+            if empty >= needed.saturating_add(self.kept_lebs(purpose)) {
                 return Ok(());
             }
             match empty > most_empty {

@@ -71,8 +71,7 @@ impl Writer {
             group: host.group,
             data: value.to_vec(),
         };
-        let mut holder = self.new_inode(&file, now)?;
-        holder.flags = INODE_XATTR;
+        let mut holder = self.new_inode(&file, INODE_XATTR, now)?;
         holder.size_bytes = bytes.into();
         host.xattr_count += 1;
         host.xattr_names_bytes += u32::from(name_bytes);

@@ -5,13 +5,16 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use array::{Execution, MemberIdentity};
-use media::NandGeometry;
+use media::{Nand, NandGeometry, Peb};
 use nand::{ChipModel, FaultModel, PowerSupply, SimNand};
-use ubi::{Access, AttachOptions, FormatOptions, Layout, Volume};
+use ubi::{Access, AttachOptions, FormatOptions, Layout, Ubi, Volume, VolumeId};
 use ubifs::mkfs::Time;
 use ubifs::{Clock, MountedWriter, OpenOptions, Writer};
 
-use super::rig::{Chip, Shape, attach, dump};
+use super::rig::{Chip, Shape, device, dump};
+
+/// Has devices erase and level wear, a few steps a call.
+pub type DeviceWork = Box<dyn Fn() -> Result<(), String>>;
 
 /// Chips that survive their users.
 pub struct Medium {
@@ -71,38 +74,49 @@ impl Medium {
         self.chips[0].lock().expect("no panic").supply().clone()
     }
 
-    /// Attaches.
-    pub fn volume(&self) -> Result<Arc<dyn Volume>, String> {
+    /// Attaches; also what has the devices erase.
+    fn attached(&self) -> Result<(Arc<dyn Volume>, DeviceWork), String> {
         if let [only] = self.chips.as_slice() {
-            return match attach(only) {
-                Ok(volume) => Ok(volume),
-                Err(error) => Err(error.to_string()),
-            };
+            let device = device(only).map_err(|error| error.to_string())?;
+            let volume = device.open(VolumeId(0)).map_err(|error| error.to_string())?;
+            return Ok((
+                Arc::new(volume),
+                Box::new(move || work(std::slice::from_ref(&device))),
+            ));
         }
         let options = AttachOptions::linux(Access::ReadWrite);
-        match array::attach(self.chips.clone(), options, Execution::Inline) {
-            Ok(array) => Ok(array.volume().clone()),
-            Err(error) => Err(error.to_string()),
-        }
+        let array = array::attach(self.chips.clone(), options, Execution::Inline);
+        let array = array.map_err(|error| error.to_string())?;
+        Ok((array.volume().clone(), Box::new(move || work(array.devices()))))
+    }
+
+    /// Attaches.
+    pub fn volume(&self) -> Result<Arc<dyn Volume>, String> {
+        self.attached().map(|(volume, _)| volume)
     }
 
     /// Attaches and mounts for writing.
     pub fn mount(&self) -> Result<MountedWriter, String> {
-        let writer = Writer::open(self.volume()?, OpenOptions::standard());
+        self.mount_with_work().map(|(file_system, _)| file_system)
+    }
+
+    /// The same; also what has the devices erase.
+    pub fn mount_with_work(&self) -> Result<(MountedWriter, DeviceWork), String> {
+        let (volume, work) = self.attached()?;
+        let writer = Writer::open(volume, OpenOptions::standard());
         let writer = writer.map_err(|error| error.to_string())?;
-        Ok(mounted(writer))
+        Ok((mounted(writer), work))
+    }
+
+    /// What the chip of a medium without an array holds, block after block.
+    pub fn raw(&self) -> Vec<u8> {
+        raw(&self.chips[0])
     }
 
     /// Our checker, the sums that a mount sees, and `fsck.ubifs` where there is one.
     pub fn judge(&self, fsck: Option<&testkit::lab::Fsck>, what: &str) {
         let volume = self.volume().unwrap_or_else(|error| panic!("{what}: {error}"));
-        let report = ubifs::check::check(&*volume);
-        let told: Vec<String> = report
-            .findings
-            .iter()
-            .map(|finding| format!("{:?} {}", finding.at, finding.fault))
-            .collect();
-        assert!(told.is_empty(), "{what}: {told:#?}");
+        assert_sound(&*volume, what);
         if let Some(fsck) = fsck {
             let folder = tempfile::tempdir().expect("a folder");
             let path = folder.path().join("volume");
@@ -113,6 +127,43 @@ impl Medium {
             assert!(judged.clean, "{what}: {}", judged.text);
         }
     }
+}
+
+/// Our checker finds nothing.
+pub fn assert_sound(volume: &dyn Volume, what: &str) {
+    let report = ubifs::check::check(volume);
+    let told: Vec<String> = report
+        .findings
+        .iter()
+        .map(|finding| format!("{:?} {}", finding.at, finding.fault))
+        .collect();
+    assert!(told.is_empty(), "{what}: {told:#?}");
+}
+
+/// A few steps of what a device has to do.
+fn work(devices: &[Ubi<Chip>]) -> Result<(), String> {
+    for device in devices {
+        for _ in 0..4 {
+            device.work().map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// What a chip holds, block after block.
+pub fn raw(chip: &Chip) -> Vec<u8> {
+    let geometry = chip.geometry();
+    let block_bytes = usize::try_from(geometry.block_bytes()).expect("small");
+    let mut all = Vec::new();
+    for block in 0..geometry.blocks() {
+        let mut raw = vec![0; block_bytes];
+        let mut chip = Arc::clone(chip);
+        // What is torn is there as it is.
+        let report = chip.read(Peb(block), 0, &mut raw);
+        drop(report.expect("it has power"));
+        all.append(&mut raw);
+    }
+    all
 }
 
 /// A clock that goes on by a second with each look at it.

@@ -28,6 +28,8 @@ pub struct Shape {
     pub blocks: u32,
     pub lebs: u32,
     pub fanout: u32,
+    /// What only root may use.
+    pub reserved_bytes: u64,
 }
 
 /// The smallest LEBs that UBIFS takes.
@@ -37,6 +39,7 @@ pub const SMALL: Shape = Shape {
     blocks: 72,
     lebs: 56,
     fanout: 8,
+    reserved_bytes: 0,
 };
 
 impl Shape {
@@ -76,6 +79,7 @@ impl Shape {
         let options = MkfsOptions {
             lebs: LebCount::Exactly(shape.lebs),
             fanout: self.fanout,
+            reserved_bytes: self.reserved_bytes,
             ..MkfsOptions::new(shape.min_io_bytes, shape.leb_bytes, shape.lebs)
         };
         let mut sink = VolumeSink::new(volume).expect("it takes writes");
@@ -90,27 +94,37 @@ impl Shape {
     }
 }
 
-/// The volume of a chip.
-pub fn attach(chip: &Chip) -> Result<Arc<UbiVolume<Chip>>, ubi::AttachError> {
+/// The UBI device of a chip.
+pub fn device(chip: &Chip) -> Result<Ubi<Chip>, ubi::AttachError> {
     let options = AttachOptions {
         wear_threshold: 1 << 20,
         ..AttachOptions::linux(Access::ReadWrite)
     };
-    let ubi: Ubi<Chip> = scan(Arc::clone(chip), options)?.attach()?;
-    Ok(Arc::new(ubi.open(VolumeId(0)).expect("the volume is there")))
+    scan(Arc::clone(chip), options)?.attach()
 }
 
-/// All LEBs of a volume, for judges that take a file.
-pub fn dump(volume: &dyn Volume, path: &Path) {
+/// The volume of a chip.
+pub fn attach(chip: &Chip) -> Result<Arc<UbiVolume<Chip>>, ubi::AttachError> {
+    let volume = device(chip)?.open(VolumeId(0));
+    Ok(Arc::new(volume.expect("the volume is there")))
+}
+
+/// All LEBs of a volume.
+pub fn all_of(volume: &dyn Volume) -> Vec<u8> {
     let geometry = volume.geometry();
     let mut all = Vec::new();
     for leb in 0..geometry.lebs {
         let mut raw = vec![0; usize::try_from(geometry.leb_bytes).expect("small")];
         let read = volume.read(Leb(leb), 0, &mut raw);
-        read.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        read.unwrap_or_else(|error| panic!("{error}"));
         all.extend_from_slice(&raw);
     }
-    std::fs::write(path, all).expect("there is room for it");
+    all
+}
+
+/// The same in a file, for judges that take one.
+pub fn dump(volume: &dyn Volume, path: &Path) {
+    std::fs::write(path, all_of(volume)).expect("there is room for it");
 }
 
 /// Opens for writing.

@@ -8,7 +8,7 @@ use super::MountedWriter;
 use super::flags::{check_changeable, check_removable};
 use super::names::PERMISSIONS;
 use crate::file_system::FILE_BYTES_MAX;
-use crate::format::{EntryKind, INODE_DATA_BYTES_MAX, Inode};
+use crate::format::{EntryKind, INODE_DATA_BYTES_MAX, INODE_SYNC, Inode};
 use crate::mkfs::Time;
 use crate::write::{WriteError, Writer};
 
@@ -36,6 +36,7 @@ impl MountedWriter {
             if others != SetAttr::default() {
                 self.set_others(writer, ino, &others, now)?;
             }
+            self.sync_where_flagged(writer, ino, INODE_SYNC)?;
             let reading = self.reading(writer);
             reading.attr(&reading.inode(ino)?)
         })
@@ -150,7 +151,8 @@ impl MountedWriter {
                 return Err(FsError::NoData);
             }
             let set = writer.set_xattr(number(ino)?, name, value, now);
-            set.map_err(|error| self.fail(&error))
+            set.map_err(|error| self.fail(&error))?;
+            self.sync_where_flagged(writer, ino, INODE_SYNC)
         })
     }
 
@@ -160,10 +162,11 @@ impl MountedWriter {
             check_removable(&self.reading(writer).inode(ino)?)?;
             match writer.remove_xattr(number(ino)?, name, now) {
                 Err(WriteError::Read(error)) if attributes::errno(&error) == FsError::NotFound => {
-                    Err(FsError::NoData)
+                    return Err(FsError::NoData);
                 }
-                removed => removed.map_err(|error| self.fail(&error)),
+                removed => removed.map_err(|error| self.fail(&error))?,
             }
+            self.sync_where_flagged(writer, ino, INODE_SYNC)
         })
     }
 }

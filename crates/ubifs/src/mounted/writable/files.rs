@@ -7,6 +7,7 @@ use super::MountedWriter;
 use super::flags::{check_changeable, check_removable};
 use crate::file_system::FILE_BYTES_MAX;
 use crate::format::{EntryKind, INODE_APPEND, INODE_SYNC, InodeNumber};
+use crate::write::SpaceUser;
 
 /// An open file.
 pub(super) struct OpenFile {
@@ -79,6 +80,10 @@ impl MountedWriter {
             }
             let fits = usize::try_from(room).unwrap_or(usize::MAX).min(data.len());
             self.drop_privileges(writer, &inode, mode.privileges, now)?;
+            if mode.privileges.are_killed() {
+                // Who may keep setuid and who may use the reserve have other names, but are root both.
+                writer.act_for(SpaceUser::Anybody);
+            }
             let written = writer.write(file.number, offset, &data[..fits], now);
             let written = written.map_err(|error| self.fail(&error))?;
             let is_synchronous = mode.flags.has(libc::O_DSYNC) && !mode.from_page_cache;

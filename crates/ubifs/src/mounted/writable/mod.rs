@@ -31,9 +31,9 @@ use super::handles::Handles;
 use super::reading::{Reading, number};
 use super::{LossListener, attributes};
 use crate::file_system::UbifsError;
-use crate::format::InodeNumber;
+use crate::format::{INODE_DIRSYNC, INODE_SYNC, InodeNumber};
 use crate::mkfs::Time;
-use crate::write::{WriteError, Writer, WriterStatistics};
+use crate::write::{SpaceUser, WriteError, Writer, WriterStatistics};
 
 /// Says what time it is.
 pub type Clock = Box<dyn Fn() -> Time + Send + Sync>;
@@ -106,15 +106,32 @@ impl MountedWriter {
     /// Runs what changes something.
     fn change<T>(&self, call: impl FnOnce(&mut Writer, Time) -> FsResult<T>) -> FsResult<T> {
         let mut writer = self.writer_mut();
+        writer.act_for(SpaceUser::Privileged);
         call(&mut writer, (self.clock)())
     }
 
-    /// Runs what changes names.
-    fn change_names<T>(&self, call: impl FnOnce(&mut Writer, Time) -> FsResult<T>) -> FsResult<T> {
+    /// Runs what changes names in directories, of which some want each change synced (chattr +D, +S).
+    fn change_names<T>(
+        &self,
+        directories: &[Ino],
+        call: impl FnOnce(&mut Writer, Time) -> FsResult<T>,
+    ) -> FsResult<T> {
         self.change(|writer, now| {
             self.names_changed.fetch_add(1, Ordering::Relaxed);
-            call(writer, now)
+            let called = call(writer, now)?;
+            for directory in directories {
+                self.sync_where_flagged(writer, *directory, INODE_SYNC | INODE_DIRSYNC)?;
+            }
+            Ok(called)
         })
+    }
+
+    /// Syncs after the change of an inode that has one of these flags.
+    fn sync_where_flagged(&self, writer: &mut Writer, ino: Ino, flags: u32) -> FsResult<()> {
+        if self.reading(writer).inode(ino)?.flags & flags == 0 {
+            return Ok(());
+        }
+        writer.fsync().map_err(|error| self.fail(&error))
     }
 
     /// Hands an inode out: it is held until it is forgotten.

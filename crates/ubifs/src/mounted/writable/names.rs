@@ -67,7 +67,7 @@ impl MountedWriter {
         node: NewNode,
         data: Vec<u8>,
     ) -> FsResult<Entry> {
-        self.change_names(|writer, now| {
+        self.change_names(&[parent], |writer, now| {
             let directory = number(parent)?;
             let file = self.new_file(writer, caller, parent, node, data)?;
             let made = writer.create(directory, name, &file, now);
@@ -79,7 +79,7 @@ impl MountedWriter {
     /// What is to be made, owned as the directory's setgid bit and the caller say.
     fn new_file(
         &self,
-        writer: &Writer,
+        writer: &mut Writer,
         caller: &Caller,
         parent: Ino,
         node: NewNode,
@@ -87,6 +87,7 @@ impl MountedWriter {
     ) -> FsResult<NewFile> {
         let host = self.reading(writer).inode(parent)?;
         check_changeable(&host)?;
+        writer.act_for(writer.space_user(caller.uid, caller.gid));
         let inherits_group = host.mode & libc::S_ISGID != 0;
         let is_directory = FileKind::of_mode(node.mode) == FileKind::Directory;
         let setgid = match inherits_group && is_directory {
@@ -138,7 +139,7 @@ impl MountedWriter {
                 return Err(FsError::NotADirectory);
             }
             let file = self.new_file(writer, caller, parent, NewNode { mode, ..node }, Vec::new())?;
-            let made = writer.create_unnamed(&file, now);
+            let made = writer.create_unnamed(number(parent)?, &file, now);
             let made = made.map_err(|error| self.fail(&error))?;
             let reading = self.reading(writer);
             reading.entry(&reading.inode(Ino(made.0.into()))?)
@@ -149,7 +150,7 @@ impl MountedWriter {
     }
 
     pub(super) fn give_name(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        self.change_names(|writer, now| {
+        self.change_names(&[parent], |writer, now| {
             let (file, directory) = (number(ino)?, number(parent)?);
             let reading = self.reading(writer);
             check_changeable(&reading.inode(parent)?)?;
@@ -163,7 +164,7 @@ impl MountedWriter {
     }
 
     pub(super) fn remove_file(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        self.change_names(|writer, now| {
+        self.change_names(&[parent], |writer, now| {
             let directory = number(parent)?;
             self.named(writer, (directory, name))?;
             let removed = writer.unlink(directory, name, now);
@@ -172,7 +173,7 @@ impl MountedWriter {
     }
 
     pub(super) fn remove_directory(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        self.change_names(|writer, now| {
+        self.change_names(&[parent], |writer, now| {
             let directory = number(parent)?;
             self.named(writer, (directory, name))?;
             let removed = writer.remove_directory(directory, name, now);
@@ -192,12 +193,14 @@ impl MountedWriter {
         if has(!known) || (has(libc::RENAME_EXCHANGE) && flags.0 != libc::RENAME_EXCHANGE) {
             return Err(FsError::Invalid);
         }
-        self.change_names(|writer, now| {
+        self.change_names(&[from.0, to.0], |writer, now| {
             let (from, to) = ((number(from.0)?, from.1), (number(to.0)?, to.1));
             self.named(writer, from)?;
             match self.named(writer, to) {
                 Ok(_) if has(libc::RENAME_NOREPLACE) => return Err(FsError::Exists),
-                Err(FsError::NotFound) if !has(libc::RENAME_EXCHANGE) => {}
+                Err(FsError::NotFound) if !has(libc::RENAME_EXCHANGE) => {
+                    check_changeable(&self.reading(writer).inode(Ino(to.0.0.into()))?)?;
+                }
                 found => found.map(|_| ())?,
             }
             let moved = match has(libc::RENAME_WHITEOUT) {
@@ -216,8 +219,8 @@ impl MountedWriter {
         if host.kind() != Some(EntryKind::Directory) {
             return Err(FsError::NotADirectory);
         }
-        check_removable(&host)?;
         let found = self.inode_of(writer, directory, name)?;
+        check_removable(&host)?;
         let inode = reading.inode(Ino(found.0.into()))?;
         check_removable(&inode)?;
         Ok(inode)
