@@ -44,6 +44,10 @@ static int sizes_count;
 module_param_array(sizes, ulong, &sizes_count, 0444);
 MODULE_PARM_DESC(sizes, "bytes of each chip, by PCI address; the device's memory may be larger");
 
+static unsigned int writebuf;
+module_param(writebuf, uint, 0444);
+MODULE_PARM_DESC(writebuf, "bytes that are best written at once, a power of two of pages (0: a page)");
+
 static char *bad = "";
 module_param(bad, charp, 0444);
 MODULE_PARM_DESC(bad, "bad blocks as CHIP:BLOCK,...");
@@ -306,7 +310,7 @@ static int chip_probe(struct pci_dev *device, const struct pci_device_id *id)
 	chip->mtd.size = size;
 	chip->mtd.erasesize = block;
 	chip->mtd.writesize = page;
-	chip->mtd.writebufsize = page;
+	chip->mtd.writebufsize = writebuf ? writebuf : page;
 	chip->mtd._read = chip_read;
 	chip->mtd._write = chip_write;
 	chip->mtd._erase = chip_erase;

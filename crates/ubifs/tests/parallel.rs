@@ -3,6 +3,9 @@
 #![expect(clippy::print_stdout, reason = "the figures, for who asks with --nocapture")]
 
 mod scene;
+mod support {
+    pub mod one_chip;
+}
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,12 +13,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use array::{Execution, MemberIdentity};
-use media::{Clock, Leb, Nand, Nanos};
+use media::{Clock, Nand, Nanos};
 use nand::{ChipModel, FaultModel, Preset, SimNand};
 use scene::{CountingVolume, image_of, noise};
-use ubi::format::VolumeKind;
-use ubi::format::volume_table::VolumeName;
-use ubi::{Access, AttachOptions, FormatOptions, Layout, NewVolume, SizeInLebs, Volume};
+use support::one_chip::{fill, on_chip};
+use ubi::{Access, AttachOptions, FormatOptions, Layout, Volume};
 use ubifs::format::{InodeNumber, ROOT_INODE};
 use ubifs::{MountedOptions, MountedUbifs, OpenOptions, Ubifs};
 use vfs::{FileSystem, Ino, OpenFlags, Privileges};
@@ -176,24 +178,6 @@ fn format_options(chip: &Chip) -> FormatOptions {
     }
 }
 
-fn fill(volume: &dyn Volume, image: &[u8]) {
-    let geometry = volume.geometry();
-    let (leb_bytes, unit) = (
-        usize::try_from(geometry.leb_bytes).expect("small"),
-        usize::try_from(geometry.min_io_bytes).expect("small"),
-    );
-    for (leb, content) in (0..).zip(image.chunks(leb_bytes)) {
-        // Erased pages at the end are never written: nothing may be programmed twice.
-        let used = content
-            .iter()
-            .rposition(|byte| *byte != 0xFF)
-            .map_or(0, |last| (last + 1).next_multiple_of(unit).min(content.len()));
-        if used > 0 {
-            volume.write(Leb(leb), 0, &content[..used]).expect("room");
-        }
-    }
-}
-
 /// An image on an array of four; the array's clock.
 fn on_four(image: &[u8]) -> (Arc<dyn Volume>, Clock) {
     let chips: Vec<Chip> = (0..4)
@@ -221,21 +205,8 @@ fn on_four(image: &[u8]) -> (Arc<dyn Volume>, Clock) {
 /// The same image on one chip with blocks four times as large; its clock.
 fn on_one(image: &[u8], leb_bytes: u32) -> (Arc<dyn Volume>, Clock) {
     let chip = chip("one", 4, 120);
-    let device = ubi::Ubi::format(chip.clone(), format_options(&chip), &mut |_| {}).expect("formatted");
-    let new = NewVolume {
-        id: None,
-        name: VolumeName::new(b"root").expect("a name"),
-        kind: VolumeKind::Dynamic,
-        size: SizeInLebs::Exactly(100),
-        // A LEB of the array is a little smaller than one of these blocks.
-        alignment: leb_bytes,
-        autoresize: false,
-        skip_check: false,
-    };
-    let id = device.make_volume(new).expect("room");
-    let volume = device.open(id).expect("it is there");
-    assert_eq!(volume.geometry().leb_bytes, leb_bytes);
-    fill(&volume, image);
+    // A LEB of the array is a little smaller than one of these blocks.
+    let volume = on_chip(&chip, 100, leb_bytes, image);
     (Arc::new(volume), chip.clock())
 }
 

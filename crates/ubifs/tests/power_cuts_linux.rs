@@ -1,0 +1,198 @@
+//! Linux as the judge of power cuts: a sample of what the sweep of `mounted_power_cuts` leaves on chips and arrays is mounted in
+//! the lab guest with all checks that UBIFS has of itself. It recovers the same files, with the same attributes and contents, as we read;
+//! it goes on with them; and what it leaves is whole for us.
+//!
+//! An array is shown to Linux as one chip, whose volume has LEBs as long as those of the array and is best written in whole rows.
+//! Only with `TIDEGATE_FULL`; `TIDEGATE_LINUX_CUTS` is how many cuts of each medium are shown (80).
+#![expect(
+    clippy::print_stdout,
+    reason = "how many cuts there were, for who asks with --nocapture"
+)]
+
+mod support {
+    pub mod lab_lines;
+    #[expect(dead_code, reason = "the mount's own judges are for other tests")]
+    pub mod medium;
+    pub mod one_chip;
+    #[expect(dead_code, reason = "the script of the writer alone is for other tests")]
+    pub mod rig;
+    #[expect(dead_code, reason = "what may be there is judged by another test")]
+    pub mod script;
+    pub mod sha256;
+    pub mod sweep;
+}
+
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use media::NandGeometry;
+use nand::{Access, ChipModel, FaultModel, FileNand, ImageKind, PlainImage, SimNand};
+use support::lab_lines::{Lines, assert_same, lines, tree_of};
+use support::medium::{Medium, assert_sound, raw};
+use support::one_chip::on_chip;
+use support::rig::{SMALL, all_of};
+use support::sweep::Sweep;
+use testkit::lab::{FlashFile, Guest, Job, Lab, Options};
+use ubi::{AttachOptions, Ubi, VolumeId};
+use ubifs::{OpenOptions, Ubifs};
+
+/// Chips of the guest.
+const CHIPS: usize = 16;
+
+/// What a cut left, as Linux gets it, and what we read of it.
+struct Shown {
+    replay: String,
+    image: Vec<u8>,
+    expected: Lines,
+}
+
+/// The chip that holds what a medium of so many members does.
+fn geometry(members: u32) -> NandGeometry {
+    NandGeometry::new(SMALL.page, SMALL.pages * members, SMALL.blocks).expect("a geometry")
+}
+
+fn shown(medium: &Medium, members: u32, replay: String) -> Shown {
+    // Attaching writes.
+    let untouched = medium.copy();
+    let volume = medium
+        .volume()
+        .unwrap_or_else(|error| panic!("{replay}: {error}"));
+    let image = match members {
+        1 => untouched.raw(),
+        _ => {
+            let chip = SimNand::new("one", ChipModel::new(geometry(members)), FaultModel::none());
+            let chip = Arc::new(Mutex::new(chip));
+            let shape = volume.geometry();
+            drop(on_chip(&chip, shape.lebs, shape.leb_bytes, &all_of(&*volume)));
+            raw(&chip)
+        }
+    };
+    let ubifs = Ubifs::open(volume, OpenOptions::standard());
+    let ubifs = ubifs.unwrap_or_else(|error| panic!("{replay}: {error}"));
+    assert!(ubifs.findings().is_empty(), "{replay}: {:?}", ubifs.findings());
+    Shown {
+        expected: tree_of(&ubifs),
+        image,
+        replay,
+    }
+}
+
+/// So many cuts of a sweep, or a few more.
+fn sample(members: u32, count: u64) -> Vec<Shown> {
+    let sweep = Sweep {
+        members: usize::try_from(members).expect("few"),
+        segments: 6,
+        steps: 60,
+    };
+    let segments = sweep.segments();
+    let each = count.div_ceil(sweep.segments);
+    let mut all = Vec::new();
+    for segment in &segments {
+        for number in 0..each {
+            let cut = number * segment.writes / each;
+            // The guest's chips have no ECC: what is torn reads as it is.
+            let cut = if cut % 5 == 1 { cut + 1 } else { cut };
+            let (medium, _) = sweep.cut(segment, cut);
+            all.push(shown(&medium, members, sweep.replay(segment, cut)));
+        }
+    }
+    all
+}
+
+fn judge(guest: &mut Guest, chips: &[FlashFile], members: u32, batch: &[Shown]) {
+    for (chip, shown) in chips.iter().zip(batch) {
+        chip.load(&shown.image).expect("it fits");
+    }
+    let shape = geometry(members);
+    let bytes = shape.total_bytes().0;
+    let sizes = vec![bytes.to_string(); CHIPS].join(",");
+    let (page, block) = (shape.page_bytes(), shape.block_bytes());
+    let row = page * members;
+    let job = Job::ready_made("check-many.sh")
+        .expect("the script is in the repository")
+        .variable("COUNT", batch.len().to_string())
+        .variable(
+            "FLASH",
+            format!("page={page} block={block} writebuf={row} sizes={sizes}"),
+        )
+        .variable("USE", "echo usable >after-the-cut && sync && rm after-the-cut")
+        .timeout(Duration::from_secs(900));
+    let outcome = guest.run(&job).unwrap_or_else(|error| panic!("{error}"));
+    let replays: Vec<&str> = batch.iter().map(|shown| shown.replay.as_str()).collect();
+    let code = outcome.ended;
+    assert_eq!(
+        code,
+        testkit::lab::Ended::Code(0),
+        "chips from 0 on: {replays:#?}\n{}",
+        outcome.text()
+    );
+    let text = outcome.read_text("files.txt").expect("the job wrote it");
+    let trees: Vec<&str> = match batch.len() {
+        1 => vec![&text],
+        _ => text
+            .split("== ")
+            .skip(1)
+            .map(|tree| tree.split_once('\n').map_or("", |(_, rest)| rest))
+            .collect(),
+    };
+    assert_eq!(trees.len(), batch.len(), "{text}");
+    for ((shown, tree), chip) in batch.iter().zip(trees).zip(chips) {
+        assert_same(&shown.expected, &lines(tree), &shown.replay);
+        assert_whole(chip.path(), shape, &shown.replay);
+    }
+}
+
+/// What Linux left is whole for us.
+fn assert_whole(path: &Path, geometry: NandGeometry, replay: &str) {
+    let bytes = usize::try_from(geometry.total_bytes().0).expect("small");
+    let copy = path.with_extension("copy");
+    let chip = fs::read(path).expect("it is there");
+    fs::write(&copy, &chip[..bytes]).expect("there is room");
+    let plain = PlainImage {
+        model: ChipModel::new(geometry),
+        kind: ImageKind::Data,
+    };
+    let nand = FileNand::open(&copy, Access::ReadOnly, Some(plain)).expect("a chip");
+    let scanned = ubi::scan(nand, AttachOptions::linux(ubi::Access::ReadOnly)).expect("attaches");
+    let device: Ubi<FileNand> = scanned.attach().expect("attaches");
+    let volume = device.open(VolumeId(0)).expect("the volume is there");
+    assert_sound(&volume, &format!("{replay}, after Linux"));
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
+fn linux_recovers_what_a_cut_left_of_a_chip_or_an_array_as_we_do() {
+    if !testkit::is_full() {
+        eprintln!("left out: power cuts shown to Linux take minutes; TIDEGATE_FULL has them");
+        return;
+    }
+    let lab = match Lab::with_flash() {
+        Ok(lab) => lab,
+        Err(why) => {
+            eprintln!("left out: {why}");
+            return;
+        }
+    };
+    let count = std::env::var("TIDEGATE_LINUX_CUTS").ok();
+    let count = count.map_or(80, |count| count.parse().expect("a number"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let largest = geometry(4).total_bytes().0;
+    let chip = |number| FlashFile::erased(&folder.path().join(format!("chip-{number}")), largest);
+    let chips: Vec<FlashFile> = (0..CHIPS)
+        .map(|number| chip(number).expect("there is room"))
+        .collect();
+    let options = Options {
+        flash: chips.clone(),
+        ..Options::default()
+    };
+    let mut guest = lab.boot(&options).unwrap_or_else(|error| panic!("{error}"));
+    for members in [1, 2, 4] {
+        let all = sample(members, count);
+        for batch in all.chunks(CHIPS) {
+            judge(&mut guest, &chips, members, batch);
+        }
+        println!("{members} members: Linux recovers {} cuts as we do", all.len());
+    }
+}
