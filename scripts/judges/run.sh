@@ -10,8 +10,6 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/cargo_path.sh
 
-pjdfstest_version=0.2.2
-fsx_version=0.3.2
 operations=5000
 seeds=(1 2)
 if [ "${1:-}" = --long ]; then
@@ -23,16 +21,9 @@ fi
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 tidegate=${TIDEGATE:-$target/debug/tidegate}
 [ -x "$tidegate" ] || cargo build -p cli --locked
-judges=$(realpath -m target)/judges
 here=$PWD/scripts/judges
 
-install_judge() {
-    local stamp="$judges/$1-$2.installed"
-    [ -e "$stamp" ] && [ -x "$judges/bin/$1" ] && return
-    echo "building $1 $2"
-    CARGO_TARGET_DIR="$judges/build" cargo install --quiet --locked --root "$judges" --version "=$2" "$1"
-    touch "$stamp"
-}
+. scripts/judges/install.sh
 install_judge pjdfstest "$pjdfstest_version"
 install_judge fsx "$fsx_version"
 
