@@ -164,8 +164,7 @@ fn assert_whole(path: &Path, geometry: NandGeometry, replay: &str) {
 #[test]
 #[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn linux_recovers_what_a_cut_left_of_a_chip_or_an_array_as_we_do() {
-    if !testkit::is_full() {
-        eprintln!("left out: power cuts shown to Linux take minutes; TIDEGATE_FULL has them");
+    if testkit::left_to_full("power cuts shown to Linux take minutes") {
         return;
     }
     let lab = match Lab::with_flash() {
