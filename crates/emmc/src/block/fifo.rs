@@ -14,44 +14,31 @@ use super::scheduler::Scheduler;
 #[derive(Clone, Debug, Default)]
 pub struct Fifo {
     queue: VecDeque<RequestId>,
-    /// Requests that come so soon after the one before have no order.
+    /// Requests that come so soon after others may go before these.
     unordered_within: Nanos,
-    last_insert: Option<Nanos>,
-    /// How many at the end of the queue came so soon one after the other.
-    together: usize,
 }
 
 impl Fifo {
-    /// A queue that takes for unordered what comes so soon after the one before.
+    /// A queue that takes for unordered what comes within so long.
     #[must_use]
     pub fn unordered_within(unordered_within: Nanos) -> Self {
         Self {
+            queue: VecDeque::new(),
             unordered_within,
-            ..Self::default()
         }
     }
 }
 
 impl Scheduler for Fifo {
     fn insert(&mut self, pool: &Pool, id: RequestId, now: Nanos) {
-        let soon = self.unordered_within > Nanos::ZERO
-            && self
-                .last_insert
-                .is_some_and(|last| now.saturating_sub(last) <= self.unordered_within);
-        self.last_insert = Some(now);
-        if !soon {
-            self.together = 0;
-        }
-        let first = self.queue.len() - self.together.min(self.queue.len());
         let sector = pool.get(id).sector;
-        let higher = self
-            .queue
-            .iter()
-            .skip(first)
-            .position(|other| pool.get(*other).sector > sector);
-        let at = higher.map_or(self.queue.len(), |higher| first + higher);
-        self.queue.insert(at, id);
-        self.together += 1;
+        let passes = |other: &&RequestId| {
+            let other = pool.get(**other);
+            let soon = now.saturating_sub(other.inserted) <= self.unordered_within;
+            self.unordered_within > Nanos::ZERO && soon && other.sector > sector
+        };
+        let passed = self.queue.iter().rev().take_while(passes).count();
+        self.queue.insert(self.queue.len() - passed, id);
     }
 
     fn dispatch(&mut self, _: &Pool, _: Nanos) -> Option<RequestId> {
@@ -93,5 +80,13 @@ mod tests {
         let mut fifo = Fifo::unordered_within(Nanos::from_micros(200));
         assert_eq!(given(&mut fifo, &arrivals), [900, 8, 16, 24, 0]);
         assert_eq!(given(&mut Fifo::default(), &arrivals), [900, 24, 8, 16, 0]);
+    }
+
+    /// A stream of requests below keeps nobody waiting for longer than the time within which there is no order.
+    #[test]
+    fn nobody_is_passed_by_what_comes_later_than_that() {
+        let arrivals = [(0, 900), (150, 80), (300, 70), (450, 60)];
+        let mut fifo = Fifo::unordered_within(Nanos::from_micros(200));
+        assert_eq!(given(&mut fifo, &arrivals), [80, 900, 60, 70]);
     }
 }

@@ -62,7 +62,7 @@ pub struct QueueRules {
     pub limit: u32,
     /// Requests in the driver at most.
     pub tags: Option<u32>,
-    /// noop and none take requests that come so soon after the one before for unordered; zero for none.
+    /// noop and none take for unordered what comes within so long; zero for nothing.
     pub unordered_within: Nanos,
 }
 
