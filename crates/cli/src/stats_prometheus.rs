@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::stats_document::Document;
 
 /// Members that are levels of the moment, which may fall; all others only grow.
-const LEVELS: [&str; 29] = [
+const LEVELS: [&str; 37] = [
     "tidegate_buffer_entries_in_use",
     "tidegate_buffer_entries_total",
     "tidegate_buffer_bytes_buffered",
@@ -28,6 +28,14 @@ const LEVELS: [&str; 29] = [
     "tidegate_source_late_p50_ns",
     "tidegate_source_late_p99_ns",
     "tidegate_source_late_max_ns",
+    "tidegate_source_path_small_read_before_ns",
+    "tidegate_source_path_small_read_after_ns",
+    "tidegate_source_path_large_read_before_ns",
+    "tidegate_source_path_large_read_after_ns",
+    "tidegate_source_path_small_write_before_ns",
+    "tidegate_source_path_small_write_after_ns",
+    "tidegate_source_path_large_write_before_ns",
+    "tidegate_source_path_large_write_after_ns",
     "tidegate_source_volatile_writes_level",
     "tidegate_source_power_is_on",
     "tidegate_source_write_amplification_ratio",

@@ -1,26 +1,31 @@
 //! A card that is alive: data, the model's times, and power that can be cut.
 //!
 //! Every request is served by the thread that brings it. It takes its place in the log and in the model, then waits for the
-//! model to say that it is done. There is no thread of the device's own: of those that wait, one sleeps until the next moment
-//! at which something happens (the one whose request ends then, if it is one's end), the others until they are woken.
+//! model to say that it is done. There is no thread of the device's own (see [`Engine`]).
+//!
+//! Time counts as a client of the block device sees it: a request came when it was made, and is answered so that the client sees it
+//! done when the model says. [`PathCost`] says how far both are from here. So the model runs ahead of the clock, by the longest way of
+//! an answer, and what was answered was done in the model before. Without a known way both are the clock's.
 //!
 //! Lock order: `medium` before `engine`; `late` alone. Nobody sleeps with a lock.
 
-use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::Thread;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use emmc::block::Bio;
 use emmc::outcome::Outcome;
-use emmc::simulation::{Happening, Online, Setup, Ticket};
+use emmc::simulation::{Online, Setup, Ticket};
 use media::Nanos;
-use nand::{RealClock, TimeSource};
+use nand::TimeSource;
 use results::LatencyHistogram;
 use results::block_trace::Operation;
 use serde::{Deserialize, Serialize};
 use vfs::{FsError, FsResult};
 
+use crate::clock::PunctualClock;
+use crate::engine::{End, Engine};
+use crate::path_cost::PathCost;
+use crate::rehearsal::Rehearsal;
 use crate::undo::{CutKind, CutReport, UndoLog};
 use crate::{LiveError, Store};
 
@@ -58,6 +63,8 @@ pub struct LiveStatistics {
     pub volatile_writes: usize,
     /// The power.
     pub power: PowerReport,
+    /// What the kernel takes on both sides, as it is made up for.
+    pub path: PathCost,
 }
 
 /// Data, and what a cut would take back of it.
@@ -66,38 +73,26 @@ struct Medium {
     power: PowerReport,
 }
 
-/// The model, and who waits for it.
-struct Engine {
-    online: Online,
-    waiters: HashMap<Ticket, Waiter>,
-    /// Moments until which somebody sleeps.
-    covered: BTreeSet<(Nanos, Ticket)>,
-    /// What the log has not been told yet.
-    for_log: Vec<Happening>,
-}
-
-struct Waiter {
-    thread: Thread,
-    end: Option<End>,
-}
-
-#[derive(Clone, Copy)]
-enum End {
-    At(Nanos),
-    PowerLost,
-}
-
 /// A card with data in real time.
-pub struct LiveDevice<T = RealClock> {
+pub struct LiveDevice<T = PunctualClock> {
     store: Store,
     unit_bytes: u64,
     time: T,
     medium: Mutex<Medium>,
     engine: Mutex<Engine>,
     late: Mutex<LatencyHistogram>,
+    path: OnceLock<PathCost>,
+    rehearsal: Rehearsal,
 }
 
-fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
+/// A request that the model has.
+struct Submitted {
+    ticket: Ticket,
+    /// How long its answer is under way.
+    way_back: Nanos,
+}
+
+pub(crate) fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -126,14 +121,26 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
                     last_cut: None,
                 },
             }),
-            engine: Mutex::new(Engine {
-                online: online.with_happenings(),
-                waiters: HashMap::new(),
-                covered: BTreeSet::new(),
-                for_log: Vec::new(),
-            }),
+            engine: Mutex::new(Engine::new(online)),
             late: Mutex::new(LatencyHistogram::new()),
+            path: OnceLock::new(),
+            rehearsal: Rehearsal::default(),
         })
+    }
+
+    /// From here on makes up for what the kernel takes; what was said first counts.
+    pub fn make_up_for(&self, path: PathCost) {
+        let _ = self.path.set(path);
+    }
+
+    /// The clock.
+    pub(crate) const fn time(&self) -> &T {
+        &self.time
+    }
+
+    /// What reads and writes do while their way is measured.
+    pub(crate) const fn rehearsal(&self) -> &Rehearsal {
+        &self.rehearsal
     }
 
     /// Where the data is.
@@ -155,14 +162,17 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
     pub fn read(&self, offset: u64, out: &mut [u8]) -> FsResult<()> {
         let arrived = self.time.now();
         let bytes = self.range(offset, u64::try_from(out.len()).map_err(|_| FsError::Invalid)?)?;
-        let ticket = {
-            let medium = self.powered()?;
-            let ticket = self.submit(arrived, Operation::Read, offset, bytes);
-            drop(medium);
-            ticket
+        if self.rehearsal.is_on() {
+            self.store.read(offset, out)?;
+            self.rehearsal.answer(arrived, &self.time);
+            return Ok(());
+        }
+        let request = {
+            let _medium = self.powered()?;
+            self.submit(arrived, Operation::Read, offset, bytes)
         };
         let data = self.store.read(offset, out);
-        self.wait(ticket)?;
+        self.wait(request)?;
         Ok(data?)
     }
 
@@ -173,21 +183,36 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
     pub fn write(&self, offset: u64, data: &[u8]) -> FsResult<()> {
         let arrived = self.time.now();
         let bytes = self.range(offset, u64::try_from(data.len()).map_err(|_| FsError::Invalid)?)?;
-        let ticket = {
+        if self.rehearsal.is_on() {
+            self.keep_different(offset, data)?;
+            self.rehearsal.answer(arrived, &self.time);
+            return Ok(());
+        }
+        let request = {
             let mut medium = self.powered()?;
-            self.tell_log(&mut medium, arrived);
+            self.tell_log(&mut medium);
             let first = offset / self.unit_bytes;
             let end = (offset + bytes).div_ceil(self.unit_bytes);
             let mut old =
                 vec![0; usize::try_from((end - first) * self.unit_bytes).map_err(|_| FsError::Invalid)?];
             self.store.read(first * self.unit_bytes, &mut old)?;
             self.store.write(offset, data)?;
-            let ticket = self.submit(arrived, Operation::Write, offset, bytes);
+            let request = self.submit(arrived, Operation::Write, offset, bytes);
             let first = u32::try_from(first).map_err(|_| FsError::Invalid)?;
-            medium.log.enter(ticket, first, old);
-            ticket
+            medium.log.enter(request.ticket, first, old);
+            request
         };
-        self.wait(ticket)
+        self.wait(request)
+    }
+
+    /// Writes what is not there already, so that a rehearsal leaves a sparse store as it is.
+    fn keep_different(&self, offset: u64, data: &[u8]) -> FsResult<()> {
+        let mut there = vec![0; data.len()];
+        self.store.read(offset, &mut there)?;
+        match there == data {
+            true => Ok(()),
+            false => Ok(self.store.write(offset, data)?),
+        }
     }
 
     /// Empties the card's cache.
@@ -195,11 +220,11 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
     /// # Errors
     /// `Io` without power.
     pub fn flush(&self) -> FsResult<()> {
-        let ticket = {
+        let request = {
             let _medium = self.powered()?;
             self.submit(self.time.now(), Operation::Flush, 0, 0)
         };
-        self.wait(ticket)
+        self.wait(request)
     }
 
     /// Discards a range, or (`WriteZeroes`) fills it with zeroes. It reads as zeroes when this returns.
@@ -208,14 +233,14 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
     /// `Io` without power, or when the store fails.
     pub fn zero(&self, operation: Operation, offset: u64, bytes: u64) -> FsResult<()> {
         self.range(offset, bytes)?;
-        let ticket = {
+        let request = {
             let _medium = self.powered()?;
             self.submit(self.time.now(), operation, offset, bytes)
         };
-        self.wait(ticket)?;
+        self.wait(request)?;
         // Nobody writes there before this is answered, and a discard that a cut interrupts did nothing.
         let mut medium = self.powered()?;
-        self.tell_log(&mut medium, self.time.now());
+        self.tell_log(&mut medium);
         medium.log.zero(offset, bytes);
         Ok(self.store.zero(offset, bytes)?)
     }
@@ -226,17 +251,8 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
     /// When the store can't be written.
     pub fn cut_power(&self, kind: CutKind) -> io::Result<PowerReport> {
         let mut medium = lock(&self.medium);
-        let now = self.time.now();
-        self.tell_log(&mut medium, now);
-        let mut engine = lock(&self.engine);
-        engine.online.forget_requests();
-        engine.covered.clear();
-        for waiter in engine.waiters.values_mut() {
-            // The driver has seen some done; they stay done.
-            waiter.end.get_or_insert(End::PowerLost);
-            waiter.thread.unpark();
-        }
-        drop(engine);
+        let now = self.tell_log(&mut medium);
+        lock(&self.engine).cut_power();
         let report = medium.log.cut(now, kind, &self.store)?;
         if medium.power.power == Power::On {
             medium.power = PowerReport {
@@ -263,8 +279,7 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
     /// What was done so far.
     pub fn statistics(&self) -> LiveStatistics {
         let mut medium = lock(&self.medium);
-        let now = self.time.now();
-        self.tell_log(&mut medium, now);
+        self.tell_log(&mut medium);
         let (power, volatile_writes) = (medium.power, medium.log.len());
         drop(medium);
         let outcome = lock(&self.engine).online.outcome();
@@ -273,6 +288,7 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
             late: lock(&self.late).clone(),
             volatile_writes,
             power,
+            path: self.path(),
         }
     }
 
@@ -293,8 +309,18 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         }
     }
 
-    /// Lets the model come up to `now`, and tells the log what happened.
-    fn tell_log(&self, medium: &mut Medium, now: Nanos) {
+    fn path(&self) -> PathCost {
+        self.path.get().copied().unwrap_or_default()
+    }
+
+    /// The model's time: an answer that is given now is seen by then at the latest.
+    fn model_now(&self) -> Nanos {
+        self.time.now() + self.path().longest_after()
+    }
+
+    /// Lets the model come up to its time, which is returned, and tells the log what happened.
+    fn tell_log(&self, medium: &mut Medium) -> Nanos {
+        let now = self.model_now();
         let happenings = {
             let mut engine = lock(&self.engine);
             engine.advance(now);
@@ -302,36 +328,39 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         };
         happenings.iter().for_each(|happening| medium.log.note(happening));
         medium.log.settle(now);
+        now
     }
 
-    fn submit(&self, arrived: Nanos, operation: Operation, offset: u64, bytes: u64) -> Ticket {
-        let mut engine = lock(&self.engine);
-        engine.advance(arrived);
+    /// Gives the model a request that arrived here at `arrived`.
+    fn submit(&self, arrived: Nanos, operation: Operation, offset: u64, bytes: u64) -> Submitted {
+        let way = self.path().of(operation, bytes);
+        let came = arrived.saturating_sub(way.before);
         let bio = Bio::plain(operation, offset / SECTOR, bytes / SECTOR);
-        let ticket = engine.online.submit(arrived, &bio);
-        let waiter = Waiter {
-            thread: std::thread::current(),
-            end: None,
-        };
-        engine.waiters.insert(ticket, waiter);
-        ticket
+        let mut engine = lock(&self.engine);
+        engine.advance(came);
+        Submitted {
+            ticket: engine.submit(came, &bio),
+            way_back: way.after,
+        }
     }
 
-    /// Waits until the model says that a request of this thread is done.
-    fn wait(&self, ticket: Ticket) -> FsResult<()> {
+    /// Waits until the model says that a request of this thread is done, but for its way back.
+    fn wait(&self, Submitted { ticket, way_back }: Submitted) -> FsResult<()> {
+        let ahead = self.path().longest_after();
         let mut slept_until = None;
         loop {
             let mut engine = lock(&self.engine);
             if let Some(moment) = slept_until.take() {
-                engine.covered.remove(&(moment, ticket));
+                engine.uncover(moment, ticket);
             }
-            engine.advance(self.time.now());
+            engine.advance(self.model_now());
             match engine.end_of(ticket) {
                 Some(End::At(at)) => {
                     engine.wake_next();
                     drop(engine);
-                    self.time.sleep_until(at);
-                    let late = self.time.now().saturating_sub(at);
+                    let answer = at.saturating_sub(way_back);
+                    self.time.sleep_until(answer);
+                    let late = self.time.now().saturating_sub(answer);
                     lock(&self.late).record(late.0);
                     return Ok(());
                 }
@@ -340,69 +369,9 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
             }
             drop(engine);
             match slept_until {
-                Some(moment) => self.time.sleep_until(moment),
+                Some(moment) => self.time.sleep_until(moment.saturating_sub(ahead)),
                 None => std::thread::park(),
             }
-        }
-    }
-}
-
-impl Engine {
-    /// Lets everything happen up to `now`, and wakes whose requests are done.
-    fn advance(&mut self, now: Nanos) {
-        let from = self.for_log.len();
-        self.online.advance(now, &mut self.for_log);
-        for happening in &self.for_log[from..] {
-            if let Happening::Done { ticket, at } = happening
-                && let Some(waiter) = self.waiters.get_mut(ticket)
-            {
-                waiter.end = Some(End::At(*at));
-                waiter.thread.unpark();
-            }
-        }
-    }
-
-    fn end_of(&mut self, ticket: Ticket) -> Option<End> {
-        let end = self.waiters.get(&ticket)?.end?;
-        self.waiters.remove(&ticket);
-        Some(end)
-    }
-
-    /// Until when the thread of `ticket` has to sleep so that the next thing happens in time; `None` when somebody else does.
-    fn cover(&mut self, ticket: Ticket) -> Option<Nanos> {
-        let next = self.online.next()?;
-        match next.owner.filter(|owner| *owner != ticket) {
-            Some(owner) if self.waiters.contains_key(&owner) => {
-                if !self.covered.contains(&(next.at, owner)) {
-                    self.waiters[&owner].thread.unpark();
-                }
-                None
-            }
-            _ if self.is_covered(next.at) => None,
-            _ => {
-                self.covered.insert((next.at, ticket));
-                Some(next.at)
-            }
-        }
-    }
-
-    fn is_covered(&self, moment: Nanos) -> bool {
-        self.covered
-            .first()
-            .is_some_and(|(earliest, _)| *earliest <= moment)
-    }
-
-    /// Somebody leaves: has another one see to what happens next.
-    fn wake_next(&self) {
-        let Some(next) = self.online.next() else {
-            return;
-        };
-        if self.is_covered(next.at) {
-            return;
-        }
-        let owner = next.owner.and_then(|owner| self.waiters.get(&owner));
-        if let Some(waiter) = owner.or_else(|| self.waiters.values().find(|waiter| waiter.end.is_none())) {
-            waiter.thread.unpark();
         }
     }
 }
@@ -420,6 +389,7 @@ mod tests {
     use testkit::prng::Prng;
 
     use super::*;
+    use crate::path_cost::Way;
 
     /// Time that passes while somebody sleeps, and not otherwise.
     #[derive(Clone, Default)]
@@ -474,6 +444,67 @@ mod tests {
             Some(0)
         );
         assert_eq!(unit(&device, 0), 1);
+    }
+
+    /// As above, but for the way: the write was made 100 us before it arrived, and is seen done 50 us after its answer. Arrived
+    /// at 1000, made at 900, done in the model at 1898.2: answered at 1848.2.
+    #[test]
+    fn a_client_sees_its_request_done_when_the_model_says() {
+        let (device, time) = device_with_way();
+        device.write(0, &[1; 4096]).unwrap();
+        assert_eq!(time.now(), Nanos(1_848_200));
+        assert_eq!(
+            device.statistics().late.summary().map(|late| late.max_ns),
+            Some(0)
+        );
+    }
+
+    /// The same write is programmed at 1879.2 of the model, and answered at 1848.2 by the clock.
+    #[test]
+    fn what_was_answered_before_the_model_says_outlives_a_cut_at_once() {
+        let (device, time) = device_with_way();
+        device.write(0, &[1; 4096]).unwrap();
+        let report = device.cut_power(CutKind::Clean).unwrap();
+        assert_eq!(time.now(), Nanos(1_848_200));
+        assert_eq!(report.last_cut.map(|cut| cut.reverted_bytes), Some(0));
+        device.restore_power();
+        assert_eq!(unit(&device, 0), 1);
+    }
+
+    fn device_with_way() -> (LiveDevice<SleptTime>, SleptTime) {
+        let (device, time) = device(false);
+        let way = Way {
+            before: Nanos::from_micros(100),
+            after: Nanos::from_micros(50),
+        };
+        device.make_up_for(PathCost {
+            reads: [way; 2],
+            writes: [way; 2],
+        });
+        time.sleep_until(Nanos::from_micros(1000));
+        (device, time)
+    }
+
+    #[test]
+    fn a_rehearsal_takes_its_fixed_time_and_leaves_the_store_as_it_is() {
+        let (device, time) = device(false);
+        let empty = device.store().ranges_with_data().unwrap();
+        device.rehearsal().begin(Nanos(777));
+        device.write(0, &[0; 8192]).unwrap();
+        assert_eq!(device.store().ranges_with_data().unwrap(), empty);
+        assert_eq!(
+            device
+                .rehearsal()
+                .last()
+                .map(|times| (times.arrived, times.answered)),
+            Some((Nanos(0), Nanos(777)))
+        );
+        // Somebody else's data is kept nevertheless.
+        device.write(0, &[5; 4096]).unwrap();
+        device.rehearsal().end();
+        assert_eq!(unit(&device, 0), 5);
+        assert!(time.now() > Nanos(2 * 777));
+        assert_eq!(device.statistics().outcome.writes.requests, 0);
     }
 
     #[test]

@@ -79,6 +79,17 @@ pub enum LiveError {
         /// The device.
         device: String,
     },
+    /// The way to the block device can't be measured.
+    #[error(
+        "{}: measuring the way through the kernel failed: {source}; --make-up off goes without it",
+        device.display()
+    )]
+    Rehearsal {
+        /// The device.
+        device: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
     /// A setting of the queue was refused.
     #[error("{device}: the kernel does not take {value} for {setting} ({source}); it knows: {known}")]
     Setting {

@@ -12,7 +12,7 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use nand::{RealClock, TimeSource};
+use nand::TimeSource;
 use results::block_trace::Operation;
 use vfs::{
     Attr, Caller, DirEntry, DirSink, Entry, FallocateMode, FileKind, FileSystem, FsError, FsResult, Handle,
@@ -20,6 +20,7 @@ use vfs::{
     WriteMode, XattrFlags,
 };
 
+use crate::clock::PunctualClock;
 use crate::device::LiveDevice;
 use crate::undo::CutKind;
 
@@ -65,7 +66,7 @@ impl FromStr for PowerOrder {
 }
 
 /// The file system.
-pub struct CardFileSystem<T = RealClock> {
+pub struct CardFileSystem<T = PunctualClock> {
     device: Arc<LiveDevice<T>>,
     made: Timestamp,
 }

@@ -6,21 +6,27 @@
 //!
 //! What it is not: a FUSE mount (`fuse` mounts the file system), a model (`emmc` says when), or a command.
 //!
-//! Invariants: a request is answered no earlier than the model says; what was answered survives a power cut exactly when the
+//! Invariants: a client sees its request done no earlier than the model says (as well as the way to it is known); what was answered survives a power cut exactly when the
 //! model had programmed it by then.
 
+mod clock;
 mod device;
+mod engine;
 mod error;
 mod file_system;
 mod loop_device;
+mod path_cost;
 mod priority;
+mod rehearsal;
 mod store;
 mod undo;
 
+pub use clock::PunctualClock;
 pub use device::{LiveDevice, LiveStatistics, Power, PowerReport};
 pub use error::LiveError;
 pub use file_system::{CARD_FILE, CardFileSystem, POWER_ATTRIBUTE, PowerOrder};
-pub use loop_device::{LoopDevice, QueueLimits};
+pub use loop_device::{Claim, LoopDevice, QueueLimits};
+pub use path_cost::{PathCost, Way};
 pub use priority::run_before_others;
 pub use store::{Description, Store};
 pub use undo::{CutKind, CutReport, UndoLog};

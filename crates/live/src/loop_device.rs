@@ -72,6 +72,11 @@ pub struct QueueLimits {
     pub scheduler: String,
 }
 
+/// The right to bind a device that has just been made, until it is dropped. Who looks for any free device (`losetup -f`,
+/// `mount -o loop`) is told of ours too as long as it is not bound, and would take it.
+#[derive(Debug)]
+pub struct Claim(File);
+
 /// A loop device. Dropping it leaves the device as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoopDevice {
@@ -83,7 +88,7 @@ impl LoopDevice {
     ///
     /// # Errors
     /// Without the loop driver, without privileges, or when all minors up to 1023 are taken.
-    pub fn add() -> Result<Self, LiveError> {
+    pub fn add() -> Result<(Self, Claim), LiveError> {
         let failed = |source: io::Error| LiveError::Loop {
             device: CONTROL.to_owned(),
             doing: "making a device",
@@ -92,7 +97,13 @@ impl LoopDevice {
         let control = File::open(CONTROL).map_err(failed)?;
         for minor in FIRST_MINOR..=LAST_MINOR {
             match number_ioctl(&control, LOOP_CTL_ADD, minor) {
-                Ok(()) => return Ok(Self { minor }),
+                Ok(()) => {
+                    let device = Self { minor };
+                    // One that was bound in between is theirs.
+                    if let Some(claim) = device.claim()? {
+                        return Ok((device, claim));
+                    }
+                }
                 Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
                 Err(error) => return Err(failed(error)),
             }
@@ -130,11 +141,27 @@ impl LoopDevice {
         format!("{LOOP_MAJOR}:{}", self.minor)
     }
 
+    /// Keeps others from binding it; `None` when somebody has done so already.
+    fn claim(&self) -> Result<Option<Claim>, LiveError> {
+        match self.open_node(libc::O_EXCL) {
+            Ok(_) if self.backing_file().is_some() => Ok(None),
+            Ok(file) => Ok(Some(Claim(file))),
+            Err(LiveError::Loop { source, .. }) if source.raw_os_error() == Some(libc::EBUSY) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Binds it to `file` with direct I/O, and sets its queue up.
     ///
     /// # Errors
     /// When the kernel refuses any of it. The device may be bound then.
-    pub fn configure(&self, file: &File, name: &str, limits: &QueueLimits) -> Result<(), LiveError> {
+    pub fn configure(
+        &self,
+        claim: Claim,
+        file: &File,
+        name: &str,
+        limits: &QueueLimits,
+    ) -> Result<(), LiveError> {
         let fd = u32::try_from(file.as_raw_fd()).expect("a descriptor is not negative");
         let mut config = LoopConfig {
             fd,
@@ -157,8 +184,8 @@ impl LoopDevice {
         for (to, from) in config.file_name.iter_mut().take(63).zip(name.bytes()) {
             *to = from;
         }
-        let device = self.open_node()?;
-        configure_ioctl(&device, &config).map_err(self.failed("binding it to the card"))?;
+        configure_ioctl(&claim.0, &config).map_err(self.failed("binding it to the card"))?;
+        drop(claim);
         self.set("scheduler", "none")?;
         self.set("nr_requests", &limits.tags.to_string())?;
         self.set("max_sectors_kb", &limits.max_kib.to_string())?;
@@ -201,7 +228,7 @@ impl LoopDevice {
     /// # Errors
     /// When it can't be opened, or what is held can't be written (a card without power).
     pub fn flush_cache(&self) -> Result<(), LiveError> {
-        let device = self.open_node()?;
+        let device = self.open_node(0)?;
         let synced = device.sync_all();
         number_ioctl(&device, BLKFLSBUF, 0).map_err(self.failed("dropping its page cache"))?;
         synced.map_err(self.failed("writing out its page cache"))
@@ -226,7 +253,7 @@ impl LoopDevice {
                 return Ok(());
             }
             // The kernel lets go when the last one that has it open closes it, which may be this one.
-            let device = self.open_node()?;
+            let device = self.open_node(0)?;
             match number_ioctl(&device, LOOP_CLR_FD, 0) {
                 Ok(()) => {}
                 Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(()),
@@ -268,8 +295,8 @@ impl LoopDevice {
         })
     }
 
-    /// Opens it. Where no devtmpfs makes the node (containers), it is made.
-    fn open_node(&self) -> Result<File, LiveError> {
+    /// Opens it with these flags. Where no devtmpfs makes the node (containers), it is made.
+    fn open_node(&self, flags: libc::c_int) -> Result<File, LiveError> {
         let path = self.path();
         if !path.exists() {
             let device = rustix::fs::makedev(LOOP_MAJOR, self.minor);
@@ -286,7 +313,8 @@ impl LoopDevice {
                 Err(errno) => return Err(self.failed("making its node")(errno.into())),
             }
         }
-        let opened = OpenOptions::new().read(true).write(true).open(&path);
+        let mut options = OpenOptions::new();
+        let opened = options.read(true).write(true).custom_flags(flags).open(&path);
         let file = opened.map_err(self.failed("opening it"))?;
         let number = file
             .metadata()

@@ -1,7 +1,8 @@
 //! `tidegate emmc attach`: a card as a block device of this machine.
 //!
 //! A background process serves it as a file by FUSE, with a loop device over that file. Order at the start: store, model, a
-//! minor of our own, the mount, the binding of the loop device, the description, the report. At the end, whatever ended it: the
+//! minor of our own, the mount, the binding of the loop device, the description, the measuring of the kernel's part of a request's time,
+//! the report. At the end, whatever ended it: the
 //! loop device lets go, the data goes to the host's medium, the minor and the description are removed.
 
 use std::ffi::OsString;
@@ -15,15 +16,17 @@ use clap::Args;
 use emmc::block::{QueueRules, SchedulerKind};
 use emmc::simulation::Setup;
 use fuse::{MountConfig, StatsDocument, Switch};
-use live::{CardFileSystem, Description, LiveDevice, LoopDevice, QueueLimits, Store, run_before_others};
-use nand::RealClock;
+use live::{
+    CardFileSystem, Claim, Description, LiveDevice, LoopDevice, PathCost, PunctualClock, QueueLimits, Store,
+    run_before_others,
+};
 use serde_json::{Map, json};
 use vfs::Timestamp;
 
 use super::attached::{Attached, RUN_FOLDER};
 use super::live_counters;
 use super::self_check;
-use super::setup::{DeviceArguments, card_file};
+use super::setup::{DeviceArguments, OnOff, card_file};
 use crate::background::{self, Report};
 use crate::daemon::{self, Served};
 use crate::quantity::{parse_bytes, show_bytes};
@@ -66,6 +69,15 @@ pub struct AttachArguments {
         help_heading = "Block layer"
     )]
     pub io_scheduler: String,
+    /// Whether requests are answered earlier by what the kernel takes on their way, which is measured before the device is printed
+    #[arg(
+        long,
+        value_name = "on|off",
+        value_enum,
+        default_value = "on",
+        help_heading = "Block layer"
+    )]
+    pub make_up: OnOff,
     /// Folder for what is known of attached cards
     #[arg(long, value_name = "FOLDER", default_value = RUN_FOLDER)]
     pub run_folder: PathBuf,
@@ -174,13 +186,16 @@ fn serve(arguments: &AttachArguments, announce: &mut dyn FnMut(Report) -> Result
     let capacity_bytes = setup.card.flash.capacity_bytes;
     // Where it is refused answers come later on a busy machine, which the counters tell.
     let runs_before_others = run_before_others().is_ok();
-    let device = Arc::new(LiveDevice::new(&setup, store, RealClock::start())?);
-    let place = Place::make(&arguments.run_folder, &name, capacity_bytes, store_name.clone())?;
+    let device = Arc::new(LiveDevice::new(&setup, store, PunctualClock::start())?);
+    let (place, claim) = Place::make(&arguments.run_folder, &name, capacity_bytes, store_name.clone())?;
     let source = format!("{name}, {}, data in {store_name}", show_bytes(capacity_bytes));
     let served = Served {
         file_system: Arc::new(CardFileSystem::new(Arc::clone(&device), now())),
         statistics: statistics(source.clone(), Arc::clone(&device)),
-        drain: Box::new(move || Ok(device.store().sync()?)),
+        drain: {
+            let device = Arc::clone(&device);
+            Box::new(move || Ok(device.store().sync()?))
+        },
     };
     let limits = QueueLimits {
         tags: arguments.tags,
@@ -192,8 +207,11 @@ fn serve(arguments: &AttachArguments, announce: &mut dyn FnMut(Report) -> Result
         &mount_config(arguments.tags),
         served,
         |negotiated| {
-            place.bind(&limits)?;
+            place.bind(claim, &limits)?;
             let path = place.device.path();
+            if arguments.make_up == OnOff::On {
+                device.make_up_for(PathCost::measure(&device, &path)?);
+            }
             let more = Map::from_iter([
                 ("device".to_owned(), json!(path)),
                 ("card".to_owned(), json!(name)),
@@ -219,18 +237,19 @@ struct Place {
 }
 
 impl Place {
-    fn make(folder: &Path, card: &str, capacity_bytes: u64, store: String) -> Result<Self> {
-        let device = LoopDevice::add()?;
+    fn make(folder: &Path, card: &str, capacity_bytes: u64, store: String) -> Result<(Self, Claim)> {
+        let (device, claim) = LoopDevice::add()?;
         match Attached::prepare(folder, &device, card, capacity_bytes, store) {
-            Ok(attached) => Ok(Self { device, attached }),
+            Ok(attached) => Ok((Self { device, attached }, claim)),
             Err(error) => {
+                drop(claim);
                 let _ = device.remove();
                 Err(error)
             }
         }
     }
 
-    fn bind(&self, limits: &QueueLimits) -> Result<()> {
+    fn bind(&self, claim: Claim, limits: &QueueLimits) -> Result<()> {
         // Before the binding, so that a process that is killed from here on leaves something to be found.
         self.attached.write()?;
         let path = self.attached.card_path();
@@ -239,7 +258,7 @@ impl Place {
             .write(true)
             .open(&path)
             .with_context(|| format!("{} can't be opened", path.display()))?;
-        Ok(self.device.configure(&file, "tidegate emmc", limits)?)
+        Ok(self.device.configure(claim, &file, "tidegate emmc", limits)?)
     }
 }
 

@@ -9,6 +9,7 @@ pub fn of(statistics: &LiveStatistics) -> Map<String, Value> {
     let outcome = &statistics.outcome;
     let (driver, nand, layer) = (&outcome.driver, &outcome.nand, &outcome.translation);
     let late = statistics.late.summary();
+    let path = &statistics.path;
     let mut counters = Map::new();
     for (name, value) in [
         ("reads_count", outcome.reads.requests),
@@ -33,6 +34,14 @@ pub fn of(statistics: &LiveStatistics) -> Map<String, Value> {
         ("late_p50_ns", late.map_or(0, |late| late.p50_ns)),
         ("late_p99_ns", late.map_or(0, |late| late.p99_ns)),
         ("late_max_ns", late.map_or(0, |late| late.max_ns)),
+        ("path_small_read_before_ns", path.reads[0].before.0),
+        ("path_small_read_after_ns", path.reads[0].after.0),
+        ("path_large_read_before_ns", path.reads[1].before.0),
+        ("path_large_read_after_ns", path.reads[1].after.0),
+        ("path_small_write_before_ns", path.writes[0].before.0),
+        ("path_small_write_after_ns", path.writes[0].after.0),
+        ("path_large_write_before_ns", path.writes[1].before.0),
+        ("path_large_write_after_ns", path.writes[1].after.0),
     ] {
         counters.insert(name.to_owned(), value.into());
     }

@@ -4,6 +4,7 @@
 //! its numbers are published, derived or assumed, stands with each.
 
 mod buffered;
+mod chain;
 mod direct;
 mod postmark;
 mod random;
@@ -15,6 +16,7 @@ use results::block_trace::{Operation, RequestFlags};
 use crate::block::Bio;
 
 pub use buffered::{JournalRules, RandomFileRules, StreamRules, random_files, stream};
+pub use chain::chain;
 pub use direct::{DirectRules, Order, direct};
 pub use postmark::{PostmarkRules, postmark};
 pub use random::Random;

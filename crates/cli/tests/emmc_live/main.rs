@@ -1,0 +1,183 @@
+//! `tidegate emmc attach` and what belongs to it, as root with real loop devices and file systems; skipped with a reason
+//! elsewhere. `TIDEGATE_FULL` makes a hundred power cuts out of a few, and with `XFSTESTS_DIR` ten minutes of fsstress.
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+#![expect(clippy::print_stderr, reason = "a skipped test says why")]
+
+mod bed;
+mod power_cuts;
+mod stress;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::bed::{Bed, content, device_of, must, text};
+
+#[test]
+fn discards_reach_the_model_and_read_as_zeroes() {
+    let Some(bed) = Bed::make() else { return };
+    let device = device_of(&bed.attach(&["--size", "64m", "--discard", "trim"]));
+    let mut file = OpenOptions::new().read(true).write(true).open(&device).unwrap();
+    file.write_all(&[7; 1 << 20]).unwrap();
+    file.sync_all().unwrap();
+    must(
+        "blkdiscard",
+        &["--offset", "262144", "--length", "524288", &device],
+    );
+    assert_eq!(bed.stats(&device)["discards_count"], 1);
+    must(
+        "blkdiscard",
+        &["--zeroout", "--offset", "0", "--length", "4096", &device],
+    );
+    assert_eq!(bed.stats(&device)["discards_count"], 2);
+    let mut found = vec![1; 1 << 20];
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.read_exact(&mut found).unwrap();
+    let expected = |at: usize| {
+        if at < 4096 || (262_144..786_432).contains(&at) {
+            0
+        } else {
+            7
+        }
+    };
+    let wrong = found
+        .iter()
+        .enumerate()
+        .find(|(at, byte)| **byte != expected(*at));
+    assert_eq!(wrong, None);
+}
+
+#[test]
+fn data_in_a_file_outlives_detaching_and_is_had_by_one_at_a_time() {
+    let Some(bed) = Bed::make() else { return };
+    let image = bed.path("card.img");
+    let device = device_of(&bed.attach(&["--size", "64m", "--store", &image]));
+    let queue = format!("/sys/block/{}/queue", device.trim_start_matches("/dev/"));
+    assert_eq!(
+        fs::read_to_string(format!("{queue}/max_sectors_kb"))
+            .unwrap()
+            .trim(),
+        "512"
+    );
+    let pattern = content(1);
+    fs::write(bed.path("pattern"), &pattern).unwrap();
+    must(
+        "dd",
+        &[
+            &format!("if={}", bed.path("pattern")),
+            &format!("of={device}"),
+            "bs=1M",
+            "conv=fsync,notrunc",
+        ],
+    );
+    let again = bed.emmc("attach", &["--store", &image]);
+    assert_eq!(again.status.code(), Some(2));
+    assert!(
+        text(&again.stderr).contains("another process"),
+        "{}",
+        text(&again.stderr)
+    );
+    bed.done("detach", &[&device]);
+    assert_eq!(&fs::read(&image).unwrap()[..pattern.len()], &pattern[..]);
+    // Size and card come from the description beside the image.
+    let report: Value = serde_json::from_str(&bed.done("attach", &["--json", "--store", &image])).unwrap();
+    assert_eq!(report["capacity_bytes"], 64 << 20);
+    let mut found = vec![0; pattern.len()];
+    File::open(device_of(&report))
+        .unwrap()
+        .read_exact(&mut found)
+        .unwrap();
+    assert_eq!(found, pattern);
+    bed.done("detach", &["--all"]);
+    let other = bed.emmc("attach", &["--size", "32m", "--store", &image]);
+    assert!(
+        text(&other.stderr).contains("67108864"),
+        "{}",
+        text(&other.stderr)
+    );
+}
+
+#[test]
+fn after_a_killed_process_detach_clears_everything_away() {
+    let Some(bed) = Bed::make() else { return };
+    let report = bed.attach(&["--size", "64m"]);
+    let device = device_of(&report);
+    must("mkfs.ext4", &["-q", "-F", &device]);
+    bed.mount(&device);
+    let refused = bed.emmc("detach", &[&device]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        text(&refused.stderr).contains("is mounted on"),
+        "{}",
+        text(&refused.stderr)
+    );
+    fs::write(format!("{}/lost", bed.path("mounted")), [1; 100_000]).unwrap();
+    let pid = i32::try_from(report["pid"].as_i64().unwrap()).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+    rustix::process::pidfd_send_signal(&process, rustix::process::Signal::KILL).unwrap();
+    let mut watched = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
+    rustix::io::retry_on_intr(|| rustix::event::poll(&mut watched, None)).unwrap();
+    bed.done("detach", &["--all"]);
+    // Another test may have the minor by now, for a file of its own.
+    let bound = fs::read_to_string(format!(
+        "/sys/block/{}/loop/backing_file",
+        device.trim_start_matches("/dev/")
+    ));
+    let own = bed.folder.path().to_str().unwrap();
+    assert!(
+        !bound.is_ok_and(|file| file.contains(own)),
+        "the loop device is still bound"
+    );
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!table.contains(own), "{table}");
+    assert_eq!(fs::read_dir(bed.path("run")).unwrap().count(), 0);
+}
+
+#[test]
+fn xfs_and_btrfs_are_made_and_mounted_on_it() {
+    let Some(bed) = Bed::make() else { return };
+    let known = fs::read_to_string("/proc/filesystems").unwrap();
+    let device = device_of(&bed.attach(&["--size", "512m"]));
+    for (name, maker, force) in [("xfs", "mkfs.xfs", "-f"), ("btrfs", "mkfs.btrfs", "-f")] {
+        if !known.contains(name) || Command::new(maker).arg("-V").output().is_err() {
+            eprintln!("skipped: no {name} here");
+            continue;
+        }
+        must(maker, &["-q", force, &device]);
+        bed.mount(&device);
+        let file = format!("{}/file", bed.path("mounted"));
+        fs::write(&file, content(5)).unwrap();
+        bed.unmount();
+        bed.mount(&device);
+        assert_eq!(fs::read(&file).unwrap(), content(5), "{name}");
+        bed.unmount();
+    }
+}
+
+#[test]
+fn what_is_attached_is_listed_with_its_counters() {
+    let Some(bed) = Bed::make() else { return };
+    let device = device_of(&bed.attach(&["--size", "64m"]));
+    let list: Value = serde_json::from_str(&bed.done("stats", &[])).unwrap();
+    assert_eq!(
+        (&list["device"], &list["answers"]),
+        (&device.as_str().into(), &true.into())
+    );
+    let metrics = bed.done("stats", &[&device, "--prometheus"]);
+    assert!(
+        metrics.contains("# TYPE tidegate_source_late_p50_ns gauge"),
+        "{metrics}"
+    );
+    let unknown = bed.emmc("stats", &["/dev/loop9999"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(
+        text(&unknown.stderr).contains(&device),
+        "{}",
+        text(&unknown.stderr)
+    );
+    bed.done("detach", &[&device]);
+    assert_eq!(bed.done("stats", &[]), "");
+}

@@ -1,0 +1,116 @@
+//! Power cuts of an attached card: what was synced stays, what was not may go.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+
+use serde_json::Value;
+
+use crate::bed::{Bed, content, device_of, must, system, text};
+
+/// Makes one file after the other and puts each, with its name, on the medium; tells each that is there. Ends when it can't.
+fn write_files(folder: &Path, first: u64, told: &mpsc::Sender<u64>) -> std::io::Result<()> {
+    for number in first.. {
+        let mut file = File::create(folder.join(number.to_string()))?;
+        file.write_all(&content(number))?;
+        file.sync_all()?;
+        File::open(folder)?.sync_all()?;
+        if told.send(number).is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn files_that_were_synced_outlive_every_power_cut() {
+    let Some(bed) = Bed::make() else { return };
+    let device = device_of(&bed.attach(&["--size", "128m"]));
+    must(
+        "mkfs.ext4",
+        &[
+            "-q",
+            "-F",
+            "-E",
+            "lazy_itable_init=0,lazy_journal_init=0",
+            &device,
+        ],
+    );
+    let cuts: u64 = if testkit::is_full() { 100 } else { 4 };
+    let mut next = 0;
+    for cut in 0..cuts {
+        bed.mount(&device);
+        let folder = PathBuf::from(bed.path("mounted"));
+        // The card stays small; what was checked goes.
+        for old in 0..next {
+            fs::remove_file(folder.join(old.to_string())).ok();
+        }
+        let (tell, told) = mpsc::channel();
+        let (writing, first) = (folder.clone(), next);
+        let writer = thread::spawn(move || write_files(&writing, first, &tell));
+        let wanted = 3 + cut * 5 % 17;
+        let mut kept: Vec<u64> = told.iter().take(usize::try_from(wanted).unwrap()).collect();
+        let torn: &[&str] = if cut % 2 == 1 { &["--torn"] } else { &[] };
+        bed.done("cut", &[&[device.as_str()], torn].concat());
+        writer.join().unwrap().expect_err("the power is gone");
+        kept.extend(told.iter());
+        assert!(kept.len() >= 3, "cut {cut} tests nothing");
+        bed.unmount();
+        bed.done("cut", &[&device, "--reattach"]);
+        // The journal is replayed by the mount.
+        bed.mount(&device);
+        for number in &kept {
+            let found = fs::read(folder.join(number.to_string()));
+            assert_eq!(
+                found.ok(),
+                Some(content(*number)),
+                "file {number} after cut {cut}, torn: {torn:?}"
+            );
+        }
+        bed.unmount();
+        let check = system("e2fsck", &["-f", "-n", &device]);
+        assert_eq!(
+            check.status.code(),
+            Some(0),
+            "after cut {cut}: {}",
+            text(&check.stdout)
+        );
+        next = kept.last().unwrap() + 2;
+    }
+    assert_eq!(bed.stats(&device)["power_cuts_count"], cuts);
+    bed.done("detach", &[&device]);
+}
+
+/// What was flushed stays. What was written after it is in the page cache; should somebody sync the whole machine meanwhile, it is in the
+/// card's RAM or in programs, and some units of it may be there, each whole.
+#[test]
+fn a_cut_loses_the_cache_and_nothing_that_was_flushed() {
+    let Some(bed) = Bed::make() else { return };
+    let device = device_of(&bed.attach(&["--size", "64m", "--io-scheduler", "none"]));
+    let file = OpenOptions::new().write(true).open(&device).unwrap();
+    file.write_all_at(&[1; 256 << 10], 0).unwrap();
+    file.sync_all().unwrap();
+    assert!(bed.stats(&device)["flushes_count"].as_u64() > Some(0));
+    let unflushed = 128 << 10..192 << 10;
+    file.write_all_at(&[2; 64 << 10], 128 << 10).unwrap();
+    let report: Value = serde_json::from_str(&bed.done("cut", &[&device, "--json"])).unwrap();
+    assert_eq!(report["power"], "off");
+    assert!(file.sync_all().is_err(), "without power nothing can be written");
+    drop(file);
+    let message = text(&bed.emmc("cut", &[&device]).stderr);
+    assert!(message.contains("no power"), "{message}");
+    bed.done("cut", &[&device, "--reattach"]);
+    let mut found = vec![0; 256 << 10];
+    File::open(&device).unwrap().read_exact(&mut found).unwrap();
+    for (unit, at) in found.chunks(4096).zip((0..).step_by(4096)) {
+        let newest = if unflushed.contains(&at) { 2 } else { 1 };
+        assert!(
+            unit.iter().all(|byte| *byte == unit[0]) && (1..=newest).contains(&unit[0]),
+            "unit at {at}: {:?} ...; the cut: {report}",
+            &unit[..16]
+        );
+    }
+}
