@@ -120,6 +120,9 @@ pub struct ControllerFile {
     pub command_ns: u32,
     /// Work of the firmware for each request of a pack beyond the first, nanoseconds.
     pub packed_entry_ns: u32,
+    /// Whether requests of a pack that do not follow each other are programmed one after the other, as they were without the pack.
+    #[serde(default)]
+    pub packed_apart: bool,
     /// RAM that data waits in until it is programmed, bytes.
     pub buffer_bytes: u64,
     /// Whether the buffer answers writes before they are programmed (CACHE_CTRL).

@@ -6,8 +6,8 @@ use super::*;
 use crate::block::SchedulerKind;
 use crate::packing::{Contiguity, Stop};
 use crate::workload::{
-    DirectRules, JournalRules, Order, Pace, RandomFileRules, StreamRules, TracedBio, direct, random_files,
-    replay, stream, write,
+    DirectRules, JournalRules, Order, Pace, RandomFileRules, StreamRules, TracedBio, chain, direct,
+    random_files, replay, stream, write,
 };
 
 /// Easy numbers. Host: command 1 us, interrupt 10, wake-up 20, CMD23 by interrupt, fetch 2, prepare 5, complete 3, poll 10.
@@ -18,6 +18,7 @@ pub(super) fn setup(scheduler: SchedulerKind, rules: PackRules) -> Setup {
     card.flash.transfer_ns = 80_000;
     card.controller.command_ns = 0;
     card.controller.packed_entry_ns = 0;
+    card.controller.packed_apart = false;
     let host = HostFile {
         command_ns: 1_000,
         interrupt_ns: 10_000,
@@ -283,4 +284,35 @@ fn every_command_is_in_the_log() {
         outcome.driver.interrupts
     );
     assert_eq!(commands[0].argument, 8 | 1 << 30);
+}
+
+/// Reads of written units take longer than those of erased ones: the second task has found what the first did.
+#[test]
+fn a_task_of_a_chain_finds_the_card_as_the_one_before_left_it() {
+    let setup = setup(SchedulerKind::None, PackRules::OFF);
+    let task = |operation: Operation, depth: u32| {
+        direct(DirectRules {
+            operation,
+            order: Order::Sequential,
+            sectors: 8,
+            piece_sectors: 8,
+            count: 10,
+            start: 0,
+            range: 80,
+            depth,
+            seed: 1,
+        })
+    };
+    let writes = run(&setup, vec![task(Operation::Write, 4)]).elapsed_ns;
+    let erased = run(&setup, vec![task(Operation::Read, 1)]).elapsed_ns;
+    let both = run(
+        &setup,
+        vec![chain(vec![task(Operation::Write, 4), task(Operation::Read, 1)])],
+    );
+    assert_eq!((both.writes.bytes, both.reads.bytes), (40_960, 40_960));
+    assert!(
+        both.elapsed_ns - writes > erased,
+        "{} - {writes}, {erased}",
+        both.elapsed_ns
+    );
 }

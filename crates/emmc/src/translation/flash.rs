@@ -28,13 +28,16 @@ pub struct DataStream {
     pub start: Nanos,
     /// Picoseconds of a sector.
     pub sector_ps: u64,
+    /// Data that came earlier counts as come then.
+    pub earliest: Nanos,
 }
 
 impl DataStream {
     /// When `sectors` sectors have come.
     #[must_use]
-    pub const fn arrival(&self, sectors: u64) -> Nanos {
-        Nanos(self.start.0 + (sectors * self.sector_ps).div_ceil(1000))
+    pub fn arrival(&self, sectors: u64) -> Nanos {
+        let came = Nanos(self.start.0 + (sectors * self.sector_ps).div_ceil(1000));
+        came.max(self.earliest)
     }
 }
 

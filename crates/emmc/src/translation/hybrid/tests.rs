@@ -45,6 +45,7 @@ fn write(layer: &mut Hybrid, flash: &mut Flash, first: u32, count: u32) {
     let data = DataStream {
         start: Nanos::ZERO,
         sector_ps: 0,
+        earliest: Nanos::ZERO,
     };
     layer.write(
         flash,

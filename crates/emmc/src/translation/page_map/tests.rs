@@ -44,6 +44,7 @@ fn command(layer: &mut PageMap, flash: &mut Flash, first: u32, count: u32, epoch
     let data = DataStream {
         start: Nanos::ZERO,
         sector_ps: 0,
+        earliest: Nanos::ZERO,
     };
     let write = UnitWrite {
         first,
