@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use results::call_trace::{Action, Handle, Layer, OpenFlags, Trace};
 
 use super::exact::{Keep, numbers};
-use super::table::{Application, Direction, Place, Stream};
+use super::table::{Application, Direction, Order, Place, Stream};
 use crate::error::BenchError;
 use crate::random::Random;
 
@@ -121,6 +121,10 @@ impl Application {
             );
             BenchError::spec("scale", problem)
         })?;
+        let sizes = match stream.sizes.value.order {
+            Order::Shuffled => sizes,
+            Order::LargestInRuns(length) => largest_in_runs(&sizes, length),
+        };
         let continues = chosen(count, stream.sequential_permille.value, 1, &mut random("runs"));
         let synced = chosen(count, stream.synced_permille.value, 0, &mut random("syncs"));
         let positions = positions(
@@ -173,6 +177,21 @@ fn chosen(count: u64, permille: u64, spared: u64, random: &mut Random) -> Vec<bo
     let mut places: Vec<bool> = (0..free).map(|place| place < wanted).collect();
     random.shuffle(&mut places);
     (0..spared).map(|_| false).chain(places).collect()
+}
+
+/// Runs of `length` of the largest number, and between them the others, in the order in which they were.
+fn largest_in_runs(numbers: &[u64], length: usize) -> Vec<u64> {
+    let largest = numbers.iter().max().copied().unwrap_or_default();
+    let (whole, others): (Vec<u64>, Vec<u64>) = numbers.iter().partition(|number| **number == largest);
+    let length = length.max(1);
+    let runs = whole.len().div_ceil(length).max(1);
+    let mut ordered = Vec::with_capacity(numbers.len());
+    for run in 0..runs {
+        let end = (run * length + length).min(whole.len());
+        ordered.extend(&whole[run * length..end]);
+        ordered.extend(&others[others.len() * run / runs..others.len() * (run + 1) / runs]);
+    }
+    ordered
 }
 
 /// File and offset of each request: a run of requests that continue each other begins at a random place.
@@ -299,4 +318,16 @@ impl Writer {
 
 fn member(folder: &str, file: u64) -> PathBuf {
     PathBuf::from(format!("{folder}/{file:03}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_come_in_runs_and_the_others_between_them_in_their_order() {
+        let numbers = [9, 1, 9, 2, 9, 3, 9, 4, 9];
+        assert_eq!(largest_in_runs(&numbers, 2), [9, 9, 1, 9, 9, 2, 9, 3, 4]);
+        assert_eq!(largest_in_runs(&[], 2), Vec::<u64>::new());
+    }
 }

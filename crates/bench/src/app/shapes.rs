@@ -5,7 +5,7 @@
 //! below the page cache: an application of system calls that borrows one says so in its label.
 
 use super::exact::{Bucket, Keep};
-use super::table::Spread;
+use super::table::{Order, Spread};
 
 const KIB: u64 = 1024;
 
@@ -60,6 +60,7 @@ const fn shape(buckets: &'static [Bucket]) -> Spread {
     Spread {
         buckets,
         keep: Keep::Shape,
+        order: Order::Shuffled,
     }
 }
 
@@ -67,6 +68,7 @@ const fn exact(buckets: &'static [Bucket]) -> Spread {
     Spread {
         buckets,
         keep: Keep::Buckets,
+        order: Order::Shuffled,
     }
 }
 
@@ -161,13 +163,16 @@ pub(super) const SYNCED_FILES: Spread = exact(&[
     bucket(256, 512, 7),
 ]);
 
-/// About half are the largest that the I/O scheduler builds.
-pub(super) const PACKAGE_WRITES: Spread = exact(&[
-    bucket(0, 64, 22),
-    bucket(64, 256, 18),
-    bucket(256, 508, 12),
-    bucket(508, 512, 48),
-]);
+/// About half are the largest that the I/O scheduler builds. These are large files: pieces of it follow each other for 32 MiB.
+pub(super) const PACKAGE_WRITES: Spread = Spread {
+    order: Order::LargestInRuns(64),
+    ..exact(&[
+        bucket(0, 64, 22),
+        bucket(64, 256, 18),
+        bucket(256, 508, 12),
+        bucket(508, 512, 48),
+    ])
+};
 
 /// 64 % of 4 KiB.
 pub(super) const DATABASE_WRITES: Spread = exact(&[

@@ -84,6 +84,16 @@ pub enum Direction {
 pub struct Spread {
     pub(super) buckets: &'static [Bucket],
     pub(super) keep: Keep,
+    pub(super) order: Order,
+}
+
+/// In which order sizes come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Any.
+    Shuffled,
+    /// So many of the largest size one after the other, as large files are written; the others between these.
+    LargestInRuns(usize),
 }
 
 /// Where requests go.
