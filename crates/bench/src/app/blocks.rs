@@ -41,8 +41,8 @@ const INSTALL_GAPS: &str = "the source says nothing; shape of the block requests
 const EVENLY: &str =
     "packing by default needs sequential writes: the packed share (69.66 and 94.47 % of all writes)";
 
-const PAIRED: &str = "packing by default needs sequential writes, and packs the first of them too: 0.526 of 1 that continue leave \
-     (1 - 0.526)^2 alone, the rest is the packed share of the data (69.66 % of all writes [published], nine tenths are data)";
+const PAIRED: &str = "packing by default needs sequential writes, and packs the first of them too; metadata comes between a tenth of \
+     them: (1 - 0.9 x 0.585)^2 of the data are alone, the rest is packed (69.66 % of all writes [published])";
 
 const METADATA: Labelled<Place> = assumed(
     Place::Region {
@@ -346,7 +346,7 @@ const GOOGLE_DRIVE: Application = Application {
                 shapes::SYNCED_FILES,
                 "mean 71 KB [derived]; at most 512 KiB, which the scheduler builds",
             ),
-            sequential_permille: derived(526, PAIRED),
+            sequential_permille: derived(585, PAIRED),
             synced_permille: NO_SYNC,
             place: data(1024 * MIB),
         },
