@@ -1,10 +1,10 @@
 """Runs each named analysis on Spark and by tidegate over one folder of traces, and compares the tables.
 
-usage: spark.py TIDEGATE SQL_FOLDER TRACES
+usage: spark.py TIDEGATE SQL_FOLDER TRACES [NAME...]
 
 Views and analyses are read from SQL_FOLDER as they are: a view's name is what follows the number in its file's name.
 Whole numbers and texts must be equal; others may differ in the last of 15 digits, as sums of an average may be added in
-another order. Exit code 1 when a table differs.
+another order. NAMEs: these analyses alone. Exit code 1 when a table differs.
 """
 
 import json
@@ -56,13 +56,18 @@ def difference(ours, theirs):
 
 
 def main():
-    tidegate, sql_folder, traces = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
+    tidegate, sql_folder, traces, names = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3], sys.argv[4:]
+    missing = [name for name in names if not (sql_folder / f"{name}.sql").is_file()]
+    if missing:
+        sys.exit(f"no such analysis: {', '.join(missing)}")
     spark = spark_over(sql_folder, traces)
     requests = spark.table("requests").count()
     runs = spark.table("runs").count()
     print(f"{requests:,} requests and {runs:,} runs, Spark {spark.version}")
     failed, rows = 0, 0
     for path in sorted(sql_folder.glob("*.sql")):
+        if names and path.stem not in names:
+            continue
         started = time.monotonic()
         query = [tidegate, "trace", "query", traces, "--named", path.stem, "--json", "--memory", "1g"]
         ours = json.loads(subprocess.run(query, check=True, capture_output=True).stdout)

@@ -2,9 +2,9 @@
 # Another engine as judge: the SQL of crates/analysis/sql on Apache Spark, over the same folder of traces, must give the
 # same tables as `tidegate trace query --named`.
 #
-#   scripts/judges/spark.sh [ROWS]
+#   scripts/judges/spark.sh [ROWS [NAME...]]
 #
-# ROWS (by default 10,000,000) requests are generated into two traces and removed at the end: about 100 bytes a row of
+# NAMEs are those of analyses; without one, all run. ROWS (by default 10,000,000) requests are generated into two traces and removed at the end: about 100 bytes a row of
 # temporary space. Needs python3 with venv, a Java runtime, and pyspark from the package index; says what is missing.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -12,6 +12,7 @@ cd "$(dirname "$0")/../.."
 
 pyspark_version=4.1.1
 rows=${1:-10000000}
+shift $(($# ? 1 : 0))
 here=$PWD
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 judges=$(realpath -m target)/judges
@@ -36,5 +37,5 @@ for name in one two; do
 done
 exec_status=0
 TMPDIR=$work "$python" "$here/scripts/judges/spark.py" "$target/release/tidegate" "$here/crates/analysis/sql" \
-    "$work/traces" || exec_status=$?
+    "$work/traces" "$@" || exec_status=$?
 exit $exec_status

@@ -5,8 +5,8 @@
 //! The script is cut into segments; each starts with an attach of the chips as the segment before left them, so that a cut is
 //! reached by running its segment alone. A cut is at a write (members before it in the order have done theirs), or at a moment
 //! (all operations that overlap it are torn). A failure names its cut, and `TIDEGATE_REPLAY=` with that name runs it
-//! alone. Without `TIDEGATE_FULL` each write is cut in one of the ways in turn, and every third; with it in all of them, and
-//! power goes a second time during recovery.
+//! alone. Each write is cut in one of the ways in turn; without `TIDEGATE_FULL` every third write is, with it each, and power
+//! goes a second time during recovery. `TIDEGATE_WAYS=all` cuts each write in all ways, which takes most of an hour.
 
 use std::sync::{Arc, Mutex};
 
@@ -500,8 +500,10 @@ fn cut_and_recover(chips: &[SimNand], model: &Model, cut: &Cut, second: Option<u
     );
 }
 
+#[expect(clippy::print_stdout, reason = "`--nocapture` shows what was cut")]
 fn sweep(mode: Mode, members: u64) {
-    let full = testkit::is_full();
+    let all_ways = std::env::var("TIDEGATE_WAYS").is_ok_and(|ways| ways == "all");
+    let full = testkit::is_full() || all_ways;
     let only = std::env::var("TIDEGATE_REPLAY").ok();
     let mut chips = formatted(mode, members);
     let mut model = fresh_model();
@@ -520,10 +522,13 @@ fn sweep(mode: Mode, members: u64) {
                     span: (start, end),
                 };
                 let turn = usize::try_from(segment + number).expect("few");
-                let in_turn = turn.is_multiple_of(3) && turn / 3 % WAYS.len() == way;
+                let in_turn = match full {
+                    true => turn % WAYS.len() == way,
+                    false => turn.is_multiple_of(3) && turn / 3 % WAYS.len() == way,
+                };
                 let wanted = match &only {
                     Some(only) => *only == cut.name(chips.len()),
-                    None => full || in_turn,
+                    None => all_ways || in_turn,
                 };
                 if wanted {
                     cut_and_recover(&chips, &model, &cut, None);
@@ -548,6 +553,7 @@ fn sweep(mode: Mode, members: u64) {
         "the workload has {writes} writes, which are too few"
     );
     assert!(cuts > 0 || only.is_some(), "nothing was cut");
+    println!("{mode:?}, {members} devices: {writes} programs and erases, power cut at {cuts} of them");
 }
 
 macro_rules! sweeps {

@@ -2,9 +2,9 @@
 //!
 //! Ranges come from write calls and from folios that became dirty. A call takes the place of what it covers. A folio that
 //! became dirty tells only that it was clean before, so it takes the place of what has been written out since; within a
-//! large one, others may have written meanwhile. When it became so by a call that was just told, it tells nothing new: with
-//! data=journal the rest of it may be in the journal and still on its way home, whoever wrote that. A kernel thread that makes a folio dirty again (the journal, write-back)
-//! takes nobody's place.
+//! large one, others may have written meanwhile. Of a process that writes by calls it tells nothing new: its call or its
+//! fsync made the folio dirty. With data=journal it leaves alone what is in the journal and still on its way home. A kernel
+//! thread that makes a folio dirty again (the journal, write-back) takes nobody's place.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,6 +15,12 @@ use results::block_trace::{CauseQuality, FileIdentity, Process};
 const MAX_RANGES: usize = 1 << 20;
 /// Neighbouring ranges of one thread this close in time are one.
 const MERGE_NS: u64 = 100_000_000;
+
+/// A folio that becomes dirty this long after a call of the same process has become so by that call, or its fsync.
+/// The programs do not tell again of a call that repeats one of the last second.
+const CALL_NS: u64 = 2_000_000_000;
+/// Callers of a file that are known at a time.
+const MAX_CALLERS: usize = 8;
 
 /// A process and when it wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,16 +34,23 @@ pub(crate) struct Writer {
 struct Range {
     end: u64,
     writer: Writer,
-    /// It went to the device since.
-    written_out: bool,
+    place: Place,
+}
+
+/// Where the bytes of a range are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Memory,
+    Journal,
+    Home,
 }
 
 #[derive(Debug)]
 struct File {
     ranges: BTreeMap<u64, Range>,
     last: Writer,
-    /// Process, start and end of the last write call, until it is written in place.
-    call: Option<(Arc<Process>, u64, u64)>,
+    /// Processes that wrote by calls, and when last.
+    callers: Vec<(Arc<Process>, u64)>,
 }
 
 /// Whose place a range takes.
@@ -84,21 +97,22 @@ impl Writers {
         let entry = self.files.entry(file).or_insert_with(|| File {
             ranges: BTreeMap::new(),
             last: writer.clone(),
-            call: None,
+            callers: Vec::new(),
         });
         let before = entry.ranges.len();
         match claim {
             Claim::Call => {
                 entry.last = writer.clone();
-                entry.call = Some((Arc::clone(&writer.process), start, end));
+                entry.called(&writer);
                 entry.put(start, end, writer);
             }
             Claim::Folio => {
                 entry.last = writer.clone();
-                let is_of_call = entry.call.as_ref().is_some_and(|(process, from, to)| {
-                    *process == writer.process && *from < end && start < *to
+                let is_caller = entry.callers.iter().any(|(caller, time)| {
+                    *caller == writer.process && writer.time.saturating_sub(*time) < CALL_NS
                 });
-                for (from, to) in entry.gaps(start, end, |range| is_of_call || !range.written_out) {
+                let kept = |range: &Range| is_caller || range.place != Place::Home;
+                for (from, to) in entry.gaps(start, end, kept) {
                     entry.put(from, to, writer.clone());
                 }
             }
@@ -150,17 +164,18 @@ impl Writers {
 
     /// `start..end` of the file went to its place on the device.
     pub(crate) fn written_out(&mut self, file: FileIdentity, start: u64, end: u64) {
-        self.journalled(file, start, end);
-        if let Some(entry) = self.files.get_mut(&file) {
-            entry.call.take_if(|(_, from, to)| *from < end && start < *to);
-        }
+        self.mark(file, start, end, Place::Home);
     }
 
-    /// `start..end` of the file went to the journal. Its way home is to come.
+    /// `start..end` of the file went to the journal.
     pub(crate) fn journalled(&mut self, file: FileIdentity, start: u64, end: u64) {
+        self.mark(file, start, end, Place::Journal);
+    }
+
+    fn mark(&mut self, file: FileIdentity, start: u64, end: u64, place: Place) {
         if let Some(entry) = self.files.get_mut(&file) {
             let before = entry.ranges.len();
-            entry.mark(start, end);
+            entry.mark(start, end, place);
             self.ranges = (self.ranges + entry.ranges.len()).saturating_sub(before);
         }
     }
@@ -222,7 +237,7 @@ impl File {
             let part = |end: u64| Range {
                 end,
                 writer: range.writer.clone(),
-                written_out: range.written_out,
+                place: range.place,
             };
             if at < start {
                 self.ranges.insert(at, part(start));
@@ -235,10 +250,17 @@ impl File {
         taken
     }
 
-    fn mark(&mut self, start: u64, end: u64) {
+    fn called(&mut self, writer: &Writer) {
+        self.callers.retain(|(caller, _)| *caller != writer.process);
+        if self.callers.len() == MAX_CALLERS {
+            self.callers.remove(0);
+        }
+        self.callers.push((Arc::clone(&writer.process), writer.time));
+    }
+
+    fn mark(&mut self, start: u64, end: u64, place: Place) {
         for (at, range) in self.take(start, end) {
-            let written_out = true;
-            self.ranges.insert(at, Range { written_out, ..range });
+            self.ranges.insert(at, Range { place, ..range });
         }
     }
 
@@ -246,7 +268,7 @@ impl File {
         self.take(start, end);
         if let Some((_, before)) = self.ranges.range_mut(..start).next_back()
             && before.end == start
-            && !before.written_out
+            && before.place == Place::Memory
             && before.writer.process == writer.process
             && before.writer.quality == writer.quality
             && writer.time.saturating_sub(before.writer.time) < MERGE_NS
@@ -254,15 +276,8 @@ impl File {
             before.end = end;
             return;
         }
-        let written_out = false;
-        self.ranges.insert(
-            start,
-            Range {
-                end,
-                writer,
-                written_out,
-            },
-        );
+        let place = Place::Memory;
+        self.ranges.insert(start, Range { end, writer, place });
     }
 }
 
@@ -342,17 +357,22 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_makes_a_folio_dirty_leaves_to_others_what_is_in_the_journal() {
+    fn a_folio_that_becomes_dirty_leaves_to_others_what_is_in_the_journal() {
         let mut writers = Writers::default();
         writers.wrote(FILE, 4096, 8192, writer(2, 0), Claim::Call);
         writers.journalled(FILE, 4096, 8192);
+        // Another one's store, or sync.
+        writers.wrote(FILE, 4096, 8192, writer(3, 0), Claim::Folio);
+        assert_eq!(pids(&writers.split(FILE, 4096, 8192)), [(4096, 8192, 2)]);
+        // A caller's, also where the place is taken for written already.
+        writers.written_out(FILE, 4096, 8192);
         writers.wrote(FILE, 0, 4096, writer(1, 1), Claim::Call);
         writers.wrote(FILE, 0, 16384, writer(1, 2), Claim::Folio);
         let home = writers.split(FILE, 0, 16384);
         assert_eq!(pids(&home), [(0, 4096, 1), (4096, 8192, 2), (8192, 16384, 1)]);
-        // Once it is home, what makes the folio dirty is a store to mapped memory.
+        // Long after the call, what makes the folio dirty is a store to mapped memory.
         writers.written_out(FILE, 0, 16384);
-        writers.wrote(FILE, 0, 16384, writer(1, 3), Claim::Folio);
+        writers.wrote(FILE, 0, 16384, writer(1, 3 + CALL_NS), Claim::Folio);
         assert_eq!(pids(&writers.split(FILE, 0, 16384)), [(0, 16384, 1)]);
     }
 
