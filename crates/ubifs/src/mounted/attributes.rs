@@ -15,6 +15,10 @@ use crate::write::WriteError;
 const GET_FLAGS: [u32; 2] = [0x8008_6601, 0x8004_6601];
 /// `FS_IOC_SETFLAGS` of the same.
 const SET_FLAGS: [u32; 2] = [0x4008_6602, 0x4004_6602];
+/// `FS_IOC_FSGETXATTR`. Linux asks for it before it sets flags, whoever sets them.
+const GET_EXTENDED_FLAGS: u32 = 0x801C_581F;
+/// What it answers (`struct fsxattr`): the flags, then numbers that are 0 here.
+const EXTENDED_FLAGS_BYTES: usize = 28;
 
 /// Flags of inodes here that users may change.
 pub(super) const CHANGEABLE_FLAGS: u32 =
@@ -154,6 +158,17 @@ pub(super) fn is_shown(name: &[u8]) -> bool {
     prefixes.iter().any(|prefix| name.starts_with(prefix)) && !name.contains(&0)
 }
 
+/// Whether extended attributes can have that name: UBIFS has three namespaces, and no POSIX ACLs (`system.`), as Linux has it.
+pub(super) fn check_namespace(name: &[u8]) -> FsResult<()> {
+    let namespaces: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    let rest = namespaces.iter().find_map(|prefix| name.strip_prefix(*prefix));
+    match rest {
+        None => Err(FsError::NotSupported),
+        Some([]) => Err(FsError::Invalid),
+        Some(_) => Ok(()),
+    }
+}
+
 /// What `chattr` asks for, as flags of inodes here; `None` where something else is asked for.
 pub(super) fn flags_to_set(command: u32, input: &[u8]) -> Option<FsResult<u32>> {
     if !SET_FLAGS.contains(&command) {
@@ -173,8 +188,20 @@ pub(super) fn flags_to_set(command: u32, input: &[u8]) -> Option<FsResult<u32>> 
     })
 }
 
-/// What `lsattr` asks for.
+/// What `lsattr` asks for, and Linux before a `chattr`.
 pub(super) fn ioctl(inode: &Inode, command: u32, output_bytes_max: usize) -> FsResult<IoctlReply> {
+    if command == GET_EXTENDED_FLAGS {
+        let known = [
+            (INODE_IMMUTABLE, 0x08),
+            (INODE_APPEND, 0x10),
+            (INODE_SYNC, 0x20_u32),
+        ];
+        let set = known.iter().filter(|(flag, _)| inode.flags & flag != 0);
+        let flags = set.fold(0, |flags, (_, number)| flags | number);
+        let mut data = flags.to_le_bytes().to_vec();
+        data.resize(EXTENDED_FLAGS_BYTES.min(output_bytes_max), 0);
+        return Ok(IoctlReply { result: 0, data });
+    }
     if !GET_FLAGS.contains(&command) {
         return Err(FsError::NotATerminal);
     }

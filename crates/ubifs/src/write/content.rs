@@ -102,7 +102,8 @@ impl Writer {
         let mut file = self.regular(inode)?;
         let old_bytes = file.size_bytes;
         let in_block = to_usize(u32::try_from(bytes % u64::from(BLOCK_BYTES)).expect("less than a block"));
-        let number = block_number(bytes)?;
+        // A file of the largest size has no block behind it.
+        let number = if in_block > 0 { block_number(bytes)? } else { 0 };
         let mut last = None;
         if bytes < old_bytes && in_block > 0 && self.plain_place(Key::data(inode, number))?.is_some() {
             let mut block = vec![0; in_block];

@@ -1,11 +1,11 @@
 //! Changes of attributes and of extended attributes.
 
-use vfs::{Attr, FsError, FsResult, Ino, Privileges, SetAttr, SetTime, Timestamp, XattrFlags};
+use vfs::{Attr, FsError, FsResult, Handle, Ino, Privileges, SetAttr, SetTime, Timestamp, XattrFlags};
 
 use super::super::attributes;
 use super::super::reading::number;
 use super::MountedWriter;
-use super::flags::{check_changeable, check_removable};
+use super::flags::{check_changeable, check_not_append, check_removable};
 use super::names::PERMISSIONS;
 use crate::file_system::FILE_BYTES_MAX;
 use crate::format::{EntryKind, INODE_DATA_BYTES_MAX, INODE_SYNC, Inode};
@@ -14,8 +14,6 @@ use crate::write::{WriteError, Writer};
 
 /// File capabilities, which go with setuid.
 const CAPABILITY: &[u8] = b"security.capability";
-/// Namespaces that UBIFS has.
-const NAMESPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
 /// Notes a change of the inode.
 pub(super) const fn changed(inode: &mut Inode, now: Time) {
@@ -23,9 +21,20 @@ pub(super) const fn changed(inode: &mut Inode, now: Time) {
 }
 
 impl MountedWriter {
-    pub(super) fn set_attributes(&self, ino: Ino, change: &SetAttr) -> FsResult<Attr> {
+    pub(super) fn set_attributes(
+        &self,
+        ino: Ino,
+        handle: Option<Handle>,
+        change: &SetAttr,
+    ) -> FsResult<Attr> {
         self.change(|writer, now| {
             if let Some(bytes) = change.size {
+                let inode = self.reading(writer).inode(ino)?;
+                match handle {
+                    // Who had it open before it became immutable goes on.
+                    Some(_) => check_not_append(&inode)?,
+                    None => check_removable(&inode)?,
+                }
                 self.resize(writer, ino, bytes, change.privileges, now)?;
             }
             let others = SetAttr {
@@ -82,7 +91,7 @@ impl MountedWriter {
         set.map_err(|error| self.fail(&error))
     }
 
-    /// Makes a file shorter or longer.
+    /// Makes a file shorter or longer, of which flags were looked at.
     pub(super) fn resize(
         &self,
         writer: &mut Writer,
@@ -92,7 +101,6 @@ impl MountedWriter {
         now: Time,
     ) -> FsResult<()> {
         let inode = self.reading(writer).inode(ino)?;
-        check_removable(&inode)?;
         if bytes > FILE_BYTES_MAX {
             return Err(FsError::FileTooBig);
         }
@@ -136,7 +144,7 @@ impl MountedWriter {
     }
 
     pub(super) fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> FsResult<()> {
-        check_namespace(name)?;
+        attributes::check_namespace(name)?;
         if u32::try_from(value.len()).map_or(true, |bytes| bytes > INODE_DATA_BYTES_MAX) {
             return Err(FsError::OutOfRange);
         }
@@ -157,7 +165,7 @@ impl MountedWriter {
     }
 
     pub(super) fn remove_xattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
-        check_namespace(name)?;
+        attributes::check_namespace(name)?;
         self.change(|writer, now| {
             check_removable(&self.reading(writer).inode(ino)?)?;
             match writer.remove_xattr(number(ino)?, name, now) {
@@ -168,13 +176,5 @@ impl MountedWriter {
             }
             self.sync_where_flagged(writer, ino, INODE_SYNC)
         })
-    }
-}
-
-/// UBIFS has no POSIX ACLs (`system.`), as Linux has it.
-fn check_namespace(name: &[u8]) -> FsResult<()> {
-    match NAMESPACES.iter().any(|prefix| name.starts_with(prefix)) {
-        true => Ok(()),
-        false => Err(FsError::NotSupported),
     }
 }

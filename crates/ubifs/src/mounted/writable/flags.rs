@@ -25,6 +25,14 @@ pub(super) const fn check_removable(inode: &Inode) -> FsResult<()> {
     }
 }
 
+/// Whether the length may change for who has it open.
+pub(super) const fn check_not_append(inode: &Inode) -> FsResult<()> {
+    match inode.flags & INODE_APPEND {
+        0 => Ok(()),
+        _ => Err(FsError::NotPermitted),
+    }
+}
+
 impl MountedWriter {
     /// Sets the flags that users may set, all at once.
     pub(super) fn set_flags(&self, ino: Ino, flags: u32) -> FsResult<IoctlReply> {

@@ -172,8 +172,8 @@ impl FileSystem for MountedWriter {
         reading.attr(&reading.inode(ino)?)
     }
 
-    fn setattr(&self, ino: Ino, _: Option<Handle>, change: &SetAttr) -> FsResult<Attr> {
-        self.set_attributes(ino, change)
+    fn setattr(&self, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> FsResult<Attr> {
+        self.set_attributes(ino, handle, change)
     }
 
     fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
