@@ -287,6 +287,9 @@ impl Plan {
         if let Some(option) = of_writers.filter(|_| !writes) {
             bail!("option `{option}` is about writing; it goes with rw");
         }
+        if writes && !source.keys.is_empty() {
+            bail!("--key does not go with rw: what is encrypted can only be read; leave rw out to see it");
+        }
         open.index_cache_bytes = arguments.index_cache.unwrap_or(open.index_cache_bytes);
         mounted.read_ahead_bytes = arguments.read_ahead.unwrap_or(mounted.read_ahead_bytes);
         let plan = MountPlan::from_arguments(&MountArguments {

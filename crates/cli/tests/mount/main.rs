@@ -7,5 +7,6 @@ mod local_file_system;
 mod mount_helper;
 mod quota;
 mod ubifs;
+mod ubifs_answers;
 mod ubifs_writable;
 mod users;

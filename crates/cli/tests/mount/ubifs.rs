@@ -402,4 +402,10 @@ fn what_makes_no_sense_is_refused_before_anything_is_mounted() {
         assert_eq!(output.status.code(), Some(2), "{options}: {message}");
         assert!(message.contains(says), "{options}: {message}");
     }
+    let (image, mountpoint) = (scene.text("image"), scene.text("mountpoint"));
+    let words = ["ubifs", "mount", "--key", &image, "-o", "rw", &image, &mountpoint];
+    let output = tidegate().args(words).output().expect("possible on this host");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("--key does not go with rw"), "{message}");
 }

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::harness::{can_mount, tidegate, wait_for_end};
 
 /// Chips in files with a file system, and where it is mounted.
-struct Scene {
+pub struct Scene {
     folder: TempDir,
     devices: Vec<String>,
     pid: Option<Pid>,
@@ -23,7 +23,7 @@ struct Scene {
 
 impl Scene {
     /// An empty file system on so many chips of 9 MiB together. `None`, with a reason printed, where nothing can be mounted.
-    fn new(members: u32) -> Option<Self> {
+    pub fn new(members: u32) -> Option<Self> {
         if !can_mount() {
             return None;
         }
@@ -54,7 +54,8 @@ impl Scene {
         Some(scene)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    /// A file beside the chips, or the folder that it is mounted at.
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -78,7 +79,8 @@ impl Scene {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    fn mount(&mut self, options: &str) -> Value {
+    /// Mounts it; what the command says of that.
+    pub fn mount(&mut self, options: &str) -> Value {
         let to = self.text("mountpoint");
         let report = self.succeeds(&["ubifs", "mount", "--json", "-o", options], &[&to]);
         let report: Value = serde_json::from_str(&report).expect("one line of JSON");
@@ -89,7 +91,7 @@ impl Scene {
     }
 
     /// Ends the mount by a signal to its daemon, or by unmounting it.
-    fn end(&mut self, signal: Option<Signal>) {
+    pub fn end(&mut self, signal: Option<Signal>) {
         let pid = self.pid.take().expect("it is mounted");
         let daemon = pidfd_open(pid, PidfdFlags::empty()).expect("possible on this host");
         match signal {
@@ -108,7 +110,8 @@ impl Scene {
         output.expect("possible on this host")
     }
 
-    fn check(&self) {
+    /// Nothing is wrong with it.
+    pub fn check(&self) {
         let output = self.run(&["ubifs", "check"], &[]);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
     }

@@ -1,0 +1,98 @@
+//! Flags, extended attributes, ACLs, holes, files without a name: a mount answers what Linux' own UBIFS does, call by call.
+//!
+//! `answers.txt` says what that is, one call a line: the answer of Linux 6.1, and behind ` || ` that of the mount where it is another: it never
+//! refuses what Linux does. With `TIDEGATE_FULL` Linux is asked again in the lab guest. `TIDEGATE_WRITE_ANSWERS=FILE` writes what
+//! was answered there.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use testkit::lab::{FlashFile, Job, Lab, Options};
+
+use crate::harness::report_skip;
+use crate::ubifs_writable::Scene;
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/answers.py");
+
+/// What is answered to each call: by Linux, and by a mount.
+fn known() -> (Vec<String>, Vec<String>) {
+    let lines = include_str!("answers.txt").lines();
+    lines
+        .map(|line| match line.split_once(" || ") {
+            None => (line.to_owned(), line.to_owned()),
+            Some((linux, other)) => {
+                let what = linux.rsplit_once(": ").map_or(linux, |(what, _)| what);
+                (linux.to_owned(), format!("{what}: {other}"))
+            }
+        })
+        .unzip()
+}
+
+fn assert_answers(found: &str, expected: &[String]) {
+    if let Ok(path) = std::env::var("TIDEGATE_WRITE_ANSWERS") {
+        fs::write(path, found).expect("possible on this host");
+    }
+    let found: Vec<&str> = found.lines().collect();
+    let differing: Vec<_> = found
+        .iter()
+        .zip(expected)
+        .filter(|(found, expected)| found != expected)
+        .collect();
+    assert!(differing.is_empty(), "found, expected: {differing:#?}");
+    assert_eq!(found.len(), expected.len(), "the script ended early: {found:#?}");
+}
+
+#[test]
+fn a_mount_answers_as_linux_does() {
+    if !rustix::process::geteuid().is_root() {
+        report_skip("the calls are those of root");
+        return;
+    }
+    if Command::new("python3").arg("--version").output().is_err() {
+        report_skip("there is no python3");
+        return;
+    }
+    let Some(mut scene) = Scene::new(1) else { return };
+    scene.mount("rw,suid,dev");
+    let output = Command::new("python3")
+        .arg(SCRIPT)
+        .arg(scene.path("mountpoint"))
+        .output()
+        .expect("it was there");
+    scene.end(None);
+    scene.check();
+    assert!(output.status.success(), "{output:?}");
+    assert_answers(&String::from_utf8_lossy(&output.stdout), &known().1);
+}
+
+#[test]
+fn linux_answers_what_is_noted_of_it() {
+    if testkit::left_to_full("Linux is asked again in a guest") {
+        return;
+    }
+    let lab = match Lab::with_flash() {
+        Ok(lab) => lab,
+        Err(why) => {
+            report_skip(&why.to_string());
+            return;
+        }
+    };
+    let folder = tempfile::tempdir().expect("possible on this host");
+    let chip = FlashFile::erased(&folder.path().join("chip"), 32 << 20).expect("there is room");
+    let options = Options {
+        flash: vec![chip],
+        ..Options::default()
+    };
+    let mut guest = lab.boot(&options).unwrap_or_else(|error| panic!("{error}"));
+    let job = Job::ready_made("write.sh").expect("the script is in the repository");
+    let job = job
+        .copy_of("answers.py", Path::new(SCRIPT))
+        .variable("LOAD", "python3 /host/answers.py . >/host/answers");
+    let outcome = guest.run(&job).unwrap_or_else(|error| panic!("{error}"));
+    let outcome = outcome.expect_success();
+    assert_answers(
+        &outcome.read_text("answers").expect("the job wrote it"),
+        &known().0,
+    );
+}
