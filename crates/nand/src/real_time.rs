@@ -25,10 +25,12 @@ pub trait TimeSource: Send {
     fn sleep_until(&self, deadline: Nanos);
 }
 
-/// The monotonic clock of the host, counted from when it was made. Copies count from the same moment, as members of one array have to.
+/// The monotonic clock of the host, counted on from when it was made. Copies count from the same moment, as members of one array have to.
 #[derive(Clone, Copy, Debug)]
 pub struct RealClock {
     start: Duration,
+    /// What it showed then.
+    first: Nanos,
 }
 
 /// The last part of a wait is spent polling: a sleep comes back late by the scheduler's latency.
@@ -38,14 +40,24 @@ impl RealClock {
     /// A clock that begins at zero.
     #[must_use]
     pub fn start() -> Self {
-        Self { start: monotonic() }
+        Self::starting_at(Nanos::ZERO)
+    }
+
+    /// A clock that begins at a moment: chips in files know how late it was when they were closed.
+    #[must_use]
+    pub fn starting_at(moment: Nanos) -> Self {
+        Self {
+            start: monotonic(),
+            first: moment,
+        }
     }
 }
 
 impl TimeSource for RealClock {
     fn now(&self) -> Nanos {
         let elapsed = monotonic().saturating_sub(self.start);
-        Nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
+        let elapsed = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        Nanos(elapsed.saturating_add(self.first.0))
     }
 
     fn sleep_until(&self, deadline: Nanos) {
@@ -53,7 +65,7 @@ impl TimeSource for RealClock {
             && self.now().0 < wake
         {
             WAKES_ON_TIME.with(|_| ());
-            let moment = self.start + Duration::from_nanos(wake);
+            let moment = self.start + Duration::from_nanos(wake.saturating_sub(self.first.0));
             let moment = Timespec::try_from(moment).expect("a monotonic clock is far from its end");
             // Signals interrupt it.
             while let Err(rustix::io::Errno::INTR) = sleep_to(&moment) {}
@@ -278,5 +290,16 @@ mod tests {
         clock.sleep_until(deadline);
         assert!(clock.now() >= deadline);
         clock.sleep_until(Nanos::ZERO);
+    }
+
+    #[test]
+    fn a_chip_that_was_used_for_long_goes_on_from_there() {
+        let later = Nanos::from_millis(86_400_000);
+        let clock = RealClock::starting_at(later);
+        assert!(clock.now() >= later);
+        let deadline = clock.now() + Nanos::from_micros(300);
+        clock.sleep_until(deadline);
+        let over = clock.now().saturating_sub(deadline);
+        assert!(clock.now() >= deadline && over < later, "{over}");
     }
 }

@@ -7,7 +7,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use media::{Nand, NandGeometry};
-use nand::{Access, ChipModel, FileError, FileNand, ImageKind, MtdNand, PlainImage};
+use nand::{
+    Access, ChipModel, FileError, FileNand, ImageKind, Lateness, MtdNand, PlainImage, RealClock, RealTime,
+};
 use ubi::{AttachOptions, AttachedBy, FastmapUse, Ubi, VolumeId, Work};
 
 use crate::output::print_error;
@@ -33,6 +35,9 @@ pub struct ChipArguments {
     /// Bytes of OOB that follow each page in the image [default: none, or guessed]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip", requires = "page")]
     pub oob: Option<u64>,
+    /// Whether simulated chips take the time that they say.
+    #[arg(skip)]
+    pub in_real_time: bool,
 }
 
 /// What commands attach.
@@ -86,6 +91,10 @@ impl ChipArguments {
             ubi::Access::ReadOnly => Access::ReadOnly,
             ubi::Access::ReadWrite => Access::ReadWrite,
         })?;
+        let chip = match self.in_real_time {
+            true => in_real_time(vec![chip]).remove(0),
+            false => chip,
+        };
         let options = AttachOptions {
             fastmap: FastmapUse::IfValid,
             ..AttachOptions::linux(access)
@@ -146,6 +155,15 @@ impl ChipArguments {
             .map(|size| u32::try_from(size).unwrap_or(u32::MAX));
         Ok(Some(plain(geometry(page, block, subpage, oob)?, oob)))
     }
+}
+
+/// Has chips take as long as they say, by this machine's clock: one that all of them have.
+pub fn in_real_time(chips: Vec<Chip>) -> Vec<Chip> {
+    let moment = chips.iter().map(|chip| chip.clock().now()).max();
+    let clock = RealClock::starting_at(moment.unwrap_or_default());
+    let lateness = Lateness::default();
+    let edge = |chip| -> Chip { Box::new(RealTime::new(chip, clock).sharing(&lateness)) };
+    chips.into_iter().map(edge).collect()
 }
 
 fn plain(geometry: NandGeometry, oob: u32) -> PlainImage {

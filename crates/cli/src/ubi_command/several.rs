@@ -11,7 +11,7 @@ use nand::Access;
 use serde_json::json;
 use ubi::{AttachOptions, FormatOptions, Layout, Volume};
 
-use super::chip::{Chip, ChipArguments, bar, finish};
+use super::chip::{Chip, ChipArguments, bar, finish, in_real_time};
 use super::dump::DumpArguments;
 use super::format::FormatArguments;
 use super::info;
@@ -26,10 +26,14 @@ pub fn attach(chips: &[ChipArguments], access: ubi::Access) -> Result<Array<Chip
         ubi::Access::ReadOnly => Access::ReadOnly,
         ubi::Access::ReadWrite => Access::ReadWrite,
     };
-    let chips = chips
+    let is_real = chips.iter().any(|chip| chip.in_real_time);
+    let mut chips = chips
         .iter()
         .map(|chip| chip.open(of_nand))
         .collect::<Result<Vec<_>>>()?;
+    if is_real {
+        chips = in_real_time(chips);
+    }
     Ok(array::attach(
         chips,
         AttachOptions::linux(access),

@@ -82,6 +82,9 @@ pub struct UbifsMountArguments {
     /// What is read ahead of a program that reads a file from front to back, at most; 0 for nothing [default: 1m]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Mount")]
     pub read_ahead: Option<u64>,
+    /// Simulated chips take the time that they say, by this machine's clock
+    #[arg(long, help_heading = "Mount")]
+    pub real_time: bool,
     /// Worker threads, 1 to 256 [default: by the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Mount")]
     pub threads: Option<u16>,
@@ -190,7 +193,7 @@ fn serve_writable(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -
         ("writable".to_owned(), true.into()),
     ]);
     let losses = Arc::new(AtomicU64::new(0));
-    let writable = Writable::start(writer, devices, listener(Arc::clone(&losses)))?;
+    let writable = Writable::start(writer, plan.mounted, devices, listener(Arc::clone(&losses)))?;
     let mounted = Arc::clone(writable.mounted());
     let counters = Box::new(move || mount_writable::counters(&mounted.statistics()));
     let served_file_system: Arc<dyn FileSystem> = writable.mounted().clone();
@@ -250,6 +253,7 @@ impl Plan {
             bail!("say where to mount it");
         };
         source.with.extend_from_slice(members);
+        source.chip.in_real_time = arguments.real_time;
         let mut open = OpenOptions::standard();
         let mut mounted = MountedOptions::standard();
         let (mut is_named, mut writes, mut of_writers) = (false, false, None);
