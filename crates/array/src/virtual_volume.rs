@@ -4,7 +4,8 @@
 //! LEBs, the unit of writes a page, the best write a row of p pages, the number of LEBs that of the smallest member.
 //!
 //! # What the paper is silent about: power cuts (research: traps 19 to 22)
-//! - **A row is complete on all members before the next row of the same LEB is begun.** A cut leaves at most one torn row.
+//! - **A row is complete on all members before the next row of the same LEB is begun.** A cut leaves at most one torn row in each
+//!   LEB that is being written; rows of different LEBs are written at the same time.
 //! - **A LEB is mapped on all members, with one generation, before its first page is written.** Blocks of the LEB's former
 //!   life that come back after a cut carry an older generation, and lose, on whichever member they are.
 //! - **A change is written completely on all members before any lets the old content go.** After a cut the newest generation
@@ -16,8 +17,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use media::{Clock, Leb};
-use ubi::{MemberVolume, ReadPart, Volume, VolumeError, VolumeGeometry};
+use media::{Clock, Leb, index};
+use ubi::{MemberVolume, ReadPart, Volume, VolumeError, VolumeGeometry, WritePart};
 
 use crate::executor::Executor;
 use crate::members::Members;
@@ -113,10 +114,14 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
     }
 
     /// The first failure of a step that has to happen on all members. It freezes the array: some members have done it.
-    fn all_or_frozen(&self, what: &str, results: Vec<Result<(), VolumeError>>) -> Result<(), VolumeError> {
+    fn all_or_frozen(
+        &self,
+        what: impl FnOnce() -> String,
+        results: Vec<Result<(), VolumeError>>,
+    ) -> Result<(), VolumeError> {
         let error = most_important(results.into_iter().filter_map(Result::err));
         let Some(error) = error else { return Ok(()) };
-        self.freeze(&format!("{what} was done on some members only: {error}"));
+        self.freeze(&format!("{} was done on some members only: {error}", what()));
         Err(error)
     }
 
@@ -125,21 +130,32 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         let results = self
             .members
             .on_all(move |member| member.map_with_generation(leb, generation));
-        self.all_or_frozen(&format!("mapping {leb}"), results)
+        self.all_or_frozen(|| format!("mapping {leb}"), results)
     }
 
-    fn write_row(&self, leb: Leb, offset: u32, data: &[u8]) -> Result<(), VolumeError> {
-        let pieces = self.stripe.scatter(offset, data);
-        let inputs = pieces
-            .into_iter()
-            .map(|(piece, bytes)| (piece.member, (piece.offset, bytes)))
+    /// Writes rows of different LEBs at the same time. A member that has pieces of several writes one after the other.
+    fn write_rows(&self, rows: &[WritePart<'_>]) -> Result<(), VolumeError> {
+        let mut inputs: Vec<(usize, Vec<MemberPiece>)> = (0..self.members.len())
+            .map(|member| (member, Vec::new()))
             .collect();
-        let results = self
-            .members
-            .together(inputs, move |member, (offset, bytes): (u32, Vec<u8>)| {
-                member.write(leb, offset, &bytes)
-            });
-        self.all_or_frozen(&format!("a write to {leb} at offset {offset}"), results)
+        for row in rows {
+            for (piece, bytes) in self.stripe.scatter(row.offset, row.data) {
+                inputs[piece.member].1.push((row.leb, piece.offset, bytes));
+            }
+        }
+        inputs.retain(|(_, pieces)| !pieces.is_empty());
+        let results = self.members.together(inputs, |member, pieces: Vec<MemberPiece>| {
+            pieces
+                .iter()
+                .try_for_each(|(leb, offset, bytes)| member.write(*leb, *offset, bytes))
+        });
+        let what = || {
+            let places = rows
+                .iter()
+                .map(|row| format!("{} at offset {}", row.leb, row.offset));
+            format!("a write to {}", places.collect::<Vec<_>>().join(" and "))
+        };
+        self.all_or_frozen(what, results)
     }
 
     /// What each member gets of new content: all of them something, if only nothing.
@@ -239,17 +255,43 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
     }
 
     fn write(&self, leb: Leb, offset: u32, data: &[u8]) -> Result<(), VolumeError> {
-        self.geometry.check_write(&self.name, leb, offset, data.len())?;
+        self.write_many(&[WritePart { leb, offset, data }])
+    }
+
+    fn write_many(&self, parts: &[WritePart<'_>]) -> Result<(), VolumeError> {
+        for part in parts {
+            self.geometry
+                .check_write(&self.name, part.leb, part.offset, part.data.len())?;
+        }
         self.check_writable()?;
-        if !self.is_mapped(leb)? {
-            self.map_all(leb)?;
+        for part in parts {
+            if !self.is_mapped(part.leb)? {
+                self.map_all(part.leb)?;
+            }
         }
-        let mut at = 0;
-        for (row, len) in self.stripe.rows(offset, data.len()) {
-            self.write_row(leb, row, &data[at..at + len])?;
-            at += len;
+        let mut rows: Vec<_> = parts
+            .iter()
+            .map(|part| self.stripe.rows(part.offset, part.data.len()))
+            .collect();
+        loop {
+            let now: Vec<WritePart<'_>> = parts
+                .iter()
+                .zip(&mut rows)
+                .filter_map(|(part, rows)| {
+                    let (offset, len) = rows.next()?;
+                    let at = index(offset - part.offset);
+                    Some(WritePart {
+                        leb: part.leb,
+                        offset,
+                        data: &part.data[at..at + len],
+                    })
+                })
+                .collect();
+            match now.is_empty() {
+                true => return Ok(()),
+                false => self.write_rows(&now)?,
+            }
         }
-        Ok(())
     }
 
     fn leb_change(&self, leb: Leb, data: &[u8]) -> Result<(), VolumeError> {
@@ -263,7 +305,7 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
         let results = self.members.together(prepared, |member, change: M::Prepared| {
             member.commit_change(change)
         });
-        self.all_or_frozen(&format!("the change of {leb}"), results)
+        self.all_or_frozen(|| format!("the change of {leb}"), results)
     }
 
     fn map(&self, leb: Leb) -> Result<(), VolumeError> {
@@ -282,7 +324,7 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
         self.geometry.check_range(&self.name, leb, 0, 0)?;
         self.check_writable()?;
         let results = self.members.on_all(move |member| member.unmap(leb));
-        self.all_or_frozen(&format!("unmapping {leb}"), results)
+        self.all_or_frozen(|| format!("unmapping {leb}"), results)
     }
 
     fn is_mapped(&self, leb: Leb) -> Result<bool, VolumeError> {
@@ -293,7 +335,7 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
     fn flush(&self) -> Result<(), VolumeError> {
         self.check_writable()?;
         let results = self.members.on_all(|member| member.flush());
-        self.all_or_frozen("erasing what was unmapped", results)
+        self.all_or_frozen(|| "erasing what was unmapped".to_owned(), results)
     }
 
     fn sync(&self) -> Result<(), VolumeError> {
@@ -319,6 +361,9 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
         self.frozen.get().map(Arc::clone)
     }
 }
+
+/// A LEB, a byte of the member's part of it, and what goes there.
+type MemberPiece = (Leb, u32, Vec<u8>);
 
 type PiecesRead = (Vec<(MemberRange, Vec<u8>)>, Option<VolumeError>);
 

@@ -8,9 +8,9 @@
 use std::sync::{Arc, Mutex};
 
 use array::{Array, Execution, MemberIdentity, attach, format};
-use media::{Clock, Leb, Nand, Nanos};
+use media::{Clock, Leb, Nand, Nanos, index};
 use nand::{ChipModel, FaultModel, Preset, SimNand};
-use ubi::{Access, AttachOptions, FormatOptions, Layout, Volume};
+use ubi::{Access, AttachOptions, FormatOptions, Layout, Volume, WritePart};
 
 type Chip = Arc<Mutex<SimNand>>;
 
@@ -156,6 +156,44 @@ fn sequential_writes_and_reads_of_64_rows_come_to_97_percent_of_the_limit() {
                 writes <= 1.0 && reads <= 1.0,
                 "faster than physics: {writes} {reads}"
             );
+        }
+    }
+}
+
+#[test]
+fn writes_to_different_lebs_go_on_at_the_same_time() {
+    for preset in CELLS {
+        let array = open(&formatted(preset, 4, 40));
+        let volume = array.volume();
+        let page = index(volume.geometry().min_io_bytes);
+        let data = vec![1; 8 * page];
+        for leb in [0, 1] {
+            volume.map(Leb(leb)).expect("room");
+        }
+        volume.write(Leb(1), 0, &data[..2 * page]).expect("room");
+        let part = |leb, offset_pages: usize, pages: usize| WritePart {
+            leb: Leb(leb),
+            offset: u32::try_from(offset_pages * page).expect("small"),
+            data: &data[..pages * page],
+        };
+        let clock = volume.clock();
+        // The two pages of one LEB are on the members that have nothing of the other.
+        let both = took(&clock, || {
+            volume.write_many(&[part(0, 0, 2), part(1, 2, 2)]).expect("room");
+        });
+        // Rows of a LEB wait for each other.
+        let rows = took(&clock, || {
+            volume.write_many(&[part(0, 2, 6), part(1, 4, 4)]).expect("room");
+        });
+        let timing = preset.model().timing;
+        let one = timing.transfer_page + timing.program_page;
+        assert_eq!(both, one, "{preset:?}");
+        // Members 2 and 3 have a page of either LEB at first; then the second row of the first LEB is written alone.
+        assert_eq!(rows, one.times(3), "{preset:?}");
+        let mut out = vec![0; 8 * page];
+        for leb in [0, 1] {
+            volume.read(Leb(leb), 0, &mut out).expect("readable");
+            assert_eq!(out, data, "LEB {leb}");
         }
     }
 }

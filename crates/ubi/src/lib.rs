@@ -29,4 +29,4 @@ pub use guess::{GuessedShape, guess_shape};
 pub use image::{ImageError, ImageOptions, ImageVolume, aligned_leb_bytes, build_image};
 pub use layout::{Layout, LayoutError};
 pub use peb_table::WearSummary;
-pub use volume::{MemberVolume, ReadPart, Volume, VolumeError, VolumeGeometry};
+pub use volume::{MemberVolume, ReadPart, Volume, VolumeError, VolumeGeometry, WritePart};

@@ -81,6 +81,17 @@ pub struct ReadPart<'a> {
     pub out: &'a mut [u8],
 }
 
+/// One of several writes of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct WritePart<'a> {
+    /// To which LEB.
+    pub leb: Leb,
+    /// From which byte of it on.
+    pub offset: u32,
+    /// What.
+    pub data: &'a [u8],
+}
+
 /// Logical eraseblocks; see the module.
 pub trait Volume: Send + Sync {
     /// What errors call it.
@@ -111,6 +122,14 @@ pub trait Volume: Send + Sync {
     /// Writes `data`, which is on the medium when this returns. A LEB that is not mapped is mapped first. Within a LEB, writes go
     /// upwards, and nothing is written twice until it is unmapped. A power cut leaves any part of `data`.
     fn write(&self, leb: Leb, offset: u32, data: &[u8]) -> Result<(), VolumeError>;
+
+    /// Writes all `parts`, no two of them to one LEB; several devices may do it at the same time. All are on the medium when this
+    /// returns. A power cut leaves any part of each.
+    fn write_many(&self, parts: &[WritePart<'_>]) -> Result<(), VolumeError> {
+        parts
+            .iter()
+            .try_for_each(|part| self.write(part.leb, part.offset, part.data))
+    }
 
     /// Replaces the whole content of a LEB by `data`: after a power cut it holds the old content or the new, never a mixture.
     /// With no data, the LEB is mapped and empty.
@@ -158,6 +177,10 @@ impl<V: Volume + ?Sized> Volume for Arc<V> {
 
     fn write(&self, leb: Leb, offset: u32, data: &[u8]) -> Result<(), VolumeError> {
         (**self).write(leb, offset, data)
+    }
+
+    fn write_many(&self, parts: &[WritePart<'_>]) -> Result<(), VolumeError> {
+        (**self).write_many(parts)
     }
 
     fn leb_change(&self, leb: Leb, data: &[u8]) -> Result<(), VolumeError> {
