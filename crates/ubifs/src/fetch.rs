@@ -8,7 +8,7 @@ use ubi::{ReadPart, Volume, VolumeError};
 
 use crate::finding::{Damage, Place};
 use crate::format::{NodeKind, check_expected};
-use crate::scan::to_usize;
+use crate::scan::{is_erased, to_usize};
 
 /// Memory of one request, and never more than the volume has. Larger ones are several; a damaged place may claim to be as
 /// long as a LEB, and damaged branches may all lead to one node.
@@ -93,6 +93,44 @@ pub(crate) fn leb(volume: &dyn Volume, leb: u32) -> Result<Vec<u8>, Damage> {
             bytes: volume.geometry().leb_bytes,
         },
     )
+}
+
+/// How much of a LEB is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// All of it.
+    Whole,
+    /// From this byte on, up to where it was written last: writes go upwards, so behind rows in which nothing is written nothing
+    /// is. What damage left behind such a gap is not seen: for a file system that was unmounted well.
+    WrittenFrom(u32),
+}
+
+/// Rows that are read at a time where the end of what is written is looked for.
+const ROWS: u32 = 8;
+
+/// A LEB in its whole length; what is not read of it is 0xFF.
+pub(crate) fn extent_of_leb(volume: &dyn Volume, leb: u32, extent: Extent) -> Result<Vec<u8>, Damage> {
+    let Extent::WrittenFrom(from) = extent else {
+        return self::leb(volume, leb);
+    };
+    let geometry = volume.geometry();
+    if leb >= geometry.lebs {
+        return Err(outside(volume));
+    }
+    let row = geometry.max_write_bytes.max(geometry.min_io_bytes).max(512);
+    let mut raw = vec![0xFF; to_usize(geometry.leb_bytes)];
+    let mut offset = from.min(geometry.leb_bytes) / row * row;
+    while offset < geometry.leb_bytes {
+        let bytes = (ROWS * row).min(geometry.leb_bytes - offset);
+        let place = Place { leb, offset, bytes };
+        let rows = &mut raw[to_usize(offset)..to_usize(offset + bytes)];
+        read_into(volume, place, rows)?;
+        if is_erased(rows) {
+            break;
+        }
+        offset += bytes;
+    }
+    Ok(raw)
 }
 
 fn read_into(volume: &dyn Volume, place: Place, raw: &mut [u8]) -> Result<(), Damage> {

@@ -16,6 +16,7 @@ use crate::format::{
 };
 use crate::index::Index;
 use crate::journal::Journal;
+use crate::known_inodes::KnownInodes;
 use crate::lpt::{self, LptError};
 use crate::open::{OpenError, OpenOptions, open};
 use crate::report::ReplayReport;
@@ -35,6 +36,7 @@ pub struct Ubifs {
     pub(crate) findings: Vec<Finding>,
     pub(crate) workspaces: Workspaces,
     pub(crate) keyring: Keyring,
+    pub(crate) known_inodes: KnownInodes,
 }
 
 /// A name in a directory.
@@ -154,6 +156,9 @@ impl Ubifs {
             self.strict(lost)?;
             return Err(self.no_inode(number));
         };
+        if let Some(known) = self.known_inodes.get(number, place) {
+            return Ok(self.with_recovered_size(number, known));
+        }
         let node = fetch::node(&*self.volume, place, NodeKind::Inode);
         self.decoded(number, place, node.as_deref().map_err(Clone::clone))
     }
@@ -204,7 +209,7 @@ impl Ubifs {
                 false => Err(Damage::Contradiction("it is another inode than the index says")),
             }
         });
-        let mut inode = inode.map_err(|damage| {
+        let inode = inode.map_err(|damage| {
             self.damaged(Finding {
                 inode: Some(number),
                 subject: Subject::Inode,
@@ -212,10 +217,15 @@ impl Ubifs {
                 damage,
             })
         })?;
+        self.known_inodes.remember(number, place, &inode);
+        Ok(self.with_recovered_size(number, inode))
+    }
+
+    fn with_recovered_size(&self, number: InodeNumber, mut inode: Inode) -> Inode {
         if let Some(size) = self.journal.sizes.get(&number) {
             inode.size_bytes = inode.size_bytes.max(*size);
         }
-        Ok(inode)
+        inode
     }
 
     /// The same; of an inode that is lost, one is made up from what a name says of it and from its blocks, so that these can be

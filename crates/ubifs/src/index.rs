@@ -73,6 +73,23 @@ impl Index {
         }
     }
 
+    /// The same index with another root, as a commit leaves it: what is cached stays, but for nodes that are `freed` and whose place
+    /// will hold something else; nodes that were `written` are added.
+    pub(crate) fn succeeded_by(self, root: Place, freed: &[Place], written: Vec<(Place, IndexNode)>) -> Self {
+        let mut cache = self.cache.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for place in freed {
+            cache.forget(*place);
+        }
+        for (place, node) in written {
+            cache.keep(place, Ok(Arc::new(Node::from(node))), self.half_bytes);
+        }
+        Self {
+            root,
+            cache: RwLock::new(cache),
+            ..self
+        }
+    }
+
     /// Where its root is.
     pub(crate) const fn root(&self) -> Place {
         self.root
@@ -279,7 +296,7 @@ impl Drop for Entered<'_> {
 
 impl Halves {
     fn keep(&mut self, place: Place, node: Loaded, half_bytes: usize) {
-        let bytes = node.as_ref().map_or(NODE_BYTES, |node| node.bytes());
+        let bytes = bytes_of(&node);
         if self.young_bytes + bytes > half_bytes && !self.young.is_empty() {
             self.old = std::mem::take(&mut self.young);
             self.young_bytes = 0;
@@ -288,6 +305,17 @@ impl Halves {
             self.young_bytes += bytes;
         }
     }
+
+    fn forget(&mut self, place: Place) {
+        if let Some(node) = self.young.remove(&place) {
+            self.young_bytes = self.young_bytes.saturating_sub(bytes_of(&node));
+        }
+        self.old.remove(&place);
+    }
+}
+
+fn bytes_of(node: &Loaded) -> usize {
+    node.as_ref().map_or(NODE_BYTES, |node| node.bytes())
 }
 
 impl From<IndexNode> for Node {

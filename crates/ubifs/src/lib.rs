@@ -27,6 +27,7 @@ pub mod format;
 mod image;
 mod index;
 mod journal;
+mod known_inodes;
 mod log;
 mod lpt;
 mod lzo;

@@ -3,7 +3,7 @@
 use ubi::Volume;
 
 use crate::bud::{torn_rule, write_bytes};
-use crate::fetch;
+use crate::fetch::{self, Extent};
 use crate::finding::{Damage, Finding, Place, Subject};
 use crate::format::{CommitStart, LOG_LEB, LogReference, Master, NodeKind, Superblock};
 use crate::report::{LogEntry, LogLeb, LogNode, LogVerdict, ReplayReport};
@@ -20,6 +20,10 @@ pub(crate) fn read_log(
     let mut log = Log {
         volume,
         superblock,
+        extent: match report.was_clean {
+            true => Extent::WrittenFrom(0),
+            false => Extent::Whole,
+        },
         commit: master.commit,
         started: None,
         references: Vec::new(),
@@ -48,6 +52,7 @@ pub(crate) fn read_log(
 struct Log<'a> {
     volume: &'a dyn Volume,
     superblock: &'a Superblock,
+    extent: Extent,
     /// Which commit it should start with.
     commit: u64,
     /// The sequence number that it starts with.
@@ -73,7 +78,7 @@ impl Log<'_> {
     }
 
     fn leb(&mut self, leb: u32) -> (Vec<LogNode>, LogVerdict) {
-        let raw = match fetch::leb(self.volume, leb) {
+        let raw = match fetch::extent_of_leb(self.volume, leb, self.extent) {
             Ok(raw) => raw,
             Err(damage) => {
                 self.lose(leb, 0, damage);

@@ -7,7 +7,7 @@ use ubi::Volume;
 
 use crate::content::Workspaces;
 use crate::encryption::Keyring;
-use crate::fetch;
+use crate::fetch::{self, Extent};
 use crate::file_system::Ubifs;
 use crate::finding::{Damage, Finding, Place, Subject};
 use crate::format::{
@@ -15,6 +15,7 @@ use crate::format::{
     MASTER_NO_ORPHANS, MASTER_RECOVERED, Master, NodeKind, Orphans, SUPERBLOCK_LEB, Superblock,
 };
 use crate::index::Index;
+use crate::known_inodes::KnownInodes;
 use crate::replay::{Replayed, SizeSeen, replay};
 use crate::scan::{Found, Stop, next_node, scan, to_usize};
 
@@ -99,6 +100,7 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: OpenOptions) -> Result<Ubif
         findings,
         workspaces: Workspaces::default(),
         keyring: Keyring::default(),
+        known_inodes: KnownInodes::default(),
     };
     remove_orphans(&mut ubifs);
     for (inode, seen) in sizes {
@@ -203,7 +205,7 @@ fn read_master(volume: &dyn Volume, findings: &mut Vec<Finding>) -> Result<Maste
 }
 
 fn last_master(volume: &dyn Volume, leb: u32) -> Result<Option<(u64, Master)>, Damage> {
-    let raw = fetch::leb(volume, leb)?;
+    let raw = fetch::extent_of_leb(volume, leb, Extent::WrittenFrom(0))?;
     let mut last = None;
     let mut from = 0;
     loop {

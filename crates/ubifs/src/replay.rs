@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use ubi::Volume;
 
 use crate::bud::{Rules, journal_finding, read_bud, write_bytes};
-use crate::fetch;
+use crate::fetch::{self, Extent};
 use crate::finding::{Finding, Place};
 use crate::format::{
     BLOCK_BYTES, Data, DirectoryEntry, Inode, InodeNumber, Key, KeyKind, MASTER_DIRTY, Master, NodeDefect,
@@ -88,7 +88,11 @@ pub(crate) fn replay(
     // Backwards, so that the last bud with anything in it is known for each head.
     let mut ended_heads = Vec::new();
     for reference in references.iter().rev() {
-        let raw = match fetch::leb(volume, reference.leb) {
+        let extent = match dirty {
+            true => Extent::Whole,
+            false => Extent::WrittenFrom(reference.offset),
+        };
+        let raw = match fetch::extent_of_leb(volume, reference.leb, extent) {
             Ok(raw) => raw,
             Err(damage) => {
                 findings.push(journal_finding(reference.leb, reference.offset, damage));

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 use ubifs::mkfs::Time;
-use ubifs::{LossListener, MountedWriter, Writer, WriterStatistics};
+use ubifs::{LossListener, MountedOptions, MountedWriter, Writer, WriterStatistics};
 
 use super::source::Devices;
 use crate::output::print_error;
@@ -32,8 +32,14 @@ pub struct Writable {
 
 impl Writable {
     /// Starts the work beside it.
-    pub fn start(writer: Writer, devices: Devices, listener: LossListener) -> Result<Self> {
-        let mounted = Arc::new(MountedWriter::new(writer, listener, Box::new(now)));
+    pub fn start(
+        writer: Writer,
+        options: MountedOptions,
+        devices: Devices,
+        listener: LossListener,
+    ) -> Result<Self> {
+        let mounted = MountedWriter::new(writer, listener, Box::new(now)).with_options(options);
+        let mounted = Arc::new(mounted);
         let devices = Arc::new(devices);
         let (stop, stopped) = channel();
         let (of_thread, devices_of_thread) = (Arc::clone(&mounted), Arc::clone(&devices));

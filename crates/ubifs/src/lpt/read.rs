@@ -8,7 +8,7 @@ use ubi::Volume;
 use super::geometry::{FANOUT, LptGeometry};
 use super::layout::inner_number;
 use super::nodes::{LptDefect, LptPlace, TableSpace};
-use crate::fetch;
+use crate::fetch::{self, Extent};
 use crate::finding::Damage;
 use crate::format::{Master, Superblock};
 use crate::scan::to_usize;
@@ -152,6 +152,6 @@ pub(crate) fn load(
         &geometry,
         place(master.lpt_leb, master.lpt_offset),
         place(master.ltab_leb, master.ltab_offset),
-        &mut |leb| fetch::leb(volume, first + leb),
+        &mut |leb| fetch::extent_of_leb(volume, first + leb, Extent::WrittenFrom(0)),
     )
 }

@@ -175,7 +175,7 @@ impl FileSystem for MountedUbifs {
     fn read(&self, _: Ino, handle: Handle, offset: u64, out: &mut [u8]) -> FsResult<usize> {
         let file = self.file(handle)?;
         file.read_ahead
-            .read(&self.windows, &self.ubifs, &file.inode, offset, out)
+            .read(&self.windows, &self.ubifs, (&file.inode, 0), offset, out)
             .map_err(|error| self.reading().fail(&error))
     }
 

@@ -4,19 +4,47 @@
 //! up to a window's size, so that an array has work for all its members, and the index is gone through once. A window is loaded
 //! once; who wants a part of it meanwhile waits.
 //!
+//! A window holds what the file had at a version of its content; once that changed, it is of no use.
+//!
 //! A window grows with what was read in sequence, so that little is read in vain. Where something in it is damaged, it is
 //! given up, and readers get what they ask for alone.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::file_system::{Ubifs, UbifsError};
-use crate::format::Inode;
+use crate::format::{Inode, InodeNumber};
+use crate::scan::to_usize;
 
 /// Windows at a time over all files; memory is bounded by it.
 const WINDOWS: usize = 32;
 /// The kernel's requests of one stream come in any order within this distance.
 const DISORDER_BYTES: u64 = 512 << 10;
+
+/// Counters of changes that files share.
+const VERSIONS: usize = 64;
+
+/// How often contents of files changed; a counter counts for several files.
+pub(super) struct ContentVersions([AtomicU64; VERSIONS]);
+
+impl ContentVersions {
+    pub(super) const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; VERSIONS])
+    }
+
+    fn counter(&self, file: InodeNumber) -> &AtomicU64 {
+        &self.0[to_usize(file.0) % VERSIONS]
+    }
+
+    pub(super) fn get(&self, file: InodeNumber) -> u64 {
+        self.counter(file).load(Ordering::Acquire)
+    }
+
+    /// Notes a change; nobody reads the file meanwhile.
+    pub(super) fn note_change(&self, file: InodeNumber) {
+        self.counter(file).fetch_add(1, Ordering::AcqRel);
+    }
+}
 
 /// What all files of a mount share.
 pub(super) struct Windows {
@@ -49,6 +77,7 @@ struct Stream {
 struct Window {
     start: u64,
     end: u64,
+    version: u64,
     /// `None`: something in it is damaged.
     content: OnceLock<Option<Vec<u8>>>,
     count: Arc<AtomicUsize>,
@@ -61,11 +90,12 @@ impl Drop for Window {
 }
 
 impl ReadAhead {
+    /// Reads a file whose content is of a version that does not change meanwhile.
     pub(super) fn read(
         &self,
         windows: &Windows,
         ubifs: &Ubifs,
-        file: &Inode,
+        (file, version): (&Inode, u64),
         offset: u64,
         out: &mut [u8],
     ) -> Result<usize, UbifsError> {
@@ -74,7 +104,7 @@ impl ReadAhead {
         if end <= offset {
             return Ok(0);
         }
-        let window = self.window(windows, file, offset, end);
+        let window = self.window(windows, (file, version), offset, end);
         let content = window
             .as_ref()
             .and_then(|window| window.content.get_or_init(|| window.load(ubifs, file)).as_ref());
@@ -88,12 +118,19 @@ impl ReadAhead {
     }
 
     /// The window that holds the bytes from `offset` to `end`, which may be one that is to be loaded.
-    fn window(&self, windows: &Windows, file: &Inode, offset: u64, end: u64) -> Option<Arc<Window>> {
+    fn window(
+        &self,
+        windows: &Windows,
+        (file, version): (&Inode, u64),
+        offset: u64,
+        end: u64,
+    ) -> Option<Arc<Window>> {
         let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let in_sequence = offset.abs_diff(stream.next) <= DISORDER_BYTES;
         let run = if in_sequence { stream.run } else { 0 };
         stream.run = run.saturating_add(end - offset);
         stream.next = if in_sequence { stream.next.max(end) } else { end };
+        stream.window.take_if(|window| window.version != version);
         let held = stream.window.as_ref();
         if let Some(window) = held.filter(|window| window.start <= offset && end <= window.end) {
             return Some(Arc::clone(window));
@@ -110,6 +147,7 @@ impl ReadAhead {
         let window = Arc::new(Window {
             start: offset,
             end: offset.saturating_add(bytes).min(file.size_bytes),
+            version,
             content: OnceLock::new(),
             count: Arc::clone(&windows.count),
         });

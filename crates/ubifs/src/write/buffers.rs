@@ -1,13 +1,13 @@
 //! The write buffers of the journal heads, as a volume: reads see what is buffered as if it were written.
 //!
 //! A buffer collects nodes up to the next multiple of the volume's largest write; then that much is written. Flushing fills
-//! up the write unit with padding. So each write starts where the one before ended, and what a power cut tears lies within
-//! one largest write.
+//! up the write unit with padding, or the row of an array. So each write starts where the one before ended, and what a power cut
+//! tears of a head lies within one largest write.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use media::Leb;
-use ubi::{ReadPart, Volume, VolumeError, VolumeGeometry};
+use ubi::{ReadPart, Volume, VolumeError, VolumeGeometry, WritePart};
 
 use crate::format::pad;
 use crate::scan::to_usize;
@@ -51,6 +51,23 @@ struct Head {
 impl Head {
     fn end(&self) -> u32 {
         self.written + u32::try_from(self.buffer.len()).expect("less than a LEB")
+    }
+
+    /// Pads up to a whole write unit. Where another flush of the same size would lie in one row more than this one could, to the
+    /// end of the row: members of an array that program padding meanwhile lose no time, those that wait for a row do. Returns the
+    /// bytes of padding.
+    fn fill_up(&mut self, unit: u32, row: u32) -> u32 {
+        let end = self.end();
+        let mut padded = end.next_multiple_of(unit);
+        let bytes = padded - self.written;
+        let behind = padded % row;
+        if (behind + bytes).div_ceil(row) > bytes.div_ceil(row) {
+            padded = padded.next_multiple_of(row);
+        }
+        let used = self.buffer.len();
+        self.buffer.resize(to_usize(padded - self.written), 0);
+        pad(&mut self.buffer[used..]);
+        padded - end
     }
 }
 
@@ -148,26 +165,45 @@ impl WriteBuffers {
         }
     }
 
-    /// Writes what is buffered. Returns the LEB and the bytes of padding that it took.
-    pub(super) fn flush_head(&self, head: HeadKind) -> Result<Option<(u32, u32)>, VolumeError> {
-        let kind = head;
+    /// Writes what is buffered of these heads, at the same time. Returns of each that had something the LEB and the bytes of
+    /// padding that it took.
+    pub(super) fn flush_heads(&self, kinds: &[HeadKind]) -> Result<Vec<(u32, u32)>, VolumeError> {
+        let geometry = self.inner.geometry();
+        let row = geometry.max_write_bytes.max(self.min_io_bytes);
         let mut heads = self.heads_mut();
-        let Some(head) = heads[kind.index()]
-            .as_mut()
+        let mut flushed = Vec::new();
+        for kind in kinds {
+            let Some(head) = heads[kind.index()]
+                .as_mut()
+                .filter(|head| !head.buffer.is_empty())
+            else {
+                continue;
+            };
+            let padding = head.fill_up(self.min_io_bytes, row);
+            self.count(*kind, |counted| counted.padding_bytes += u64::from(padding));
+            flushed.push((head.leb, padding));
+        }
+        let parts: Vec<WritePart<'_>> = kinds
+            .iter()
+            .filter_map(|kind| heads[kind.index()].as_ref())
             .filter(|head| !head.buffer.is_empty())
-        else {
-            return Ok(None);
-        };
-        let end = head.buffer.len();
-        let padded = end.next_multiple_of(to_usize(self.min_io_bytes));
-        head.buffer.resize(padded, 0);
-        pad(&mut head.buffer[end..]);
-        self.inner.write(Leb(head.leb), head.written, &head.buffer)?;
-        head.written = head.end();
-        head.buffer.clear();
-        let padding = u32::try_from(padded - end).expect("less than a LEB");
-        self.count(kind, |counted| counted.padding_bytes += u64::from(padding));
-        Ok(Some((head.leb, padding)))
+            .map(|head| WritePart {
+                leb: Leb(head.leb),
+                offset: head.written,
+                data: &head.buffer,
+            })
+            .collect();
+        if parts.is_empty() {
+            return Ok(flushed);
+        }
+        self.inner.write_many(&parts)?;
+        for head in kinds.iter().map(|kind| kind.index()) {
+            if let Some(head) = &mut heads[head] {
+                head.written = head.end();
+                head.buffer.clear();
+            }
+        }
+        Ok(flushed)
     }
 }
 
@@ -219,6 +255,10 @@ impl Volume for WriteBuffers {
 
     fn write(&self, leb: Leb, offset: u32, data: &[u8]) -> Result<(), VolumeError> {
         self.inner.write(leb, offset, data)
+    }
+
+    fn write_many(&self, parts: &[WritePart<'_>]) -> Result<(), VolumeError> {
+        self.inner.write_many(parts)
     }
 
     fn leb_change(&self, leb: Leb, data: &[u8]) -> Result<(), VolumeError> {

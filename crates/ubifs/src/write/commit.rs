@@ -11,6 +11,7 @@ use media::Leb;
 use ubi::Volume;
 
 use super::buffers::HeadKind;
+use super::journal::NewNode;
 use super::log::Bud;
 use super::merge::{Edits, Insertion};
 use super::{WriteError, Writer};
@@ -76,6 +77,10 @@ impl Writer {
     }
 
     pub(super) fn commit_to(&mut self, state: State) -> Result<(), WriteError> {
+        if let Some(inode) = self.unwritten_inode.take() {
+            // What the index has of a file must not be behind its end: a recovery looks for that in the journal alone.
+            self.write_group(&[NewNode::Inode(inode)])?;
+        }
         self.sync_heads()?;
         let edits = self.edits(true)?;
         let commit = self.ubifs.master.commit + 1;

@@ -52,10 +52,14 @@ impl Writer {
             offset,
             buffer: Vec::new(),
         });
+        let mut written = Vec::new();
         let merged = merge(&index, fanout, edits, &mut |node| {
             let sequence = self.next_sequence();
-            self.append_index(&mut head, &node.encode(sequence))
-                .map_err(Failed::Write)
+            let place = self
+                .append_index(&mut head, &node.encode(sequence))
+                .map_err(Failed::Write)?;
+            written.push((place, node.clone()));
+            Ok(place)
         });
         let merged = merged.map_err(|failed| match failed {
             Failed::Write(error) => error,
@@ -80,7 +84,7 @@ impl Writer {
         master.index_bytes = master.index_bytes + merged.new_bytes - freed;
         let root = merged.root;
         (master.root_leb, master.root_offset, master.root_bytes) = (root.leb, root.offset, root.bytes);
-        self.ubifs.index = Index::new(volume, root, cache_bytes);
+        self.ubifs.index = index.succeeded_by(root, &merged.freed, written);
         Ok(())
     }
 

@@ -1,4 +1,5 @@
-//! The content of files and their attributes. The blocks of a write come one by one, and its inode after them.
+//! The content of files and their attributes. The blocks of a write come one by one, and its inode after them; those of a small
+//! synchronous one come with it, as one group.
 
 use super::buffers::HeadKind;
 use super::journal::NewNode;
@@ -14,6 +15,8 @@ use crate::scan::to_usize;
 const DATA_NODE_BYTES: u32 = 48 + BLOCK_BYTES;
 /// The inode of a file.
 const FILE_INODE_BYTES: u32 = 160;
+/// A synchronous write of up to four blocks, wherever it begins, is one group with its inode.
+const GROUP_BYTES_MAX: u32 = 5 * DATA_NODE_BYTES + FILE_INODE_BYTES;
 
 impl Writer {
     /// Writes content at an offset; returns how many bytes there was room for, of which there is at least one. It is safe once
@@ -35,20 +38,17 @@ impl Writer {
         self.guard(room)?;
         let mut done = 0;
         let mut stopped = None;
-        while done < content.len() {
-            let at = offset + u64::try_from(done).expect("fits into memory");
-            let in_block = to_usize(u32::try_from(at % u64::from(BLOCK_BYTES)).expect("less than a block"));
-            let rest = &content[done..];
-            let part = &rest[..rest.len().min(to_usize(BLOCK_BYTES) - in_block)];
+        for (at, in_block, part) in blocks_of(offset, content) {
             let result = self.write_part(&mut file, at, in_block, part);
             if let Err(error) = self.guard(result) {
                 stopped = Some(error);
                 break;
             }
             done += part.len();
-            let end = at + u64::try_from(part.len()).expect("less than a block");
-            file.size_bytes = file.size_bytes.max(end);
+            file.size_bytes = file.size_bytes.max(end_of(at, part));
+            self.unwritten_inode = Some(file.clone());
         }
+        self.unwritten_inode = None;
         match stopped {
             Some(error) if done == 0 => Err(error),
             Some(error @ (WriteError::Volume(_) | WriteError::Damaged { .. })) => Err(error),
@@ -61,6 +61,54 @@ impl Writer {
         }
     }
 
+    /// The same for content that is on the medium when this returns. Little of it is one group with its inode: a power cut leaves
+    /// all of it or nothing, and a write of its own for the inode is saved.
+    pub fn write_synced(
+        &mut self,
+        inode: InodeNumber,
+        offset: u64,
+        content: &[u8],
+        now: Time,
+    ) -> Result<usize, WriteError> {
+        self.check_usable()?;
+        let group_max = GROUP_BYTES_MAX.min(self.ubifs.superblock.leb_bytes / 4);
+        let blocks = u32::try_from(blocks_of(offset, content).count()).unwrap_or(u32::MAX);
+        let bytes = blocks
+            .saturating_mul(DATA_NODE_BYTES)
+            .saturating_add(FILE_INODE_BYTES);
+        let written = match bytes <= group_max {
+            true => self.write_group_of(inode, offset, content, now),
+            false => Ok(0),
+        };
+        let written = match written {
+            // A part of it may find room.
+            Ok(0) | Err(WriteError::NoSpace { .. }) => self.write(inode, offset, content, now)?,
+            Ok(written) => written,
+            Err(error) => return Err(error),
+        };
+        self.fsync()?;
+        Ok(written)
+    }
+
+    fn write_group_of(
+        &mut self,
+        inode: InodeNumber,
+        offset: u64,
+        content: &[u8],
+        now: Time,
+    ) -> Result<usize, WriteError> {
+        let mut file = self.regular(inode)?;
+        touch(&mut file, now, true);
+        let mut nodes = Vec::new();
+        for (at, in_block, part) in blocks_of(offset, content) {
+            nodes.push(NewNode::Data(self.changed_block(&file, at, in_block, part)?));
+            file.size_bytes = file.size_bytes.max(end_of(at, part));
+        }
+        nodes.push(NewNode::Inode(file));
+        self.operation(&nodes)?;
+        Ok(content.len())
+    }
+
     fn write_part(
         &mut self,
         file: &mut Inode,
@@ -68,19 +116,33 @@ impl Writer {
         in_block: usize,
         part: &[u8],
     ) -> Result<(), WriteError> {
+        let data = self.changed_block(file, at, in_block, part)?;
+        self.make_room_for(HeadKind::Data, DATA_NODE_BYTES, self.growth())?;
+        self.write_block(data)
+    }
+
+    /// A block with a part of it changed.
+    fn changed_block(
+        &mut self,
+        file: &Inode,
+        at: u64,
+        in_block: usize,
+        part: &[u8],
+    ) -> Result<Data, WriteError> {
         let number = block_number(at)?;
         let start = u64::from(number) * u64::from(BLOCK_BYTES);
         let mut block = part.to_vec();
         if in_block > 0 || start + u64::try_from(part.len()).unwrap_or(0) < file.size_bytes {
             let mut whole = vec![0; to_usize(BLOCK_BYTES)];
-            let known = self.ubifs.read(file, start, &mut whole)?;
+            let known = match part.len() < whole.len() {
+                true => self.ubifs.read(file, start, &mut whole)?,
+                false => 0,
+            };
             whole.truncate(known.max(in_block + part.len()));
             whole[in_block..in_block + part.len()].copy_from_slice(part);
             block = whole;
         }
-        self.make_room_for(HeadKind::Data, DATA_NODE_BYTES, self.growth())?;
-        let data = self.block(file, number, &block);
-        self.write_block(data)
+        Ok(self.block(file, number, &block))
     }
 
     fn block(&mut self, file: &Inode, number: u32, block: &[u8]) -> Data {
@@ -158,6 +220,23 @@ impl Writer {
             _ => Err(WriteError::Invalid("the file has no content")),
         }
     }
+}
+
+/// What of content at an offset lies in each block: where it begins, as a byte of the file and of the block, and its bytes.
+fn blocks_of(offset: u64, content: &[u8]) -> impl Iterator<Item = (u64, usize, &[u8])> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let rest = content.get(done..).filter(|rest| !rest.is_empty())?;
+        let at = offset + u64::try_from(done).expect("fits into memory");
+        let in_block = to_usize(u32::try_from(at % u64::from(BLOCK_BYTES)).expect("less than a block"));
+        let part = &rest[..rest.len().min(to_usize(BLOCK_BYTES) - in_block)];
+        done += part.len();
+        Some((at, in_block, part))
+    })
+}
+
+fn end_of(at: u64, part: &[u8]) -> u64 {
+    at + u64::try_from(part.len()).expect("less than a block")
 }
 
 /// The block that a byte is in.

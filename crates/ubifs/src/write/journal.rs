@@ -36,10 +36,15 @@ impl NewNode {
     }
 }
 
+/// What nodes take together.
+pub(super) fn group_bytes(nodes: &[NewNode]) -> u32 {
+    nodes.iter().map(|node| node.bytes().next_multiple_of(8)).sum()
+}
+
 impl Writer {
     /// Writes nodes that a power cut leaves all of or none of. What was there for their keys is dirty afterwards.
     pub(super) fn write_group(&mut self, nodes: &[NewNode]) -> Result<(), WriteError> {
-        let bytes: u32 = nodes.iter().map(|node| node.bytes().next_multiple_of(8)).sum();
+        let bytes = group_bytes(nodes);
         self.reserve(HeadKind::Base, bytes)?;
         let (leb, start) = self.buffers.position(HeadKind::Base).expect("it is reserved");
         let mut raw = Vec::new();
@@ -89,7 +94,11 @@ impl Writer {
             NewNode::Inode(inode) => {
                 let removed = Orphan::RemovedIn(self.ubifs.master.commit);
                 self.note_orphan(inode.key.inode_number(), removed);
-                self.put_plain(inode.key, place)
+                self.put_plain(inode.key, place)?;
+                self.ubifs
+                    .known_inodes
+                    .remember(inode.key.inode_number(), place, inode);
+                Ok(())
             }
             NewNode::Data(data) => {
                 self.note_orphan(data.key.inode_number(), Orphan::Alive);
@@ -135,7 +144,7 @@ impl Writer {
         if self.has_room(head, bytes) {
             return Ok(());
         }
-        self.sync_head(head)?;
+        self.flush(&[head])?;
         let leb_bytes = self.ubifs.superblock.leb_bytes;
         let journal = self.log.journal_bytes() + u64::from(leb_bytes);
         if journal > self.ubifs.superblock.journal_bytes_max || !self.log.has_room() {
@@ -165,8 +174,8 @@ impl Writer {
             .is_some_and(|(_, end)| end.checked_add(bytes).is_some_and(|end| end <= leb_bytes))
     }
 
-    fn sync_head(&mut self, head: HeadKind) -> Result<(), WriteError> {
-        if let Some((leb, padding)) = self.buffers.flush_head(head)? {
+    fn flush(&mut self, heads: &[HeadKind]) -> Result<(), WriteError> {
+        for (leb, padding) in self.buffers.flush_heads(heads)? {
             self.space.fill(leb, padding, padding);
         }
         Ok(())
@@ -183,12 +192,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes all buffers.
+    /// Writes all buffers, at the same time: what only some of them brought to the medium is what no call returned for.
     pub(super) fn sync_heads(&mut self) -> Result<(), WriteError> {
-        for head in HeadKind::ALL {
-            self.sync_head(head)?;
-        }
-        Ok(())
+        self.flush(&HeadKind::ALL)
     }
 
     /// Where the node of an inode or a block is.
@@ -223,6 +229,9 @@ impl Writer {
             self.space.add_dirty(old);
         }
         self.ubifs.journal.put(key, place);
+        if key.kind() == Some(KeyKind::Inode) {
+            self.ubifs.known_inodes.forget(key.inode_number());
+        }
         Ok(())
     }
 
@@ -246,6 +255,7 @@ impl Writer {
             self.space.add_dirty(place);
         }
         self.ubifs.journal.remove_inode(inode);
+        self.ubifs.known_inodes.forget(inode);
         for value in values {
             self.forget_inode(value)?;
         }

@@ -51,7 +51,7 @@ use self::statistics::Counts;
 use crate::compress::Packer;
 use crate::file_system::{Ubifs, UbifsError};
 use crate::finding::Damage;
-use crate::format::InodeNumber;
+use crate::format::{Inode, InodeNumber};
 use crate::lpt::{LptError, LptGeometry, LptPlace, TableSpace};
 use crate::open::OpenError;
 
@@ -180,6 +180,8 @@ pub struct Writer {
     holds: Holds,
     packer: Packer,
     user: SpaceUser,
+    /// Of a file that blocks are being written of: it follows them.
+    unwritten_inode: Option<Inode>,
     /// Why nothing is written any more.
     broken: Option<Arc<str>>,
     /// What no room was found for, and how much had become dirty by then.

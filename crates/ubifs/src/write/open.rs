@@ -79,6 +79,7 @@ impl Writer {
                 Compression::from_number(superblock.compression).unwrap_or(Compression::None),
             )),
             user: SpaceUser::Privileged,
+            unwritten_inode: None,
             broken: None,
             exhausted: None,
             committed: 0,

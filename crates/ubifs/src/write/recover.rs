@@ -8,7 +8,7 @@ use ubi::{Volume, VolumeError};
 use super::commit::State;
 use super::journal::NewNode;
 use super::{WriteError, Writer};
-use crate::fetch;
+use crate::fetch::{self, Extent};
 use crate::finding::Place;
 use crate::format::{
     DirectoryEntry, InodeNumber, Key, KeyKind, LOG_LEB, MASTER_DIRTY, MASTER_LEB, MASTER_NO_ORPHANS, Master,
@@ -92,7 +92,7 @@ impl Writer {
 
     fn account_for_bud(&mut self, bud: &BudReport, live: u32) -> Result<(), WriteError> {
         let leb_bytes = self.ubifs.superblock.leb_bytes;
-        let raw = self.leb(bud.leb)?;
+        let raw = self.leb_from(bud.leb, bud.offset)?;
         let scanned = scan(&raw, to_usize(bud.offset));
         // What the replay dropped goes.
         let end = scanned
@@ -103,7 +103,7 @@ impl Writer {
         // A complete write ends with its unit: so one that does not is torn, even where all of its nodes came through.
         let is_torn = !end.is_multiple_of(unit) || self.is_uncorrectable(bud.leb);
         if is_torn || matches!(scanned.stop, Stop::Broken(_)) || end < scanned.end {
-            self.clean_leb(bud.leb, &raw[..end])?;
+            self.clean_leb(bud.leb, &self.leb(bud.leb)?[..end])?;
         }
         let written = u32::try_from(end.next_multiple_of(unit)).expect("less than a LEB");
         let before = match bud.offset {
@@ -124,6 +124,10 @@ impl Writer {
 
     /// Whether some unit of a LEB came out right by luck alone, and may not the next time.
     fn is_uncorrectable(&self, leb: u32) -> bool {
+        // Nothing was being written when it was unmounted well.
+        if self.ubifs.report.was_clean {
+            return false;
+        }
         let mut raw = vec![0; to_usize(self.ubifs.superblock.leb_bytes)];
         matches!(
             self.volume.read(Leb(leb), 0, &mut raw),
@@ -133,6 +137,18 @@ impl Writer {
 
     fn leb(&self, leb: u32) -> Result<Vec<u8>, WriteError> {
         fetch::leb(&*self.volume, leb).map_err(|damage| WriteError::Damaged {
+            volume: self.name(),
+            damage,
+        })
+    }
+
+    /// What is written of a LEB from an offset on; what is before it may be missing.
+    fn leb_from(&self, leb: u32, offset: u32) -> Result<Vec<u8>, WriteError> {
+        let extent = match self.ubifs.report.was_clean {
+            true => Extent::WrittenFrom(offset),
+            false => Extent::Whole,
+        };
+        fetch::extent_of_leb(&*self.volume, leb, extent).map_err(|damage| WriteError::Damaged {
             volume: self.name(),
             damage,
         })
@@ -198,11 +214,11 @@ impl Writer {
 
     /// Erases what a commit wrote behind a head before power went.
     fn cut_behind(&self, leb: u32, offset: u32) -> Result<(), WriteError> {
-        let raw = self.leb(leb)?;
-        let (keep, rest) = raw.split_at(to_usize(offset).min(raw.len()));
-        match is_erased(rest) {
+        let raw = self.leb_from(leb, offset)?;
+        let offset = to_usize(offset).min(raw.len());
+        match is_erased(&raw[offset..]) {
             true => Ok(()),
-            false => Ok(self.volume.leb_change(Leb(leb), keep)?),
+            false => Ok(self.volume.leb_change(Leb(leb), &self.leb(leb)?[..offset])?),
         }
     }
 
@@ -211,7 +227,7 @@ impl Writer {
         let unit = self.ubifs.superblock.min_io_bytes;
         let mut ends = Vec::new();
         for leb in [MASTER_LEB, MASTER_LEB + 1] {
-            let raw = self.leb(leb)?;
+            let raw = self.leb_from(leb, 0)?;
             let scanned = scan(&raw, 0);
             let last = scanned.nodes.last().map(|Found { offset, header }| {
                 self.sequence = self.sequence.max(header.sequence);

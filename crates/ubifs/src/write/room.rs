@@ -6,11 +6,11 @@
 use super::buffers::HeadKind;
 use super::commit::State;
 use super::gc::Collected;
-use super::journal::NewNode;
+use super::journal::{NewNode, group_bytes};
 use super::{WriteError, Writer};
 use crate::space::Watermarks;
 
-/// The largest group: a rename of one link over another that is held, both of them as long as can be.
+/// The largest group of names: a rename of one link over another that is held, both of them as long as can be.
 const LARGEST_GROUP: u32 = 10 << 10;
 
 /// Collections without one more empty LEB, after which there is no use in more of them.
@@ -93,8 +93,9 @@ impl Writer {
 
     fn operation_for(&mut self, nodes: &[NewNode], purpose: Purpose) -> Result<(), WriteError> {
         self.check_usable()?;
+        let bytes = LARGEST_GROUP.max(group_bytes(nodes));
         let result = self
-            .make_room_for(HeadKind::Base, LARGEST_GROUP, purpose)
+            .make_room_for(HeadKind::Base, bytes, purpose)
             .and_then(|()| self.write_group(nodes));
         self.guard(result)
     }

@@ -336,8 +336,11 @@ impl Model {
                     false => vec![0x61; bytes],
                 };
                 self.written = Some(path);
-                let written =
-                    writer.write(InodeNumber(inode), u64::try_from(at).expect("small"), &data, now)?;
+                let (inode, offset) = (InodeNumber(inode), u64::try_from(at).expect("small"));
+                let written = match prng.chance(30) {
+                    true => writer.write_synced(inode, offset, &data, now)?,
+                    false => writer.write(inode, offset, &data, now)?,
+                };
                 content.resize(content.len().max(at + written), 0);
                 content[at..at + written].copy_from_slice(&data[..written]);
             }

@@ -105,7 +105,9 @@ impl MountedWriter {
             return Err(FsError::FileTooBig);
         }
         self.drop_privileges(writer, &inode, privileges, now)?;
-        let cut = writer.truncate(number(ino)?, bytes, now);
+        let number = number(ino)?;
+        self.versions.note_change(number);
+        let cut = writer.truncate(number, bytes, now);
         cut.map_err(|error| self.fail(&error))
     }
 

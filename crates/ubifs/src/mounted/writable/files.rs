@@ -2,6 +2,7 @@
 
 use vfs::{FsError, FsResult, Handle, Ino, OpenFlags, Opened, Privileges, WriteMode};
 
+use super::super::read_ahead::ReadAhead;
 use super::super::reading::number;
 use super::MountedWriter;
 use super::flags::{check_changeable, check_removable};
@@ -13,6 +14,7 @@ use crate::write::SpaceUser;
 pub(super) struct OpenFile {
     pub(super) number: InodeNumber,
     flags: OpenFlags,
+    read_ahead: ReadAhead,
 }
 
 impl MountedWriter {
@@ -41,7 +43,11 @@ impl MountedWriter {
             cut.inspect_err(|_| self.let_go(number, 1))?;
         }
         Ok(Opened {
-            handle: self.files.add(OpenFile { number, flags }),
+            handle: self.files.add(OpenFile {
+                number,
+                flags,
+                read_ahead: ReadAhead::default(),
+            }),
             // Nothing changes it but what the kernel asks for.
             cache_still_valid: true,
         })
@@ -52,7 +58,10 @@ impl MountedWriter {
         let writer = self.writer();
         let reading = self.reading(&writer);
         let inode = reading.inode(Ino(file.number.0.into()))?;
-        let read = reading.ubifs.read(&inode, offset, out);
+        let version = self.versions.get(file.number);
+        let read = file
+            .read_ahead
+            .read(&self.windows, reading.ubifs, (&inode, version), offset, out);
         read.map_err(|error| reading.fail(&error))
     }
 
@@ -84,13 +93,13 @@ impl MountedWriter {
                 // Who may keep setuid and who may use the reserve have other names, but are root both.
                 writer.act_for(SpaceUser::Anybody);
             }
-            let written = writer.write(file.number, offset, &data[..fits], now);
-            let written = written.map_err(|error| self.fail(&error))?;
+            self.versions.note_change(file.number);
             let is_synchronous = mode.flags.has(libc::O_DSYNC) && !mode.from_page_cache;
-            if is_synchronous || inode.flags & INODE_SYNC != 0 {
-                writer.fsync().map_err(|error| self.fail(&error))?;
-            }
-            Ok(written)
+            let written = match is_synchronous || inode.flags & INODE_SYNC != 0 {
+                true => writer.write_synced(file.number, offset, &data[..fits], now),
+                false => writer.write(file.number, offset, &data[..fits], now),
+            };
+            written.map_err(|error| self.fail(&error))
         })
     }
 

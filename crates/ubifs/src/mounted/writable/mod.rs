@@ -6,6 +6,8 @@
 //!
 //! An inode that was handed out or is open is held: it outlives its last name until it is forgotten and closed.
 //!
+//! A file that is read from front to back is read ahead of, as by a mount that only reads.
+//!
 //! It is not: a page cache (the kernel has one), or a checker of permissions (the kernel does that), but for files that are
 //! immutable or for appending only, of which the kernel is not told.
 //!
@@ -28,8 +30,9 @@ use vfs::{
 use self::files::OpenFile;
 use self::listing::ListedDirectory;
 use super::handles::Handles;
+use super::read_ahead::{ContentVersions, Windows};
 use super::reading::{Reading, number};
-use super::{LossListener, attributes};
+use super::{LossListener, MountedOptions, attributes};
 use crate::file_system::UbifsError;
 use crate::format::{INODE_DIRSYNC, INODE_SYNC, InodeNumber};
 use crate::mkfs::Time;
@@ -45,6 +48,9 @@ pub struct MountedWriter {
     directories: Handles<ListedDirectory>,
     /// How often names changed; it changes under `writer` alone.
     names_changed: AtomicU64,
+    /// They change under `writer` alone.
+    versions: ContentVersions,
+    windows: Windows,
     listener: LossListener,
     clock: Clock,
 }
@@ -58,8 +64,19 @@ impl MountedWriter {
             files: Handles::default(),
             directories: Handles::default(),
             names_changed: AtomicU64::new(0),
+            versions: ContentVersions::new(),
+            windows: Windows::new(MountedOptions::standard().read_ahead_bytes),
             listener,
             clock,
+        }
+    }
+
+    /// The same with other options than the standard ones.
+    #[must_use]
+    pub fn with_options(self, options: MountedOptions) -> Self {
+        Self {
+            windows: Windows::new(options.read_ahead_bytes),
+            ..self
         }
     }
 
