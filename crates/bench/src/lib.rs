@@ -61,7 +61,7 @@ pub use cache::{CacheMethod, CacheOutcome};
 pub use error::BenchError;
 pub use file::{FileOutcome, OperationOutcome, run};
 pub use operation_log::{LogLimits, OperationLog};
-pub use order::offsets;
+pub use order::{Permutation, offsets};
 pub use placement::FilePlacement;
 pub use prepare::check_path;
 pub use processor::{ProcessorUse, WorkerUse};

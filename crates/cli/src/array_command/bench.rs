@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use nand::{Preset, Timing};
 use serde_json::json;
 
-use super::measure::{Cell, Design, Measured, Time};
+use super::measure::{Cell, Design, Measured, Time, limit_ns};
 use crate::Finding;
 use crate::output::print_line;
 use crate::quantity::{parse_bytes, show_bytes};
@@ -207,7 +207,7 @@ impl Row {
 }
 
 fn rate_of_limit(cell: &Cell, bytes: u64, cells: media::Nanos) -> f64 {
-    rate(bytes, cell.limit_ns(bytes, cells))
+    rate(bytes, limit_ns(cell.preset, cell.devices, bytes, cells))
 }
 
 /// Bytes a second; infinite for chips that take no time.

@@ -65,14 +65,6 @@ impl Cell {
         Ok(ChipModel { geometry, ..model })
     }
 
-    /// Least time for `bytes`: every device is busy with transfer and cells all the time.
-    pub fn limit_ns(&self, bytes: u64, cells: Nanos) -> u64 {
-        let model = self.preset.model();
-        let page = model.timing.transfer_page + cells;
-        let pages = bytes.div_ceil(u64::from(model.geometry.page_bytes()));
-        pages.div_ceil(u64::from(self.devices)) * page.0
-    }
-
     /// Makes the array, writes and reads.
     pub fn measure(&self) -> Result<Measured> {
         let model = self.model()?;
@@ -196,7 +188,16 @@ impl Cell {
     }
 }
 
-fn format_options(chip: &impl Nand) -> Result<FormatOptions> {
+/// Least time that `devices` need for `bytes`: each is busy with transfer and cells all the time.
+pub fn limit_ns(preset: Preset, devices: u32, bytes: u64, cells: Nanos) -> u64 {
+    let model = preset.model();
+    let page = model.timing.transfer_page + cells;
+    let pages = bytes.div_ceil(u64::from(model.geometry.page_bytes()));
+    pages.div_ceil(u64::from(devices)) * page.0
+}
+
+/// How a chip is formatted.
+pub fn format_options(chip: &impl Nand) -> Result<FormatOptions> {
     Ok(FormatOptions {
         layout: Layout::usual(&chip.geometry())?,
         image_sequence: 1,

@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::Subcommand;
 
 use self::bench::ArrayBenchArguments;
+pub use self::measure::{format_options, limit_ns};
 use crate::Finding;
 
 /// What `tidegate array` does.

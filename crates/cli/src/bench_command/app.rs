@@ -121,7 +121,8 @@ fn parse_application(text: &str) -> Result<&'static Application, String> {
 }
 
 /// A decimal number with up to six places.
-fn parse_scale(text: &str) -> Result<Scale, String> {
+/// Parses a factor such as 0.1.
+pub fn parse_scale(text: &str) -> Result<Scale, String> {
     let wrong = || format!("`{text}` is no factor; write for example 0.1, 1 or 2.5");
     let (whole, places) = text.split_once('.').unwrap_or((text, ""));
     let is_digits = |part: &str| part.chars().all(|digit| digit.is_ascii_digit());

@@ -1,5 +1,6 @@
 //! `tidegate ubifs`: file systems on flash, made, read and written without the kernel. Only `mkfs` and `mount -o rw` write.
 
+mod bench;
 mod check;
 mod content;
 mod extract;
@@ -19,6 +20,7 @@ use std::ffi::OsString;
 use anyhow::Result;
 use clap::Subcommand;
 
+use self::bench::UbifsBenchArguments;
 use self::check::CheckArguments;
 use self::extract::{CatArguments, ExtractArguments};
 use self::info::InfoArguments;
@@ -52,6 +54,8 @@ pub enum UbifsCommand {
     Check(CheckArguments),
     /// Show what the replay of the journal did and why
     Log(LogArguments),
+    /// Measure simulated file systems in virtual time, on one device and on arrays: throughput, mount, applications
+    Bench(UbifsBenchArguments),
 }
 
 /// Runs the command; `words` are the arguments that it was parsed from.
@@ -67,6 +71,7 @@ pub fn run(command: &UbifsCommand, words: &[OsString]) -> Result<Finding> {
         UbifsCommand::Extract(arguments) => extract::run(arguments),
         UbifsCommand::Check(arguments) => check::run(arguments),
         UbifsCommand::Log(arguments) => log::run(arguments),
+        UbifsCommand::Bench(arguments) => bench::run(arguments),
     }
 }
 

@@ -1,0 +1,246 @@
+//! What is measured: simulated chips that are one volume, and a UBIFS on it, in virtual time.
+//!
+//! The chips keep what is on them; all above them is made anew by each mount, so that nothing is cached. Processor time does not
+//! count: a call takes as long as the chips are busy with it, one after the other or at the same time.
+
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context as _, Result, ensure};
+use array::{Array, Execution, MemberIdentity};
+use media::{Clock, Nanos};
+use nand::{ChipModel, FaultModel, Preset, SimNand};
+use rustix::fs::OFlags;
+use ubi::{Access, AttachOptions, Volume, Work};
+use ubifs::format::Compression;
+use ubifs::mkfs::{Attributes, LebCount, MkfsOptions, Time, Tree, VolumeSink, make};
+use ubifs::{Compressor, MountedWriter, OpenOptions, Writer};
+use vfs::{Caller, FileSystem, Handle, Ino, NewNode, OpenFlags, Privileges, WriteMode};
+
+use crate::array_command::format_options;
+
+type Chip = Arc<Mutex<SimNand>>;
+
+/// The journal takes 5 % of the medium, as in seeds/001 section 4.2, and 32 MiB at most, as Linux has it.
+const JOURNAL_SHARE: u64 = 20;
+const JOURNAL_BYTES_MAX: u64 = 32 << 20;
+/// LEBs that a journal has at least, so that each head has one and a commit is not due at once.
+const JOURNAL_LEBS_MIN: u64 = 6;
+
+/// Erases and moves of a device in one go.
+const DEVICE_STEPS: u32 = 32;
+
+/// What the chips are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    pub preset: Preset,
+    pub devices: u32,
+    /// Of all devices together.
+    pub bytes: u64,
+}
+
+/// Chips with a file system.
+pub struct Bed {
+    chips: Vec<Chip>,
+}
+
+/// A mounted file system.
+pub struct Mounted {
+    pub file_system: MountedWriter,
+    /// The time of the whole.
+    pub clock: Clock,
+    /// What the attach of the devices took.
+    pub attach: Nanos,
+    /// What the mount took after it.
+    pub open: Nanos,
+    array: Array<Chip>,
+    chips: Vec<Chip>,
+}
+
+/// A file that is open for reading and writing.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenFile {
+    pub ino: Ino,
+    pub handle: Handle,
+}
+
+impl Bed {
+    /// Chips with an empty file system over all of them.
+    pub fn formatted(shape: Shape) -> Result<Self> {
+        let Shape {
+            preset,
+            devices,
+            bytes,
+        } = shape;
+        let model = preset.model().with_size(bytes / u64::from(devices))?;
+        let bed = Self {
+            chips: (0..devices).map(|member| chip(preset, member, model)).collect(),
+        };
+        let options = format_options(&bed.chips[0])?;
+        let identity = MemberIdentity {
+            array: 1,
+            index: 0,
+            members: devices,
+            label: "bench".to_owned(),
+        };
+        array::format(bed.chips.clone(), options, &identity, &mut |_, _| {})?;
+        bed.make_file_system(bytes)
+            .with_context(|| format!("{devices} {} chips of {bytes} bytes in all", preset.name()))?;
+        Ok(bed)
+    }
+
+    fn attach(&self) -> Result<Array<Chip>> {
+        let options = AttachOptions::linux(Access::ReadWrite);
+        Ok(array::attach(self.chips.clone(), options, Execution::Inline)?)
+    }
+
+    fn make_file_system(&self, bytes: u64) -> Result<()> {
+        let array = self.attach()?;
+        let volume = array.volume();
+        let shape = volume.geometry();
+        let least = JOURNAL_LEBS_MIN * u64::from(shape.leb_bytes);
+        let options = MkfsOptions {
+            lebs: LebCount::Exactly(shape.lebs),
+            journal_bytes: Some((bytes / JOURNAL_SHARE).min(JOURNAL_BYTES_MAX).max(least)),
+            compressor: Compressor::Only(Compression::None),
+            ..MkfsOptions::new(shape.min_io_bytes.max(8), shape.leb_bytes, shape.lebs)
+        };
+        let mut sink = VolumeSink::new(&**volume)?;
+        let tree = Tree::empty(Attributes::default());
+        make(&tree, &options, &mut sink, &mut || {})?;
+        sink.finish()?;
+        array.settle()?;
+        Ok(())
+    }
+
+    /// Attaches and mounts. All devices begin at the same moment.
+    pub fn mount(&self) -> Result<Mounted> {
+        let clocks = || self.chips.iter().map(media::Nand::clock);
+        let start = clocks().map(|clock| clock.now()).max().unwrap_or_default();
+        clocks().for_each(|clock| {
+            clock.advance_to(start);
+        });
+        let array = self.attach()?;
+        let clock = array.volume().clock();
+        let attached = clock.now();
+        let volume: Arc<dyn Volume> = array.volume().clone();
+        let writer = Writer::open(volume, OpenOptions::standard())?;
+        let open = clock.now() - attached;
+        let no_loss = Box::new(|finding: &ubifs::Finding| panic!("simulated chips lose nothing: {finding}"));
+        Ok(Mounted {
+            file_system: MountedWriter::new(writer, no_loss, Box::new(Time::default)),
+            clock,
+            attach: attached - start,
+            open,
+            array,
+            chips: self.chips.clone(),
+        })
+    }
+}
+
+fn chip(preset: Preset, member: u32, model: ChipModel) -> Chip {
+    let name = format!("{}-{member}", preset.name());
+    Arc::new(Mutex::new(SimNand::new(&name, model, FaultModel::none())))
+}
+
+impl Mounted {
+    /// How long `action` takes.
+    pub fn took(&self, action: impl FnOnce(&MountedWriter) -> Result<()>) -> Result<Nanos> {
+        let start = self.clock.now();
+        action(&self.file_system)?;
+        Ok(self.clock.now() - start)
+    }
+
+    /// Opens a file of the root, which may be a new one.
+    pub fn open_file(&self, name: &str) -> Result<OpenFile> {
+        let caller = Caller {
+            uid: 0,
+            gid: 0,
+            pid: 0,
+        };
+        let node = NewNode {
+            mode: 0o100_644,
+            umask: 0,
+            rdev: 0,
+        };
+        let flags = OpenFlags((OFlags::RDWR | OFlags::CREATE).bits().cast_signed());
+        let (entry, opened) = self
+            .file_system
+            .create(&caller, Ino::ROOT, name.as_bytes(), node, flags)
+            .with_context(|| format!("{name} can't be opened"))?;
+        Ok(OpenFile {
+            ino: entry.ino,
+            handle: opened.handle,
+        })
+    }
+
+    /// Makes a file of zeros by writes of `chunk_bytes`.
+    pub fn fill_file(&self, name: &str, bytes: u64, chunk_bytes: u64) -> Result<()> {
+        let file = self.open_file(name)?;
+        let data = vec![0; usize::try_from(chunk_bytes.min(bytes))?];
+        let mut offset = 0;
+        while offset < bytes {
+            let here = usize::try_from(chunk_bytes.min(bytes - offset))?;
+            file.write(&self.file_system, offset, &data[..here], OFlags::empty())?;
+            offset += u64::try_from(here)?;
+        }
+        self.file_system.release(file.ino, file.handle);
+        Ok(())
+    }
+
+    /// What a mount does every few seconds.
+    pub fn work(&self) -> Result<()> {
+        self.file_system.work()?;
+        let clocks = || self.chips.iter().map(media::Nand::clock);
+        let start = self.clock.now();
+        clocks().for_each(|clock| {
+            clock.advance_to(start);
+        });
+        for device in self.array.devices() {
+            for _ in 0..DEVICE_STEPS {
+                if device.work()? == Work::Idle {
+                    break;
+                }
+            }
+        }
+        // The devices work at the same time; who comes next waits for the last of them.
+        for clock in clocks() {
+            self.clock.advance_to(clock.now());
+        }
+        Ok(())
+    }
+
+    /// Ends the mount; then the devices are idle until all that waits to be erased is.
+    pub fn unmount(self) -> Result<()> {
+        self.file_system.close()?;
+        Ok(self.array.settle()?)
+    }
+}
+
+impl OpenFile {
+    /// Writes all of `data`; with `O_SYNC` among `flags` it is on the medium then.
+    pub fn write(self, file_system: &MountedWriter, offset: u64, data: &[u8], flags: OFlags) -> Result<()> {
+        let mode = WriteMode {
+            flags: OpenFlags((OFlags::RDWR | flags).bits().cast_signed()),
+            privileges: Privileges::Keep,
+            from_page_cache: false,
+        };
+        let written = file_system.write(self.ino, self.handle, offset, data, mode)?;
+        ensure!(
+            written == data.len(),
+            "the medium took {written} of {} bytes; make it larger (--size)",
+            data.len()
+        );
+        Ok(())
+    }
+
+    /// Reads all of `out`.
+    pub fn read(self, file_system: &MountedWriter, offset: u64, out: &mut [u8]) -> Result<()> {
+        let read = file_system.read(self.ino, self.handle, offset, out)?;
+        ensure!(
+            read == out.len(),
+            "byte {offset}: {read} of {} bytes came",
+            out.len()
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,215 @@
+//! `tidegate ubifs bench`: the speed of UBIFS on one device and on arrays, beside what seeds/001 says of MA-UBIFS.
+//!
+//! Everything runs in this process through the file-system layer, on simulated chips and in virtual time: the same on every machine.
+
+mod application;
+mod bed;
+mod mounting;
+mod paper;
+mod promise;
+mod throughput;
+mod workload;
+
+use anyhow::{Result, bail};
+use bench::app::Scale;
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use nand::Preset;
+use serde_json::Value;
+
+use self::mounting::Content;
+use self::promise::Verdict;
+use self::throughput::Plan;
+use crate::Finding;
+use crate::bench_command::app::parse_scale;
+use crate::output::print_line;
+use crate::quantity::{parse_bytes, show_bytes};
+
+/// Arguments of `tidegate ubifs bench`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Chips are simulated, time is virtual: what the chips take, exact and the same on every machine. The calls go to the\n\
+                  file system itself, with nothing between; FUSE and its page cache are not measured.\n\
+                  Exit codes: 0 done, 1 with --check a promise was missed, 2 could not do it."
+)]
+pub struct UbifsBenchArguments {
+    /// What is measured, separated by commas
+    #[arg(
+        long,
+        default_value = "throughput,mount,applications",
+        value_delimiter = ',',
+        value_enum
+    )]
+    pub what: Vec<What>,
+    /// Kinds of chips, separated by commas: slc, mlc, tlc (table 1 of the MA-UBIFS study), micron-mlc; applications run on mlc alone
+    /// where it is among them
+    #[arg(long, default_value = "slc,mlc,tlc", value_delimiter = ',', value_parser = str::parse::<Preset>)]
+    pub cells: Vec<Preset>,
+    /// Numbers of devices, separated by commas; 1 is always measured, to compare with
+    #[arg(long, default_value = "1,2,4", value_delimiter = ',')]
+    pub devices: Vec<u32>,
+    /// Size of all devices together, whatever their number
+    #[arg(long, value_name = "SIZE", default_value = "1g", value_parser = parse_bytes)]
+    pub size: u64,
+    /// Throughput: sizes of records, separated by commas
+    #[arg(long, default_value = "4k,64k,1m,16m", value_delimiter = ',', value_parser = parse_bytes)]
+    pub records: Vec<u64>,
+    /// Throughput: how much each workload writes or reads; at least one record
+    #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = parse_bytes)]
+    pub total: u64,
+    /// Mount: what is in the file system, separated by commas: empty, one:SIZE for a file, files:N for N files of 2 KiB
+    #[arg(
+        long,
+        default_value = "empty,one:50m,one:100m,files:16000,files:35000",
+        value_delimiter = ','
+    )]
+    pub contents: Vec<Content>,
+    /// Applications: how much of each is run, as a factor
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_scale)]
+    pub scale: Scale,
+    /// Hold what comes out against what is promised
+    #[arg(long)]
+    pub check: bool,
+    /// Print one JSON object a line instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum What {
+    /// Records written and read, by their size
+    Throughput,
+    /// Attach and mount
+    Mount,
+    /// Response times of the study's five applications
+    Applications,
+}
+
+/// Where rows go as they come.
+struct Table {
+    json: bool,
+    progress: ProgressBar,
+}
+
+impl Table {
+    fn line(&self, line: &str) -> Result<()> {
+        self.progress.suspend(|| print_line(line)).map(|_| ())
+    }
+
+    fn note(&self, line: &str) -> Result<()> {
+        match self.json {
+            true => Ok(()),
+            false => self.line(line),
+        }
+    }
+
+    fn row(&self, text: impl FnOnce() -> String, json: impl FnOnce() -> Value) -> Result<()> {
+        match self.json {
+            true => self.line(&json().to_string()),
+            false => self.line(&text()),
+        }
+    }
+}
+
+/// Runs the command.
+pub fn run(arguments: &UbifsBenchArguments) -> Result<Finding> {
+    let devices = devices(arguments)?;
+    let table = Table {
+        json: arguments.json,
+        progress: ProgressBar::new_spinner(),
+    };
+    table
+        .progress
+        .set_style(ProgressStyle::with_template("{spinner} {pos} {msg}")?);
+    let mut verdicts = Vec::new();
+    for what in &arguments.what {
+        verdicts.extend(match what {
+            What::Throughput => throughput(arguments, &devices, &table)?,
+            What::Mount => mount(arguments, &devices, &table)?,
+            What::Applications => applications(arguments, &devices, &table)?,
+        });
+        table.note("")?;
+    }
+    table.progress.finish_and_clear();
+    if !arguments.check {
+        return Ok(Finding::Nothing);
+    }
+    for verdict in &verdicts {
+        table.row(|| verdict.text(), || verdict.json())?;
+    }
+    Ok(match verdicts.iter().any(Verdict::is_missed) {
+        true => Finding::Something,
+        false => Finding::Nothing,
+    })
+}
+
+fn throughput(arguments: &UbifsBenchArguments, devices: &[u32], table: &Table) -> Result<Vec<Verdict>> {
+    let plan = Plan {
+        cells: &arguments.cells,
+        devices,
+        records: &arguments.records,
+        total_bytes: arguments.total,
+        size_bytes: arguments.size,
+    };
+    table.note(throughput::HEADER)?;
+    let rows = plan.measure(&mut || table.progress.inc(1), &mut |row| {
+        table.row(|| row.text(), || row.json())
+    })?;
+    table.note(throughput::FOOTER)?;
+    Ok(promise::judge(&rows))
+}
+
+fn mount(arguments: &UbifsBenchArguments, devices: &[u32], table: &Table) -> Result<Vec<Verdict>> {
+    let UbifsBenchArguments {
+        cells,
+        contents,
+        size,
+        ..
+    } = arguments;
+    table.note(mounting::HEADER)?;
+    let rows = mounting::measure(cells, devices, contents, *size, &mut |row| {
+        table.progress.inc(1);
+        table.row(|| row.text(), || row.json())
+    })?;
+    table.note(mounting::FOOTER)?;
+    Ok(vec![mounting::judge(&rows)])
+}
+
+fn applications(arguments: &UbifsBenchArguments, devices: &[u32], table: &Table) -> Result<Vec<Verdict>> {
+    let cells = match arguments.cells.contains(&Preset::Mlc) {
+        true => &[Preset::Mlc],
+        false => arguments.cells.as_slice(),
+    };
+    table.note(application::HEADER)?;
+    let mut rows = Vec::new();
+    for preset in cells {
+        rows.extend(application::measure(
+            *preset,
+            devices,
+            arguments.size,
+            arguments.scale,
+            &mut |row| {
+                table.progress.inc(1);
+                table.row(|| row.text(), || row.json())
+            },
+        )?);
+    }
+    table.note(application::FOOTER)?;
+    Ok(application::judge(&rows))
+}
+
+fn devices(arguments: &UbifsBenchArguments) -> Result<Vec<u32>> {
+    let mut devices = arguments.devices.clone();
+    devices.push(1);
+    devices.sort_unstable();
+    devices.dedup();
+    let largest = array::MAX_MEMBERS;
+    if let Some(wrong) = devices.iter().find(|count| !(1..=largest).contains(count)) {
+        bail!("--devices {wrong}: an array has 1 to {largest} devices");
+    }
+    if let Some(wrong) = arguments.records.iter().find(|bytes| **bytes == 0) {
+        bail!("--records {}: a record has a byte at least", show_bytes(*wrong));
+    }
+    Ok(devices)
+}
