@@ -41,7 +41,7 @@ const SMALL: [&str; 8] = [
 fn small_and_large_records_are_as_fast_as_promised_and_each_time_the_same() {
     let words = [&SMALL[..], &["--records", "4k,1m", "--check"]].concat();
     let first = bench(&words);
-    assert_eq!(missed(&first), [] as [Value; 0]);
+    assert_eq!(missed(&first), Vec::<Value>::new());
     let errors = String::from_utf8_lossy(&first.stderr);
     assert_eq!(first.status.code(), Some(0), "{errors}");
     let rows = lines(&first);
@@ -72,7 +72,7 @@ fn mounts_and_applications_on_four_devices_are_as_fast_as_promised() {
         "4",
         "--check",
     ]);
-    assert_eq!(missed(&mounts), [] as [Value; 0]);
+    assert_eq!(missed(&mounts), Vec::<Value>::new());
     assert_eq!(
         mounts.status.code(),
         Some(0),
@@ -88,7 +88,7 @@ fn mounts_and_applications_on_four_devices_are_as_fast_as_promised() {
         "0.03",
         "--check",
     ]);
-    assert_eq!(missed(&applications), [] as [Value; 0]);
+    assert_eq!(missed(&applications), Vec::<Value>::new());
     assert_eq!(
         applications.status.code(),
         Some(0),
