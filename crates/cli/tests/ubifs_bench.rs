@@ -65,7 +65,7 @@ fn mounts_and_applications_on_four_devices_are_as_fast_as_promised() {
         "--what",
         "mount",
         "--size",
-        "256m",
+        "1g",
         "--contents",
         "empty,files:200",
         "--devices",
