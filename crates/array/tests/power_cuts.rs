@@ -5,8 +5,8 @@
 //! The script is cut into segments; each starts with an attach of the chips as the segment before left them, so that a cut is
 //! reached by running its segment alone. A cut is at a write (members before it in the order have done theirs), or at a moment
 //! (all operations that overlap it are torn). A failure names its cut, and `TIDEGATE_REPLAY=` with that name runs it
-//! alone. Each write is cut in one of the ways in turn; without `TIDEGATE_FULL` every third write is, with it each, and power
-//! goes a second time during recovery. `TIDEGATE_WAYS=all` cuts each write in all ways, which takes most of an hour.
+//! alone. Each write is cut in one of the ways in turn; without `TIDEGATE_FULL` every third write is, with it each, and after
+//! some power goes a second time during recovery. `TIDEGATE_WAYS=all` cuts each write in all ways and each twice, which takes hours.
 
 use std::sync::{Arc, Mutex};
 
@@ -30,6 +30,8 @@ const BLOCKS: u32 = 40;
 const LEBS: u32 = 14;
 const SEGMENTS: u64 = 72;
 const OPERATIONS: u64 = 12;
+/// A second cut, during recovery, costs several times the first.
+const SECOND_CUT_EVERY: u64 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -534,7 +536,8 @@ fn sweep(mode: Mode, members: u64) {
                     cut_and_recover(&chips, &model, &cut, None);
                     cuts += 1;
                 }
-                if wanted && full {
+                let again = all_ways || number.is_multiple_of(SECOND_CUT_EVERY);
+                if wanted && full && again {
                     cut_and_recover(&chips, &model, &cut, Some(number % 7));
                 }
             }
