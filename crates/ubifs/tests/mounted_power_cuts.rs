@@ -22,11 +22,13 @@ mod support {
 }
 
 use support::medium::Medium;
+use support::rig::SMALL;
 use support::script::{Script, tree_of};
 use support::sweep::{QUICK, Segment, Sweep, plan};
 use testkit::contract;
 use testkit::lab::Fsck;
-use vfs::{FileSystem, Handle, Ino, OpenFlags};
+use testkit::prng::Prng;
+use vfs::{FileSystem, Handle, Ino, OpenFlags, Privileges, SetAttr};
 
 /// What was done.
 #[derive(Debug, Default)]
@@ -171,4 +173,58 @@ fn an_array_of_four_keeps_what_was_synced_when_power_goes_in_any_write() {
         !testkit::is_full() || done.cuts >= 1500 || done.cuts == 1,
         "{done:?}"
     );
+}
+
+/// A commit in the middle of a long write made blocks part of the index that the inode did not know of: after a cut they
+/// appeared once the file grew over them.
+#[test]
+fn nothing_of_a_write_that_was_cut_appears_behind_the_end_of_the_file() {
+    const LENGTH: usize = 300_000;
+    let start = Medium::formatted(SMALL, 1);
+    let write = |medium: &Medium| -> Option<()> {
+        let file_system = medium.mount().ok()?;
+        let flags = OpenFlags(libc::O_RDWR | libc::O_CREAT | libc::O_EXCL);
+        let caller = contract::caller();
+        let made = file_system.create(&caller, Ino::ROOT, b"file", contract::FILE, flags);
+        let (entry, opened) = made.ok()?;
+        file_system.fsync(entry.ino, opened.handle, false).ok()?;
+        let data = Prng::new(9).bytes(LENGTH);
+        let mode = contract::plain(libc::O_RDWR);
+        let written = file_system.write(entry.ino, opened.handle, 0, &data, mode);
+        (written.ok()? == LENGTH).then_some(())
+    };
+    let uncut = start.copy();
+    let before = uncut.supply().writes();
+    write(&uncut).expect("there is room for it");
+    let writes = uncut.supply().writes() - before;
+    for cut in (60..writes).step_by(if testkit::is_full() { 1 } else { 7 }) {
+        let medium = start.copy();
+        plan(&medium.supply(), cut, 2);
+        assert_eq!(write(&medium), None, "cut {cut}: power did not go");
+        medium.supply().power_on();
+        let file_system = medium
+            .mount()
+            .unwrap_or_else(|error| panic!("cut {cut}: {error}"));
+        let Ok(entry) = file_system.lookup(Ino::ROOT, b"file") else {
+            continue;
+        };
+        let longer = SetAttr {
+            size: Some(entry.attr.size + 20_000),
+            ..SetAttr::default()
+        };
+        file_system
+            .setattr(entry.ino, None, &longer)
+            .expect("it can grow");
+        let opened = file_system.open(entry.ino, OpenFlags(libc::O_RDONLY), Privileges::Keep);
+        let mut tail = vec![1; 20_000];
+        let handle = opened.expect("it opens").handle;
+        let read = file_system.read(entry.ino, handle, entry.attr.size, &mut tail);
+        assert_eq!(read, Ok(tail.len()), "cut {cut}");
+        let first = tail.iter().position(|byte| *byte != 0);
+        assert_eq!(
+            first, None,
+            "cut {cut}: a file of {} bytes grew over old content",
+            entry.attr.size
+        );
+    }
 }
