@@ -14,7 +14,7 @@ ranked AS (
         class,
         age_ns,
         bytes,
-        ROW_NUMBER() OVER (PARTITION BY class ORDER BY age_ns) AS position,
+        CAST(ROW_NUMBER() OVER (PARTITION BY class ORDER BY age_ns) AS BIGINT) AS position,
         COUNT(*) OVER (PARTITION BY class) AS pieces
     FROM aged
 )

@@ -54,7 +54,7 @@ ranked AS (
         stage,
         kind,
         latency_ns,
-        ROW_NUMBER() OVER (PARTITION BY stage, kind ORDER BY latency_ns) AS position
+        CAST(ROW_NUMBER() OVER (PARTITION BY stage, kind ORDER BY latency_ns) AS BIGINT) AS position
     FROM stages
     WHERE latency_ns >= 0
 ),
