@@ -196,7 +196,10 @@ fn another_key_opens_nothing_and_is_told() {
     let (_, image) = make(folder.path(), &["-P", "32", "-C", "AES-256-XTS"]);
     let ubifs = open(&image, &[&key(2)]);
     let mut lost = Vec::new();
-    ubifs.read_directory_lossy(ROOT_INODE, &mut lost);
+    // One name in a hundred is text by chance, as `mkfs` draws the nonce: a directory with two dozen of them is never without noise.
+    let root = ubifs.read_directory_lossy(ROOT_INODE, &mut lost);
+    lost.clear();
+    ubifs.read_directory_lossy(root[0].inode, &mut lost);
     let told = lost
         .iter()
         .filter(|finding| finding.to_string().contains(&Locked::WrongKey.to_string()));
