@@ -203,3 +203,15 @@ impl Report {
         document.to_string()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_long_has_the_names_of_analyses() {
+        for name in LONG {
+            assert!(named::find(name).is_ok(), "{name}");
+        }
+    }
+}

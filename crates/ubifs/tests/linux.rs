@@ -185,10 +185,8 @@ fn whatever_is_on_the_chip_at_any_moment_is_read_as_linux_recovers_it() {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn a_tree_of_30_000_files_is_read_as_linux_reads_it_unmounted_and_cut() {
-    if !testkit::is_full() {
-        eprintln!("left out: it takes minutes; TIDEGATE_FULL=1 runs it");
+    if testkit::left_to_full("it takes minutes of a guest") {
         return;
     }
     let Some(bench) = Bench::new("large", 2 * CHIP_BYTES) else {
@@ -261,10 +259,8 @@ fn paths(ubifs: &Ubifs) -> BTreeSet<String> {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn what_linux_encrypts_is_read_with_its_keys_and_listed_without_as_linux_does() {
-    if !testkit::is_full() {
-        eprintln!("left out: it takes a boot; TIDEGATE_FULL=1 runs it");
+    if testkit::left_to_full("it takes a boot of the guest") {
         return;
     }
     let Some(bench) = Bench::new("encrypted", CHIP_BYTES) else {

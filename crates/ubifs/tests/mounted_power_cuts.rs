@@ -19,6 +19,7 @@ mod support {
     pub mod rig;
     pub mod script;
     pub mod sweep;
+    pub mod ways;
 }
 
 use support::medium::Medium;

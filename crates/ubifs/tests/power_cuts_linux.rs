@@ -20,6 +20,7 @@ mod support {
     pub mod script;
     pub mod sha256;
     pub mod sweep;
+    pub mod ways;
 }
 
 use std::fs;

@@ -6,12 +6,14 @@
 
 mod support {
     pub mod rig;
+    pub mod ways;
 }
 
 use std::sync::{Arc, Mutex};
 
-use nand::{CutPoint, CutTime, PowerCut, SimNand};
+use nand::{CutTime, PowerCut, SimNand};
 use support::rig::{Chip, Lines, Model, SMALL, Weight, attach, dump, lines_of, open};
+use support::ways::WAYS;
 use testkit::lab::Fsck;
 use testkit::prng::Prng;
 use ubi::Volume;
@@ -22,14 +24,6 @@ use ubifs::{NewFile, OpenOptions, Ubifs};
 const SEED: u64 = 0xC075;
 const SEGMENTS: u64 = 10;
 const OPERATIONS: u64 = 14;
-
-const WAYS: [(CutPoint, bool); 5] = [
-    (CutPoint::Partway(5), false),
-    (CutPoint::Partway(70), true),
-    (CutPoint::After, false),
-    (CutPoint::Partway(300), false),
-    (CutPoint::Before, false),
-];
 
 /// What is known when power went.
 struct Cut {

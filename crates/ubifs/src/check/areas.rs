@@ -12,8 +12,6 @@ use crate::format::{
 
 /// The newest version of the format that is known.
 const VERSION_MAX: u32 = 5;
-/// A master node.
-const MASTER_BYTES: usize = 512;
 /// Instead of a LEB's number: there is none.
 const NO_LEB: u32 = u32::MAX;
 
@@ -260,7 +258,7 @@ impl Masters {
 
 /// Whether the end of a master node at an offset was never written.
 fn ends_erased(raw: &[u8], offset: usize) -> bool {
-    let end = offset + MASTER_BYTES;
+    let end = offset + to_usize(NodeKind::Master.length_range().0);
     raw.get(end - 8..end).is_none_or(blank)
 }
 

@@ -6,15 +6,15 @@ use super::journal::NewNode;
 use super::names::touch;
 use super::{WriteError, Writer};
 use crate::format::{
-    BLOCK_BYTES, Compression, Data, EntryKind, INODE_COMPRESS, Inode, InodeNumber, Key, Truncation,
+    BLOCK_BYTES, Compression, Data, EntryKind, INODE_COMPRESS, Inode, InodeNumber, Key, NodeKind, Truncation,
 };
 use crate::mkfs::Time;
 use crate::scan::to_usize;
 
 /// The largest data node: a block as it is, behind the fixed part.
-const DATA_NODE_BYTES: u32 = 48 + BLOCK_BYTES;
+const DATA_NODE_BYTES: u32 = NodeKind::Data.length_range().0 + BLOCK_BYTES;
 /// The inode of a file.
-const FILE_INODE_BYTES: u32 = 160;
+const FILE_INODE_BYTES: u32 = NodeKind::Inode.length_range().0;
 /// A synchronous write of up to four blocks, wherever it begins, is one group with its inode.
 const GROUP_BYTES_MAX: u32 = 5 * DATA_NODE_BYTES + FILE_INODE_BYTES;
 
@@ -76,15 +76,12 @@ impl Writer {
         let bytes = blocks
             .saturating_mul(DATA_NODE_BYTES)
             .saturating_add(FILE_INODE_BYTES);
-        let written = match bytes <= group_max {
-            true => self.write_group_of(inode, offset, content, now),
-            false => Ok(0),
-        };
-        let written = match written {
+        let grouped = (bytes <= group_max).then(|| self.write_group_of(inode, offset, content, now));
+        let written = match grouped {
+            Some(Ok(())) => content.len(),
             // A part of it may find room.
-            Ok(0) | Err(WriteError::NoSpace { .. }) => self.write(inode, offset, content, now)?,
-            Ok(written) => written,
-            Err(error) => return Err(error),
+            None | Some(Err(WriteError::NoSpace { .. })) => self.write(inode, offset, content, now)?,
+            Some(Err(error)) => return Err(error),
         };
         self.fsync()?;
         Ok(written)
@@ -96,7 +93,7 @@ impl Writer {
         offset: u64,
         content: &[u8],
         now: Time,
-    ) -> Result<usize, WriteError> {
+    ) -> Result<(), WriteError> {
         let mut file = self.regular(inode)?;
         touch(&mut file, now, true);
         let mut nodes = Vec::new();
@@ -105,8 +102,7 @@ impl Writer {
             file.size_bytes = file.size_bytes.max(end_of(at, part));
         }
         nodes.push(NewNode::Inode(file));
-        self.operation(&nodes)?;
-        Ok(content.len())
+        self.operation(&nodes)
     }
 
     fn write_part(

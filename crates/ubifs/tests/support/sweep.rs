@@ -1,25 +1,17 @@
 //! Power cuts in every program and erase of a random script through a mount: segments, each from the state in which the one before
 //! left the chips, so that a cut is near its start and what it finds has a past.
 
-use nand::{CutPoint, CutTime, PowerCut, PowerSupply};
+use nand::{CutTime, PowerCut, PowerSupply};
 use testkit::prng::Prng;
 use vfs::FsResult;
 
 use super::medium::Medium;
 use super::rig::{SMALL, Shape};
 use super::script::Script;
+use super::ways::WAYS;
 
 /// Of all streams.
 pub const SEED: u64 = 0x3C07;
-
-/// How much of a page or a block is done when power goes in it, and whether what is torn can be corrected.
-const WAYS: [(CutPoint, bool); 5] = [
-    (CutPoint::Partway(5), false),
-    (CutPoint::Partway(70), true),
-    (CutPoint::After, false),
-    (CutPoint::Partway(300), false),
-    (CutPoint::Before, false),
-];
 
 /// A sweep over one chip or an array.
 #[derive(Clone, Copy, Debug)]
