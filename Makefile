@@ -22,12 +22,12 @@ demo: build
 	@mkdir -p $(OUT)
 	$(BINARY) demo $(OUT) --report $(OUT)/demo.html
 
-# What each commit must pass: format, lints, unit, property and integration tests.
+# What each commit must pass: format, lints, unit, property and integration tests; TIDEGATE_SQL=1 for those in SQL as well.
 test:
 	@TIDEGATE_TEST=1 scripts/setup.sh
 	@scripts/test.sh
 
-# Beside that, what takes long: outside judges and long random runs.
+# Beside that, what takes long: outside judges, long random runs, analyses of traces in SQL.
 test-full:
 	@TIDEGATE_TEST=1 TIDEGATE_FULL=1 scripts/setup.sh
 	@TIDEGATE_FULL=1 scripts/test.sh

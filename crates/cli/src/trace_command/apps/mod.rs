@@ -100,6 +100,10 @@ pub fn run(arguments: &TraceAppsArguments) -> Result<Finding> {
             bar.set_message(format!("{app} on {}", kind.name()));
             match cell(arguments, &folder.path, &traces, *kind, app) {
                 Ok(cell) => cells.push(cell),
+                // What the children left half done then is not worth a word.
+                Err(_) if stop.load(Ordering::Relaxed) => {
+                    notes.push(format!("{app} on {}: interrupted", kind.name()));
+                }
                 Err(error) => notes.push(format!(
                     "{app} on {}: {}",
                     kind.name(),
