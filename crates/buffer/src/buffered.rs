@@ -10,6 +10,7 @@ use vfs::{
     NewNode, OpenFlags, Opened, Privileges, RenameFlags, SeekFrom, SetAttr, StatFs, WriteMode, XattrFlags,
 };
 
+use crate::central::Moment;
 use crate::config::{BufferConfig, BufferConfigError, Flusher};
 use crate::engine::Engine;
 use crate::entry::byte_count;
@@ -96,24 +97,25 @@ impl<F: FileSystem> Buffered<F> {
         Err(error)
     }
 
-    /// `entry` with attributes that include what was buffered. `entry` was counted, so a failure takes it
-    /// back.
-    fn refreshed(&self, entry: Entry) -> FsResult<Entry> {
-        if self.engine.central.is_clean() {
+    /// `entry`, which was found after `moment`, with attributes that include what was buffered then. `entry` was
+    /// counted, so a failure takes it back.
+    fn refreshed(&self, moment: Moment, entry: Entry) -> FsResult<Entry> {
+        let engine = &self.engine;
+        if moment == Moment::Clean {
             return Ok(entry);
         }
-        match self.engine.registry.inode(entry.ino) {
-            Some(inode) if !inode.lock().is_clean() => {
-                self.engine.flush_inode(&inode, FlushCause::Other);
-                match self.engine.inner.getattr(entry.ino, None) {
-                    Ok(attr) => Ok(Entry { attr, ..entry }),
-                    Err(error) => {
-                        self.engine.inner.forget(entry.ino, 1);
-                        Err(error)
-                    }
-                }
+        let inode = engine.registry.inode(entry.ino);
+        if let Some(inode) = inode.filter(|inode| !inode.lock().is_clean()) {
+            engine.flush_inode(&inode, FlushCause::Other);
+        } else if engine.central.holds_since(moment) {
+            return Ok(entry);
+        }
+        match engine.inner.getattr(entry.ino, None) {
+            Ok(attr) => Ok(Entry { attr, ..entry }),
+            Err(error) => {
+                engine.inner.forget(entry.ino, 1);
+                Err(error)
             }
-            _ => Ok(entry),
         }
     }
 
@@ -180,7 +182,8 @@ impl<F: FileSystem> Drop for Buffered<F> {
 
 impl<F: FileSystem> FileSystem for Buffered<F> {
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        self.refreshed(self.engine.inner.lookup(parent, name)?)
+        let moment = self.engine.central.moment();
+        self.refreshed(moment, self.engine.inner.lookup(parent, name)?)
     }
 
     fn forget(&self, ino: Ino, count: u64) {
@@ -253,11 +256,12 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
         flags: OpenFlags,
     ) -> FsResult<(Entry, Opened)> {
         self.flush_existing(parent, name, flags);
+        let moment = self.engine.central.moment();
         let (entry, opened) = self.engine.inner.create(caller, parent, name, node, flags)?;
         let ino = entry.ino;
         // Without `O_EXCL` it may have found a file with data buffered.
         let entry = self
-            .refreshed(entry)
+            .refreshed(moment, entry)
             .inspect_err(|_| self.engine.inner.release(ino, opened.handle))?;
         self.engine.registry.opened(ino, opened.handle, flags.writes());
         Ok((entry, opened))

@@ -18,6 +18,18 @@ pub enum ManagerState {
     Asleep,
 }
 
+/// What was buffered before a question to the file system below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// Nothing, so that the answer has everything.
+    Clean,
+    /// Something.
+    Buffered {
+        /// Entries written out by then.
+        written_count: u64,
+    },
+}
+
 /// The lists and their conditions.
 #[derive(Debug)]
 pub struct Central {
@@ -30,6 +42,8 @@ pub struct Central {
     /// Length of `Lists::active`, read without the lock by calls that only want to know that nothing is
     /// buffered.
     active_count: AtomicUsize,
+    /// Entries written out since the start, each counted before its file can be seen to be clean.
+    written_count: AtomicU64,
     /// Rounds of the manager's loop.
     manager_rounds: AtomicU64,
 }
@@ -69,6 +83,7 @@ impl Central {
             slot_freed: Condvar::new(),
             work: Condvar::new(),
             active_count: AtomicUsize::new(0),
+            written_count: AtomicU64::new(0),
             manager_rounds: AtomicU64::new(0),
         }
     }
@@ -82,6 +97,27 @@ impl Central {
     /// listed before that, and `SeqCst` keeps the order between threads.
     pub fn is_clean(&self) -> bool {
         self.active_count.load(Ordering::SeqCst) == 0
+    }
+
+    /// To be taken before a file is looked up below; see [`Self::holds_since`].
+    pub fn moment(&self) -> Moment {
+        let written_count = self.written_count.load(Ordering::SeqCst);
+        match self.is_clean() {
+            true => Moment::Clean,
+            false => Moment::Buffered { written_count },
+        }
+    }
+
+    /// True when nothing was written out since: what the file system below said of a file that is clean now has all
+    /// that was acknowledged by then.
+    pub fn holds_since(&self, moment: Moment) -> bool {
+        let written_count = self.written_count.load(Ordering::SeqCst);
+        moment == Moment::Clean || moment == Moment::Buffered { written_count }
+    }
+
+    /// Counts an entry that was written out, before its file says so.
+    pub fn note_written(&self) {
+        self.written_count.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Files that are not clean, oldest first.

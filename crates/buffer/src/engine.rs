@@ -352,6 +352,7 @@ impl<F: FileSystem> Engine<F> {
 
         let mut state = inode.lock();
         state.writing = None;
+        self.central.note_written();
         state.completed += 1;
         // Under the same lock: whoever sees `writing` set and waits for a slot will see this one come back.
         self.central.free_slot(entry.into_slot());

@@ -2,12 +2,13 @@
 
 mod scene;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use buffer::{BufferConfig, Flusher};
 use scene::{NEVER, Scene, small};
 use testkit::contract::plain;
-use vfs::{FileSystem, FsError, Privileges, WriteMode, XattrFlags};
+use vfs::{FileSystem, FsError, Ino, Privileges, WriteMode, XattrFlags};
 
 const MIB: u64 = 1 << 20;
 /// Longest time for something that happens within milliseconds: only a failing test waits as long.
@@ -344,4 +345,21 @@ fn file_capabilities_are_gone_as_soon_as_an_ordinary_user_has_written() {
     let other = scene.buffered.getxattr(file.ino, b"user.other");
     assert_eq!((other, scene.faults.writes().len()), (Err(FsError::NoData), 0));
     assert_eq!(scene.buffered.getxattr(file.ino, name), Err(FsError::NoData));
+}
+
+/// The size was asked for below before the data came there, and the buffer is looked at after it has left.
+#[test]
+fn a_lookup_tells_of_data_that_is_written_out_while_it_is_under_way() {
+    let scene = Arc::new(Scene::new(small(Flusher::Inline, NEVER)));
+    for (name, ends) in [(b"synced".as_slice(), false), (b"closed", true)] {
+        let file = scene.create(name);
+        scene.write(file, 0, b"12345");
+        let writer = Arc::clone(&scene);
+        scene.faults.after_lookup(move || match ends {
+            true => writer.release(file),
+            false => writer.fsync(file).expect("no fault is set"),
+        });
+        let entry = scene.buffered.lookup(Ino::ROOT, name).expect("it is there");
+        assert_eq!(entry.attr.size, 5, "{ends}");
+    }
 }

@@ -2,9 +2,10 @@
 //! came.
 //!
 //! Faults are set while it runs, through [`Faults`], which outlives the file system. Nothing but
-//! [`FileSystem::write`] is changed.
+//! [`FileSystem::write`] is changed; a lookup can have something happen before it comes back.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -60,6 +61,16 @@ struct State {
     /// Inodes with a write in the file system below, to find out that one had two.
     in_flight: HashSet<Ino>,
     overlaps: usize,
+    after_lookup: Option<Action>,
+}
+
+/// What happens at some point, once.
+struct Action(Box<dyn FnOnce() + Send>);
+
+impl fmt::Debug for Action {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Action")
+    }
 }
 
 impl<F: FileSystem> FaultyFs<F> {
@@ -104,6 +115,11 @@ impl Faults {
         state.failing_writes.clear();
         state.failing_inodes.clear();
         state.failing_all = None;
+    }
+
+    /// Between the next answer to a lookup and its way back this happens.
+    pub fn after_lookup(&self, action: impl FnOnce() + Send + 'static) {
+        self.lock().after_lookup = Some(Action(Box::new(action)));
     }
 
     /// Writes wait from here on.
@@ -205,7 +221,12 @@ impl<F: FileSystem> FileSystem for FaultyFs<F> {
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        self.inner.lookup(parent, name)
+        let entry = self.inner.lookup(parent, name);
+        let action = self.faults.lock().after_lookup.take();
+        if let Some(Action(action)) = action {
+            action();
+        }
+        entry
     }
 
     fn forget(&self, ino: Ino, count: u64) {

@@ -37,6 +37,8 @@ pub(super) fn qemu(lab: &Lab, options: &Options, own_folder: &Path, share: &Path
         "console=ttyS0 quiet panic=-1",
         // Each of these is time under emulation, or randomness that the guest would wait for.
         "mitigations=off nokaslr random.trust_cpu=on tsc=reliable clocksource=tsc cryptomgr.notests=1",
+        // On a busy host the timer's interrupts come too late for the kernel's test of them, and it panics.
+        "no_timer_check",
         &format!("lab.modules={}", lab.modules.display()),
         &format!("lab.guest={}", source_folder("guest").display()),
         &format!("lab.flash={}", sizes.trim_start_matches(',')),
