@@ -182,6 +182,9 @@ fn change(node: &[u8], found: &Found, place: Place) -> Result<Option<What>, Node
         }
         NodeKind::Truncation => {
             let node = Truncation::decode(node)?;
+            if node.is_of_nothing() {
+                return Ok(None);
+            }
             What::Truncation {
                 inode: InodeNumber(node.inode),
                 new_bytes: node.new_bytes,

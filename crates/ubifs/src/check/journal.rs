@@ -264,7 +264,8 @@ fn change(raw: &[u8], node: &InLeb, checker: &Checker<'_>) -> Result<Option<Chan
         }
         NodeKind::Truncation => {
             let node = Truncation::decode(raw)?;
-            return Ok(Some(Change::Truncation(InodeNumber(node.inode), node.new_bytes)));
+            let change = Change::Truncation(InodeNumber(node.inode), node.new_bytes);
+            return Ok((!node.is_of_nothing()).then_some(change));
         }
         NodeKind::Authentication => return Ok(None),
         _ => return wrong("it does not belong into the journal"),

@@ -385,6 +385,19 @@ impl Data {
 }
 
 impl Truncation {
+    /// One that concerns no inode: a node for a write unit that has to hold one.
+    pub const OF_NOTHING: Self = Self {
+        inode: 0,
+        old_bytes: 4096,
+        new_bytes: 0,
+    };
+
+    /// Whether it concerns no inode.
+    #[must_use]
+    pub const fn is_of_nothing(&self) -> bool {
+        self.inode == 0
+    }
+
     /// From a node that [`super::check`] vouched for.
     pub fn decode(raw: &[u8]) -> Result<Self, NodeDefect> {
         let node = Self::fields_of(raw).ok_or(field(NodeKind::Truncation, "it is too short"))?;

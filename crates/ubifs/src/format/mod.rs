@@ -65,7 +65,7 @@ pub use files::{
     INODE_ENCRYPTED, INODE_IMMUTABLE, INODE_SYNC, INODE_XATTR, Inode, Truncation,
 };
 pub use key::{InodeNumber, Key, KeyKind, name_hash_r5, name_hash_test};
-pub use padding::pad;
+pub use padding::{fills_unit, pad, pad_unit};
 
 use thiserror::Error;
 

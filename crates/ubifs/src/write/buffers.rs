@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use media::Leb;
 use ubi::{ReadPart, Volume, VolumeError, VolumeGeometry, WritePart};
 
-use crate::format::pad;
+use crate::format::{fills_unit, pad, pad_unit};
 use crate::scan::to_usize;
 
 /// A journal head.
@@ -56,18 +56,22 @@ impl Head {
     /// Pads up to a whole write unit. Where another flush of the same size would lie in one row more than this one could, to the
     /// end of the row: members of an array that program padding meanwhile lose no time, those that wait for a row do. Returns the
     /// bytes of padding.
-    fn fill_up(&mut self, unit: u32, row: u32) -> u32 {
+    fn fill_up(&mut self, unit: u32, row: u32, sequences: &mut dyn FnMut() -> u64) -> u32 {
         let end = self.end();
-        let mut padded = end.next_multiple_of(unit);
+        let padded = end.next_multiple_of(unit);
         let bytes = padded - self.written;
         let behind = padded % row;
-        if (behind + bytes).div_ceil(row) > bytes.div_ceil(row) {
-            padded = padded.next_multiple_of(row);
-        }
         let used = self.buffer.len();
-        self.buffer.resize(to_usize(padded - self.written), 0);
+        self.buffer.resize(to_usize(bytes), 0);
         pad(&mut self.buffer[used..]);
-        padded - end
+        if (behind + bytes).div_ceil(row) > bytes.div_ceil(row) && fills_unit(to_usize(unit)) {
+            while !self.end().is_multiple_of(row) {
+                let used = self.buffer.len();
+                self.buffer.resize(used + to_usize(unit), 0);
+                pad_unit(&mut self.buffer[used..], sequences());
+            }
+        }
+        self.end() - end
     }
 }
 
@@ -166,8 +170,12 @@ impl WriteBuffers {
     }
 
     /// Writes what is buffered of these heads, at the same time. Returns of each that had something the LEB and the bytes of
-    /// padding that it took.
-    pub(super) fn flush_heads(&self, kinds: &[HeadKind]) -> Result<Vec<(u32, u32)>, VolumeError> {
+    /// padding that it took, which may need sequence numbers.
+    pub(super) fn flush_heads(
+        &self,
+        kinds: &[HeadKind],
+        sequences: &mut dyn FnMut() -> u64,
+    ) -> Result<Vec<(u32, u32)>, VolumeError> {
         let geometry = self.inner.geometry();
         let row = geometry.max_write_bytes.max(self.min_io_bytes);
         let mut heads = self.heads_mut();
@@ -179,7 +187,7 @@ impl WriteBuffers {
             else {
                 continue;
             };
-            let padding = head.fill_up(self.min_io_bytes, row);
+            let padding = head.fill_up(self.min_io_bytes, row, sequences);
             self.count(*kind, |counted| counted.padding_bytes += u64::from(padding));
             flushed.push((head.leb, padding));
         }

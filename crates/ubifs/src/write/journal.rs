@@ -175,7 +175,13 @@ impl Writer {
     }
 
     fn flush(&mut self, heads: &[HeadKind]) -> Result<(), WriteError> {
-        for (leb, padding) in self.buffers.flush_heads(heads)? {
+        let mut sequence = self.sequence;
+        let flushed = self.buffers.flush_heads(heads, &mut || {
+            sequence += 1;
+            sequence
+        });
+        self.sequence = sequence;
+        for (leb, padding) in flushed? {
             self.space.fill(leb, padding, padding);
         }
         Ok(())

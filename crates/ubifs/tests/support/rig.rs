@@ -10,8 +10,8 @@ use testkit::prng::Prng;
 use ubi::format::VolumeKind;
 use ubi::format::volume_table::VolumeName;
 use ubi::{
-    Access, AttachOptions, FormatOptions, Layout, NewVolume, SizeInLebs, Ubi, UbiVolume, Volume, VolumeId,
-    scan,
+    Access, AttachOptions, FormatOptions, Layout, NewVolume, SizeInLebs, Ubi, UbiVolume, Volume, VolumeError,
+    VolumeId, scan,
 };
 use ubifs::format::{EntryKind, InodeNumber, ROOT_INODE, crc};
 use ubifs::mkfs::{Attributes, LebCount, MkfsOptions, Time, Tree, VolumeSink, make};
@@ -109,15 +109,16 @@ pub fn attach(chip: &Chip) -> Result<Arc<UbiVolume<Chip>>, ubi::AttachError> {
     Ok(Arc::new(volume.expect("the volume is there")))
 }
 
-/// All LEBs of a volume.
+/// All LEBs of a volume; what is torn is there as it is.
 pub fn all_of(volume: &dyn Volume) -> Vec<u8> {
     let geometry = volume.geometry();
     let mut all = Vec::new();
     for leb in 0..geometry.lebs {
         let mut raw = vec![0; usize::try_from(geometry.leb_bytes).expect("small")];
-        let read = volume.read(Leb(leb), 0, &mut raw);
-        read.unwrap_or_else(|error| panic!("{error}"));
-        all.extend_from_slice(&raw);
+        match volume.read(Leb(leb), 0, &mut raw) {
+            Ok(()) | Err(VolumeError::Uncorrectable { .. }) => all.extend_from_slice(&raw),
+            Err(error) => panic!("{error}"),
+        }
     }
     all
 }
