@@ -56,6 +56,7 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("trace", &["testkit"]),
     ("live", &["testkit"]),
     ("analysis", &["testkit"]),
+    ("formats", &["testkit"]),
 ];
 
 /// Crates with `unsafe` blocks.

@@ -60,11 +60,7 @@ fn without_sums(path: &Path) -> String {
 
 /// Distance of the bytes that are damaged: all of them, where there is time.
 fn stride() -> usize {
-    if std::env::var_os("TIDEGATE_FULL").is_some() {
-        1
-    } else {
-        29
-    }
+    if testkit::is_full() { 1 } else { 29 }
 }
 
 #[test]
