@@ -37,6 +37,10 @@ if [ "${TIDEGATE_FULL:-}" ]; then
     scripts/judges/run.sh --long
     step "judges: suites in C"
     scripts/judges/external.sh all "${TMPDIR:-/tmp}"
+    step "judges: fsx, fsstress and filling up on UBIFS mounts, then check, fsck.ubifs and Linux"
+    scripts/judges/ubifs.sh
+    step "judge: pjdfstest on a UBIFS mount, case by case beside Linux' own"
+    scripts/judges/ubifs_posix.sh
     step "judge: the analyses of block traces on Spark"
     scripts/judges/spark.sh
     step "judge: what the report of a million requests costs"

@@ -5,9 +5,11 @@
 #
 #   scripts/judges/ubifs.sh [MEMBERS...]
 #
-# OPERATIONS of fsx in all (6,000) and SECONDS_MAX of fsstress (20; it needs XFSTESTS_DIR); with TIDEGATE_FULL a million, and half
-# an hour. WORKLOADS: some of "fsx fsstress fill". TIDEGATE is the binary, by default the one of `cargo test`. Needs root and
-# /dev/fuse; what else is missing is left out with the reason. Exit: 0 passed, 1 something failed, 2 could not run.
+# OPERATIONS of fsx in all (6,000) and SECONDS_MAX of fsstress (20; it needs XFSTESTS_DIR); with TIDEGATE_FULL a million, of up to
+# 8 KiB in files of up to 128 KiB, and half an hour. FILE_BYTES and OPERATION_BYTES are those of fsx' own configurations otherwise
+# (up to 8 MiB and 700,000 bytes). WORKLOADS: some of "fsx fsstress fill", of which fill leaves a full file system. TIDEGATE is the
+# binary, by default the one of `cargo test`. Needs root and /dev/fuse; what else is missing is left out with the reason. Exit: 0
+# passed, 1 something failed, 2 could not run.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/cargo_path.sh
@@ -19,9 +21,14 @@ workloads=${WORKLOADS:-fsx fsstress fill}
 if [ "${TIDEGATE_FULL:-}" ]; then
     operations=${OPERATIONS:-1000000}
     seconds=${SECONDS_MAX:-1800}
+    # So a million takes minutes rather than hours, and meets more ends of files and of blocks.
+    file_bytes=${FILE_BYTES:-131072}
+    operation_bytes=${OPERATION_BYTES:-8192}
 else
     operations=${OPERATIONS:-6000}
     seconds=${SECONDS_MAX:-20}
+    file_bytes=${FILE_BYTES:-}
+    operation_bytes=${OPERATION_BYTES:-}
 fi
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 export TIDEGATE=${TIDEGATE:-$target/debug/tidegate}
@@ -81,9 +88,11 @@ run_fsx() { # in three configurations of equal length
         name=$(basename "$original" .toml)
         configuration=$work/$name.toml
         # As with Linux' UBIFS there is no fallocate.
-        sed -E 's/^(posix_fallocate|punch_hole) = .*/\1 = 0/' "$original" >"$configuration"
+        sed -E -e 's/^(posix_fallocate|punch_hole) = .*/\1 = 0/' \
+            ${file_bytes:+-e "s/^flen = .*/flen = $file_bytes/"} ${operation_bytes:+-e "s/^max = .*/max = $operation_bytes/"} \
+            "$original" >"$configuration"
         if "$judges/bin/fsx" -q -N $((operations / 3 + 1)) -S "${SEED:-1}" -f "$configuration" -P "$work" "$mountpoint/$name" >"$work/$name.output" 2>&1; then
-            echo "  fsx, $name: $((operations / 3 + 1)) operations pass"
+            echo "  fsx, $name: $((operations / 3 + 1)) operations pass${file_bytes:+, in a file of up to $file_bytes bytes}"
         else
             tail -20 "$work/$name.output"
             failed "fsx -N $((operations / 3 + 1)) -S ${SEED:-1} -f $original without fallocate"
@@ -116,7 +125,9 @@ run_fill() {
     grep -q "No space left" "$work/fill.output" || { cat "$work/fill.output"; failed "small files ended otherwise than in ENOSPC"; }
     small=$(find "$mountpoint/small" -type f | wc -l)
     rm -rf "$mountpoint/small" || failed "a full file system does not let small files go"
-    echo "  filled and emptied: $first files of 3 MB each time, then $small small ones"
+    for ((number = 0; number < first; number++)); do cp "$work/noise" "$mountpoint/fill-$number" 2>/dev/null || break; done
+    [ "$number" -ge $((first * 95 / 100)) ] || failed "after small files: $number files fit, $first in the first round"
+    echo "  filled and emptied: $first files of 3 MB each time, then $small small ones; filled again, as the judges get it"
 }
 
 # What Linux makes of it. An array is a volume of one chip for it, whose blocks are as long as those of all members.
