@@ -38,6 +38,30 @@ pub struct PowerCut {
     pub torn_is_uncorrectable: bool,
 }
 
+/// Ways to cut a write, in turn: how far it comes, and whether what is torn is uncorrectable.
+const WAYS: [(CutPoint, bool); 5] = [
+    (CutPoint::Partway(5), false),
+    (CutPoint::Partway(70), true),
+    (CutPoint::After, false),
+    (CutPoint::Partway(300), false),
+    (CutPoint::Before, false),
+];
+
+impl PowerCut {
+    /// How many ways there are to cut a write, for sweeps that take them in turn.
+    pub const WAYS: usize = WAYS.len();
+
+    /// A cut of the write of that number, in one of the ways; they are counted round.
+    #[must_use]
+    pub const fn of_write(write: u64, way: usize) -> Self {
+        let (point, torn_is_uncorrectable) = WAYS[way % WAYS.len()];
+        Self {
+            time: CutTime::Write(write, point),
+            torn_is_uncorrectable,
+        }
+    }
+}
+
 /// The power supply of one chip or several. Clones are the same supply.
 #[derive(Clone, Debug, Default)]
 pub struct PowerSupply(Arc<Mutex<State>>);

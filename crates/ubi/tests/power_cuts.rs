@@ -9,7 +9,7 @@
 use std::sync::{Arc, Mutex};
 
 use media::{Leb, NandGeometry};
-use nand::{ChipModel, CutPoint, CutTime, FaultModel, PowerCut, SimNand};
+use nand::{ChipModel, FaultModel, PowerCut, SimNand};
 use testkit::prng::Prng;
 use ubi::format::VolumeKind;
 use ubi::format::volume_table::VolumeName;
@@ -26,15 +26,6 @@ const PAGE: u32 = 512;
 const PAGE_BYTES: usize = 512;
 const SEGMENTS: u64 = 70;
 const OPERATIONS: u64 = 14;
-
-/// Five ways in which a write can be cut.
-const WAYS: [(CutPoint, bool); 5] = [
-    (CutPoint::Partway(5), false),
-    (CutPoint::Partway(70), true),
-    (CutPoint::After, false),
-    (CutPoint::Partway(300), false),
-    (CutPoint::Before, false),
-];
 
 /// What a LEB may hold after a power cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -308,11 +299,7 @@ fn cut_and_recover(start: &SimNand, model: &Model, segment: u64, cut: u64, way: 
     let replay = format!("seed {SEED:#x}, TIDEGATE_REPLAY={segment}:{cut}:{way}, second cut {second:?}");
     let chip = start.clone();
     let base = chip.supply().writes();
-    let (point, torn_is_uncorrectable) = WAYS[way];
-    chip.supply().plan(PowerCut {
-        time: CutTime::Write(base + cut, point),
-        torn_is_uncorrectable,
-    });
+    chip.supply().plan(PowerCut::of_write(base + cut, way));
     let chip = Arc::new(Mutex::new(chip));
     let mut model = model.clone();
     match run_segment(&chip, &mut model, segment, &replay) {
@@ -322,10 +309,7 @@ fn cut_and_recover(start: &SimNand, model: &Model, segment: u64, cut: u64, way: 
     chip.lock().expect("no panic").supply().power_on();
     if let Some(second) = second {
         let supply = chip.lock().expect("no panic").supply().clone();
-        supply.plan(PowerCut {
-            time: CutTime::Write(supply.writes() + second, point),
-            torn_is_uncorrectable,
-        });
+        supply.plan(PowerCut::of_write(supply.writes() + second, way));
         if let Ok(ubi) = attach(&chip, &replay) {
             // The outcome is power's: what is erased here is what no LEB has.
             let _ = ubi.settle();
@@ -373,8 +357,8 @@ fn a_power_cut_in_any_write_loses_nothing_that_was_acknowledged() {
         assert!(before + segment_writes <= after_verify);
         swept += segment_writes;
         for cut in 0..segment_writes {
-            for way in 0..WAYS.len() {
-                let turn = usize::try_from(segment + cut).expect("few") % WAYS.len() == way;
+            for way in 0..PowerCut::WAYS {
+                let turn = usize::try_from(segment + cut).expect("few") % PowerCut::WAYS == way;
                 if (full || turn || only.is_some()) && wanted(segment, cut, way) {
                     cut_and_recover(&start, &at_start, segment, cut, way, None);
                     cuts += 1;

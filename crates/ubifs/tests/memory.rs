@@ -2,22 +2,25 @@
 //! after it was worked with.
 #![expect(clippy::print_stdout, reason = "the figures, for who asks with --nocapture")]
 
-use std::sync::{Arc, Mutex};
+mod support {
+    pub mod array_of;
+}
 
-use array::{Execution, MemberIdentity};
+use std::sync::Arc;
+
+use array::Execution;
 use media::Nand;
-use nand::{ChipModel, FaultModel, Preset, SimNand};
+use nand::{ChipModel, Preset};
+use support::array_of::{Chip, array_of};
 use testkit::contract;
 use testkit::heap::{CountingAllocator, taken_by};
-use ubi::{Access, AttachOptions, FormatOptions, Layout, Volume};
+use ubi::{Access, AttachOptions, Volume};
 use ubifs::mkfs::{Attributes, LebCount, MkfsOptions, Time, Tree, VolumeSink, make};
 use ubifs::{MountedOptions, MountedWriter, OpenOptions, Writer};
 use vfs::{FileSystem, Ino, OpenFlags};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
-
-type Chip = Arc<Mutex<SimNand>>;
 
 const MEMBERS: u32 = 4;
 const PROMISED_BYTES: u64 = 2_500_000;
@@ -29,22 +32,7 @@ fn chips() -> Vec<Chip> {
         .model()
         .with_size((1 << 30) / u64::from(MEMBERS))
         .expect("a size");
-    let chips: Vec<Chip> = (0..MEMBERS)
-        .map(|member| SimNand::new(&format!("chip{member}"), model, FaultModel::none()))
-        .map(|chip| Arc::new(Mutex::new(chip)))
-        .collect();
-    let options = FormatOptions {
-        layout: Layout::usual(&model.geometry).expect("a layout"),
-        image_sequence: 1,
-        erase_counter: None,
-    };
-    let identity = MemberIdentity {
-        array: 1,
-        index: 0,
-        members: 0,
-        label: "data".to_owned(),
-    };
-    array::format(chips.clone(), options, &identity, &mut |_, _| {}).expect("formatted");
+    let chips = array_of(usize::try_from(MEMBERS).expect("few"), model);
     let volume = attach(&chips);
     let shape = volume.geometry();
     let options = MkfsOptions {

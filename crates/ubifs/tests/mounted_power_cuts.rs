@@ -13,6 +13,7 @@
 )]
 
 mod support {
+    pub mod array_of;
     pub mod ends;
     #[expect(dead_code, reason = "raw images are for other tests")]
     pub mod medium;
@@ -20,7 +21,6 @@ mod support {
     pub mod rig;
     pub mod script;
     pub mod sweep;
-    pub mod ways;
 }
 
 use support::ends::assert_ends_are_those_of_linux;

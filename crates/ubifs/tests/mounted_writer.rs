@@ -4,6 +4,7 @@
 //! `TIDEGATE_SEED` and `TIDEGATE_MODEL_STEPS` choose another script.
 
 mod support {
+    pub mod array_of;
     #[expect(dead_code, reason = "the power supply is for other tests")]
     pub mod medium;
     #[expect(dead_code, reason = "the script of the writer alone is for other tests")]

@@ -4,6 +4,7 @@
 
 mod scene;
 mod support {
+    pub mod array_of;
     pub mod one_chip;
 }
 
@@ -12,12 +13,13 @@ use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use array::{Execution, MemberIdentity};
+use array::Execution;
 use media::{Clock, Nand, Nanos};
 use nand::{ChipModel, FaultModel, Preset, SimNand};
 use scene::{CountingVolume, image_of, noise};
+use support::array_of::array_of;
 use support::one_chip::{fill, on_chip};
-use ubi::{Access, AttachOptions, FormatOptions, Layout, Volume};
+use ubi::{Access, AttachOptions, Volume};
 use ubifs::format::{InodeNumber, ROOT_INODE};
 use ubifs::{MountedOptions, MountedUbifs, OpenOptions, Ubifs};
 use vfs::{FileSystem, Ino, OpenFlags, Privileges};
@@ -150,61 +152,33 @@ fn blocks_that_follow_each_other_are_one_request() {
     assert!(all - of_data <= 3 * of_data, "{all}");
 }
 
-type Chip = Arc<Mutex<SimNand>>;
-
-fn chip(name: &str, pages_per_block_times: u32, blocks: u32) -> Chip {
+/// A chip whose blocks have so many times the usual pages.
+fn mlc(pages_per_block_times: u32) -> ChipModel {
     let model = Preset::Mlc.model();
     let old = model.geometry;
     let geometry = media::NandGeometry::new(
         old.page_bytes(),
         old.pages_per_block() * pages_per_block_times,
-        blocks,
+        120,
     )
     .and_then(|geometry| geometry.with_subpage(old.subpage_bytes()))
     .and_then(|geometry| geometry.with_oob(old.oob_bytes()))
     .expect("a geometry");
-    Arc::new(Mutex::new(SimNand::new(
-        name,
-        ChipModel { geometry, ..model },
-        FaultModel::none(),
-    )))
-}
-
-fn format_options(chip: &Chip) -> FormatOptions {
-    FormatOptions {
-        layout: Layout::usual(&chip.geometry()).expect("a layout"),
-        image_sequence: 1,
-        erase_counter: None,
-    }
+    ChipModel { geometry, ..model }
 }
 
 /// An image on an array of four; the array's clock.
 fn on_four(image: &[u8]) -> (Arc<dyn Volume>, Clock) {
-    let chips: Vec<Chip> = (0..4)
-        .map(|number| chip(&format!("chip{number}"), 1, 120))
-        .collect();
-    let identity = MemberIdentity {
-        array: 1,
-        index: 0,
-        members: 0,
-        label: "x".to_owned(),
-    };
-    array::format(
-        chips.clone(),
-        format_options(&chips[0]),
-        &identity,
-        &mut |_, _| {},
-    )
-    .expect("formatted");
     let options = AttachOptions::linux(Access::ReadWrite);
-    let array = array::attach(chips, options, Execution::Inline).expect("attached");
+    let array = array::attach(array_of(4, mlc(1)), options, Execution::Inline).expect("attached");
     fill(&**array.volume(), image);
     (array.volume().clone(), array.volume().clock())
 }
 
 /// The same image on one chip with blocks four times as large; its clock.
 fn on_one(image: &[u8], leb_bytes: u32) -> (Arc<dyn Volume>, Clock) {
-    let chip = chip("one", 4, 120);
+    let chip = SimNand::new("one", mlc(4), FaultModel::none());
+    let chip = Arc::new(Mutex::new(chip));
     // A LEB of the array is a little smaller than one of these blocks.
     let volume = on_chip(&chip, 100, leb_bytes, image);
     (Arc::new(volume), chip.clock())

@@ -10,6 +10,7 @@
 )]
 
 mod support {
+    pub mod array_of;
     pub mod lab_lines;
     #[expect(dead_code, reason = "the mount's own judges are for other tests")]
     pub mod medium;
@@ -20,7 +21,6 @@ mod support {
     pub mod script;
     pub mod sha256;
     pub mod sweep;
-    pub mod ways;
 }
 
 use std::fs;

@@ -2,6 +2,7 @@
 //! were cut short, and reads the same files. Then it writes, and we go on from there.
 
 mod support {
+    pub mod array_of;
     pub mod lab_lines;
     #[expect(dead_code, reason = "the media in memory are for other tests")]
     pub mod medium;

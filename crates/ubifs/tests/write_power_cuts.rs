@@ -6,14 +6,12 @@
 
 mod support {
     pub mod rig;
-    pub mod ways;
 }
 
 use std::sync::{Arc, Mutex};
 
-use nand::{CutTime, PowerCut, SimNand};
+use nand::{PowerCut, SimNand};
 use support::rig::{Chip, Lines, Model, SMALL, Weight, attach, dump, lines_of, open};
-use support::ways::WAYS;
 use testkit::lab::Fsck;
 use testkit::prng::Prng;
 use ubi::Volume;
@@ -80,11 +78,8 @@ fn writes(chip: &Chip) -> u64 {
 }
 
 fn plan(chip: &Chip, write: u64, way: usize) {
-    let (point, torn_is_uncorrectable) = WAYS[way];
-    chip.lock().expect("no panic").supply().plan(PowerCut {
-        time: CutTime::Write(write, point),
-        torn_is_uncorrectable,
-    });
+    let cut = PowerCut::of_write(write, way);
+    chip.lock().expect("no panic").supply().plan(cut);
 }
 
 /// Whether that is what is there, but for the content of files while one was written.

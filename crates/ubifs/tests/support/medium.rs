@@ -4,13 +4,14 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use array::{Execution, MemberIdentity};
+use array::Execution;
 use media::{Nand, NandGeometry, Peb};
-use nand::{ChipModel, FaultModel, PowerSupply, SimNand};
-use ubi::{Access, AttachOptions, FormatOptions, Layout, Ubi, Volume, VolumeId};
+use nand::{ChipModel, PowerSupply};
+use ubi::{Access, AttachOptions, Ubi, Volume, VolumeId};
 use ubifs::mkfs::Time;
 use ubifs::{Clock, MountedWriter, OpenOptions, Writer};
 
+use super::array_of::array_of;
 use super::rig::{Chip, Shape, device, dump};
 
 /// Has devices erase and level wear, a few steps a call.
@@ -30,29 +31,9 @@ impl Medium {
             };
         }
         let geometry = NandGeometry::new(shape.page, shape.pages, shape.blocks).expect("a geometry");
-        let supply = PowerSupply::default();
-        let chip = |member| {
-            let chip = SimNand::new(
-                &format!("chip{member}"),
-                ChipModel::new(geometry),
-                FaultModel::none(),
-            );
-            Arc::new(Mutex::new(chip.with_supply(&supply)))
+        let medium = Self {
+            chips: array_of(members, ChipModel::new(geometry)),
         };
-        let chips: Vec<Chip> = (0..members).map(chip).collect();
-        let options = FormatOptions {
-            layout: Layout::usual(&geometry).expect("a layout"),
-            image_sequence: 1,
-            erase_counter: None,
-        };
-        let identity = MemberIdentity {
-            array: 1,
-            index: 0,
-            members: 0,
-            label: "data".to_owned(),
-        };
-        array::format(chips.clone(), options, &identity, &mut |_, _| {}).expect("formatted");
-        let medium = Self { chips };
         shape.make_file_system(&*medium.volume().expect("it attaches"));
         medium
     }

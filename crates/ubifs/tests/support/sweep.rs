@@ -1,14 +1,13 @@
 //! Power cuts in every program and erase of a random script through a mount: segments, each from the state in which the one before
 //! left the chips, so that a cut is near its start and what it finds has a past.
 
-use nand::{CutTime, PowerCut, PowerSupply};
+use nand::{PowerCut, PowerSupply};
 use testkit::prng::Prng;
 use vfs::FsResult;
 
 use super::medium::Medium;
 use super::rig::{SMALL, Shape};
 use super::script::Script;
-use super::ways::WAYS;
 
 /// Of all streams.
 pub const SEED: u64 = 0x3C07;
@@ -116,9 +115,6 @@ pub const QUICK: Sweep = Sweep {
 
 /// Plans a cut in the nth write from here on.
 pub fn plan(supply: &PowerSupply, write: u64, way: u64) {
-    let (point, torn_is_uncorrectable) = WAYS[usize::try_from(way % 5).expect("few")];
-    supply.plan(PowerCut {
-        time: CutTime::Write(supply.writes() + write, point),
-        torn_is_uncorrectable,
-    });
+    let way = usize::try_from(way).expect("few");
+    supply.plan(PowerCut::of_write(supply.writes() + write, way));
 }

@@ -1,0 +1,33 @@
+//! Simulated chips that are an array with one empty volume.
+
+use std::sync::{Arc, Mutex};
+
+use array::MemberIdentity;
+use nand::{ChipModel, FaultModel, PowerSupply, SimNand};
+use ubi::{FormatOptions, Layout};
+
+/// A chip that survives its users.
+pub type Chip = Arc<Mutex<SimNand>>;
+
+/// So many chips of a model on one power supply, formatted as an array.
+pub fn array_of(members: usize, model: ChipModel) -> Vec<Chip> {
+    let supply = PowerSupply::default();
+    let chip = |member| {
+        let chip = SimNand::new(&format!("chip{member}"), model, FaultModel::none());
+        Arc::new(Mutex::new(chip.with_supply(&supply)))
+    };
+    let chips: Vec<Chip> = (0..members).map(chip).collect();
+    let identity = MemberIdentity {
+        array: 1,
+        index: 0,
+        members: 0,
+        label: "data".to_owned(),
+    };
+    let options = FormatOptions {
+        layout: Layout::usual(&model.geometry).expect("a layout"),
+        image_sequence: 1,
+        erase_counter: None,
+    };
+    array::format(chips.clone(), options, &identity, &mut |_, _| {}).expect("formatted");
+    chips
+}
