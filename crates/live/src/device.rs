@@ -7,10 +7,13 @@
 //! done when the model says. [`PathCost`] says how far both are from here. So the model runs ahead of the clock, by the longest way of
 //! an answer, and what was answered was done in the model before. Without a known way both are the clock's.
 //!
-//! Lock order: `medium` before `engine`; `late` alone. Nobody sleeps with a lock.
+//! The model learns of a write before its data is copied to the store, which takes longer than coming here did: many copies at once
+//! would have the model hear of a stream's requests in pieces.
+//!
+//! Lock order: `copying` before `medium` before `engine`; `late` alone. Nobody sleeps with a lock.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use emmc::block::Bio;
 use emmc::outcome::Outcome;
@@ -78,7 +81,11 @@ pub struct LiveDevice<T = PunctualClock> {
     store: Store,
     unit_bytes: u64,
     time: T,
+    /// Shared by those who copy data to the store; had alone by who takes some back.
+    copying: RwLock<()>,
     medium: Mutex<Medium>,
+    /// Data came to the store, or never will: `medium` tells.
+    copied: Condvar,
     engine: Mutex<Engine>,
     late: Mutex<LatencyHistogram>,
     path: OnceLock<PathCost>,
@@ -113,6 +120,8 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
             store,
             unit_bytes: u64::from(unit_bytes),
             time,
+            copying: RwLock::new(()),
+            copied: Condvar::new(),
             medium: Mutex::new(Medium {
                 log: UndoLog::new(unit_size),
                 power: PowerReport {
@@ -188,21 +197,61 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
             self.rehearsal.answer(arrived, &self.time);
             return Ok(());
         }
-        let request = {
+        let first = offset / self.unit_bytes;
+        let units = (offset + bytes).div_ceil(self.unit_bytes) - first;
+        let first = u32::try_from(first).map_err(|_| FsError::Invalid)?;
+        let units = usize::try_from(units).map_err(|_| FsError::Invalid)?;
+        let (request, cuts) = {
             let mut medium = self.powered()?;
-            self.tell_log(&mut medium);
-            let first = offset / self.unit_bytes;
-            let end = (offset + bytes).div_ceil(self.unit_bytes);
-            let mut old =
-                vec![0; usize::try_from((end - first) * self.unit_bytes).map_err(|_| FsError::Invalid)?];
-            self.store.read(first * self.unit_bytes, &mut old)?;
-            self.store.write(offset, data)?;
             let request = self.submit(arrived, Operation::Write, offset, bytes);
-            let first = u32::try_from(first).map_err(|_| FsError::Invalid)?;
-            medium.log.enter(request.ticket, first, old);
-            request
+            medium.log.announce(request.ticket, first, units);
+            (request, medium.power.cuts)
         };
-        self.wait(request)
+        let copied = {
+            let _copying = self.copying_of(request.ticket, cuts)?;
+            self.copy(request.ticket, u64::from(first), units, offset, data)
+        };
+        self.copied.notify_all();
+        self.wait(request)?;
+        Ok(copied?)
+    }
+
+    /// Puts the data of a write of `units` units from `first` on into the store, and what was there into the log.
+    fn copy(&self, ticket: Ticket, first: u64, units: usize, offset: u64, data: &[u8]) -> io::Result<()> {
+        let unit_size = usize::try_from(self.unit_bytes).expect("memory has room for a unit");
+        let mut old = vec![0; units * unit_size];
+        let copied = match self.store.read(first * self.unit_bytes, &mut old) {
+            // What a write that fails half way has changed is taken back as any other.
+            Ok(()) => Ok(self.store.write(offset, data)),
+            Err(error) => Err(error),
+        };
+        let mut medium = lock(&self.medium);
+        match copied {
+            Ok(_) => medium.log.fill(ticket, old),
+            Err(_) => medium.log.withdraw(ticket),
+        }
+        self.tell_log(&mut medium);
+        copied.flatten()
+    }
+
+    /// The right to copy the data of a write, when older data of the same units is there. Fails when the power went meanwhile, though it
+    /// may be back.
+    fn copying_of(&self, ticket: Ticket, cuts: u64) -> FsResult<RwLockReadGuard<'_, ()>> {
+        loop {
+            let copying = self.copying.read().unwrap_or_else(PoisonError::into_inner);
+            let medium = lock(&self.medium);
+            if medium.power.cuts != cuts {
+                // The engine knows how it ended; nobody asks any more.
+                let _ = lock(&self.engine).end_of(ticket);
+                return Err(FsError::Io);
+            }
+            if medium.log.is_next(ticket) {
+                return Ok(copying);
+            }
+            // A cut needs all of it, and who is older needs a part.
+            drop(copying);
+            drop(self.copied.wait(medium).unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     /// Writes what is not there already, so that a rehearsal leaves a sparse store as it is.
@@ -239,6 +288,7 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         };
         self.wait(request)?;
         // Nobody writes there before this is answered, and a discard that a cut interrupts did nothing.
+        let _alone = self.copying.write().unwrap_or_else(PoisonError::into_inner);
         let mut medium = self.powered()?;
         self.tell_log(&mut medium);
         medium.log.zero(offset, bytes);
@@ -250,6 +300,7 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
     /// # Errors
     /// When the store can't be written.
     pub fn cut_power(&self, kind: CutKind) -> io::Result<PowerReport> {
+        let _alone = self.copying.write().unwrap_or_else(PoisonError::into_inner);
         let mut medium = lock(&self.medium);
         let now = self.tell_log(&mut medium);
         lock(&self.engine).cut_power();
@@ -261,6 +312,7 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
                 last_cut: Some(report),
             };
         }
+        self.copied.notify_all();
         Ok(medium.power)
     }
 

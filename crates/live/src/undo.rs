@@ -1,6 +1,7 @@
 //! What a power cut takes back: the old content of every unit whose newest data is not programmed yet.
 //!
-//! A write is entered before its data reaches the store. Each of its units leaves the log when that write, or a later one of the same
+//! A write is announced when the model gets it, and filled in with the old content when its data reaches the store, which may be after
+//! the model was done with it. Each of its units leaves the log when that write, or a later one of the same
 //! unit, has been answered and programmed. On a cut every unit gets back what it held before the oldest write that is still here,
 //! and newer than the last one that was programmed: exactly what flash holds.
 //!
@@ -44,7 +45,8 @@ pub struct CutReport {
 #[derive(Debug)]
 struct Entry {
     first: u32,
-    old: Vec<u8>,
+    /// What its units held before; `None` while the store still has that.
+    old: Option<Vec<u8>>,
     /// By unit, when its program ends.
     ends: Vec<Option<Nanos>>,
     sent: bool,
@@ -77,21 +79,62 @@ impl UndoLog {
         }
     }
 
-    /// Enters a write of units from `first` on that hold `old`.
-    pub fn enter(&mut self, ticket: Ticket, first: u32, old: Vec<u8>) {
-        let count = old.len() / self.unit_bytes;
+    /// Announces a write of `count` units from `first` on, whose data is not in the store yet. Later tickets come later.
+    pub fn announce(&mut self, ticket: Ticket, first: u32, count: usize) {
         for unit in (first..).take(count) {
             self.versions.entry(unit).or_default().push_back(ticket);
         }
         let entry = Entry {
             first,
-            old,
+            old: None,
             ends: vec![None; count],
             sent: false,
             answered: None,
             open: count,
         };
         self.entries.insert(ticket, entry);
+    }
+
+    /// Whether the data of an announced write may go to the store: nothing older of the same units is still to come.
+    #[must_use]
+    pub fn is_next(&self, ticket: Ticket) -> bool {
+        let Some(entry) = self.entries.get(&ticket) else {
+            return true;
+        };
+        let comes_before = |older: &Ticket| {
+            *older < ticket && self.entries.get(older).is_some_and(|older| older.old.is_none())
+        };
+        let mut units = (entry.first..).take(entry.ends.len());
+        !units.any(|unit| {
+            self.versions
+                .get(&unit)
+                .is_some_and(|all| all.iter().any(comes_before))
+        })
+    }
+
+    /// The data of an announced write is in the store, where its units held `old` before.
+    pub fn fill(&mut self, ticket: Ticket, old: Vec<u8>) {
+        if let Some(entry) = self.entries.get_mut(&ticket) {
+            entry.old = Some(old);
+            if let Some(answered) = entry.answered {
+                self.note_answer(ticket, answered);
+            }
+        }
+    }
+
+    /// Forgets an announced write whose data will not come.
+    pub fn withdraw(&mut self, ticket: Ticket) {
+        let Some(entry) = self.entries.remove(&ticket) else {
+            return;
+        };
+        for unit in (entry.first..).take(entry.ends.len()) {
+            if let Some(tickets) = self.versions.get_mut(&unit) {
+                tickets.retain(|other| *other != ticket);
+                if tickets.is_empty() {
+                    self.versions.remove(&unit);
+                }
+            }
+        }
     }
 
     /// Learns what the driver and the card did.
@@ -123,7 +166,7 @@ impl UndoLog {
         };
         if let Some(entry) = self.entries.get_mut(&ticket) {
             entry.ends[place(entry.first, unit)] = Some(end);
-            if let Some(answered) = entry.answered {
+            if let (Some(answered), Some(_)) = (entry.answered, &entry.old) {
                 self.ending.push(Reverse((end.max(answered), unit, ticket)));
             }
         }
@@ -132,6 +175,9 @@ impl UndoLog {
     fn note_answer(&mut self, ticket: Ticket, at: Nanos) {
         if let Some(entry) = self.entries.get_mut(&ticket) {
             entry.answered = Some(at);
+            if entry.old.is_none() {
+                return;
+            }
             for (unit, end) in (entry.first..).zip(&entry.ends) {
                 if let Some(end) = end {
                     self.ending.push(Reverse((at.max(*end), unit, ticket)));
@@ -176,13 +222,16 @@ impl UndoLog {
         let unit_bytes = u64::try_from(self.unit_bytes).expect("a unit fits 64 bits");
         for entry in self.entries.values_mut() {
             let start = u64::from(entry.first) * unit_bytes;
+            let Some(old) = &mut entry.old else {
+                continue;
+            };
             let within = |at: u64| {
                 usize::try_from(at.saturating_sub(start))
                     .unwrap_or(usize::MAX)
-                    .min(entry.old.len())
+                    .min(old.len())
             };
             let (from, to) = (within(offset), within(offset + length));
-            entry.old[from..to].fill(0);
+            old[from..to].fill(0);
         }
         let covered = offset.div_ceil(unit_bytes)..(offset + length) / unit_bytes;
         let units = self
@@ -203,14 +252,16 @@ impl UndoLog {
         let (mut report, mut kept, mut result) = (CutReport::default(), HashSet::new(), Ok(()));
         let unit_bytes = u64::try_from(self.unit_bytes).expect("a unit fits 64 bits");
         for (ticket, entry) in self.entries.iter().rev() {
+            let Some(old) = &entry.old else {
+                // Its data never came, so that nobody was answered.
+                report.unanswered_writes += 1;
+                continue;
+            };
             // What the driver has seen done is answered, though its answer may be on its way.
             let answered = entry.answered.is_some();
             report.unanswered_writes += u64::from(!answered);
             let (mut stayed, mut lost) = (false, false);
-            for ((unit, end), old) in (entry.first..)
-                .zip(&entry.ends)
-                .zip(entry.old.chunks(self.unit_bytes))
-            {
+            for ((unit, end), old) in (entry.first..).zip(&entry.ends).zip(old.chunks(self.unit_bytes)) {
                 let open = self
                     .versions
                     .get(&unit)
@@ -279,12 +330,22 @@ mod tests {
         }
 
         fn write(&mut self, first: u32, units: usize, byte: u8) -> Ticket {
+            let ticket = self.announce(first, units);
+            self.fill(ticket, first, units, byte);
+            ticket
+        }
+
+        fn announce(&mut self, first: u32, units: usize) -> Ticket {
             self.tickets += 1;
+            self.log.announce(Ticket(self.tickets), first, units);
+            Ticket(self.tickets)
+        }
+
+        fn fill(&mut self, ticket: Ticket, first: u32, units: usize, byte: u8) {
             let (offset, mut old) = (u64::from(first) * 4096, vec![0; units * UNIT]);
             self.store.read(offset, &mut old).unwrap();
             self.store.write(offset, &vec![byte; units * UNIT]).unwrap();
-            self.log.enter(Ticket(self.tickets), first, old);
-            Ticket(self.tickets)
+            self.log.fill(ticket, old);
         }
 
         fn sent(&mut self, ticket: Ticket, programmed: &[(u32, u64)]) {
@@ -390,6 +451,41 @@ mod tests {
         card.log.cut(Nanos(120), CutKind::Torn, &card.store).unwrap();
         assert_eq!(card.units(1), [1]);
         let _ = second;
+    }
+
+    /// The model was done with the second write of unit 0 before its data came. A cut then finds the first one's, which was
+    /// programmed; after its data came, that.
+    #[test]
+    fn data_that_comes_after_the_model_was_done_is_there_from_then_on() {
+        for (comes, expected) in [(false, 1), (true, 2)] {
+            let mut card = Card::new();
+            let first = card.write(0, 1, 1);
+            card.sent(first, &[(0, 10)]);
+            card.done(first, 11);
+            let second = card.announce(0, 1);
+            card.sent(second, &[(0, 20)]);
+            card.done(second, 21);
+            card.log.settle(Nanos(30));
+            if comes {
+                card.fill(second, 0, 1, 2);
+            }
+            let report = card.log.cut(Nanos(30), CutKind::Clean, &card.store).unwrap();
+            assert_eq!(card.units(1), [expected]);
+            assert_eq!(report.unanswered_writes, u64::from(!comes));
+        }
+    }
+
+    #[test]
+    fn writes_of_one_unit_go_to_the_store_in_the_order_of_the_model() {
+        let mut card = Card::new();
+        let (first, second, elsewhere) = (card.announce(0, 2), card.announce(1, 1), card.announce(7, 1));
+        assert!(card.log.is_next(first) && card.log.is_next(elsewhere));
+        assert!(!card.log.is_next(second));
+        card.fill(first, 0, 2, 1);
+        let third = card.announce(1, 1);
+        assert!(card.log.is_next(second) && !card.log.is_next(third));
+        card.log.withdraw(second);
+        assert!(card.log.is_next(third));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod queue;
 mod scheduler;
 
 pub use cfq::{CfqRules, RampUp};
+pub use fifo::Unordered;
 pub use pool::{Pool, Request, RequestId};
 pub use queue::{Bio, QueueRules, RequestQueue, Submitted};
 pub use scheduler::{Scheduler, SchedulerKind};

@@ -13,7 +13,7 @@ use media::Nanos;
 use results::block_trace::{Operation, RequestFlags};
 
 use super::cfq::CfqRules;
-use super::fifo::Fifo;
+use super::fifo::{Fifo, Unordered};
 use super::pool::{Pool, Request, RequestId};
 use super::scheduler::{Scheduler, SchedulerKind};
 
@@ -62,8 +62,8 @@ pub struct QueueRules {
     pub limit: u32,
     /// Requests in the driver at most.
     pub tags: Option<u32>,
-    /// noop and none take for unordered what comes within so long; zero for nothing.
-    pub unordered_within: Nanos,
+    /// What noop and none take for unordered.
+    pub unordered: Unordered,
 }
 
 impl QueueRules {
@@ -76,15 +76,13 @@ impl QueueRules {
             max_sectors: 1024,
             limit: 128,
             tags: None,
-            unordered_within: Nanos::ZERO,
+            unordered: Unordered::NONE,
         }
     }
 
     fn make_scheduler(&self) -> Box<dyn Scheduler> {
         match self.scheduler {
-            SchedulerKind::Noop | SchedulerKind::None => {
-                Box::new(Fifo::unordered_within(self.unordered_within))
-            }
+            SchedulerKind::Noop | SchedulerKind::None => Box::new(Fifo::new(self.unordered)),
             kind => kind.make(self.cfq),
         }
     }
