@@ -54,15 +54,15 @@ pub struct TioSpec {
 }
 
 impl TioSpec {
-    /// `tio_seq` of the packed-command study: 2 GB in blocks of 8 MB by one thread [published]; powers of 1024
-    /// [assumed], all else as tiobench has it.
+    /// `tio_seq` of the packed-command study: 2 GB in blocks of 8 MB by one thread (published); powers of 1024
+    /// (assumed), all else as tiobench has it.
     #[must_use]
     pub const fn sequential(directory: PathBuf) -> Self {
         Self::of(directory, 8 << 20, 1)
     }
 
-    /// `tio_rand` of the packed-command study: 2 GB in blocks of 4 KB by four threads [published]; powers of 1024
-    /// [assumed], all else as tiobench has it.
+    /// `tio_rand` of the packed-command study: 2 GB in blocks of 4 KB by four threads (published); powers of 1024
+    /// (assumed), all else as tiobench has it.
     #[must_use]
     pub const fn random(directory: PathBuf) -> Self {
         Self::of(directory, 4096, 4)

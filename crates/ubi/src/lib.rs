@@ -4,7 +4,7 @@
 //! - [`scan`], [`Scanned::attach`]: from a [`media::Nand`] to a device, [`Ubi`], and its volumes, [`UbiVolume`].
 //! - [`build_image`]: an image without a chip. [`guess_shape`]: the shape of the chip that an image is of.
 //! - [`check`]: what is wrong on a device, block by block.
-//! - [`format`]: the structures on the medium, from bytes to values and back. Spec: `docs/formats/ubi.md`.
+//! - [`mod@format`]: the structures on the medium, from bytes to values and back. Spec: `docs/formats/ubi.md`.
 //!
 //! There is no thread and no clock in here: background work is [`Ubi::work`], a step a call, and time is the chip's.
 

@@ -9,7 +9,7 @@
 //! - [`MountedUbifs`]: the same as a [`vfs::FileSystem`], for a mount; [`MountedWriter`] for one that is written to.
 //! - [`ImageVolume`]: a bare image of a volume in a file, as `mkfs.ubifs` makes it.
 //! - [`check`]: a walker of its own that says what is wrong with a volume and where.
-//! - [`format`]: the nodes on the medium. Spec: `docs/formats/ubifs.md`.
+//! - [`mod@format`]: the nodes on the medium. Spec: `docs/formats/ubifs.md`.
 //!
 //! Files are read without the LPT and all other accounting of space; [`Ubifs::space`] reads it. There is no thread and no clock
 //! in here. All methods of what reads may be called from several threads; a writer has one owner at a time.

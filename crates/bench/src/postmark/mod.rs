@@ -97,8 +97,8 @@ impl PostmarkSpec {
         }
     }
 
-    /// The run with which the flex-group study loads ext4: 5,000 files of 1 MB, 10,000 transactions [published].
-    /// "1 MB" is taken as 2^20 bytes [assumed]; all else is the default of 1.51 [assumed].
+    /// The run with which the flex-group study loads ext4: 5,000 files of 1 MB, 10,000 transactions (published).
+    /// "1 MB" is taken as 2^20 bytes (assumed); all else is the default of 1.51 (assumed).
     #[must_use]
     pub fn flex_group(directory: PathBuf) -> Self {
         Self {

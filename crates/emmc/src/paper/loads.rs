@@ -57,7 +57,7 @@ fn run(setup: &Setup, actors: Vec<Box<dyn Actor>>) -> Result<Outcome, CardError>
     Ok(Simulation::new(setup, actors)?.run(|_| Continue::Yes).0)
 }
 
-/// tio_seq: 2 GB by one thread [published]; dirty limit and speed of memory of a phone with 1 GB [assumed].
+/// tio_seq: 2 GB by one thread (published); dirty limit and speed of memory of a phone with 1 GB (assumed).
 pub(super) fn tio_seq(
     scale: PaperScale,
     scheduler: SchedulerKind,
@@ -74,7 +74,7 @@ pub(super) fn tio_seq(
     run(&phone(scheduler, rules)?, load)
 }
 
-/// tio_rand: 2 GB in 4 KB by 4 threads [published], packing of random writes allowed.
+/// tio_rand: 2 GB in 4 KB by 4 threads (published), packing of random writes allowed.
 pub(super) fn tio_rand(scale: PaperScale, max_requests: u32) -> Result<Outcome, CardError> {
     let rules = PackRules {
         max_requests,

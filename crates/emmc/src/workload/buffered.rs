@@ -53,7 +53,7 @@ pub struct JournalRules {
 }
 
 impl JournalRules {
-    /// ext4 as Android mounts it: a commit every 5 s [published default], 6 blocks [assumed], one block in place a second
+    /// ext4 as Android mounts it: a commit every 5 s (published default), 6 blocks (assumed), one block in place a second
     /// [calibrated on table 2 of seeds/002], metadata and journal before the data.
     #[must_use]
     pub const fn ext4(seed: u64) -> Self {

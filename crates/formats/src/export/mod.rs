@@ -1,6 +1,6 @@
 //! Writers of other tools' traces.
 //!
-//! Each is a [`TraceSink`] over any stream. What a format has no place for is left out and counted in [`Written`].
+//! Each is a [`TraceSink`] over any stream. What a format has no place for is left out and counted in [`Written`](crate::Written).
 
 mod blkparse;
 mod fio_iolog;
