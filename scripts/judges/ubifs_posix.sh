@@ -20,13 +20,15 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 tidegate=${TIDEGATE:-$target/debug/tidegate}
 [ -x "$tidegate" ] || { echo "$tidegate is missing: cargo build -p cli" >&2; exit 2; }
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/tidegate-judges-posix.XXXXXX")
+# Short names: the address of a socket has 108 bytes, of which the cases need more than half.
+work=$(mktemp -d "${TMPDIR:-/tmp}/posix.XXXXXX")
+mountpoint=$work/m
 chmod 0755 "$work"
-mkdir "$work/mountpoint" "$work/job"
+mkdir "$mountpoint" "$work/job"
 finish() {
     status=$?
     trap - EXIT
-    mountpoint -q "$work/mountpoint" && { "$tidegate" unmount --lazy "$work/mountpoint" >/dev/null 2>&1 || true; }
+    mountpoint -q "$mountpoint" && { "$tidegate" unmount --lazy "$mountpoint" >/dev/null 2>&1 || true; }
     rm -rf "$work"
     exit "$status"
 }
@@ -49,10 +51,10 @@ outcomes "$work/job/output" >"$work/linux"
 "$tidegate" ubi format "$work/chip" >/dev/null
 "$tidegate" ubi mkvol "$work/chip" -N data -m >/dev/null
 "$tidegate" ubifs mkfs "$work/chip" >/dev/null
-"$tidegate" ubifs mount -o rw,allow_other,suid,dev "$work/chip" "$work/mountpoint" >/dev/null
-mkdir -m 0755 "$work/mountpoint/cases"
-"$judges/bin/pjdfstest" -c scripts/judges/pjdfstest.toml -s /dev/shm -p "$work/mountpoint/cases" -v </dev/null >"$work/output" 2>&1 || true
-"$tidegate" unmount "$work/mountpoint" >/dev/null
+"$tidegate" ubifs mount -o rw,allow_other,suid,dev "$work/chip" "$mountpoint" >/dev/null
+mkdir -m 0755 "$mountpoint/cases"
+"$judges/bin/pjdfstest" -c scripts/judges/pjdfstest.toml -s /dev/shm -p "$mountpoint/cases" -v </dev/null >"$work/output" 2>&1 || true
+"$tidegate" unmount "$mountpoint" >/dev/null
 "$tidegate" ubifs check "$work/chip"
 outcomes "$work/output" >"$work/ours"
 
