@@ -19,13 +19,12 @@ use emmc::block::Bio;
 use emmc::outcome::Outcome;
 use emmc::simulation::{Online, Setup, Ticket};
 use media::Nanos;
-use nand::TimeSource;
+use nand::{RealClock, TimeSource};
 use results::LatencyHistogram;
 use results::block_trace::Operation;
 use serde::{Deserialize, Serialize};
 use vfs::{FsError, FsResult};
 
-use crate::clock::PunctualClock;
 use crate::engine::{End, Engine};
 use crate::path_cost::PathCost;
 use crate::rehearsal::Rehearsal;
@@ -77,7 +76,7 @@ struct Medium {
 }
 
 /// A card with data in real time.
-pub struct LiveDevice<T = PunctualClock> {
+pub struct LiveDevice<T = RealClock> {
     store: Store,
     unit_bytes: u64,
     time: T,

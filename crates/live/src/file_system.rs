@@ -12,7 +12,7 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use nand::TimeSource;
+use nand::{RealClock, TimeSource};
 use results::block_trace::Operation;
 use vfs::{
     Attr, Caller, DirEntry, DirSink, Entry, FallocateMode, FileKind, FileSystem, FsError, FsResult, Handle,
@@ -20,7 +20,6 @@ use vfs::{
     WriteMode, XattrFlags,
 };
 
-use crate::clock::PunctualClock;
 use crate::device::LiveDevice;
 use crate::undo::CutKind;
 
@@ -66,7 +65,7 @@ impl FromStr for PowerOrder {
 }
 
 /// The file system.
-pub struct CardFileSystem<T = PunctualClock> {
+pub struct CardFileSystem<T = RealClock> {
     device: Arc<LiveDevice<T>>,
     made: Timestamp,
 }

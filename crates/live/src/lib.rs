@@ -9,7 +9,6 @@
 //! Invariants: a client sees its request done no earlier than the model says (as well as the way to it is known); what was answered survives a power cut exactly when the
 //! model had programmed it by then.
 
-mod clock;
 mod device;
 mod engine;
 mod error;
@@ -21,7 +20,6 @@ mod rehearsal;
 mod store;
 mod undo;
 
-pub use clock::PunctualClock;
 pub use device::{LiveDevice, LiveStatistics, Power, PowerReport};
 pub use error::LiveError;
 pub use file_system::{CARD_FILE, CardFileSystem, POWER_ATTRIBUTE, PowerOrder};

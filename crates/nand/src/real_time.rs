@@ -5,6 +5,11 @@
 //! by one wake-up at most. Members of an array wait for each other, so a wake-up that is late on one holds up all: they share a
 //! [`Lateness`]. Nothing below this file reads a real clock.
 //!
+//! A sleep ends by as much too late as the processor takes to wake up and the scheduler to choose: some microseconds on a busy machine, a
+//! hundred and more where a halted virtual processor has to be brought back. So the last part of a wait is spent polling: 30 us, and with
+//! [`RealClock::punctual`] as much more as sleeps were seen to need, which fades when they end earlier. Members of an array would poll
+//! beside each other for longer than there are processors, so that they take the plain clock.
+//!
 //! A thread that waits here asks the kernel not to put its wake-ups off (`PR_SET_TIMERSLACK`, usually 50 us).
 
 use std::num::NonZeroU64;
@@ -31,10 +36,30 @@ pub struct RealClock {
     start: Duration,
     /// What it showed then.
     first: Nanos,
+    wakes: Wakes,
+}
+
+/// When a sleep is to end before its deadline.
+#[derive(Clone, Copy, Debug)]
+enum Wakes {
+    /// By [`SPIN`].
+    Early,
+    /// By [`SPIN`] and what sleeps were seen to need.
+    AsLearnt,
 }
 
 /// The last part of a wait is spent polling: a sleep comes back late by the scheduler's latency.
 const SPIN: Nanos = Nanos::from_micros(30);
+
+/// Nobody polls for longer beyond that.
+const LEARNT_MAX: Nanos = Nanos::from_micros(150);
+
+/// By which part of itself the allowance shrinks with each sleep that ends earlier.
+const FADING: u64 = 32;
+
+/// By how much sleeps end too late on this machine, nanoseconds. Threads that learn at the same time overwrite each other, which the next
+/// ones mend.
+static LEARNT_NS: AtomicU64 = AtomicU64::new(0);
 
 impl RealClock {
     /// A clock that begins at zero.
@@ -49,8 +74,37 @@ impl RealClock {
         Self {
             start: monotonic(),
             first: moment,
+            wakes: Wakes::Early,
         }
     }
+
+    /// A clock that begins at zero, and whose sleepers are on time although processors that sleep wake up late.
+    #[must_use]
+    pub fn punctual() -> Self {
+        Self {
+            wakes: Wakes::AsLearnt,
+            ..Self::start()
+        }
+    }
+
+    /// Sleeps until `wake`. Tells whether there was time to.
+    fn sleep(&self, wake: Nanos) -> bool {
+        if self.now() >= wake {
+            return false;
+        }
+        WAKES_ON_TIME.with(|_| ());
+        let moment = self.start + Duration::from_nanos(wake.saturating_sub(self.first).0);
+        let moment = Timespec::try_from(moment).expect("a monotonic clock is far from its end");
+        // Signals interrupt it.
+        while let Err(rustix::io::Errno::INTR) = sleep_to(&moment) {}
+        true
+    }
+}
+
+/// The allowance after a sleep with allowance `early` that ended `late` after it should have.
+fn learnt(early: Nanos, late: Nanos) -> Nanos {
+    let faded = early.saturating_sub(Nanos(early.0.div_ceil(FADING)));
+    late.max(faded).min(LEARNT_MAX)
 }
 
 impl TimeSource for RealClock {
@@ -61,14 +115,19 @@ impl TimeSource for RealClock {
     }
 
     fn sleep_until(&self, deadline: Nanos) {
-        if let Some(wake) = deadline.0.checked_sub(SPIN.0)
-            && self.now().0 < wake
-        {
-            WAKES_ON_TIME.with(|_| ());
-            let moment = self.start + Duration::from_nanos(wake.saturating_sub(self.first.0));
-            let moment = Timespec::try_from(moment).expect("a monotonic clock is far from its end");
-            // Signals interrupt it.
-            while let Err(rustix::io::Errno::INTR) = sleep_to(&moment) {}
+        let wake = deadline.saturating_sub(SPIN);
+        match self.wakes {
+            Wakes::Early => {
+                self.sleep(wake);
+            }
+            Wakes::AsLearnt => {
+                let early = Nanos(LEARNT_NS.load(Ordering::Relaxed));
+                let wake = wake.saturating_sub(early);
+                if self.sleep(wake) {
+                    let late = self.now().saturating_sub(wake).saturating_sub(SPIN);
+                    LEARNT_NS.store(learnt(early, late).0, Ordering::Relaxed);
+                }
+            }
         }
         while self.now() < deadline {
             std::hint::spin_loop();
@@ -95,10 +154,10 @@ fn monotonic() -> Duration {
 /// It is the time from the latest deadline to the latest wake-up. A request that begins when all members are back begins in virtual
 /// time at the latest deadline, whichever member was woken last.
 #[derive(Clone, Debug, Default)]
-pub struct Lateness(Arc<Wakes>);
+pub struct Lateness(Arc<Latest>);
 
 #[derive(Debug, Default)]
-struct Wakes {
+struct Latest {
     latest_deadline: AtomicU64,
     latest_wake: AtomicU64,
 }
@@ -290,6 +349,25 @@ mod tests {
         clock.sleep_until(deadline);
         assert!(clock.now() >= deadline);
         clock.sleep_until(Nanos::ZERO);
+    }
+
+    #[test]
+    fn the_allowance_rises_at_once_fades_slowly_and_is_bounded() {
+        assert_eq!(learnt(Nanos(10), Nanos(500)), Nanos(500));
+        assert_eq!(learnt(Nanos(3200), Nanos(7)), Nanos(3100));
+        assert_eq!(learnt(Nanos(0), Nanos::from_millis(3)), LEARNT_MAX);
+        let faded = (0..1000).fold(LEARNT_MAX, |early, _| learnt(early, Nanos::ZERO));
+        assert_eq!(faded, Nanos::ZERO);
+    }
+
+    #[test]
+    fn nobody_is_woken_before_the_deadline() {
+        let clock = RealClock::punctual();
+        for _ in 0..20 {
+            let deadline = clock.now() + Nanos::from_micros(300);
+            clock.sleep_until(deadline);
+            assert!(clock.now() >= deadline);
+        }
     }
 
     #[test]

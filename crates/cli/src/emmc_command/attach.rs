@@ -17,9 +17,10 @@ use emmc::block::{QueueRules, SchedulerKind};
 use emmc::simulation::Setup;
 use fuse::{MountConfig, StatsDocument, Switch};
 use live::{
-    CardFileSystem, Claim, Description, LiveDevice, LoopDevice, PathCost, PunctualClock, QueueLimits, Store,
+    CardFileSystem, Claim, Description, LiveDevice, LoopDevice, PathCost, QueueLimits, Store,
     run_before_others,
 };
+use nand::RealClock;
 use serde_json::{Map, json};
 use vfs::Timestamp;
 
@@ -186,7 +187,7 @@ fn serve(arguments: &AttachArguments, announce: &mut dyn FnMut(Report) -> Result
     let capacity_bytes = setup.card.flash.capacity_bytes;
     // Where it is refused answers come later on a busy machine, which the counters tell.
     let runs_before_others = run_before_others().is_ok();
-    let device = Arc::new(LiveDevice::new(&setup, store, PunctualClock::start())?);
+    let device = Arc::new(LiveDevice::new(&setup, store, RealClock::punctual())?);
     let (place, claim) = Place::make(&arguments.run_folder, &name, capacity_bytes, store_name.clone())?;
     let source = format!("{name}, {}, data in {store_name}", show_bytes(capacity_bytes));
     let served = Served {
