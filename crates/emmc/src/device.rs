@@ -11,7 +11,7 @@ use crate::error::CardError;
 use crate::geometry::CardGeometry;
 use crate::nand_array::{NandArray, NandCounters};
 use crate::translation::{
-    DataStream, Epoch, Flash, Forget, Hybrid, HybridRules, Locality, PageMap, PageMapRules, Placement,
+    DataStream, Epoch, Flash, Forget, Hybrid, HybridRules, Kept, Locality, PageMap, PageMapRules, Placement,
     Translation, TranslationCounters, UnitWrite,
 };
 
@@ -256,6 +256,22 @@ impl Card {
     #[must_use]
     pub fn erase_counts(&self) -> &[u32] {
         self.layer.erase_counts()
+    }
+
+    /// What outlives the power, once everything is programmed, and the number of the next epoch.
+    pub fn keep(&mut self) -> (u32, Kept) {
+        self.flush(self.idle_at());
+        (self.epoch, self.layer.keep())
+    }
+
+    /// Takes up what a card of the same shape kept; this one has to be erased.
+    ///
+    /// # Errors
+    /// When it can't be of such a card; this one is as it was then.
+    pub fn take_up(&mut self, epoch: u32, kept: &Kept) -> Result<(), CardError> {
+        self.layer.take_up(&self.flash.geometry, kept)?;
+        self.epoch = epoch.max(1);
+        Ok(())
     }
 
     fn next_epoch(&mut self) {

@@ -103,16 +103,26 @@ pub(crate) fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
 }
 
 impl<T: TimeSource + Sync> LiveDevice<T> {
-    /// A card over `store`, which counts as written where the store has data.
+    /// A card over `store`: with the maps that were kept with it, or else as written where the store has data.
     ///
     /// # Errors
-    /// When the card can't be built, or the store does not say where it has data.
+    /// When the card can't be built, the store does not say where it has data, or keeps what is not of this card.
     pub fn new(setup: &Setup, store: Store, time: T) -> Result<Self, LiveError> {
         let unit_bytes = setup.card.translation.unit_bytes;
         let mut online = Online::new(setup)?;
-        for (offset, length) in store.ranges_with_data()? {
-            let end = (offset + length).div_ceil(SECTOR);
-            online = online.with_written(offset / SECTOR, end - offset / SECTOR);
+        let kept = store.kept()?;
+        if let Some(card) = &kept {
+            let taken = online.with_kept(card.epoch, &card.kept);
+            online = taken.map_err(|source| LiveError::KeptOfAnother {
+                path: store.maps_path().unwrap_or_default(),
+                source,
+            })?;
+        }
+        if kept.is_none_or(|card| card.kept.map.is_none()) {
+            for (offset, length) in store.ranges_with_data()? {
+                let end = (offset + length).div_ceil(SECTOR);
+                online = online.with_written(offset / SECTOR, end - offset / SECTOR);
+            }
         }
         let unit_size = usize::try_from(unit_bytes).expect("memory has room for a unit");
         Ok(Self {
@@ -343,6 +353,16 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         }
     }
 
+    /// Puts data, maps and wear on the host's medium, when nobody asks for anything any more.
+    ///
+    /// # Errors
+    /// When the host can't.
+    pub fn put_away(&self) -> Result<(), LiveError> {
+        self.store.sync()?;
+        let (epoch, kept) = lock(&self.engine).online.keep();
+        self.store.keep(epoch, kept)
+    }
+
     /// The length of a range, when it is whole sectors of the card.
     fn range(&self, offset: u64, bytes: u64) -> FsResult<u64> {
         let end = offset.checked_add(bytes).ok_or(FsError::Invalid)?;
@@ -440,6 +460,7 @@ mod tests {
     use testkit::prng::Prng;
 
     use super::*;
+    use crate::KeptCard;
     use crate::path_cost::Way;
 
     /// Time that passes while somebody sleeps, and not otherwise.
@@ -556,6 +577,65 @@ mod tests {
         assert_eq!(unit(&device, 0), 5);
         assert!(time.now() > Nanos(2 * 777));
         assert_eq!(device.statistics().outcome.writes.requests, 0);
+    }
+
+    /// Written twice over, put away, taken up: the second life finds the wear and the map of the first, reads as fast, and collects
+    /// no sooner. An image that was changed meanwhile keeps the wear alone.
+    #[test]
+    fn maps_and_wear_outlive_a_card_that_is_put_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("card.img");
+        let setup = setup(false);
+        let open = || {
+            let store = Store::file(&path, &crate::Description::new(setup.card.clone())).unwrap();
+            LiveDevice::new(&setup, store, SleptTime::default())
+        };
+        let device = open().unwrap();
+        for place in 0..256_u64 {
+            device
+                .write(place * 7919 % 128 * (512 << 10), &[1; 512 << 10])
+                .unwrap();
+        }
+        device.put_away().unwrap();
+        let erases = device.statistics().outcome.erases;
+        let kept = device.store().kept().unwrap().unwrap();
+        assert!(erases.1 > 0 && kept.kept.map.is_some(), "{erases:?}");
+        drop(device);
+
+        let device = open().unwrap();
+        assert_eq!(device.statistics().outcome.erases, erases);
+        assert_eq!(unit(&device, 5), 1);
+        device.put_away().unwrap();
+        assert_eq!(device.store().kept().unwrap().unwrap().kept, kept.kept);
+        drop(device);
+
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+        let device = open().unwrap();
+        assert_eq!(device.store().kept().unwrap().unwrap().kept.map, None);
+        assert_eq!(device.statistics().outcome.erases, erases);
+        drop(device);
+
+        let maps = folder.path().join("card.img.maps");
+        let mut raw = std::fs::read(&maps).unwrap();
+        raw.truncate(1000);
+        std::fs::write(&maps, raw).unwrap();
+        let message = open().err().expect("it is cut short").to_string();
+        assert!(
+            message.contains("1000 bytes") && message.contains("remove it"),
+            "{message}"
+        );
+        let foreign = KeptCard {
+            image_changed_ns: 0,
+            epoch: 1,
+            kept: emmc::translation::Kept {
+                erases: vec![1; 3],
+                map: None,
+            },
+        };
+        std::fs::write(&maps, foreign.encode()).unwrap();
+        let message = open().err().expect("it is another card's").to_string();
+        assert!(message.contains("another card: super blocks is 3"), "{message}");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use emmc::CardError;
+
+use crate::KeptError;
 use thiserror::Error;
 
 /// Why a card can't be attached, kept or taken away.
@@ -60,6 +62,25 @@ pub enum LiveError {
         found: u64,
         /// Size of the card.
         expected: u64,
+    },
+    /// The file of maps and wear can't be read.
+    #[error("{}: these are no maps of a card: {source}; remove it to begin with new maps", path.display())]
+    Kept {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: KeptError,
+    },
+    /// The file of maps and wear is of another card.
+    #[error(
+        "{}: these maps are of another card: {source}; attach that one, or remove the file to begin with new maps",
+        path.display()
+    )]
+    KeptOfAnother {
+        /// The file.
+        path: PathBuf,
+        /// Which number differs.
+        source: CardError,
     },
     /// The kernel refused something about a loop device.
     #[error("{device}: {doing} failed: {source}")]

@@ -1,21 +1,23 @@
 //! Where a card's data is: memory, or a sparse file with a description beside it. Spec: `docs/formats/emmc-store.md`.
 //!
 //! The image has the data and nothing else, sector 0 first, so that any tool reads it. `NAME.json` says which card it is of. A
-//! store that is in use is locked (`flock`); the description is replaced whole.
+//! store that is in use is locked (`flock`); the description is replaced whole, and so is `NAME.maps` with the card's maps and wear.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use emmc::card::CardFile;
+use emmc::translation::Kept;
 use rustix::fs::{
     FallocateFlags, FlockOperation, MemfdFlags, SeekFrom, fallocate, flock, memfd_create, seek,
 };
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::LiveError;
+use crate::{KeptCard, LiveError};
 
 /// Version of the description.
 const VERSION: u32 = 1;
@@ -79,22 +81,31 @@ impl Description {
     }
 
     fn write_beside(&self, image: &Path) -> Result<(), LiveError> {
-        let path = description_path(image);
-        let mut partial = path.clone().into_os_string();
-        partial.push(".partial");
         let mut text = serde_json::to_vec_pretty(self).expect("a card has string keys and finite numbers");
         text.push(b'\n');
-        let written = File::create(&partial)
-            .and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all()))
-            .and_then(|()| std::fs::rename(&partial, &path));
-        written.map_err(failed(&path, "writing it"))
+        replace(&description_path(image), &text)
     }
 }
 
 fn description_path(image: &Path) -> PathBuf {
-    let mut path = image.as_os_str().to_owned();
-    path.push(".json");
+    beside(image, ".json")
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(ending);
     path.into()
+}
+
+/// Replaces a file whole: whatever is interrupted, there is the old one or the new one.
+fn replace(path: &Path, content: &[u8]) -> Result<(), LiveError> {
+    let partial = beside(path, ".partial");
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let written = File::create(&partial)
+        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
+        .and_then(|()| std::fs::rename(&partial, path))
+        .and_then(|()| File::open(folder.unwrap_or(Path::new(".")))?.sync_all());
+    written.map_err(failed(path, "writing it"))
 }
 
 fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> LiveError {
@@ -239,6 +250,57 @@ impl Store {
             at = seek(&self.file, SeekFrom::Hole(start)).map_err(wrong)?;
             ranges.push((start, at - start));
         }
+    }
+
+    /// The file of maps and wear, where there can be one.
+    #[must_use]
+    pub fn maps_path(&self) -> Option<PathBuf> {
+        self.path.as_deref().map(|path| beside(path, ".maps"))
+    }
+
+    /// What a card kept when it was put away; `None` where nothing was. Its map is left out when the image has changed since: it is
+    /// not that image's.
+    ///
+    /// # Errors
+    /// When the file can't be read, or is damaged.
+    pub fn kept(&self) -> Result<Option<KeptCard>, LiveError> {
+        let Some(path) = self.maps_path() else {
+            return Ok(None);
+        };
+        let raw = match std::fs::read(&path) {
+            Ok(raw) => raw,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(failed(&path, "reading it")(source)),
+        };
+        let mut card = KeptCard::decode(&raw).map_err(|source| LiveError::Kept { path, source })?;
+        if card.image_changed_ns != self.changed_ns()? {
+            card.kept.map = None;
+        }
+        Ok(Some(card))
+    }
+
+    /// Keeps a card's maps and wear beside the image, whose data they describe from now on. Data in memory has no such place.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn keep(&self, epoch: u32, kept: Kept) -> Result<(), LiveError> {
+        let Some(path) = self.maps_path() else {
+            return Ok(());
+        };
+        let card = KeptCard {
+            image_changed_ns: self.changed_ns()?,
+            epoch,
+            kept,
+        };
+        replace(&path, &card.encode())
+    }
+
+    /// When the image was changed last, nanoseconds of the host's clock.
+    fn changed_ns(&self) -> Result<u64, LiveError> {
+        let modified = self.file.metadata().and_then(|metadata| metadata.modified());
+        let modified = modified.map_err(failed(Path::new(&self.name()), "asking when it was changed"))?;
+        let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// Puts everything on the host's medium.

@@ -195,7 +195,7 @@ fn serve(arguments: &AttachArguments, announce: &mut dyn FnMut(Report) -> Result
         statistics: statistics(source.clone(), Arc::clone(&device)),
         drain: {
             let device = Arc::clone(&device);
-            Box::new(move || Ok(device.store().sync()?))
+            Box::new(move || Ok(device.put_away()?))
         },
     };
     let limits = QueueLimits {

@@ -97,6 +97,13 @@ fn data_in_a_file_outlives_detaching_and_is_had_by_one_at_a_time() {
         "{}",
         text(&other.stderr)
     );
+    let maps = format!("{image}.maps");
+    let whole = fs::read(&maps).unwrap();
+    fs::write(&maps, &whole[..whole.len() / 2]).unwrap();
+    let damaged = bed.emmc("attach", &["--store", &image]);
+    let message = text(&damaged.stderr);
+    assert!(message.contains(&maps) && message.contains("remove it"), "{message}");
+    assert_eq!(damaged.status.code(), Some(2));
 }
 
 #[test]

@@ -21,6 +21,7 @@ use crate::block::{Bio, QueueRules, Request, RequestId, SchedulerKind, Unordered
 use crate::error::CardError;
 use crate::outcome::Outcome;
 use crate::packing::Gathered;
+use crate::translation::Kept;
 use crate::workload::{Actor, Ground, Step, View};
 
 /// A request that was submitted; no other one ever has the same.
@@ -118,6 +119,20 @@ impl Online {
             origin: simulation.now,
             simulation,
         }
+    }
+
+    /// Takes up what a card of the same shape kept ([`Online::keep`]). To be called before anything else.
+    ///
+    /// # Errors
+    /// When it can't be of such a card.
+    pub fn with_kept(mut self, epoch: u32, kept: &Kept) -> Result<Self, CardError> {
+        self.simulation.card.take_up(epoch, kept)?;
+        Ok(self)
+    }
+
+    /// What outlives the power when the card is let finish, and the number of its next epoch.
+    pub fn keep(&mut self) -> (u32, Kept) {
+        self.simulation.card.keep()
     }
 
     /// Starts to tell what happens; before that everything is forgotten.

@@ -208,6 +208,22 @@ impl OpenBlock {
         (page_units - self.filled % page_units) % page_units
     }
 
+    /// By page, the epoch in which it was programmed.
+    #[must_use]
+    pub fn epochs(&self) -> &[u32] {
+        &self.epochs
+    }
+
+    /// Goes on where a block of the same number was left. Tells whether it could be left so.
+    pub fn go_on(&mut self, filled: u32, epochs: &[u32]) -> bool {
+        let could_be = filled <= self.capacity && epochs.len() == self.epochs.len();
+        if could_be {
+            self.filled = filled;
+            self.epochs.copy_from_slice(epochs);
+        }
+        could_be
+    }
+
     /// Makes it an erased block with another number, in the same memory.
     pub fn reopen(&mut self, block: u32) {
         self.block = block;

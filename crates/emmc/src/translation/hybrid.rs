@@ -22,6 +22,7 @@ use media::Nanos;
 
 use self::random::RandomLog;
 use self::sequential::SequentialLog;
+use super::kept::{Kept, foreign};
 use super::{Epoch, Flash, Forget, OpenBlock, Translation, TranslationCounters, UnitWrite};
 use crate::error::CardError;
 use crate::geometry::{CardGeometry, PagePlace, index};
@@ -271,6 +272,30 @@ impl Translation for Hybrid {
 
     fn erase_counts(&self) -> &[u32] {
         &self.erases
+    }
+
+    fn keep(&self) -> Kept {
+        Kept {
+            erases: self.erases.clone(),
+            map: None,
+        }
+    }
+
+    fn take_up(&mut self, _: &CardGeometry, kept: &Kept) -> Result<(), CardError> {
+        if kept.erases.len() != self.erases.len() || kept.map.is_some() {
+            let found = u64::try_from(kept.erases.len()).unwrap_or(u64::MAX);
+            return Err(foreign(
+                "super blocks",
+                found,
+                "as many as the card has, without a map of pages",
+            ));
+        }
+        self.erases.clone_from(&kept.erases);
+        self.free = (0..)
+            .zip(&kept.erases)
+            .map(|(block, erases)| (*erases, block))
+            .collect();
+        Ok(())
     }
 }
 

@@ -5,14 +5,19 @@
 
 mod flash;
 mod hybrid;
+mod kept;
 mod map_cache;
 mod page_map;
 
 use media::Nanos;
 use serde::{Deserialize, Serialize};
 
+use crate::error::CardError;
+use crate::geometry::CardGeometry;
+
 pub use flash::{DataStream, Epoch, Flash, OpenBlock};
 pub use hybrid::{Hybrid, HybridRules, Locality};
+pub use kept::{Kept, KeptMap, KeptOpen, NO_SLOT};
 pub use page_map::{PageMap, PageMapRules};
 
 /// Which data is kept apart from other data.
@@ -118,4 +123,13 @@ pub trait Translation: Send {
 
     /// How often each super block was erased.
     fn erase_counts(&self) -> &[u32];
+
+    /// What outlives the power.
+    fn keep(&self) -> Kept;
+
+    /// Takes up what an empty layer of the same kind and shape kept; what has no map is wear alone.
+    ///
+    /// # Errors
+    /// When it can't be of this layer, which is as it was then.
+    fn take_up(&mut self, geometry: &CardGeometry, kept: &Kept) -> Result<(), CardError>;
 }

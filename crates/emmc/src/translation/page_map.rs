@@ -8,17 +8,20 @@
 //! Invariants: `map` and `reverse` agree for every valid slot; a bit of `valid_bits` is set exactly for those; the
 //! collector always finds [`PageMapRules::reserve`] free blocks.
 
+mod kept;
+
 use std::collections::BTreeSet;
 
 use media::Nanos;
 
+use super::kept::Kept;
 use super::map_cache::{MapCache, Writes};
 use super::{Epoch, Flash, Forget, OpenBlock, Placement, Translation, TranslationCounters, UnitWrite};
 use crate::error::CardError;
 use crate::geometry::{CardGeometry, index};
 use crate::nand_array::ProgramMode;
 
-const NONE: u32 = u32::MAX;
+const NONE: u32 = super::NO_SLOT;
 
 /// Every so many victims, wear decides.
 const WEAR_EVERY: u64 = 64;
@@ -467,6 +470,14 @@ impl Translation for PageMap {
 
     fn erase_counts(&self) -> &[u32] {
         &self.erases
+    }
+
+    fn keep(&self) -> Kept {
+        self.kept()
+    }
+
+    fn take_up(&mut self, geometry: &CardGeometry, kept: &Kept) -> Result<(), CardError> {
+        self.take_up_kept(geometry, kept)
     }
 }
 

@@ -173,3 +173,87 @@ fn flash_without_room_for_what_is_kept_apart_is_refused() {
     let message = PageMap::new(&flash().geometry, rules).unwrap_err().to_string();
     assert!(message.contains("spare_permille"), "{message}");
 }
+
+/// Random writes on a small card, put away and taken up after each round: the maps stay, wear goes on, room is found.
+#[test]
+fn a_map_that_is_put_away_and_taken_up_goes_on_where_it_was() {
+    for rules in [
+        RULES,
+        PageMapRules {
+            cached_pages: Some(1),
+            ..RULES
+        },
+    ] {
+        let mut flash = flash();
+        flash.geometry.super_blocks = 14;
+        let mut layer = PageMap::new(&flash.geometry, rules).unwrap();
+        let mut state = 5_u32;
+        for round in 1..60 {
+            for step in 0..40 {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                command(
+                    &mut layer,
+                    &mut flash,
+                    (state >> 8) % 60,
+                    1 + (state >> 20) % 4,
+                    round * 40 + step,
+                );
+            }
+            let kept = layer.keep();
+            let mut again = PageMap::new(&flash.geometry, rules).unwrap();
+            again.take_up(&flash.geometry, &kept).unwrap();
+            again.check();
+            assert_eq!(again.keep(), kept);
+            layer = again;
+        }
+        assert!(layer.erase_counts().iter().sum::<u32>() > 100);
+    }
+}
+
+/// Whatever numbers come back, they are refused, or the layer works with them.
+#[test]
+fn a_map_that_was_changed_is_refused_or_works() {
+    let mut flash = flash();
+    flash.geometry.super_blocks = 14;
+    let mut layer = PageMap::new(&flash.geometry, RULES).unwrap();
+    let mut state = 9_u32;
+    let mut random = |below: u32| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) % below
+    };
+    for epoch in 1..500 {
+        let count = 1 + random(4);
+        command(&mut layer, &mut flash, random(60), count, epoch);
+    }
+    let kept = layer.keep();
+    let (mut refused, mut worked) = (0, 0);
+    for _ in 0..3000 {
+        let mut changed = kept.clone();
+        let map = changed.map.as_mut().unwrap();
+        let place = index(random(14));
+        match random(7) {
+            0 => map.slots[index(random(64))] = random(14 * 16 + 20),
+            1 => map.erased[place] = !map.erased[place],
+            2 => map.open[0].block = random(16),
+            3 => map.open[0].filled = random(20),
+            4 => map.open[0].stream = random(6),
+            5 => drop(map.open.pop()),
+            _ => map.slots.truncate(place),
+        }
+        let mut again = PageMap::new(&flash.geometry, RULES).unwrap();
+        if again.take_up(&flash.geometry, &changed).is_err() {
+            refused += 1;
+            continue;
+        }
+        worked += 1;
+        again.check();
+        for epoch in 1000..1100 {
+            command(&mut again, &mut flash, random(60), 4, epoch);
+        }
+        again.check();
+    }
+    assert!(
+        refused > 500 && worked > 100,
+        "{refused} refused, {worked} worked"
+    );
+}
