@@ -320,12 +320,21 @@ mod tests {
     /// Gathers from a queue of these requests, each of a task of its own so that they don't merge.
     fn gathered(rules: &PackRules, bios: &[Bio]) -> (usize, Option<Stop>, Option<u64>) {
         let mut queue = RequestQueue::new(QueueRules::usual(SchedulerKind::Noop), bios.len());
-        for (actor, bio) in (0..).zip(bios) {
+        let submit = |queue: &mut RequestQueue, actor: u16, bio: &Bio| {
             assert_eq!(queue.submit(actor, bio, Nanos::ZERO), Submitted::Taken);
             queue.unplug(actor, Nanos::ZERO);
+        };
+        // What passes the scheduler has to come after the first was fetched.
+        let scheduled = |bio: &&(u16, &Bio)| !bio.1.flags.contains(RequestFlags::FUA);
+        let numbered: Vec<(u16, &Bio)> = (0..).zip(bios).collect();
+        for (actor, bio) in numbered.iter().filter(scheduled) {
+            submit(&mut queue, *actor, bio);
         }
         let host = HostFile::preset("mshci").unwrap();
         let first = queue.dispatch(Nanos::ZERO).unwrap();
+        for (actor, bio) in numbered.iter().filter(|bio| !scheduled(bio)) {
+            submit(&mut queue, *actor, bio);
+        }
         let mut out = Gathered::default();
         gather(&mut queue, rules, &host, first, Nanos::ZERO, &mut out);
         let back = queue.dispatch(Nanos::ZERO).map(|id| queue.get(id).sector);

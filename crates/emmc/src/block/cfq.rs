@@ -5,7 +5,8 @@
 //!   any number when it is alone;
 //! - writes that nobody waits for ramp up: one request for each sync slice (100 ms) since a request that somebody waited
 //!   for was last late (beyond its expiry of 125 ms);
-//! - they wait while a request is in the driver that somebody waits for, and such a queue interrupts them;
+//! - they wait while a request is in the driver that somebody waits for, and such a queue interrupts them: when it is the only one of
+//!   its kind, nothing is given until the driver has done all writes that nobody waits for;
 //! - after the last request of a queue that somebody waits for the driver idles for `slice_idle`, as another may come.
 //!
 //! Order inside a queue: upwards from the last position, then from the lowest; an expired request first in each slice.
@@ -179,7 +180,7 @@ impl Cfq {
         if key.is_none() && self.sync_in_driver > 0 {
             return false;
         }
-        if key.is_some() && !queue.no_idle && self.async_in_driver > 0 {
+        if key.is_some() && self.async_in_driver > 0 && self.is_alone_of_its_kind(key, queue) {
             return false;
         }
         let mut limit = (self.rules.quantum / 2).max(1);
@@ -208,6 +209,13 @@ impl Cfq {
             limit = limit.min(depth);
         }
         queue.dispatched < limit
+    }
+
+    /// Whether no other queue that somebody waits for has requests of the same kind (after which the driver would idle, or not).
+    fn is_alone_of_its_kind(&self, key: Key, queue: &Queue) -> bool {
+        !self.queues.iter().any(|(other, others)| {
+            other.is_some() && *other != key && !others.sorted.is_empty() && others.no_idle == queue.no_idle
+        })
     }
 
     fn choose(&mut self, pool: &Pool, key: Key, now: Nanos) -> Option<RequestId> {
@@ -439,6 +447,31 @@ mod tests {
             next(&mut scheduler, &mut pool, LATE + Nanos::from_millis(8)),
             Some(500)
         );
+    }
+
+    /// A write that somebody waits for, alone of its kind, waits until the driver has done what nobody waits for; beside another
+    /// task's it does not.
+    #[test]
+    fn the_driver_is_drained_for_the_only_queue_that_somebody_waits_for() {
+        for (others, expected) in [(0, None), (1, Some(900))] {
+            let (mut scheduler, mut pool) = (Cfq::new(CfqRules::USUAL), Pool::default());
+            write(&mut scheduler, &mut pool, 0, LATE);
+            assert_eq!(next(&mut scheduler, &mut pool, LATE), Some(0));
+            for actor in 1..=1 + others {
+                let sector = 1000 - 100 * u64::from(actor);
+                let sync = RequestFlags::SYNC;
+                insert(
+                    &mut scheduler,
+                    &mut pool,
+                    sector,
+                    Operation::Write,
+                    sync,
+                    actor,
+                    LATE,
+                );
+            }
+            assert_eq!(next(&mut scheduler, &mut pool, LATE), expected);
+        }
     }
 
     #[test]

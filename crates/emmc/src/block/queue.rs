@@ -1,7 +1,7 @@
 //! The request queue: plugs, merges, the limit on requests, the scheduler, and what the driver put back.
 //!
 //! A piece (bio) first tries to continue a request in its task's plug, then one that waits in the scheduler. A plug goes
-//! to the scheduler when it holds 16 requests or its task waits. Flushes pass the scheduler. What the driver puts back is
+//! to the scheduler when it holds 16 requests or its task waits. Flushes, discards and FUA writes pass the scheduler. What the driver puts back is
 //! given again first, before anything else.
 //!
 //! Invariants: a request never grows beyond [`QueueRules::max_sectors`]; at most [`QueueRules::limit`] requests that
@@ -236,7 +236,7 @@ impl RequestQueue {
         for id in plug.drain(..) {
             let request = self.pool.get_mut(id);
             request.inserted = now;
-            if matches!(request.operation, Operation::Read | Operation::Write) {
+            if is_scheduled(request) {
                 request.waiting = true;
                 let end = request.end();
                 self.by_end.insert(end, id);
@@ -284,7 +284,7 @@ impl RequestQueue {
         let request = self.pool.get(id).clone();
         self.in_driver -= 1;
         self.allocated[usize::from(request.is_sync())] -= 1;
-        if matches!(request.operation, Operation::Read | Operation::Write) {
+        if is_scheduled(&request) {
             self.scheduler.completed(&self.pool, id, now);
         }
         self.pool.remove(id);
@@ -339,6 +339,12 @@ impl RequestQueue {
     pub const fn merges(&self) -> u64 {
         self.merges
     }
+}
+
+/// Whether a request goes through the scheduler; what has to do with flushing goes past it.
+fn is_scheduled(request: &Request) -> bool {
+    let moves_data = matches!(request.operation, Operation::Read | Operation::Write);
+    moves_data && !request.flags.contains(RequestFlags::FUA)
 }
 
 #[cfg(test)]
@@ -418,6 +424,27 @@ mod tests {
         let done = queue.dispatch(Nanos::ZERO).unwrap();
         queue.complete(done, Nanos::ZERO);
         assert_eq!(queue.submit(0, &write(99_999, 8), Nanos::ZERO), Submitted::Taken);
+    }
+
+    /// A commit block with FUA is no business of the scheduler: it is given next, though it came last and lies highest.
+    #[test]
+    fn a_fua_write_passes_the_scheduler() {
+        for scheduler in [SchedulerKind::Cfq, SchedulerKind::Deadline, SchedulerKind::Noop] {
+            let mut queue = queue(scheduler);
+            queue.submit(0, &write(0, 8), Nanos::ZERO);
+            queue.unplug(0, Nanos::ZERO);
+            let fua = Bio {
+                flags: RequestFlags::SYNC.with(RequestFlags::FUA),
+                ..write(500, 8)
+            };
+            queue.submit(1, &fua, Nanos::ZERO);
+            queue.unplug(1, Nanos::ZERO);
+            let first = queue.dispatch(Nanos::ZERO).unwrap();
+            assert_eq!(queue.get(first).sector, 500);
+            queue.complete(first, Nanos::ZERO);
+            let second = queue.dispatch(Nanos::ZERO).unwrap();
+            assert_eq!(queue.get(second).sector, 0);
+        }
     }
 
     #[test]
