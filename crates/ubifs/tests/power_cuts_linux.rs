@@ -34,7 +34,7 @@ use support::lab_lines::{Lines, assert_same, lines, tree_of};
 use support::medium::{Medium, assert_sound, raw};
 use support::one_chip::on_chip;
 use support::rig::{SMALL, all_of};
-use support::sweep::Sweep;
+use support::sweep::{Sweep, Which};
 use testkit::lab::{FlashFile, Guest, Job, Lab, Options};
 use ubi::{AttachOptions, Ubi, VolumeId};
 use ubifs::{OpenOptions, Ubifs};
@@ -95,8 +95,13 @@ fn sample(members: u32, count: u64) -> Vec<Shown> {
             let cut = number * segment.writes / each;
             // The guest's chips have no ECC: what is torn reads as it is.
             let cut = if cut % 5 == 1 { cut + 1 } else { cut };
-            let (medium, _) = sweep.cut(segment, cut);
-            all.push(shown(&medium, members, sweep.replay(segment, cut)));
+            let which = match members > 1 && number % 2 == 1 {
+                true => Which::OneMember,
+                false => Which::All,
+            };
+            if let Some((medium, _)) = sweep.cut(segment, cut, which) {
+                all.push(shown(&medium, members, sweep.replay(segment, cut, which)));
+            }
         }
     }
     all

@@ -41,13 +41,28 @@ impl Medium {
     /// The same content on chips of their own, with a power supply of their own.
     pub fn copy(&self) -> Self {
         let supply = PowerSupply::default();
+        self.copied(|| supply.clone())
+    }
+
+    /// The same content on chips with a power supply each.
+    pub fn copy_apart(&self) -> Self {
+        self.copied(PowerSupply::default)
+    }
+
+    fn copied(&self, supply: impl Fn() -> PowerSupply) -> Self {
         let copied = |chip: &Chip| {
             let chip = chip.lock().expect("no panic").clone();
-            Arc::new(Mutex::new(chip.with_supply(&supply)))
+            Arc::new(Mutex::new(chip.with_supply(&supply())))
         };
         Self {
             chips: self.chips.iter().map(copied).collect(),
         }
+    }
+
+    /// What each chip is fed by.
+    pub fn supplies(&self) -> Vec<PowerSupply> {
+        let of_chip = |chip: &Chip| chip.lock().expect("no panic").supply().clone();
+        self.chips.iter().map(of_chip).collect()
     }
 
     /// What all chips are fed by.

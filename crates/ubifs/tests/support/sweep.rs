@@ -21,6 +21,25 @@ pub struct Sweep {
     pub steps: u64,
 }
 
+/// Whose power goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// That of all chips: of a row what comes before the write is there.
+    All,
+    /// That of one, in turn: it was behind the others, which have all of the row.
+    OneMember,
+}
+
+impl Which {
+    /// What a replay has behind the cut.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::All => "",
+            Self::OneMember => ":one",
+        }
+    }
+}
+
 /// A piece of the script.
 pub struct Segment {
     pub number: u64,
@@ -82,27 +101,40 @@ impl Sweep {
         run().map_err(|error| error.to_string())
     }
 
-    /// The chips after a cut in a write of a segment, powered again, and what is known of them.
-    pub fn cut(self, segment: &Segment, cut: u64) -> (Medium, Script) {
-        let medium = segment.start.copy();
-        let supply = medium.supply();
-        plan(&supply, cut, cut);
+    /// The chips after a cut in a write of a segment, powered again, and what is known of them. `None`: the member has fewer
+    /// writes than others.
+    pub fn cut(self, segment: &Segment, cut: u64, which: Which) -> Option<(Medium, Script)> {
+        let members = u64::try_from(self.members).expect("few");
+        let (medium, member, write) = match which {
+            Which::All => (segment.start.copy(), 0, cut),
+            Which::OneMember => (segment.start.copy_apart(), cut % members, cut / members),
+        };
+        let supply = medium
+            .supplies()
+            .swap_remove(usize::try_from(member).expect("few"));
+        plan(&supply, write, cut);
         let mut script = Script::after(&segment.script);
         // The outcome is power's; after the last write of all nobody notices.
         let _ = self.run(segment.number, &medium, &mut script);
-        assert!(supply.is_off(), "{}: power did not go", self.replay(segment, cut));
+        if !supply.is_off() {
+            assert_eq!(which, Which::OneMember, "{}", self.replay(segment, cut, which));
+            return None;
+        }
         supply.power_on();
-        (medium, script)
+        Some((medium.copy(), script))
     }
 
     /// How to run one cut alone.
-    pub fn replay(self, segment: &Segment, cut: u64) -> String {
+    pub fn replay(self, segment: &Segment, cut: u64, which: Which) -> String {
         let full = match self.segments > QUICK.segments {
             true => "TIDEGATE_FULL=1 ",
             false => "",
         };
         let (members, number) = (self.members, segment.number);
-        format!("seed {SEED:#x}, {full}TIDEGATE_REPLAY={members}:{number}:{cut}")
+        format!(
+            "seed {SEED:#x}, {full}TIDEGATE_REPLAY={members}:{number}:{cut}{}",
+            which.name()
+        )
     }
 }
 
