@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use vfs::{FsError, FsResult};
 
 use crate::engine::{End, Engine};
+use crate::issued_flags::{FlagCounts, IssuedFlags};
 use crate::path_cost::PathCost;
 use crate::rehearsal::Rehearsal;
 use crate::undo::{CutKind, CutReport, UndoLog};
@@ -67,6 +68,8 @@ pub struct LiveStatistics {
     pub power: PowerReport,
     /// What the kernel takes on both sides, as it is made up for.
     pub path: PathCost,
+    /// What the kernel's events told of requests, where they are followed.
+    pub flags: Option<FlagCounts>,
 }
 
 /// Data, and what a cut would take back of it.
@@ -88,6 +91,7 @@ pub struct LiveDevice<T = RealClock> {
     engine: Mutex<Engine>,
     late: Mutex<LatencyHistogram>,
     path: OnceLock<PathCost>,
+    flags: OnceLock<IssuedFlags>,
     rehearsal: Rehearsal,
 }
 
@@ -142,6 +146,7 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
             engine: Mutex::new(Engine::new(online)),
             late: Mutex::new(LatencyHistogram::new()),
             path: OnceLock::new(),
+            flags: OnceLock::new(),
             rehearsal: Rehearsal::default(),
         })
     }
@@ -149,6 +154,11 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
     /// From here on makes up for what the kernel takes; what was said first counts.
     pub fn make_up_for(&self, path: PathCost) {
         let _ = self.path.set(path);
+    }
+
+    /// From here on requests have the flags that the kernel's events tell; what was said first counts.
+    pub fn with_flags_of(&self, flags: IssuedFlags) {
+        let _ = self.flags.set(flags);
     }
 
     /// The clock.
@@ -185,9 +195,10 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
             self.rehearsal.answer(arrived, &self.time);
             return Ok(());
         }
+        let bio = self.moving(Operation::Read, offset, bytes);
         let request = {
             let _medium = self.powered()?;
-            self.submit(arrived, Operation::Read, offset, bytes)
+            self.submit(arrived, &bio)
         };
         let data = self.store.read(offset, out);
         self.wait(request)?;
@@ -210,9 +221,10 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         let units = (offset + bytes).div_ceil(self.unit_bytes) - first;
         let first = u32::try_from(first).map_err(|_| FsError::Invalid)?;
         let units = usize::try_from(units).map_err(|_| FsError::Invalid)?;
+        let bio = self.moving(Operation::Write, offset, bytes);
         let (request, cuts) = {
             let mut medium = self.powered()?;
-            let request = self.submit(arrived, Operation::Write, offset, bytes);
+            let request = self.submit(arrived, &bio);
             medium.log.announce(request.ticket, first, units);
             (request, medium.power.cuts)
         };
@@ -280,7 +292,7 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
     pub fn flush(&self) -> FsResult<()> {
         let request = {
             let _medium = self.powered()?;
-            self.submit(self.time.now(), Operation::Flush, 0, 0)
+            self.submit(self.time.now(), &Bio::plain(Operation::Flush, 0, 0))
         };
         self.wait(request)
     }
@@ -293,7 +305,8 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         self.range(offset, bytes)?;
         let request = {
             let _medium = self.powered()?;
-            self.submit(self.time.now(), operation, offset, bytes)
+            let bio = Bio::plain(operation, offset / SECTOR, bytes / SECTOR);
+            self.submit(self.time.now(), &bio)
         };
         self.wait(request)?;
         // Nobody writes there before this is answered, and a discard that a cut interrupts did nothing.
@@ -350,6 +363,7 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
             volatile_writes,
             power,
             path: self.path(),
+            flags: self.flags.get().map(IssuedFlags::counts),
         }
     }
 
@@ -358,6 +372,9 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
     /// # Errors
     /// When the host can't.
     pub fn put_away(&self) -> Result<(), LiveError> {
+        if let Some(flags) = self.flags.get() {
+            flags.stop();
+        }
         self.store.sync()?;
         let (epoch, kept) = lock(&self.engine).online.keep();
         self.store.keep(epoch, kept)
@@ -402,15 +419,24 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         now
     }
 
+    /// A read or write, with what the kernel says of it.
+    fn moving(&self, operation: Operation, offset: u64, bytes: u64) -> Bio {
+        let (sector, sectors) = (offset / SECTOR, bytes / SECTOR);
+        let flags = self.flags.get().map(|flags| flags.of(operation, sector, sectors));
+        Bio {
+            flags: flags.unwrap_or_default(),
+            ..Bio::plain(operation, sector, sectors)
+        }
+    }
+
     /// Gives the model a request that arrived here at `arrived`.
-    fn submit(&self, arrived: Nanos, operation: Operation, offset: u64, bytes: u64) -> Submitted {
-        let way = self.path().of(operation, bytes);
+    fn submit(&self, arrived: Nanos, bio: &Bio) -> Submitted {
+        let way = self.path().of(bio.operation, bio.sectors * SECTOR);
         let came = arrived.saturating_sub(way.before);
-        let bio = Bio::plain(operation, offset / SECTOR, bytes / SECTOR);
         let mut engine = lock(&self.engine);
         engine.advance(came);
         Submitted {
-            ticket: engine.submit(came, &bio),
+            ticket: engine.submit(came, bio),
             way_back: way.after,
         }
     }

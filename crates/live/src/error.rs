@@ -82,6 +82,17 @@ pub enum LiveError {
         /// Which number differs.
         source: CardError,
     },
+    /// The kernel's events can't be followed.
+    #[error(
+        "{}: following the kernel's block events failed: {source}; mount tracefs at /sys/kernel/tracing, or leave \
+         out --request-flags", folder.display()
+    )]
+    Flags {
+        /// The instance of tracefs.
+        folder: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
     /// The kernel refused something about a loop device.
     #[error("{device}: {doing} failed: {source}")]
     Loop {

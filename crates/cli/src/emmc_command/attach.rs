@@ -17,7 +17,7 @@ use emmc::block::{QueueRules, SchedulerKind};
 use emmc::simulation::Setup;
 use fuse::{MountConfig, StatsDocument, Switch};
 use live::{
-    CardFileSystem, Claim, Description, LiveDevice, LoopDevice, PathCost, QueueLimits, Store,
+    CardFileSystem, Claim, Description, IssuedFlags, LiveDevice, LoopDevice, PathCost, QueueLimits, Store,
     run_before_others,
 };
 use nand::RealClock;
@@ -79,6 +79,15 @@ pub struct AttachArguments {
         help_heading = "Block layer"
     )]
     pub make_up: OnOff,
+    /// Whether the card learns which requests are metadata and which are waited for, from the kernel's events (tracefs); costs some microseconds a request
+    #[arg(
+        long,
+        value_name = "on|off",
+        value_enum,
+        default_value = "off",
+        help_heading = "Block layer"
+    )]
+    pub request_flags: OnOff,
     /// Folder for what is known of attached cards
     #[arg(long, value_name = "FOLDER", default_value = RUN_FOLDER)]
     pub run_folder: PathBuf,
@@ -210,6 +219,9 @@ fn serve(arguments: &AttachArguments, announce: &mut dyn FnMut(Report) -> Result
         |negotiated| {
             place.bind(claim, &limits)?;
             let path = place.device.path();
+            if arguments.request_flags == OnOff::On {
+                device.with_flags_of(IssuedFlags::follow(&place.device)?);
+            }
             if arguments.make_up == OnOff::On {
                 device.make_up_for(PathCost::measure(&device, &path)?);
             }

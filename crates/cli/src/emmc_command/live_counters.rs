@@ -49,6 +49,16 @@ pub fn of(statistics: &LiveStatistics) -> Map<String, Value> {
         let name = format!("halts_{}_count", stop.counter_name());
         counters.insert(name, driver.halts_of_attempts[stop.place()].into());
     }
+    if let Some(flags) = &statistics.flags {
+        for (name, value) in [
+            ("flags_joined_count", flags.joined),
+            ("flags_unknown_count", flags.unknown),
+            ("sync_requests_count", flags.sync),
+            ("meta_requests_count", flags.meta),
+        ] {
+            counters.insert(name.to_owned(), value.into());
+        }
+    }
     counters.insert(
         "volatile_writes_level".to_owned(),
         statistics.volatile_writes.into(),

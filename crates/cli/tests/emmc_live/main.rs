@@ -102,8 +102,40 @@ fn data_in_a_file_outlives_detaching_and_is_had_by_one_at_a_time() {
     fs::write(&maps, &whole[..whole.len() / 2]).unwrap();
     let damaged = bed.emmc("attach", &["--store", &image]);
     let message = text(&damaged.stderr);
-    assert!(message.contains(&maps) && message.contains("remove it"), "{message}");
+    assert!(
+        message.contains(&maps) && message.contains("remove it"),
+        "{message}"
+    );
     assert_eq!(damaged.status.code(), Some(2));
+}
+
+#[test]
+fn requests_have_the_flags_that_the_kernel_tells_of() {
+    let Some(bed) = Bed::make() else { return };
+    let instances = "/sys/kernel/tracing/instances";
+    if !fs::exists(instances).unwrap() {
+        eprintln!("skipped: no tracefs at /sys/kernel/tracing");
+        return;
+    }
+    let device = device_of(&bed.attach(&["--size", "64m", "--request-flags", "on"]));
+    must("mkfs.ext4", &["-q", "-F", &device]);
+    let before = bed.stats(&device);
+    bed.mount(&device);
+    fs::write(bed.path("mounted/file"), content(2)).unwrap();
+    must("sync", &["-f", &bed.path("mounted/file")]);
+    bed.unmount();
+    let after = bed.stats(&device);
+    let more = |name: &str| after[name].as_u64().unwrap() - before[name].as_u64().unwrap();
+    assert!(
+        more("meta_requests_count") > 0 && more("sync_requests_count") > 0,
+        "{after}"
+    );
+    assert_eq!(after["flags_unknown_count"], 0, "{after}");
+    assert!(
+        more("flags_joined_count") > more("meta_requests_count"),
+        "{after}"
+    );
+    bed.done("detach", &[&device]);
 }
 
 #[test]
