@@ -109,9 +109,7 @@ impl IssuedFlags {
     pub fn counts(&self) -> FlagCounts {
         lock(&self.state).counts
     }
-}
 
-impl IssuedFlags {
     /// Follows no longer; nothing is found from here on.
     pub fn stop(&self) {
         let _ = fs::write(self.folder.join("tracing_on"), "0");

@@ -79,7 +79,8 @@ pub struct AttachArguments {
         help_heading = "Block layer"
     )]
     pub make_up: OnOff,
-    /// Whether the card learns which requests are metadata and which are waited for, from the kernel's events (tracefs); costs some microseconds a request
+    /// Whether the card learns which requests are metadata and which are waited for, from the kernel's events
+    /// (tracefs); costs some microseconds a request
     #[arg(
         long,
         value_name = "on|off",

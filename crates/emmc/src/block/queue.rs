@@ -1,8 +1,8 @@
 //! The request queue: plugs, merges, the limit on requests, the scheduler, and what the driver put back.
 //!
 //! A piece (bio) first tries to continue a request in its task's plug, then one that waits in the scheduler. A plug goes
-//! to the scheduler when it holds 16 requests or its task waits. Flushes, discards and FUA writes pass the scheduler. What the driver puts back is
-//! given again first, before anything else.
+//! to the scheduler when it holds 16 requests or its task waits. Flushes, discards and FUA writes pass the scheduler.
+//! What the driver puts back is given again first, before anything else.
 //!
 //! Invariants: a request never grows beyond [`QueueRules::max_sectors`]; at most [`QueueRules::limit`] requests that
 //! somebody waits for exist, and as many others; only pieces of one task and one kind become one request.

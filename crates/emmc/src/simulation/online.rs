@@ -425,7 +425,8 @@ mod tests {
         assert_eq!(ends(Nanos::from_micros(10)), ends(Nanos::from_micros(400)));
     }
 
-    /// 32 writes of a stream, 200 us between two, and a long one before, while which they come; some are told of when nine others, that came later, have been.
+    /// 32 writes of a stream, 200 us between two, and a long one before, while which they come; some are told of when nine others, that
+    /// came later, have been.
     #[test]
     fn a_stream_whose_requests_are_told_of_in_another_order_is_packed_as_it_came() {
         let packs = |told: &mut dyn Iterator<Item = u64>| {

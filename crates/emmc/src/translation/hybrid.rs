@@ -282,19 +282,16 @@ impl Translation for Hybrid {
     }
 
     fn take_up(&mut self, _: &CardGeometry, kept: &Kept) -> Result<(), CardError> {
-        if kept.erases.len() != self.erases.len() || kept.map.is_some() {
-            let found = u64::try_from(kept.erases.len()).unwrap_or(u64::MAX);
+        if let Some(map) = &kept.map {
+            let found = u64::try_from(map.slots.len()).unwrap_or(u64::MAX);
             return Err(foreign(
-                "super blocks",
+                "units of the map",
                 found,
-                "as many as the card has, without a map of pages",
+                "none, as it has no map of pages",
             ));
         }
+        self.free = kept.by_wear(self.erases.len())?;
         self.erases.clone_from(&kept.erases);
-        self.free = (0..)
-            .zip(&kept.erases)
-            .map(|(block, erases)| (*erases, block))
-            .collect();
         Ok(())
     }
 }

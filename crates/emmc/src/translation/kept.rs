@@ -3,6 +3,8 @@
 //! It is the content of a file that `live` keeps beside a card's data, and comes back from there unchecked: a layer takes it
 //! up only when it could be its own.
 
+use std::collections::BTreeSet;
+
 use crate::error::CardError;
 
 /// A unit without data.
@@ -39,6 +41,29 @@ pub struct KeptOpen {
     pub filled: u32,
     /// By page, the epoch in which it was programmed.
     pub epochs: Vec<u32>,
+}
+
+impl Kept {
+    /// Every super block with its wear, the least worn one first, for a layer that has so many.
+    pub(super) fn by_wear(&self, super_blocks: usize) -> Result<BTreeSet<(u32, u32)>, CardError> {
+        expect_count("super blocks", self.erases.len(), super_blocks)?;
+        Ok((0..)
+            .zip(&self.erases)
+            .map(|(block, erases)| (*erases, block))
+            .collect())
+    }
+}
+
+/// Refuses what was kept of another number of things than the card has.
+pub(super) fn expect_count(what: &'static str, found: usize, expected: usize) -> Result<(), CardError> {
+    match found == expected {
+        true => Ok(()),
+        false => Err(foreign(
+            what,
+            u64::try_from(found).unwrap_or(u64::MAX),
+            "as many as the card has",
+        )),
+    }
 }
 
 /// A number of what was kept that can't be of this card.

@@ -56,7 +56,7 @@ impl Head {
     /// Pads up to a whole write unit. Where another flush of the same size would lie in one row more than this one could, to the
     /// end of the row: members of an array that program padding meanwhile lose no time, those that wait for a row do. Returns the
     /// bytes of padding.
-    fn fill_up(&mut self, unit: u32, row: u32, sequences: &mut dyn FnMut() -> u64) -> u32 {
+    fn fill_up(&mut self, unit: u32, row: u32, sequence: &mut u64) -> u32 {
         let end = self.end();
         let padded = end.next_multiple_of(unit);
         let bytes = padded - self.written;
@@ -68,7 +68,8 @@ impl Head {
             while !self.end().is_multiple_of(row) {
                 let used = self.buffer.len();
                 self.buffer.resize(used + to_usize(unit), 0);
-                pad_unit(&mut self.buffer[used..], sequences());
+                *sequence += 1;
+                pad_unit(&mut self.buffer[used..], *sequence);
             }
         }
         self.end() - end
@@ -170,11 +171,11 @@ impl WriteBuffers {
     }
 
     /// Writes what is buffered of these heads, at the same time. Returns of each that had something the LEB and the bytes of
-    /// padding that it took, which may need sequence numbers.
+    /// padding that it took. `sequence` is the last number that was given; padding may take some.
     pub(super) fn flush_heads(
         &self,
         kinds: &[HeadKind],
-        sequences: &mut dyn FnMut() -> u64,
+        sequence: &mut u64,
     ) -> Result<Vec<(u32, u32)>, VolumeError> {
         let geometry = self.inner.geometry();
         let row = geometry.max_write_bytes.max(self.min_io_bytes);
@@ -187,7 +188,7 @@ impl WriteBuffers {
             else {
                 continue;
             };
-            let padding = head.fill_up(self.min_io_bytes, row, sequences);
+            let padding = head.fill_up(self.min_io_bytes, row, sequence);
             self.count(*kind, |counted| counted.padding_bytes += u64::from(padding));
             flushed.push((head.leb, padding));
         }

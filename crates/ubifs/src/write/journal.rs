@@ -175,13 +175,7 @@ impl Writer {
     }
 
     fn flush(&mut self, heads: &[HeadKind]) -> Result<(), WriteError> {
-        let mut sequence = self.sequence;
-        let flushed = self.buffers.flush_heads(heads, &mut || {
-            sequence += 1;
-            sequence
-        });
-        self.sequence = sequence;
-        for (leb, padding) in flushed? {
+        for (leb, padding) in self.buffers.flush_heads(heads, &mut self.sequence)? {
             self.space.fill(leb, padding, padding);
         }
         Ok(())

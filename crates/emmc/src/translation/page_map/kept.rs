@@ -8,7 +8,7 @@ use crate::error::CardError;
 use crate::geometry::{CardGeometry, index};
 use crate::nand_array::ProgramMode;
 use crate::translation::OpenBlock;
-use crate::translation::kept::{Kept, KeptMap, KeptOpen, foreign};
+use crate::translation::kept::{Kept, KeptMap, KeptOpen, expect_count, foreign};
 
 impl PageMap {
     pub(super) fn kept(&self) -> Kept {
@@ -36,16 +36,10 @@ impl PageMap {
 
     /// Takes up what was kept, in a map that is empty.
     pub(super) fn take_up_kept(&mut self, geometry: &CardGeometry, kept: &Kept) -> Result<(), CardError> {
-        if kept.erases.len() != self.erases.len() {
-            let found = u64::try_from(kept.erases.len()).unwrap_or(u64::MAX);
-            return Err(foreign("super blocks", found, "as many as the card has"));
-        }
+        let by_wear = kept.by_wear(self.erases.len())?;
         let Some(map) = &kept.map else {
             self.erases.clone_from(&kept.erases);
-            self.free = (0..)
-                .zip(&kept.erases)
-                .map(|(block, erases)| (*erases, block))
-                .collect();
+            self.free = by_wear;
             return Ok(());
         };
         // Only what is whole takes the place of what is here.
@@ -58,10 +52,7 @@ impl PageMap {
     }
 
     fn take_up_blocks(&mut self, geometry: &CardGeometry, map: &KeptMap) -> Result<(), CardError> {
-        if map.erased.len() != self.erases.len() {
-            let found = u64::try_from(map.erased.len()).unwrap_or(u64::MAX);
-            return Err(foreign("super blocks", found, "as many as the card has"));
-        }
+        expect_count("super blocks", map.erased.len(), self.erases.len())?;
         self.free.clear();
         for ((block, erased), erases) in (0..).zip(&map.erased).zip(&self.erases) {
             if *erased {
@@ -107,10 +98,7 @@ impl PageMap {
     }
 
     fn take_up_map(&mut self, map: &KeptMap) -> Result<(), CardError> {
-        if map.slots.len() != self.map.len() {
-            let found = u64::try_from(map.slots.len()).unwrap_or(u64::MAX);
-            return Err(foreign("units of the map", found, "as many as the card has"));
-        }
+        expect_count("units of the map", map.slots.len(), self.map.len())?;
         let mut filled: Vec<u32> = map
             .erased
             .iter()
