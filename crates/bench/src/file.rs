@@ -6,7 +6,6 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use results::LatencyHistogram;
 
-use crate::access::Target;
 use crate::cache::{self, CacheOutcome};
 use crate::error::BenchError;
 use crate::gate::StartLine;
@@ -18,10 +17,10 @@ use crate::prepare;
 use crate::processor::{ProcessorUse, WorkerUse};
 use crate::progress::Progress;
 use crate::scratch::Scratch;
-use crate::spec::{Cache, DeviceAccess, FileSpec, FinalSync};
+use crate::spec::{DeviceAccess, FileSpec, FinalSync};
 use crate::verify::{self, ReadBack};
 use crate::window::WindowOutcome;
-use crate::worker::Worker;
+use crate::worker::Recruit;
 
 /// What one kind of operation did.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -176,7 +175,13 @@ pub(crate) fn measure(
     progress: &dyn Progress,
     stop: &AtomicBool,
 ) -> Result<FileOutcome, BenchError> {
-    let workers = workers(spec, files)?;
+    let recruits: Vec<_> = (0..)
+        .zip(RecordOrder::of_all(spec))
+        .map(|(index, order)| Recruit { index, order, files })
+        .collect();
+    // What can't be opened is found before the cache is emptied, and what is open keeps its inode in memory.
+    let held = recruits.iter().map(|recruit| recruit.open(spec));
+    let held = held.collect::<Result<Vec<_>, _>>()?;
     let bytes = match spec.device {
         DeviceAccess::Refused => spec.prepared_bytes_in_a_file(),
         DeviceAccess::Read | DeviceAccess::Destroy => spec.bytes_in_a_file(),
@@ -188,10 +193,7 @@ pub(crate) fn measure(
         let state = cache.describe();
         return Err(BenchError::NotCold { state });
     }
-    if spec.cache == Cache::Warm {
-        workers.iter().try_for_each(Worker::prefault)?;
-    }
-    let (mut outcome, parts) = measure::measure(spec, workers, cache, line, progress, stop)?;
+    let (mut outcome, parts) = measure::measure(spec, (recruits, held), cache, line, progress, stop)?;
     outcome.cache_ns = cache_ns;
     if spec.verify && outcome.complete {
         cache::give_up_pages(files)?;
@@ -199,19 +201,6 @@ pub(crate) fn measure(
         outcome.verified = Some(read_back);
     }
     Ok(outcome)
-}
-
-fn workers<'run>(spec: &'run FileSpec, files: &[PathBuf]) -> Result<Vec<Worker<'run>>, BenchError> {
-    (0..spec.threads)
-        .zip(RecordOrder::of_all(spec))
-        .map(|(index, order)| {
-            let number = usize::try_from(spec.file_of(index)).expect("file numbers fit in memory");
-            let mut target = Target::open(&files[number], spec, spec.base_of(index))?;
-            let further = usize::try_from(spec.files_of_each - 1).expect("file numbers fit in memory");
-            target.go_on_in(&files[number + 1..=number + further], spec)?;
-            Ok(Worker::new(spec, index, target, order))
-        })
-        .collect()
 }
 
 pub(crate) fn elapsed_ns(start: Instant, end: Instant) -> u64 {

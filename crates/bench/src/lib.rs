@@ -24,6 +24,7 @@ mod cache;
 mod clock;
 mod crew;
 mod data;
+mod descriptors;
 pub mod environment;
 mod error;
 mod file;

@@ -5,9 +5,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use crate::access::Target;
 use crate::cache::CacheOutcome;
 use crate::clock::monotonic_ns;
-use crate::crew;
 use crate::error::BenchError;
 use crate::file::{FileOutcome, OperationOutcome, unix_ns};
 use crate::gate::{Gate, StartLine};
@@ -15,8 +15,8 @@ use crate::processor::WorkerUse;
 use crate::progress::{Phase, Progress};
 use crate::spec::FileSpec;
 use crate::verify::Generations;
-use crate::window::{CountCalls, Moved, Running, Window, WindowOutcome};
-use crate::worker::{Counter, Shared, Worker, WorkerOutcome};
+use crate::window::{Absent, CountCalls, Moved, Running, Window, WindowOutcome};
+use crate::worker::{Answer, Counter, Recruit, Shared, WorkerOutcome};
 
 /// How often progress is reported.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
@@ -41,15 +41,13 @@ impl Start {
     }
 }
 
-type Answer = Result<Option<WorkerOutcome>, BenchError>;
-
 /// What each worker wrote, for verification.
 pub type Parts = Vec<(u32, Generations)>;
 
-/// Runs the workers.
+/// Runs the workers. What is `held` open is closed when they have opened their files, so that the last close is theirs.
 pub fn measure(
     spec: &FileSpec,
-    workers: Vec<Worker<'_>>,
+    (recruits, held): (Vec<Recruit<'_>>, Vec<Target>),
     cache: CacheOutcome,
     line: &StartLine,
     progress: &dyn Progress,
@@ -69,12 +67,11 @@ pub fn measure(
     };
     let window = Window::prepare(&spec.directory, count_calls);
     let (start, answers) = thread::scope(|scope| {
-        for worker in workers {
-            let (shared, index) = (&shared, worker.index);
-            let work = move || worker.run(shared);
-            crew::start(scope, index, &shared.gate, &shared.failed, finished.clone(), work)?;
+        for recruit in recruits {
+            recruit.start(scope, spec, &shared, finished.clone())?;
         }
         shared.gate.wait_for(spec.threads);
+        drop(held);
         if !line.meet() {
             shared.gate.cancel();
         }
@@ -97,6 +94,13 @@ pub fn measure(
         written_bytes: outcome.write.bytes,
     });
     outcome.processor = outcome.window.processor;
+    let shared_table = outcomes.iter().find_map(|worker| worker.shared_table);
+    outcome.window.absent.extend(shared_table.map(|errno| Absent {
+        what: "a table of descriptors for each thread",
+        reason: format!(
+            "{errno}; each call takes some 3 % longer than a thread of its own process would need"
+        ),
+    }));
     outcomes.sort_by_key(|worker| worker.index);
     outcome.logs = outcomes
         .iter_mut()

@@ -1,10 +1,17 @@
 //! One thread of a file workload, from the start line to the close.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::thread::Scope;
+
+use rustix::io::Errno;
 
 use crate::access::Target;
 use crate::clock::Clock;
+use crate::crew;
 use crate::data::{AlignedMemory, Content};
+use crate::descriptors::take_own_table;
 use crate::error::BenchError;
 use crate::file::OperationOutcome;
 use crate::gate::Gate;
@@ -16,6 +23,17 @@ use crate::ring::Queue;
 use crate::spec::{Cache, Engine, FileSpec, FinalSync, Pattern};
 use crate::tally::Tally;
 use crate::verify::{Expected, Generations, compare, written_seed};
+
+/// A worker that has no thread yet.
+pub struct Recruit<'run> {
+    pub index: u32,
+    pub order: RecordOrder,
+    /// Those of all workers.
+    pub files: &'run [PathBuf],
+}
+
+/// What a thread tells when it has ended; `None` when the run was cancelled before it began.
+pub type Answer = Result<Option<WorkerOutcome>, BenchError>;
 
 /// Everything a worker needs, made before the timed window.
 pub struct Worker<'run> {
@@ -79,6 +97,8 @@ pub struct WorkerOutcome {
     pub complete: bool,
     pub generations: Option<Generations>,
     pub log: Option<OperationLog>,
+    /// Why the worker shared its table of descriptors with the process, if it did.
+    pub shared_table: Option<Errno>,
 }
 
 /// The way through a run: when measuring begins and when it ends.
@@ -93,8 +113,50 @@ pub struct Course {
     usage: Option<WorkerUse>,
 }
 
+impl<'run> Recruit<'run> {
+    /// Opens (and maps) the worker's files.
+    pub fn open(&self, spec: &FileSpec) -> Result<Target, BenchError> {
+        let number = usize::try_from(spec.file_of(self.index)).expect("file numbers fit in memory");
+        let further = usize::try_from(spec.files_of_each - 1).expect("file numbers fit in memory");
+        let mut target = Target::open(&self.files[number], spec, spec.base_of(self.index))?;
+        target.go_on_in(&self.files[number + 1..=number + further], spec)?;
+        Ok(target)
+    }
+
+    /// Starts the worker's thread, with a table of descriptors of its own where the kernel gives one. It opens its files
+    /// and waits at the gate.
+    pub fn start<'scope>(
+        self,
+        scope: &'scope Scope<'scope, '_>,
+        spec: &'run FileSpec,
+        shared: &'scope Shared<'_>,
+        finished: Sender<Answer>,
+    ) -> Result<(), BenchError>
+    where
+        'run: 'scope,
+    {
+        let index = self.index;
+        let work = move || {
+            // SAFETY: the thread was started for this closure, which was given no descriptor. What the worker opens is
+            // closed in the thread, and what it tells has none.
+            let shared_table = unsafe { take_own_table() }.err();
+            let target = self.open(spec)?;
+            if spec.cache == Cache::Warm {
+                // The pages of a mapping.
+                target.prefault(spec.pattern.writes())?;
+            }
+            let outcome = Worker::new(spec, index, target, self.order).run(shared)?;
+            Ok(outcome.map(|outcome| WorkerOutcome {
+                shared_table,
+                ..outcome
+            }))
+        };
+        crew::start(scope, index, &shared.gate, &shared.failed, finished, work)
+    }
+}
+
 impl<'run> Worker<'run> {
-    pub fn new(spec: &'run FileSpec, index: u32, target: Target, order: RecordOrder) -> Self {
+    fn new(spec: &'run FileSpec, index: u32, target: Target, order: RecordOrder) -> Self {
         let record = usize::try_from(spec.record_bytes).expect("records are checked to be at most 1 GiB");
         Self {
             spec,
@@ -119,13 +181,8 @@ impl<'run> Worker<'run> {
         }
     }
 
-    /// Makes the pages of a mapping present.
-    pub fn prefault(&self) -> Result<(), BenchError> {
-        self.target.prefault(self.spec.pattern.writes())
-    }
-
     /// Waits at the gate, works, syncs and closes. `None` when the run was cancelled before it began.
-    pub fn run(mut self, shared: &Shared<'_>) -> Result<Option<WorkerOutcome>, BenchError> {
+    fn run(mut self, shared: &Shared<'_>) -> Answer {
         let mut queue = self.queue()?;
         let mut tally = Tally::new();
         // Before the start line: reading the kernel's files takes as long as a hundred operations.
@@ -176,6 +233,7 @@ impl<'run> Worker<'run> {
             complete,
             generations: self.check.map(|check| check.generations),
             log: self.log.map(LogWriter::finish),
+            shared_table: None,
         }))
     }
 

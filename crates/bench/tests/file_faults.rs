@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bench::{
@@ -12,6 +13,9 @@ use bench::{
 };
 
 const RECORD: u64 = 4096;
+
+/// What a record names as absent where threads share the table of the process.
+const OWN_TABLE: &str = "a table of descriptors for each thread";
 
 fn spec(directory: &Path, pattern: Pattern) -> FileSpec {
     FileSpec::plain(directory.to_owned(), pattern, RECORD, 64 * RECORD)
@@ -467,16 +471,16 @@ fn what_stays_in_memory_is_not_called_cold() {
     assert_eq!(entries(mount.path()), 0);
 }
 
-/// Lets the kernel refuse io_uring to this thread and those that it starts, as a container's filter does.
-fn forbid_rings(errno: i32) -> bool {
+/// Lets the kernel refuse a call to this thread and those that it starts, as a container's filter does.
+fn forbid(call: libc::c_long, errno: i32) -> bool {
     const LOAD_NUMBER: u16 = 0x20;
     const JUMP_IF_EQUAL: u16 = 0x15;
     const RETURN: u16 = 0x06;
-    let setup = u32::try_from(libc::SYS_io_uring_setup).expect("call numbers are small");
+    let call = u32::try_from(call).expect("call numbers are small");
     let statement = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let mut program = [
         statement(LOAD_NUMBER, 0, 0, 0),
-        statement(JUMP_IF_EQUAL, 0, 1, setup),
+        statement(JUMP_IF_EQUAL, 0, 1, call),
         statement(
             RETURN,
             0,
@@ -503,7 +507,7 @@ fn a_kernel_that_refuses_rings_is_one_error_that_names_the_other_engine() {
         (libc::ENOSYS, "this kernel has none"),
     ] {
         let answer = std::thread::spawn(move || {
-            if !forbid_rings(errno) {
+            if !forbid(libc::SYS_io_uring_setup, errno) {
                 return None;
             }
             let directory = temporary();
@@ -525,5 +529,136 @@ fn a_kernel_that_refuses_rings_is_one_error_that_names_the_other_engine() {
             message.contains(expected) && message.contains("choose the engine psync"),
             "{message}"
         );
+    }
+}
+
+/// Who has a file below `directory` open when the workers are ready: names of threads, the caller's among them.
+struct Holders<'run> {
+    directory: &'run Path,
+    found: Mutex<Vec<String>>,
+}
+
+impl<'run> Holders<'run> {
+    const fn of(directory: &'run Path) -> Self {
+        Self {
+            directory,
+            found: Mutex::new(Vec::new()),
+        }
+    }
+
+    fn now(&self) -> Vec<String> {
+        let tasks = fs::read_dir("/proc/self/task").expect("/proc is mounted");
+        let mut names: Vec<String> = tasks
+            .flatten()
+            .filter(|task| holds_open(&task.path().join("fd"), self.directory))
+            .map(|task| fs::read_to_string(task.path().join("comm")).unwrap_or_default())
+            .map(|name| name.trim().to_owned())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+fn holds_open(table: &Path, directory: &Path) -> bool {
+    let Ok(descriptors) = fs::read_dir(table) else {
+        return false;
+    };
+    let mut files = descriptors
+        .flatten()
+        .filter_map(|one| fs::read_link(one.path()).ok());
+    files.any(|file| file.starts_with(directory))
+}
+
+impl Progress for Holders<'_> {
+    fn advance(&self, phase: Phase, done: u64, _total: u64) {
+        // The first report of the phase comes when all workers wait at the start line.
+        let mut found = self.found.lock().expect("nobody panicked");
+        if phase == Phase::Measure && done == 0 && found.is_empty() {
+            *found = self.now();
+        }
+    }
+}
+
+#[test]
+fn each_worker_alone_has_its_files_open_and_nobody_after_the_run() {
+    for engine in [Engine::Psync, Engine::IoUring { depth: 4 }] {
+        for mode in [Mode::Buffered, Mode::Mmap] {
+            if engine != Engine::Psync && mode.is_mapped() {
+                continue;
+            }
+            let directory = temporary();
+            let holders = Holders::of(directory.path());
+            let spec = FileSpec {
+                engine,
+                mode,
+                threads: 2,
+                cache: Cache::Warm,
+                ..spec(directory.path(), Pattern::RandomRead)
+            };
+            let outcome = run(&spec, &holders, &AtomicBool::new(false)).expect("the workload runs");
+            if let Some(absent) = outcome
+                .window
+                .absent
+                .iter()
+                .find(|absent| absent.what == OWN_TABLE)
+            {
+                skipped(&format!("{OWN_TABLE}: {}", absent.reason));
+                return;
+            }
+            let found = holders.found.lock().expect("nobody panicked");
+            assert_eq!(*found, ["bench-0", "bench-1"], "{engine:?} {mode}");
+            assert_eq!(holders.now(), [""; 0], "{engine:?} {mode}");
+        }
+    }
+}
+
+#[test]
+fn a_run_goes_on_where_a_table_of_its_own_is_forbidden_and_says_so() {
+    let directory = temporary();
+    let spec = spec(directory.path(), Pattern::SequentialWrite);
+    let answer = std::thread::spawn(move || {
+        forbid(libc::SYS_close_range, libc::EPERM).then(|| run(&spec, &NoProgress, &AtomicBool::new(false)))
+    });
+    let Some(outcome) = answer.join().expect("the thread ends") else {
+        skipped("no filter can be set here");
+        return;
+    };
+    let outcome = outcome.expect("the workload runs");
+    let absent = outcome
+        .window
+        .absent
+        .iter()
+        .find(|absent| absent.what == OWN_TABLE);
+    let reason = &absent.expect("it is said").reason;
+    assert!(reason.starts_with("Operation not permitted"), "{reason}");
+    assert_eq!(outcome.write.count, 64);
+}
+
+#[test]
+fn a_file_system_can_be_unmounted_at_once_after_a_run_of_any_end() {
+    for (end, stops, fills_up) in [
+        ("done", false, false),
+        ("stopped", true, false),
+        ("No space left on device (os error 28)", false, true),
+    ] {
+        let Some(mount) = Mount::new(&["-t", "tmpfs", "-o", "size=4m", "none"]) else {
+            return;
+        };
+        let spec = FileSpec {
+            threads: 3,
+            time: fills_up.then_some(TimeLimit {
+                ramp_ns: 0,
+                run_ns: 60_000_000_000,
+            }),
+            ..spec(mount.path(), Pattern::Append)
+        };
+        let found = match run(&spec, &NoProgress, &AtomicBool::new(stops)) {
+            Ok(outcome) if outcome.complete => "done".to_owned(),
+            Ok(_) => "stopped".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        assert!(found.ends_with(end), "{found}");
+        let unmounted = says(Command::new("umount").arg(mount.path()));
+        assert!(unmounted.is_some(), "{end}: something is open");
     }
 }
