@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Speed of `tidegate ubifs`, side by side with its peers, interleaved: raw samples, medians and ratios.
 #
-#   scripts/judges/ubifs_speed.sh [extract] [mount] [read]        (all three without arguments)
+#   scripts/judges/ubifs_speed.sh [extract] [mount] [read] [write]        (all four without arguments)
 #
 #   extract   100 MB of files from a UBI image: tidegate and ubi_reader (from the package index, in a venv). Wanted: 20 times.
 #   mount     a 1 GiB chip that Linux wrote in the lab guest until its power was cut: time beyond the scan. Wanted: 150 ms.
 #   read      a warm sequential read through FUSE: a UBIFS, and the same file by `tidegate mount`. Wanted: 0.9.
+#   write     16 MiB of noise written with O_SYNC, twice, through FUSE in real time: four simulated TLC chips as an array, and one
+#             chip as large as they are together. Wanted: 3.5 times.
 #
-# ROUNDS (5) samples of each; TIDEGATE is the binary, by default an optimised one that is built here. Needs mtd-utils,
+# ROUNDS (5) samples of each; the chips of `write` are files in CHIPS_DIR (/dev/shm); TIDEGATE is the binary, by default an optimised one that is built here. Needs mtd-utils,
 # /dev/fuse, python3 with venv, and for `mount` the lab guest (docs/lab.md); what can't be had is left out with the reason.
 # Exit: 0 all that ran came out as wanted, 1 something did not, 2 it could not run.
 set -euo pipefail
@@ -15,7 +17,7 @@ cd "$(dirname "$0")/../.."
 . scripts/cargo_path.sh
 ubi_reader_version=0.8.16
 rounds=${ROUNDS:-5}
-parts=${*:-extract mount read}
+parts=${*:-extract mount read write}
 judges=$(realpath -m target)/judges
 PATH="$PATH:/usr/sbin:/sbin"
 
@@ -34,11 +36,12 @@ finish() {
     for folder in one two; do
         mountpoint -q "$work/$folder" && { "$TIDEGATE" unmount --lazy "$work/$folder" >/dev/null || true; }
     done
-    rm -rf "$work"
+    rm -rf "$work" ${chips:+"$chips"}
     exit "$status"
 }
 trap finish EXIT
 missed=0
+chips=
 
 now_us() { local now=${EPOCHREALTIME/[.,]/}; echo "$now"; }
 took() { # COMMAND...: microseconds that it took
@@ -156,12 +159,44 @@ read_warm() {
         "$(awk "BEGIN { printf \"%.2f\", $(median "${theirs[@]}") / $(median "${ours[@]}") }")" ">=" 0.9
 }
 
+write_real_time() {
+    [ -e /dev/fuse ] || { echo "left out: write, as /dev/fuse is missing"; return 0; }
+    local rates_1=() rates_4=() round members devices
+    chips=$(mktemp -d "${CHIPS_DIR:-/dev/shm}/tidegate-ubifs-speed.XXXXXX")
+    head -c 32M /dev/urandom >"$chips/noise"
+    for round in $(seq "$rounds"); do
+        for members in 1 4; do
+            rm -f "$chips"/chip*
+            devices=(); [ "$members" -eq 1 ] || devices=(--devices "$members")
+            "$TIDEGATE" nand create "$chips/chip" "${devices[@]}" --preset tlc --blocks $((512 / members)) >/dev/null
+            if [ "$members" -eq 1 ]; then
+                "$TIDEGATE" ubi format "$chips/chip" >/dev/null
+                "$TIDEGATE" ubi mkvol "$chips/chip" -N data -m >/dev/null
+            else
+                "$TIDEGATE" ubi format "$chips/chip" "${devices[@]}" --label data >/dev/null
+            fi
+            "$TIDEGATE" ubifs mkfs "$chips/chip" "${devices[@]}" >/dev/null
+            "$TIDEGATE" ubifs mount "$chips/chip" "${devices[@]}" -o rw --real-time "$work/one" >/dev/null
+            declare -n rates=rates_$members
+            rates+=("$(took dd if="$chips/noise" of="$work/one/file" bs=16M oflag=sync iflag=fullblock)")
+            cmp "$chips/noise" "$work/one/file" || { echo "what was written is not what is read"; exit 2; }
+            "$TIDEGATE" unmount "$work/one" >/dev/null
+        done
+    done
+    rm -rf "$chips"
+    echo "write 32 MiB, us: one TLC chip ${rates_1[*]}"
+    echo "write 32 MiB, us: four TLC chips ${rates_4[*]}"
+    wanted "write, four chips to one" \
+        "$(awk "BEGIN { printf \"%.2f\", $(median "${rates_1[@]}") / $(median "${rates_4[@]}") }")" ">=" 3.5
+}
+
 for part in $parts; do
     case $part in
         extract) extract ;;
         mount) mount ;;
         read) read_warm ;;
-        *) echo "$part is none of extract, mount, read"; exit 2 ;;
+        write) write_real_time ;;
+        *) echo "$part is none of extract, mount, read, write"; exit 2 ;;
     esac
 done
 exit "$missed"

@@ -7,6 +7,7 @@ use flate2::{Compress, FlushCompress, Status};
 use lzokay::compress::{Dict, compress_with_dict};
 
 use crate::format::Compression;
+use crate::lzo::pack::Encoder;
 
 /// Shorter blocks are stored as they are.
 const BLOCK_BYTES_MIN: usize = 128;
@@ -39,15 +40,33 @@ impl Compressor {
 /// Compresses blocks; keeps what the compressors need between them.
 pub(crate) struct Packer {
     compressor: Compressor,
-    dictionary: Box<Dict>,
+    lzo: Lzo,
     zstd: zstd::bulk::Compressor<'static>,
 }
 
+/// What makes LZO streams.
+enum Lzo {
+    /// As short as can be, for images.
+    Thorough(Box<Dict>),
+    /// Soon, for programs that wait.
+    Quick(Encoder),
+}
+
 impl Packer {
-    pub(crate) fn new(compressor: Compressor) -> Self {
+    /// For images: they are written once, and often read.
+    pub(crate) fn thorough(compressor: Compressor) -> Self {
+        Self::new(compressor, Lzo::Thorough(Dict::new()))
+    }
+
+    /// For mounted file systems.
+    pub(crate) fn quick(compressor: Compressor) -> Self {
+        Self::new(compressor, Lzo::Quick(Encoder::new()))
+    }
+
+    fn new(compressor: Compressor, lzo: Lzo) -> Self {
         Self {
             compressor,
-            dictionary: Dict::new(),
+            lzo,
             zstd: zstd::bulk::Compressor::default(),
         }
     }
@@ -81,7 +100,10 @@ impl Packer {
     fn by(&mut self, compression: Compression, block: &[u8]) -> Option<Vec<u8>> {
         match compression {
             Compression::None => None,
-            Compression::Lzo => compress_with_dict(block, &mut self.dictionary).ok(),
+            Compression::Lzo => match &mut self.lzo {
+                Lzo::Thorough(dictionary) => compress_with_dict(block, dictionary).ok(),
+                Lzo::Quick(encoder) => encoder.compress(block),
+            },
             Compression::Zlib => deflate(block),
             Compression::Zstd => self.zstd.compress(block).ok(),
         }
@@ -116,8 +138,9 @@ mod tests {
     fn blocks_are_the_same_after_a_round_trip_and_never_longer() {
         let mut random = fastrand::Rng::with_seed(5);
         let mut compressed = 0;
-        for compression in ALL {
-            let mut packer = Packer::new(Compressor::Only(compression));
+        let makers = [Packer::thorough, Packer::quick];
+        for (compression, packer) in ALL.into_iter().flat_map(|one| makers.map(|maker| (one, maker))) {
+            let mut packer = packer(Compressor::Only(compression));
             for _ in 0..200 {
                 let (bytes, letters) = (random.usize(1..=4096), random.u8(1..=255));
                 let block: Vec<u8> = (0..bytes).map(|_| random.u8(..letters)).collect();
@@ -129,7 +152,7 @@ mod tests {
                 assert!(out == block, "{how:?}, {bytes} bytes of {letters} letters");
             }
         }
-        assert!(compressed > 200, "only {compressed} blocks were compressed");
+        assert!(compressed > 400, "only {compressed} blocks were compressed");
     }
 
     #[test]
@@ -137,7 +160,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(6);
         let block: Vec<u8> = (0..4096).map(|_| random.u8(..16)).collect();
         for (percent, expected) in [(0, Compression::Zlib), (100, Compression::Lzo)] {
-            let (how, _) = Packer::new(Compressor::FavorLzo { percent }).pack(&block);
+            let (how, _) = Packer::thorough(Compressor::FavorLzo { percent }).pack(&block);
             assert_eq!(how, expected, "{percent} percent");
         }
     }

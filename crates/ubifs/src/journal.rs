@@ -120,6 +120,12 @@ impl Journal {
         self.plain.len() + self.names.len()
     }
 
+    /// How many places of the index it changes at most, ranges counted once.
+    pub(crate) fn changes(&self) -> usize {
+        let names: usize = self.names.values().map(Vec::len).sum();
+        self.plain.len() + names + self.removed_inodes.len() + self.blocks_end.len()
+    }
+
     /// Whether the journal says anything of names with that key.
     pub(crate) fn has_names(&self, key: Key) -> bool {
         self.names.contains_key(&key)

@@ -1,5 +1,5 @@
-//! LZO1X streams unpacked. Compressing is the crate `lzokay`'s, whose decoder this takes the place of: it moved bytes one by
-//! one, and unpacking was a third of an extraction (404 MB/s there).
+//! LZO1X streams unpacked, and made in a hurry ([`pack`]). Made for images they are by the crate `lzokay`, whose decoder this
+//! takes the place of: it moved bytes one by one, and unpacking was a third of an extraction (404 MB/s there).
 //!
 //! A stream is a sequence of instructions: copy so many bytes that follow, or so many from so far back in what came out.
 //! Short copies move a word of 16 bytes where there is room for one, whatever is asked for; what is moved too much is
@@ -16,6 +16,8 @@
 //!
 //! Long form: where the bits are 0, each byte 0 that follows counts 255, and the next byte is added to all that the bits
 //! could say at most. 17, 0, 0 is the end. The very first byte says more: above 17, it is that many literals and 17.
+
+pub(crate) mod pack;
 
 /// Bytes that a short copy moves.
 const WORD: usize = 16;
@@ -207,7 +209,7 @@ mod tests {
     use super::*;
 
     /// Repetitions near and far, runs, and what does not compress.
-    fn block(random: &mut fastrand::Rng) -> Vec<u8> {
+    pub(super) fn block(random: &mut fastrand::Rng) -> Vec<u8> {
         let mut block: Vec<u8> = Vec::new();
         let wanted = random.usize(1..9000);
         while block.len() < wanted {

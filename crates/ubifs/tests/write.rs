@@ -11,9 +11,15 @@ use support::rig::{Chip, Lines, Model, SMALL, Shape, Weight, attach, dump, lines
 use testkit::lab::Fsck;
 use testkit::prng::Prng;
 use ubi::Volume;
-use ubifs::{OpenOptions, Ubifs, Watermarks, WriteError};
+use ubifs::format::ROOT_INODE;
+use ubifs::mkfs::Time;
+use ubifs::{NewFile, OpenOptions, Ubifs, Watermarks, WriteError, Writer};
 
 const SEED: u64 = 0x0BF5;
+const NOW: Time = Time {
+    seconds: 1_000_000_000,
+    nanoseconds: 0,
+};
 
 #[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn fsck() -> Option<Fsck> {
@@ -54,6 +60,19 @@ fn judge(volume: &Arc<dyn Volume>, expected: &Lines, fsck: Option<&Fsck>, what: 
 
 fn chip(shape: Shape) -> Chip {
     Arc::new(Mutex::new(shape.formatted()))
+}
+
+/// A file of one small block.
+fn create(writer: &mut Writer, name: &str) -> Result<(), WriteError> {
+    let file = NewFile {
+        mode: 0o100_644,
+        user: 0,
+        group: 0,
+        data: Vec::new(),
+    };
+    let inode = writer.create(ROOT_INODE, name.as_bytes(), &file, NOW)?;
+    writer.write(inode, 0, &[1; 10], NOW)?;
+    Ok(())
 }
 
 #[test]
@@ -136,4 +155,74 @@ fn a_file_system_that_is_filled_and_emptied_stays_whole() {
     writer.unmount().expect("it unmounts");
     judge(&volume, &lines, fsck.as_ref(), "full");
     assert!(full > 0 || model.lines().len() > 10, "nothing happened");
+}
+
+#[test]
+fn an_index_shrinks_with_what_it_leads_to() {
+    let volume: Arc<dyn Volume> = attach(&chip(SMALL)).expect("it attaches");
+    let mut writer = open(Arc::clone(&volume)).expect("it opens");
+    let names: Vec<String> = (0..800).map(|number| format!("file {number}")).collect();
+    for name in &names {
+        create(&mut writer, name).expect("there is room");
+    }
+    writer.commit().expect("it commits");
+    let full_bytes = writer.statistics().index_bytes;
+    // Each time a few of all over the index.
+    for round in 1..20 {
+        for name in names.iter().skip(round).step_by(20) {
+            writer
+                .unlink(ROOT_INODE, name.as_bytes(), NOW)
+                .expect("it is there");
+        }
+        writer.commit().expect("it commits");
+    }
+    let (keys, bytes) = (3 * 40 + 1, writer.statistics().index_bytes);
+    assert!(
+        bytes < keys * 40,
+        "{bytes} bytes of an index for {keys} keys; {full_bytes} for 20 times as many"
+    );
+    let lines = lines_of(writer.read());
+    writer.unmount().expect("it unmounts");
+    judge(&volume, &lines, fsck().as_ref(), "most is gone");
+}
+
+#[test]
+fn what_fills_a_file_system_can_be_removed_at_any_time() {
+    for shape in [SMALL, Shape { fanout: 3, ..SMALL }] {
+        let what = format!("fanout {}", shape.fanout);
+        let volume: Arc<dyn Volume> = attach(&chip(shape)).expect("it attaches");
+        let mut writer = open(Arc::clone(&volume)).expect("it opens");
+        let mut prng = Prng::named(0xF011, &what);
+        let (mut names, mut number, mut refused) = (Vec::new(), 0, 0);
+        let steps = if testkit::is_full() { 60_000 } else { 4500 };
+        for step in 0..steps {
+            let is_to_grow = prng.below(100) < if step % 3000 < 2000 { 80 } else { 30 };
+            if is_to_grow || names.is_empty() {
+                number += 1;
+                let name = format!("{} {number}", prng.below(1_000_000));
+                match create(&mut writer, &name) {
+                    Ok(()) => names.push(name),
+                    Err(WriteError::NoSpace { .. }) => {
+                        refused += 1;
+                        // The file may be there without its content.
+                        if writer.read().lookup(ROOT_INODE, name.as_bytes()).is_ok() {
+                            names.push(name);
+                        }
+                    }
+                    Err(error) => panic!("{what}, step {step}: {error}"),
+                }
+            } else {
+                let name = names.swap_remove(prng.below_usize(names.len()));
+                let removed = writer.unlink(ROOT_INODE, name.as_bytes(), NOW);
+                removed.unwrap_or_else(|error| {
+                    panic!("{what}, step {step}: {error}; {:?}", writer.statistics())
+                });
+            }
+        }
+        assert!(refused > 100, "{what}: {refused} files found no room");
+        let lines = lines_of(writer.read());
+        assert_eq!(lines.len(), names.len() + 1, "{what}");
+        writer.unmount().expect("it unmounts");
+        judge(&volume, &lines, fsck().as_ref(), &what);
+    }
 }

@@ -11,13 +11,13 @@ mod support {
 use std::sync::{Arc, Mutex};
 
 use nand::{PowerCut, SimNand};
-use support::rig::{Chip, Lines, Model, SMALL, Weight, attach, dump, lines_of, open};
+use support::rig::{Chip, Lines, Model, SMALL, Shape, Weight, attach, dump, lines_of, open};
 use testkit::lab::Fsck;
 use testkit::prng::Prng;
 use ubi::Volume;
 use ubifs::format::ROOT_INODE;
 use ubifs::mkfs::Time;
-use ubifs::{NewFile, OpenOptions, Ubifs};
+use ubifs::{NewFile, OpenOptions, Ubifs, WriteError, Writer};
 
 const SEED: u64 = 0xC075;
 const SEGMENTS: u64 = 10;
@@ -170,17 +170,19 @@ fn cut_and_recover(start: &SimNand, model: &Model, segment: u64, cut: u64, fsck:
     let unmounted = writer.unmount();
     unmounted.unwrap_or_else(|error| panic!("{replay}: {error}"));
     if let Some(fsck) = fsck.filter(|_| full || cut.is_multiple_of(8)) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder
-            .path()
-            .join(format!("volume-{}", replay.replace(['/', ' '], "")));
-        dump(&*volume, &path);
-        let geometry = volume.geometry();
-        let judged = fsck.check(&path, geometry.leb_bytes, geometry.min_io_bytes);
-        let judged = judged.expect("it runs");
-        assert!(judged.clean, "{replay}: {}", judged.text);
+        assert_clean(fsck, &*volume, &replay);
     }
     assert_works(volume, &replay);
+}
+
+fn assert_clean(fsck: &Fsck, volume: &dyn Volume, what: &str) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("volume");
+    dump(volume, &path);
+    let geometry = volume.geometry();
+    let judged = fsck.check(&path, geometry.leb_bytes, geometry.min_io_bytes);
+    let judged = judged.expect("it runs");
+    assert!(judged.clean, "{what}: {}", judged.text);
 }
 
 fn assert_works(volume: Arc<dyn Volume>, replay: &str) {
@@ -197,4 +199,107 @@ fn assert_works(volume: Arc<dyn Volume>, replay: &str) {
     written.unwrap_or_else(|error| panic!("{replay}: {error}"));
     let unmounted = writer.unmount();
     unmounted.unwrap_or_else(|error| panic!("{replay}: {error}"));
+}
+
+/// A chip on which fewer LEBs are empty than the index takes, as after many changes of a full file system; and its names.
+fn full_chip() -> (SimNand, Vec<String>) {
+    let chip: Chip = Arc::new(Mutex::new(Shape { fanout: 3, ..SMALL }.formatted()));
+    let mut writer = open(attach(&chip).expect("it attaches")).expect("it opens");
+    let mut prng = Prng::named(SEED, "full");
+    let mut names: Vec<String> = Vec::new();
+    let file = NewFile {
+        mode: 0o100_644,
+        user: 0,
+        group: 0,
+        data: Vec::new(),
+    };
+    for number in 0..20_000 {
+        let name = format!("{} {number}", prng.below(1_000_000));
+        match writer.create(ROOT_INODE, name.as_bytes(), &file, Time::default()) {
+            Ok(_) => names.push(name),
+            Err(WriteError::NoSpace { .. }) => {
+                for _ in 0..3 {
+                    let name = names.swap_remove(prng.below_usize(names.len()));
+                    let removed = writer.unlink(ROOT_INODE, name.as_bytes(), Time::default());
+                    removed.unwrap_or_else(|error| panic!("{number}: {error}"));
+                    let state = writer.statistics();
+                    if state.empty_lebs < state.reserved_lebs {
+                        writer.fsync().expect("it syncs");
+                        drop(writer);
+                        let chip = Arc::into_inner(chip).expect("one user");
+                        return (chip.into_inner().expect("no panic"), names);
+                    }
+                }
+            }
+            Err(error) => panic!("{number}: {error}"),
+        }
+    }
+    panic!(
+        "there were always as many empty LEBs as the index takes: {:?}",
+        writer.statistics()
+    )
+}
+
+/// Removes some names, each synced; returns how many were, and whether power stayed.
+fn remove_some(chip: &Chip, names: &[String]) -> (usize, bool) {
+    let Some(mut writer) = attach(chip).ok().and_then(|volume| open(volume).ok()) else {
+        return (0, false);
+    };
+    for (done, name) in names.iter().enumerate() {
+        let removed = writer.unlink(ROOT_INODE, name.as_bytes(), Time::default());
+        if let Err(error @ WriteError::NoSpace { .. }) = removed {
+            panic!("removal {done}: {error}; {:?}", writer.statistics());
+        }
+        if removed.and_then(|()| writer.fsync()).is_err() {
+            return (done, false);
+        }
+    }
+    let unmounted = writer.unmount();
+    (names.len(), unmounted.is_ok())
+}
+
+#[test]
+fn a_power_cut_while_a_full_file_system_is_emptied_leaves_what_is_not_removed() {
+    let full = testkit::is_full();
+    let fsck = Fsck::available().ok();
+    let (start, names) = full_chip();
+    let gone = &names[..if full { 300 } else { 60 }];
+    let uncut: Chip = Arc::new(Mutex::new(start.clone()));
+    assert_eq!(remove_some(&uncut, gone), (gone.len(), true), "without a cut");
+    let count = writes(&uncut) - writes(&Arc::new(Mutex::new(start.clone())));
+    let every = if full { 1 } else { count / 24 };
+    for cut in (0..count).filter(|cut| cut.is_multiple_of(every)) {
+        let what = format!("cut {cut} of {count}");
+        let chip: Chip = Arc::new(Mutex::new(start.clone()));
+        plan(&chip, writes(&chip) + cut, usize::try_from(cut % 5).expect("few"));
+        let (done, stayed) = remove_some(&chip, gone);
+        let supply = chip.lock().expect("no panic").supply().clone();
+        assert!(
+            supply.is_off() && (!stayed || cut + 1 == count),
+            "{what}: power did not go"
+        );
+        supply.power_on();
+        let volume: Arc<dyn Volume> = attach(&chip).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let mut writer = open(Arc::clone(&volume)).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let there =
+            |writer: &Writer, name: &String| writer.read().lookup(ROOT_INODE, name.as_bytes()).is_ok();
+        for (number, name) in names.iter().enumerate().filter(|(number, _)| *number != done) {
+            assert_eq!(
+                there(&writer, name),
+                number > done,
+                "{what}: {done} were removed, {number}"
+            );
+        }
+        // More can go.
+        let left = names.iter().filter(|name| there(&writer, name));
+        for name in left.take(if full { usize::MAX } else { 100 }).collect::<Vec<_>>() {
+            let removed = writer.unlink(ROOT_INODE, name.as_bytes(), Time::default());
+            removed.unwrap_or_else(|error| panic!("{what}: {error}"));
+        }
+        writer.unmount().unwrap_or_else(|error| panic!("{what}: {error}"));
+        if let Some(fsck) = fsck.as_ref().filter(|_| cut.is_multiple_of(8)) {
+            assert_clean(fsck, &*volume, &what);
+        }
+        assert_works(volume, &what);
+    }
 }

@@ -274,6 +274,13 @@ impl IndexNode {
     /// Bytes of a branch without a hash.
     pub const BRANCH_BYTES: usize = 20;
 
+    /// Bytes of the node, without hashes.
+    #[must_use]
+    pub fn bytes(&self) -> u32 {
+        let bytes = Self::BYTES + self.branches.len() * Self::BRANCH_BYTES;
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
+
     /// From a node that [`super::check`] vouched for; `raw` is all of it. How long the hashes are follows from its length.
     pub fn decode(raw: &[u8]) -> Result<Self, NodeDefect> {
         let defect = |why| field(NodeKind::Index, why);

@@ -378,6 +378,7 @@ impl Data {
     #[must_use]
     pub fn encode(&self, sequence: u64, group: Group) -> Vec<u8> {
         let mut raw = self.put_fields();
+        raw.reserve_exact(self.stored.len().next_multiple_of(8));
         raw.extend_from_slice(&self.stored);
         seal(&mut raw, NodeKind::Data, group, sequence);
         raw

@@ -83,7 +83,7 @@ impl<'a> Builder<'a> {
             options,
             areas,
             sink,
-            packer: Packer::new(options.compressor),
+            packer: Packer::thorough(options.compressor),
             leb: areas.main_first,
             buffer: Vec::new(),
             spaces: Vec::new(),

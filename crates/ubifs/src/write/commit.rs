@@ -82,7 +82,7 @@ impl Writer {
             self.write_group(&[NewNode::Inode(inode)])?;
         }
         self.sync_heads()?;
-        let edits = self.edits(true)?;
+        let edits = self.with_moves(self.edits()?)?;
         let commit = self.ubifs.master.commit + 1;
         let heads = self.open_heads();
         let mut sequence = self.sequence;
@@ -161,8 +161,8 @@ impl Writer {
         }
     }
 
-    /// What the journal changes of the index; with `moves`, also index nodes that are to leave LEBs of little use.
-    pub(super) fn edits(&self, moves: bool) -> Result<Edits, WriteError> {
+    /// What the journal changes of the index.
+    pub(super) fn edits(&self) -> Result<Edits, WriteError> {
         let mut edits = Edits::default();
         let journal = &self.ubifs.journal;
         let all = |low, high| self.index_range(low, high);
@@ -211,9 +211,6 @@ impl Writer {
                     edits.insertions.push(Insertion { key, name, place });
                 }
             }
-        }
-        if moves {
-            edits.moves = self.index_moves()?;
         }
         Ok(edits)
     }

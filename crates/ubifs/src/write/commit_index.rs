@@ -63,10 +63,7 @@ impl Writer {
         });
         let merged = merged.map_err(|failed| match failed {
             Failed::Write(error) => error,
-            Failed::Damage(damage) => WriteError::Damaged {
-                volume: self.name(),
-                damage,
-            },
+            Failed::Damage(damage) => self.index_damaged(damage),
         })?;
         self.index_head = match head {
             Some(head) => Some(self.flush_index(head)?),
@@ -86,6 +83,30 @@ impl Writer {
         (master.root_leb, master.root_offset, master.root_bytes) = (root.leb, root.offset, root.bytes);
         self.ubifs.index = index.succeeded_by(root, &merged.freed, written);
         Ok(())
+    }
+
+    /// Empty LEBs that these changes take when they are written.
+    pub(super) fn lebs_for(&self, edits: &Edits) -> Result<u32, WriteError> {
+        if edits.is_empty() {
+            return Ok(0);
+        }
+        let leb_bytes = self.ubifs.superblock.leb_bytes;
+        let (mut lebs, mut end) = (0, self.index_head.map_or(leb_bytes, |(_, offset)| offset));
+        let fanout = self.ubifs.superblock.fanout;
+        let merged = merge(&self.ubifs.index, fanout, edits.clone(), &mut |node| {
+            let bytes = node.bytes();
+            if end + bytes > leb_bytes {
+                (lebs, end) = (lebs + 1, 0);
+            }
+            end += bytes.next_multiple_of(8);
+            Ok::<_, Damage>(Place {
+                leb: 0,
+                offset: 0,
+                bytes,
+            })
+        });
+        merged.map_err(|damage| self.index_damaged(damage))?;
+        Ok(lebs)
     }
 
     fn append_index(&mut self, head: &mut Option<IndexHead>, node: &[u8]) -> Result<Place, WriteError> {

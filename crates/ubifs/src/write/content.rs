@@ -127,18 +127,15 @@ impl Writer {
     ) -> Result<Data, WriteError> {
         let number = block_number(at)?;
         let start = u64::from(number) * u64::from(BLOCK_BYTES);
-        let mut block = part.to_vec();
-        if in_block > 0 || start + u64::try_from(part.len()).unwrap_or(0) < file.size_bytes {
-            let mut whole = vec![0; to_usize(BLOCK_BYTES)];
-            let known = match part.len() < whole.len() {
-                true => self.ubifs.read(file, start, &mut whole)?,
-                false => 0,
-            };
-            whole.truncate(known.max(in_block + part.len()));
-            whole[in_block..in_block + part.len()].copy_from_slice(part);
-            block = whole;
+        let ends_inside = start + u64::try_from(part.len()).unwrap_or(0) < file.size_bytes;
+        if part.len() == to_usize(BLOCK_BYTES) || in_block == 0 && !ends_inside {
+            return Ok(self.block(file, number, part));
         }
-        Ok(self.block(file, number, &block))
+        let mut whole = vec![0; to_usize(BLOCK_BYTES)];
+        let known = self.ubifs.read(file, start, &mut whole)?;
+        whole.truncate(known.max(in_block + part.len()));
+        whole[in_block..in_block + part.len()].copy_from_slice(part);
+        Ok(self.block(file, number, &whole))
     }
 
     fn block(&mut self, file: &Inode, number: u32, block: &[u8]) -> Data {

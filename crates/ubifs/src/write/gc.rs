@@ -8,12 +8,16 @@ use media::Leb;
 use ubi::Volume;
 
 use super::buffers::HeadKind;
+use super::commit::State;
 use super::{WriteError, Writer};
 use crate::fetch;
 use crate::finding::Place;
-use crate::format::{DirectoryEntry, IndexNode, Key, NodeKind};
+use crate::format::{DirectoryEntry, Key, NodeKind};
 use crate::scan::{Found, scan, to_usize};
 use crate::space::{LARGEST_NODE_BYTES, LebSpace};
+
+/// Bytes that a node takes which a key leads to: a block of one byte.
+const SMALLEST_NODE_BYTES: u32 = 56;
 
 /// The key of a node that is in use, and its name where it is one of a name.
 type Live = (Key, Option<Vec<u8>>);
@@ -72,9 +76,13 @@ impl Writer {
                     && self.is_worth_collecting(*space)
             })
             .max_by_key(|(_, space)| self.gain(*space));
-        let Some((victim, _)) = best else {
+        let Some((victim, space)) = best else {
             return Ok(Collected::Nothing);
         };
+        let in_use = leb_bytes - space.free - space.dirty;
+        if !self.may_move(in_use)? {
+            return Ok(Collected::Nothing);
+        }
         self.space.take(victim);
         let raw = fetch::leb(&*self.ubifs.volume, victim).map_err(|damage| WriteError::Damaged {
             volume: self.name(),
@@ -106,6 +114,19 @@ impl Writer {
         Ok(Collected::Something)
     }
 
+    /// Whether there is room for a commit after so many bytes of nodes moved; one comes before them where that helps.
+    fn may_move(&mut self, bytes: u32) -> Result<bool, WriteError> {
+        let nodes = to_usize(bytes / SMALLEST_NODE_BYTES);
+        if self.commit_room(nodes)? < self.space.empty_count() {
+            return Ok(true);
+        }
+        if self.ubifs.journal.changes() == 0 {
+            return Ok(false);
+        }
+        self.commit_to(State::Mounted)?;
+        Ok(self.commit_room(nodes)? < self.space.empty_count())
+    }
+
     /// The key, and for names the name, of a node that is in use.
     fn live(&self, node: &[u8], kind: NodeKind, place: Place) -> Result<Option<Live>, WriteError> {
         let Some(key) = node.get(24..32).and_then(Key::from_bytes) else {
@@ -128,50 +149,11 @@ impl Writer {
 
     /// Copies a node as it is: its sequence number says when it was new.
     fn move_node(&mut self, node: &[u8], key: Key, name: Option<Vec<u8>>) -> Result<(), WriteError> {
-        let place = self.append_raw(HeadKind::Gc, node)?;
+        let place = self.append_raw(HeadKind::Gc, node.to_vec())?;
         self.counts.collected_bytes += u64::from(place.bytes);
         match name {
             None => self.put_plain(key, place),
             Some(name) => self.put_name(key, name, Some(place)),
         }
-    }
-
-    /// Nodes of LEBs of the index that are mostly dirty, when empty LEBs are few.
-    pub(super) fn index_moves(&self) -> Result<Vec<(Key, Place)>, WriteError> {
-        let leb_bytes = self.ubifs.superblock.leb_bytes;
-        let spare = self.space.empty_count().saturating_sub(self.index_reserve());
-        if spare > 4 {
-            return Ok(Vec::new());
-        }
-        let mut worst: Vec<_> = self
-            .space
-            .iter()
-            .filter(|(leb, space)| {
-                space.index && !self.space.is_taken(*leb) && space.free + space.dirty >= leb_bytes / 4
-            })
-            .collect();
-        worst.sort_by_key(|(_, space)| std::cmp::Reverse(space.free + space.dirty));
-        let mut moves = Vec::new();
-        for (leb, _) in worst.into_iter().take(2) {
-            let raw = fetch::leb(&*self.ubifs.volume, leb).map_err(|damage| WriteError::Damaged {
-                volume: self.name(),
-                damage,
-            })?;
-            for Found { offset, header } in scan(&raw, 0).nodes {
-                let place = Place {
-                    leb,
-                    offset: u32::try_from(offset).expect("less than a LEB"),
-                    bytes: header.bytes,
-                };
-                let node = IndexNode::decode(&raw[offset..offset + to_usize(header.bytes)]);
-                if let Some(first) = node
-                    .ok()
-                    .and_then(|node| node.branches.first().map(|branch| branch.key))
-                {
-                    moves.push((first, place));
-                }
-            }
-        }
-        Ok(moves)
     }
 }

@@ -32,7 +32,13 @@ impl NewNode {
     }
 
     fn bytes(&self) -> u32 {
-        u32::try_from(self.encode(0, Group::None).len()).expect("less than a LEB")
+        let bytes = match self {
+            Self::Inode(inode) => Inode::BYTES + inode.data.len(),
+            Self::Data(data) => Data::BYTES + data.stored.len(),
+            Self::Entry(_, entry) => DirectoryEntry::BYTES + entry.name.len() + 1,
+            Self::Truncation(_) => Truncation::BYTES,
+        };
+        u32::try_from(bytes).expect("less than a LEB")
     }
 }
 
@@ -79,7 +85,7 @@ impl Writer {
         // The room first: a commit in between takes sequence numbers.
         self.reserve(HeadKind::Data, node.bytes().next_multiple_of(8))?;
         let sequence = self.next_sequence();
-        let place = self.append_raw(HeadKind::Data, &node.encode(sequence, Group::None))?;
+        let place = self.append_raw(HeadKind::Data, node.encode(sequence, Group::None))?;
         self.apply(&node, place)
     }
 
@@ -127,14 +133,13 @@ impl Writer {
     }
 
     /// Appends a node that is complete.
-    pub(super) fn append_raw(&mut self, head: HeadKind, node: &[u8]) -> Result<Place, WriteError> {
+    pub(super) fn append_raw(&mut self, head: HeadKind, mut node: Vec<u8>) -> Result<Place, WriteError> {
         let bytes = u32::try_from(node.len()).expect("less than a LEB");
         let aligned = bytes.next_multiple_of(8);
         self.reserve(head, aligned)?;
         let (leb, offset) = self.buffers.position(head).expect("it is reserved");
-        let mut raw = node.to_vec();
-        raw.resize(to_usize(aligned), 0);
-        self.buffers.append(head, &raw)?;
+        node.resize(to_usize(aligned), 0);
+        self.buffers.append(head, &node)?;
         self.space.fill(leb, aligned, 0);
         Ok(Place { leb, offset, bytes })
     }

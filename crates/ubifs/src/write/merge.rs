@@ -1,4 +1,5 @@
-//! The index with changes: new nodes where something changed and above, all others stay where they are.
+//! The index with changes: new nodes where something changed and above, all others stay where they are, but for small ones beside
+//! those that changed: they become one with them, so that the index shrinks with what it leads to.
 //!
 //! Names of one hash have one key, and an index node may end in the middle of them. So changes come with the whole group:
 //! all that the index has of a changed key is deleted, by place, wherever it lies; all that is to be there is inserted at one
@@ -21,7 +22,7 @@ pub(super) struct Insertion {
 }
 
 /// Changes of the index.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Edits {
     /// What the index has and is not to have.
     pub(super) deletions: Vec<(Key, Place)>,
@@ -143,7 +144,7 @@ impl<E: From<Damage>> Merger<'_, E> {
             }
             return Ok(changed.then_some(row));
         }
-        let mut row = Vec::new();
+        let mut row = Row::new(node.level - 1);
         let mut rest = insertions;
         for (number, child) in node.branches.iter().enumerate() {
             let next = node.branches.get(number + 1).map(|next| next.key);
@@ -155,21 +156,79 @@ impl<E: From<Damage>> Merger<'_, E> {
             rest = others;
             let start = if number == 0 { None } else { Some(child.key) };
             let place = place_of(child);
-            if mine.is_empty() && !self.is_touched(start, until) {
-                row.push(child.clone());
-                continue;
-            }
-            let below = self.load(place, Some(node.level - 1))?;
-            match self.branches(place, &below, mine, until)? {
-                None => row.push(child.clone()),
+            let below = match mine.is_empty() && !self.is_touched(start, until) {
+                true => None,
+                false => {
+                    let below = self.load(place, Some(row.level))?;
+                    self.branches(place, &below, mine, until)?
+                }
+            };
+            match below {
+                None => self.keep(&mut row, child)?,
                 Some(branches) => {
                     changed = true;
                     self.merged.freed.push(place);
-                    row.extend(self.write(below.level, branches)?);
+                    self.change(&mut row, branches)?;
                 }
             }
         }
-        Ok(changed.then_some(row))
+        self.close(&mut row)?;
+        Ok(changed.then_some(row.done))
+    }
+
+    /// Adds a node that stays, unless there is room for what it leads to in the one before it that is new anyway.
+    fn keep(&mut self, row: &mut Row, node: &IndexBranch) -> Result<(), E> {
+        if !row.open.is_empty() {
+            if self.may_join(row.open.len() + branch_count(node)) {
+                let branches = self.give_up(node, row.level)?;
+                row.open.extend(branches);
+                return Ok(());
+            }
+            self.close(row)?;
+        }
+        row.done.push(node.clone());
+        row.ends_kept = true;
+        Ok(())
+    }
+
+    /// Adds what a node leads to that changed, to that of the one before where both are small.
+    fn change(&mut self, row: &mut Row, branches: Vec<IndexBranch>) -> Result<(), E> {
+        if !row.open.is_empty() && !self.may_join(row.open.len() + branches.len()) {
+            self.close(row)?;
+        }
+        let small = |last: &mut IndexBranch| self.may_join(branch_count(last) + branches.len());
+        if row.open.is_empty()
+            && row.ends_kept
+            && !branches.is_empty()
+            && let Some(last) = row.done.pop_if(small)
+        {
+            row.open = self.give_up(&last, row.level)?;
+        }
+        row.open.extend(branches);
+        Ok(())
+    }
+
+    /// Writes what is open.
+    fn close(&mut self, row: &mut Row) -> Result<(), E> {
+        let open = std::mem::take(&mut row.open);
+        if !open.is_empty() {
+            row.done.extend(self.write(row.level, open)?);
+            row.ends_kept = false;
+        }
+        Ok(())
+    }
+
+    /// Whether one node is to lead to so much: there is room for some more then, so that it is not soon two again.
+    const fn may_join(&self, branches: usize) -> bool {
+        branches <= self.fanout * 3 / 4
+    }
+
+    /// What a node leads to, which is no longer of use.
+    fn give_up(&mut self, node: &IndexBranch, level: u16) -> Result<Vec<IndexBranch>, E> {
+        let place = place_of(node);
+        let branches = self.load(place, Some(level))?.branches.clone();
+        self.merged.freed.push(place);
+        Ok(branches)
     }
 
     /// Whether anything is deleted or moved from `start` to `end`, both included: equal keys may be on both sides of a border.
@@ -196,6 +255,32 @@ impl<E: From<Damage>> Merger<'_, E> {
         }
         Ok(upper)
     }
+}
+
+/// The nodes of a level below one parent, while some of them change.
+struct Row {
+    level: u16,
+    done: Vec<IndexBranch>,
+    /// Whether the last one that is done is of the old index.
+    ends_kept: bool,
+    /// What the next new nodes lead to.
+    open: Vec<IndexBranch>,
+}
+
+impl Row {
+    const fn new(level: u16) -> Self {
+        Self {
+            level,
+            done: Vec::new(),
+            ends_kept: false,
+            open: Vec::new(),
+        }
+    }
+}
+
+/// To how many others a node leads, by its length.
+fn branch_count(node: &IndexBranch) -> usize {
+    to_usize(node.bytes).saturating_sub(IndexNode::BYTES) / IndexNode::BRANCH_BYTES
 }
 
 const fn place_of(branch: &IndexBranch) -> Place {

@@ -24,6 +24,7 @@ mod commit_index;
 mod content;
 mod gc;
 mod held;
+mod index_room;
 mod journal;
 mod log;
 mod merge;
@@ -186,6 +187,8 @@ pub struct Writer {
     broken: Option<Arc<str>>,
     /// What no room was found for, and how much had become dirty by then.
     exhausted: Option<(Purpose, u64)>,
+    /// So many changes the next commit has room for in any case; `None` when it has for all of the index.
+    changes_max: Option<usize>,
     /// The last sequence number of the last commit.
     committed: u64,
     counts: Counts,

@@ -75,13 +75,14 @@ impl Writer {
             highest_inode: highest_inode(&ubifs),
             orphans: BTreeMap::new(),
             holds: Holds::default(),
-            packer: Packer::new(Compressor::Only(
+            packer: Packer::quick(Compressor::Only(
                 Compression::from_number(superblock.compression).unwrap_or(Compression::None),
             )),
             user: SpaceUser::Privileged,
             unwritten_inode: None,
             broken: None,
             exhausted: None,
+            changes_max: None,
             committed: 0,
             counts: Counts::default(),
             ubifs,

@@ -68,7 +68,7 @@ impl Writer {
             let start = starts.entry(bud.leb).or_insert(bud.offset);
             *start = bud.offset.min(*start);
         }
-        let edits = self.edits(false)?;
+        let edits = self.edits()?;
         let kept: BTreeSet<Place> = edits.insertions.iter().map(|insertion| insertion.place).collect();
         for (_, place) in &edits.deletions {
             let was_there = starts.get(&place.leb).is_none_or(|start| place.offset < *start);

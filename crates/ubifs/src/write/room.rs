@@ -1,7 +1,8 @@
 //! Room for what is to be written, before any of it is: by collecting, and by commits. What is promised there holds.
 //!
 //! A reserve of LEBs stays empty for the index, which the next commit may have to write entirely. What makes files grow leaves
-//! some more: removing something takes a little room before it gives any.
+//! some more: removing something takes a little room before it gives any. Where the reserve can't be had, things are still removed, as
+//! long as the next commit has room for what changed.
 
 use super::buffers::HeadKind;
 use super::commit::State;
@@ -12,6 +13,9 @@ use crate::space::Watermarks;
 
 /// The largest group of names: a rename of one link over another that is held, both of them as long as can be.
 const LARGEST_GROUP: u32 = 10 << 10;
+
+/// Changes that an operation brings at most.
+const CHANGES_MAX: usize = 16;
 
 /// Collections without one more empty LEB, after which there is no use in more of them.
 const IN_VAIN_MAX: u32 = 16;
@@ -107,7 +111,11 @@ impl Writer {
         bytes: u32,
         purpose: Purpose,
     ) -> Result<(), WriteError> {
-        match self.has_room(head, bytes) {
+        let is_promised = match self.changes_max {
+            None => true,
+            Some(most) => purpose == Purpose::Removal && self.ubifs.journal.changes() < most,
+        };
+        match is_promised && self.has_room(head, bytes) {
             true => Ok(()),
             false => self.make_room(purpose),
         }
@@ -115,13 +123,12 @@ impl Writer {
 
     /// Sees to it that LEBs are empty beyond what commits and collections need.
     fn make_room(&mut self, purpose: Purpose) -> Result<(), WriteError> {
-        let (mut commits, mut most_empty, mut in_vain) = (0, 0, 0);
+        let (mut commits, mut most_empty, mut most_at_commit, mut in_vain) = (0, 0, 0, 0);
         loop {
-            let empty = self.space.empty_count();
-            let needed = purpose.lebs().saturating_add(self.index_reserve());
-            if empty >= needed.saturating_add(self.kept_lebs(purpose)) {
+            if self.has_reserve(purpose)? {
                 return Ok(());
             }
+            let empty = self.space.empty_count();
             match empty > most_empty {
                 true => (most_empty, in_vain) = (empty, 0),
                 false => in_vain += 1,
@@ -137,6 +144,9 @@ impl Writer {
                 continue;
             }
             in_vain = 0;
+            if self.space.empty_count() > most_at_commit {
+                (most_at_commit, commits) = (self.space.empty_count(), 0);
+            }
             // The second one frees what the first one moved.
             if commits == 2 {
                 self.exhausted = Some((purpose, self.space.dirtied()));
@@ -147,16 +157,20 @@ impl Writer {
         }
     }
 
-    /// LEBs that the next commit may need for all of the index and what it grows by.
-    pub(super) fn index_reserve(&self) -> u32 {
-        let superblock = &self.ubifs.superblock;
-        let node_max = 28 + 20 * superblock.fanout;
-        let growth = u64::try_from(self.ubifs.journal.len()).unwrap_or(u64::MAX) * 40;
-        let bytes = self.ubifs.master.index_bytes + growth + 4 * u64::from(node_max);
-        let room = u64::from(superblock.leb_bytes.saturating_sub(node_max).max(1));
-        u32::try_from(bytes.div_ceil(room))
-            .unwrap_or(u32::MAX)
-            .saturating_add(1)
+    /// Whether enough LEBs are empty for what is to be done.
+    fn has_reserve(&mut self, purpose: Purpose) -> Result<bool, WriteError> {
+        let empty = self.space.empty_count();
+        let beyond = purpose.lebs().saturating_add(self.kept_lebs(purpose));
+        if empty >= beyond.saturating_add(self.index_reserve()) {
+            self.changes_max = None;
+            return Ok(true);
+        }
+        let is_enough = purpose == Purpose::Removal && empty >= beyond + self.commit_room(2 * CHANGES_MAX)?;
+        if is_enough {
+            let most = self.changes_in(empty - beyond)?;
+            self.changes_max = Some(most.saturating_sub(CHANGES_MAX));
+        }
+        Ok(is_enough)
     }
 
     /// Bytes that files can still have, about: what is free or dirty where that can be had, without the reserves and what is too
