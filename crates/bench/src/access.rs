@@ -105,6 +105,11 @@ impl Target {
         self.read_otherwise(offset, record)
     }
 
+    /// The descriptor of a target that is one file, and not mapped.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        (self.mapping.is_none() && self.further.is_empty()).then(|| self.file.as_fd())
+    }
+
     #[inline(never)]
     fn read_otherwise(&self, offset: u64, record: &mut [u8]) -> Result<(), BenchError> {
         if offset >= self.bytes_in_each {
@@ -121,7 +126,7 @@ impl Target {
     /// Goes on after the answer to a first call that did not move all.
     #[cold]
     #[inline(never)]
-    fn read_rest(
+    pub fn read_rest(
         &self,
         first: Result<usize, Errno>,
         offset: u64,
@@ -178,7 +183,12 @@ impl Target {
     /// Goes on after the answer to a first call that did not move all.
     #[cold]
     #[inline(never)]
-    fn write_rest(&self, first: Result<usize, Errno>, offset: u64, record: &[u8]) -> Result<(), BenchError> {
+    pub fn write_rest(
+        &self,
+        first: Result<usize, Errno>,
+        offset: u64,
+        record: &[u8],
+    ) -> Result<(), BenchError> {
         let (mut done, mut answer) = (0, first);
         loop {
             let at = offset + nonnegative(done);

@@ -16,11 +16,11 @@ use crate::placement::{FilePlacement, NamedFiles};
 use crate::prepare;
 use crate::processor::{ProcessorUse, WorkerUse};
 use crate::progress::Progress;
+use crate::recruit::Recruit;
 use crate::scratch::Scratch;
 use crate::spec::{DeviceAccess, FileSpec, FinalSync};
 use crate::verify::{self, ReadBack};
 use crate::window::WindowOutcome;
-use crate::worker::Recruit;
 
 /// What one kind of operation did.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -13,10 +13,11 @@ use crate::file::{FileOutcome, OperationOutcome, unix_ns};
 use crate::gate::{Gate, StartLine};
 use crate::processor::WorkerUse;
 use crate::progress::{Phase, Progress};
+use crate::recruit::Recruit;
 use crate::spec::FileSpec;
 use crate::verify::Generations;
 use crate::window::{Absent, CountCalls, Moved, Running, Window, WindowOutcome};
-use crate::worker::{Answer, Counter, Recruit, Shared, WorkerOutcome};
+use crate::worker::{Answer, Counter, Shared, WorkerOutcome};
 
 /// How often progress is reported.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);

@@ -68,8 +68,7 @@ impl Permutation {
 
     /// The numbers from `index` on, as far as there are any; the chains of multiplications of one do not wait for those
     /// of another.
-    #[inline(never)]
-    fn run_from(&self, index: u64, numbers: &mut [u64; AHEAD]) {
+    fn run_from(&self, index: u64, numbers: &mut [u64]) {
         for (offset, number) in (0..).zip(numbers.iter_mut()) {
             *number = self.shuffled((index + offset).min(self.count - 1));
         }
@@ -100,6 +99,9 @@ pub struct RecordOrder {
     visited: u64,
     /// Position in the order.
     position: u64,
+    /// The records from the last position that is a multiple of this length: those of a permutation take together hardly
+    /// longer than one alone.
+    ahead: [u64; AHEAD],
 }
 
 #[derive(Clone, Debug)]
@@ -107,12 +109,7 @@ enum Kind {
     Ascending,
     /// Without end: an append goes on behind what it wrote.
     Growing,
-    Shuffled {
-        permutation: Permutation,
-        /// The numbers at the position that is a multiple of this length, and behind it: together they take hardly
-        /// longer than one alone.
-        ahead: [u64; AHEAD],
-    },
+    Shuffled(Permutation),
     /// The first `distinct` numbers of `places` are themselves, the others repeat one of them; `names` spreads them
     /// over all records.
     Overlapping {
@@ -147,10 +144,7 @@ impl RecordOrder {
             (_, Pattern::Append, _) => Kind::Growing,
             (_, pattern, _) if pattern.is_sequential() => Kind::Ascending,
             (_, _, Order::WithReplacement) => Kind::Drawn { count, state: seed },
-            (..) if spec.overlap_percent == 0 => Kind::Shuffled {
-                permutation: Permutation::new(count, seed),
-                ahead: [0; AHEAD],
-            },
+            (..) if spec.overlap_percent == 0 => Kind::Shuffled(Permutation::new(count, seed)),
             (..) => {
                 let repeated = u128::from(count) * u128::from(spec.overlap_percent) / 100;
                 Kind::Overlapping {
@@ -165,34 +159,71 @@ impl RecordOrder {
             kind,
             visited: spec.visited_records(),
             position: 0,
+            ahead: [0; AHEAD],
         }
     }
 
     /// The record that comes next.
     #[inline]
     pub fn next(&mut self) -> u64 {
-        let position = self.position;
-        self.position += 1;
-        if self.position == self.visited && !matches!(self.kind, Kind::Growing) {
+        let record = self.upcoming()[0];
+        self.advance(1);
+        record
+    }
+
+    /// Some of the records that come next, one at least.
+    #[inline]
+    pub fn upcoming(&mut self) -> &[u64] {
+        let place = self.position % AHEAD_NUMBERS;
+        let end = AHEAD_NUMBERS.min(self.left() + place);
+        let (place, end) = (in_block(place), in_block(end));
+        if place == 0 {
+            self.kind.run_from(self.position, &mut self.ahead[..end]);
+        }
+        &self.ahead[place..end]
+    }
+
+    /// Goes on behind so many of the [`upcoming`](Self::upcoming).
+    #[inline]
+    pub const fn advance(&mut self, records: u64) {
+        self.position += records;
+        if self.left() == 0 {
             self.position = 0;
         }
-        if let Kind::Shuffled { permutation, ahead } = &mut self.kind {
-            let place = usize::try_from(position % AHEAD_NUMBERS).unwrap_or(0);
-            if place == 0 {
-                permutation.run_from(position, ahead);
-            }
-            return ahead[place];
+    }
+
+    /// Positions before the order begins again.
+    const fn left(&self) -> u64 {
+        if matches!(self.kind, Kind::Growing) {
+            AHEAD_NUMBERS
+        } else {
+            self.visited - self.position
         }
-        self.kind.at(position)
     }
 }
 
+/// A position in a block of records.
+fn in_block(position: u64) -> usize {
+    usize::try_from(position).expect("positions in a block are at most its length")
+}
+
 impl Kind {
-    /// The record at a position, of the orders that look nothing up.
+    /// The records from a position on.
+    #[inline(never)]
+    fn run_from(&mut self, position: u64, records: &mut [u64]) {
+        if let Self::Shuffled(permutation) = self {
+            return permutation.run_from(position, records);
+        }
+        for (position, record) in (position..).zip(records) {
+            *record = self.at(position);
+        }
+    }
+
+    /// The record at a position.
     fn at(&mut self, position: u64) -> u64 {
         match self {
             Self::Ascending | Self::Growing => position,
-            Self::Shuffled { permutation, .. } => permutation.at(position),
+            Self::Shuffled(permutation) => permutation.at(position),
             Self::Overlapping {
                 places,
                 names,
@@ -350,6 +381,32 @@ mod tests {
         assert!(numbers.iter().all(|number| *number < 10_000));
         let found = distinct(&numbers);
         assert!((6_200..6_450).contains(&found), "{found} of 10000");
+    }
+
+    #[test]
+    fn what_is_upcoming_is_what_comes_next() {
+        for (order, overlap_percent) in [
+            (Order::EachOnce, 0),
+            (Order::EachOnce, 30),
+            (Order::WithReplacement, 0),
+            (Order::Mobibench, 0),
+        ] {
+            let spec = FileSpec {
+                order,
+                overlap_percent,
+                records_max: Some(21),
+                ..FileSpec::plain("/".into(), Pattern::RandomWrite, 512, 512 * 37)
+            };
+            let mut one_by_one = RecordOrder::of_all(&spec).remove(0);
+            let mut some = one_by_one.clone();
+            for step in (1..=3).cycle().take(60) {
+                let upcoming = some.upcoming();
+                let taken = upcoming.len().min(step);
+                let expected: Vec<u64> = (0..taken).map(|_| one_by_one.next()).collect();
+                assert_eq!(upcoming[..taken], expected, "{order:?} {overlap_percent} %");
+                some.advance(u64::try_from(taken).unwrap());
+            }
+        }
     }
 
     #[test]

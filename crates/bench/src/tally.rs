@@ -13,16 +13,13 @@ const SUB_BITS: u32 = 7;
 /// Values below this have a bucket each.
 const EXACT: u64 = 1 << (SUB_BITS + 1);
 
-/// Powers of two that are told apart above the exact values; beyond is over two hours.
-const POWERS: u32 = 35;
-
-/// `EXACT` buckets and then `1 << SUB_BITS` for each power.
+/// `EXACT` buckets, and then `1 << SUB_BITS` for each of 35 powers of two; beyond is over two hours.
 const BUCKETS: usize = (1 << (SUB_BITS + 1)) + (1 << SUB_BITS) * 35;
 
 /// What one kind of operation did in the timed window.
 #[derive(Debug)]
 pub struct Count {
-    buckets: Box<[u64]>,
+    buckets: Box<[u64; BUCKETS]>,
     sum_ns: u64,
     min_ns: u64,
     max_ns: u64,
@@ -40,7 +37,7 @@ impl Count {
     /// Nothing counted yet.
     pub fn new() -> Self {
         // The memory is touched, so that it is there before the window.
-        let mut buckets = vec![1; BUCKETS].into_boxed_slice();
+        let mut buckets = Box::new([1; BUCKETS]);
         buckets.fill(0);
         Self {
             buckets,
@@ -83,6 +80,49 @@ impl Count {
     }
 }
 
+/// Operations with nothing between them: the end of one is the start of the next, so that the latencies add up to the time
+/// from the first start to the last end.
+pub struct Streak<'count> {
+    count: &'count mut Count,
+    began_ns: u64,
+    ended_ns: u64,
+    min_ns: u64,
+    max_ns: u64,
+}
+
+impl<'count> Streak<'count> {
+    /// Begins at `now`.
+    pub const fn new(count: &'count mut Count, now: u64) -> Self {
+        Self {
+            count,
+            began_ns: now,
+            ended_ns: now,
+            min_ns: u64::MAX,
+            max_ns: 0,
+        }
+    }
+
+    /// Counts the operation that has ended at `now`.
+    #[inline]
+    pub fn add(&mut self, now: u64) {
+        let now = now.max(self.ended_ns);
+        let latency_ns = now - self.ended_ns;
+        self.ended_ns = now;
+        self.count.buckets[bucket(latency_ns)] += 1;
+        self.min_ns = self.min_ns.min(latency_ns);
+        self.max_ns = self.max_ns.max(latency_ns);
+    }
+}
+
+impl Drop for Streak<'_> {
+    fn drop(&mut self) {
+        let count = &mut *self.count;
+        count.sum_ns = count.sum_ns.wrapping_add(self.ended_ns - self.began_ns);
+        count.min_ns = count.min_ns.min(self.min_ns);
+        count.max_ns = count.max_ns.max(self.max_ns);
+    }
+}
+
 impl Tally {
     pub fn new() -> Self {
         Self {
@@ -100,14 +140,11 @@ impl Tally {
     }
 }
 
+/// Without a branch: what is told apart exactly has the power 0, and what is beyond all powers the last bucket.
 #[inline]
 fn bucket(latency_ns: u64) -> usize {
-    let power = (u64::BITS - latency_ns.leading_zeros()).saturating_sub(SUB_BITS + 1);
-    let number = if power > POWERS {
-        u64::MAX
-    } else {
-        u64::from(power) * (EXACT / 2) + (latency_ns >> power)
-    };
+    let power = u64::BITS - (SUB_BITS + 1) - (latency_ns | (EXACT - 1)).leading_zeros();
+    let number = u64::from(power) * (EXACT / 2) + (latency_ns >> power);
     usize::try_from(number).map_or(BUCKETS - 1, |number| number.min(BUCKETS - 1))
 }
 
@@ -141,6 +178,21 @@ mod tests {
         assert_eq!(outcome.latency, expected);
         assert_eq!(outcome.bytes, outcome.count * 10);
         assert_eq!(outcome.count, expected.count());
+    }
+
+    #[test]
+    fn a_streak_counts_what_counting_each_operation_does() {
+        let (mut streaked, mut counted) = (Count::new(), Count::new());
+        for latencies in [&[900, 0, 70_000_000][..], &[1_000], &[]] {
+            let mut now = 5_000;
+            let mut streak = Streak::new(&mut streaked, now);
+            for latency in latencies {
+                now += latency;
+                streak.add(now);
+                counted.add(*latency);
+            }
+        }
+        assert_eq!(streaked.outcome(4096), counted.outcome(4096));
     }
 
     #[test]

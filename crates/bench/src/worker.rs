@@ -1,17 +1,12 @@
 //! One thread of a file workload, from the start line to the close.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::Sender;
-use std::thread::Scope;
 
 use rustix::io::Errno;
 
 use crate::access::Target;
 use crate::clock::Clock;
-use crate::crew;
 use crate::data::{AlignedMemory, Content};
-use crate::descriptors::take_own_table;
 use crate::error::BenchError;
 use crate::file::OperationOutcome;
 use crate::gate::Gate;
@@ -24,14 +19,6 @@ use crate::spec::{Cache, Engine, FileSpec, FinalSync, Pattern};
 use crate::tally::Tally;
 use crate::verify::{Expected, Generations, compare, written_seed};
 
-/// A worker that has no thread yet.
-pub struct Recruit<'run> {
-    pub index: u32,
-    pub order: RecordOrder,
-    /// Those of all workers.
-    pub files: &'run [PathBuf],
-}
-
 /// What a thread tells when it has ended; `None` when the run was cancelled before it began.
 pub type Answer = Result<Option<WorkerOutcome>, BenchError>;
 
@@ -43,11 +30,11 @@ pub struct Worker<'run> {
     pub order: RecordOrder,
     pub content: Content,
     /// What is read goes here.
-    memory: AlignedMemory,
+    pub memory: AlignedMemory,
     pub pace: Option<Pace>,
     pub check: Option<Check>,
     /// Whether the mode has a sync by call.
-    syncs: bool,
+    pub syncs: bool,
     /// Writes since the last one.
     unsynced: u32,
     pub log: Option<LogWriter>,
@@ -113,50 +100,8 @@ pub struct Course {
     usage: Option<WorkerUse>,
 }
 
-impl<'run> Recruit<'run> {
-    /// Opens (and maps) the worker's files.
-    pub fn open(&self, spec: &FileSpec) -> Result<Target, BenchError> {
-        let number = usize::try_from(spec.file_of(self.index)).expect("file numbers fit in memory");
-        let further = usize::try_from(spec.files_of_each - 1).expect("file numbers fit in memory");
-        let mut target = Target::open(&self.files[number], spec, spec.base_of(self.index))?;
-        target.go_on_in(&self.files[number + 1..=number + further], spec)?;
-        Ok(target)
-    }
-
-    /// Starts the worker's thread, with a table of descriptors of its own where the kernel gives one. It opens its files
-    /// and waits at the gate.
-    pub fn start<'scope>(
-        self,
-        scope: &'scope Scope<'scope, '_>,
-        spec: &'run FileSpec,
-        shared: &'scope Shared<'_>,
-        finished: Sender<Answer>,
-    ) -> Result<(), BenchError>
-    where
-        'run: 'scope,
-    {
-        let index = self.index;
-        let work = move || {
-            // SAFETY: the thread was started for this closure, which was given no descriptor. What the worker opens is
-            // closed in the thread, and what it tells has none.
-            let shared_table = unsafe { take_own_table() }.err();
-            let target = self.open(spec)?;
-            if spec.cache == Cache::Warm {
-                // The pages of a mapping.
-                target.prefault(spec.pattern.writes())?;
-            }
-            let outcome = Worker::new(spec, index, target, self.order).run(shared)?;
-            Ok(outcome.map(|outcome| WorkerOutcome {
-                shared_table,
-                ..outcome
-            }))
-        };
-        crew::start(scope, index, &shared.gate, &shared.failed, finished, work)
-    }
-}
-
 impl<'run> Worker<'run> {
-    fn new(spec: &'run FileSpec, index: u32, target: Target, order: RecordOrder) -> Self {
+    pub fn new(spec: &'run FileSpec, index: u32, target: Target, order: RecordOrder) -> Self {
         let record = usize::try_from(spec.record_bytes).expect("records are checked to be at most 1 GiB");
         Self {
             spec,
@@ -182,7 +127,7 @@ impl<'run> Worker<'run> {
     }
 
     /// Waits at the gate, works, syncs and closes. `None` when the run was cancelled before it began.
-    fn run(mut self, shared: &Shared<'_>) -> Answer {
+    pub fn run(mut self, shared: &Shared<'_>) -> Answer {
         let mut queue = self.queue()?;
         let mut tally = Tally::new();
         // Before the start line: reading the kernel's files takes as long as a hundred operations.
@@ -202,6 +147,7 @@ impl<'run> Worker<'run> {
             }
             complete = match &mut queue {
                 Some(queue) => self.work_in_ring(queue, shared, &mut course, &mut tally)?,
+                None if self.is_plain() => self.work_plainly(shared, &mut course, &mut tally)?,
                 None => self.work(shared, &mut course, &mut tally)?,
             };
             if !complete {
@@ -262,7 +208,8 @@ impl<'run> Worker<'run> {
         }
     }
 
-    /// True when everything was done, or done for as long as asked.
+    /// True when everything was done, or done for as long as asked. What needs none of this has a loop of its own in
+    /// [`crate::plain`].
     ///
     /// Where nothing lies between two operations, the end of one is the start of the next: a clock read costs as
     /// much as a fiftieth of a cached read.
@@ -414,6 +361,11 @@ impl Course {
     #[inline]
     pub const fn is_through(&self, now: u64) -> bool {
         self.left == 0 || now >= self.end_ns
+    }
+
+    /// The next point at which something begins or ends, or `look_ns` if that is sooner.
+    pub fn next_point(&self, look_ns: u64) -> u64 {
+        self.ramp_end_ns.unwrap_or(u64::MAX).min(self.end_ns).min(look_ns)
     }
 
     /// True when the timed window has begun.
