@@ -15,6 +15,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/cargo_path.sh
+. scripts/judges/ubifs_medium.sh
 ubi_reader_version=0.8.16
 rounds=${ROUNDS:-5}
 parts=${*:-extract mount read write}
@@ -161,21 +162,12 @@ read_warm() {
 
 write_real_time() {
     [ -e /dev/fuse ] || { echo "left out: write, as /dev/fuse is missing"; return 0; }
-    local rates_1=() rates_4=() round members devices
+    local rates_1=() rates_4=() round members
     chips=$(mktemp -d "${CHIPS_DIR:-/dev/shm}/tidegate-ubifs-speed.XXXXXX")
     head -c 32M /dev/urandom >"$chips/noise"
     for round in $(seq "$rounds"); do
         for members in 1 4; do
-            rm -f "$chips"/chip*
-            devices=(); [ "$members" -eq 1 ] || devices=(--devices "$members")
-            "$TIDEGATE" nand create "$chips/chip" "${devices[@]}" --preset tlc --blocks $((512 / members)) >/dev/null
-            if [ "$members" -eq 1 ]; then
-                "$TIDEGATE" ubi format "$chips/chip" >/dev/null
-                "$TIDEGATE" ubi mkvol "$chips/chip" -N data -m >/dev/null
-            else
-                "$TIDEGATE" ubi format "$chips/chip" "${devices[@]}" --label data >/dev/null
-            fi
-            "$TIDEGATE" ubifs mkfs "$chips/chip" "${devices[@]}" >/dev/null
+            make_ubifs "$chips/chip" "$members" --preset tlc --blocks $((512 / members))
             "$TIDEGATE" ubifs mount "$chips/chip" "${devices[@]}" -o rw --real-time "$work/one" >/dev/null
             declare -n rates=rates_$members
             rates+=("$(took dd if="$chips/noise" of="$work/one/file" bs=16M oflag=sync iflag=fullblock)")
