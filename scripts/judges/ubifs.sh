@@ -14,6 +14,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/cargo_path.sh
 . scripts/judges/install.sh
+. scripts/judges/ubifs_medium.sh
 
 members=("$@")
 [ $# -gt 0 ] || members=(1 4)
@@ -65,17 +66,7 @@ failed() { echo "FAILED: $*"; failures=$((failures + 1)); }
 page=2048
 pages=64
 make_medium() { # MEMBERS
-    rm -f "$work"/chip*
-    devices=()
-    [ "$1" -eq 1 ] || devices=(--devices "$1")
-    "$TIDEGATE" nand create "$work/chip" "${devices[@]}" --page "$page" --pages-per-block "$pages" --blocks $((1024 / $1)) >/dev/null
-    if [ "$1" -eq 1 ]; then
-        "$TIDEGATE" ubi format "$work/chip" >/dev/null
-        "$TIDEGATE" ubi mkvol "$work/chip" -N data -m >/dev/null
-    else
-        "$TIDEGATE" ubi format "$work/chip" "${devices[@]}" --label data >/dev/null
-    fi
-    "$TIDEGATE" ubifs mkfs "$work/chip" "${devices[@]}" >/dev/null
+    make_ubifs "$work/chip" "$1" --page "$page" --pages-per-block "$pages" --blocks $((1024 / $1))
 }
 
 mount_it() {
