@@ -150,13 +150,25 @@ impl PageMap {
         }
     }
 
-    /// Puts a unit into a stream's open block; tells whether a page is full.
+    /// Has the processor fetch what [`place`](Self::place) will look at, while it makes room: the map is too large for caches.
+    fn look_up_early(&self, unit: u32) {
+        let old = self.map[index(unit)];
+        std::hint::black_box(self.valid_bits.get(index(old / 64)).copied());
+    }
+
+    /// Puts a unit into a stream's open block in place of what there is of it; tells whether a page is full.
     fn place(&mut self, flash: &Flash, stream: usize, unit: u32) -> bool {
-        let slot = self.take_slot(flash, stream);
-        let old = std::mem::replace(&mut self.map[index(unit)], slot);
+        let old = self.map[index(unit)];
         if old != NONE {
             self.invalidate(old);
         }
+        self.put(flash, stream, unit)
+    }
+
+    /// The same where nothing is valid of it any more. Nothing waits for the map, which is too large for caches.
+    fn put(&mut self, flash: &Flash, stream: usize, unit: u32) -> bool {
+        let slot = self.take_slot(flash, stream);
+        self.map[index(unit)] = slot;
         self.reverse[index(slot)] = unit;
         self.valid_bits[index(slot / 64)] |= 1 << (slot % 64);
         self.valid[index(slot / self.block_slots)] += 1;
@@ -271,6 +283,8 @@ impl PageMap {
                 collection.read_end = flash.read_slot(slot, now);
             }
             let unit = self.reverse[index(slot)];
+            debug_assert_eq!(self.map[index(unit)], slot, "map and reverse agree");
+            self.invalidate(slot);
             self.copy_unit(flash, unit, collection.read_end, now);
             moves -= 1;
         }
@@ -281,7 +295,7 @@ impl PageMap {
     }
 
     fn copy_unit(&mut self, flash: &mut Flash, unit: u32, read_end: Nanos, now: Nanos) {
-        if self.place(flash, COPIES, unit) {
+        if self.put(flash, COPIES, unit) {
             self.program_stream(flash, COPIES, read_end, Epoch::COPY);
         }
         self.counters.copied_units += 1;
@@ -407,6 +421,7 @@ impl Translation for PageMap {
         let (stream, unit_sectors) = (self.stream_of(write.placement), flash.geometry.unit_sectors());
         for n in 0..write.count {
             let arrived = write.arrival(n, unit_sectors);
+            self.look_up_early(write.first + n);
             self.make_room(flash, 1, arrived);
             let known = self.with_map(flash, write.first + n, Writes::Yes, arrived);
             self.ready[stream] = self.ready[stream].max(known);
