@@ -8,7 +8,8 @@
 //! Jobs own their data: no borrow crosses a thread, and a panic of a job reaches the caller.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// How an array runs the pieces of a request.
@@ -61,40 +62,70 @@ impl Executor {
         if self.workers.is_empty() || jobs.len() < 2 {
             return jobs.into_iter().map(|(_, job)| job()).collect();
         }
-        let count = jobs.len();
-        let (done, results) = channel();
+        let answers = Arc::new(Answers::to(jobs.len()));
         let mut jobs = jobs.into_iter().enumerate();
         let own = jobs.next_back();
         for (place, (member, job)) in jobs {
-            let done = done.clone();
-            let job = Box::new(move || {
-                let result = catch_unwind(AssertUnwindSafe(job));
-                // The caller waits for every result, so the channel is open.
-                let _ = done.send((place, result));
-            });
-            self.workers[member].queue(job);
+            let answers = Arc::clone(&answers);
+            self.workers[member].queue(Box::new(move || {
+                answers.put(place, catch_unwind(AssertUnwindSafe(job)));
+            }));
         }
         if let Some((place, (_, job))) = own {
-            let _ = done.send((place, catch_unwind(AssertUnwindSafe(job))));
+            answers.put(place, catch_unwind(AssertUnwindSafe(job)));
         }
-        drop(done);
-        in_order(results, count)
+        let all = answers.all().into_iter();
+        all.map(|answer| answer.unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect()
     }
 }
 
-fn in_order<R>(results: Receiver<(usize, std::thread::Result<R>)>, count: usize) -> Vec<R> {
-    let mut ordered: Vec<Option<std::thread::Result<R>>> = (0..count).map(|_| None).collect();
-    for (place, result) in results {
-        ordered[place] = Some(result);
+/// What the jobs of a request gave. Who waits for it is woken once, by the last: each time costs as much as a few pages of preparing.
+struct Answers<R> {
+    given: Mutex<Given<R>>,
+    all_there: Condvar,
+}
+
+struct Given<R> {
+    answers: Vec<Option<std::thread::Result<R>>>,
+    missing: usize,
+}
+
+impl<R> Answers<R> {
+    fn to(jobs: usize) -> Self {
+        let given = Given {
+            answers: (0..jobs).map(|_| None).collect(),
+            missing: jobs,
+        };
+        Self {
+            given: Mutex::new(given),
+            all_there: Condvar::new(),
+        }
     }
-    ordered
-        .into_iter()
-        .map(|result| {
-            result
-                .expect("a worker answers every job")
-                .unwrap_or_else(|panic| resume_unwind(panic))
-        })
-        .collect()
+
+    fn given(&self) -> MutexGuard<'_, Given<R>> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, place: usize, answer: std::thread::Result<R>) {
+        let mut given = self.given();
+        given.answers[place] = Some(answer);
+        given.missing -= 1;
+        if given.missing == 0 {
+            drop(given);
+            self.all_there.notify_one();
+        }
+    }
+
+    /// Waits for all of them, and takes them.
+    fn all(&self) -> Vec<std::thread::Result<R>> {
+        let waiting = self.all_there.wait_while(self.given(), |given| given.missing > 0);
+        let mut given = waiting.unwrap_or_else(PoisonError::into_inner);
+        let answers = std::mem::take(&mut given.answers).into_iter();
+        answers
+            .map(|answer| answer.expect("a worker answers every job"))
+            .collect()
+    }
 }
 
 impl Worker {
