@@ -82,7 +82,7 @@ pub struct UbifsMountArguments {
     /// What is read ahead of a program that reads a file from front to back, at most; 0 for nothing [default: 1m]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Mount")]
     pub read_ahead: Option<u64>,
-    /// Simulated chips take the time that they say, by this machine's clock
+    /// Simulated chips take the time that they say, by this machine's clock; the mount runs before ordinary processes, if it may
     #[arg(long, help_heading = "Mount")]
     pub real_time: bool,
     /// Worker threads, 1 to 256 [default: by the number of processors]
@@ -147,6 +147,10 @@ fn tell_findings(report: &Report) -> Finding {
 }
 
 fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<()> {
+    if plan.source.chip.in_real_time {
+        // Its threads sleep until chips are done; where it may not, they are later than a chip is.
+        let _ = live::run_before_others();
+    }
     if plan.writes {
         return serve_writable(plan, announce);
     }
