@@ -36,8 +36,7 @@ impl Worker<'_> {
     ) -> Result<bool, BenchError> {
         let spec = self.spec;
         let base = spec.base_of(self.index);
-        let place = usize::try_from(self.index).expect("worker numbers fit in memory");
-        let done_bytes = &shared.done_bytes[place].0;
+        let done_bytes = shared.done_bytes_of(self.index);
         // What earlier passes did counts on.
         let mut measured_bytes = done_bytes.load(Ordering::Relaxed);
         let mut now = self.clock.now_ns();

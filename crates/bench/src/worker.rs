@@ -59,6 +59,12 @@ pub struct Shared<'run> {
 }
 
 impl Shared<'_> {
+    /// The counter of a worker.
+    pub fn done_bytes_of(&self, worker: u32) -> &AtomicU64 {
+        let place = usize::try_from(worker).expect("worker numbers fit in memory");
+        &self.done_bytes[place].0
+    }
+
     /// True when workers should end as soon as they can.
     #[inline]
     pub fn is_over(&self) -> bool {
@@ -222,8 +228,7 @@ impl<'run> Worker<'run> {
         let spec = self.spec;
         let seed = worker_seed(spec, self.index);
         let base = spec.base_of(self.index);
-        let place = usize::try_from(self.index).expect("worker numbers fit in memory");
-        let done_bytes = &shared.done_bytes[place].0;
+        let done_bytes = shared.done_bytes_of(self.index);
         let started_ns = course.began_ns;
         let mut now = self.clock.now_ns();
         // What earlier passes did counts on.

@@ -22,6 +22,12 @@ use ubifs::{NewFile, OpenOptions, Ubifs, WriteError, Writer};
 const SEED: u64 = 0xC075;
 const SEGMENTS: u64 = 10;
 const OPERATIONS: u64 = 14;
+const EMPTY_FILE: NewFile = NewFile {
+    mode: 0o100_644,
+    user: 0,
+    group: 0,
+    data: Vec::new(),
+};
 
 /// What is known when power went.
 struct Cut {
@@ -187,13 +193,7 @@ fn assert_clean(fsck: &Fsck, volume: &dyn Volume, what: &str) {
 
 fn assert_works(volume: Arc<dyn Volume>, replay: &str) {
     let mut writer = open(volume).unwrap_or_else(|error| panic!("{replay}: {error}"));
-    let file = NewFile {
-        mode: 0o100_644,
-        user: 0,
-        group: 0,
-        data: Vec::new(),
-    };
-    let inode = writer.create(ROOT_INODE, b"after the cut", &file, Time::default());
+    let inode = writer.create(ROOT_INODE, b"after the cut", &EMPTY_FILE, Time::default());
     let inode = inode.unwrap_or_else(|error| panic!("{replay}: {error}"));
     let written = writer.write(inode, 0, &[7; 9000], Time::default());
     written.unwrap_or_else(|error| panic!("{replay}: {error}"));
@@ -207,15 +207,9 @@ fn full_chip() -> (SimNand, Vec<String>) {
     let mut writer = open(attach(&chip).expect("it attaches")).expect("it opens");
     let mut prng = Prng::named(SEED, "full");
     let mut names: Vec<String> = Vec::new();
-    let file = NewFile {
-        mode: 0o100_644,
-        user: 0,
-        group: 0,
-        data: Vec::new(),
-    };
     for number in 0..20_000 {
         let name = format!("{} {number}", prng.below(1_000_000));
-        match writer.create(ROOT_INODE, name.as_bytes(), &file, Time::default()) {
+        match writer.create(ROOT_INODE, name.as_bytes(), &EMPTY_FILE, Time::default()) {
             Ok(_) => names.push(name),
             Err(WriteError::NoSpace { .. }) => {
                 for _ in 0..3 {

@@ -60,8 +60,7 @@ impl Worker<'_> {
             started_ns: course.began_ns,
             measured_bytes: 0,
         };
-        let place = usize::try_from(self.index).expect("worker numbers fit in memory");
-        let done_bytes = &shared.done_bytes[place].0;
+        let done_bytes = shared.done_bytes_of(self.index);
         // What earlier passes did.
         board.measured_bytes = done_bytes.load(Ordering::Relaxed);
         board.begun = board.measured_bytes / self.spec.record_bytes;

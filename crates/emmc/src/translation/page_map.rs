@@ -150,12 +150,6 @@ impl PageMap {
         }
     }
 
-    /// Has the processor fetch what [`place`](Self::place) will look at, while it makes room: the map is too large for caches.
-    fn look_up_early(&self, unit: u32) {
-        let old = self.map[index(unit)];
-        std::hint::black_box(self.valid_bits.get(index(old / 64)).copied());
-    }
-
     /// Puts a unit into a stream's open block in place of what there is of it; tells whether a page is full.
     fn place(&mut self, flash: &Flash, stream: usize, unit: u32) -> bool {
         let old = self.map[index(unit)];
@@ -421,7 +415,6 @@ impl Translation for PageMap {
         let (stream, unit_sectors) = (self.stream_of(write.placement), flash.geometry.unit_sectors());
         for n in 0..write.count {
             let arrived = write.arrival(n, unit_sectors);
-            self.look_up_early(write.first + n);
             self.make_room(flash, 1, arrived);
             let known = self.with_map(flash, write.first + n, Writes::Yes, arrived);
             self.ready[stream] = self.ready[stream].max(known);
