@@ -11,8 +11,8 @@ use crate::error::CardError;
 use crate::geometry::CardGeometry;
 use crate::nand_array::{NandArray, NandCounters};
 use crate::translation::{
-    DataStream, Epoch, Flash, Forget, Hybrid, HybridRules, Kept, Locality, PageMap, PageMapRules, Placement,
-    Translation, TranslationCounters, UnitWrite,
+    DataStream, Epoch, Flash, Forget, HowSoon, Hybrid, HybridRules, Kept, Locality, PageMap, PageMapRules,
+    Placement, Translation, TranslationCounters, UnitWrite,
 };
 
 /// A range of sectors in a command.
@@ -164,6 +164,13 @@ impl Card {
             placement: extent.placement,
         };
         self.layer.write(&mut self.flash, &write);
+    }
+
+    /// Learns that a write to a sector will come; nothing changes by it but how long a simulation takes.
+    pub fn expect(&self, sector: u64, how_soon: HowSoon) {
+        let unit = sector / u64::from(self.flash.geometry.unit_sectors());
+        self.layer
+            .expect(u32::try_from(unit).unwrap_or(u32::MAX), how_soon);
     }
 
     /// Reads extents that go as one stream; returns when the last sector is over the bus.

@@ -18,6 +18,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use media::Nanos;
+use results::block_trace::Operation;
 
 use crate::block::{Bio, QueueRules, RequestId, RequestQueue, Submitted};
 use crate::card::CardFile;
@@ -27,7 +28,7 @@ use crate::error::CardError;
 use crate::host::HostFile;
 use crate::outcome::{DriverCounters, KindOutcome, Outcome, between};
 use crate::packing::{Gathered, PackRules};
-use crate::translation::Placement;
+use crate::translation::{HowSoon, Placement};
 use crate::workload::{Actor, Ground, Step, View};
 
 pub use online::{Happening, Next, Online, Ticket};
@@ -309,7 +310,12 @@ impl Simulation {
             task.wait = Wait::Ready;
             if let Some(bio) = task.pending.take() {
                 match self.queue.submit(actor, &bio, self.now) {
-                    Submitted::Taken => self.tasks[place].outstanding += 1,
+                    Submitted::Taken => {
+                        self.tasks[place].outstanding += 1;
+                        if bio.operation == Operation::Write {
+                            self.card.expect(bio.sector, HowSoon::Later);
+                        }
+                    }
                     Submitted::Full => {
                         self.tasks[place].pending = Some(bio);
                         self.tasks[place].wait = Wait::Room;

@@ -9,7 +9,7 @@ use crate::command_log::Sent;
 use crate::device::{Durability, Extent};
 use crate::outcome::between;
 use crate::packing::{gather, is_reliable};
-use crate::translation::{Forget, Placement};
+use crate::translation::{Forget, HowSoon, Placement};
 
 impl Simulation {
     pub(super) fn fetch(&mut self) {
@@ -36,6 +36,9 @@ impl Simulation {
                 );
                 if let Some(stop) = gathered.stop {
                     self.driver.attempt(stop, gathered.requests.len());
+                }
+                for id in &gathered.requests {
+                    self.card.expect(self.queue.get(*id).sector, HowSoon::Next);
                 }
                 let count = u64::try_from(gathered.requests.len()).unwrap_or(u64::MAX);
                 let host = &self.setup.host;

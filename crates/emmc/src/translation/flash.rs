@@ -149,6 +149,12 @@ impl Flash {
         self.array.read(place, ready)
     }
 
+    /// The same for one that is counted from its block's first.
+    pub fn read_slot_of_block(&mut self, slot: u32, ready: Nanos) -> Nanos {
+        let place = self.geometry.page_of(slot);
+        self.array.read(place, ready)
+    }
+
     /// The page that holds a slot.
     #[must_use]
     pub fn place_of(&self, slot: u32) -> PagePlace {
@@ -190,10 +196,16 @@ impl OpenBlock {
 
     /// Takes the next slot. `None` when the block is full.
     pub fn take(&mut self, geometry: &CardGeometry) -> Option<u32> {
-        (self.filled < self.capacity).then(|| {
+        (!self.is_full()).then(|| {
             self.filled += 1;
             self.block * geometry.block_slots() + self.filled - 1
         })
+    }
+
+    /// Whether no slot is left.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.filled == self.capacity
     }
 
     /// Whether the slots taken so far end at the end of a page.

@@ -8,6 +8,7 @@ mod hybrid;
 mod kept;
 mod map_cache;
 mod page_map;
+mod prefetch;
 
 use media::Nanos;
 use serde::{Deserialize, Serialize};
@@ -101,10 +102,22 @@ impl TranslationCounters {
     }
 }
 
+/// When something is expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HowSoon {
+    /// It waits with others.
+    Later,
+    /// It is next.
+    Next,
+}
+
 /// A flash translation layer.
 pub trait Translation: Send {
     /// Writes units. Pages that are full are programmed; what remains waits for [`Translation::close`] or for more.
     fn write(&mut self, flash: &mut Flash, write: &UnitWrite);
+
+    /// Learns that the host will soon write a unit; nothing changes by it.
+    fn expect(&self, _unit: u32, _how_soon: HowSoon) {}
 
     /// Fills pages up that wait, and programs them, not before `ready`.
     fn close(&mut self, flash: &mut Flash, ready: Nanos, epoch: Epoch);

@@ -8,23 +8,25 @@
 //! Invariants: `map` and `reverse` agree for every valid slot; a bit of `valid_bits` is set exactly for those; the
 //! collector always finds [`PageMapRules::reserve`] free blocks.
 
+mod collect;
 mod kept;
 
 use std::collections::BTreeSet;
 
 use media::Nanos;
 
+use self::collect::Collection;
 use super::kept::Kept;
 use super::map_cache::{MapCache, Writes};
-use super::{Epoch, Flash, Forget, OpenBlock, Placement, Translation, TranslationCounters, UnitWrite};
+use super::prefetch::prefetch;
+use super::{
+    Epoch, Flash, Forget, HowSoon, OpenBlock, Placement, Translation, TranslationCounters, UnitWrite,
+};
 use crate::error::CardError;
 use crate::geometry::{CardGeometry, index};
 use crate::nand_array::ProgramMode;
 
 const NONE: u32 = super::NO_SLOT;
-
-/// Every so many victims, wear decides.
-const WEAR_EVERY: u64 = 64;
 
 /// Bytes of an entry of the map in flash.
 const ENTRY_BYTES: u32 = 4;
@@ -51,19 +53,6 @@ impl PageMapRules {
     const fn reserve(self) -> usize {
         if self.cached_pages.is_some() { 3 } else { 1 }
     }
-}
-
-/// What the collector is at.
-#[derive(Clone, Copy, Debug)]
-struct Collection {
-    victim: u32,
-    /// Next slot of the victim to look at.
-    cursor: u32,
-    /// Valid units when it began.
-    valid: u32,
-    /// Of the last page of the victim that was read.
-    read_page: u32,
-    read_end: Nanos,
 }
 
 /// The layer.
@@ -161,23 +150,27 @@ impl PageMap {
 
     /// The same where nothing is valid of it any more. Nothing waits for the map, which is too large for caches.
     fn put(&mut self, flash: &Flash, stream: usize, unit: u32) -> bool {
-        let slot = self.take_slot(flash, stream);
+        let page_units = self.page_units;
+        let open = self.open_block(flash, stream);
+        let slot = open.take(&flash.geometry).expect("it has room");
+        let block = open.block;
+        let is_page_end = open.at_page_end(page_units);
         self.map[index(unit)] = slot;
         self.reverse[index(slot)] = unit;
         self.valid_bits[index(slot / 64)] |= 1 << (slot % 64);
-        self.valid[index(slot / self.block_slots)] += 1;
-        self.streams[stream]
-            .as_ref()
-            .is_some_and(|open| open.at_page_end(self.page_units))
+        self.valid[index(block)] += 1;
+        is_page_end
     }
 
-    fn take_slot(&mut self, flash: &Flash, stream: usize) -> u32 {
-        if let Some(slot) = self.streams[stream]
-            .as_mut()
-            .and_then(|open| open.take(&flash.geometry))
-        {
-            return slot;
+    /// The open block of a stream, which has room.
+    fn open_block(&mut self, flash: &Flash, stream: usize) -> &mut OpenBlock {
+        if self.streams[stream].as_ref().is_none_or(OpenBlock::is_full) {
+            self.open_next(flash, stream);
         }
+        self.streams[stream].as_mut().expect("it was opened")
+    }
+
+    fn open_next(&mut self, flash: &Flash, stream: usize) {
         let (_, block) = self
             .free
             .pop_first()
@@ -194,114 +187,15 @@ impl PageMap {
             }
             none => *none = Some(OpenBlock::new(block, &flash.geometry, mode)),
         }
-        self.streams[stream]
-            .as_mut()
-            .and_then(|open| open.take(&flash.geometry))
-            .expect("an erased block has room")
     }
 
     fn invalidate(&mut self, slot: u32) {
+        self.invalidate_in(slot / self.block_slots, slot);
+    }
+
+    fn invalidate_in(&mut self, block: u32, slot: u32) {
         self.valid_bits[index(slot / 64)] &= !(1 << (slot % 64));
-        self.valid[index(slot / self.block_slots)] -= 1;
-    }
-
-    /// Before the host takes `slots` slots: keeps the collector at pace.
-    fn make_room(&mut self, flash: &mut Flash, slots: u32, now: Nanos) {
-        let low = self.rules.reserve() + 1;
-        if self.collection.is_none() {
-            if self.free.len() > low {
-                return;
-            }
-            self.begin_collection();
-        }
-        if let Some(collection) = self.collection {
-            self.credit += u64::from(slots) * u64::from(collection.valid);
-            let cost = u64::from(self.block_slots.saturating_sub(collection.valid)).max(1);
-            let mut moves = self.credit / cost;
-            self.credit %= cost;
-            if collection.valid == 0 {
-                moves = 1;
-            }
-            self.collect(flash, moves, now);
-        }
-        while self.free.len() <= self.rules.reserve() {
-            if self.collection.is_none() {
-                self.begin_collection();
-            }
-            self.collect(flash, u64::MAX, now);
-        }
-    }
-
-    fn begin_collection(&mut self) {
-        let by_wear = (self.counters.collections + 1).is_multiple_of(WEAR_EVERY);
-        let closed = (0_u32..).zip(&self.closed).filter(|(_, closed)| **closed);
-        let victim = closed
-            .map(|(block, _)| block)
-            .min_by_key(|block| {
-                let (valid, erases) = (self.valid[index(*block)], self.erases[index(*block)]);
-                let full = valid == self.block_slots;
-                if by_wear {
-                    (full, erases, valid)
-                } else {
-                    (full, valid, erases)
-                }
-            })
-            .expect("with no free block left some block is full");
-        self.closed[index(victim)] = false;
-        self.counters.collections += 1;
-        self.credit = 0;
-        self.collection = Some(Collection {
-            victim,
-            cursor: 0,
-            valid: self.valid[index(victim)],
-            read_page: NONE,
-            read_end: Nanos::ZERO,
-        });
-    }
-
-    /// Copies up to `moves` units of the victim; erases it when none is left.
-    fn collect(&mut self, flash: &mut Flash, mut moves: u64, now: Nanos) {
-        let Some(mut collection) = self.collection.take() else {
-            return;
-        };
-        let first = collection.victim * self.block_slots;
-        while self.valid[index(collection.victim)] > 0 {
-            if moves == 0 {
-                self.collection = Some(collection);
-                return;
-            }
-            let slot = self.next_valid(first + collection.cursor);
-            collection.cursor = slot + 1 - first;
-            if slot / self.page_units != collection.read_page {
-                collection.read_page = slot / self.page_units;
-                collection.read_end = flash.read_slot(slot, now);
-            }
-            let unit = self.reverse[index(slot)];
-            debug_assert_eq!(self.map[index(unit)], slot, "map and reverse agree");
-            self.invalidate(slot);
-            self.copy_unit(flash, unit, collection.read_end, now);
-            moves -= 1;
-        }
-        flash.array.erase_all(now.max(collection.read_end));
-        let erases = &mut self.erases[index(collection.victim)];
-        *erases += 1;
-        self.free.insert((*erases, collection.victim));
-    }
-
-    fn copy_unit(&mut self, flash: &mut Flash, unit: u32, read_end: Nanos, now: Nanos) {
-        if self.put(flash, COPIES, unit) {
-            self.program_stream(flash, COPIES, read_end, Epoch::COPY);
-        }
-        self.counters.copied_units += 1;
-        let page = self.map_page_of(flash, unit);
-        if let (Some(cache), Some(page)) = (&mut self.cache, page)
-            && !cache.dirty_if_present(page)
-        {
-            // The map's page is changed in flash: read, changed, written.
-            self.counters.map_misses += 1;
-            let ready = self.read_map_page(flash, page, now);
-            self.write_map_page(flash, page, ready);
-        }
+        self.valid[index(block)] -= 1;
     }
 
     fn program_stream(&mut self, flash: &mut Flash, stream: usize, ready: Nanos, epoch: Epoch) {
@@ -326,17 +220,6 @@ impl PageMap {
                 flash.note_programmed(self.reverse[index(slot)], end);
             }
         }
-    }
-
-    /// The first valid slot from `slot` on; there is one.
-    fn next_valid(&self, slot: u32) -> u32 {
-        let mut word = slot / 64;
-        let mut bits = self.valid_bits[index(word)] & (u64::MAX << (slot % 64));
-        while bits == 0 {
-            word += 1;
-            bits = self.valid_bits[index(word)];
-        }
-        word * 64 + bits.trailing_zeros()
     }
 
     /// The page of the map that holds a unit's entry; `None` for units of the map itself.
@@ -424,6 +307,16 @@ impl Translation for PageMap {
             }
         }
         self.counters.host_units += u64::from(write.count);
+    }
+
+    fn expect(&self, unit: u32, how_soon: HowSoon) {
+        match (how_soon, self.map.get(index(unit))) {
+            (HowSoon::Next, Some(slot)) if *slot != NONE => {
+                prefetch(&self.valid_bits, index(slot / 64));
+            }
+            (HowSoon::Next, _) => {}
+            (HowSoon::Later, _) => prefetch(&self.map, index(unit)),
+        }
     }
 
     fn close(&mut self, flash: &mut Flash, ready: Nanos, epoch: Epoch) {
