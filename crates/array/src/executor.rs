@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// How an array runs the pieces of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -21,6 +22,10 @@ pub enum Execution {
     /// One thread a member: for devices that take real time.
     Threads,
 }
+
+/// How long a thread looks for what will be there soon, before it sleeps. Members that began a row together end it at nearly the same
+/// time, and the next one follows at once; to be woken costs a thread of a virtual machine 30 to 80 us, up to three times a row.
+const SOON: Duration = Duration::from_micros(100);
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -119,6 +124,7 @@ impl<R> Answers<R> {
 
     /// Waits for all of them, and takes them.
     fn all(&self) -> Vec<std::thread::Result<R>> {
+        soon(|| (self.given().missing == 0).then_some(()));
         let waiting = self.all_there.wait_while(self.given(), |given| given.missing > 0);
         let mut given = waiting.unwrap_or_else(PoisonError::into_inner);
         let answers = std::mem::take(&mut given.answers).into_iter();
@@ -128,12 +134,30 @@ impl<R> Answers<R> {
     }
 }
 
+/// What there will be within [`SOON`], or nothing.
+fn soon<T>(mut there: impl FnMut() -> Option<T>) -> Option<T> {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = there() {
+            return Some(found);
+        }
+        if start.elapsed() > SOON {
+            return None;
+        }
+        std::thread::yield_now();
+    }
+}
+
 impl Worker {
     fn start(member: usize) -> std::io::Result<Self> {
         let (queue, jobs) = channel::<Job>();
         let thread = std::thread::Builder::new()
             .name(format!("member {member}"))
-            .spawn(move || jobs.into_iter().for_each(|job| job()))?;
+            .spawn(move || {
+                while let Some(job) = soon(|| jobs.try_recv().ok()).or_else(|| jobs.recv().ok()) {
+                    job();
+                }
+            })?;
         Ok(Self {
             queue: Some(queue),
             thread: Some(thread),

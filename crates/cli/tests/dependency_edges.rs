@@ -61,7 +61,7 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
 
 /// Crates with `unsafe` blocks.
 const UNSAFE_CRATES: &[&str] = &[
-    "bench", "buffer", "fsmap", "fuse", "live", "nand", "passfs", "testkit", "trace",
+    "bench", "buffer", "emmc", "fsmap", "fuse", "live", "nand", "passfs", "testkit", "trace",
 ];
 
 /// External crates that belong to some of ours alone.

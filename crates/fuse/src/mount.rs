@@ -235,14 +235,23 @@ fn mount_by_fusermount(
     match received {
         Ok(Some(device)) if output.status.success() => Ok(device),
         _ => {
-            let printed = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            Err(failed(if printed.is_empty() {
-                output.status.to_string()
-            } else {
-                printed
-            }))
+            let mut printed = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            if printed.is_empty() {
+                printed = output.status.to_string();
+            }
+            if let Some(hint) = device_hint() {
+                printed.push_str(hint);
+            }
+            Err(failed(printed))
         }
     }
+}
+
+/// What to do where this user may not open the device, which no setuid bit of the helper changes.
+fn device_hint() -> Option<&'static str> {
+    let refused = open_device().err()?.kind() == io::ErrorKind::PermissionDenied;
+    refused
+        .then_some("; root lets ordinary users mount with `chmod 666 /dev/fuse`, as udev does where it runs")
 }
 
 /// Commas and backslashes would end an option.

@@ -2,9 +2,11 @@
 
 use std::convert::Infallible;
 use std::fs;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::thread;
 
 use anyhow::{Context, Result, bail};
 use array::Array;
@@ -89,16 +91,30 @@ impl Devices {
         }
     }
 
-    /// Erases, scrubs and levels wear, so many steps on each at most.
+    /// Erases, scrubs and levels wear, so many steps on each at most, on all at the same time: who writes to all of them waits for
+    /// the slowest.
     pub fn work(&self, steps: u32) -> Result<()> {
-        for device in self.all() {
+        let work = |device: &Ubi<Chip>| {
             for _ in 0..steps {
                 if device.work()? == Work::Idle {
                     break;
                 }
             }
+            Ok(())
+        };
+        if let [only] = self.all() {
+            return work(only);
         }
-        Ok(())
+        thread::scope(|scope| {
+            let working: Vec<_> = self
+                .all()
+                .iter()
+                .map(|device| scope.spawn(move || work(device)))
+                .collect();
+            let ends = working.into_iter().map(|thread| thread.join());
+            ends.map(|end| end.unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
+        })
     }
 
     /// Does all of that, and waits until the images are safe.

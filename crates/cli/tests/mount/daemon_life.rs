@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::{Mounted, tidegate};
+use crate::harness::{Mounted, report_skip, tidegate};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
@@ -62,11 +62,14 @@ fn an_idle_daemon_uses_no_processor_time() {
         };
         assert_eq!(poll(&mut watched, Some(&timeout)), Ok(0), "the daemon ended");
     };
-    // The kernel may write access times and forget inodes for a moment.
-    stays_idle_for(1);
-    let before = processor_ticks(&mounted);
-    stays_idle_for(2);
-    assert_eq!(processor_ticks(&mounted), before);
+    // The kernel may write access times and forget inodes at some moment, but not all the time.
+    let was_idle = (0..4).any(|_| {
+        stays_idle_for(1);
+        let before = processor_ticks(&mounted);
+        stays_idle_for(2);
+        processor_ticks(&mounted) == before
+    });
+    assert!(was_idle, "no two seconds without work");
 }
 
 #[test]
@@ -150,6 +153,7 @@ fn sigterm_during_a_stream_keeps_every_acknowledged_write() {
 #[test]
 fn an_ordinary_users_write_drops_setuid_and_asks_for_no_attribute_each_time() {
     if !rustix::process::geteuid().is_root() || Command::new("setpriv").arg("--version").output().is_err() {
+        report_skip("setpriv (util-linux) is missing, or this is not root");
         return;
     }
     let Some(mounted) = Mounted::start(&["--passthrough", "off", "-o", "allow_other,suid"]) else {

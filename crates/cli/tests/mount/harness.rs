@@ -140,6 +140,29 @@ pub fn can_mount() -> bool {
     true
 }
 
+/// True where root can have an ordinary user mount; prints why not.
+pub fn can_mount_as_nobody() -> bool {
+    let as_nobody = |words: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]);
+        let output = command.args(words).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let reason = if !rustix::process::geteuid().is_root() {
+        "this is an ordinary user: every other test here is this one"
+    } else if !as_nobody(&["true"]) {
+        "setpriv (util-linux) is missing, or may not become nobody"
+    } else if !as_nobody(&["fusermount3", "--version"]) {
+        "fusermount3 (fuse3) is missing"
+    } else if !as_nobody(&["sh", "-c", ": <>/dev/fuse"]) {
+        "/dev/fuse is root's alone here, and fusermount3 opens it as its user"
+    } else {
+        return true;
+    };
+    report_skip(reason);
+    false
+}
+
 /// Says what is left out, and why.
 #[expect(clippy::print_stderr, reason = "a test that leaves something out must say so")]
 pub fn report_skip(reason: &str) {

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
 use tempfile::TempDir;
 
-use crate::harness::{can_mount, report_skip, tidegate, wait_for_end};
+use crate::harness::{can_mount, can_mount_as_nobody, report_skip, tidegate, wait_for_end};
 
 /// A folder with an image, and where it is mounted.
 struct Scene {
@@ -335,16 +335,7 @@ fn a_damaged_block_is_an_error_of_that_place_alone() {
 
 #[test]
 fn an_ordinary_user_mounts_an_image() {
-    if !rustix::process::geteuid().is_root() {
-        report_skip("this is an ordinary user: every other test here is this one");
-        return;
-    }
-    let tools = ["setpriv", "fusermount3"];
-    if tools
-        .iter()
-        .any(|tool| Command::new(tool).arg("--version").output().is_err())
-    {
-        report_skip("setpriv (util-linux) or fusermount3 (fuse3) is missing");
+    if !can_mount_as_nobody() {
         return;
     }
     let Some(scene) = Scene::new() else { return };

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 
-use crate::harness::{Mounted, report_skip, tidegate};
+use crate::harness::{Mounted, can_mount_as_nobody, report_skip, tidegate};
 use rustix::fs::{FlockOperation, XattrFlags};
 use rustix::process::Signal;
 
@@ -13,15 +13,7 @@ const NOBODY: u32 = 65534;
 
 #[test]
 fn an_ordinary_user_mounts_writes_and_unmounts() {
-    if !rustix::process::geteuid().is_root() {
-        report_skip("this is an ordinary user: every other test here is this one");
-        return;
-    }
-    if [Command::new("setpriv"), Command::new("fusermount3")]
-        .iter_mut()
-        .any(|tool| tool.arg("--version").output().is_err())
-    {
-        report_skip("setpriv (util-linux) or fusermount3 (fuse3) is missing");
+    if !can_mount_as_nobody() {
         return;
     }
     // The user may not see the folder that the binary was built in.
