@@ -111,9 +111,9 @@ impl Devices {
                 .iter()
                 .map(|device| scope.spawn(move || work(device)))
                 .collect();
-            let ends = working.into_iter().map(|thread| thread.join());
-            ends.map(|end| end.unwrap_or_else(|panic| resume_unwind(panic)))
-                .collect()
+            working
+                .into_iter()
+                .try_for_each(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
         })
     }
 
