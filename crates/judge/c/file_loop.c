@@ -5,7 +5,9 @@
  * clock, removes the files and prints one line of JSON. Each record is visited once; random order is a shuffled
  * table. The window holds the operations, the syncs and the final sync, but no close and no unmapping. With
  * --histogram each operation is timed and counted in a logarithmic histogram, as a benchmark has to: the clock is read
- * once an operation, as the end of one is the start of the next. --prefault touches each page of a mapping before the
+ * once an operation, as the end of one is the start of the next, and once more before a sync, which is counted apart.
+ * Several threads have a table of descriptors each, so that the kernel counts no references in their calls, and a ring
+ * has the flags of a ring that one thread alone uses. --prefault touches each page of a mapping before the
  * window. --offsets FILE visits these offsets (decimal, one on each line), in this order, in place of its own order. A
  * single thread is the process's only one: a second one would make each system call slower. The window is that of all
  * threads, from the first start to the last end; `longest_ns` is that of the thread that took longest, each from its own
@@ -18,6 +20,7 @@
 #include <fcntl.h>
 #include <linux/io_uring.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -48,7 +51,7 @@ struct worker {
     unsigned number;
     char *buffer, *map;
     uint32_t *order;
-    uint64_t records, began_ns, ended_ns, cpu_ns, histogram[64 * 16], sum_ns;
+    uint64_t records, began_ns, ended_ns, cpu_ns, histogram[64 * 16], sync_histogram[64 * 16], sum_ns;
 };
 
 static void fail(const char *format, ...)
@@ -75,10 +78,10 @@ static inline uint64_t now_ns(void)
 }
 
 /* Sixteen buckets for each power of two. */
-static void count_latency(struct worker *worker, uint64_t ns)
+static void count_latency(struct worker *worker, uint64_t *histogram, uint64_t ns)
 {
     unsigned top = 63 - (unsigned)__builtin_clzll(ns | 16);
-    worker->histogram[(top - 4) * 16 + ((ns >> (top - 4)) & 15)]++;
+    histogram[(top - 4) * 16 + ((ns >> (top - 4)) & 15)]++;
     worker->sum_ns += ns;
 }
 
@@ -217,7 +220,8 @@ static inline void sync_record(struct worker *worker, uint64_t offset)
         fail("sync %s", worker->path);
 }
 
-static inline void operate(struct worker *worker, uint64_t record)
+/* Returns when the sync of the record began, where one is timed; otherwise 0. */
+static inline uint64_t operate(struct worker *worker, uint64_t record)
 {
     uint64_t offset = record * record_bytes;
     if (reads(record)) {
@@ -226,13 +230,15 @@ static inline void operate(struct worker *worker, uint64_t record)
             __asm__ volatile("" : : "r"(worker->buffer) : "memory");
         } else if (pread(worker->descriptor, worker->buffer, record_bytes, (off_t)offset) != (ssize_t)record_bytes)
             fail("read %s", worker->path);
-        return;
+        return 0;
     }
     if (worker->map)
         memcpy(worker->map + offset, worker->buffer, record_bytes);
     else if (pwrite(worker->descriptor, worker->buffer, record_bytes, (off_t)offset) != (ssize_t)record_bytes)
         fail("write %s", worker->path);
+    uint64_t written = with_histogram && sync_after != SYNC_NONE ? now_ns() : 0;
     sync_record(worker, offset);
+    return written;
 }
 
 static void run_calls(struct worker *worker, uint64_t records)
@@ -240,9 +246,10 @@ static void run_calls(struct worker *worker, uint64_t records)
     if (with_histogram) {
         uint64_t start = now_ns();
         for (uint64_t i = 0; i < records; i++) {
-            operate(worker, worker->order ? worker->order[i] : i);
-            uint64_t end = now_ns();
-            count_latency(worker, end - start);
+            uint64_t written = operate(worker, worker->order ? worker->order[i] : i), end = now_ns();
+            count_latency(worker, worker->histogram, (written ? written : end) - start);
+            if (written)
+                count_latency(worker, worker->sync_histogram, end - written);
             start = end;
         }
         return;
@@ -254,8 +261,14 @@ static void run_calls(struct worker *worker, uint64_t records)
 /* A ring without a library: `depth` operations are kept in flight, each finished one is replaced at once. */
 static void run_ring(struct worker *worker, uint64_t records)
 {
-    struct io_uring_params parameters = {0};
+    struct io_uring_params parameters = {
+        .flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_DEFER_TASKRUN,
+    };
     int ring = (int)syscall(__NR_io_uring_setup, depth, &parameters);
+    if (ring < 0 && errno == EINVAL) {
+        parameters = (struct io_uring_params){0};
+        ring = (int)syscall(__NR_io_uring_setup, depth, &parameters);
+    }
     if (ring < 0)
         fail("io_uring_setup");
     size_t submit_bytes = parameters.sq_off.array + parameters.sq_entries * sizeof(uint32_t);
@@ -314,7 +327,7 @@ static void run_ring(struct worker *worker, uint64_t records)
                 fail("operation on %s", worker->path);
             }
             if (with_histogram)
-                count_latency(worker, now_ns() - started[answer->user_data]);
+                count_latency(worker, worker->histogram, now_ns() - started[answer->user_data]);
             free_slots[free_count++] = (unsigned)answer->user_data;
         }
         __atomic_store_n(done_head, head, __ATOMIC_RELEASE);
@@ -326,8 +339,11 @@ static void *work(void *argument)
 {
     struct worker *worker = argument;
     uint64_t records = worker->records;
-    if (threads > 1)
+    if (threads > 1) {
+        if (unshare(CLONE_FILES))
+            fail("unshare");
         pthread_barrier_wait(&start_line);
+    }
     uint64_t cpu_ns = time_of(CLOCK_THREAD_CPUTIME_ID);
     worker->began_ns = now_ns();
     if (engine == ENGINE_URING)
