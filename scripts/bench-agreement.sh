@@ -8,7 +8,8 @@
 #
 # Environment: OUT (out), SUITES (ceiling fio sqlite mobibench), MODES (all; parts of names, comma-separated), ROUNDS,
 # EXT4 (memory: its image is in memory, so that the device does not hide the programs; disk: in $OUT), MOBIBENCH (the
-# original, built), WINDOW (milliseconds of a run beside fio: 80), TRANSACTIONS (of a run of SQLite: 500), SQLITE (bundled; system compares over libsqlite3-dev), CC and so on as for make.
+# original, built), WINDOW (milliseconds of a run beside fio: 80), TRANSACTIONS (of a run of SQLite: 500), SQLITE (bundled;
+# system compares over libsqlite3-dev), CC and so on as for make.
 # Results: $OUT/agreement.jsonl (every run) and $OUT/agreement.md. Exit codes: 0 each difference has a measured reason,
 # 1 some have none, 2 something could not be done. Everything else that it makes is removed at its end.
 set -euo pipefail

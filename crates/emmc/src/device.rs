@@ -168,9 +168,8 @@ impl Card {
 
     /// Learns that a write to a sector will come; nothing changes by it but how long a simulation takes.
     pub fn expect(&self, sector: u64, how_soon: HowSoon) {
-        let unit = sector / u64::from(self.flash.geometry.unit_sectors());
-        self.layer
-            .expect(u32::try_from(unit).unwrap_or(u32::MAX), how_soon);
+        let (unit, _) = self.flash.geometry.units_of(sector, 1);
+        self.layer.expect(unit, how_soon);
     }
 
     /// Reads extents that go as one stream; returns when the last sector is over the bus.

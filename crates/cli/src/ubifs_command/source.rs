@@ -102,9 +102,6 @@ impl Devices {
             }
             Ok(())
         };
-        if let [only] = self.all() {
-            return work(only);
-        }
         thread::scope(|scope| {
             let working: Vec<_> = self
                 .all()

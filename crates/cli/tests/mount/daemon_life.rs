@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::{Mounted, report_skip, tidegate};
+use crate::harness::{Mounted, as_nobody, report_skip, tidegate};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
@@ -62,14 +62,17 @@ fn an_idle_daemon_uses_no_processor_time() {
         };
         assert_eq!(poll(&mut watched, Some(&timeout)), Ok(0), "the daemon ended");
     };
-    // The kernel may write access times and forget inodes at some moment, but not all the time.
-    let was_idle = (0..4).any(|_| {
-        stays_idle_for(1);
+    // The kernel may write access times and forget inodes for a moment, which is longer on a busy machine.
+    for _ in 0..10 {
         let before = processor_ticks(&mounted);
-        stays_idle_for(2);
-        processor_ticks(&mounted) == before
-    });
-    assert!(was_idle, "no two seconds without work");
+        stays_idle_for(1);
+        if processor_ticks(&mounted) == before {
+            break;
+        }
+    }
+    let before = processor_ticks(&mounted);
+    stays_idle_for(2);
+    assert_eq!(processor_ticks(&mounted), before);
 }
 
 #[test]
@@ -165,18 +168,8 @@ fn an_ordinary_users_write_drops_setuid_and_asks_for_no_attribute_each_time() {
     let path = mounted.mountpoint().join("program");
     fs::write(&path, "x").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o4777)).unwrap();
-    let written = Command::new("setpriv")
-        .args([
-            "--reuid",
-            "65534",
-            "--regid",
-            "65534",
-            "--clear-groups",
-            "dd",
-            "if=/dev/zero",
-            "bs=4k",
-            "count=1024",
-        ])
+    let written = as_nobody()
+        .args(["dd", "if=/dev/zero", "bs=4k", "count=1024"])
         .arg(format!("of={}", path.display()))
         .args(["conv=notrunc", "status=none"])
         .status()

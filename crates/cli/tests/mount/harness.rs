@@ -140,21 +140,30 @@ pub fn can_mount() -> bool {
     true
 }
 
+/// A user that every Debian has and that owns nothing.
+pub const NOBODY: u32 = 65534;
+
+/// Runs, as that user, what its further arguments say.
+pub fn as_nobody() -> Command {
+    let mut command = Command::new("setpriv");
+    let id = NOBODY.to_string();
+    command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]);
+    command
+}
+
 /// True where root can have an ordinary user mount; prints why not.
 pub fn can_mount_as_nobody() -> bool {
-    let as_nobody = |words: &[&str]| {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]);
-        let output = command.args(words).output();
+    let succeeds = |words: &[&str]| {
+        let output = as_nobody().args(words).output();
         output.is_ok_and(|output| output.status.success())
     };
     let reason = if !rustix::process::geteuid().is_root() {
         "this is an ordinary user: every other test here is this one"
-    } else if !as_nobody(&["true"]) {
+    } else if !succeeds(&["true"]) {
         "setpriv (util-linux) is missing, or may not become nobody"
-    } else if !as_nobody(&["fusermount3", "--version"]) {
+    } else if !succeeds(&["fusermount3", "--version"]) {
         "fusermount3 (fuse3) is missing"
-    } else if !as_nobody(&["sh", "-c", ": <>/dev/fuse"]) {
+    } else if !succeeds(&["sh", "-c", ": <>/dev/fuse"]) {
         "/dev/fuse is root's alone here, and fusermount3 opens it as its user"
     } else {
         return true;

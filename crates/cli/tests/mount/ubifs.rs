@@ -12,7 +12,9 @@ use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
 use tempfile::TempDir;
 
-use crate::harness::{can_mount, can_mount_as_nobody, report_skip, tidegate, wait_for_end};
+use crate::harness::{
+    NOBODY, as_nobody, can_mount, can_mount_as_nobody, report_skip, tidegate, wait_for_end,
+};
 
 /// A folder with an image, and where it is mounted.
 struct Scene {
@@ -344,11 +346,10 @@ fn an_ordinary_user_mounts_an_image() {
         .expect("possible on this host");
     // The user may not see the folder that the binary was built in.
     fs::copy(env!("CARGO_BIN_EXE_tidegate"), scene.path("tidegate")).expect("possible on this host");
-    std::os::unix::fs::chown(scene.path("mountpoint"), Some(65534), Some(65534))
+    std::os::unix::fs::chown(scene.path("mountpoint"), Some(NOBODY), Some(NOBODY))
         .expect("possible on this host");
     let as_nobody = |program: &str, words: &[&str]| {
-        let output = Command::new("setpriv")
-            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"])
+        let output = as_nobody()
             .arg(program)
             .args(words)
             .output()

@@ -4,12 +4,9 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 
-use crate::harness::{Mounted, can_mount_as_nobody, report_skip, tidegate};
+use crate::harness::{Mounted, NOBODY, as_nobody, can_mount_as_nobody, report_skip, tidegate};
 use rustix::fs::{FlockOperation, XattrFlags};
 use rustix::process::Signal;
-
-/// A user that every Debian has and that owns nothing.
-const NOBODY: u32 = 65534;
 
 #[test]
 fn an_ordinary_user_mounts_writes_and_unmounts() {
@@ -27,12 +24,7 @@ fn an_ordinary_user_mounts_writes_and_unmounts() {
         std::os::unix::fs::chown(owned, Some(NOBODY), Some(NOBODY)).unwrap();
     }
     let as_nobody = |program: &std::path::Path, arguments: &[&str]| {
-        let output = Command::new("setpriv")
-            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"])
-            .arg(program)
-            .args(arguments)
-            .output()
-            .unwrap();
+        let output = as_nobody().arg(program).args(arguments).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         (output.status.success(), text)
     };

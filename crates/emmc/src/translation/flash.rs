@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use media::Nanos;
 
-use crate::geometry::{CardGeometry, PagePlace, index};
+use crate::geometry::{CardGeometry, index};
 use crate::nand_array::{NandArray, ProgramMode};
 
 /// Data that is acknowledged together. [`Epoch::COPY`] is never endangered: its source is still there.
@@ -145,20 +145,13 @@ impl Flash {
 
     /// Reads the page that holds a slot. Returns the end.
     pub fn read_slot(&mut self, slot: u32, ready: Nanos) -> Nanos {
-        let place = self.place_of(slot);
-        self.array.read(place, ready)
+        self.read_slot_of_block(slot % self.geometry.block_slots(), ready)
     }
 
     /// The same for one that is counted from its block's first.
     pub fn read_slot_of_block(&mut self, slot: u32, ready: Nanos) -> Nanos {
         let place = self.geometry.page_of(slot);
         self.array.read(place, ready)
-    }
-
-    /// The page that holds a slot.
-    #[must_use]
-    pub fn place_of(&self, slot: u32) -> PagePlace {
-        self.geometry.page_of(slot % self.geometry.block_slots())
     }
 }
 
