@@ -3,8 +3,7 @@
  *
  * It makes its files, brings the cache into the state asked for, runs the operations between two readings of the
  * clock, removes the files and prints one line of JSON. Each record is visited once; random order is a shuffled
- * table. The window of a thread holds the operations, the syncs and the final sync, but no close and no unmapping; these
- * follow at once, so that a thread that ends early takes the lock of all mappings from the others, as fio's do. With
+ * table. The window holds the operations, the syncs and the final sync, but no close and no unmapping. With
  * --histogram each operation is timed and counted in a logarithmic histogram, as a benchmark has to: the clock is read
  * once an operation, as the end of one is the start of the next, and once more before a sync, which is counted apart.
  * Several threads have a table of descriptors each, so that the kernel counts no references in their calls, and a ring
@@ -359,9 +358,6 @@ static void *work(void *argument)
     }
     worker->ended_ns = now_ns();
     worker->cpu_ns = time_of(CLOCK_THREAD_CPUTIME_ID) - cpu_ns;
-    if (worker->map)
-        munmap(worker->map, file_bytes);
-    close(worker->descriptor);
     return NULL;
 }
 
