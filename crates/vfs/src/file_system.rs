@@ -63,7 +63,18 @@ pub struct Opened {
     pub cache_still_valid: bool,
 }
 
-/// How a write came about.
+/// What must be on the medium when a write returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Durability {
+    /// Nothing: a later fsync asks for it.
+    None,
+    /// The data, and the metadata needed to read it back (`O_DSYNC`, `RWF_DSYNC`): as after `fdatasync(2)`.
+    Data,
+    /// Data and all metadata of the file (`O_SYNC`, `RWF_SYNC`): as after `fsync(2)`.
+    All,
+}
+
+/// Circumstances of a write: the open flags, the durability they ask for, and the privileges that it takes away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteMode {
     /// Flags of the open file description at the time of the write (`O_SYNC` and `O_DIRECT` may change by `fcntl`).
@@ -73,6 +84,33 @@ pub struct WriteMode {
     /// Written back from a page cache above: `handle` is any writable handle of the inode, the data was accepted
     /// before, and `O_APPEND`, `O_SYNC` and `O_DIRECT` of that handle do not apply.
     pub from_page_cache: bool,
+}
+
+impl WriteMode {
+    /// What must be on the medium when the write returns. The kernel adds the bits for `RWF_SYNC`, `RWF_DSYNC` and
+    /// mounts or files that are synchronous to the flags of each write.
+    #[must_use]
+    pub const fn durability(self) -> Durability {
+        // O_SYNC includes the bit of O_DSYNC.
+        match self.flags.0 & libc::O_SYNC {
+            _ if self.from_page_cache => Durability::None,
+            libc::O_SYNC => Durability::All,
+            0 => Durability::None,
+            _ => Durability::Data,
+        }
+    }
+
+    /// The data goes to the end of the file, wherever that is when the write takes place; the offset is a guess.
+    #[must_use]
+    pub const fn appends(self) -> bool {
+        self.flags.has(libc::O_APPEND) && !self.from_page_cache
+    }
+
+    /// The write bypasses page caches (`O_DIRECT`). This promises no durability.
+    #[must_use]
+    pub const fn is_direct(self) -> bool {
+        self.flags.has(libc::O_DIRECT) && !self.from_page_cache
+    }
 }
 
 /// Where a search for data or holes starts.
@@ -191,10 +229,14 @@ pub trait FileSystem: Send + Sync + 'static {
     ) -> FsResult<(Entry, Opened)> {
         Err(FsError::NotSupported)
     }
-    /// Fills `out` from `offset`; returns how many bytes, fewer than asked only at the end of the file.
+    /// Fills `out` from `offset`; returns how many bytes. Fewer than asked means the end of the file and nothing else: a
+    /// failure part of the way is an error for the whole call.
     fn read(&self, ino: Ino, handle: Handle, offset: u64, out: &mut [u8]) -> FsResult<usize>;
-    /// Writes all of `data` at `offset`, or fails; a short count is returned only where some bytes could be written
-    /// before the failure.
+    /// Writes all of `data` at `offset`, or at the end of the file where the mode [appends](WriteMode::appends), with the
+    /// [durability](WriteMode::durability) that the mode asks for.
+    ///
+    /// A short count is returned only where some bytes could be written before a failure; those have the durability.
+    /// Where the data was written and could not be made durable, the call fails.
     fn write(&self, ino: Ino, handle: Handle, offset: u64, data: &[u8], mode: WriteMode) -> FsResult<usize>;
     /// A descriptor of the handle is being closed (once for each `close(2)` of a duplicate): push out what is held
     /// back and return a write error that this handle was not told yet.
@@ -277,5 +319,29 @@ pub trait FileSystem: Send + Sync + 'static {
     /// Removes an extended attribute.
     fn removexattr(&self, _ino: Ino, _name: &[u8]) -> FsResult<()> {
         Err(FsError::NotSupported)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(flags: i32, from_page_cache: bool) -> WriteMode {
+        WriteMode {
+            flags: OpenFlags(libc::O_WRONLY | flags),
+            privileges: Privileges::Keep,
+            from_page_cache,
+        }
+    }
+
+    #[test]
+    fn durability_follows_the_flags_unless_a_page_cache_above_took_the_write() {
+        assert_eq!(mode(0, false).durability(), Durability::None);
+        assert_eq!(mode(libc::O_DIRECT, false).durability(), Durability::None);
+        assert_eq!(mode(libc::O_DSYNC, false).durability(), Durability::Data);
+        assert_eq!(mode(libc::O_SYNC, false).durability(), Durability::All);
+        assert_eq!(mode(libc::O_SYNC, true).durability(), Durability::None);
+        assert!(mode(libc::O_APPEND, false).appends() && !mode(libc::O_APPEND, true).appends());
+        assert!(mode(libc::O_DIRECT, false).is_direct() && !mode(libc::O_DIRECT, true).is_direct());
     }
 }
