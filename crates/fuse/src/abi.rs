@@ -724,8 +724,6 @@ pub const OPEN_KILL_SUIDGID: u32 = 1;
 pub const FSYNC_FDATASYNC: u32 = 1;
 /// `setxattr_in.setxattr_flags`: clear setgid with the access ACL.
 pub const SETXATTR_ACL_KILL_SGID: u32 = 1;
-/// `ioctl_in.flags`: the target is a directory.
-pub const IOCTL_DIR: u32 = 1 << 4;
 
 /// Code of the notification `FUSE_NOTIFY_INVAL_INODE`, in the error field of a reply to nothing.
 pub const NOTIFY_INVAL_INODE: i32 = 2;

@@ -1,65 +1,37 @@
-//! Backing files registered with the kernel for passthrough.
+//! Registering host files with the kernel, which then reads and writes them itself (passthrough).
 //!
-//! The kernel allows one backing file an inode at a time: every open of an inode must name the same id, and the id is
-//! given up with the last release. Registering costs an ioctl and needs `CAP_SYS_ADMIN`.
-//!
-//! Lock order: a shard's lock is held across the ioctl, and nothing else is locked under it.
+//! Registering costs an ioctl and needs `CAP_SYS_ADMIN`. The kernel decides by file: it refuses those of file systems that
+//! are stacked themselves (`ELOOP`), so one mount may have files of both kinds.
 
-use std::collections::HashMap;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
-
-use vfs::Ino;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
 
 use crate::abi::{BackingMap, DEV_IOC_BACKING_CLOSE, DEV_IOC_BACKING_OPEN};
 
-const SHARDS: usize = 16;
-
-struct Backing {
+/// A host file that the kernel knows; dropping it unregisters the file.
+pub struct Backing {
     id: i32,
-    opens: u64,
-    /// An open may map the file for writing: such changes pass both this process and the kernel's cached attributes.
-    mapped: bool,
-}
-
-/// Backing ids by inode.
-pub struct BackingFiles {
     device: Arc<OwnedFd>,
-    shards: [Mutex<HashMap<Ino, Backing>>; SHARDS],
-    refused: AtomicBool,
-    refusal: OnceLock<String>,
 }
 
-impl BackingFiles {
+/// Registers backing files, and keeps the first refusal of each device for the statistics.
+pub struct Registrar {
+    device: Arc<OwnedFd>,
+    refusals: Mutex<BTreeMap<u64, io::Error>>,
+}
+
+impl Registrar {
     pub fn new(device: Arc<OwnedFd>) -> Self {
         Self {
             device,
-            shards: std::array::from_fn(|_| Mutex::default()),
-            refused: AtomicBool::new(false),
-            refusal: OnceLock::new(),
+            refusals: Mutex::default(),
         }
     }
 
-    fn shard(&self, ino: Ino) -> std::sync::MutexGuard<'_, HashMap<Ino, Backing>> {
-        let shards = u64::try_from(SHARDS).expect("a small constant");
-        let index = usize::try_from(ino.0 % shards).expect("smaller than the constant");
-        self.shards[index].lock().expect("no panic under this lock")
-    }
-
-    /// The id for one more open of `ino`; `None` when the kernel refuses passthrough for this file.
-    ///
-    /// A refusal of the first kind (`EPERM`, `ELOOP`, `EOPNOTSUPP`) holds for the mount and is not asked again.
-    pub fn open(&self, ino: Ino, file: BorrowedFd<'_>, may_map: bool) -> Option<i32> {
-        if self.refused.load(Relaxed) {
-            return None;
-        }
-        let mut shard = self.shard(ino);
-        if let Some(backing) = shard.get_mut(&ino) {
-            backing.opens += 1;
-            backing.mapped |= may_map;
-            return Some(backing.id);
-        }
+    /// Registers `file`; `None` when the kernel refuses.
+    pub fn register(&self, file: BorrowedFd<'_>) -> Option<Backing> {
         let map = BackingMap {
             fd: file.as_raw_fd(),
             ..BackingMap::default()
@@ -72,51 +44,45 @@ impl BackingFiles {
                 &raw const map,
             )
         };
-        if id <= 0 {
-            let error = std::io::Error::last_os_error();
-            if matches!(
-                error.raw_os_error(),
-                Some(libc::EPERM | libc::ELOOP | libc::EOPNOTSUPP | libc::ENOTTY)
-            ) {
-                self.refused.store(true, Relaxed);
-                let _ = self.refusal.set(error.to_string());
-            }
-            return None;
+        if id > 0 {
+            let device = self.device.clone();
+            return Some(Backing { id, device });
         }
-        let (opens, mapped) = (1, may_map);
-        shard.insert(ino, Backing { id, opens, mapped });
-        Some(id)
+        let error = io::Error::last_os_error();
+        if let Ok(stat) = rustix::fs::fstat(file) {
+            let mut refusals = self.refusals.lock().expect("no panic under this lock");
+            refusals.entry(stat.st_dev).or_insert(error);
+        }
+        None
     }
 
-    /// One open of `ino` that had an id is gone.
-    pub fn release(&self, ino: Ino) {
-        let mut shard = self.shard(ino);
-        let Some(backing) = shard.get_mut(&ino) else {
-            return;
+    /// The devices whose files the kernel refused, each with the reason.
+    pub fn refusals(&self) -> Vec<String> {
+        let refusals = self.refusals.lock().expect("no panic under this lock");
+        let describe = |(device, error): (&u64, &io::Error)| {
+            let (major, minor) = (rustix::fs::major(*device), rustix::fs::minor(*device));
+            format!("passthrough for files on device {major}:{minor}: the kernel refused one: {error}")
         };
-        backing.opens -= 1;
-        if backing.opens > 0 {
-            return;
-        }
-        let id = u32::try_from(backing.id).expect("ids are positive");
-        shard.remove(&ino);
+        refusals.iter().map(describe).collect()
+    }
+}
+
+impl Backing {
+    pub const fn id(&self) -> i32 {
+        self.id
+    }
+}
+
+impl Drop for Backing {
+    fn drop(&mut self) {
+        let id = u32::try_from(self.id).expect("ids are positive");
         // SAFETY: the ioctl reads one u32, which lives across the call.
         unsafe {
             libc::ioctl(
-                self.device.as_raw_fd(),
+                self.device.as_fd().as_raw_fd(),
                 libc::c_ulong::from(DEV_IOC_BACKING_CLOSE),
                 &raw const id,
             )
         };
-    }
-
-    /// True while `ino` has an open that may map it for writing (or had one, and is open still).
-    pub fn may_be_mapped(&self, ino: Ino) -> bool {
-        self.shard(ino).get(&ino).is_some_and(|backing| backing.mapped)
-    }
-
-    /// Why the kernel refused, once it has.
-    pub fn refusal(&self) -> Option<&str> {
-        self.refusal.get().map(String::as_str)
     }
 }

@@ -13,7 +13,7 @@ use vfs::{FsError, Ino};
 use zerocopy::IntoBytes;
 
 use crate::abi::{InHeader, NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader, WriteIn, opcode};
-use crate::dispatch::{Answer, Dispatcher, Undo};
+use crate::dispatch::{Answer, Dispatcher};
 use crate::region::Region;
 use crate::request::Request;
 
@@ -90,15 +90,12 @@ impl Channel {
             return Ok(());
         }
         self.small.clear();
-        let (answer, undo) = dispatcher.serve(&request, input, &mut self.small);
+        let answer = dispatcher.serve(&request, input, &mut self.small);
         self.note_reach(MESSAGE_AT + length);
         let Answer::Reply(result) = answer else {
             return Ok(());
         };
-        let delivered = reply(&self.device, unique, result.map(|()| self.small.as_slice()))?;
-        if !delivered && !matches!(undo, Undo::Nothing) {
-            dispatcher.undo(&undo);
-        }
+        reply(&self.device, unique, result.map(|()| self.small.as_slice()))?;
         if self.small.capacity() > SMALL_REPLY_BYTES {
             self.small = Vec::new();
         }
@@ -146,8 +143,11 @@ pub fn forget_attributes(device: &OwnedFd, ino: Ino) {
     );
 }
 
-/// Sends a reply; false when the kernel no longer waits for it.
-pub fn reply(device: &OwnedFd, unique: u64, result: Result<&[u8], FsError>) -> io::Result<bool> {
+/// Sends a reply.
+///
+/// The kernel takes the reply to every request that it handed out, also when its caller was killed meanwhile, so that no
+/// handle or entry in it is lost; it waits no longer only once the connection has ended (`ENOENT` among other errors).
+pub fn reply(device: &OwnedFd, unique: u64, result: Result<&[u8], FsError>) -> io::Result<()> {
     let (error, data) = match result {
         Ok(data) => (0, data),
         Err(error) => (-error.errno(), &[][..]),
@@ -160,9 +160,9 @@ pub fn reply(device: &OwnedFd, unique: u64, result: Result<&[u8], FsError>) -> i
     };
     loop {
         return match rustix::io::writev(device, &[IoSlice::new(header.as_bytes()), IoSlice::new(data)]) {
-            Ok(_) => Ok(true),
+            Ok(_) => Ok(()),
             Err(Errno::INTR) => continue,
-            Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => Ok(false),
+            Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => Ok(()),
             Err(errno) => Err(io::Error::from(errno)),
         };
     }

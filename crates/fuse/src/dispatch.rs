@@ -7,31 +7,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use vfs::{
-    CopyRange, FallocateMode, FileSystem, FsError, FsResult, Handle, Ino, NewNode, OpenFlags, Opened,
-    Privileges, RenameFlags, SeekFrom, SetAttr, SetTime, Timestamp, WriteMode, XattrFlags,
+    CopyRange, FallocateMode, FileSystem, FsError, FsResult, Handle, Ino, NewNode, OpenFlags, Privileges,
+    RenameFlags, SeekFrom, SetAttr, SetTime, Timestamp, WriteMode, XattrFlags,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{
-    AttrOut, BatchForgetIn, CopyFileRangeIn, CopyFileRangeOut, CreateIn, EntryOut, FallocateIn, FlushIn,
-    ForgetIn, ForgetOne, FsyncIn, GETATTR_FH, GetattrIn, GetxattrIn, GetxattrOut, IOCTL_DIR, IoctlIn,
-    IoctlOut, LinkIn, LseekIn, LseekOut, MkdirIn, MknodIn, OPEN_KILL_SUIDGID, OpenIn, OpenOut, ReadIn,
-    ReleaseIn, Rename2In, RenameIn, SETXATTR_ACL_KILL_SGID, SetattrIn, SetxattrIn, StatxIn, WRITE_CACHE,
-    WRITE_KILL_SUIDGID, WriteIn, WriteOut, fattr, fopen, opcode,
+    AttrOut, BatchForgetIn, CopyFileRangeIn, CopyFileRangeOut, FallocateIn, FlushIn, ForgetIn, ForgetOne,
+    FsyncIn, GETATTR_FH, GetattrIn, GetxattrIn, GetxattrOut, IoctlIn, IoctlOut, LinkIn, LseekIn, LseekOut,
+    MkdirIn, MknodIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn, SETXATTR_ACL_KILL_SGID, SetattrIn,
+    SetxattrIn, StatxIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut, fattr, opcode,
 };
 use crate::abi::{FSYNC_FDATASYNC, StatfsOut};
-use crate::backing::BackingFiles;
 use crate::config::DirectIo;
 use crate::counters::Counters;
+use crate::inode_states::InodeStates;
 use crate::reply::{Listing, Trust, attr_out, entry_out, statfs_out, statx_out};
 use crate::request::{Request, take_name};
-use crate::told_modes::ToldModes;
 
 /// Attribute of the root directory that the edge itself answers.
 const STATS_XATTR: &[u8] = b"user.tidegate.stats";
-
-/// Marks a handle whose file is read and written by the kernel; file systems number their handles below it.
-const PASSTHROUGH_HANDLE: u64 = 1 << 63;
 
 /// What to send back.
 pub enum Answer {
@@ -41,21 +36,12 @@ pub enum Answer {
     Reply(FsResult<()>),
 }
 
-/// Undoes what a reply handed out that never reached the kernel.
-pub enum Undo {
-    Nothing,
-    Entry(Ino),
-    Open(Ino, u64),
-    EntryAndOpen(Ino, u64),
-}
-
 /// Serves requests of one mount; shared by its workers.
 pub struct Dispatcher {
     pub file_system: Arc<dyn FileSystem>,
     pub trust: Trust,
     pub direct_io: DirectIo,
-    pub backing: Option<BackingFiles>,
-    pub told_modes: ToldModes,
+    pub inodes: InodeStates,
     pub counters: Counters,
     /// Tells the kernel that its cached attributes of an inode are void.
     pub forget_attributes: Box<dyn Fn(Ino) + Send + Sync>,
@@ -87,7 +73,7 @@ impl Dispatcher {
         let result = request.fixed::<ReadIn>().and_then(|args| {
             let wanted = usize_of(args.size).min(out.len());
             self.file_system
-                .read(request.ino(), handle_of(args.fh), args.offset, &mut out[..wanted])
+                .read(request.ino(), Handle(args.fh), args.offset, &mut out[..wanted])
         });
         self.counters.operation(opcode::READ, result.is_err());
         if let Ok(bytes) = result {
@@ -97,75 +83,60 @@ impl Dispatcher {
     }
 
     /// Serves any other request: `input` is names and data, the reply's bytes are appended to the empty `out`.
-    pub fn serve(&self, request: &Request, input: &[u8], out: &mut Vec<u8>) -> (Answer, Undo) {
-        let mut undo = Undo::Nothing;
+    pub fn serve(&self, request: &Request, input: &[u8], out: &mut Vec<u8>) -> Answer {
         let number = request.header.opcode;
         if matches!(number, opcode::FORGET | opcode::BATCH_FORGET) {
             self.forget(request, input);
             self.counters.operation(number, false);
-            return (Answer::None, undo);
+            return Answer::None;
         }
         if number == opcode::INTERRUPT {
             // No call of a file system is interruptible: the interrupted request is answered when it is done.
-            return (Answer::None, undo);
+            return Answer::None;
         }
-        let result = self.answer(request, input, out, &mut undo);
+        let result = self.answer(request, input, out);
         self.counters.operation(number, result.is_err());
         if result.is_err() {
             out.clear();
         }
-        (Answer::Reply(result), undo)
+        Answer::Reply(result)
     }
 
-    /// The kernel never saw the reply (the request was interrupted): takes back what it handed out.
-    pub fn undo(&self, undo: &Undo) {
-        match undo {
-            Undo::Nothing => {}
-            Undo::Entry(ino) => self.file_system.forget(*ino, 1),
-            Undo::Open(ino, fh) => self.release(*ino, *fh),
-            Undo::EntryAndOpen(ino, fh) => {
-                self.release(*ino, *fh);
-                self.file_system.forget(*ino, 1);
-            }
-        }
-    }
-
-    fn answer(&self, request: &Request, input: &[u8], out: &mut Vec<u8>, undo: &mut Undo) -> FsResult<()> {
+    fn answer(&self, request: &Request, input: &[u8], out: &mut Vec<u8>) -> FsResult<()> {
         let fs = &self.file_system;
         let ino = request.ino();
         let mut input = input;
         match request.header.opcode {
             opcode::GETATTR => {
                 let args: GetattrIn = request.fixed()?;
-                let handle = (args.getattr_flags & GETATTR_FH != 0).then_some(handle_of(args.fh));
+                let handle = (args.getattr_flags & GETATTR_FH != 0).then_some(Handle(args.fh));
                 let attr = fs.getattr(ino, handle)?;
                 put(out, &attr_out(&attr, self.trust_in(ino, &attr)));
             }
             opcode::STATX => {
                 let args: StatxIn = request.fixed()?;
-                let handle = (args.getattr_flags & GETATTR_FH != 0).then_some(handle_of(args.fh));
+                let handle = (args.getattr_flags & GETATTR_FH != 0).then_some(Handle(args.fh));
                 let attr = fs.getattr(ino, handle)?;
                 put(out, &statx_out(&attr, self.trust_in(ino, &attr)));
             }
             opcode::SETATTR => put(out, &self.setattr(request)?),
             opcode::WRITE => put(out, &self.write(request, input)?),
-            opcode::OPEN => self.open(request, out, undo)?,
+            opcode::OPEN => self.open(request, out)?,
             opcode::RELEASE => {
                 let args: ReleaseIn = request.fixed()?;
-                self.release(ino, args.fh);
+                self.release(ino, Handle(args.fh));
             }
             opcode::FLUSH => {
                 let args: FlushIn = request.fixed()?;
-                fs.flush(ino, handle_of(args.fh))?;
+                fs.flush(ino, Handle(args.fh))?;
             }
             opcode::FSYNC => {
                 let args: FsyncIn = request.fixed()?;
-                fs.fsync(ino, handle_of(args.fh), args.fsync_flags & FSYNC_FDATASYNC != 0)?;
+                fs.fsync(ino, Handle(args.fh), args.fsync_flags & FSYNC_FDATASYNC != 0)?;
             }
-            opcode::CREATE | opcode::TMPFILE => self.create(request, input, out, undo)?,
+            opcode::CREATE | opcode::TMPFILE => self.create(request, input, out)?,
             opcode::LOOKUP | opcode::MKNOD | opcode::MKDIR | opcode::SYMLINK | opcode::LINK => {
                 let entry = self.entry(request, &mut input)?;
-                *undo = Undo::Entry(entry.ino);
                 put(out, &entry_out(&entry, self.trust_in(entry.ino, &entry.attr)));
             }
             opcode::UNLINK => fs.unlink(ino, take_name(&mut input)?)?,
@@ -202,14 +173,7 @@ impl Dispatcher {
                 let args: FallocateIn = request.fixed()?;
                 let mode = FallocateMode(args.mode.cast_signed());
                 let privileges = privileges_if(lacks_fsetid(request), request);
-                fs.fallocate(
-                    ino,
-                    handle_of(args.fh),
-                    mode,
-                    args.offset,
-                    args.length,
-                    privileges,
-                )?;
+                fs.fallocate(ino, Handle(args.fh), mode, args.offset, args.length, privileges)?;
                 self.privileges_killed(ino, privileges);
             }
             opcode::LSEEK => {
@@ -222,7 +186,7 @@ impl Dispatcher {
                 put(
                     out,
                     &LseekOut {
-                        offset: fs.lseek(ino, handle_of(args.fh), from)?,
+                        offset: fs.lseek(ino, Handle(args.fh), from)?,
                     },
                 );
             }
@@ -236,13 +200,8 @@ impl Dispatcher {
 
     /// How long `attr`, about to be told to the kernel, holds: not at all while a writer under passthrough may change
     /// the file by a shared mapping, of which neither this process nor the kernel's FUSE side hears.
-    fn trust_in(&self, ino: Ino, attr: &vfs::Attr) -> Trust {
-        self.told_modes.tell(ino, attr);
-        let mapped = self
-            .backing
-            .as_ref()
-            .is_some_and(|backing| backing.may_be_mapped(ino));
-        if mapped {
+    pub(crate) fn trust_in(&self, ino: Ino, attr: &vfs::Attr) -> Trust {
+        if self.inodes.tell(ino, attr) {
             Trust {
                 attr: Duration::ZERO,
                 ..self.trust
@@ -254,7 +213,7 @@ impl Dispatcher {
 
     /// The file's content was changed for a caller whose changes clear setuid and setgid.
     fn privileges_killed(&self, ino: Ino, privileges: Privileges) {
-        if privileges.are_killed() && self.told_modes.take(ino) {
+        if privileges.are_killed() && self.inodes.take_told_privileged(ino) {
             (self.forget_attributes)(ino);
         }
     }
@@ -262,7 +221,7 @@ impl Dispatcher {
     fn forget(&self, request: &Request, input: &[u8]) {
         if request.header.opcode == opcode::FORGET {
             if let Ok(args) = request.fixed::<ForgetIn>() {
-                self.file_system.forget(request.ino(), args.nlookup);
+                self.forget_one(request.ino(), args.nlookup);
             }
             return;
         }
@@ -274,8 +233,16 @@ impl Dispatcher {
             let Ok((one, tail)) = ForgetOne::read_from_prefix(rest) else {
                 return;
             };
-            self.file_system.forget(Ino(one.nodeid), one.nlookup);
+            self.forget_one(Ino(one.nodeid), one.nlookup);
             rest = tail;
+        }
+    }
+
+    fn forget_one(&self, ino: Ino, count: u64) {
+        self.file_system.forget(ino, count);
+        // A lookup that is under way may have counted the inode again and told the kernel of the bit: then it is known.
+        if self.inodes.is_told_privileged(ino) && self.file_system.getattr(ino, None).is_err() {
+            self.inodes.take_told_privileged(ino);
         }
     }
 
@@ -337,7 +304,7 @@ impl Dispatcher {
             mtime: when(fattr::MTIME, fattr::MTIME_NOW, args.mtime, args.mtimensec),
             privileges: privileges_if(args.valid & fattr::KILL_SUIDGID != 0, request),
         };
-        let handle = (args.valid & fattr::FH != 0).then_some(handle_of(args.fh));
+        let handle = (args.valid & fattr::FH != 0).then_some(Handle(args.fh));
         let attr = if args.valid == 0 {
             self.drop_privilege_bits(request)?
         } else {
@@ -380,97 +347,13 @@ impl Dispatcher {
         };
         let written = self
             .file_system
-            .write(request.ino(), handle_of(args.fh), args.offset, data, mode)?;
+            .write(request.ino(), Handle(args.fh), args.offset, data, mode)?;
         self.counters.write(written);
         self.privileges_killed(request.ino(), mode.privileges);
         Ok(WriteOut {
             size: u32::try_from(written).map_err(|_| FsError::Io)?,
             padding: 0,
         })
-    }
-
-    fn open(&self, request: &Request, out: &mut Vec<u8>, undo: &mut Undo) -> FsResult<()> {
-        let args: OpenIn = request.fixed()?;
-        let flags =
-            OpenFlags(args.flags.cast_signed()).without(libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY);
-        let privileges = privileges_if(args.open_flags & OPEN_KILL_SUIDGID != 0, request);
-        let opened = self.file_system.open(request.ino(), flags, privileges)?;
-        let reply = self.open_out(request.ino(), opened, flags);
-        if reply.open_flags & fopen::PASSTHROUGH != 0 && may_map_for_writing(flags) {
-            // What the kernel was told before this open was told to hold for longer than it does from here on.
-            (self.forget_attributes)(request.ino());
-        }
-        *undo = Undo::Open(request.ino(), reply.fh);
-        put(out, &reply);
-        Ok(())
-    }
-
-    fn create(&self, request: &Request, input: &[u8], out: &mut Vec<u8>, undo: &mut Undo) -> FsResult<()> {
-        let args: CreateIn = request.fixed()?;
-        let node = NewNode {
-            mode: args.mode,
-            umask: args.umask,
-            rdev: 0,
-        };
-        let flags = OpenFlags(args.flags.cast_signed());
-        let (caller, parent, mut input) = (request.caller(), request.ino(), input);
-        let (entry, opened) = if request.header.opcode == opcode::TMPFILE {
-            self.file_system.tmpfile(&caller, parent, node, flags)?
-        } else {
-            self.file_system
-                .create(&caller, parent, take_name(&mut input)?, node, flags)?
-        };
-        let reply = self.open_out(entry.ino, opened, flags);
-        *undo = Undo::EntryAndOpen(entry.ino, reply.fh);
-        put::<EntryOut>(out, &entry_out(&entry, self.trust_in(entry.ino, &entry.attr)));
-        put(out, &reply);
-        Ok(())
-    }
-
-    /// Decides how the kernel treats an open file: passthrough, direct, or through its page cache.
-    fn open_out(&self, ino: Ino, opened: Opened, flags: OpenFlags) -> OpenOut {
-        let Handle(fh) = opened.handle;
-        assert!(
-            fh < PASSTHROUGH_HANDLE,
-            "file system handle {fh:#x} is out of the range for handles"
-        );
-        let file = self.backing.as_ref().and_then(|backing| {
-            let file = self.file_system.backing_file(ino, opened.handle)?;
-            backing.open(ino, std::os::fd::AsFd::as_fd(&*file), may_map_for_writing(flags))
-        });
-        if let Some(backing_id) = file {
-            // Data never passes here, so a close has nothing to push out.
-            let open_flags = fopen::PASSTHROUGH | fopen::NOFLUSH;
-            return OpenOut {
-                fh: fh | PASSTHROUGH_HANDLE,
-                open_flags,
-                backing_id,
-            };
-        }
-        let mut open_flags = if flags.writes() { 0 } else { fopen::NOFLUSH };
-        let direct_io = match self.direct_io {
-            DirectIo::Off => false,
-            DirectIo::Writers => flags.writes(),
-            DirectIo::On => true,
-        };
-        if direct_io {
-            open_flags |= fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES;
-        }
-        if opened.cache_still_valid {
-            open_flags |= fopen::KEEP_CACHE;
-        }
-        OpenOut {
-            fh,
-            open_flags,
-            backing_id: 0,
-        }
-    }
-
-    fn release(&self, ino: Ino, fh: u64) {
-        self.file_system.release(ino, handle_of(fh));
-        if let (true, Some(backing)) = (fh & PASSTHROUGH_HANDLE != 0, &self.backing) {
-            backing.release(ino);
-        }
     }
 
     fn rename(&self, request: &Request, input: &[u8]) -> FsResult<()> {
@@ -567,9 +450,9 @@ impl Dispatcher {
         };
         let privileges = privileges_if(lacks_fsetid(request), request);
         let copied = self.file_system.copy_file_range(&CopyRange {
-            source: (request.ino(), handle_of(args.fh_in)),
+            source: (request.ino(), Handle(args.fh_in)),
             source_offset: args.off_in,
-            target: (Ino(args.nodeid_out), handle_of(args.fh_out)),
+            target: (Ino(args.nodeid_out), Handle(args.fh_out)),
             target_offset: args.off_out,
             length,
             privileges,
@@ -592,15 +475,10 @@ impl Dispatcher {
     fn ioctl(&self, request: &Request, input: &[u8], out: &mut Vec<u8>) -> FsResult<()> {
         let args: IoctlIn = request.fixed()?;
         let input = input.get(..usize_of(args.in_size)).ok_or(FsError::Invalid)?;
-        let handle = if args.flags & IOCTL_DIR != 0 {
-            Handle(args.fh)
-        } else {
-            handle_of(args.fh)
-        };
         let output_bytes_max = usize_of(args.out_size);
-        let reply = self
-            .file_system
-            .ioctl(request.ino(), handle, args.cmd, input, output_bytes_max)?;
+        let reply =
+            self.file_system
+                .ioctl(request.ino(), Handle(args.fh), args.cmd, input, output_bytes_max)?;
         if !input.is_empty() {
             // Setting flags changes the inode's time, which the kernel would go on showing from its cache.
             (self.forget_attributes)(request.ino());
@@ -631,13 +509,8 @@ const fn lacks_fsetid(request: &Request) -> bool {
     request.header.uid != 0
 }
 
-/// A shared writable mapping takes a descriptor that reads and writes.
-fn may_map_for_writing(flags: OpenFlags) -> bool {
-    flags.reads() && flags.writes()
-}
-
 /// The header names the caller's file system group.
-const fn privileges_if(killed: bool, request: &Request) -> Privileges {
+pub(crate) const fn privileges_if(killed: bool, request: &Request) -> Privileges {
     if killed {
         Privileges::Kill {
             gid: request.header.gid,
@@ -647,14 +520,10 @@ const fn privileges_if(killed: bool, request: &Request) -> Privileges {
     }
 }
 
-fn handle_of(fh: u64) -> Handle {
-    Handle(fh & !PASSTHROUGH_HANDLE)
-}
-
 fn usize_of(value: u32) -> usize {
     usize::try_from(value).expect("usize has at least 32 bits on every target with FUSE")
 }
 
-fn put<T: IntoBytes + zerocopy::Immutable>(out: &mut Vec<u8>, value: &T) {
+pub(crate) fn put<T: IntoBytes + zerocopy::Immutable>(out: &mut Vec<u8>, value: &T) {
     out.extend_from_slice(value.as_bytes());
 }

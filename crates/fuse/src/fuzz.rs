@@ -1,6 +1,7 @@
-//! Mutated requests against the dispatcher over the model file system: nothing panics, loops or answers past its limit.
+//! Requests against the dispatcher over the model file system, with numbers at their limits and mutated: nothing panics,
+//! loops or answers past its limit.
 //!
-//! The messages are valid ones with a few bytes changed, so that they get past the header; `TIDEGATE_FUZZ_REQUESTS` sets
+//! The mutated messages are valid ones with a few bytes changed, so that they get past the header; `TIDEGATE_FUZZ_REQUESTS` sets
 //! how many, `TIDEGATE_SEED` replays.
 
 use std::sync::Arc;
@@ -9,16 +10,16 @@ use std::time::Duration;
 
 use testkit::MemFs;
 use testkit::prng::Prng;
-use vfs::{FileSystem, Ino, NewNode, OpenFlags};
-use zerocopy::IntoBytes;
+use vfs::{FileSystem, FsError, Ino, NewNode, OpenFlags};
+use zerocopy::{FromBytes, IntoBytes};
 
-use crate::abi::{InHeader, opcode};
+use crate::abi::{InHeader, OpenIn, OpenOut, ReadIn, ReleaseIn, opcode};
 use crate::config::DirectIo;
 use crate::counters::Counters;
 use crate::dispatch::{Answer, Dispatcher};
+use crate::inode_states::InodeStates;
 use crate::reply::Trust;
 use crate::request::Request;
-use crate::told_modes::ToldModes;
 
 /// The largest reply a request may ask for here; the kernel's are bounded by its own buffers.
 const REPLY_BYTES_MAX: u32 = 1 << 20;
@@ -30,8 +31,8 @@ fn number(name: &str, otherwise: u64) -> u64 {
         .unwrap_or(otherwise)
 }
 
-fn dispatcher() -> (Dispatcher, u64, u64) {
-    let file_system = MemFs::new();
+/// A dispatcher over a model that has one open file, `name`; its inode and handle.
+fn dispatcher(file_system: MemFs) -> (Dispatcher, u64, u64) {
     let caller = vfs::Caller {
         uid: 0,
         gid: 0,
@@ -52,8 +53,7 @@ fn dispatcher() -> (Dispatcher, u64, u64) {
             entry: Duration::ZERO,
         },
         direct_io: DirectIo::Writers,
-        backing: None,
-        told_modes: ToldModes::default(),
+        inodes: InodeStates::new(None),
         counters: Counters::new(),
         forget_attributes: Box::new(|_| {}),
         stats_document: Box::new(Vec::new),
@@ -111,7 +111,7 @@ fn message(random: &mut Prng, ino: u64, handle: u64) -> Vec<u8> {
 fn no_request_however_mangled_breaks_the_dispatcher() {
     let seed = number("TIDEGATE_SEED", 1);
     let mut random = Prng::named(seed, "fuse requests");
-    let (dispatcher, ino, handle) = dispatcher();
+    let (dispatcher, ino, handle) = dispatcher(MemFs::new());
     let (mut served, mut out, mut data) = (0_u64, Vec::new(), vec![0; 64 << 10]);
     for step in 0..number("TIDEGATE_FUZZ_REQUESTS", 100_000) {
         let message = message(&mut random, ino, handle);
@@ -131,14 +131,52 @@ fn no_request_however_mangled_breaks_the_dispatcher() {
             continue;
         }
         out.clear();
-        if let (Answer::Reply(Ok(())), undo) = dispatcher.serve(&request, input, &mut out) {
+        if let Answer::Reply(Ok(())) = dispatcher.serve(&request, input, &mut out) {
             assert!(
                 out.len() <= usize::try_from(REPLY_BYTES_MAX).expect("fits"),
                 "step {step}: a reply of {} bytes; replay with TIDEGATE_SEED={seed}",
                 out.len()
             );
-            dispatcher.undo(&undo);
         }
     }
     assert!(served > 0, "the loop served nothing");
+}
+
+/// A file system may use all 64 bits of a handle, as one does whose slots were used often.
+#[test]
+fn a_handle_of_any_number_is_opened_read_and_released() {
+    let (dispatcher, ino, _) = dispatcher(MemFs::new().with_next_handle(u64::MAX - 2));
+    let request = |opcode, fixed: &[u8]| {
+        let header = InHeader {
+            opcode,
+            nodeid: ino,
+            ..InHeader::default()
+        };
+        Request::new(header, fixed)
+    };
+    let mut out = Vec::new();
+    let open = OpenIn {
+        flags: libc::O_RDWR.cast_unsigned(),
+        ..OpenIn::default()
+    };
+    let answer = dispatcher.serve(&request(opcode::OPEN, open.as_bytes()), &[], &mut out);
+    assert!(matches!(answer, Answer::Reply(Ok(()))));
+    let (reply, _) = OpenOut::read_from_prefix(&out).unwrap();
+    assert_eq!(reply.fh, u64::MAX - 1);
+    let read = ReadIn {
+        fh: reply.fh,
+        size: 1,
+        ..ReadIn::default()
+    };
+    assert_eq!(
+        dispatcher.read(&request(opcode::READ, read.as_bytes()), &mut [0]),
+        Ok(0)
+    );
+    let release = ReleaseIn {
+        fh: reply.fh,
+        ..ReleaseIn::default()
+    };
+    dispatcher.serve(&request(opcode::RELEASE, release.as_bytes()), &[], &mut out);
+    let after = dispatcher.read(&request(opcode::READ, read.as_bytes()), &mut [0]);
+    assert_eq!(after, Err(FsError::BadHandle));
 }

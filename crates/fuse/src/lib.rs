@@ -12,15 +12,16 @@ mod device;
 mod dispatch;
 #[cfg(test)]
 mod fuzz;
+mod inode_states;
 mod mount;
 mod negotiate;
+mod open;
 mod region;
 mod reply;
 mod request;
 mod resident;
 mod session;
 mod stats;
-mod told_modes;
 mod uring;
 
 pub use config::{DirectIo, MountConfig, MountError, Negotiated, Switch, Transport};

@@ -15,13 +15,13 @@ use vfs::FileSystem;
 use zerocopy::IntoBytes;
 
 use crate::abi::InHeader;
-use crate::backing::BackingFiles;
+use crate::backing::Registrar;
 use crate::counters::Counters;
 use crate::device::{self, Channel, reply};
 use crate::dispatch::Dispatcher;
+use crate::inode_states::InodeStates;
 use crate::negotiate::{self, Surroundings};
 use crate::reply::Trust;
-use crate::told_modes::ToldModes;
 use crate::uring::{self, RingChannel};
 use crate::{MountConfig, MountError, Negotiated, SessionStats, Transport, mount, resident};
 
@@ -127,23 +127,18 @@ impl Session {
                     entry: config.entry_ttl,
                 },
                 direct_io: negotiated.direct_io,
-                backing: negotiated.passthrough.then(|| BackingFiles::new(device.clone())),
+                inodes: InodeStates::new(negotiated.passthrough.then(|| Registrar::new(device.clone()))),
                 forget_attributes: {
                     let device = device.clone();
                     Box::new(move |ino| device::forget_attributes(&device, ino))
                 },
-                told_modes: ToldModes::default(),
                 counters: Counters::new(),
                 stats_document: Box::new(move || {
                     let Some(dispatcher) = weak.upgrade() else {
                         return Vec::new();
                     };
                     let mut granted = Negotiated::clone(&granted);
-                    if let Some(refusal) = dispatcher.backing.as_ref().and_then(BackingFiles::refusal) {
-                        granted
-                            .not_granted
-                            .push(format!("passthrough: the kernel refused a file: {refusal}"));
-                    }
+                    granted.not_granted.extend(dispatcher.inodes.refusals());
                     document(&dispatcher.counters.snapshot(), &granted)
                 }),
                 in_flight: AtomicUsize::new(0),

@@ -156,9 +156,7 @@ impl RingChannel {
             dispatcher.read(&request, payload)
         } else {
             self.small.clear();
-            // A reply that the kernel no longer waits for can't be told here: io_uring has no answer to a commit.
-            let (answer, _) = dispatcher.serve(&request, &payload[..input_bytes], &mut self.small);
-            match answer {
+            match dispatcher.serve(&request, &payload[..input_bytes], &mut self.small) {
                 Answer::None => Ok(0),
                 Answer::Reply(result) => result.map(|()| {
                     payload[..self.small.len()].copy_from_slice(&self.small);

@@ -19,12 +19,18 @@ pub struct Mounted {
 impl Mounted {
     /// Mounts with these further arguments. `None`, with a reason printed, where this machine can't mount.
     pub fn start(arguments: &[&str]) -> Option<Self> {
+        Self::start_over(|_| {}, arguments)
+    }
+
+    /// Mounts a source that `prepare` has filled.
+    pub fn start_over(prepare: impl FnOnce(&Path), arguments: &[&str]) -> Option<Self> {
         if !can_mount() {
             return None;
         }
         let folder = TempDir::new().expect("a temporary folder");
         std::fs::create_dir(folder.path().join("source")).expect("a source");
         std::fs::create_dir(folder.path().join("mountpoint")).expect("a mountpoint");
+        prepare(&folder.path().join("source"));
         let output = tidegate()
             .args(["mount", "--json"])
             .arg(folder.path().join("source"))

@@ -5,6 +5,7 @@ mod daemon_life;
 mod harness;
 mod local_file_system;
 mod mount_helper;
+mod passthrough;
 mod quota;
 mod ubifs;
 mod ubifs_answers;

@@ -39,6 +39,13 @@ impl MemFs {
         }
     }
 
+    /// The same, whose next handle has this number.
+    #[must_use]
+    pub fn with_next_handle(self, number: u64) -> Self {
+        self.lock().next_handle = number;
+        self
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

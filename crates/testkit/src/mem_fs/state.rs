@@ -23,7 +23,7 @@ pub struct State {
     nodes: HashMap<Ino, Node>,
     handles: HashMap<Handle, Open>,
     next_ino: u64,
-    next_handle: u64,
+    pub next_handle: u64,
     clock_seconds: i64,
     pub capacity_chunks: u64,
 }

@@ -1,0 +1,261 @@
+//! State of inodes between requests: the I/O mode of their open files, and whether the kernel believes in a setuid or
+//! setgid bit.
+//!
+//! # One I/O mode per inode
+//! The kernel demands that all open files of an inode are either under passthrough, by the same backing file, or not, and
+//! fails an open that differs with `EIO`. So the first open decides, and its decision holds until the last release; whether
+//! the kernel grants passthrough is asked for each inode anew. The kernel leaves the mode before it sends RELEASE, so its
+//! count of open files is never above the one here.
+//!
+//! # Bits that the kernel was told
+//! Under HANDLE_KILLPRIV_V2 a write by an ordinary user clears setuid and setgid down here, and the kernel does not look
+//! again until its attributes expire. It can only believe in a bit that a reply told it: those inodes are remembered, so
+//! that the write that clears the bit can void the kernel's attributes.
+//!
+//! Inodes without either have no entry. Lock order: a shard's lock is held across the registering ioctl, and nothing else
+//! is locked under it but the list of refusals.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use vfs::{Attr, FileKind, Ino};
+
+use crate::backing::{Backing, Registrar};
+
+const SHARDS: usize = 16;
+/// A shard that once had many entries gives its memory back, down to room for so many.
+const ENTRIES_KEPT: usize = 64;
+
+#[derive(Default)]
+struct State {
+    open: Option<OpenFiles>,
+    /// A reply told the kernel of a setuid or setgid bit.
+    told_privileged: bool,
+}
+
+struct OpenFiles {
+    count: u64,
+    /// `None`: requests for data come here.
+    backing: Option<Backing>,
+    /// Under passthrough: an open file may be mapped for writing. Such changes bypass both this process and the kernel's
+    /// cached attributes.
+    may_be_mapped: bool,
+}
+
+/// The state of all inodes that have any.
+pub struct InodeStates {
+    shards: [Mutex<HashMap<Ino, State>>; SHARDS],
+    /// `None` without passthrough: then open files have one mode anyway, and are not counted.
+    registrar: Option<Registrar>,
+}
+
+impl InodeStates {
+    pub fn new(registrar: Option<Registrar>) -> Self {
+        Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            registrar,
+        }
+    }
+
+    fn shard(&self, ino: Ino) -> MutexGuard<'_, HashMap<Ino, State>> {
+        let shards = u64::try_from(SHARDS).expect("a small constant");
+        let index = usize::try_from(ino.0 % shards).expect("smaller than the constant");
+        self.shards[index].lock().expect("no panic under this lock")
+    }
+
+    /// Counts one more open file of `ino`. `backing` offers its host file, and is asked by the first open alone.
+    ///
+    /// Returns the id of the backing file where the inode is under passthrough.
+    pub fn open(
+        &self,
+        ino: Ino,
+        may_be_mapped: bool,
+        backing: impl FnOnce() -> Option<Arc<OwnedFd>>,
+    ) -> Option<i32> {
+        let registrar = self.registrar.as_ref()?;
+        let mut shard = self.shard(ino);
+        let open = shard
+            .entry(ino)
+            .or_default()
+            .open
+            .get_or_insert_with(|| OpenFiles {
+                count: 0,
+                backing: backing().and_then(|file| registrar.register(file.as_fd())),
+                may_be_mapped: false,
+            });
+        open.count += 1;
+        open.may_be_mapped |= may_be_mapped && open.backing.is_some();
+        open.backing.as_ref().map(Backing::id)
+    }
+
+    /// One open file of `ino` is gone.
+    pub fn release(&self, ino: Ino) {
+        if self.registrar.is_none() {
+            return;
+        }
+        let mut shard = self.shard(ino);
+        let Some(state) = shard.get_mut(&ino) else { return };
+        let Some(open) = &mut state.open else { return };
+        open.count -= 1;
+        if open.count == 0 {
+            // Unregistered under the lock: the next open registers anew, and must not find two.
+            state.open = None;
+            tidy(&mut shard, ino);
+        }
+    }
+
+    /// The kernel is being told `attr`. True while the file may be changed by a mapping that neither this process nor the
+    /// kernel's FUSE side hears of.
+    pub fn tell(&self, ino: Ino, attr: &Attr) -> bool {
+        let privileged = attr.kind() == FileKind::Regular && attr.mode & (libc::S_ISUID | libc::S_ISGID) != 0;
+        let mut shard = self.shard(ino);
+        if privileged {
+            shard.entry(ino).or_default().told_privileged = true;
+        }
+        let Some(state) = shard.get_mut(&ino) else {
+            return false;
+        };
+        let may_be_mapped = state.open.as_ref().is_some_and(|open| open.may_be_mapped);
+        if state.told_privileged && !privileged {
+            state.told_privileged = false;
+            tidy(&mut shard, ino);
+        }
+        may_be_mapped
+    }
+
+    /// True when the kernel believes in a setuid or setgid bit; that is then no longer remembered.
+    pub fn take_told_privileged(&self, ino: Ino) -> bool {
+        let mut shard = self.shard(ino);
+        let Some(state) = shard.get_mut(&ino) else {
+            return false;
+        };
+        let told = std::mem::take(&mut state.told_privileged);
+        tidy(&mut shard, ino);
+        told
+    }
+
+    /// True while [`InodeStates::take_told_privileged`] would be.
+    pub fn is_told_privileged(&self, ino: Ino) -> bool {
+        self.shard(ino)
+            .get(&ino)
+            .is_some_and(|state| state.told_privileged)
+    }
+
+    /// Why passthrough is not in use for some files.
+    pub fn refusals(&self) -> Vec<String> {
+        self.registrar
+            .as_ref()
+            .map(Registrar::refusals)
+            .unwrap_or_default()
+    }
+
+    #[cfg(test)]
+    fn entries_and_room(&self) -> (usize, usize) {
+        let sizes = self.shards.iter().map(|shard| {
+            let shard = shard.lock().unwrap();
+            (shard.len(), shard.capacity())
+        });
+        sizes.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    }
+}
+
+/// Removes the entry of `ino` when nothing is left to remember, and gives back room that is not needed any more.
+fn tidy(shard: &mut HashMap<Ino, State>, ino: Ino) {
+    let is_empty = |state: &State| state.open.is_none() && !state.told_privileged;
+    if !shard.get(&ino).is_some_and(is_empty) {
+        return;
+    }
+    shard.remove(&ino);
+    if shard.capacity() > ENTRIES_KEPT.max(shard.len() * 8) {
+        shard.shrink_to(ENTRIES_KEPT.max(shard.len() * 2));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vfs::Timestamp;
+
+    use super::*;
+
+    fn attr(mode: u32) -> Attr {
+        let time = Timestamp::default();
+        Attr {
+            shown_ino: 1,
+            size: 0,
+            blocks: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: None,
+            mode,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            block_size: 4096,
+            attributes: 0,
+            attributes_mask: 0,
+        }
+    }
+
+    #[test]
+    fn only_a_bit_that_was_told_and_not_taken_back_is_taken() {
+        let states = InodeStates::new(None);
+        assert!(!states.take_told_privileged(Ino(5)));
+        states.tell(Ino(5), &attr(libc::S_IFREG | 0o4755));
+        states.tell(Ino(6), &attr(libc::S_IFREG | 0o4755));
+        states.tell(Ino(6), &attr(libc::S_IFREG | 0o755));
+        states.tell(Ino(7), &attr(libc::S_IFDIR | 0o2755));
+        assert!(states.is_told_privileged(Ino(5)));
+        assert!(states.take_told_privileged(Ino(5)));
+        assert!(!states.take_told_privileged(Ino(5)));
+        assert!(!states.take_told_privileged(Ino(6)) && !states.take_told_privileged(Ino(7)));
+        assert_eq!(states.entries_and_room().0, 0);
+    }
+
+    /// A registrar whose every request fails, as `/dev/null` knows no such ioctl.
+    fn refusing() -> InodeStates {
+        let device = std::fs::File::open("/dev/null").unwrap();
+        InodeStates::new(Some(Registrar::new(Arc::new(device.into()))))
+    }
+
+    fn offer() -> Option<Arc<OwnedFd>> {
+        Some(Arc::new(std::fs::File::open("/dev/zero").unwrap().into()))
+    }
+
+    #[test]
+    fn the_mode_of_the_first_open_file_holds_until_the_last_is_released() {
+        let states = refusing();
+        assert_eq!(states.open(Ino(5), true, offer), None);
+        let not_asked = || panic!("the kernel was asked a second time for an open inode");
+        assert_eq!(states.open(Ino(5), true, not_asked), None);
+        assert!(
+            !states.tell(Ino(5), &attr(libc::S_IFREG)),
+            "no mapping bypasses the daemon"
+        );
+        states.release(Ino(5));
+        states.release(Ino(5));
+        let mut asked = false;
+        states.open(Ino(5), false, || {
+            asked = true;
+            None
+        });
+        assert!(asked, "a decision outlived the files that it was made for");
+        assert_eq!(states.refusals().len(), 1, "one device, one reason");
+    }
+
+    #[test]
+    fn nothing_is_kept_of_files_that_were_open_once() {
+        let states = refusing();
+        for number in 0..100_000 {
+            states.open(Ino(number), false, || None);
+        }
+        for number in 0..100_000 {
+            states.release(Ino(number));
+        }
+        let (entries, room) = states.entries_and_room();
+        assert_eq!(entries, 0);
+        assert!(room <= 16 * 2 * ENTRIES_KEPT, "room for {room} entries is kept");
+    }
+}

@@ -1,0 +1,88 @@
+//! OPEN, CREATE, TMPFILE and RELEASE: handing out handles, and how the kernel treats the open files behind them.
+
+use vfs::{Handle, Ino, NewNode, OpenFlags, Opened};
+
+use crate::abi::{CreateIn, EntryOut, OPEN_KILL_SUIDGID, OpenIn, OpenOut, fopen, opcode};
+use crate::config::DirectIo;
+use crate::dispatch::{Dispatcher, privileges_if, put};
+use crate::reply::entry_out;
+use crate::request::{Request, take_name};
+
+impl Dispatcher {
+    pub(crate) fn open(&self, request: &Request, out: &mut Vec<u8>) -> vfs::FsResult<()> {
+        let args: OpenIn = request.fixed()?;
+        let flags =
+            OpenFlags(args.flags.cast_signed()).without(libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY);
+        let privileges = privileges_if(args.open_flags & OPEN_KILL_SUIDGID != 0, request);
+        let opened = self.file_system.open(request.ino(), flags, privileges)?;
+        let reply = self.open_out(request.ino(), opened, flags);
+        if reply.open_flags & fopen::PASSTHROUGH != 0 && may_map_for_writing(flags) {
+            // What the kernel was told before this open was told to hold for longer than it does from here on.
+            (self.forget_attributes)(request.ino());
+        }
+        put(out, &reply);
+        Ok(())
+    }
+
+    pub(crate) fn create(&self, request: &Request, input: &[u8], out: &mut Vec<u8>) -> vfs::FsResult<()> {
+        let args: CreateIn = request.fixed()?;
+        let node = NewNode {
+            mode: args.mode,
+            umask: args.umask,
+            rdev: 0,
+        };
+        let flags = OpenFlags(args.flags.cast_signed());
+        let (caller, parent, mut input) = (request.caller(), request.ino(), input);
+        let (entry, opened) = if request.header.opcode == opcode::TMPFILE {
+            self.file_system.tmpfile(&caller, parent, node, flags)?
+        } else {
+            self.file_system
+                .create(&caller, parent, take_name(&mut input)?, node, flags)?
+        };
+        let reply = self.open_out(entry.ino, opened, flags);
+        put::<EntryOut>(out, &entry_out(&entry, self.trust_in(entry.ino, &entry.attr)));
+        put(out, &reply);
+        Ok(())
+    }
+
+    /// Decides how the kernel treats an open file: passthrough, direct, or through its page cache.
+    fn open_out(&self, ino: Ino, opened: Opened, flags: OpenFlags) -> OpenOut {
+        let Handle(fh) = opened.handle;
+        let backing = || self.file_system.backing_file(ino, opened.handle);
+        if let Some(backing_id) = self.inodes.open(ino, may_map_for_writing(flags), backing) {
+            // Data never passes here, so a close has nothing to push out.
+            return OpenOut {
+                fh,
+                open_flags: fopen::PASSTHROUGH | fopen::NOFLUSH,
+                backing_id,
+            };
+        }
+        let mut open_flags = if flags.writes() { 0 } else { fopen::NOFLUSH };
+        let direct_io = match self.direct_io {
+            DirectIo::Off => false,
+            DirectIo::Writers => flags.writes(),
+            DirectIo::On => true,
+        };
+        if direct_io {
+            open_flags |= fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES;
+        }
+        if opened.cache_still_valid {
+            open_flags |= fopen::KEEP_CACHE;
+        }
+        OpenOut {
+            fh,
+            open_flags,
+            backing_id: 0,
+        }
+    }
+
+    pub(crate) fn release(&self, ino: Ino, handle: Handle) {
+        self.file_system.release(ino, handle);
+        self.inodes.release(ino);
+    }
+}
+
+/// A shared writable mapping takes a descriptor that reads and writes.
+fn may_map_for_writing(flags: OpenFlags) -> bool {
+    flags.reads() && flags.writes()
+}
