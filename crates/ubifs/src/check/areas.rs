@@ -172,6 +172,11 @@ impl Masters {
         self.best.at
     }
 
+    /// Its sequence number.
+    pub(super) fn sequence(&self) -> u64 {
+        self.best.sequence
+    }
+
     /// The one that counts.
     pub(super) fn master(&self) -> Master {
         self.best.master.clone()
@@ -285,6 +290,10 @@ fn fields(checker: &mut Checker<'_>, place: At) {
         (
             master.gc_leb == NO_LEB || main.contains(&master.gc_leb),
             "the LEB that garbage collection keeps is not in the main area",
+        ),
+        (
+            main.contains(&master.scanned_leb),
+            "the LEB that was scanned last is not in the main area",
         ),
         (
             lpt.contains(&master.lpt_leb),

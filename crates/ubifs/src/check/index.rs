@@ -112,6 +112,7 @@ fn load(checker: &mut Checker<'_>, step: &Step) -> Result<IndexNode, Fault> {
     let hash = checker.hash;
     checker.main_area(step.spot)?;
     let raw = checker.medium.node(step.spot, NodeKind::Index)?;
+    checker.sequences.add_of_index(raw, step.spot);
     let is_genuine = hash.is_none_or(|hash| hash.matches(raw, &step.hash));
     let node = IndexNode::decode(raw)?;
     if !is_genuine {

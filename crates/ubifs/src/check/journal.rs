@@ -29,9 +29,13 @@ enum Change {
 /// The journal's nodes in the order of their sequence numbers.
 pub(super) struct Journal(Vec<(u64, Spot, Change)>);
 
-/// Reads the log and all buds.
-pub(super) fn read(checker: &mut Checker<'_>) -> Journal {
+/// Reads the log and all buds. Returns their nodes, and the references to them.
+pub(super) fn read(checker: &mut Checker<'_>) -> (Journal, Vec<LogReference>) {
     let references = read_log(checker);
+    let buds = references
+        .iter()
+        .map(|(reference, _)| reference.clone())
+        .collect();
     let mut journal = Journal(Vec::new());
     let mut ended: Vec<u32> = Vec::new();
     // Garbage collection, base, and those for data, which the superblock counts.
@@ -64,7 +68,7 @@ pub(super) fn read(checker: &mut Checker<'_>) -> Journal {
     }
     journal.0.sort_by_key(|(sequence, ..)| *sequence);
     checker.report.counts.journal_nodes = u64::try_from(journal.0.len()).unwrap_or(u64::MAX);
-    journal
+    (journal, buds)
 }
 
 /// The first block behind that many bytes.
@@ -130,6 +134,7 @@ fn read_log(checker: &mut Checker<'_>) -> Vec<(LogReference, LogHash)> {
             break;
         }
         for node in nodes.iter().filter(|node| node.header.sequence >= first_sequence) {
+            checker.sequences.add(node.header.sequence);
             let bytes = &raw[node.offset..node.offset + to_usize(node.header.bytes)];
             match node.header.kind {
                 NodeKind::Reference => {
@@ -201,6 +206,7 @@ fn read_bud(
         drop_unfinished(checker, &mut nodes, end, reference);
     }
     for node in nodes {
+        checker.sequences.add(node.header.sequence);
         let raw = &raw[node.offset..node.offset + to_usize(node.header.bytes)];
         let spot = Spot {
             leb: reference.leb,

@@ -114,6 +114,7 @@ fn node<'c>(checker: &'c mut Checker<'_>, leaf: &Leaf, kind: NodeKind) -> Result
     checker.main_area(leaf.spot)?;
     let hash = checker.hash;
     let raw = checker.medium.node(leaf.spot, kind)?;
+    checker.sequences.add_of_index(raw, leaf.spot);
     match hash.is_none_or(|hash| hash.matches(raw, &leaf.hash)) {
         true => Ok(raw),
         false => Err(Fault::Hash),

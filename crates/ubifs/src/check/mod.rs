@@ -5,7 +5,7 @@
 //!
 //! In order: superblock, both masters, the index as of the last commit (levels, order of keys, hashes on authenticated file systems, with a key the keyed ones too,
 //! no byte in two nodes), the LPT and the sums of space beside that index, every node that the index leads to, the log and
-//! the journal laid over it as a mount would recover it, orphans; then names beside inodes, blocks beside sizes, counts of
+//! the journal laid over it as a mount would recover it, what a mount goes on from unseen, orphans; then names beside inodes, blocks beside sizes, counts of
 //! links, directories and extended attributes.
 //!
 //! A power cut is no damage: what it explains is a note. Memory: some 100 bytes for each node of the medium, less than three
@@ -23,6 +23,7 @@ mod lpt;
 mod medium;
 mod model;
 mod space;
+mod trusted;
 
 use std::collections::BTreeSet;
 
@@ -34,6 +35,7 @@ use self::hash::NodeHash;
 pub use self::lpt::{LptDefect, LptKind};
 use self::medium::{Medium, Spot, to_usize};
 use self::model::Model;
+use self::trusted::{Known, Sequences};
 use crate::decompress::{DecompressError, decompress};
 use crate::format::{
     Compression, Data, InodeNumber, LOG_LEB, MASTER_DIRTY, MASTER_LEB, MASTER_NO_ORPHANS, Master,
@@ -101,7 +103,9 @@ fn check_with(volume: &dyn Volume, key: Option<&[u8]>) -> CheckReport {
         hash,
         authenticator: hash.zip(key).map(|(hash, key)| Authenticator::new(hash, key)),
         report,
+        sequences: Sequences::default(),
     };
+    checker.sequences.add(masters.sequence());
     checker.master_at = Some(masters.place());
     if is_authenticated && hash.is_none() {
         checker.note("the hash algorithm is not known here: hashes are not verified".to_owned());
@@ -129,6 +133,7 @@ struct Checker<'a> {
     hash: Option<NodeHash>,
     authenticator: Option<Authenticator>,
     report: CheckReport,
+    sequences: Sequences,
 }
 
 impl Checker<'_> {
@@ -141,12 +146,16 @@ impl Checker<'_> {
         let root_hash = self.master.root_hash;
         let walked = index::walk(self, root, &root_hash);
         self.report.counts.index_nodes = u64::try_from(walked.nodes.len()).unwrap_or(u64::MAX);
-        space::check(self, &walked);
+        let spaces = space::check(self, &walked);
         let mut model = Model::default();
         let unread = load::load(self, &walked, &mut model);
         let index_is_whole = !walked.is_torn;
         drop(walked);
-        let journal = journal::read(self);
+        let (journal, buds) = journal::read(self);
+        if let Some(spaces) = spaces {
+            let (spaces, buds) = (&spaces, &buds);
+            trusted::check(self, &Known { spaces, buds });
+        }
         let keys = journal::apply(self, journal, &mut model);
         load::tell_unread(self, &mut model, unread, &keys);
         let listed = match self.master.flags & MASTER_NO_ORPHANS {

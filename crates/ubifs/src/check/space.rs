@@ -8,6 +8,7 @@ use super::hash::Hasher;
 use super::index::Walked;
 use super::lpt::{LPT_FANOUT, LebSpace, LptKind, LptPlace, LptShape};
 use super::medium::to_usize;
+use super::trusted::erased_behind;
 use crate::format::{INODE_DATA_BYTES_MAX, InodeNumber};
 
 /// Fewer bytes than any data node with something in it, and its alignment.
@@ -23,24 +24,24 @@ struct Use {
     end: u64,
 }
 
-/// Checks the LPT and the sums.
-pub(super) fn check(checker: &mut Checker<'_>, walked: &Walked) {
+/// Checks the LPT and the sums. Returns the space of each LEB of the main area, unless a part of the LPT is lost.
+pub(super) fn check(checker: &mut Checker<'_>, walked: &Walked) -> Option<Vec<LebSpace>> {
     let Some(shape) = LptShape::new(&checker.superblock) else {
         let fault = Fault::Contradiction("the superblock's numbers allow no LPT");
-        return checker.tell(Area::Lpt, None, None, fault);
+        checker.tell(Area::Lpt, None, None, fault);
+        return None;
     };
-    let Some(spaces) = read(checker, &shape) else {
-        return;
-    };
+    let spaces = read(checker, &shape)?;
     if walked.is_torn {
         // What a lost part of the index uses is not known.
-        return;
+        return Some(spaces);
     }
     let uses = uses(checker, walked);
     for (number, (space, used)) in (shape.main_first_leb..).zip(spaces.iter().zip(&uses)) {
         compare(checker, number, *space, *used);
     }
     sums(checker, &spaces, walked);
+    Some(spaces)
 }
 
 /// Reads all of the LPT: the space of each LEB of the main area. `None` when a part is lost.
@@ -57,6 +58,7 @@ fn read(checker: &mut Checker<'_>, shape: &LptShape) -> Option<Vec<LebSpace>> {
     let mut walk = LptWalk {
         shape: *shape,
         used: vec![0; to_usize(shape.lebs)],
+        ends: vec![0; to_usize(shape.lebs)],
         spaces: vec![empty; to_usize(shape.pnodes) * LPT_FANOUT],
         is_whole: true,
         hasher: checker.hash.map(Hasher::new),
@@ -85,6 +87,8 @@ struct LptWalk {
     shape: LptShape,
     /// Bytes of parts that are in use, for each LEB of the LPT.
     used: Vec<u64>,
+    /// Where the last part ends, for each LEB of the LPT.
+    ends: Vec<u64>,
     spaces: Vec<LebSpace>,
     is_whole: bool,
     hasher: Option<Hasher>,
@@ -100,10 +104,12 @@ impl LptWalk {
     ) -> Result<&'c [u8], Fault> {
         let bytes = self.shape.bytes(kind);
         let number = place.leb.checked_sub(self.shape.first_leb).map(to_usize);
-        let Some(used) = number.and_then(|number| self.used.get_mut(number)) else {
+        let Some(number) = number.filter(|number| *number < self.used.len()) else {
             return Err(Fault::Contradiction("a part of the LPT is to be outside of it"));
         };
-        *used += u64::try_from(bytes).unwrap_or(u64::MAX);
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.used[number] += bytes;
+        self.ends[number] = self.ends[number].max(u64::from(place.offset) + bytes);
         let raw = checker.medium.leb(place.leb)?;
         Ok(raw.get(to_usize(place.offset)..).unwrap_or_default())
     }
@@ -198,6 +204,7 @@ impl LptWalk {
         if !self.is_whole {
             return;
         }
+        self.head(checker, &table);
         for ((leb, (free, dirty)), used) in (shape.first_leb..).zip(table).zip(&self.used) {
             let expected = u64::from(checker.superblock.leb_bytes).saturating_sub(*used);
             let found = u64::from(free) + u64::from(dirty);
@@ -210,6 +217,31 @@ impl LptWalk {
                 };
                 checker.tell(Area::Lpt, None, Some(At { leb, offset: 0 }), fault);
             }
+        }
+    }
+}
+
+impl LptWalk {
+    /// The next commit writes parts of the LPT behind its head.
+    fn head(&self, checker: &mut Checker<'_>, table: &[(u32, u32)]) {
+        let (leb, offset) = (checker.master.lpt_head_leb, checker.master.lpt_head_offset);
+        let Some(number) = leb.checked_sub(self.shape.first_leb).map(to_usize) else {
+            return;
+        };
+        let (Some(end), Some((free, _))) = (self.ends.get(number), table.get(number)) else {
+            return;
+        };
+        let expected = checker.superblock.leb_bytes.saturating_sub(*free);
+        if u64::from(offset) < *end || offset != expected {
+            let fault = Fault::Value {
+                what: "where the head of the LPT goes on",
+                found: offset.into(),
+                expected: expected.into(),
+            };
+            checker.tell(Area::Master, None, checker.master_at, fault);
+        } else if !checker.is_dirty() {
+            let why = "something is written behind the head of the LPT";
+            erased_behind(checker, leb, offset, Area::Lpt, why);
         }
     }
 }

@@ -11,6 +11,7 @@ use media::Leb;
 use ubi::Volume;
 
 use super::buffers::HeadKind;
+use super::gc_leb::GcLeb;
 use super::journal::NewNode;
 use super::log::Bud;
 use super::merge::{Edits, Insertion};
@@ -95,8 +96,9 @@ impl Writer {
         let freed = self.free_index_lebs();
         let old_lpt = self.write_lpt()?;
         self.write_orphans(commit)?;
+        let gc_leb = self.gc_leb().number();
         let master = &mut self.ubifs.master;
-        (master.commit, master.log_leb) = (commit, log_start);
+        (master.commit, master.log_leb, master.gc_leb) = (commit, log_start, gc_leb);
         let kept = master.flags & !(MASTER_DIRTY | MASTER_NO_ORPHANS | MASTER_RECOVERED);
         let dirty = if state == State::Mounted { MASTER_DIRTY } else { 0 };
         let no_orphans = if self.orphans.is_empty() {
@@ -142,7 +144,7 @@ impl Writer {
             .iter()
             .map(|bud| bud.leb)
             .chain(self.index_head.map(|(leb, _)| leb))
-            .chain(self.gc_leb)
+            .chain(self.gc_leb.as_ref().map(GcLeb::number))
             .collect();
         let all: Vec<u32> = self.space.iter().map(|(leb, _)| leb).collect();
         for leb in all {

@@ -148,12 +148,11 @@ impl Writer {
         }
         let sums = self.space.sums();
         let highest = u64::from(self.highest_inode);
-        let (gc_leb, index_head) = (self.gc_leb, self.index_head);
+        let index_head = self.index_head;
         let lebs = superblock.lebs;
         let master = &mut self.ubifs.master;
         master.highest_inode = highest;
         master.lebs = lebs;
-        master.gc_leb = gc_leb.unwrap_or(master.gc_leb);
         if let Some((leb, offset)) = index_head {
             (master.index_head_leb, master.index_head_offset) = (leb, offset);
         }

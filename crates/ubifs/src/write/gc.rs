@@ -103,13 +103,10 @@ impl Writer {
         self.volume.unmap(Leb(victim))?;
         self.space.set_empty(victim);
         self.counts.collected_lebs += 1;
-        match self.gc_leb {
-            Some(_) => self.space.release(victim),
-            None => {
-                // A commit while nodes were moved released it.
-                self.space.take(victim);
-                self.gc_leb = Some(victim);
-            }
+        self.space.release(victim);
+        if self.gc_leb.is_none() {
+            // The copies went to the one that was kept.
+            self.keep_for_gc(victim)?;
         }
         Ok(Collected::Something)
     }

@@ -4,6 +4,7 @@ use media::Leb;
 use ubi::Volume;
 
 use super::buffers::HeadKind;
+use super::gc_leb::GcLeb;
 use super::held::Orphan;
 use super::log::Bud;
 use super::{WriteError, Writer};
@@ -159,7 +160,7 @@ impl Writer {
             }
         }
         let spare = match head {
-            HeadKind::Gc => self.gc_leb.take(),
+            HeadKind::Gc => self.gc_leb.take().map(GcLeb::into_head),
             _ => None,
         };
         let leb = spare

@@ -9,7 +9,8 @@
 //! - [`journal`]: from an operation's nodes to a head, as one atomic group. [`room`]: the room for it, before it is written.
 //! - [`names`], [`rename`], [`content`], [`xattrs`]: the operations. [`held`]: files that are open without a name.
 //! - [`merge`]: the index with the journal's changes. [`commit`], with [`commit_index`] and [`commit_areas`]: log, index, LPT, orphans, master
-//!   node, in an order that a power cut at any point leaves the old state or the new one. [`gc`]: LEBs of dirty space become empty ones.
+//!   node, in an order that a power cut at any point leaves the old state or the new one. [`gc`]: LEBs of dirty space become empty ones;
+//!   [`gc_leb`]: the one that is kept for that.
 //! - [`open`], [`recover`]: from a medium in any state to a [`Writer`]: the replay of the reading half, then a commit.
 //!
 //! Promise: what [`Writer::fsync`] returned for is there after a power cut, each operation entirely or not at all. A commit is
@@ -23,6 +24,7 @@ mod commit_areas;
 mod commit_index;
 mod content;
 mod gc;
+mod gc_leb;
 mod held;
 mod index_room;
 mod journal;
@@ -44,6 +46,7 @@ use thiserror::Error;
 use ubi::{Volume, VolumeError};
 
 use self::buffers::WriteBuffers;
+use self::gc_leb::GcLeb;
 use self::held::{Holds, Orphan};
 use self::log::Log;
 use self::room::Purpose;
@@ -173,7 +176,8 @@ pub struct Writer {
     lpt: LptState,
     master_offset: u32,
     index_head: Option<(u32, u32)>,
-    gc_leb: Option<u32>,
+    /// `None` while the writer is being opened, and while a collection goes on in it.
+    gc_leb: Option<GcLeb>,
     sequence: u64,
     highest_inode: u32,
     /// Inodes without a name that are held.

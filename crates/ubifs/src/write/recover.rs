@@ -182,16 +182,7 @@ impl Writer {
                 self.volume.unmap(Leb(leb))?;
             }
         }
-        let gc_leb = self.ubifs.master.gc_leb;
-        let is_empty = self
-            .space
-            .get(gc_leb)
-            .is_some_and(|space| space.free == leb_bytes);
-        if is_empty && !self.space.is_taken(gc_leb) {
-            self.space.take(gc_leb);
-            self.gc_leb = Some(gc_leb);
-        }
-        Ok(())
+        self.settle_gc_leb()
     }
 
     /// LEBs of log and orphans that were unmapped may have come back.

@@ -124,15 +124,25 @@ impl SpaceTable {
         space.free == self.leb_bytes && !self.is_taken(leb)
     }
 
-    /// Takes an empty LEB.
-    pub(super) fn take_empty(&mut self) -> Option<u32> {
+    /// Whether a LEB of the main area is empty and nobody has taken it.
+    pub(super) fn has_empty(&self, leb: u32) -> bool {
+        self.get(leb).is_some_and(|space| self.is_empty(leb, space))
+    }
+
+    /// The next empty LEB.
+    pub(super) fn empty_leb(&mut self) -> Option<u32> {
         let count = self.lebs.len();
         let found = (0..count).map(|step| (self.next + step) % count).find(|place| {
             let leb = self.first + u32::try_from(*place).unwrap_or(u32::MAX);
             self.is_empty(leb, self.lebs[*place])
         })?;
         self.next = (found + 1) % count;
-        let leb = self.first + u32::try_from(found).ok()?;
+        Some(self.first + u32::try_from(found).ok()?)
+    }
+
+    /// Takes an empty LEB.
+    pub(super) fn take_empty(&mut self) -> Option<u32> {
+        let leb = self.empty_leb()?;
         self.take(leb);
         Some(leb)
     }

@@ -1,0 +1,133 @@
+//! The LEB that the master node keeps for garbage collection: Linux takes the master's word for it at a mount of a volume that was
+//! unmounted, and unmaps it without a look at what is in it. So at every clean end it has to be empty, whatever happened before.
+
+mod support {
+    #[expect(dead_code, reason = "the script and other judges are for other tests")]
+    pub mod rig;
+}
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use media::Leb;
+use nand::SimNand;
+use support::rig::{Chip, SMALL, attach, open};
+use testkit::prng::Prng;
+use ubi::Volume;
+use ubifs::format::{InodeNumber, MASTER_DIRTY, ROOT_INODE};
+use ubifs::mkfs::Time;
+use ubifs::{NewFile, OpenOptions, Ubifs, WriteError};
+
+const SEED: u64 = 0x6C1E;
+const FILE_BYTES: usize = 8192;
+const FILE: NewFile = NewFile {
+    mode: 0o100_644,
+    user: 0,
+    group: 0,
+    data: Vec::new(),
+};
+
+/// A copy of a chip as it is now: what a cut at this moment leaves.
+fn copy(chip: &Chip) -> Chip {
+    let now: SimNand = chip.lock().expect("no panic").clone();
+    Arc::new(Mutex::new(now))
+}
+
+fn read(chip: &Chip) -> Ubifs {
+    let volume = attach(chip).expect("it attaches");
+    Ubifs::open(volume, OpenOptions::standard()).expect("it is a file system")
+}
+
+/// A nearly full file system, cut after its garbage collector went on in the LEB that the master node names, and what its files
+/// hold: all of it was synced.
+fn cut_while_collecting() -> (Chip, BTreeMap<InodeNumber, Vec<u8>>) {
+    let chip: Chip = Arc::new(Mutex::new(SMALL.formatted()));
+    let mut writer = open(attach(&chip).expect("it attaches")).expect("it opens");
+    let mut prng = Prng::named(SEED, "collecting");
+    let mut files = BTreeMap::new();
+    for number in 0..1000 {
+        let (name, content) = (format!("file-{number}"), prng.bytes(FILE_BYTES));
+        let made = writer
+            .create(ROOT_INODE, name.as_bytes(), &FILE, Time::default())
+            .and_then(|inode| Ok((inode, writer.write(inode, 0, &content, Time::default())?)));
+        match made {
+            Ok((inode, FILE_BYTES)) => files.insert(inode, content),
+            Ok(_) | Err(WriteError::NoSpace { .. }) => break,
+            Err(error) => panic!("{error}"),
+        };
+    }
+    for (inode, number) in files.keys().copied().zip(0..6).collect::<Vec<_>>() {
+        let name = format!("file-{number}");
+        let removed = writer.unlink(ROOT_INODE, name.as_bytes(), Time::default());
+        removed.expect("it is there");
+        files.remove(&inode);
+    }
+    let all: Vec<InodeNumber> = files.keys().copied().collect();
+    for _ in 0..20_000 {
+        let before = writer.statistics().collected_lebs;
+        let (inode, block) = (*prng.pick(&all), prng.below_usize(FILE_BYTES / 4096));
+        let content = prng.bytes(4096);
+        let at = u64::try_from(block * 4096).expect("small");
+        let written = writer.write(inode, at, &content, Time::default());
+        assert_eq!(written.expect("there is room"), 4096);
+        let file = files.get_mut(&inode).expect("it is one of them");
+        file[block * 4096..(block + 1) * 4096].copy_from_slice(&content);
+        if writer.statistics().collected_lebs > before {
+            writer.fsync().expect("it syncs");
+            let cut = copy(&chip);
+            let ubifs = read(&cut);
+            let kept = ubifs.master().gc_leb;
+            if ubifs.replay_report().buds.iter().any(|bud| bud.leb == kept) {
+                return (cut, files);
+            }
+        }
+    }
+    panic!("the garbage collector never went on in the LEB of the master node");
+}
+
+/// What Linux takes for granted of the LEB at a mount that recovers nothing.
+fn assert_gc_leb_is_empty(chip: &Chip, what: &str) {
+    let ubifs = read(chip);
+    let (master, superblock) = (ubifs.master(), ubifs.superblock());
+    assert_eq!(master.flags & MASTER_DIRTY, 0, "{what}: it was unmounted");
+    let leb = master.gc_leb;
+    let main = superblock.lebs - u32::try_from(ubifs.space().expect("an LPT").len()).expect("few");
+    let space = ubifs.space().expect("an LPT")[usize::try_from(leb - main).expect("small")];
+    assert_eq!(
+        (space.free, space.dirty),
+        (superblock.leb_bytes, 0),
+        "{what}: LEB {leb} is kept for garbage collection, and is in use"
+    );
+    let mut raw = vec![0; usize::try_from(superblock.leb_bytes).expect("small")];
+    ubifs
+        .volume()
+        .read(Leb(leb), 0, &mut raw)
+        .expect("it can be read");
+    assert!(
+        raw.iter().all(|byte| *byte == 0xFF),
+        "{what}: LEB {leb} holds something"
+    );
+}
+
+fn assert_files(ubifs: &Ubifs, files: &BTreeMap<InodeNumber, Vec<u8>>, what: &str) {
+    for (inode, expected) in files {
+        let found = ubifs
+            .inode(*inode)
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        let mut content = vec![0; usize::try_from(found.size_bytes).expect("small")];
+        ubifs
+            .read(&found, 0, &mut content)
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(content == *expected, "{what}: {inode} holds something else");
+    }
+}
+
+#[test]
+fn after_a_recovery_the_leb_for_garbage_collection_is_empty_at_a_clean_end() {
+    let (chip, files) = cut_while_collecting();
+    let writer = open(attach(&chip).expect("it attaches")).expect("it opens");
+    assert_files(writer.read(), &files, "recovered");
+    writer.unmount().expect("it unmounts");
+    assert_gc_leb_is_empty(&chip, "recovered and unmounted");
+    assert_files(&read(&chip), &files, "unmounted");
+}
