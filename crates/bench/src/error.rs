@@ -54,6 +54,9 @@ pub enum BenchError {
         #[source]
         source: io::Error,
     },
+    /// A latency longer than the window.
+    #[error(transparent)]
+    ImpossibleLatency(#[from] results::ImpossibleLatency),
     /// A read met the end of a file that the workload had made longer.
     #[error(
         "read of {} at byte {offset_bytes} met the end of the file: {missing_bytes} bytes are missing",

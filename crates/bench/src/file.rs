@@ -64,6 +64,8 @@ pub struct FileOutcome {
     pub sync: OperationOutcome,
     /// The sync of each file or mapping when all was written.
     pub final_sync: OperationOutcome,
+    /// From the start line until the window began; operations of the ramp may end in the window.
+    pub ramp_ns: u64,
     /// From the first worker's start to the last worker's last operation, per-record syncs included.
     pub operation_ns: u64,
     /// From then until the last final sync had returned; a part of the window unless the workload says otherwise.

@@ -82,7 +82,7 @@ pub fn measure(
         let mut start = Start::take(window);
         shared.gate.open();
         let answers = collect(spec, &shared, &results, progress, &mut start);
-        Ok((start, answers))
+        Ok::<_, BenchError>((start, answers))
     })?;
     let window = start.window.finish();
     let mut outcomes = answers
@@ -110,6 +110,8 @@ pub fn measure(
     let parts = outcomes
         .into_iter()
         .filter_map(|worker| Some((worker.index, worker.generations?)));
+    // Whatever shows the outcome, a record or a table, comes after this.
+    outcome.samples()?;
     Ok((outcome, parts.collect()))
 }
 
@@ -171,6 +173,7 @@ fn combined(
     started_unix_ns: u64,
     cache: CacheOutcome,
 ) -> FileOutcome {
+    let started = outcomes.iter().map(|worker| worker.started_ns).min();
     let began = outcomes.iter().map(|worker| worker.began_ns).min();
     let latest = |point: fn(&WorkerOutcome) -> u64| outcomes.iter().map(point).max();
     let between = |start: Option<u64>, end: Option<u64>| {
@@ -187,6 +190,7 @@ fn combined(
         write: OperationOutcome::default(),
         sync: OperationOutcome::default(),
         final_sync: OperationOutcome::default(),
+        ramp_ns: between(started, began),
         operation_ns: between(began, worked),
         sync_ns: between(worked, synced),
         close_ns: between(synced, closed),

@@ -127,6 +127,7 @@ pub fn run(
     };
     let (before, worker_before) = (ProcessorSnapshot::take(), WorkerUse::of_this_thread());
     run.steps(&mut outcome)?;
+    outcome.samples()?;
     let (after, worker_after) = (ProcessorSnapshot::take(), WorkerUse::of_this_thread());
     outcome.processor = after.zip(before).and_then(|(after, before)| after.since(&before));
     outcome.worker = worker_after

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use results::{HostInfo, RunRecord, SCHEMA, Sample, TargetInfo, counter, nearest_f64};
+use results::{
+    HostInfo, ImpossibleLatency, RunRecord, SCHEMA, Sample, TargetInfo, TimedWindow, counter, nearest_f64,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -31,21 +33,11 @@ pub struct RunIdentity {
 
 impl FileOutcome {
     /// The outcome as a record. The caller may add counters, such as those of a mount.
-    #[must_use]
-    pub fn into_record(self, identity: RunIdentity) -> RunRecord {
-        let mut samples = Vec::new();
-        let pattern = self.spec.pattern;
-        let kinds = [
-            ("read", &self.read, pattern.reads()),
-            ("write", &self.write, pattern.writes()),
-            ("sync", &self.sync, self.sync.count > 0),
-            ("final-sync", &self.final_sync, self.final_sync.count > 0),
-        ];
-        for (operation, done, is_part_of_the_run) in kinds {
-            if is_part_of_the_run {
-                samples.push(self.sample(operation, done));
-            }
-        }
+    ///
+    /// # Errors
+    /// When a latency is longer than the window.
+    pub fn into_record(self, identity: RunIdentity) -> Result<RunRecord, ImpossibleLatency> {
+        let samples = self.samples()?;
         let mut counters = usage_counters(self.processor, self.workers);
         counters.extend(self.window.counters.clone());
         counters.insert(
@@ -64,78 +56,95 @@ impl FileOutcome {
         let mut workload = described("file", &self.spec, &self.spec.directory);
         workload["cache_state"] = json!(self.cache);
         workload["absent"] = json!(self.window.absent);
-        finished(
+        Ok(finished(
             identity,
             self.started_unix_ns,
             workload,
             samples,
             counters,
             self.complete,
-        )
+        ))
     }
 
-    fn sample(&self, operation: &str, done: &OperationOutcome) -> Sample {
-        Sample {
+    /// What each kind of operation did.
+    pub(crate) fn samples(&self) -> Result<Vec<Sample>, ImpossibleLatency> {
+        let pattern = self.spec.pattern;
+        let kinds = [
+            ("read", &self.read, pattern.reads()),
+            ("write", &self.write, pattern.writes()),
+            ("sync", &self.sync, self.sync.count > 0),
+            ("final-sync", &self.final_sync, self.final_sync.count > 0),
+        ];
+        let of_the_run = kinds
+            .into_iter()
+            .filter(|(.., is_part_of_the_run)| *is_part_of_the_run);
+        of_the_run
+            .map(|(operation, done, _)| self.sample(operation, done))
+            .collect()
+    }
+
+    pub(crate) fn sample(
+        &self,
+        operation: &str,
+        done: &OperationOutcome,
+    ) -> Result<Sample, ImpossibleLatency> {
+        let untimed_sync_ns = self.sync_ns - self.timed_sync_ns();
+        let window = TimedWindow {
+            elapsed_ns: self.elapsed_ns(),
             sync_ns: self.timed_sync_ns(),
             close_ns: self.close_ns,
-            ..done.sample(operation, self.elapsed_ns())
-        }
+            outside_ns: self.ramp_ns.saturating_add(untimed_sync_ns),
+        };
+        done.sample(operation, window)
     }
 }
 
 impl OperationOutcome {
-    /// What was done in a window of `elapsed_ns` that had no final sync and no close.
-    pub(crate) fn sample(&self, operation: &str, elapsed_ns: u64) -> Sample {
-        Sample {
-            operation: operation.to_owned(),
-            operations_count: self.count,
-            bytes: self.bytes,
-            elapsed_ns,
-            sync_ns: 0,
-            close_ns: 0,
-            latency: self.latency.clone(),
-        }
+    /// What was done in a window.
+    pub(crate) fn sample(&self, operation: &str, window: TimedWindow) -> Result<Sample, ImpossibleLatency> {
+        Sample::new(operation, (self.count, self.bytes), window, self.latency.clone())
     }
 }
 
 impl MetadataOutcome {
     /// The outcome as a record. The caller may add counters, such as those of a mount.
-    #[must_use]
-    pub fn into_record(self, identity: RunIdentity) -> RunRecord {
+    ///
+    /// # Errors
+    /// When a latency is longer than its window.
+    pub fn into_record(self, identity: RunIdentity) -> Result<RunRecord, ImpossibleLatency> {
+        let samples = self.samples()?;
+        let counters = usage_counters(self.processor, self.worker);
+        let mut workload = described("metadata", &self.spec, &self.spec.directory);
+        workload["cache_method"] = json!(self.cache_method);
+        Ok(finished(
+            identity,
+            self.started_unix_ns,
+            workload,
+            samples,
+            counters,
+            self.complete,
+        ))
+    }
+
+    /// What each step did.
+    pub(crate) fn samples(&self) -> Result<Vec<Sample>, ImpossibleLatency> {
         let steps = [
             ("create", &self.create),
             ("list", &self.list),
             ("stat", &self.stat),
             ("remove", &self.remove),
         ];
-        let samples = steps
-            .into_iter()
-            .filter(|(_, step)| step.count > 0)
-            .map(|(name, step)| step_sample(name, step));
-        let counters = usage_counters(self.processor, self.worker);
-        let mut workload = described("metadata", &self.spec, &self.spec.directory);
-        workload["cache_method"] = json!(self.cache_method);
-        finished(
-            identity,
-            self.started_unix_ns,
-            workload,
-            samples.collect(),
-            counters,
-            self.complete,
-        )
+        let done = steps.into_iter().filter(|(_, step)| step.count > 0);
+        done.map(|(name, step)| step_sample(name, step)).collect()
     }
 }
 
-fn step_sample(operation: &str, step: &StepOutcome) -> Sample {
-    Sample {
-        operation: operation.to_owned(),
-        operations_count: step.count,
-        bytes: step.bytes,
-        elapsed_ns: step.elapsed_ns,
+fn step_sample(operation: &str, step: &StepOutcome) -> Result<Sample, ImpossibleLatency> {
+    let window = TimedWindow {
         sync_ns: step.sync_ns,
-        close_ns: 0,
-        latency: step.latency.clone(),
-    }
+        ..TimedWindow::of(step.elapsed_ns)
+    };
+    Sample::new(operation, (step.count, step.bytes), window, step.latency.clone())
 }
 
 /// The description with its kind. A directory name that is not UTF-8 is written with replacement characters:

@@ -11,7 +11,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use results::{LatencyHistogram, RunRecord, Sample, nearest_f64};
+use results::{ImpossibleLatency, LatencyHistogram, RunRecord, nearest_f64};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -279,8 +279,10 @@ impl TioOutcome {
     }
 
     /// The outcome as a record with one sample for each phase; counters are those of the phases, named for them.
-    #[must_use]
-    pub fn into_record(self, identity: RunIdentity) -> RunRecord {
+    ///
+    /// # Errors
+    /// When a latency is longer than its phase.
+    pub fn into_record(self, identity: RunIdentity) -> Result<RunRecord, ImpossibleLatency> {
         let complete = self.is_complete();
         let mut counters = std::collections::BTreeMap::new();
         for (phase, outcome) in &self.phases {
@@ -294,8 +296,8 @@ impl TioOutcome {
         let samples = self
             .phases
             .iter()
-            .map(|(phase, outcome)| sample(*phase, outcome))
-            .collect();
+            .map(|(phase, outcome)| outcome.sample(phase.name(), moved(*phase, outcome)))
+            .collect::<Result<_, _>>()?;
         let started_unix_ns = self
             .phases
             .first()
@@ -308,7 +310,14 @@ impl TioOutcome {
                 .map(|(phase, _)| phase.name())
                 .collect::<Vec<_>>()
         );
-        finished(identity, started_unix_ns, workload, samples, counters, complete)
+        Ok(finished(
+            identity,
+            started_unix_ns,
+            workload,
+            samples,
+            counters,
+            complete,
+        ))
     }
 }
 
@@ -320,18 +329,10 @@ const fn moved(phase: TioPhase, outcome: &FileOutcome) -> &OperationOutcome {
     }
 }
 
-fn sample(phase: TioPhase, outcome: &FileOutcome) -> Sample {
-    let done = moved(phase, outcome);
-    Sample {
-        sync_ns: outcome.timed_sync_ns(),
-        close_ns: outcome.close_ns,
-        ..done.sample(phase.name(), outcome.elapsed_ns())
-    }
-}
-
 fn line(phase: TioPhase, outcome: &FileOutcome) -> TioLine {
-    let sample = sample(phase, outcome);
-    let summary = sample.latency.summary();
+    let done = moved(phase, outcome);
+    let elapsed_ns = nearest_f64(outcome.elapsed_ns().max(1));
+    let summary = done.latency.summary();
     let cpu_ns = outcome.workers.map_or(0, |workers| workers.cpu_ns);
     let above = |latency: &LatencyHistogram, limit_ns| {
         let whole = nearest_f64(latency.count().max(1));
@@ -339,11 +340,11 @@ fn line(phase: TioPhase, outcome: &FileOutcome) -> TioLine {
     };
     TioLine {
         phase,
-        mb_per_s: sample.mb_per_s().unwrap_or(0.0),
-        cpu_percent: 100.0 * nearest_f64(cpu_ns) / nearest_f64(sample.elapsed_ns.max(1)),
+        mb_per_s: nearest_f64(done.bytes) * 1e3 / elapsed_ns,
+        cpu_percent: 100.0 * nearest_f64(cpu_ns) / elapsed_ns,
         mean_ms: summary.map_or(0.0, |summary| summary.mean_ns / 1e6),
         max_ms: summary.map_or(0.0, |summary| nearest_f64(summary.max_ns) / 1e6),
-        slow_percent: above(&sample.latency, SLOW_NS),
-        very_slow_percent: above(&sample.latency, VERY_SLOW_NS),
+        slow_percent: above(&done.latency, SLOW_NS),
+        very_slow_percent: above(&done.latency, VERY_SLOW_NS),
     }
 }

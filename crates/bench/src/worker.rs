@@ -82,6 +82,8 @@ pub struct WorkerOutcome {
     pub index: u32,
     pub tally: Tally,
     pub final_sync: OperationOutcome,
+    /// Begin of the ramp.
+    pub started_ns: u64,
     pub began_ns: u64,
     pub worked_ns: u64,
     pub synced_ns: u64,
@@ -101,6 +103,8 @@ pub struct Course {
     ramp_end_ns: Option<u64>,
     run_ns: u64,
     pub end_ns: u64,
+    /// Begin of the ramp.
+    started_ns: u64,
     /// Begin of the timed window.
     pub began_ns: u64,
     usage: Option<WorkerUse>,
@@ -175,6 +179,7 @@ impl<'run> Worker<'run> {
             index: self.index,
             tally,
             final_sync,
+            started_ns: course.started_ns,
             began_ns: course.began_ns,
             worked_ns,
             synced_ns,
@@ -343,6 +348,7 @@ impl Course {
             ramp_end_ns: ramp_ns.map(|ramp| now.saturating_add(ramp)),
             run_ns,
             end_ns: now.saturating_add(ramp_ns.unwrap_or(0)).saturating_add(run_ns),
+            started_ns: now,
             began_ns: now,
             usage,
         }

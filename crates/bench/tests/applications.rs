@@ -209,7 +209,7 @@ fn what_the_replay_counts_is_what_the_sources_state() {
         for checked in application.check(&expected, scale) {
             assert!(checked.agrees, "{}: {checked:?}", application.name);
         }
-        let record = outcome.into_record(identity());
+        let record = outcome.into_record(identity()).unwrap();
         let of = |names: [&str; 2]| {
             let samples = record
                 .samples

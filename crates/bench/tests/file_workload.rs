@@ -175,14 +175,16 @@ fn the_window_is_the_sum_of_its_parts_and_the_record_says_everything() {
     );
     assert!(outcome.operation_ns > 0 && outcome.sync_ns > 0);
     let elapsed_ns = outcome.elapsed_ns();
-    let record = outcome.into_record(RunIdentity {
-        command: vec!["tidegate".to_owned()],
-        tool_version: "0".to_owned(),
-        label: "native".to_owned(),
-        round: 3,
-        host: environment::host(),
-        target: environment::target(directory.path()).unwrap(),
-    });
+    let record = outcome
+        .into_record(RunIdentity {
+            command: vec!["tidegate".to_owned()],
+            tool_version: "0".to_owned(),
+            label: "native".to_owned(),
+            round: 3,
+            host: environment::host(),
+            target: environment::target(directory.path()).unwrap(),
+        })
+        .unwrap();
     let write = record.sample("write").unwrap();
     assert_eq!(
         (write.operations_count, write.bytes),

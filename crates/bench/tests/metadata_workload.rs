@@ -41,14 +41,16 @@ fn every_file_is_created_listed_looked_at_and_removed() {
 #[test]
 fn the_record_has_a_sample_for_each_step() {
     let directory = tempfile::tempdir().unwrap();
-    let record = done(&spec(directory.path(), 0)).into_record(RunIdentity {
-        command: Vec::new(),
-        tool_version: "0".to_owned(),
-        label: "native".to_owned(),
-        round: 0,
-        host: results::HostInfo::default(),
-        target: results::TargetInfo::default(),
-    });
+    let record = done(&spec(directory.path(), 0))
+        .into_record(RunIdentity {
+            command: Vec::new(),
+            tool_version: "0".to_owned(),
+            label: "native".to_owned(),
+            round: 0,
+            host: results::HostInfo::default(),
+            target: results::TargetInfo::default(),
+        })
+        .unwrap();
     let names: Vec<&str> = record
         .samples
         .iter()

@@ -135,14 +135,16 @@ fn the_record_has_a_sample_for_each_kind_and_phase() {
     );
     let skipped = outcome.appends_skipped_count + outcome.creates_skipped_count;
     assert!(skipped > 0 && text.contains("Skipped by the rules"), "{text}");
-    let record = outcome.into_record(RunIdentity {
-        command: Vec::new(),
-        tool_version: "0".to_owned(),
-        label: "native".to_owned(),
-        round: 0,
-        host: results::HostInfo::default(),
-        target: results::TargetInfo::default(),
-    });
+    let record = outcome
+        .into_record(RunIdentity {
+            command: Vec::new(),
+            tool_version: "0".to_owned(),
+            label: "native".to_owned(),
+            round: 0,
+            host: results::HostInfo::default(),
+            target: results::TargetInfo::default(),
+        })
+        .unwrap();
     let names: Vec<&str> = record
         .samples
         .iter()

@@ -206,7 +206,7 @@ fn updates_of_the_original_order_that_hit_no_row_are_counted_apart() {
     // One key in 2000 does not exist: 6000 draws miss it with a chance of 1 in 20.
     assert!(outcome.unchanged_statements > 0 && outcome.unchanged_statements < 20);
     let expected = outcome.unchanged_statements;
-    let record = outcome.into_record(identity(directory.path()));
+    let record = outcome.into_record(identity(directory.path())).unwrap();
     assert_eq!(
         record.counters[counter::UNCHANGED_STATEMENTS],
         f64::from(u32::try_from(expected).unwrap())
@@ -257,7 +257,7 @@ fn a_record_says_which_library_ran_it_and_what_it_cost() {
         transactions: 5,
         ..spec(directory.path(), Operation::Insert)
     };
-    let record = done(&spec).into_record(identity(directory.path()));
+    let record = done(&spec).into_record(identity(directory.path())).unwrap();
     assert!(record.complete);
     assert_eq!(record.workload["kind"], "sqlite");
     assert_eq!(record.workload["journal"], "wal");
@@ -338,7 +338,7 @@ fn a_stopped_run_is_partial_and_leaves_nothing() {
     assert!(!outcome.complete);
     assert!(outcome.transactions() >= progress.2.load(Ordering::Relaxed));
     assert!(outcome.rows > 0, "rows are counted in partial runs too");
-    assert!(!outcome.into_record(identity(directory.path())).complete);
+    assert!(!outcome.into_record(identity(directory.path())).unwrap().complete);
     assert_eq!(entries(directory.path()), Vec::<PathBuf>::new());
 
     // Stopped while rows are made: nothing was measured.

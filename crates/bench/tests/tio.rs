@@ -42,14 +42,16 @@ fn every_phase_moves_every_block_and_random_ones_as_many_as_asked() {
             random_operations,
             ..small(directory.path())
         };
-        let record = done(&spec).into_record(RunIdentity {
-            command: Vec::new(),
-            tool_version: "0".to_owned(),
-            label: "native".to_owned(),
-            round: 0,
-            host: results::HostInfo::default(),
-            target: results::TargetInfo::default(),
-        });
+        let record = done(&spec)
+            .into_record(RunIdentity {
+                command: Vec::new(),
+                tool_version: "0".to_owned(),
+                label: "native".to_owned(),
+                round: 0,
+                host: results::HostInfo::default(),
+                target: results::TargetInfo::default(),
+            })
+            .unwrap();
         let counts: Vec<(&str, u64)> = record
             .samples
             .iter()

@@ -129,14 +129,16 @@ fn the_record_has_a_sample_for_each_point_and_the_table_the_steps() {
         "{text}"
     );
     let points = outcome.points.len();
-    let record = outcome.into_record(RunIdentity {
-        command: Vec::new(),
-        tool_version: "0".to_owned(),
-        label: "native".to_owned(),
-        round: 0,
-        host: results::HostInfo::default(),
-        target: results::TargetInfo::default(),
-    });
+    let record = outcome
+        .into_record(RunIdentity {
+            command: Vec::new(),
+            tool_version: "0".to_owned(),
+            label: "native".to_owned(),
+            round: 0,
+            host: results::HostInfo::default(),
+            target: results::TargetInfo::default(),
+        })
+        .unwrap();
     assert_eq!(record.samples.len(), points);
     assert_eq!(record.samples[0].operation, "granularity/RW/io_bytes=512");
     assert_eq!(record.workload["points"][0]["parameter"], "io_bytes");

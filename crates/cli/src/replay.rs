@@ -64,7 +64,7 @@ pub fn run(arguments: &ReplayArguments) -> Result<Finding> {
         let outcome = bench::replay::run(&trace, &spec(arguments, turn.seed), turn.bar, turn.stop)?;
         turn.bar.hide();
         report(&outcome, arguments.common.json)?;
-        Ok(measured(outcome, turn.identity))
+        measured(outcome, turn.identity)
     })
 }
 
@@ -80,7 +80,7 @@ pub fn measure(arguments: &ReplayArguments, turn: Turn<'_>) -> Result<Measured> 
         notes.push(ENDS_EARLY.to_owned());
     }
     let outcome = bench::replay::run(&trace, &spec(arguments, turn.seed), turn.bar, turn.stop)?;
-    let mut measured = measured(outcome, turn.identity);
+    let mut measured = measured(outcome, turn.identity)?;
     notes.append(&mut measured.notes);
     Ok(Measured { notes, ..measured })
 }
@@ -116,7 +116,7 @@ fn spec(arguments: &ReplayArguments, seed: u64) -> ReplaySpec {
     }
 }
 
-fn measured(outcome: ReplayOutcome, identity: RunIdentity) -> Measured {
+fn measured(outcome: ReplayOutcome, identity: RunIdentity) -> Result<Measured> {
     let mut notes = outcome.differences();
     notes.extend(
         outcome
@@ -124,10 +124,10 @@ fn measured(outcome: ReplayOutcome, identity: RunIdentity) -> Measured {
             .as_ref()
             .map(|reason| format!("files were left behind: {reason}")),
     );
-    Measured {
-        record: outcome.into_record(identity),
+    Ok(Measured {
+        record: outcome.into_record(identity)?,
         notes,
-    }
+    })
 }
 
 /// Of a trace that was cut.

@@ -309,6 +309,45 @@ fn a_fio_job_runs_and_its_json_has_the_keys_of_fio() {
 }
 
 /// Sections that run at the same time, passes, and syncs after several writes.
+#[test]
+fn a_fio_job_with_a_queue_keeps_its_latencies_within_the_window() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    // Depths above the number of operations, and ones that do not divide it.
+    let mut job = "[global]\nsize=68k\nbs=4k\nend_fsync=1\n".to_owned();
+    for (engine, depth) in [("io_uring", 2), ("io_uring", 3), ("libaio", 4), ("io_uring", 32)] {
+        for (mode, options) in [
+            ("b", ""),
+            ("f", "fsync=1\n"),
+            ("d", "direct=1\nfdatasync=1\n"),
+            ("s", "sync=1\n"),
+        ] {
+            job.push_str(&format!(
+                "[{mode}{depth}]\nstonewall\nrw=randwrite\nioengine={engine}\niodepth={depth}\n{options}"
+            ));
+        }
+    }
+    fs::write(folder.path().join("j.fio"), job).unwrap();
+    let printed = done(&["bench", "--from-fio", "j.fio", ".", "--json"], folder.path());
+    let mut samples = 0;
+    for line in printed.lines() {
+        let record: Value = serde_json::from_str(line).unwrap();
+        for sample in record["samples"].as_array().unwrap() {
+            let elapsed_ns = sample["elapsed_ns"].as_u64().unwrap();
+            let summary = &sample["latency"]["summary"];
+            assert!(
+                ["max_ns", "p99_99_ns"]
+                    .iter()
+                    .all(|key| summary[key].as_u64().unwrap() <= elapsed_ns),
+                "{} {}: {summary} in {elapsed_ns} ns",
+                record["label"],
+                sample["operation"]
+            );
+            samples += 1;
+        }
+    }
+    assert_eq!(samples, 16 + 16 + 8, "writes, final syncs, and syncs by call");
+}
+
 const TOGETHER: &str = "[global]\nsize=64k\nbs=4k\nthread\nfallocate=none\n\
                         [f]\nrw=write\nfsync=3\nloops=2\n[d]\nrw=randwrite\nfdatasync=5\n\
                         [m]\nrw=randwrite\nioengine=mmap\nfsync=3\n\

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use media::Nanos;
-use results::{LatencyHistogram, Sample, nearest_f64};
+use results::{ImpossibleLatency, LatencyHistogram, Sample, TimedWindow, nearest_f64};
 use serde::{Deserialize, Serialize};
 
 use crate::nand_array::NandCounters;
@@ -164,19 +164,17 @@ impl Outcome {
     }
 
     /// Operations for a run record.
-    #[must_use]
-    pub fn samples(&self) -> Vec<Sample> {
+    ///
+    /// # Errors
+    /// When a request took longer than the run.
+    pub fn samples(&self) -> Result<Vec<Sample>, ImpossibleLatency> {
         [("read", &self.reads), ("write", &self.writes)]
             .into_iter()
             .filter(|(_, kind)| kind.requests > 0)
-            .map(|(operation, kind)| Sample {
-                operation: operation.to_owned(),
-                operations_count: kind.requests,
-                bytes: kind.bytes,
-                elapsed_ns: self.elapsed_ns,
-                sync_ns: 0,
-                close_ns: 0,
-                latency: kind.latency.clone(),
+            .map(|(operation, kind)| {
+                let amounts = (kind.requests, kind.bytes);
+                let window = TimedWindow::of(self.elapsed_ns);
+                Sample::new(operation, amounts, window, kind.latency.clone())
             })
             .collect()
     }

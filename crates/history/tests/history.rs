@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use history::{Filter, History, HistoryError, RunId};
-use results::{HostInfo, LatencyHistogram, RunRecord, SCHEMA, Sample, TargetInfo};
+use results::{HostInfo, LatencyHistogram, RunRecord, SCHEMA, Sample, TargetInfo, TimedWindow};
 use tempfile::TempDir;
 
 fn record(path: &str, pattern: &str, started_unix_ns: u64, elapsed_ns: u64) -> RunRecord {
@@ -27,15 +27,10 @@ fn record(path: &str, pattern: &str, started_unix_ns: u64, elapsed_ns: u64) -> R
         label: "a,\"b\"".to_owned(),
         round: 0,
         workload: serde_json::json!({"kind": "file", "pattern": pattern}),
-        samples: vec![Sample {
-            operation: "write".to_owned(),
-            operations_count: 1,
-            bytes: 1_000_000,
-            elapsed_ns,
-            sync_ns: 0,
-            close_ns: 0,
-            latency,
-        }],
+        samples: vec![
+            Sample::new("write", (1, 1_000_000), TimedWindow::of(elapsed_ns), latency)
+                .expect("the latency is that of the window"),
+        ],
         counters: BTreeMap::new(),
         complete: true,
     }

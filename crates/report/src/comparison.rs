@@ -339,19 +339,14 @@ fn or_dash<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use results::{HostInfo, LatencyHistogram, SCHEMA, Sample, TargetInfo};
+    use results::{HostInfo, LatencyHistogram, SCHEMA, Sample, TargetInfo, TimedWindow};
 
     use super::*;
 
     fn record(name: &str, label: &str, round: u32, samples: &[(&str, u64)]) -> RunRecord {
-        let sample = |(operation, elapsed_ns): &(&str, u64)| Sample {
-            operation: (*operation).to_owned(),
-            operations_count: 1000,
-            bytes: 1_000_000_000,
-            elapsed_ns: *elapsed_ns,
-            sync_ns: 0,
-            close_ns: 0,
-            latency: LatencyHistogram::new(),
+        let sample = |(operation, elapsed_ns): &(&str, u64)| {
+            let window = TimedWindow::of(*elapsed_ns);
+            Sample::new(*operation, (1000, 1_000_000_000), window, LatencyHistogram::new()).unwrap()
         };
         let kind = if samples.len() > 1 { "metadata" } else { "file" };
         RunRecord {

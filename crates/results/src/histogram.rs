@@ -9,10 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::statistics::nearest_f64;
 
-/// Latencies above this are counted as this (one hour).
-const HIGHEST_NS: u64 = 3_600_000_000_000;
-
-/// Two significant digits keep each bucket under 1 % wide and a histogram under 40 KiB.
+/// Two significant digits keep each bucket under 1 % wide and a histogram of all 64-bit values under 60 KiB.
 const SIGNIFICANT_DIGITS: u8 = 2;
 
 /// How often each latency occurred.
@@ -31,8 +28,8 @@ impl LatencyHistogram {
     /// Never: the bounds are constants that the histogram accepts.
     #[must_use]
     pub fn new() -> Self {
-        let buckets = Histogram::new_with_bounds(1, HIGHEST_NS, SIGNIFICANT_DIGITS)
-            .expect("1 ns to 1 h in two digits are valid bounds");
+        let buckets = Histogram::new_with_bounds(1, u64::MAX, SIGNIFICANT_DIGITS)
+            .expect("all values in two digits are valid bounds");
         Self {
             buckets,
             sum_ns: 0,
@@ -81,9 +78,6 @@ impl LatencyHistogram {
     /// How many latencies are above `limit_ns`; those within 1 % of the limit may fall on either side.
     #[must_use]
     pub fn count_above(&self, limit_ns: u64) -> u64 {
-        if limit_ns >= HIGHEST_NS {
-            return 0;
-        }
         let end = self.buckets.highest_equivalent(limit_ns);
         self.count() - self.buckets.count_between(0, end)
     }
@@ -124,8 +118,7 @@ impl LatencyHistogram {
     }
 
     fn record_many(&mut self, latency_ns: u64, count: u64) {
-        self.buckets
-            .saturating_record_n(latency_ns.clamp(1, HIGHEST_NS), count);
+        self.buckets.saturating_record_n(latency_ns.max(1), count);
     }
 }
 
@@ -292,6 +285,28 @@ mod tests {
         histogram.record(u64::MAX);
         let summary = histogram.summary().unwrap();
         assert_eq!((summary.count, summary.min_ns, summary.max_ns), (2, 0, u64::MAX));
+    }
+
+    #[test]
+    fn percentiles_reach_the_maximum_however_long_it_is() {
+        for max_ns in [3_000_000_000_000, 4 * 3_600_000_000_000, 1 << 50, u64::MAX / 2] {
+            let mut histogram = LatencyHistogram::new();
+            histogram.record(1_000);
+            histogram.record(max_ns);
+            let summary = histogram.summary().unwrap();
+            let difference = nearest_f64(max_ns - summary.p99_99_ns) / nearest_f64(max_ns);
+            assert!(
+                difference < 0.01,
+                "p99.99 {} ns of a maximum of {max_ns} ns",
+                summary.p99_99_ns
+            );
+            assert_eq!(histogram.count_above(2_000), 1, "{max_ns} ns");
+            let text = serde_json::to_string(&histogram).unwrap();
+            assert!(
+                serde_json::from_str::<LatencyHistogram>(&text).unwrap() == histogram,
+                "{text}"
+            );
+        }
     }
 
     #[test]

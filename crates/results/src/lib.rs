@@ -28,7 +28,7 @@ pub use interval::{
 };
 pub use json_lines::{ReadError, RecordWriter, WriteError, append_record, partial_name, read_records};
 pub use rate::{Headline, RateUnit, has_own_speed};
-pub use record::{HostInfo, RunRecord, SCHEMA, Sample, TargetInfo, counter};
+pub use record::{HostInfo, ImpossibleLatency, RunRecord, SCHEMA, Sample, TargetInfo, TimedWindow, counter};
 pub use record_comparison::{
     ComparedOperation, ComparisonError, RecordComparison, noise_by_workload, target_title, workload_title,
 };

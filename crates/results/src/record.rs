@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::histogram::LatencyHistogram;
 use crate::statistics::nearest_f64;
@@ -173,7 +174,12 @@ pub struct TargetInfo {
 }
 
 /// What one kind of operation did during the timed window.
+///
+/// Invariant: no latency is longer than the window and the time outside of it (`elapsed_ns + outside_ns`). [`Sample::new`]
+/// and reading a record hold it; records written before `outside_ns` existed are not checked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "StoredSample")]
+#[non_exhaustive]
 pub struct Sample {
     /// `read`, `write`, `sync`, `create`, `list`, `stat`, `remove`.
     pub operation: String,
@@ -187,11 +193,83 @@ pub struct Sample {
     pub sync_ns: u64,
     /// Part of `elapsed_ns` after the last final sync, until every file was closed.
     pub close_ns: u64,
+    /// Time before and after the timed window in which counted operations may have run too: the ramp, in which an
+    /// operation that ends in the window may have begun, and a final sync that is not timed.
+    pub outside_ns: u64,
     /// Latency of each operation.
     pub latency: LatencyHistogram,
 }
 
+/// The length of a timed window and its parts, as in the fields of [`Sample`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each field is that of `Sample`")]
+pub struct TimedWindow {
+    pub elapsed_ns: u64,
+    pub sync_ns: u64,
+    pub close_ns: u64,
+    pub outside_ns: u64,
+}
+
+impl TimedWindow {
+    /// A window without a final sync and a close.
+    #[must_use]
+    pub const fn of(elapsed_ns: u64) -> Self {
+        Self {
+            elapsed_ns,
+            sync_ns: 0,
+            close_ns: 0,
+            outside_ns: 0,
+        }
+    }
+}
+
+/// A latency longer than the time that its operation had: the measurement is wrong, not the device slow.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "{operation}: a latency of {latency_ns} ns in a window of {window_ns} ns, which cannot be: the measurement is wrong; \
+     please report it with the command that measured"
+)]
+pub struct ImpossibleLatency {
+    /// Name of the operation.
+    pub operation: String,
+    /// The longest latency.
+    pub latency_ns: u64,
+    /// The timed window and the time outside of it.
+    pub window_ns: u64,
+}
+
 impl Sample {
+    /// A sample of operations that moved `bytes` in all.
+    ///
+    /// # Errors
+    /// When a latency is longer than the window.
+    pub fn new(
+        operation: impl Into<String>,
+        (operations_count, bytes): (u64, u64),
+        window: TimedWindow,
+        latency: LatencyHistogram,
+    ) -> Result<Self, ImpossibleLatency> {
+        let operation = operation.into();
+        let window_ns = window.elapsed_ns.saturating_add(window.outside_ns);
+        match latency.summary() {
+            Some(summary) if summary.max_ns > window_ns => Err(ImpossibleLatency {
+                operation,
+                latency_ns: summary.max_ns,
+                window_ns,
+            }),
+            _ => Ok(Self {
+                operation,
+                operations_count,
+                bytes,
+                elapsed_ns: window.elapsed_ns,
+                sync_ns: window.sync_ns,
+                close_ns: window.close_ns,
+                outside_ns: window.outside_ns,
+                latency,
+            }),
+        }
+    }
+
     /// Throughput in MB/s (10^6 bytes a second); `None` when no time passed or no bytes moved.
     #[must_use]
     pub fn mb_per_s(&self) -> Option<f64> {
@@ -202,6 +280,36 @@ impl Sample {
     #[must_use]
     pub fn operations_per_s(&self) -> Option<f64> {
         rate(self.operations_count, self.elapsed_ns)
+    }
+}
+
+/// A sample as it stands in a record.
+#[derive(Deserialize)]
+struct StoredSample {
+    operation: String,
+    operations_count: u64,
+    bytes: u64,
+    elapsed_ns: u64,
+    sync_ns: u64,
+    close_ns: u64,
+    outside_ns: Option<u64>,
+    latency: LatencyHistogram,
+}
+
+impl TryFrom<StoredSample> for Sample {
+    type Error = ImpossibleLatency;
+
+    fn try_from(stored: StoredSample) -> Result<Self, Self::Error> {
+        let window = TimedWindow {
+            elapsed_ns: stored.elapsed_ns,
+            sync_ns: stored.sync_ns,
+            close_ns: stored.close_ns,
+            outside_ns: stored.outside_ns.unwrap_or(u64::MAX),
+        };
+        let amounts = (stored.operations_count, stored.bytes);
+        let mut sample = Self::new(stored.operation, amounts, window, stored.latency)?;
+        sample.outside_ns = stored.outside_ns.unwrap_or(0);
+        Ok(sample)
     }
 }
 
@@ -226,15 +334,7 @@ pub(crate) mod tests {
             label: label.to_owned(),
             round,
             workload: serde_json::json!({ "record_bytes": 4096 }),
-            samples: vec![Sample {
-                operation: "write".to_owned(),
-                operations_count: 1,
-                bytes,
-                elapsed_ns,
-                sync_ns: 0,
-                close_ns: 0,
-                latency,
-            }],
+            samples: vec![Sample::new("write", (1, bytes), TimedWindow::of(elapsed_ns), latency).unwrap()],
             counters: BTreeMap::from([(counter::BACKING_WRITES.to_owned(), 7.0)]),
             complete: true,
         }
@@ -245,6 +345,60 @@ pub(crate) mod tests {
         assert_eq!(
             record("native", 0, 512_000_000, 2_000_000_000).mb_per_s(),
             Some(256.0)
+        );
+    }
+
+    #[test]
+    fn a_latency_longer_than_its_window_is_no_sample() {
+        let mut latency = LatencyHistogram::new();
+        latency.record(1_001);
+        let window = TimedWindow::of(1_000);
+        let error = Sample::new("write", (1, 1), window, latency.clone()).unwrap_err();
+        let expected = ImpossibleLatency {
+            operation: "write".to_owned(),
+            latency_ns: 1_001,
+            window_ns: 1_000,
+        };
+        assert_eq!(error, expected);
+        assert!(
+            error
+                .to_string()
+                .starts_with("write: a latency of 1001 ns in a window of 1000 ns")
+        );
+        let with_a_ramp = TimedWindow {
+            outside_ns: 1,
+            ..window
+        };
+        assert_eq!(
+            Sample::new("write", (1, 1), with_a_ramp, latency)
+                .unwrap()
+                .elapsed_ns,
+            1_000
+        );
+    }
+
+    #[test]
+    fn a_record_with_an_impossible_latency_is_refused_unless_it_is_older_than_the_rule() {
+        let written = serde_json::to_value(record("native", 0, 10, 20)).unwrap();
+        let mut wrong = written.clone();
+        wrong["samples"][0]["latency"]["max_ns"] = 21.into();
+        let error = serde_json::from_value::<RunRecord>(wrong.clone())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("a latency of 21 ns in a window of 20 ns"),
+            "{error}"
+        );
+        wrong["samples"][0]
+            .as_object_mut()
+            .unwrap()
+            .remove("outside_ns")
+            .unwrap();
+        let old: RunRecord = serde_json::from_value(wrong).unwrap();
+        assert_eq!((old.samples[0].outside_ns, old.samples[0].elapsed_ns), (0, 20));
+        assert_eq!(
+            serde_json::from_value::<RunRecord>(written).unwrap(),
+            record("native", 0, 10, 20)
         );
     }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use results::call_trace::Layer;
-use results::{RunRecord, nearest_f64};
+use results::{ImpossibleLatency, RunRecord, nearest_f64};
 use serde_json::{Value, json};
 
 use super::describe::{layer_word, relation_text};
@@ -134,8 +134,10 @@ impl AppOutcome {
     }
 
     /// The outcome as a record: that of the replay, which says what was replayed.
-    #[must_use]
-    pub fn into_record(self, identity: RunIdentity) -> RunRecord {
+    ///
+    /// # Errors
+    /// When a response took longer than the run.
+    pub fn into_record(self, identity: RunIdentity) -> Result<RunRecord, ImpossibleLatency> {
         let claims: Vec<Value> = self.checked().iter().map(shown).collect();
         let application = self.spec.application;
         let scale = nearest_f64(self.spec.scale.ppm) / 1e6;
@@ -144,7 +146,7 @@ impl AppOutcome {
         if is_buffered {
             replay.left_out.remove(replay::BUFFERED);
         }
-        let mut record = replay.into_record(identity);
+        let mut record = replay.into_record(identity)?;
         let workload = &mut record.workload;
         workload["kind"] = json!("application");
         workload["application"] = json!(application.name);
@@ -153,7 +155,7 @@ impl AppOutcome {
         workload["scale"] = json!(scale);
         workload["buffered"] = json!(is_buffered);
         workload["claims"] = json!(claims);
-        record
+        Ok(record)
     }
 
     fn checked(&self) -> Vec<Checked> {

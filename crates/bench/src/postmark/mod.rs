@@ -241,6 +241,7 @@ pub fn run(
     run.phases(plan)?;
     let (after, worker_after) = (ProcessorSnapshot::take(), WorkerUse::of_this_thread());
     let mut outcome = run.outcome;
+    outcome.samples()?;
     outcome.processor = after.zip(before).and_then(|(after, before)| after.since(&before));
     outcome.worker = worker_after
         .zip(worker_before)

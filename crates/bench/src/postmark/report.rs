@@ -1,6 +1,6 @@
 //! A PostMark run as a run record, and as the lines that people know from the original.
 
-use results::{RunRecord, nearest_f64};
+use results::{ImpossibleLatency, RunRecord, Sample, TimedWindow, nearest_f64};
 use serde_json::json;
 
 use super::PostmarkOutcome;
@@ -16,19 +16,11 @@ impl PostmarkOutcome {
     }
 
     /// The outcome as a record: one sample for each kind of operation in each phase.
-    #[must_use]
-    pub fn into_record(self, identity: RunIdentity) -> RunRecord {
-        let samples = [
-            ("create_alone", &self.create_alone, self.create_ns),
-            ("create_mixed", &self.create_mixed, self.transactions_ns),
-            ("read", &self.read, self.transactions_ns),
-            ("append", &self.append, self.transactions_ns),
-            ("delete_mixed", &self.delete_mixed, self.transactions_ns),
-            ("delete_alone", &self.delete_alone, self.delete_ns),
-        ]
-        .into_iter()
-        .filter(|(_, done, _)| done.count > 0)
-        .map(|(operation, done, elapsed_ns)| done.sample(operation, elapsed_ns));
+    ///
+    /// # Errors
+    /// When a latency is longer than its phase.
+    pub fn into_record(self, identity: RunIdentity) -> Result<RunRecord, ImpossibleLatency> {
+        let samples = self.samples()?;
         let mut counters = usage_counters(self.processor, self.worker);
         for (name, count) in [
             ("postmark_transactions_count", self.transactions_count),
@@ -40,14 +32,29 @@ impl PostmarkOutcome {
         let mut workload = described("postmark", &self.spec, &self.spec.directory);
         workload["layer"] = json!("system_calls");
         workload["ran_out_of_files"] = json!(self.ran_out_of_files);
-        finished(
+        Ok(finished(
             identity,
             self.started_unix_ns,
             workload,
-            samples.collect(),
+            samples,
             counters,
             self.complete,
-        )
+        ))
+    }
+
+    /// What each kind of operation did in each phase.
+    pub(super) fn samples(&self) -> Result<Vec<Sample>, ImpossibleLatency> {
+        let kinds = [
+            ("create_alone", &self.create_alone, self.create_ns),
+            ("create_mixed", &self.create_mixed, self.transactions_ns),
+            ("read", &self.read, self.transactions_ns),
+            ("append", &self.append, self.transactions_ns),
+            ("delete_mixed", &self.delete_mixed, self.transactions_ns),
+            ("delete_alone", &self.delete_alone, self.delete_ns),
+        ];
+        let done = kinds.into_iter().filter(|(_, done, _)| done.count > 0);
+        done.map(|(operation, done, elapsed_ns)| done.sample(operation, TimedWindow::of(elapsed_ns)))
+            .collect()
     }
 
     /// The report in the form of the original. Rates use the phases that the original uses.

@@ -250,13 +250,14 @@ fn measure(
         let _ = start.set(clock_gettime(ClockId::Monotonic));
         gate.open();
         let answers = collect(stage, count, total, &results, progress);
-        Ok((answers, running.finish()))
+        Ok::<_, BenchError>((answers, running.finish()))
     })?;
     let answers: Vec<LaneOutcome> = answers.into_iter().collect::<Result<_, _>>()?;
     outcome.complete = !stage.stopped() && stage.trace.complete;
     for answer in answers {
         outcome.merge(answer);
     }
+    outcome.samples()?;
     let (read_bytes, written_bytes) = outcome.moved();
     outcome.window = counted.outcome(Moved {
         read_bytes,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use results::call_trace::{Layer, Trace};
-use results::{LatencyHistogram, RunRecord, Sample, nearest_f64};
+use results::{ImpossibleLatency, LatencyHistogram, RunRecord, Sample, TimedWindow, nearest_f64};
 use serde::Serialize;
 use serde_json::json;
 
@@ -207,8 +207,10 @@ impl ReplayOutcome {
     }
 
     /// The outcome as a record.
-    #[must_use]
-    pub fn into_record(self, identity: RunIdentity) -> RunRecord {
+    ///
+    /// # Errors
+    /// When a response took longer than the replay.
+    pub fn into_record(self, identity: RunIdentity) -> Result<RunRecord, ImpossibleLatency> {
         let response = self.response();
         let mut counters = usage_counters(self.window.processor, Some(self.workers));
         counters.extend(self.window.counters.clone());
@@ -238,25 +240,25 @@ impl ReplayOutcome {
         if let Some(summary) = self.lateness.summary() {
             counters.insert("lateness_mean_ns".to_owned(), summary.mean_ns);
         }
-        let samples = self.kinds.iter().map(|(kind, done)| Sample {
-            operation: (*kind).to_owned(),
-            operations_count: done.count,
-            bytes: done.bytes,
-            elapsed_ns: self.elapsed_ns,
-            sync_ns: 0,
-            close_ns: 0,
-            latency: done.latency.clone(),
-        });
-        let samples = samples.collect();
+        let samples = self.samples()?;
         let workload = self.workload();
-        finished(
+        Ok(finished(
             identity,
             self.started_unix_ns,
             workload,
             samples,
             counters,
             self.complete,
-        )
+        ))
+    }
+
+    /// What each kind of call did.
+    pub(super) fn samples(&self) -> Result<Vec<Sample>, ImpossibleLatency> {
+        let window = TimedWindow::of(self.elapsed_ns);
+        let kinds = self.kinds.iter();
+        kinds
+            .map(|(kind, done)| Sample::new(*kind, (done.count, done.bytes), window, done.latency.clone()))
+            .collect()
     }
 
     fn workload(&self) -> serde_json::Value {

@@ -346,7 +346,7 @@ fn a_record_says_the_layer_and_what_was_left_out() {
         host: crate::environment::host(),
         target: crate::environment::target(directory.path()).unwrap(),
     };
-    let record = outcome.into_record(identity);
+    let record = outcome.into_record(identity).unwrap();
     assert_eq!(record.workload["layer"], "system_calls");
     assert_eq!(record.workload["skipped"]["mmap of a file"], 3);
     assert!((record.counters["skipped_count"] - 3.0).abs() < f64::EPSILON);

@@ -22,11 +22,13 @@ struct Operation {
     generation: u32,
     /// Bytes moved.
     done: usize,
-    /// When the call was submitted.
-    start_ns: u64,
+    /// When the call was submitted; `None` while it waits in the ring.
+    start_ns: Option<u64>,
     /// When the first call of the operation was submitted.
-    begun_ns: u64,
+    begun_ns: Option<u64>,
 }
+
+const STAMPED: &str = "calls are stamped before they are submitted";
 
 /// What a worker does beside its ring.
 struct Board {
@@ -39,6 +41,17 @@ struct Board {
     begun: u64,
     started_ns: u64,
     measured_bytes: u64,
+}
+
+impl Board {
+    /// Sets the start time of all calls that wait in the ring. Called right before they are submitted, whichever way
+    /// they came into the ring: no call completes without a start time.
+    fn stamp(&mut self, now: u64) {
+        for operation in self.operations.iter_mut().flatten() {
+            operation.start_ns.get_or_insert(now);
+            operation.begun_ns.get_or_insert(now);
+        }
+    }
 }
 
 impl Worker<'_> {
@@ -93,6 +106,7 @@ impl Worker<'_> {
                 continue;
             }
             let timeout = wake_ns.map(|due| due.min(course.end_ns).saturating_sub(now));
+            board.stamp(self.clock.now_ns());
             answers.clear();
             answers.extend_from_slice(queue.wait(timeout)?);
             now = self.clock.now_ns();
@@ -145,12 +159,6 @@ impl Worker<'_> {
             board.begun += 1;
             self.begin(queue, board, slot, record)?;
         }
-        let start_ns = self.clock.now_ns();
-        for operation in board.operations.iter_mut().flatten() {
-            if operation.start_ns == 0 {
-                (operation.start_ns, operation.begun_ns) = (start_ns, start_ns);
-            }
-        }
         Ok(wake_ns)
     }
 
@@ -181,8 +189,8 @@ impl Worker<'_> {
             offset,
             generation,
             done: 0,
-            start_ns: 0,
-            begun_ns: 0,
+            start_ns: None,
+            begun_ns: None,
         });
         queue.push(slot, call, 0, offset)
     }
@@ -212,7 +220,7 @@ impl Worker<'_> {
                 errno,
             ));
         };
-        let latency_ns = now.saturating_sub(operation.start_ns);
+        let latency_ns = now.saturating_sub(operation.start_ns.expect(STAMPED));
         let record_bytes = self.spec.record_bytes;
         match operation.call {
             Call::Fsync | Call::Fdatasync => tally.sync.add(latency_ns),
@@ -237,7 +245,7 @@ impl Worker<'_> {
                     {
                         board.operations[slot] = Some(Operation {
                             call,
-                            start_ns: now,
+                            start_ns: None,
                             ..operation
                         });
                         return queue.push(slot, call, 0, operation.offset);
@@ -246,7 +254,7 @@ impl Worker<'_> {
             }
         }
         if let Some(log) = &mut self.log {
-            log.add(operation.begun_ns, now);
+            log.add(operation.begun_ns.expect(STAMPED), now);
         }
         board.operations[slot] = None;
         board.free_from_ns[slot] = now.saturating_add(self.spec.think_ns);

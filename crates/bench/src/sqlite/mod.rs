@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use self::library::LibraryInfo;
 pub use self::outcome::{SqliteOutcome, counter};
@@ -45,7 +45,7 @@ use self::worker::{Shared, Worker, WorkerOutcome};
 use crate::cache::{self, CacheMethod};
 use crate::crew;
 use crate::error::BenchError;
-use crate::file::{OperationOutcome, elapsed_ns, unix_ns};
+use crate::file::{OperationOutcome, unix_ns};
 use crate::gate::Gate;
 use crate::placement::FilePlacement;
 use crate::prepare::{check_bytes, kind_name};
@@ -162,6 +162,7 @@ fn run_in(
         read_bytes: 0,
         written_bytes: outcome.insert.bytes + outcome.update.bytes,
     });
+    outcome.samples()?;
     for worker in measured.workers {
         outcome.rows += finish(spec, worker)?;
     }
@@ -277,7 +278,7 @@ fn measure_in_threads(
         let (started_unix_ns, running) = (unix_ns(), window.begin());
         shared.gate.open();
         let answers = collect(spec, shared, &results, progress);
-        Ok((started_unix_ns, answers, running.finish()))
+        Ok::<_, BenchError>((started_unix_ns, answers, running.finish()))
     })?;
     let workers = answers
         .into_iter()
@@ -326,23 +327,23 @@ fn report(spec: &SqliteSpec, shared: &Shared<'_>, progress: &dyn Progress) {
 }
 
 fn summarise(outcome: &mut SqliteOutcome, workers: &[WorkerOutcome]) {
-    let Some(first) = workers.iter().map(|worker| worker.work.began).min() else {
+    let Some(first) = workers.iter().map(|worker| worker.work.began_ns).min() else {
         return;
     };
     let thought_outside = outcome.spec.interval_place == Place::Outside;
-    let latest = |point: fn(&WorkerOutcome) -> Instant| {
+    let latest = |point: fn(&WorkerOutcome) -> u64| {
         let reached = workers.iter().map(|worker| {
             let left_out_ns = if thought_outside {
                 worker.work.thought_ns
             } else {
                 0
             };
-            elapsed_ns(first, point(worker)).saturating_sub(left_out_ns)
+            point(worker).saturating_sub(first).saturating_sub(left_out_ns)
         });
         reached.max().unwrap_or(0)
     };
-    outcome.operation_ns = latest(|worker| worker.work.worked);
-    let checkpointed_ns = latest(|worker| worker.checkpointed);
+    outcome.operation_ns = latest(|worker| worker.work.worked_ns);
+    let checkpointed_ns = latest(|worker| worker.checkpointed_ns);
     outcome.checkpoint_ns = match outcome.spec.checkpoint {
         Place::Inside => checkpointed_ns.saturating_sub(outcome.operation_ns),
         Place::Outside => 0,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use results::{RunRecord, Sample, nearest_f64};
+use results::{ImpossibleLatency, RunRecord, Sample, TimedWindow, nearest_f64};
 use serde_json::json;
 
 use super::library::LibraryInfo;
@@ -108,16 +108,11 @@ impl SqliteOutcome {
     }
 
     /// The outcome as a record. The caller may add counters, such as those of a mount.
-    #[must_use]
-    pub fn into_record(self, identity: RunIdentity) -> RunRecord {
-        let mut samples: Vec<Sample> = Kind::ALL
-            .into_iter()
-            .filter(|kind| self.kind(*kind).count > 0)
-            .map(|kind| self.sample(kind.name(), self.kind(kind)))
-            .collect();
-        if self.sync.count > 0 {
-            samples.push(self.sample("sync", &self.sync));
-        }
+    ///
+    /// # Errors
+    /// When a latency is longer than the window.
+    pub fn into_record(self, identity: RunIdentity) -> Result<RunRecord, ImpossibleLatency> {
+        let samples = self.samples()?;
         let mut counters = usage_counters(self.window.processor, self.workers);
         counters.extend(self.window.counters.clone());
         let statements = self.transactions() * self.spec.statements();
@@ -135,21 +130,26 @@ impl SqliteOutcome {
         workload["caches_were_dropped"] = json!(self.caches_were_dropped);
         workload["sqlite"] = json!(self.library);
         workload["absent"] = json!(self.window.absent);
-        finished(
+        Ok(finished(
             identity,
             self.started_unix_ns,
             workload,
             samples,
             counters,
             self.complete,
-        )
+        ))
     }
 
-    fn sample(&self, operation: &str, done: &OperationOutcome) -> Sample {
-        Sample {
+    /// What each kind of transaction, and each sync, did.
+    pub(super) fn samples(&self) -> Result<Vec<Sample>, ImpossibleLatency> {
+        let window = TimedWindow {
             sync_ns: self.checkpoint_ns,
-            ..done.sample(operation, self.elapsed_ns())
-        }
+            ..TimedWindow::of(self.elapsed_ns())
+        };
+        let transactions = Kind::ALL.into_iter().map(|kind| (kind.name(), self.kind(kind)));
+        let kinds = transactions.chain([("sync", &self.sync)]);
+        let done = kinds.filter(|(_, done)| done.count > 0);
+        done.map(|(name, done)| done.sample(name, window)).collect()
     }
 
     /// Takes the transactions of a worker into the sum.

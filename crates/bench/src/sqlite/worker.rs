@@ -56,8 +56,9 @@ pub struct Work {
     /// By [`place_of`].
     pub kinds: [Count; 3],
     pub unchanged_statements: u64,
-    pub began: Instant,
-    pub worked: Instant,
+    /// On the clock of the latencies, as all points of the window: they are compared.
+    pub began_ns: u64,
+    pub worked_ns: u64,
     pub thought_ns: u64,
     pub complete: bool,
     /// Rows that each table should have.
@@ -67,7 +68,7 @@ pub struct Work {
 /// What one worker did.
 pub struct WorkerOutcome {
     pub work: Work,
-    pub checkpointed: Instant,
+    pub checkpointed_ns: u64,
     pub files: FileWork,
     pub usage: Option<WorkerUse>,
     /// For what comes after the window.
@@ -93,14 +94,14 @@ impl Worker<'_> {
         if spec.journal == Journal::Wal && spec.checkpoint == Place::Inside && work.complete {
             checkpoint(spec, &databases.connection)?;
         }
-        let checkpointed = Instant::now();
+        let checkpointed_ns = Clock::best().now_ns();
         let files = vfs::take();
         let usage = WorkerUse::of_this_thread()
             .zip(before)
             .map(|(now, before)| now.since(before));
         Ok(Some(WorkerOutcome {
             work,
-            checkpointed,
+            checkpointed_ns,
             files,
             usage,
             databases,
@@ -157,14 +158,14 @@ impl<'run> Transactions<'run> {
     /// Runs the transactions and says when and how.
     fn work(mut self, shared: &Shared<'_>, report: impl Fn()) -> Result<Work, BenchError> {
         vfs::begin();
-        let began = Instant::now();
+        let began_ns = self.clock.now_ns();
         let complete = self.run(shared, report)?;
-        let worked = Instant::now();
+        let worked_ns = self.clock.now_ns();
         Ok(Work {
-            worked,
+            worked_ns,
             kinds: self.kinds,
             unchanged_statements: self.unchanged_statements,
-            began,
+            began_ns,
             thought_ns: self.thought_ns,
             complete,
             rows: self.plan.rows(),

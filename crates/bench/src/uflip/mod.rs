@@ -200,6 +200,8 @@ pub struct PointOutcome {
     pub latency: LatencyHistogram,
     /// Time with an IO under way: response times divided by threads.
     pub busy_ns: u64,
+    /// Length of all runs, pauses between IOs and IOs that were not counted included.
+    pub runs_ns: u64,
     /// Mean response time of each run, in the order of the runs.
     pub run_means_ns: Vec<u64>,
 }

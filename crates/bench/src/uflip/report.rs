@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use results::{RunRecord, Sample, nearest_f64};
+use results::{ImpossibleLatency, RunRecord, Sample, TimedWindow, nearest_f64};
 use serde_json::{Value, json};
 
 use super::{Baseline, GranularitySteps, MicroBenchmark, PointOutcome, UflipOutcome, agreed_steps};
@@ -97,8 +97,11 @@ impl UflipOutcome {
     }
 
     /// The outcome as a record: each point is a sample, named for benchmark, pattern and value.
-    #[must_use]
-    pub fn into_record(self, identity: RunIdentity) -> RunRecord {
+    ///
+    /// # Errors
+    /// When a response took longer than the runs of its point.
+    pub fn into_record(self, identity: RunIdentity) -> Result<RunRecord, ImpossibleLatency> {
+        let samples = self.samples()?;
         let mut workload = described("uflip", &self.spec, &self.spec.path);
         let is_file = self.spec.device == DeviceAccess::Refused;
         workload["layer"] = json!(if is_file { "system_calls" } else { "block" });
@@ -108,24 +111,27 @@ impl UflipOutcome {
         workload["granularity_steps"] = json!(self.granularity_steps());
         let points: Vec<Value> = self.points.iter().map(shown).collect();
         workload["points"] = json!(points);
-        let samples = self.points.iter().map(|point| Sample {
-            operation: point.name.clone(),
-            operations_count: point.ios,
-            bytes: point.ios.saturating_mul(point.io_bytes),
-            elapsed_ns: point.busy_ns,
-            sync_ns: 0,
-            close_ns: 0,
-            latency: point.latency.clone(),
-        });
-        let samples = samples.collect();
-        finished(
+        Ok(finished(
             identity,
             self.started_unix_ns,
             workload,
             samples,
             BTreeMap::new(),
             self.complete,
-        )
+        ))
+    }
+
+    /// What each point showed.
+    pub(super) fn samples(&self) -> Result<Vec<Sample>, ImpossibleLatency> {
+        let sample = |point: &PointOutcome| {
+            let bytes = point.ios.saturating_mul(point.io_bytes);
+            let window = TimedWindow {
+                outside_ns: point.runs_ns.saturating_sub(point.busy_ns),
+                ..TimedWindow::of(point.busy_ns)
+            };
+            Sample::new(&point.name, (point.ios, bytes), window, point.latency.clone())
+        };
+        self.points.iter().map(sample).collect()
     }
 }
 

@@ -92,7 +92,7 @@ impl<'run> Session<'run> {
             }
             found.push(self.point(point)?);
         }
-        Ok(UflipOutcome {
+        let outcome = UflipOutcome {
             spec: spec.clone(),
             complete: !self.stopped(),
             started_unix_ns,
@@ -101,7 +101,9 @@ impl<'run> Session<'run> {
             points: found,
             areas_reused: self.areas_reused,
             leftover: None,
-        })
+        };
+        outcome.samples()?;
+        Ok(outcome)
     }
 
     fn limits(&self) -> Limits<'run> {
@@ -183,6 +185,7 @@ impl<'run> Session<'run> {
             ignored: point.ignored,
             latency: LatencyHistogram::new(),
             busy_ns: 0,
+            runs_ns: 0,
             run_means_ns: Vec::new(),
         };
         for run in 0..self.spec.runs {
@@ -190,7 +193,9 @@ impl<'run> Session<'run> {
                 break;
             }
             self.sleep(self.pause_ns);
+            let began = Instant::now();
             let (latencies, degree) = self.series(point, run)?;
+            outcome.runs_ns += elapsed_ns(began, Instant::now());
             let counted = latencies
                 .get(usize::try_from(point.ignored).unwrap_or(0)..)
                 .unwrap_or_default();

@@ -86,7 +86,7 @@ pub fn measure_and_describe(arguments: &BenchAppArguments, turn: Turn<'_>) -> Re
         output::print_error(&format!("files are kept in {}", kept.display()));
     }
     let text = outcome.describe();
-    let record = outcome.into_record(turn.identity);
+    let record = outcome.into_record(turn.identity)?;
     Ok((Measured { record, notes }, text + "\n"))
 }
 

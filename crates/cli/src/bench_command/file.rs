@@ -179,7 +179,7 @@ pub fn run(arguments: &BenchFileArguments) -> Result<Finding> {
 /// One run, without the repetition: jobs call it for each of their steps.
 pub fn measure(arguments: &BenchFileArguments, turn: Turn<'_>) -> Result<Measured> {
     let outcome = bench::run(&file_spec(arguments, turn.seed), turn.bar, turn.stop)?;
-    Ok(measured(outcome, turn.identity, turn.bar))
+    measured(outcome, turn.identity, turn.bar)
 }
 
 /// Workloads at the same time: jobs call it for steps that run together.
@@ -190,13 +190,13 @@ pub fn measure_together(arguments: &[&BenchFileArguments], turn: Turn<'_>) -> Re
         .collect();
     let outcomes = bench::run_together(&specs, turn.bar, turn.stop)?;
     let identity = turn.identity;
-    Ok(outcomes
+    outcomes
         .into_iter()
         .map(|outcome| measured(outcome, identity.clone(), turn.bar))
-        .collect())
+        .collect()
 }
 
-fn measured(outcome: FileOutcome, identity: RunIdentity, bar: &Bar) -> Measured {
+fn measured(outcome: FileOutcome, identity: RunIdentity, bar: &Bar) -> Result<Measured> {
     let mut notes = Vec::new();
     notes.extend(
         outcome
@@ -214,10 +214,10 @@ fn measured(outcome: FileOutcome, identity: RunIdentity, bar: &Bar) -> Measured 
         bar.hide();
         output::print_error(&format!("files are kept in {}", kept.display()));
     }
-    Measured {
-        record: outcome.into_record(identity),
+    Ok(Measured {
+        record: outcome.into_record(identity)?,
         notes,
-    }
+    })
 }
 
 fn print_offsets(spec: &FileSpec) -> Result<Finding> {

@@ -55,7 +55,7 @@ pub fn measure(arguments: &BenchMetadataArguments, turn: Turn<'_>) -> Result<Mea
         .leftover
         .as_ref()
         .map(|reason| format!("files were left behind: {reason}"));
-    let record = outcome.into_record(turn.identity);
+    let record = outcome.into_record(turn.identity)?;
     Ok(Measured {
         record,
         notes: leftover.into_iter().collect(),

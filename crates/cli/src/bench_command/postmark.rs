@@ -98,7 +98,7 @@ pub fn measure_and_describe(
         ));
     }
     let text = outcome.describe();
-    let record = outcome.into_record(turn.identity);
+    let record = outcome.into_record(turn.identity)?;
     Ok((Measured { record, notes }, text + "\n"))
 }
 

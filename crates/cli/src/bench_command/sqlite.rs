@@ -132,7 +132,7 @@ pub fn measure(arguments: &BenchSqliteArguments, turn: Turn<'_>) -> Result<(Meas
         output::print_error(&format!("files are kept in {}", kept.display()));
     }
     let text = outcome.describe();
-    let record = outcome.into_record(turn.identity);
+    let record = outcome.into_record(turn.identity)?;
     Ok((Measured { record, notes }, text))
 }
 

@@ -80,7 +80,7 @@ pub fn measure_and_describe(arguments: &BenchTioArguments, turn: Turn<'_>) -> Re
             .map(|reason| format!("files were left behind: {reason}")),
     );
     let text = outcome.describe();
-    let record = outcome.into_record(turn.identity);
+    let record = outcome.into_record(turn.identity)?;
     Ok((Measured { record, notes }, text + "\n"))
 }
 

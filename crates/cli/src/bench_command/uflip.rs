@@ -96,7 +96,7 @@ pub fn run(arguments: &BenchUflipArguments) -> Result<Finding> {
 pub fn measure_and_describe(arguments: &BenchUflipArguments, turn: Turn<'_>) -> Result<(Measured, String)> {
     let outcome = bench::uflip::run(&spec(arguments, turn.seed), turn.bar, turn.stop)?;
     let (text, notes) = (outcome.describe(), outcome.notes());
-    let record = outcome.into_record(turn.identity);
+    let record = outcome.into_record(turn.identity)?;
     Ok((Measured { record, notes }, text + "\n"))
 }
 

@@ -229,12 +229,12 @@ impl Run<'_> {
                     let is_warm = outcome.cache.is_warmer_than_asked();
                     let warmth = is_warm.then(|| outcome.cache.describe());
                     let leftover = outcome.leftover.clone();
-                    (outcome.into_record(identity), warmth, leftover)
+                    (outcome.into_record(identity)?, warmth, leftover)
                 }
                 Spec::Files(spec) => {
                     let outcome = bench::metadata::run(&spec, &self.bar, self.stop)?;
                     let leftover = outcome.leftover.clone();
-                    (outcome.into_record(identity), None, leftover)
+                    (outcome.into_record(identity)?, None, leftover)
                 }
             };
         record.workload["name"] = workload.name().into();

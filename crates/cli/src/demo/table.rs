@@ -56,20 +56,13 @@ pub fn order_note(rows: &[LadderRow]) -> Option<String> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use results::{HostInfo, LatencyHistogram, SCHEMA, Sample, TargetInfo, counter};
+    use results::{HostInfo, LatencyHistogram, SCHEMA, Sample, TargetInfo, TimedWindow, counter};
 
     use super::*;
 
     fn record(label: &str, round: u32, elapsed_ns: u64) -> RunRecord {
-        let sample = Sample {
-            operation: "write".into(),
-            operations_count: 1,
-            bytes: 1_000_000_000,
-            elapsed_ns,
-            sync_ns: 0,
-            close_ns: 0,
-            latency: LatencyHistogram::new(),
-        };
+        let window = TimedWindow::of(elapsed_ns);
+        let sample = Sample::new("write", (1, 1_000_000_000), window, LatencyHistogram::new()).unwrap();
         RunRecord {
             schema: SCHEMA.into(),
             command: Vec::new(),

@@ -101,7 +101,7 @@ pub fn run(arguments: &RunArguments) -> Result<Finding> {
             .with_context(|| format!("{} can't be written", path.display()))?;
     }
     let started_unix_ns = u64::try_from(started.as_nanos()).unwrap_or(u64::MAX);
-    let record = record(&setup, arguments, &outcome, started_unix_ns, stopped);
+    let record = record(&setup, arguments, &outcome, started_unix_ns, stopped)?;
     if let Some(path) = &arguments.record {
         append_record(path, &record)?;
     }
@@ -132,13 +132,13 @@ fn record(
     outcome: &Outcome,
     started_unix_ns: u64,
     stopped: bool,
-) -> RunRecord {
+) -> Result<RunRecord> {
     let mut counters: BTreeMap<String, f64> = outcome.counters();
     let busy = outcome.bank_busy_ns.iter().copied();
     for (bank, busy) in busy.enumerate() {
         counters.insert(format!("emmc_bank_{bank}_busy_ns"), results::nearest_f64(busy));
     }
-    RunRecord {
+    Ok(RunRecord {
         schema: results::SCHEMA.to_owned(),
         command: std::env::args().collect(),
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -167,10 +167,10 @@ fn record(
             "pack_sizes": outcome.driver.pack_sizes,
             "halts_of_attempts": outcome.driver.halts_of_attempts,
         }),
-        samples: outcome.samples(),
+        samples: outcome.samples()?,
         counters,
         complete: !stopped,
-    }
+    })
 }
 
 fn text(setup: &Setup, outcome: &Outcome) -> String {

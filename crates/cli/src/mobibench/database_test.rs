@@ -51,7 +51,7 @@ pub fn run(session: &Session<'_>, test: &DatabaseTest) -> Result<Ended> {
         problem: (!outcome.complete).then(|| STOPPED.to_owned()),
     };
     if arguments.json {
-        print_line(&serde_json::to_string(&outcome.into_record(identity))?)?;
+        print_line(&serde_json::to_string(&outcome.into_record(identity)?)?)?;
     }
     Ok(ended)
 }

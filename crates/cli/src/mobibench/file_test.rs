@@ -43,7 +43,7 @@ pub fn run(session: &Session<'_>, test: &FileTest) -> Result<Ended> {
     )?;
     let ended = ended(test, &outcome);
     if arguments.json {
-        print_line(&serde_json::to_string(&outcome.into_record(identity))?)?;
+        print_line(&serde_json::to_string(&outcome.into_record(identity)?)?)?;
     }
     Ok(ended)
 }

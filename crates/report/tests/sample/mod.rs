@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use report::{LadderRow, LadderStep, ReportInput};
-use results::{HostInfo, LatencyHistogram, RunRecord, SCHEMA, Sample, TargetInfo, counter};
+use results::{HostInfo, LatencyHistogram, RunRecord, SCHEMA, Sample, TargetInfo, TimedWindow, counter};
 
 /// Label of the records, name, description, MB/s of three rounds, backing writes.
 type Step = (&'static str, &'static str, &'static str, [u64; 3], f64);
@@ -83,6 +83,11 @@ fn record(step: &Step, round: u32) -> RunRecord {
     for record in 1..=1024 {
         latency.record(elapsed_ns / 1024 * (512 + record) / 1024);
     }
+    let window = TimedWindow {
+        sync_ns: elapsed_ns / 4,
+        close_ns: 12_000,
+        ..TimedWindow::of(elapsed_ns)
+    };
     let mut counters = BTreeMap::from([
         (counter::CPU_ACTIVE.to_owned(), 61.5),
         (
@@ -122,15 +127,9 @@ fn record(step: &Step, round: u32) -> RunRecord {
         label: (*label).to_owned(),
         round,
         workload: serde_json::json!({ "kind": "file" }),
-        samples: vec![Sample {
-            operation: "write".to_owned(),
-            operations_count: 1024,
-            bytes: FILE_BYTES,
-            elapsed_ns,
-            sync_ns: elapsed_ns / 4,
-            close_ns: 12_000,
-            latency,
-        }],
+        samples: vec![
+            Sample::new("write", (1024, FILE_BYTES), window, latency).expect("latencies are short"),
+        ],
         counters,
         complete: true,
     }
