@@ -5,17 +5,25 @@ mod support {
     pub mod rig;
 }
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
+use media::Leb;
 use support::rig::{Chip, Lines, Model, SMALL, Shape, Weight, attach, dump, lines_of, open};
 use testkit::lab::Fsck;
 use testkit::prng::Prng;
 use ubi::Volume;
-use ubifs::format::ROOT_INODE;
+use ubifs::format::{ROOT_INODE, SUPERBLOCK_LEB, SuperblockFlags};
 use ubifs::mkfs::Time;
 use ubifs::{NewFile, OpenOptions, Ubifs, Watermarks, WriteError, Writer};
 
 const SEED: u64 = 0x0BF5;
+const EMPTY_FILE: NewFile = NewFile {
+    mode: 0o100_644,
+    user: 0,
+    group: 0,
+    data: Vec::new(),
+};
 const NOW: Time = Time {
     seconds: 1_000_000_000,
     nanoseconds: 0,
@@ -224,5 +232,41 @@ fn what_fills_a_file_system_can_be_removed_at_any_time() {
         assert_eq!(lines.len(), names.len() + 1, "{what}");
         writer.unmount().expect("it unmounts");
         judge(&volume, &lines, fsck().as_ref(), &what);
+    }
+}
+
+#[test]
+fn entries_have_cookies_where_the_superblock_says_so() {
+    for flags in [0, SuperblockFlags::DOUBLE_HASH.0] {
+        let chip: Chip = Arc::new(Mutex::new(SMALL.formatted()));
+        let volume: Arc<dyn Volume> = attach(&chip).expect("it attaches");
+        let mut superblock = Ubifs::open(Arc::clone(&volume), OpenOptions::standard())
+            .expect("it is a file system")
+            .superblock()
+            .clone();
+        superblock.flags |= flags;
+        let changed = volume.leb_change(Leb(SUPERBLOCK_LEB), &superblock.encode(1));
+        changed.expect("it takes it");
+        let mut writer = open(volume).expect("it opens");
+        let mut cookies = BTreeSet::new();
+        for name in [b"one", b"two", b"six"] {
+            let made = writer.create(ROOT_INODE, name, &EMPTY_FILE, Time::default());
+            made.expect("there is room");
+            let moved = [name.as_slice(), b" moved"].concat();
+            let renamed = writer.rename((ROOT_INODE, name), (ROOT_INODE, &moved), Time::default());
+            renamed.expect("it is there");
+            cookies.insert(
+                writer
+                    .read()
+                    .lookup(ROOT_INODE, &moved)
+                    .expect("it is there")
+                    .cookie,
+            );
+        }
+        match flags {
+            0 => assert_eq!(cookies, BTreeSet::from([0])),
+            _ => assert!(cookies.len() == 3 && !cookies.contains(&0), "{cookies:?}"),
+        }
+        writer.unmount().expect("it unmounts");
     }
 }

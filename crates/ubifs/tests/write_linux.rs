@@ -28,7 +28,7 @@ use testkit::prng::Prng;
 use ubi::format::VolumeKind;
 use ubi::format::volume_table::VolumeName;
 use ubi::{AttachOptions, FormatOptions, Layout, NewVolume, SizeInLebs, Ubi, UbiVolume, Volume, VolumeId};
-use ubifs::format::{Compression, ROOT_INODE};
+use ubifs::format::{Compression, ROOT_INODE, SuperblockFlags};
 use ubifs::mkfs::{Attributes, Content, LebCount, MkfsOptions, Time, Tree, TreeFile, VolumeSink, make};
 use ubifs::{Compressor, NewFile, OpenOptions, Ubifs, Writer};
 use vfs::{FileSystem, Ino, OpenFlags, RenameFlags, XattrFlags};
@@ -329,4 +329,34 @@ fn linux_mounts_with_all_checks_what_was_made_and_written_here() {
             &format!("{what}: written through a mount"),
         );
     }
+    written_by_both_on_a_file_system_of_linux(&mut guest, &flash, &path);
+}
+
+/// Linux makes the file system itself, at the first mount of an empty volume.
+fn written_by_both_on_a_file_system_of_linux(guest: &mut Guest, flash: &FlashFile, path: &Path) {
+    let what = "made by Linux";
+    flash.load(&[]).expect("it is erased");
+    let job = Job::ready_made("write.sh").expect("the script is in the repository");
+    let job = job.variable("LOAD", "lab-load . 6 200 >/dev/null");
+    let made = guest.run(&job).unwrap_or_else(|error| panic!("{error}"));
+    let text = made
+        .expect_success()
+        .read_text("files.txt")
+        .expect("the job wrote it");
+    forget(path);
+    fs::copy(flash.path(), path).expect("there is room for it");
+    let ubifs = Ubifs::open(volume(path), OpenOptions::standard()).expect("it is a file system");
+    let flags = SuperblockFlags(ubifs.superblock().flags);
+    assert!(flags.has(SuperblockFlags::DOUBLE_HASH), "{flags:?}");
+    assert_same(&tree_of(&ubifs), &lines(&text), what);
+    drop(ubifs);
+    write_a_lot(volume(path), 20).unmount().expect("it unmounts");
+    let load = "lab-load . 7 200 >/dev/null && sync";
+    let written = ours(volume(path));
+    assert_same(
+        &written,
+        &linux(guest, flash, path, ""),
+        &format!("{what}, written"),
+    );
+    linux(guest, flash, path, load);
 }

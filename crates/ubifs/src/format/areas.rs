@@ -72,7 +72,7 @@ impl SuperblockFlags {
     pub const BIG_LPT: Self = Self(0x02);
     /// Free space is to be made really free at the first mount for writing.
     pub const SPACE_FIXUP: Self = Self(0x04);
-    /// Directory entries carry cookies.
+    /// Entries carry cookies: Linux sets it in file systems that it makes itself.
     pub const DOUBLE_HASH: Self = Self(0x08);
     /// Some files are encrypted.
     pub const ENCRYPTION: Self = Self(0x10);

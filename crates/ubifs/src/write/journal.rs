@@ -9,7 +9,10 @@ use super::held::Orphan;
 use super::log::Bud;
 use super::{WriteError, Writer};
 use crate::finding::Place;
-use crate::format::{Data, DirectoryEntry, Group, Inode, InodeNumber, Key, KeyKind, NodeKind, Truncation};
+use crate::format::{
+    Data, DirectoryEntry, Group, Inode, InodeNumber, Key, KeyKind, NodeKind, Superblock, SuperblockFlags,
+    Truncation, crc,
+};
 use crate::journal::JournalName;
 use crate::scan::to_usize;
 
@@ -23,11 +26,18 @@ pub(super) enum NewNode {
 }
 
 impl NewNode {
-    fn encode(&self, sequence: u64, group: Group) -> Vec<u8> {
+    fn encode(&self, sequence: u64, group: Group, cookies: Cookies) -> Vec<u8> {
         match self {
             Self::Inode(inode) => inode.encode(sequence, group),
             Self::Data(data) => data.encode(sequence, group),
-            Self::Entry(kind, entry) => entry.encode(*kind, sequence, group),
+            Self::Entry(kind, entry) => {
+                let cookie = cookies.of(sequence);
+                DirectoryEntry {
+                    cookie,
+                    ..entry.clone()
+                }
+                .encode(*kind, sequence, group)
+            }
             Self::Truncation(truncation) => truncation.encode(sequence, group),
         }
     }
@@ -43,6 +53,30 @@ impl NewNode {
     }
 }
 
+/// Whether entries get a cookie (superblock flag `DOUBLE_HASH`, which Linux sets in file systems that it makes itself). Linux tells
+/// encrypted names of one hash apart by it, which it shows without their key; any number does that the others do not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cookies {
+    None,
+    PerEntry,
+}
+
+impl Cookies {
+    const fn in_file_system(superblock: &Superblock) -> Self {
+        match SuperblockFlags(superblock.flags).has(SuperblockFlags::DOUBLE_HASH) {
+            true => Self::PerEntry,
+            false => Self::None,
+        }
+    }
+
+    fn of(self, sequence: u64) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::PerEntry => crc(&sequence.to_le_bytes()),
+        }
+    }
+}
+
 /// What nodes take together.
 pub(super) fn group_bytes(nodes: &[NewNode]) -> u32 {
     nodes.iter().map(|node| node.bytes().next_multiple_of(8)).sum()
@@ -54,6 +88,7 @@ impl Writer {
         let bytes = group_bytes(nodes);
         self.reserve(HeadKind::Base, bytes)?;
         let (leb, start) = self.buffers.position(HeadKind::Base).expect("it is reserved");
+        let cookies = Cookies::in_file_system(&self.ubifs.superblock);
         let mut raw = Vec::new();
         let mut places = Vec::new();
         for (number, node) in (1..).zip(nodes) {
@@ -63,7 +98,7 @@ impl Writer {
                 false => Group::Inside,
             };
             let sequence = self.next_sequence();
-            let encoded = node.encode(sequence, group);
+            let encoded = node.encode(sequence, group, cookies);
             places.push(Place {
                 leb,
                 offset: start + u32::try_from(raw.len()).expect("less than a LEB"),
@@ -86,7 +121,7 @@ impl Writer {
         // The room first: a commit in between takes sequence numbers.
         self.reserve(HeadKind::Data, node.bytes().next_multiple_of(8))?;
         let sequence = self.next_sequence();
-        let place = self.append_raw(HeadKind::Data, node.encode(sequence, Group::None))?;
+        let place = self.append_raw(HeadKind::Data, node.encode(sequence, Group::None, Cookies::None))?;
         self.apply(&node, place)
     }
 

@@ -105,7 +105,7 @@ fn check_supported(ubifs: &Ubifs, volume: &dyn Volume) -> Result<(), WriteError>
     if flags.has(SuperblockFlags::AUTHENTICATION) {
         return unsupported("it is authenticated");
     }
-    if flags.has(SuperblockFlags::ENCRYPTION) || flags.has(SuperblockFlags::DOUBLE_HASH) {
+    if flags.has(SuperblockFlags::ENCRYPTION) {
         return unsupported("it has encrypted files");
     }
     if ubifs.superblock.version > 5 {
