@@ -1,14 +1,14 @@
 //! Open files: content, space and durability.
 
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{FallocateFlags, OFlags, Statx};
 use rustix::io::Errno;
 use vfs::{
-    CopyRange, FallocateMode, FileKind, FsError, FsResult, Handle, Ino, OpenFlags, Opened, Privileges,
-    SeekFrom,
+    CopyRange, Durability, FallocateMode, FileKind, FsError, FsResult, Handle, Ino, OpenFlags, Opened,
+    Privileges, SeekFrom,
 };
 
 use crate::PassFs;
@@ -56,7 +56,7 @@ impl PassFs {
         };
         let stat = stat(&file)?;
         let cache_still_valid = self.stamp(&inode, &stat) && !truncates;
-        let mut open = OpenFile::new(file, inode);
+        let mut open = OpenFile::new(file, inode, flags);
         open.append_only = append_only;
         let handle = self.handles.insert(Open::File(Arc::new(open)));
         Ok(Opened {
@@ -117,91 +117,6 @@ impl PassFs {
         Ok(filled)
     }
 
-    pub(crate) fn write_at(
-        &self,
-        handle: Handle,
-        offset: u64,
-        data: &[u8],
-        privileges: Privileges,
-        from_page_cache: bool,
-    ) -> FsResult<usize> {
-        let open = self.handles.file(handle)?;
-        set_privileges(privileges)?;
-        open.wrote.store(true, Ordering::Release);
-        let written = if open.append_only {
-            self.append(&open, offset, data, from_page_cache)
-        } else if self.is_stream(&open, offset) {
-            self.write_stream(&open, offset, data)
-        } else {
-            self.write_cached(&open, offset, data)
-        }?;
-        self.tally.write_done(written);
-        self.count_contiguous(&open, offset, written);
-        Ok(written)
-    }
-
-    /// Writes to a file that can only grow, at its end. A page cache above writes whole pages back, which begin with what
-    /// the file has already; pages that come before those in front of them fail, as there is no place for them yet.
-    fn append(&self, open: &OpenFile, offset: u64, data: &[u8], from_page_cache: bool) -> FsResult<usize> {
-        let _one_at_a_time = self.appending.lock().expect("no panic under this lock");
-        if !from_page_cache {
-            return self.write_cached(open, offset, data);
-        }
-        let size = stat(&open.file)?.stx_size;
-        let known = size.checked_sub(offset).ok_or(FsError::Io)?;
-        let known = usize::try_from(known).map_or(data.len(), |known| known.min(data.len()));
-        let written = self.write_cached(open, size, &data[known..])?;
-        Ok(known + written)
-    }
-
-    /// Writes all of `data` through the page cache.
-    pub(crate) fn write_cached(&self, open: &OpenFile, offset: u64, data: &[u8]) -> FsResult<usize> {
-        let mut written = 0;
-        while written < data.len() {
-            match rustix::io::pwrite(&open.file, &data[written..], advanced(offset, written)?) {
-                Ok(0) => break,
-                Ok(bytes) => written += bytes,
-                Err(Errno::INTR) => {}
-                Err(error) if written == 0 => return Err(errno(error)),
-                Err(_) => break,
-            }
-        }
-        Ok(written)
-    }
-
-    /// True once a write at `offset` goes on where enough contiguous bytes end.
-    fn is_stream(&self, open: &OpenFile, offset: u64) -> bool {
-        let Some(threshold_bytes) = self.config.stream_direct_after_bytes else {
-            return false;
-        };
-        let run = open.run.lock().expect("no panic under a run's lock");
-        run.contiguous_before(offset) >= threshold_bytes
-    }
-
-    /// Starts writing to the medium once enough has come together. Errors are the file's own and come back at fsync.
-    fn count_contiguous(&self, open: &OpenFile, offset: u64, written: usize) {
-        let wanted = (self.config.write_out_bytes, self.config.stream_direct_after_bytes);
-        if wanted == (None, None) {
-            return;
-        }
-        let Ok(length) = u64::try_from(written) else {
-            return;
-        };
-        let threshold_bytes = self.config.write_out_bytes.unwrap_or(u64::MAX);
-        let mut run = open.run.lock().expect("no panic under a run's lock");
-        let Some((start, length)) = run.extend(offset, length, threshold_bytes) else {
-            return;
-        };
-        drop(run);
-        let (Ok(start), Ok(length)) = (i64::try_from(start), i64::try_from(length)) else {
-            return;
-        };
-        let fd = open.file.as_raw_fd();
-        // SAFETY: no pointers; `fd` is held by `open` over the call.
-        unsafe { libc::sync_file_range(fd, start, length, libc::SYNC_FILE_RANGE_WRITE) };
-        self.tally.write_outs_started.fetch_add(1, Ordering::Relaxed);
-    }
-
     pub(crate) fn flush_file(&self, handle: Handle) -> FsResult<()> {
         let open = self.handles.file(handle)?;
         if !open.wrote.load(Ordering::Acquire) {
@@ -245,7 +160,9 @@ impl PassFs {
         set_privileges(privileges)?;
         open.wrote.store(true, Ordering::Release);
         let mode = FallocateFlags::from_bits_retain(mode.0.cast_unsigned());
-        rustix::io::retry_on_intr(|| rustix::fs::fallocate(&open.file, mode, offset, length)).map_err(errno)
+        rustix::io::retry_on_intr(|| rustix::fs::fallocate(&open.file, mode, offset, length))
+            .map_err(errno)?;
+        make_durable(&open.file, open.durability)
     }
 
     pub(crate) fn seek_file(&self, handle: Handle, from: SeekFrom) -> FsResult<u64> {
@@ -269,7 +186,21 @@ impl PassFs {
         let copied =
             rustix::fs::copy_file_range(&source.file, Some(&mut from), &target.file, Some(&mut to), length)
                 .map_err(errno)?;
+        make_durable(&target.file, target.durability)?;
         Ok(u64::try_from(copied).expect("usize fits in u64"))
+    }
+}
+
+/// Sees to the durability of what was just changed. What the host can't sync (`EINVAL`) has no medium.
+pub(crate) fn make_durable(file: &OwnedFd, durability: Durability) -> FsResult<()> {
+    let synced = match durability {
+        Durability::None => return Ok(()),
+        Durability::Data => sync(file, true),
+        Durability::All => sync(file, false),
+    };
+    match synced {
+        Err(FsError::Invalid) => Ok(()),
+        other => other,
     }
 }
 

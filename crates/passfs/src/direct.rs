@@ -5,18 +5,20 @@
 //! work from then on instead of at fsync. What is not aligned goes through the page cache as before; the host keeps both
 //! ways coherent, by writing back and dropping the cached pages of the range first. Reads never take this way.
 //!
-//! It is not: a promise of durability. The handle's fsync is needed as before.
+//! It is not: a promise of durability. That takes the same flags of a write, or the same fsync, as through the page cache.
 
+use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
-use vfs::FsResult;
+use vfs::{FsResult, WriteMode};
 
 use crate::PassFs;
 use crate::handles::OpenFile;
 use crate::identity::errno;
+use crate::write::flags_of;
 
 /// Smaller pieces are not worth a wait for the medium each.
 const PIECE_BYTES_MIN: usize = 1 << 20;
@@ -70,13 +72,22 @@ impl DirectFile {
 
 impl PassFs {
     /// Writes all of `data`, directly what can be. Fails, or answers a short count, as a write through the page cache.
-    pub(crate) fn write_stream(&self, open: &OpenFile, offset: u64, data: &[u8]) -> FsResult<usize> {
+    ///
+    /// Appended data is one piece or goes through the page cache: another appender's could come between two pieces.
+    pub(crate) fn write_stream(
+        &self,
+        open: &OpenFile,
+        offset: u64,
+        data: &[u8],
+        mode: WriteMode,
+    ) -> FsResult<usize> {
         if let Some(direct) = self.direct_file(open)
             && let Some(pieces) = direct.cut(offset, data)
+            && (pieces.body == data.len() || !mode.appends())
         {
-            return self.write_pieces(open, direct, offset, data, pieces);
+            return self.write_pieces(open, direct, offset, data, pieces, mode);
         }
-        self.write_cached(open, offset, data)
+        self.write_cached(open, offset, data, mode)
     }
 
     /// The handle's descriptor with `O_DIRECT`, opened by the first stream that is long enough.
@@ -108,24 +119,27 @@ impl PassFs {
         offset: u64,
         data: &[u8],
         pieces: Pieces,
+        mode: WriteMode,
     ) -> FsResult<usize> {
         let (head, rest) = data.split_at(pieces.head);
-        let mut written = self.write_cached(open, offset, head)?;
+        let mut written = self.write_cached(open, offset, head, mode)?;
         if written < head.len() {
             return Ok(written);
         }
-        match self.write_direct(direct, advanced(offset, written)?, &rest[..pieces.body]) {
+        match self.write_direct(direct, advanced(offset, written)?, &rest[..pieces.body], mode) {
             Ok(bytes) => {
                 written += bytes;
                 let mut run = open.run.lock().expect("no panic under a run's lock");
                 run.start = advanced(offset, written)?;
             }
-            Err(Errno::INVAL) => self.refuse_direct(),
+            // The end has moved since the offset was chosen, to where the host can't write directly.
+            Err(Errno::INVAL) if mode.appends() => {}
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => self.refuse_direct(),
             Err(error) if written == 0 => return Err(errno(error)),
             Err(_) => return Ok(written),
         }
         // The tail, and what a direct write left over: the page cache takes it, or finds the same failure.
-        match self.write_cached(open, advanced(offset, written)?, &data[written..]) {
+        match self.write_cached(open, advanced(offset, written)?, &data[written..], mode) {
             Ok(bytes) => Ok(written + bytes),
             Err(error) if written == 0 => Err(error),
             Err(_) => Ok(written),
@@ -133,8 +147,16 @@ impl PassFs {
     }
 
     /// One direct write; interrupted ones are repeated.
-    fn write_direct(&self, direct: &DirectFile, offset: u64, data: &[u8]) -> Result<usize, Errno> {
-        let bytes = rustix::io::retry_on_intr(|| rustix::io::pwrite(&direct.fd, data, offset))?;
+    fn write_direct(
+        &self,
+        direct: &DirectFile,
+        offset: u64,
+        data: &[u8],
+        mode: WriteMode,
+    ) -> Result<usize, Errno> {
+        let pieces = [IoSlice::new(data)];
+        let bytes =
+            rustix::io::retry_on_intr(|| rustix::io::pwritev2(&direct.fd, &pieces, offset, flags_of(mode)))?;
         self.tally.direct_writes.fetch_add(1, Ordering::Relaxed);
         Ok(bytes)
     }

@@ -104,7 +104,7 @@ impl FileSystem for PassFs {
     }
 
     fn write(&self, _ino: Ino, handle: Handle, offset: u64, data: &[u8], mode: WriteMode) -> FsResult<usize> {
-        self.write_at(handle, offset, data, mode.privileges, mode.from_page_cache)
+        self.write_at(handle, offset, data, mode)
     }
 
     fn flush(&self, _ino: Ino, handle: Handle) -> FsResult<()> {

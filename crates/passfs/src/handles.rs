@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
-use vfs::{FsError, FsResult, Handle};
+use vfs::{Durability, FsError, FsResult, Handle, OpenFlags};
 
 use crate::direct::DirectFile;
 use crate::directory::DirStream;
@@ -32,6 +32,8 @@ pub(crate) struct OpenFile {
     pub wrote: AtomicBool,
     /// The host lets this file grow only (`chattr +a`): the descriptor has `O_APPEND`.
     pub append_only: bool,
+    /// What the flags of the open ask of changes that carry no flags of their own.
+    pub durability: Durability,
     pub run: Mutex<WriteRun>,
     /// For long streams, see [`crate::direct`]; `None` inside where the host does not permit it.
     pub direct: OnceLock<Option<DirectFile>>,
@@ -55,7 +57,7 @@ pub(crate) struct OpenDirectory {
 }
 
 impl OpenFile {
-    pub(crate) fn new(file: OwnedFd, inode: Arc<Inode>) -> Self {
+    pub(crate) fn new(file: OwnedFd, inode: Arc<Inode>, flags: OpenFlags) -> Self {
         let file = Arc::new(file);
         inode.opened_as(&file);
         Self {
@@ -63,6 +65,7 @@ impl OpenFile {
             inode,
             wrote: AtomicBool::new(false),
             append_only: false,
+            durability: flags.durability(),
             run: Mutex::default(),
             direct: OnceLock::new(),
         }

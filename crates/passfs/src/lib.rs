@@ -18,11 +18,13 @@
 //!
 //! # How files are opened
 //! A file is opened by handle, or anew through `/proc/self/fd`, which therefore must be mounted. Of the caller's flags:
-//! - `O_APPEND` is dropped: offsets come explicit with each write. It is kept for append-only files (`chattr +a`), which
-//!   the host opens for writing in no other way.
+//! - `O_APPEND` is dropped: each write says for itself whether it appends ([`vfs::WriteMode::appends`]), since pages from
+//!   a cache above, which have their places, come through the same descriptors. It is kept for append-only files
+//!   (`chattr +a`), which the host opens for writing in no other way.
 //! - `O_DIRECT` is dropped: alignment of the caller's buffers is not known here. Layers above write through. Long streams
 //!   may be written past the host's page cache all the same ([`direct`]).
-//! - `O_SYNC` and `O_DSYNC` are dropped: the caller sends an `fsync` after each such write, as the kernel does.
+//! - `O_SYNC` and `O_DSYNC` are dropped for the same reason: each write says what must be on the medium when it returns
+//!   ([`vfs::WriteMode::durability`]), and the host is told with the data. Allocations and copies are synced behind.
 //! - `O_NOATIME` is dropped where the host refuses it.
 //! - `O_WRONLY` becomes `O_RDWR` where the host permits, since a page cache above must read to fill partial pages.
 //!
@@ -57,6 +59,7 @@ mod ioctl;
 mod nodes;
 mod setattr;
 mod validity;
+mod write;
 mod xattr;
 
 use std::os::fd::OwnedFd;

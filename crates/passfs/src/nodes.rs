@@ -237,7 +237,7 @@ impl PassFs {
         // Always O_EXCL: a name that appeared meanwhile may be a FIFO, on which an open would wait.
         let new = host_flags(flags) | OFlags::CREATE | OFlags::EXCL;
         match open_new(directory.fd()?.as_fd(), name, new, permissions(node.mode)) {
-            Ok(file) => self.opened_new(file),
+            Ok(file) => self.opened_new(file, flags),
             Err(Errno::EXIST) if !flags.has(libc::O_EXCL) => {
                 let entry = self.find_in(directory.fd()?.as_fd(), name)?;
                 let privileges = match caller.uid {
@@ -270,27 +270,28 @@ impl PassFs {
         // Here O_EXCL means that the file never gets a name.
         new.set(OFlags::EXCL, flags.has(libc::O_EXCL));
         let file = open_new(directory.fd()?.as_fd(), b".", new, permissions(node.mode)).map_err(errno)?;
-        self.opened_new(file)
+        self.opened_new(file, flags)
     }
 
     /// Entry and handle of a file that was just made. Where the inode is held by a descriptor, it gets one of its own,
     /// since the open file may not outlive its handle: an executable that is still open for writing can't be run.
-    fn opened_new(&self, file: OwnedFd) -> FsResult<(Entry, Opened)> {
+    fn opened_new(&self, file: OwnedFd, flags: OpenFlags) -> FsResult<(Entry, Opened)> {
         let stat = stat(&file)?;
         let (key, kind) = (HostKey::of(&stat), kind_of(&stat));
         let (entry, inode) = match self.anchors.of_fd(file.as_fd(), key, kind) {
             Some(anchor) => self.intern(Inode::new(anchor, key, kind), None, &stat),
             None => {
                 let name = rustix::path::DecInt::from_fd(&file);
-                let flags = OFlags::PATH | OFlags::CLOEXEC;
-                let path = rustix::fs::openat(&self.proc_fd, name, flags, Mode::empty()).map_err(errno)?;
+                let only_path = OFlags::PATH | OFlags::CLOEXEC;
+                let path =
+                    rustix::fs::openat(&self.proc_fd, name, only_path, Mode::empty()).map_err(errno)?;
                 self.entry(path, &stat)
             }
         };
         self.stamp(&inode, &stat);
         let handle = self
             .handles
-            .insert(Open::File(Arc::new(OpenFile::new(file, inode))));
+            .insert(Open::File(Arc::new(OpenFile::new(file, inode, flags))));
         Ok((
             entry,
             Opened {

@@ -77,7 +77,8 @@ pub enum Durability {
 /// Circumstances of a write: the open flags, the durability they ask for, and the privileges that it takes away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteMode {
-    /// Flags of the open file description at the time of the write (`O_SYNC` and `O_DIRECT` may change by `fcntl`).
+    /// Flags of the open file description at the time of the write (`O_APPEND` and `O_DIRECT` may change by `fcntl`), with
+    /// the bits of `O_SYNC` that the write itself (`RWF_SYNC`, `RWF_DSYNC`) or a synchronous mount adds.
     pub flags: OpenFlags,
     /// What the write leaves of setuid, setgid and file capabilities.
     pub privileges: Privileges,
@@ -87,16 +88,13 @@ pub struct WriteMode {
 }
 
 impl WriteMode {
-    /// What must be on the medium when the write returns. The kernel adds the bits for `RWF_SYNC`, `RWF_DSYNC` and
-    /// mounts or files that are synchronous to the flags of each write.
+    /// What must be on the medium when the write returns.
     #[must_use]
     pub const fn durability(self) -> Durability {
-        // O_SYNC includes the bit of O_DSYNC.
-        match self.flags.0 & libc::O_SYNC {
-            _ if self.from_page_cache => Durability::None,
-            libc::O_SYNC => Durability::All,
-            0 => Durability::None,
-            _ => Durability::Data,
+        if self.from_page_cache {
+            Durability::None
+        } else {
+            self.flags.durability()
         }
     }
 
@@ -235,8 +233,8 @@ pub trait FileSystem: Send + Sync + 'static {
     /// Writes all of `data` at `offset`, or at the end of the file where the mode [appends](WriteMode::appends), with the
     /// [durability](WriteMode::durability) that the mode asks for.
     ///
-    /// A short count is returned only where some bytes could be written before a failure; those have the durability.
-    /// Where the data was written and could not be made durable, the call fails.
+    /// A short count is returned only where some bytes could be written before a failure, which the next write meets;
+    /// those bytes have the durability. Where data was written and could not be made durable, the call fails.
     fn write(&self, ino: Ino, handle: Handle, offset: u64, data: &[u8], mode: WriteMode) -> FsResult<usize>;
     /// A descriptor of the handle is being closed (once for each `close(2)` of a duplicate): push out what is held
     /// back and return a write error that this handle was not told yet.

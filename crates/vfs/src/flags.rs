@@ -1,5 +1,7 @@
 //! Flags of calls, kept in the kernel's numbers: a flag that this project does not name still reaches the file system.
 
+use crate::Durability;
+
 /// `open(2)` flags (`O_*`, access mode included).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenFlags(pub i32);
@@ -27,6 +29,17 @@ impl OpenFlags {
     #[must_use]
     pub const fn reads(self) -> bool {
         matches!(self.0 & libc::O_ACCMODE, libc::O_RDONLY | libc::O_RDWR)
+    }
+
+    /// What must be on the medium when a change of the file's content through such a descriptor returns.
+    #[must_use]
+    pub const fn durability(self) -> Durability {
+        // O_SYNC includes the bit of O_DSYNC.
+        match self.0 & libc::O_SYNC {
+            libc::O_SYNC => Durability::All,
+            0 => Durability::None,
+            _ => Durability::Data,
+        }
     }
 
     /// True when each write must be on the medium, or at least past every cache, when it returns

@@ -7,6 +7,8 @@ mod local_file_system;
 mod mount_helper;
 mod passthrough;
 mod quota;
+#[cfg(test)]
+mod synchronous;
 mod ubifs;
 mod ubifs_answers;
 mod ubifs_writable;

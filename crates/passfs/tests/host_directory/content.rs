@@ -100,7 +100,7 @@ fn ranges_are_copied_between_files() {
 }
 
 #[test]
-fn append_and_direct_are_left_to_the_layers_above() {
+fn a_write_appends_or_goes_direct_by_its_own_flags_and_not_by_those_of_the_open() {
     let source = Source::new();
     let (entry, handle) = source.create("file");
     source.write((entry, handle), 0, b"abcdef").unwrap();

@@ -7,9 +7,13 @@ mod access_times;
 #[cfg(test)]
 mod append_only;
 #[cfg(test)]
+mod appending;
+#[cfg(test)]
 mod concurrency;
 #[cfg(test)]
 mod content;
+#[cfg(test)]
+mod durability;
 #[cfg(test)]
 mod listing;
 #[cfg(test)]
