@@ -123,6 +123,50 @@ fn damage_is_listed_with_its_place_and_code_1() {
 }
 
 #[test]
+fn a_check_says_that_a_leb_may_be_lost_where_and_what_it_can_not_verify() {
+    let bench = Bench::formatted();
+    bench.done(&["mkvol", "nand.img", "-N", "root", "-S", "9"]);
+    std::fs::write(bench.path("content"), vec![7; 600_000]).expect("room for it");
+    bench.done(&["update", "nand.img", "root", "content"]);
+    let whole = bench.done(&["check", "nand.img"]);
+    assert!(
+        whole.contains("no checksum of the data of dynamic volumes, here 0 (root)"),
+        "{whole}"
+    );
+    // Random bytes over one block and a part of the next one's data, as a stray write leaves them.
+    let mut image = std::fs::read(bench.path("nand.img")).expect("there");
+    let holds_data = |peb: &usize| image[peb * 131_072 + 100_000..][..64] == [7; 64];
+    let peb = (1..64)
+        .find(|peb| holds_data(peb) && holds_data(&(peb + 1)))
+        .expect("data in a row");
+    for (byte, value) in image[peb * 131_072..][..200_000]
+        .iter_mut()
+        .zip((0_u8..=250).cycle())
+    {
+        *byte = value;
+    }
+    std::fs::write(bench.path("nand.img"), image).expect("room for it");
+    let said = bench.fails(&["check", "nand.img"], 1);
+    assert!(
+        said.contains("a LEB may be lost") && !said.contains("nothing is lost"),
+        "{said}"
+    );
+    assert!(
+        said.contains("2 blocks may have held LEBs that are lost"),
+        "{said}"
+    );
+    assert!(
+        said.contains("volume 0 (root, dynamic): no block holds LEB "),
+        "{said}"
+    );
+    let json = bench.fails(&["check", "nand.img", "--json"], 1);
+    let sum: serde_json::Value = serde_json::from_str(json.lines().last().expect("lines")).expect("JSON");
+    assert_eq!(sum["blocks_that_may_have_held_a_lost_leb"], 2);
+    assert_eq!(sum["volumes_with_holes"][0]["name"], "root");
+    assert_eq!(sum["volumes_without_checksum"], serde_json::json!([0]));
+}
+
+#[test]
 fn what_is_no_ubi_is_refused_by_code_2_with_what_to_do_and_stays_as_it_is() {
     let bench = Bench::new();
     let before = std::fs::read(bench.path("nand.img")).expect("there");

@@ -18,8 +18,8 @@ mod peb_table;
 mod volume;
 
 pub use attach::{
-    Access, Anomaly, AnomalyKind, AttachError, AttachOptions, AttachedBy, Candidate, CheckReport, FastmapUse,
-    Scanned, VolumeId, check, scan,
+    Access, Anomaly, AnomalyKind, AttachError, AttachOptions, AttachedBy, Behind, Candidate, CheckReport,
+    FastmapUse, Holes, Scanned, VolumeId, check, scan,
 };
 pub use device::{
     DeviceSummary, FormatOptions, LebDamage, NewVolume, PreparedChange, SizeInLebs, Ubi, UbiVolume, Update,

@@ -4,8 +4,9 @@ use anyhow::Result;
 use clap::Args;
 use media::Nand;
 use nand::Access;
-use serde_json::json;
-use ubi::{Anomaly, CheckReport};
+use serde_json::{Value, json};
+use ubi::format::VolumeKind;
+use ubi::{Anomaly, CheckReport, Holes};
 
 use super::chip::{ChipArguments, bar};
 use crate::Finding;
@@ -77,6 +78,9 @@ fn sum(report: &CheckReport, as_json: bool) -> String {
             "blocks": report.blocks,
             "bad_blocks": report.bad_blocks,
             "used_blocks": report.used_blocks,
+            "blocks_that_may_have_held_a_lost_leb": report.may_be_lost,
+            "volumes_with_holes": report.holes.iter().map(holes).collect::<Vec<_>>(),
+            "volumes_without_checksum": report.unverified.iter().map(|(id, _)| id.0).collect::<Vec<_>>(),
         })
         .to_string();
     }
@@ -85,12 +89,35 @@ fn sum(report: &CheckReport, as_json: bool) -> String {
         1 => "1 finding".to_owned(),
         number => format!("{number} findings"),
     };
-    let blocks = format!(
+    let mut lines = vec![format!(
         "{found} in {} blocks, {} of them used and {} bad",
         report.blocks, report.used_blocks, report.bad_blocks
-    );
-    match refusal {
-        None => blocks,
-        Some(refusal) => format!("{blocks}\nit can't be attached: {refusal}"),
+    )];
+    match report.may_be_lost {
+        0 => {}
+        1 => lines.push("1 block may have held a LEB that is lost".to_owned()),
+        number => lines.push(format!("{number} blocks may have held LEBs that are lost")),
     }
+    lines.extend(report.holes.iter().map(ToString::to_string));
+    if !report.unverified.is_empty() {
+        let names = report.unverified.iter();
+        let names: Vec<String> = names.map(|(id, name)| format!("{} ({name})", id.0)).collect();
+        lines.push(format!(
+            "not verified: UBI keeps no checksum of the data of dynamic volumes, here {}; check what is in them, such as with \
+             `tidegate ubifs check`",
+            names.join(", ")
+        ));
+    }
+    lines.extend(refusal.map(|refusal| format!("it can't be attached: {refusal}")));
+    lines.join("\n")
+}
+
+fn holes(holes: &Holes) -> Value {
+    json!({
+        "volume": holes.volume.0,
+        "name": holes.name,
+        "is_static": holes.kind == VolumeKind::Static,
+        "lebs": holes.lebs,
+        "missing": holes.missing.iter().map(|range| [range.start(), range.end()]).collect::<Vec<_>>(),
+    })
 }

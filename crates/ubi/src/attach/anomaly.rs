@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use media::Peb;
+use media::{Leb, Peb};
 
+use super::VolumeId;
 use crate::format::volume_table::TableError;
 use crate::format::{Damage, Refusal};
 
@@ -21,16 +22,39 @@ pub struct Anomaly {
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnomalyKind {
-    /// A block without an EC header, all 0xFF: an erase was cut off, or it was never formatted.
+    /// No EC header, all 0xFF: an erase was cut off, or the block was never formatted. A check has looked at the rest of the
+    /// block, which is blank too; a scan, as Linux, has not.
     Blank,
-    /// An EC header that can't be read, before a block that is blank or damaged too.
-    EcHeader(Damage),
+    /// No EC header, all 0xFF, before something that isn't blank: it is lost, as UBI takes the block for a blank one.
+    BlankEcHeader {
+        /// Volume and LEB, where the VID header can be read.
+        leb: Option<(VolumeId, Leb)>,
+    },
     /// An EC header that can't be read, before a good VID header.
-    EcHeaderOfUsed(Damage),
-    /// A VID header that can't be read, with nothing or something unreadable behind it: a write was cut off.
-    VidHeader(Damage),
-    /// A VID header that can't be read, with data behind it.
-    VidHeaderWithData(Damage),
+    EcHeaderOfUsed {
+        /// What is wrong with it.
+        damage: Damage,
+        /// The volume of the VID header.
+        volume: VolumeId,
+        /// The LEB of the VID header.
+        leb: Leb,
+    },
+    /// An EC header that can't be read, before no good VID header.
+    EcHeader {
+        /// What is wrong with it.
+        damage: Damage,
+        /// What is wrong with the VID header; `None` when it is blank.
+        vid: Option<Damage>,
+        /// What is behind the headers.
+        behind: Behind,
+    },
+    /// A VID header that can't be read.
+    VidHeader {
+        /// What is wrong with it.
+        damage: Damage,
+        /// What is behind it.
+        behind: Behind,
+    },
     /// A header with a right CRC that says something impossible.
     Refused(Refusal),
     /// Bits flipped beyond what was corrected, or nearly.
@@ -93,31 +117,93 @@ pub enum AnomalyKind {
     },
 }
 
+/// What the place of data holds in a block whose headers don't say what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behind {
+    /// Not looked at: a scan decides by the headers, as Linux does.
+    NotRead,
+    /// All 0xFF: nothing was written.
+    Blank,
+    /// Bits are wrong, as an erase that was cut off leaves them.
+    Unreadable,
+    /// Something.
+    Data,
+}
+
+impl AnomalyKind {
+    /// Whether the block may have held a LEB of which nothing else is known.
+    #[must_use]
+    pub const fn may_lose_a_leb(&self) -> bool {
+        match self {
+            Self::BlankEcHeader { .. } => true,
+            Self::EcHeader { behind, .. } | Self::VidHeader { behind, .. } => {
+                matches!(behind, Behind::Unreadable | Behind::Data)
+            }
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for Anomaly {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}, byte {}: {}", self.peb, self.offset, self.kind)
     }
 }
 
+const MAY_BE_LOST: &str = "a LEB may be lost, of which volume can't be told";
+const ERASES: &str = "an attach for writing erases the block, here and in Linux";
+
 impl fmt::Display for AnomalyKind {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Blank => write!(out, "no EC header, the block is blank: its erase counter is lost"),
-            Self::EcHeader(damage) => {
-                write!(out, "EC header: {damage}; nothing is lost but the erase counter")
-            }
-            Self::EcHeaderOfUsed(damage) => write!(out, "EC header: {damage}; the block is in use"),
-            Self::VidHeader(damage) => {
+            Self::BlankEcHeader {
+                leb: Some((volume, leb)),
+            } => write!(
+                out,
+                "no EC header, but the block is not blank: {leb} of {volume} is lost; {ERASES}"
+            ),
+            Self::BlankEcHeader { leb: None } => {
                 write!(
                     out,
-                    "VID header: {damage}; no data behind it, as a power cut leaves it"
+                    "no EC header, but the block is not blank: {MAY_BE_LOST}; {ERASES}"
                 )
             }
-            Self::VidHeaderWithData(damage) => {
-                write!(
-                    out,
-                    "VID header: {damage}; there is data behind it, so the block is kept as it is"
-                )
+            Self::EcHeaderOfUsed { damage, volume, leb } => write!(
+                out,
+                "EC header: {damage}; only the erase counter is lost: the VID header is right ({leb} of {volume})"
+            ),
+            Self::EcHeader { damage, vid, behind } => {
+                write!(out, "EC header: {damage}; VID header: ")?;
+                match vid {
+                    Some(damage) => write!(out, "{damage}; ")?,
+                    None => out.write_str("it is blank; ")?,
+                }
+                match behind {
+                    Behind::NotRead => write!(out, "what is behind them was not read"),
+                    Behind::Blank => write!(out, "the block is empty: only the erase counter is lost"),
+                    Behind::Unreadable => write!(
+                        out,
+                        "bits behind them are wrong, as a cut erase leaves them: {MAY_BE_LOST}; {ERASES}"
+                    ),
+                    Behind::Data => write!(out, "there is data behind them: {MAY_BE_LOST}; {ERASES}"),
+                }
+            }
+            Self::VidHeader { damage, behind } => {
+                write!(out, "VID header: {damage}; ")?;
+                match behind {
+                    Behind::NotRead | Behind::Blank => {
+                        write!(out, "no data behind it, as a power cut leaves it")
+                    }
+                    Behind::Unreadable => write!(
+                        out,
+                        "bits behind it are wrong, as a cut erase leaves them: {MAY_BE_LOST}; {ERASES}"
+                    ),
+                    Behind::Data => write!(
+                        out,
+                        "there is data behind it, so the block is kept as it is: {MAY_BE_LOST}"
+                    ),
+                }
             }
             Self::Refused(refusal) => write!(out, "header: {refusal}"),
             Self::Bits { uncorrectable: true } => write!(out, "bits are wrong beyond correction"),

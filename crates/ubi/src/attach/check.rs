@@ -4,9 +4,10 @@ use media::{Nand, NandError, index};
 
 use super::anomaly::{Anomaly, AnomalyKind};
 use super::error::AttachError;
+use super::losses::{self, Holes};
 use super::select::vid_header;
 use super::survey::Survey;
-use super::{Access, AttachOptions, examine};
+use super::{Access, AttachOptions, VolumeId, examine};
 use crate::format::volume_table::VolumeTable;
 use crate::format::{LAYOUT_VOLUME, VolumeKind, crc32};
 
@@ -23,9 +24,16 @@ pub struct CheckReport {
     pub bad_blocks: u32,
     /// Blocks that hold LEBs of volumes.
     pub used_blocks: u32,
+    /// Blocks that may have held a LEB of which nothing else is known.
+    pub may_be_lost: u32,
+    /// Volumes that lack LEBs: where those blocks may belong, or a static one's data is not complete.
+    pub holes: Vec<Holes>,
+    /// Dynamic volumes and their names: UBI keeps no checksum of their data, so it can't be verified here.
+    pub unverified: Vec<(VolumeId, String)>,
 }
 
-/// Looks at all headers and at all data that a CRC vouches for. `progress` is told of each block whose data was read.
+/// Looks at all headers, at all data that a CRC vouches for, and at what is behind headers that can't be read. `progress` is told
+/// of each block whose data was read.
 pub fn check(
     nand: &mut impl Nand,
     access: Access,
@@ -42,6 +50,9 @@ pub fn check(
                 blocks: nand.geometry().blocks(),
                 bad_blocks: 0,
                 used_blocks: 0,
+                may_be_lost: 0,
+                holes: Vec::new(),
+                unverified: Vec::new(),
             });
         }
     };
@@ -61,8 +72,21 @@ pub fn check(
         }
     }
     let mut anomalies = std::mem::take(&mut survey.anomalies);
+    losses::look_behind(&survey, nand, &mut anomalies, progress)?;
     anomalies.sort_by_key(|anomaly| (anomaly.peb, anomaly.offset));
+    let lost = anomalies.iter().filter(|anomaly| anomaly.kind.may_lose_a_leb());
+    let may_be_lost = u32::try_from(lost.count()).expect("at most one a block");
+    let records = (0..).zip(&tables.table);
+    let dynamic = records.filter_map(|(number, record)| {
+        let record = record
+            .as_ref()
+            .filter(|record| record.kind == VolumeKind::Dynamic)?;
+        Some((VolumeId(number), record.name.to_string()))
+    });
     Ok(CheckReport {
+        may_be_lost,
+        holes: losses::holes(&survey, &tables.table, may_be_lost > 0),
+        unverified: dynamic.collect(),
         anomalies,
         refusal: survey.refusal.take(),
         blocks: survey.geometry.blocks(),

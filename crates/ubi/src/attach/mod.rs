@@ -8,17 +8,19 @@ mod check;
 mod error;
 mod fastmap;
 mod headers;
+mod losses;
 mod select;
 mod survey;
 mod table;
 
 use media::{Leb, Nand, NandError, Peb};
 
-pub use anomaly::{Anomaly, AnomalyKind};
+pub use anomaly::{Anomaly, AnomalyKind, Behind};
 pub use check::{CheckReport, check};
 pub use error::AttachError;
 pub use fastmap::AttachedBy;
 pub(crate) use headers::{RawHeaders, Seen};
+pub use losses::Holes;
 use survey::Found;
 pub(crate) use survey::Survey;
 

@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
-use media::{Nand, NandError, NandGeometry, Peb, index};
+use media::{Leb, Nand, NandError, NandGeometry, Peb, index};
 
-use super::anomaly::{Anomaly, AnomalyKind};
+use super::VolumeId;
+use super::anomaly::{Anomaly, AnomalyKind, Behind};
 use super::error::AttachError;
 use super::headers::{RawHeaders, Seen};
 use crate::format::fastmap::ANCHOR_PEBS;
@@ -205,7 +206,8 @@ impl Survey {
                 bits_flipped: in_vid,
             } => {
                 if let Some((damage, _)) = ec_damage {
-                    self.note(peb, 0, AnomalyKind::EcHeaderOfUsed(damage));
+                    let (volume, leb) = (VolumeId(header.volume), Leb(header.leb));
+                    self.note(peb, 0, AnomalyKind::EcHeaderOfUsed { damage, volume, leb });
                 }
                 self.take_vid_header(peb, &header, bits_flipped || in_vid);
             }
@@ -214,7 +216,8 @@ impl Survey {
                 let state = if clean { PebState::Free } else { PebState::Erase };
                 self.pebs.set_state(peb, state);
                 if let Some((damage, _)) = ec_damage {
-                    self.note(peb, 0, AnomalyKind::EcHeader(damage));
+                    let (vid, behind) = (None, Behind::NotRead);
+                    self.note(peb, 0, AnomalyKind::EcHeader { damage, vid, behind });
                 }
             }
             Seen::Damaged {
@@ -425,38 +428,47 @@ impl Survey {
         uncorrectable: bool,
         ec_damage: Option<(Damage, bool)>,
     ) -> Result<(), NandError> {
-        let place = self.layout.vid_header_offset();
         if let Some((ec_damage, ec_uncorrectable)) = ec_damage {
             // Nothing tells a block with two damaged headers from one whose erase was cut off.
             if uncorrectable && ec_uncorrectable {
                 self.tally.maybe_bad += 1;
             }
             self.pebs.set_state(peb, PebState::Erase);
-            self.note(peb, 0, AnomalyKind::EcHeader(ec_damage));
-        } else if self.has_readable_data(nand, peb)? {
+            let kind = AnomalyKind::EcHeader {
+                damage: ec_damage,
+                vid: Some(damage),
+                behind: Behind::NotRead,
+            };
+            self.note(peb, 0, kind);
+            return Ok(());
+        }
+        let behind = self.behind_headers(nand, peb)?;
+        // A power cut explains the others: while the header was written, or during an erase.
+        if behind == Behind::Data {
             self.pebs.set_state(peb, PebState::Preserved);
             self.tally.corrupted += 1;
             self.first_corrupted.get_or_insert(peb);
-            self.note(peb, place, AnomalyKind::VidHeaderWithData(damage));
         } else {
             self.pebs.set_state(peb, PebState::Erase);
-            self.note(peb, place, AnomalyKind::VidHeader(damage));
         }
+        let place = self.layout.vid_header_offset();
+        self.note(peb, place, AnomalyKind::VidHeader { damage, behind });
         Ok(())
     }
 
-    /// Whether there is something behind a damaged VID header that a power cut does not explain: a cut while the header was
-    /// written leaves the data erased, and one during an erase leaves bits that can't be read.
-    fn has_readable_data(&self, nand: &mut impl Nand, peb: Peb) -> Result<bool, NandError> {
+    /// Reads the place of data of a block whose headers don't say what it holds.
+    pub(super) fn behind_headers(&self, nand: &mut impl Nand, peb: Peb) -> Result<Behind, NandError> {
         let mut page = vec![0; index(self.geometry.page_bytes())];
-        let mut readable_data = false;
+        let mut behind = Behind::Blank;
         for offset in (self.layout.data_offset()..self.geometry.block_bytes()).step_by(page.len()) {
             let report = nand.read(peb, offset, &mut page)?;
             if report.needs_scrub(&self.geometry) {
-                return Ok(false);
+                return Ok(Behind::Unreadable);
             }
-            readable_data |= page.iter().any(|byte| *byte != 0xFF);
+            if page.iter().any(|byte| *byte != 0xFF) {
+                behind = Behind::Data;
+            }
         }
-        Ok(readable_data)
+        Ok(behind)
     }
 }
