@@ -60,7 +60,7 @@ pub struct MountConfig {
     /// Requests over io_uring instead of `/dev/fuse` reads and writes.
     pub uring: Switch,
     /// Direct I/O on the FUSE side: reads and writes skip the kernel's page cache. `Auto`: files opened for writing,
-    /// where the writeback cache is not in use; `On`: all files; `Off`: none.
+    /// where the writeback cache is not in use; `On`: all files; `Off`: those opened with `O_APPEND`.
     pub direct_io: Switch,
     /// Worker threads; `None` chooses by the number of processors.
     pub threads: Option<u16>,
@@ -94,7 +94,7 @@ impl MountConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DirectIo {
-    /// None: all data is cached.
+    /// Those opened for appending: where their data goes is known only when it is there.
     Off,
     /// Those opened for writing.
     Writers,

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use vfs::{
-    CopyRange, FallocateMode, FileSystem, FsError, FsResult, Handle, Ino, NewNode, OpenFlags, Privileges,
-    RenameFlags, SeekFrom, SetAttr, SetTime, Timestamp, WriteMode, XattrFlags,
+    CopyRange, FallocateMode, FileSystem, FsError, FsResult, Handle, Ino, NewNode, Privileges, RenameFlags,
+    SeekFrom, SetAttr, SetTime, Timestamp, XattrFlags,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -16,7 +16,7 @@ use crate::abi::{
     AttrOut, BatchForgetIn, CopyFileRangeIn, CopyFileRangeOut, FallocateIn, FlushIn, ForgetIn, ForgetOne,
     FsyncIn, GETATTR_FH, GetattrIn, GetxattrIn, GetxattrOut, IoctlIn, IoctlOut, LinkIn, LseekIn, LseekOut,
     MkdirIn, MknodIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn, SETXATTR_ACL_KILL_SGID, SetattrIn,
-    SetxattrIn, StatxIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut, fattr, opcode,
+    SetxattrIn, StatxIn, WriteOut, fattr, opcode,
 };
 use crate::abi::{FSYNC_FDATASYNC, StatfsOut};
 use crate::config::DirectIo;
@@ -41,6 +41,8 @@ pub struct Dispatcher {
     pub file_system: Arc<dyn FileSystem>,
     pub trust: Trust,
     pub direct_io: DirectIo,
+    /// The kernel's writeback cache is on.
+    pub writeback: bool,
     pub inodes: InodeStates,
     pub counters: Counters,
     /// Tells the kernel that its cached attributes of an inode are void.
@@ -212,7 +214,7 @@ impl Dispatcher {
     }
 
     /// The file's content was changed for a caller whose changes clear setuid and setgid.
-    fn privileges_killed(&self, ino: Ino, privileges: Privileges) {
+    pub(crate) fn privileges_killed(&self, ino: Ino, privileges: Privileges) {
         if privileges.are_killed() && self.inodes.take_told_privileged(ino) {
             (self.forget_attributes)(ino);
         }
@@ -335,25 +337,6 @@ impl Dispatcher {
             ..SetAttr::default()
         };
         self.file_system.setattr(ino, None, &change)
-    }
-
-    fn write(&self, request: &Request, data: &[u8]) -> FsResult<WriteOut> {
-        let args: WriteIn = request.fixed()?;
-        let data = data.get(..usize_of(args.size)).ok_or(FsError::Invalid)?;
-        let mode = WriteMode {
-            flags: OpenFlags(args.flags.cast_signed()),
-            privileges: privileges_if(args.write_flags & WRITE_KILL_SUIDGID != 0, request),
-            from_page_cache: args.write_flags & WRITE_CACHE != 0,
-        };
-        let written = self
-            .file_system
-            .write(request.ino(), Handle(args.fh), args.offset, data, mode)?;
-        self.counters.write(written);
-        self.privileges_killed(request.ino(), mode.privileges);
-        Ok(WriteOut {
-            size: u32::try_from(written).map_err(|_| FsError::Io)?,
-            padding: 0,
-        })
     }
 
     fn rename(&self, request: &Request, input: &[u8]) -> FsResult<()> {
@@ -520,7 +503,7 @@ pub(crate) const fn privileges_if(killed: bool, request: &Request) -> Privileges
     }
 }
 
-fn usize_of(value: u32) -> usize {
+pub(crate) fn usize_of(value: u32) -> usize {
     usize::try_from(value).expect("usize has at least 32 bits on every target with FUSE")
 }
 

@@ -53,6 +53,7 @@ fn dispatcher(file_system: MemFs) -> (Dispatcher, u64, u64) {
             entry: Duration::ZERO,
         },
         direct_io: DirectIo::Writers,
+        writeback: false,
         inodes: InodeStates::new(None),
         counters: Counters::new(),
         forget_attributes: Box::new(|_| {}),

@@ -59,7 +59,8 @@ impl Dispatcher {
         }
         let mut open_flags = if flags.writes() { 0 } else { fopen::NOFLUSH };
         let direct_io = match self.direct_io {
-            DirectIo::Off => false,
+            // The page cache would hold appended data where the kernel believes the end to be.
+            DirectIo::Off => flags.writes() && flags.has(libc::O_APPEND),
             DirectIo::Writers => flags.writes(),
             DirectIo::On => true,
         };

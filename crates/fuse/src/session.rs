@@ -127,6 +127,7 @@ impl Session {
                     entry: config.entry_ttl,
                 },
                 direct_io: negotiated.direct_io,
+                writeback: negotiated.writeback,
                 inodes: InodeStates::new(negotiated.passthrough.then(|| Registrar::new(device.clone()))),
                 forget_attributes: {
                     let device = device.clone();

@@ -1,5 +1,7 @@
 //! Tests on real mounts, by what they look at. Without `/dev/fuse` they print a reason and pass.
 
+#[cfg(test)]
+mod appending;
 mod commands;
 mod daemon_life;
 mod harness;
