@@ -108,9 +108,8 @@ impl PassFs {
                 Ok(0) => break,
                 Ok(bytes) => filled += bytes,
                 Err(Errno::INTR) => {}
-                Err(error) if filled == 0 => return Err(errno(error)),
-                // What was read is given; the error comes back with the next call.
-                Err(_) => break,
+                // Also part of the way: less than asked for would be the end of the file.
+                Err(error) => return Err(errno(error)),
             }
         }
         self.tally.read_done(filled);

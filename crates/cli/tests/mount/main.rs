@@ -4,6 +4,8 @@
 mod appending;
 mod commands;
 mod daemon_life;
+#[cfg(test)]
+mod failing_source;
 mod harness;
 mod local_file_system;
 mod mount_helper;

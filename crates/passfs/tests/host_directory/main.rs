@@ -15,6 +15,8 @@ mod content;
 #[cfg(test)]
 mod durability;
 #[cfg(test)]
+mod failing;
+#[cfg(test)]
 mod listing;
 #[cfg(test)]
 mod names;
