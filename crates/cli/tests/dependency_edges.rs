@@ -51,7 +51,7 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("fuse", &["testkit"]),
     ("ubi", &["nand", "testkit"]),
     ("array", &["media", "nand", "testkit"]),
-    ("ubifs", &["array", "nand", "testkit"]),
+    ("ubifs", &["array", "buffer", "nand", "testkit"]),
     ("cli", &["testkit"]),
     ("trace", &["testkit"]),
     ("live", &["testkit"]),

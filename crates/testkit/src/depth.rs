@@ -10,11 +10,16 @@ pub fn is_full() -> bool {
 
 /// Whether this test is left out of short runs; says so then.
 #[must_use]
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 pub fn left_to_full(why: &str) -> bool {
     let left = !is_full();
     if left {
-        eprintln!("left out: {why}; TIDEGATE_FULL=1 runs it");
+        report_left_out(&format!("{why}; TIDEGATE_FULL=1 runs it"));
     }
     left
+}
+
+/// Says that a test is left out, and why.
+#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
+pub fn report_left_out(why: &str) {
+    eprintln!("left out: {why}");
 }

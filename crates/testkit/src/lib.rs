@@ -2,7 +2,8 @@
 //!
 //! - [`prng`]: seeded randomness, a stream of its own for each purpose.
 //! - [`MemFs`]: a file system in memory, the model that others are compared with.
-//! - [`FaultyFs`]: injects write errors and holds writes back, over any file system.
+//! - [`FaultyFs`]: injects faults, holds writes back and models power cuts, over any file system.
+//! - [`Ext4`]: a real file system whose medium can be looked at as a power cut would leave it.
 //! - [`contract`]: what every [`vfs::FileSystem`] must do.
 //! - [`model`]: random operations from several threads on a file system and on the model, compared step by
 //!   step.
@@ -14,6 +15,7 @@
 
 pub mod contract;
 mod depth;
+mod ext4;
 mod faulty_fs;
 pub mod heap;
 pub mod lab;
@@ -21,6 +23,7 @@ mod mem_fs;
 pub mod model;
 pub mod prng;
 
-pub use depth::{is_full, left_to_full};
-pub use faulty_fs::{Faults, FaultyFs, WriteRecord};
+pub use depth::{is_full, left_to_full, report_left_out};
+pub use ext4::{Ext4, OnExt4};
+pub use faulty_fs::{Call, Faults, FaultyFs, Times, WriteRecord};
 pub use mem_fs::MemFs;

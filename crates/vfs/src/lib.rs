@@ -13,27 +13,36 @@
 //!
 //! # The contract between layers
 //!
-//! A layer above may rely on each clause, so a layer that passes calls on must keep it or pass it on. Each clause has a
-//! case of its name in the contract suite of `testkit`.
+//! A layer above may rely on each clause, so a layer that passes calls on keeps it or passes it on. Each clause is a module of
+//! the contract suite (`testkit::contract`), each sentence of it a case there.
 //!
-//! - **Durability.** [`WriteMode::durability`] says what is on the medium when [`FileSystem::write`] returns. It does not
-//!   rely on a later call: the caller sends none. A write that can't be made durable fails.
-//! - **Appending.** A write that [appends](WriteMode::appends) goes to the end that the file has at that moment, also
-//!   when somebody else has moved it since the offset was chosen. No two appended writes overlap.
-//! - **Short reads.** Fewer bytes than asked mean the end of the file and nothing else. An error part of the way is the
-//!   call's outcome; holes read as zeros.
-//! - **Errors.** An error of a write that was acknowledged earlier is told to each handle of that file that was open when
-//!   it failed: at each close until an fsync told it, once at an fsync, never to handles of other files. An error that concerns one
-//!   file changes nothing for others. After an error that may pass (no space, quota) nothing is acknowledged that can't
-//!   be kept.
-//! - **Size, times and extents** are those after all acknowledged writes, buffered or not, through every call that tells
-//!   them: `getattr`, `lookup`, `readdir_plus`, `lseek`, `setattr`. A query changes none of them, and the time of a change
-//!   does not move when buffered data is written out later.
-//! - **Handles** keep naming their file after rename, unlink and replacement, and while `backing_file` is used for another
-//!   handle of the file.
-//! - **Credentials.** What is made belongs to the [`Caller`]; no call is made with the credentials of an earlier one.
-//! - **Sync.** [`FileSystem::fsync`] covers every write to the file acknowledged before the call, by whichever handle.
-//!   [`FileSystem::sync`] covers all files. [`FileSystem::fsyncdir`] covers names of the directory.
+//! - **Durability** (`durability`). [`WriteMode::durability`] says what is on the medium when [`FileSystem::write`] returns:
+//!   the bytes of that write and what it takes to read them back ([`Durability::Data`]), and all metadata of the file
+//!   ([`Durability::All`]). It takes no later call: the caller sends none. It says nothing of bytes written earlier, except
+//!   that older ones never take the place of these. Where the data can't be made durable the write fails, also when it is
+//!   in the file by then. [`WriteMode::is_direct`] asks for no durability, and neither does a page cache above.
+//! - **Appending** (`appending`). A write that [appends](WriteMode::appends) goes to the end that the file has when it is
+//!   made, whatever its offset says and whoever moved the end: another handle, or a program that does not pass this layer. The
+//!   flags of the write decide, not those of the open. Each appended write is in one piece, and no two overlap. Where writes are
+//!   held back, those of one file keep their order, and the place is found when they are written out.
+//! - **Short reads** (`short_reads`). Fewer bytes than asked mean the end of the file and nothing else. A failure anywhere in the
+//!   range is the outcome of the whole call. Holes read as zeros, also between the last data and the end.
+//! - **Errors** (`errors`). What a call returns is told by that call alone. An error of a write that was acknowledged earlier is
+//!   told to each handle of its file that was open when it failed: at every [`FileSystem::flush`] until a
+//!   [`FileSystem::fsync`] of that handle has told it, which happens once; to no handle opened later, and to none of another
+//!   file. An error that concerns one file changes nothing for others. Once an error that may pass (no space, quota) was told,
+//!   a write of that file is acknowledged only if it is kept. A read that fails changes nothing.
+//! - **Size, times and extents** (`visibility`) are those after all acknowledged writes, through every call that tells them:
+//!   `getattr`, `lookup`, `readdir_plus`, `lseek`, `setattr`. Data is never told to be a hole, and a file with data never to have
+//!   no blocks. Looking changes none of them, and the time of a change does not move when the data is written out later. They
+//!   never go back unless somebody sets them.
+//! - **Handles** (`handles`) name their file until they are released, whatever becomes of its names, of other handles, and
+//!   while [`FileSystem::backing_file`] is used for some of them.
+//! - **Credentials** (`credentials`). What is made belongs to the [`Caller`]. No call is made with the credentials of an earlier
+//!   one.
+//! - **Sync** (`durability`). [`FileSystem::fsync`] covers every write to the file that was acknowledged before the call, by
+//!   whichever handle, and its size. [`FileSystem::sync`] covers all files and names, [`FileSystem::fsyncdir`] the names of the
+//!   directory.
 
 mod attr;
 mod error;

@@ -1,40 +1,85 @@
-//! The contract suite: what every [`vfs::FileSystem`] must do, whatever is below it.
+//! The contract suite: what every [`vfs::FileSystem`] must do, whatever is below it. The clauses are stated in the
+//! crate `vfs`; each is a module here, and each case a sentence of it.
 //!
-//! [`run_all`] gives each case a fresh, empty file system, and a thread named after the case, so that a panic
-//! says which promise was broken. What a file system may lack by the contract (special files, extended
-//! attributes, allocation) is checked only where it does not answer [`FsError::NotSupported`].
+//! | clause | module | runs by |
+//! |---|---|---|
+//! | names, content | `names`, `data` | [`run_all`] |
+//! | appending | `appending` | [`run_all`] |
+//! | short reads | `short_reads` | [`run_all`] |
+//! | size, times and extents | `visibility` | [`run_all`] |
+//! | handles | `handles` | [`run_all`] |
+//! | credentials | `credentials` | [`run_all`], as root |
+//! | durability, sync | `durability` | [`run_durability`], with a medium that can be looked at |
+//! | errors | `errors` | [`run_errors`], with faults below |
 //!
-//! It does not test permissions (the caller's) or durability (which takes a power cut).
+//! Each case has a fresh, empty file system, and a thread named after it, so that a panic says which promise was broken.
+//! What a file system may lack by the contract (special files, extended attributes, allocation) is checked only where it
+//! does not answer [`FsError::NotSupported`]. Permissions are not tested: they are the caller's.
 
+mod appending;
+mod credentials;
 mod data;
+mod durability;
+mod errors;
+mod handles;
 mod names;
+mod short_reads;
+mod visibility;
 
 use vfs::{
     Attr, Caller, DirEntry, DirSink, Entry, FileSystem, FsError, Handle, Ino, NewNode, OpenFlags, Privileges,
     WriteMode,
 };
 
+pub use durability::{PowerCut, run_durability};
+pub use errors::run_errors;
+
 type Case<F> = (&'static str, fn(&Scene<'_, F>));
 
-/// Runs every case on a file system of its own that `make` makes: empty, with room for a few MiB.
-pub fn run_all<F: FileSystem>(make: impl Fn() -> F) {
-    for (name, case) in data::cases::<F>().into_iter().chain(names::cases::<F>()) {
+/// The cases of a clause, each under the name of its function.
+macro_rules! cases {
+    ($generic:ident: $($case:ident),* $(,)?) => {
+        vec![$((stringify!($case), $case::<$generic>)),*]
+    };
+}
+use cases;
+
+/// Runs every case that needs no more than a file system, each on one of its own that `make` makes: empty, with room for
+/// a few MiB.
+pub fn run_all<F: FileSystem>(make: impl Fn() -> F + Sync) {
+    let cases = clauses::<F>().into_iter().flat_map(|(_, cases)| cases);
+    run_each(cases, |case| {
         let file_system = make();
-        let scene = Scene {
+        case(&Scene {
             file_system: &file_system,
-        };
-        std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().name(name.into());
-            let running = thread
-                .spawn_scoped(scope, || case(&scene))
-                .expect("a thread for the case");
-            assert!(
-                running.join().is_ok(),
-                "the contract is broken: {}",
-                name.replace('_', " ")
-            );
         });
-    }
+    });
+}
+
+fn clauses<F: FileSystem>() -> Vec<(&'static str, Vec<Case<F>>)> {
+    vec![
+        ("content", data::cases()),
+        ("names", names::cases()),
+        ("appending", appending::cases()),
+        ("short reads", short_reads::cases()),
+        ("size, times and extents", visibility::cases()),
+        ("handles", handles::cases()),
+        ("credentials", credentials::cases()),
+    ]
+}
+
+/// Runs each case in a thread of its name, and says at the end which ones failed.
+fn run_each<C: Send>(cases: impl IntoIterator<Item = (&'static str, C)>, run: impl Fn(C) + Sync) {
+    let fails = |(name, case): (&'static str, C)| {
+        let failed = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name(name.into());
+            let running = thread.spawn_scoped(scope, || run(case));
+            running.expect("a thread for the case").join().is_err()
+        });
+        failed.then(|| name.replace('_', " "))
+    };
+    let broken: Vec<String> = cases.into_iter().filter_map(fails).collect();
+    assert!(broken.is_empty(), "the contract is broken: {}", broken.join("; "));
 }
 
 /// The process itself: a host file system lets anyone make files of their own.
@@ -76,7 +121,7 @@ struct Scene<'a, F> {
 }
 
 /// An open file of a case.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct File {
     ino: Ino,
     handle: Handle,

@@ -4,7 +4,7 @@
 //! second after the one before), so that two runs are equal. It checks no permissions, as the contract says.
 
 mod calls;
-mod content;
+pub mod content;
 mod node;
 mod state;
 

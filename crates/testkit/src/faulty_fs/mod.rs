@@ -1,0 +1,358 @@
+//! [`FaultyFs`]: faults, held-back writes and power cuts over any file system, and a record of what came.
+//!
+//! Faults are set while it runs, through [`Faults`], which outlives the file system. A [`Call`] fails once or for ever,
+//! for one file or for all. Where it [models power cuts](FaultyFs::with_power_cuts), it keeps what each file would hold
+//! after one: the ranges of synchronous writes, and whole files and folders at each successful sync.
+//!
+//! Faults and durability are those of the file system that it stands for; what a layer above acknowledged and has not
+//! handed down does not exist here.
+
+mod calls;
+mod durable;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use vfs::{Durability, FileSystem, FsError, FsResult, Handle, Ino, WriteMode};
+
+use durable::Durable;
+
+/// One write that reached the file system below, in the order of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteRecord {
+    /// The file.
+    pub ino: Ino,
+    /// Where it starts, in bytes; a guess where it appends.
+    pub offset: u64,
+    /// How long it is, in bytes.
+    pub bytes: usize,
+    /// What must be on the medium when it returns.
+    pub durability: Durability,
+    /// It goes to the end of the file.
+    pub appends: bool,
+    /// The error it was answered with.
+    pub injected: Option<FsError>,
+}
+
+/// A call that can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// [`FileSystem::read`]
+    Read,
+    /// [`FileSystem::write`]; nothing is written.
+    Write,
+    /// [`FileSystem::fsync`], `fsyncdir`, `sync`, and writes that ask for durability: those are made, and fail.
+    Sync,
+    /// [`FileSystem::flush`], as for a host that writes back at close.
+    Flush,
+    /// [`FileSystem::getattr`]
+    Getattr,
+}
+
+/// How often a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Times {
+    /// The next call of its kind, and no other.
+    Once,
+    /// Each one until [`Faults::heal`].
+    ForEver,
+}
+
+/// A file system whose calls can be made to fail or to wait.
+#[derive(Debug)]
+pub struct FaultyFs<F> {
+    inner: F,
+    faults: Faults,
+    models_power_cuts: bool,
+}
+
+/// Sets faults and shows what came; a clone is the same.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// Signalled at every change of `state`.
+    changed: Condvar,
+    durable: Mutex<Durable>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Fault {
+    call: Call,
+    /// `None` for all files.
+    ino: Option<Ino>,
+    times: Times,
+    error: FsError,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    writes: Vec<WriteRecord>,
+    syncs: usize,
+    /// By number of the write, counted from 0.
+    failing_writes: HashMap<usize, FsError>,
+    faults: Vec<Fault>,
+    gate_closed: bool,
+    at_gate: usize,
+    /// Inodes with a write in the file system below, to find out that one had two.
+    in_flight: HashSet<Ino>,
+    overlaps: usize,
+    after_lookup: Option<Action>,
+}
+
+impl State {
+    /// The error that a call on `ino` is to be answered with; a fault that strikes once is used up.
+    fn strike(&mut self, call: Call, ino: Option<Ino>) -> Option<FsError> {
+        let hits = |fault: &Fault| fault.call == call && (fault.ino.is_none() || fault.ino == ino);
+        let place = self.faults.iter().position(hits)?;
+        Some(match self.faults[place].times {
+            Times::Once => self.faults.remove(place).error,
+            Times::ForEver => self.faults[place].error,
+        })
+    }
+}
+
+/// What happens at some point, once.
+struct Action(Box<dyn FnOnce() + Send>);
+
+impl fmt::Debug for Action {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Action")
+    }
+}
+
+impl<F: FileSystem> FaultyFs<F> {
+    /// Without faults.
+    pub fn new(inner: F) -> Self {
+        Self {
+            inner,
+            faults: Faults::default(),
+            models_power_cuts: false,
+        }
+    }
+
+    /// Without faults, keeping what a power cut would leave ([`Faults::after_power_cut`]). That costs a copy of the file
+    /// at each sync.
+    pub fn with_power_cuts(inner: F) -> Self {
+        Self {
+            models_power_cuts: true,
+            ..Self::new(inner)
+        }
+    }
+
+    /// Sets faults.
+    pub fn faults(&self) -> Faults {
+        self.faults.clone()
+    }
+
+    /// The file system below.
+    pub const fn inner(&self) -> &F {
+        &self.inner
+    }
+
+    /// Makes a write that was let through, and keeps what of it is durable.
+    fn make_write(
+        &self,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        mode: WriteMode,
+    ) -> FsResult<usize> {
+        let durable = mode.durability() != Durability::None;
+        // One at a time where the place of the data is found out afterwards.
+        let mut model = (durable && self.models_power_cuts).then(|| self.faults.durable());
+        let written = self.inner.write(ino, handle, offset, data, mode)?;
+        if !durable {
+            return Ok(written);
+        }
+        if let Some(error) = self.faults.strike(Call::Sync, Some(ino)) {
+            return Err(error);
+        }
+        if let Some(model) = &mut model {
+            let start = if mode.appends() {
+                let length = u64::try_from(written).expect("a length fits 64 bits");
+                self.inner.getattr(ino, Some(handle))?.size - length
+            } else {
+                offset
+            };
+            model.write(ino, start, &data[..written]);
+        }
+        Ok(written)
+    }
+
+    /// Answers a sync of a file, after which all of it is durable.
+    fn make_sync(&self, ino: Ino, sync: impl FnOnce() -> FsResult<()>) -> FsResult<()> {
+        self.faults.lock().syncs += 1;
+        if let Some(error) = self.faults.strike(Call::Sync, Some(ino)) {
+            return Err(error);
+        }
+        sync()?;
+        if self.models_power_cuts {
+            self.faults.durable().take(&self.inner, ino);
+        }
+        Ok(())
+    }
+}
+
+impl Faults {
+    /// `call` on any file fails with `error`.
+    pub fn fail(&self, call: Call, times: Times, error: FsError) {
+        let ino = None;
+        self.lock().faults.push(Fault {
+            call,
+            ino,
+            times,
+            error,
+        });
+    }
+
+    /// `call` on `ino` fails with `error`.
+    pub fn fail_file(&self, ino: Ino, call: Call, times: Times, error: FsError) {
+        let ino = Some(ino);
+        self.lock().faults.push(Fault {
+            call,
+            ino,
+            times,
+            error,
+        });
+    }
+
+    /// The write with this number, counted from 0 since the start, fails with `error`.
+    pub fn fail_write(&self, number: usize, error: FsError) {
+        self.lock().failing_writes.insert(number, error);
+    }
+
+    /// Every write to `ino` fails with `error`.
+    pub fn fail_inode(&self, ino: Ino, error: FsError) {
+        self.fail_file(ino, Call::Write, Times::ForEver, error);
+    }
+
+    /// Every write fails with `error`.
+    pub fn fail_all(&self, error: FsError) {
+        self.fail(Call::Write, Times::ForEver, error);
+    }
+
+    /// Nothing fails any more.
+    pub fn heal(&self) {
+        let mut state = self.lock();
+        state.failing_writes.clear();
+        state.faults.clear();
+    }
+
+    /// Between the next answer to a lookup and its way back this happens.
+    pub fn after_lookup(&self, action: impl FnOnce() + Send + 'static) {
+        self.lock().after_lookup = Some(Action(Box::new(action)));
+    }
+
+    /// Writes wait from here on.
+    pub fn close_gate(&self) {
+        self.lock().gate_closed = true;
+    }
+
+    /// Writes go on.
+    pub fn open_gate(&self) {
+        self.lock().gate_closed = false;
+        self.shared.changed.notify_all();
+    }
+
+    /// The writes so far, those at the gate included.
+    pub fn writes(&self) -> Vec<WriteRecord> {
+        self.lock().writes.clone()
+    }
+
+    /// Syncs so far of files, folders and the whole, without synchronous writes.
+    pub fn syncs(&self) -> usize {
+        self.lock().syncs
+    }
+
+    /// Times that a write to an inode came while another to the same inode was being made.
+    pub fn overlaps(&self) -> usize {
+        self.lock().overlaps
+    }
+
+    /// What a power cut now would leave of the file `name` in the root directory; `None` where its name would be gone.
+    /// Needs [`FaultyFs::with_power_cuts`].
+    pub fn after_power_cut(&self, name: &[u8]) -> Option<Vec<u8>> {
+        self.durable().file(name)
+    }
+
+    /// Waits until `count` writes have come; false after `limit`.
+    pub fn wait_for_writes(&self, count: usize, limit: Duration) -> bool {
+        self.wait_until(limit, |state| state.writes.len() >= count)
+    }
+
+    /// Waits until `count` writes are at the gate; false after `limit`.
+    pub fn wait_at_gate(&self, count: usize, limit: Duration) -> bool {
+        self.wait_until(limit, |state| state.at_gate >= count)
+    }
+
+    fn wait_until(&self, limit: Duration, holds: impl Fn(&State) -> bool) -> bool {
+        let deadline = Instant::now() + limit;
+        let mut state = self.lock();
+        while !holds(&state) {
+            let Some(rest) = deadline.checked_duration_since(Instant::now()) else {
+                return false;
+            };
+            state = self
+                .shared
+                .changed
+                .wait_timeout(state, rest)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn durable(&self) -> MutexGuard<'_, Durable> {
+        self.shared.durable.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn strike(&self, call: Call, ino: Option<Ino>) -> Option<FsError> {
+        self.lock().strike(call, ino)
+    }
+
+    /// Records a write, waits at the gate, and says which error it is to get.
+    fn arrive(&self, ino: Ino, offset: u64, bytes: usize, mode: WriteMode) -> Option<FsError> {
+        let mut state = self.lock();
+        let number = state.writes.len();
+        let by_number = state.failing_writes.get(&number).copied();
+        let injected = by_number.or_else(|| state.strike(Call::Write, Some(ino)));
+        state.writes.push(WriteRecord {
+            ino,
+            offset,
+            bytes,
+            durability: mode.durability(),
+            appends: mode.appends(),
+            injected,
+        });
+        if !state.in_flight.insert(ino) {
+            state.overlaps += 1;
+        }
+        state.at_gate += 1;
+        self.shared.changed.notify_all();
+        while state.gate_closed {
+            state = self
+                .shared
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        state.at_gate -= 1;
+        injected
+    }
+
+    fn leave(&self, ino: Ino) {
+        self.lock().in_flight.remove(&ino);
+    }
+}
