@@ -83,6 +83,16 @@ pub enum Damage {
         /// Bytes of each.
         leb_bytes: u32,
     },
+    /// A number that is not what the rest of the medium says.
+    #[error("{what} is {found}, expected is {expected}")]
+    Value {
+        /// Which number.
+        what: &'static str,
+        /// What is there.
+        found: u64,
+        /// What follows from the rest.
+        expected: u64,
+    },
     /// Nodes contradict each other.
     #[error("{0}")]
     Contradiction(&'static str),

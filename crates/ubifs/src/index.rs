@@ -50,6 +50,14 @@ struct Halves {
     old: HashMap<Place, Loaded>,
 }
 
+/// What [`Index::walk`] comes by.
+pub(crate) enum Step {
+    /// A node of the index.
+    Node(Place),
+    /// A branch to a node of a file.
+    Leaf(Key, Place),
+}
+
 /// Nodes of one level, in the order of their keys.
 struct Group {
     places: Vec<Place>,
@@ -88,6 +96,54 @@ impl Index {
             cache: RwLock::new(cache),
             ..self
         }
+    }
+
+    /// Visits every node and every branch to a node of a file. Ends with the first node that can't be read, or at which `visit` fails.
+    pub(crate) fn walk(
+        &self,
+        visit: &mut dyn FnMut(Step) -> Result<(), Damage>,
+    ) -> Result<(), (Place, Damage)> {
+        let mut visits = 0;
+        let mut pending = vec![Group {
+            places: vec![self.root],
+            level: None,
+        }];
+        while let Some(mut group) = pending.pop() {
+            if group.places.len() > GROUP {
+                let places = group.places.split_off(GROUP);
+                let level = group.level;
+                pending.push(Group { places, level });
+            }
+            let mut below = Group {
+                places: Vec::new(),
+                level: group.level,
+            };
+            for (place, node) in group.places.iter().zip(self.nodes(&group.places)) {
+                let fail = |damage| (*place, damage);
+                visits += 1;
+                if visits > self.visits_max {
+                    return Err(fail(Damage::Contradiction("the index has more nodes than fit")));
+                }
+                let node = node.and_then(|node| node.of_level(group.level)).map_err(fail)?;
+                visit(Step::Node(*place)).map_err(fail)?;
+                let branches = node.branches.iter();
+                match node.level {
+                    0 => {
+                        for (key, to) in branches {
+                            visit(Step::Leaf(*key, *to)).map_err(fail)?;
+                        }
+                    }
+                    level => {
+                        below.level = Some(level - 1);
+                        below.places.extend(branches.map(|(_, to)| *to));
+                    }
+                }
+            }
+            if !below.places.is_empty() {
+                pending.push(below);
+            }
+        }
+        Ok(())
     }
 
     /// Where its root is.

@@ -19,6 +19,7 @@ use layout::LptLayout;
 pub(crate) use layout::{Region, lay_out};
 pub use nodes::LptDefect;
 pub(crate) use nodes::{LptPlace, TableSpace};
+pub(crate) use read::LptContent;
 pub(crate) use read::load;
 #[cfg(test)]
 use read::read;

@@ -43,8 +43,10 @@ pub(crate) struct LptContent {
     pub(crate) lebs: Vec<LebSpace>,
     /// Of each LEB of its own.
     pub(crate) spaces: Vec<TableSpace>,
-    /// LEBs of the area that the tree and the table are in.
+    /// LEBs of the area that the tree and the tables are in.
     pub(crate) in_use: BTreeSet<u32>,
+    /// Where the last part of them ends in each LEB of the area.
+    pub(crate) ends: Vec<u64>,
 }
 
 /// Reads all of the LPT. `load` gives a whole LEB of the area.
@@ -52,6 +54,7 @@ pub(crate) fn read(
     geometry: &LptGeometry,
     root: LptPlace,
     table: LptPlace,
+    saved: Option<LptPlace>,
     load: &mut dyn FnMut(u32) -> Result<Vec<u8>, Damage>,
 ) -> Result<LptContent, LptError> {
     let mut reader = Reader {
@@ -59,8 +62,13 @@ pub(crate) fn read(
         load,
         lebs: vec![None; to_usize(geometry.input.lpt_lebs)],
         spaces: vec![LebSpace::empty(geometry.input.leb_bytes); to_usize(geometry.input.main_lebs)],
+        ends: vec![0; to_usize(geometry.input.lpt_lebs)],
     };
-    let raw = reader.bytes(table)?;
+    if let Some(saved) = saved {
+        // The next commit writes another one; until then a mount by Linux needs it.
+        reader.bytes(saved, geometry.saved_bytes)?;
+    }
+    let raw = reader.bytes(table, geometry.table_bytes)?;
     let spaces = geometry
         .decode_table(raw)
         .map_err(|why| error(table, why.into()))?;
@@ -74,6 +82,7 @@ pub(crate) fn read(
         lebs: reader.spaces,
         spaces,
         in_use,
+        ends: reader.ends,
     })
 }
 
@@ -90,11 +99,15 @@ struct Reader<'a> {
     load: &'a mut dyn FnMut(u32) -> Result<Vec<u8>, Damage>,
     lebs: Vec<Option<Vec<u8>>>,
     spaces: Vec<LebSpace>,
+    ends: Vec<u64>,
 }
 
 impl Reader<'_> {
-    fn bytes(&mut self, place: LptPlace) -> Result<&[u8], LptError> {
+    /// The LEB from a place on, at which there is a part of so many bytes.
+    fn bytes(&mut self, place: LptPlace, bytes: u32) -> Result<&[u8], LptError> {
         let short = || error(place, LptDefect::Short.into());
+        let end = self.ends.get_mut(to_usize(place.leb)).ok_or_else(short)?;
+        *end = (u64::from(place.offset) + u64::from(bytes)).max(*end);
         let slot = self.lebs.get_mut(to_usize(place.leb)).ok_or_else(short)?;
         let raw = match slot {
             Some(raw) => raw,
@@ -105,7 +118,7 @@ impl Reader<'_> {
 
     fn inner(&mut self, place: LptPlace, depth: u32, column: u32) -> Result<(), LptError> {
         let geometry = self.geometry;
-        let raw = self.bytes(place)?;
+        let raw = self.bytes(place, geometry.inner_bytes)?;
         let children = geometry
             .decode_inner(raw, inner_number(depth, column))
             .map_err(|why| error(place, why.into()))?;
@@ -123,7 +136,7 @@ impl Reader<'_> {
 
     fn leaf(&mut self, place: LptPlace, number: u32) -> Result<(), LptError> {
         let geometry = self.geometry;
-        let raw = self.bytes(place)?;
+        let raw = self.bytes(place, geometry.leaf_bytes)?;
         let found = geometry
             .decode_leaf(raw, number)
             .map_err(|why| error(place, why.into()))?;
@@ -152,6 +165,10 @@ pub(crate) fn load(
         &geometry,
         place(master.lpt_leb, master.lpt_offset),
         place(master.ltab_leb, master.ltab_offset),
+        geometry
+            .input
+            .big
+            .then(|| place(master.lsave_leb, master.lsave_offset)),
         &mut |leb| fetch::extent_of_leb(volume, first + leb, Extent::WrittenFrom(0)),
     )
 }

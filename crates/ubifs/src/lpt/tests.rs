@@ -73,7 +73,7 @@ fn space_is_the_same_after_a_round_trip_in_both_models() {
         models[usize::from(geometry.input.big)] += 1;
         let layout = fresh(&geometry);
         let area = area(&geometry, &layout);
-        let content = read(&geometry, layout.root, layout.table, &mut |leb| {
+        let content = read(&geometry, layout.root, layout.table, layout.saved, &mut |leb| {
             Ok(area[to_usize(leb)].clone())
         })
         .expect("it was just written");
@@ -105,7 +105,7 @@ fn a_flipped_bit_in_a_used_byte_is_found() {
     for bit in 0..used * 8 {
         let mut area = good.clone();
         area[0][bit / 8] ^= 1 << (bit % 8);
-        let content = read(&geometry, layout.root, layout.table, &mut |leb| {
+        let content = read(&geometry, layout.root, layout.table, layout.saved, &mut |leb| {
             Ok(area[to_usize(leb)].clone())
         });
         assert!(content.is_err(), "bit {bit}");

@@ -43,6 +43,7 @@ pub(super) fn errno(error: &UbifsError) -> FsError {
             | Damage::Content(_)
             | Damage::Medium(_)
             | Damage::Outside { .. }
+            | Damage::Value { .. }
             | Damage::Contradiction(_) => FsError::Io,
         },
         UbifsError::NoInode { .. } => FsError::Stale,
@@ -56,7 +57,7 @@ pub(super) fn errno_of_write(error: &WriteError) -> FsError {
     match error {
         WriteError::Read(error) => errno(error),
         WriteError::Open(_) | WriteError::Space { .. } | WriteError::Damaged { .. } => FsError::Io,
-        WriteError::Unsupported { .. } => FsError::ReadOnly,
+        WriteError::Unsupported { .. } | WriteError::Untrusted { .. } => FsError::ReadOnly,
         WriteError::Volume(error) => errno_of_volume(error),
         WriteError::NoSpace { .. } | WriteError::NoInodeNumber { .. } => FsError::NoSpace,
         WriteError::Orphans { .. } => FsError::TooManyOpenFilesInSystem,

@@ -149,10 +149,10 @@ impl Writer {
         let sums = self.space.sums();
         let highest = u64::from(self.highest_inode);
         let index_head = self.index_head;
-        let lebs = superblock.lebs;
+        let (lebs, scanned_leb) = (superblock.lebs, self.scanned_leb());
         let master = &mut self.ubifs.master;
         master.highest_inode = highest;
-        master.lebs = lebs;
+        (master.lebs, master.scanned_leb) = (lebs, scanned_leb);
         if let Some((leb, offset)) = index_head {
             (master.index_head_leb, master.index_head_offset) = (leb, offset);
         }

@@ -11,7 +11,7 @@
 //! - [`merge`]: the index with the journal's changes. [`commit`], with [`commit_index`] and [`commit_areas`]: log, index, LPT, orphans, master
 //!   node, in an order that a power cut at any point leaves the old state or the new one. [`gc`]: LEBs of dirty space become empty ones;
 //!   [`gc_leb`]: the one that is kept for that.
-//! - [`open`], [`recover`]: from a medium in any state to a [`Writer`]: the replay of the reading half, then a commit.
+//! - [`open`], [`verify`], [`recover`]: from a medium in any state to a [`Writer`]: the replay of the reading half, then a commit.
 //!
 //! Promise: what [`Writer::fsync`] returned for is there after a power cut, each operation entirely or not at all. A commit is
 //! not needed for it; [`Writer::commit`] shortens the next mount.
@@ -37,6 +37,7 @@ mod rename;
 mod room;
 mod space_table;
 mod statistics;
+mod verify;
 mod xattrs;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,7 +55,7 @@ use self::space_table::SpaceTable;
 use self::statistics::Counts;
 use crate::compress::Packer;
 use crate::file_system::{Ubifs, UbifsError};
-use crate::finding::Damage;
+use crate::finding::{Damage, Finding};
 use crate::format::{Inode, InodeNumber};
 use crate::lpt::{LptError, LptGeometry, LptPlace, TableSpace};
 use crate::open::OpenError;
@@ -88,6 +89,17 @@ pub enum WriteError {
         volume: Arc<str>,
         /// What.
         why: &'static str,
+    },
+    /// Master node, index and LPT contradict each other, or the index can't be read: what is written could destroy files.
+    #[error(
+        "{volume}: {finding}; it can be read, not written; `tidegate ubifs check` says all that is wrong"
+    )]
+    Untrusted {
+        /// Name of the volume.
+        volume: Arc<str>,
+        /// Where and why.
+        #[source]
+        finding: Box<Finding>,
     },
     /// The medium. Nothing is written from here on.
     #[error(transparent)]

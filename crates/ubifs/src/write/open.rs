@@ -13,11 +13,12 @@ use super::buffers::WriteBuffers;
 use super::held::Holds;
 use super::log::Log;
 use super::space_table::SpaceTable;
+use super::verify::verify;
 use super::{Counts, LptState, SpaceUser, WriteError, Writer};
 use crate::compress::{Compressor, Packer};
 use crate::file_system::{Ubifs, UbifsError};
 use crate::format::{Compression, LOG_LEB, Superblock, SuperblockFlags};
-use crate::lpt::{self, LptGeometry, LptPlace};
+use crate::lpt::{self, LptGeometry};
 use crate::open::OpenOptions;
 use crate::scan::to_usize;
 use crate::space::LebSpace;
@@ -43,6 +44,7 @@ impl Writer {
             volume: volume.name(),
             source,
         })?;
+        let verified = verify(&ubifs, &loaded)?;
         let superblock = grown(&old, geometry.lebs);
         let first = LOG_LEB + superblock.log_lebs + superblock.lpt_lebs + superblock.orphan_lebs;
         let mut lebs = loaded.lebs;
@@ -51,7 +53,6 @@ impl Writer {
             LebSpace::empty(superblock.leb_bytes),
         );
         let lpt_first = LptGeometry::first_leb(superblock.log_lebs);
-        let master = &ubifs.master;
         let mut writer = Self {
             space: SpaceTable::new(first, superblock.leb_bytes, superblock.min_io_bytes, lebs),
             log: log(&ubifs),
@@ -59,20 +60,14 @@ impl Writer {
                 geometry: LptGeometry::of(&superblock),
                 first: lpt_first,
                 spaces: loaded.spaces,
-                head: LptPlace {
-                    leb: master
-                        .lpt_head_leb
-                        .saturating_sub(lpt_first)
-                        .min(superblock.lpt_lebs - 1),
-                    offset: master.lpt_head_offset,
-                },
+                head: verified.lpt_head,
                 in_use: loaded.in_use,
             },
             master_offset: 0,
-            index_head: Some((master.index_head_leb, master.index_head_offset)),
+            index_head: Some(verified.index_head),
             gc_leb: None,
             sequence: ubifs.report.sequence_max,
-            highest_inode: highest_inode(&ubifs),
+            highest_inode: highest_inode(&ubifs).max(verified.highest_inode),
             orphans: BTreeMap::new(),
             holds: Holds::default(),
             packer: Packer::quick(Compressor::Only(

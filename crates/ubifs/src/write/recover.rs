@@ -156,12 +156,9 @@ impl Writer {
 
     /// Heads of the index and of the LPT, the LEB for collections, and whatever an interrupted commit left in others.
     fn take_fixed_lebs(&mut self) -> Result<(), WriteError> {
-        let (index_leb, index_offset) = self.index_head.unwrap_or_default();
-        if self.space.get(index_leb).is_none_or(|space| !space.index) {
-            self.index_head = None;
-        } else {
-            self.space.take(index_leb);
-            self.cut_behind(index_leb, index_offset)?;
+        if let Some((leb, offset)) = self.index_head {
+            self.space.take(leb);
+            self.cut_behind(leb, offset)?;
         }
         self.cut_behind(self.lpt.first + self.lpt.head.leb, self.lpt.head.offset)?;
         for leb in 0..self.ubifs.superblock.lpt_lebs {

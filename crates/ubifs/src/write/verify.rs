@@ -1,0 +1,216 @@
+//! What a mount for writing goes on from, verified before it writes anything: all of the index can be read, the LPT counts as used
+//! what the index leads to, and the heads of index and LPT are behind what is there.
+//!
+//! LEBs that the LPT calls empty or useless are erased without a further look, and what follows the heads is cut off. So a master
+//! node that leads to another index or another LPT, or has its heads elsewhere, would destroy files. Linux verifies the head of the
+//! index alone.
+
+use std::collections::BTreeMap;
+
+use super::{WriteError, Writer};
+use crate::file_system::Ubifs;
+use crate::finding::{Damage, Finding, Place, Subject};
+use crate::format::{LOG_LEB, MASTER_LEB};
+use crate::index::Step;
+use crate::lpt::{LptContent, LptGeometry, LptPlace};
+use crate::scan::to_usize;
+
+/// What of the master node and the index a [`Writer`] starts with.
+pub(super) struct Verified {
+    /// Where the next index nodes go.
+    pub(super) index_head: (u32, u32),
+    /// Where the next parts of the LPT go.
+    pub(super) lpt_head: LptPlace,
+    /// The largest inode number that the index has.
+    pub(super) highest_inode: u32,
+}
+
+/// What the index uses of a LEB.
+#[derive(Clone, Copy, Debug, Default)]
+struct Use {
+    bytes: u64,
+    end: u64,
+    /// Whether it is for the index's own nodes; `None`: nothing is used.
+    index: Option<bool>,
+}
+
+/// Verifies that the index, the LPT and the heads of both agree.
+///
+/// # Errors
+/// [`WriteError::Untrusted`]; nothing is written.
+pub(super) fn verify(ubifs: &Ubifs, lpt: &LptContent) -> Result<Verified, WriteError> {
+    let verifier = Verifier { ubifs, lpt };
+    let index_head = verifier.index_head()?;
+    let lpt_head = verifier.lpt_head()?;
+    verifier.buds()?;
+    let highest_inode = verifier.index()?;
+    Ok(Verified {
+        index_head,
+        lpt_head,
+        highest_inode,
+    })
+}
+
+struct Verifier<'a> {
+    ubifs: &'a Ubifs,
+    lpt: &'a LptContent,
+}
+
+impl Verifier<'_> {
+    fn refuse(&self, subject: Subject, place: Place, damage: Damage) -> WriteError {
+        WriteError::Untrusted {
+            volume: self.ubifs.volume.name(),
+            finding: Box::new(Finding {
+                inode: None,
+                subject,
+                place,
+                damage,
+            }),
+        }
+    }
+
+    /// Says that a number of the master node is wrong.
+    fn refuse_master(&self, what: &'static str, found: u64, expected: u64) -> WriteError {
+        let place = Place {
+            leb: MASTER_LEB,
+            offset: 0,
+            bytes: 0,
+        };
+        let damage = Damage::Value {
+            what,
+            found,
+            expected,
+        };
+        self.refuse(Subject::Master, place, damage)
+    }
+
+    fn main_first(&self) -> u32 {
+        let superblock = &self.ubifs.superblock;
+        LOG_LEB + superblock.log_lebs + superblock.lpt_lebs + superblock.orphan_lebs
+    }
+
+    fn index_head(&self) -> Result<(u32, u32), WriteError> {
+        let master = &self.ubifs.master;
+        let (leb, offset) = (master.index_head_leb, master.index_head_offset);
+        let number = leb.checked_sub(self.main_first()).map(to_usize);
+        let space = number.and_then(|number| self.lpt.lebs.get(number));
+        let end = space.filter(|space| space.index);
+        let end = end.map_or(0, |space| self.ubifs.superblock.leb_bytes - space.free);
+        match end == offset && end > 0 {
+            true => Ok((leb, offset)),
+            false => Err(self.refuse_master(
+                "the offset of the head of the index in its LEB",
+                offset.into(),
+                end.into(),
+            )),
+        }
+    }
+
+    fn lpt_head(&self) -> Result<LptPlace, WriteError> {
+        let master = &self.ubifs.master;
+        let first = LptGeometry::first_leb(self.ubifs.superblock.log_lebs);
+        let offset = master.lpt_head_offset;
+        let leb = master.lpt_head_leb.checked_sub(first);
+        let number = leb.map_or(usize::MAX, to_usize);
+        let (Some(leb), Some(space), Some(end)) =
+            (leb, self.lpt.spaces.get(number), self.lpt.ends.get(number))
+        else {
+            let found = master.lpt_head_leb.into();
+            return Err(self.refuse_master("the LEB of the head of the LPT", found, first.into()));
+        };
+        let expected = self.ubifs.superblock.leb_bytes - space.free;
+        match offset == expected && *end <= u64::from(offset) {
+            true => Ok(LptPlace { leb, offset }),
+            false => Err(self.refuse_master(
+                "the offset of the head of the LPT in its LEB",
+                offset.into(),
+                u64::from(expected).max(*end),
+            )),
+        }
+    }
+
+    /// The journal goes on in LEBs where the last commit found their ends, or was the first to use them since.
+    fn buds(&self) -> Result<(), WriteError> {
+        let mut starts: BTreeMap<u32, u32> = BTreeMap::new();
+        for bud in &self.ubifs.report.buds {
+            let start = starts.entry(bud.leb).or_insert(bud.offset);
+            *start = bud.offset.min(*start);
+        }
+        for (leb, offset) in starts {
+            let number = leb.checked_sub(self.main_first()).map(to_usize);
+            let space = number.and_then(|number| self.lpt.lebs.get(number));
+            let end = space.map(|space| self.ubifs.superblock.leb_bytes - space.free);
+            let is_of_files = space.is_some_and(|space| !space.index);
+            if !is_of_files || offset > 0 && Some(offset) != end {
+                let place = Place {
+                    leb,
+                    offset,
+                    bytes: 0,
+                };
+                let why = "the log does not go on where the LPT says that the LEB is free";
+                return Err(self.refuse(Subject::Journal, place, Damage::Contradiction(why)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Walks the index; returns the largest inode number.
+    fn index(&self) -> Result<u32, WriteError> {
+        let mut uses = vec![Use::default(); self.lpt.lebs.len()];
+        let (first, mut index_bytes, mut highest) = (self.main_first(), 0, 0);
+        let walked = self.ubifs.index.walk(&mut |step| {
+            let (place, index) = match step {
+                Step::Node(place) => (place, true),
+                Step::Leaf(key, place) => {
+                    highest = key.inode_number().0.max(highest);
+                    (place, false)
+                }
+            };
+            let bytes = u64::from(place.bytes).next_multiple_of(8);
+            index_bytes += if index { bytes } else { 0 };
+            let number = place.leb.checked_sub(first).map(to_usize);
+            let Some(used) = number.and_then(|number| uses.get_mut(number)) else {
+                return Err(Damage::Contradiction("the index leads out of the main area"));
+            };
+            if used.index.is_some_and(|known| known != index) {
+                return Err(Damage::Contradiction("a LEB holds both the index and files"));
+            }
+            used.index = Some(index);
+            used.bytes += bytes;
+            used.end = used.end.max(u64::from(place.offset) + bytes);
+            Ok(())
+        });
+        walked.map_err(|(place, damage)| self.refuse(Subject::Index, place, damage))?;
+        let expected = self.ubifs.master.index_bytes;
+        if index_bytes != expected {
+            return Err(self.refuse_master("the size of the index", expected, index_bytes));
+        }
+        for ((leb, space), used) in (first..).zip(&self.lpt.lebs).zip(uses) {
+            let leb_bytes = self.ubifs.superblock.leb_bytes;
+            let (written, in_use) = (leb_bytes - space.free, leb_bytes - space.free - space.dirty);
+            let is_of_index = used.index.is_none_or(|index| index == space.index);
+            if is_of_index && used.bytes <= in_use.into() && used.end <= written.into() {
+                continue;
+            }
+            let place = Place {
+                leb,
+                offset: 0,
+                bytes: 0,
+            };
+            let why = "the LPT does not count as used what the index leads to in this LEB";
+            return Err(self.refuse(Subject::Index, place, Damage::Contradiction(why)));
+        }
+        Ok(highest)
+    }
+}
+
+impl Writer {
+    /// The LEB that the next master node names as scanned last: Linux mounts nothing where it is not of the main area.
+    pub(super) fn scanned_leb(&self) -> u32 {
+        let (leb, first) = (self.ubifs.master.scanned_leb, self.space.first());
+        match (first..self.ubifs.superblock.lebs).contains(&leb) {
+            true => leb,
+            false => first,
+        }
+    }
+}
