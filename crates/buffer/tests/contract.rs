@@ -8,7 +8,7 @@ use std::time::Duration;
 use buffer::{BufferConfig, Buffered, Flusher};
 use passfs::{AccessTimes, PassConfig, PassFs};
 use testkit::contract::{self, PowerCut};
-use testkit::{Faults, FaultyFs, MemFs};
+use testkit::{Ext4, Faults, FaultyFs, MemFs, OnExt4};
 use vfs::FileSystem;
 
 const FLUSHERS: [Flusher; 3] = [Flusher::Thread, Flusher::Inline, Flusher::Off];
@@ -52,6 +52,10 @@ fn host_directory(parent: &Path) -> PassFs {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let folder = parent.join(MADE.fetch_add(1, Ordering::Relaxed).to_string());
     std::fs::create_dir(&folder).expect("a temporary folder takes folders");
+    open(&folder)
+}
+
+fn open(folder: &Path) -> PassFs {
     let config = PassConfig {
         id_map: None,
         read_only: false,
@@ -60,7 +64,7 @@ fn host_directory(parent: &Path) -> PassFs {
         offer_backing: false,
         access_times: AccessTimes::OF_SOURCE,
     };
-    PassFs::open(&folder, config).expect("the folder is there")
+    PassFs::open(folder, config).expect("the folder is there")
 }
 
 #[test]
@@ -122,5 +126,16 @@ fn what_is_durable_by_the_contract_outlives_a_power_cut_of_the_model() {
         contract::run_durability(|| OverModel {
             buffered: buffered(FaultyFs::with_power_cuts(MemFs::new()), config),
         });
+    }
+}
+
+#[test]
+fn what_is_durable_by_the_contract_outlives_a_power_cut_of_an_ext4() {
+    let ext4 = match Ext4::new(48) {
+        Ok(ext4) => ext4,
+        Err(reason) => return testkit::report_left_out(&reason),
+    };
+    for config in [Flusher::Thread, Flusher::Inline].map(patient) {
+        contract::run_durability(|| OnExt4::new(&ext4, |folder| buffered(open(folder), config)));
     }
 }

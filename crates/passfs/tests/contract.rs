@@ -1,10 +1,11 @@
-//! A host directory keeps the contract of file systems.
+//! A host directory keeps the contract of file systems, and as root, on an ext4 of the test's own, its clauses on durability.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use passfs::{AccessTimes, PassConfig, PassFs};
-use testkit::{FaultyFs, contract};
+use testkit::{Ext4, FaultyFs, OnExt4, contract};
+use vfs::{FileSystem, Ino, OpenFlags};
 
 /// With and without what is done for streams.
 fn configurations() -> [PassConfig; 2] {
@@ -42,4 +43,56 @@ fn a_host_directory_keeps_the_clause_on_errors() {
             (file_system, faults)
         });
     }
+}
+
+#[test]
+fn a_host_directory_keeps_the_clauses_on_durability_and_sync() {
+    let ext4 = match Ext4::new(48) {
+        Ok(ext4) => ext4,
+        Err(reason) => return testkit::report_left_out(&reason),
+    };
+    for config in configurations() {
+        contract::run_durability(|| {
+            OnExt4::new(&ext4, |folder| PassFs::open(folder, config.clone()).unwrap())
+        });
+    }
+}
+
+/// A copy of the medium can't show that the device's own cache was written out.
+#[test]
+fn each_synchronous_write_and_each_sync_tells_the_device_to_flush() {
+    let ext4 = match Ext4::new(48) {
+        Ok(ext4) => ext4,
+        Err(reason) => return testkit::report_left_out(&reason),
+    };
+    let [config, _] = configurations();
+    let file_system = open_in(&ext4.folder(), &config);
+    let flags = OpenFlags(libc::O_RDWR | libc::O_CREAT);
+    let made = file_system.create(&contract::caller(), Ino::ROOT, b"file", contract::FILE, flags);
+    let (entry, opened) = made.unwrap();
+    let write = |offset, flags: i32| {
+        let mode = contract::plain(libc::O_RDWR | flags);
+        file_system.write(entry.ino, opened.handle, offset, &[1; 4096], mode)
+    };
+    // Appended and overwritten.
+    for flags in [libc::O_DSYNC, libc::O_SYNC] {
+        let before = ext4.flushes();
+        for number in 0..20 {
+            assert_eq!(write(number % 10 * 4096, flags), Ok(4096));
+        }
+        let flushes = ext4.flushes() - before;
+        assert!(flushes >= 20, "{flushes} flushes for 20 writes with {flags:o}");
+    }
+    let before = ext4.flushes();
+    for _ in 0..10 {
+        assert_eq!(write(0, 0), Ok(4096));
+        assert_eq!(file_system.fsync(entry.ino, opened.handle, true), Ok(()));
+    }
+    let flushes = ext4.flushes() - before;
+    assert!(flushes >= 10, "{flushes} flushes for 10 syncs");
+    let before = ext4.flushes();
+    for number in 0..20 {
+        assert_eq!(write(number * 4096, 0), Ok(4096));
+    }
+    assert_eq!(ext4.flushes(), before, "canary: a plain write needs none");
 }
