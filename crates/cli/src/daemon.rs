@@ -2,18 +2,26 @@
 //!
 //! Order at the end: the session has ended (the kernel sends nothing more), then the buffer is drained, then the
 //! process exits. SIGTERM, SIGINT and SIGHUP end the session; one thread waits for them.
+//!
+//! After a session that failed (a request panicked) nothing is waited for without a limit, and no destructor runs: what the
+//! panic left behind may be waited for by either.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use fuse::{MountConfig, Negotiated, Session, StatsDocument};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use vfs::FileSystem;
+
+#[cfg(test)]
+mod tests;
 
 /// What is served.
 pub struct Served {
@@ -22,8 +30,12 @@ pub struct Served {
     /// Its document of `tidegate stats`.
     pub statistics: StatsDocument,
     /// Writes out what is held back, after the last request.
-    pub drain: Box<dyn FnOnce() -> Result<()>>,
+    pub drain: Box<dyn FnOnce() -> Result<()> + Send>,
 }
+
+/// The longest that a drain after a failure is waited for. With the limits of the session it is below the 30 s for which
+/// `tidegate unmount` waits.
+const DRAIN_LIMIT: Duration = Duration::from_secs(12);
 
 /// Mounts, calls `announce` when the mount answers, and serves until it is unmounted or a signal ends it.
 pub fn serve(
@@ -34,6 +46,7 @@ pub fn serve(
 ) -> Result<()> {
     // Caught from before the mount on: a signal that comes in between must not leave a dead mount.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("signals can't be caught")?;
+    let file_system = served.file_system.clone();
     let session = Session::mount(served.file_system, mountpoint, config, served.statistics)?;
     let stopper = session.stopper();
     let watcher = signals.handle();
@@ -49,14 +62,39 @@ pub fn serve(
         session.stopper().stop();
     }
     let waited = session.wait();
+    if let Err(failure) = waited {
+        // So that no destructor of it runs, whoever else lets go of it.
+        std::mem::forget(file_system);
+        let failure = anyhow::Error::new(failure);
+        return Err(match drain_within(DRAIN_LIMIT, served.drain) {
+            Ok(()) => failure,
+            Err(error) => failure.context(error),
+        });
+    }
     let drained = (served.drain)();
     watcher.close();
-    if let Ok(thread) = announced.map(thread::JoinHandle::join)? {
-        // The signal thread returns nothing; a panic in it was printed by the panic hook.
-        let () = thread;
-    }
-    waited?;
+    // The signal thread returns nothing; a panic in it was printed by the panic hook.
+    let _ = announced?.join();
     drained
+}
+
+/// Drains from a thread, which is left behind when it does not end in time.
+fn drain_within(limit: Duration, drain: Box<dyn FnOnce() -> Result<()> + Send>) -> Result<()> {
+    let (sender, outcome) = mpsc::channel();
+    let thread = thread::Builder::new().name("drain".into());
+    thread
+        .spawn(move || sender.send(drain()))
+        .context("the thread that writes out what is held back can't be started")?;
+    match outcome.recv_timeout(limit) {
+        Ok(drained) => drained,
+        Err(RecvTimeoutError::Timeout) => bail!(
+            "what is held back was not written within {} s and is lost",
+            limit.as_secs()
+        ),
+        Err(RecvTimeoutError::Disconnected) => {
+            bail!("writing out what is held back panicked; the rest is lost")
+        }
+    }
 }
 
 /// Leaves the terminal's session, so that its end and its keys reach this process no more.

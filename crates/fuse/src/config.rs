@@ -231,4 +231,13 @@ pub enum MountError {
         /// What the host said.
         source: std::io::Error,
     },
+    /// A request panicked: a defect of the program.
+    #[error(
+        "a request panicked in thread {worker}, and the mount was ended; what was acknowledged before is written where that \
+         is still possible"
+    )]
+    Panicked {
+        /// The thread.
+        worker: String,
+    },
 }

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::io::IoSlice;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use crate::abi::{InHeader, NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader, W
 use crate::dispatch::{Answer, Dispatcher};
 use crate::region::Region;
 use crate::request::Request;
+use crate::worker::Serve;
 
 /// Where data of a WRITE and a READ stands in a worker's region.
 const DATA_AT: usize = 4096;
@@ -26,17 +28,12 @@ const MESSAGE_AT: usize = DATA_AT - size_of::<InHeader>() - size_of::<WriteIn>()
 pub const DATA_BYTES_LEAST: usize = 128 << 10;
 /// A small reply buffer that has grown past this is given back.
 const SMALL_REPLY_BYTES: usize = 16 << 10;
-/// What a region keeps of its memory while requests are small.
-const KEPT_BYTES: usize = 64 << 10;
-/// Small requests in a row after which the rest is given back: a stream that is mixed with a few of them keeps it.
-const SMALL_REQUESTS: u32 = 256;
-
 /// One worker's end of the connection.
 pub struct Channel {
     device: Arc<OwnedFd>,
+    /// The request that was received and not answered: it panicked, or came after the session's end.
+    unanswered: Option<u64>,
     region: Region,
-    /// Requests in a row that stayed within [`KEPT_BYTES`], while the region has more; `None` when it has not.
-    small_run: Option<u32>,
     small: Vec<u8>,
 }
 
@@ -45,14 +42,23 @@ impl Channel {
     pub fn new(device: Arc<OwnedFd>, data_bytes_max: usize) -> io::Result<Self> {
         Ok(Self {
             device,
+            unanswered: None,
             region: Region::new(DATA_AT + data_bytes_max.max(DATA_BYTES_LEAST))?,
-            small_run: None,
             small: Vec::new(),
         })
     }
 
-    /// Serves requests until the connection ends (unmount, abort) or the dispatcher is closed.
-    pub fn serve(&mut self, dispatcher: &Dispatcher) -> io::Result<()> {
+    fn give_up_unanswered(&mut self) -> io::Result<()> {
+        match self.unanswered.take() {
+            Some(unique) => reply(&self.device, unique, Err(FsError::Io)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Serve for Channel {
+    fn serve(&mut self, dispatcher: &Dispatcher) -> io::Result<()> {
+        self.give_up_unanswered()?;
         loop {
             let received =
                 rustix::io::read(self.device.as_fd(), &mut self.region.as_mut_slice()[MESSAGE_AT..]);
@@ -63,16 +69,16 @@ impl Channel {
                 Err(Errno::NODEV | Errno::CONNABORTED | Errno::BADF) => return Ok(()),
                 Err(errno) => return Err(errno.into()),
             };
-            if !dispatcher.enter() {
-                return Ok(());
+            if self.serve_one(dispatcher, length)?.is_break() {
+                return self.give_up_unanswered();
             }
-            let result = self.serve_one(dispatcher, length);
-            dispatcher.leave();
-            result?;
         }
     }
+}
 
-    fn serve_one(&mut self, dispatcher: &Dispatcher, length: usize) -> io::Result<()> {
+impl Channel {
+    /// Breaks when the session takes no more requests.
+    fn serve_one(&mut self, dispatcher: &Dispatcher, length: usize) -> io::Result<ControlFlow<()>> {
         let memory = self.region.as_mut_slice();
         let Some((request, input)) = Request::from_message(&memory[MESSAGE_AT..MESSAGE_AT + length]) else {
             return Err(io::Error::new(
@@ -81,43 +87,30 @@ impl Channel {
             ));
         };
         let unique = request.header.unique;
+        self.unanswered = Some(unique);
+        let Some(_in_flight) = dispatcher.enter() else {
+            return Ok(ControlFlow::Break(()));
+        };
         if request.header.opcode == opcode::READ {
             let result = dispatcher.read(&request, &mut memory[DATA_AT..]);
             let data = result.map(|bytes| &memory[DATA_AT..DATA_AT + bytes]);
             let reached = DATA_AT + result.unwrap_or(0);
             reply(&self.device, unique, data)?;
-            self.note_reach(reached);
-            return Ok(());
+            self.unanswered = None;
+            self.region.note_reach(reached);
+            return Ok(ControlFlow::Continue(()));
         }
         self.small.clear();
         let answer = dispatcher.serve(&request, input, &mut self.small);
-        self.note_reach(MESSAGE_AT + length);
-        let Answer::Reply(result) = answer else {
-            return Ok(());
-        };
-        reply(&self.device, unique, result.map(|()| self.small.as_slice()))?;
+        if let Answer::Reply(result) = answer {
+            reply(&self.device, unique, result.map(|()| self.small.as_slice()))?;
+        }
+        self.unanswered = None;
+        self.region.note_reach(MESSAGE_AT + length);
         if self.small.capacity() > SMALL_REPLY_BYTES {
             self.small = Vec::new();
         }
-        Ok(())
-    }
-}
-
-impl Channel {
-    /// A request used the region up to here. A worker that had large ones and has only small ones for a while gives
-    /// back what they do not need: a mebibyte for each worker, of the six that a daemon may take.
-    fn note_reach(&mut self, reached: usize) {
-        if reached > KEPT_BYTES {
-            self.small_run = Some(0);
-        } else if let Some(run) = &mut self.small_run {
-            *run += 1;
-            if *run == SMALL_REQUESTS {
-                self.region.give_back(KEPT_BYTES);
-                // So do the pages of the program that the stream needed, and those that lie around them.
-                crate::resident::drop_start_up_pages();
-                self.small_run = None;
-            }
-        }
+        Ok(ControlFlow::Continue(()))
     }
 }
 

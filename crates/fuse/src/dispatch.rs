@@ -52,22 +52,24 @@ pub struct Dispatcher {
     pub in_flight: AtomicUsize,
 }
 
+/// A request being served; also a panic ends it.
+pub struct InFlight<'a>(&'a Dispatcher);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 impl Dispatcher {
     /// Added to `in_flight` when the session ends.
     pub const CLOSED: usize = 1 << (usize::BITS - 1);
 
-    /// Enters a request; false when the session takes no more.
-    pub fn enter(&self) -> bool {
-        if self.in_flight.fetch_add(1, Ordering::AcqRel) < Self::CLOSED {
-            return true;
-        }
-        self.leave();
-        false
-    }
-
-    /// Leaves a request that was entered.
-    pub fn leave(&self) {
-        self.in_flight.fetch_sub(1, Ordering::AcqRel);
+    /// Enters a request for as long as the guard lives; `None` when the session takes no more.
+    pub fn enter(&self) -> Option<InFlight<'_>> {
+        let before = self.in_flight.fetch_add(1, Ordering::AcqRel);
+        let entered = InFlight(self);
+        (before < Self::CLOSED).then_some(entered)
     }
 
     /// Serves READ into `out` (already cut to what the transport can carry) and returns the bytes read.

@@ -23,6 +23,7 @@ mod resident;
 mod session;
 mod stats;
 mod uring;
+mod worker;
 mod write;
 
 pub use config::{DirectIo, MountConfig, MountError, Negotiated, Switch, Transport};

@@ -7,8 +7,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, Weak};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use vfs::FileSystem;
@@ -23,6 +23,7 @@ use crate::inode_states::InodeStates;
 use crate::negotiate::{self, Surroundings};
 use crate::reply::Trust;
 use crate::uring::{self, RingChannel};
+use crate::worker::{Life, Serve, Shared, Worker};
 use crate::{MountConfig, MountError, Negotiated, SessionStats, Transport, mount, resident};
 
 /// How long a stopped session serves files that are still open after the lazy unmount.
@@ -31,19 +32,11 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Produces the document of `tidegate stats` from the session's part.
 pub type StatsDocument = Box<dyn Fn(&SessionStats, &Negotiated) -> Vec<u8> + Send + Sync>;
 
-/// Workers still running, and whether someone asked for the end.
-#[derive(Default)]
-struct Life {
-    workers: usize,
-    stop_asked: bool,
-    failure: Option<io::Error>,
-}
-
-#[derive(Default)]
-struct Shared {
-    life: Mutex<Life>,
-    changed: Condvar,
-}
+/// The longest that a session which failed waits for the kernel's dirty data to be written.
+const WRITE_BACK_LIMIT: Duration = Duration::from_secs(10);
+/// The longest that a session which failed waits for requests that are being served: a panic may have left a lock taken
+/// that they wait for.
+const STUCK_LIMIT: Duration = Duration::from_secs(5);
 
 /// A mount that is up; [`Session::wait`] returns when it is gone.
 pub struct Session {
@@ -51,7 +44,8 @@ pub struct Session {
     negotiated: Arc<Negotiated>,
     shared: Arc<Shared>,
     mountpoint: PathBuf,
-    workers: Vec<JoinHandle<()>>,
+    device: Arc<OwnedFd>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 /// Ends a session from another thread or a signal handler's thread.
@@ -68,11 +62,7 @@ impl Stopper {
     pub fn stop(&self) {
         let _ = mount::write_back(&self.mountpoint);
         let _ = mount::unmount(&self.mountpoint, true);
-        self.shared
-            .life
-            .lock()
-            .expect("no panic under this lock")
-            .stop_asked = true;
+        self.shared.life().stop_asked = true;
         self.shared.changed.notify_all();
     }
 }
@@ -103,9 +93,10 @@ impl Session {
             negotiated,
             shared,
             mountpoint: mountpoint.clone(),
-            workers: Vec::new(),
+            device,
+            threads: Vec::new(),
         };
-        session.start(&device)?;
+        session.start()?;
         up.armed = false;
         resident::drop_start_up_pages();
         Ok(session)
@@ -147,63 +138,44 @@ impl Session {
         })
     }
 
-    fn start(&mut self, device: &Arc<OwnedFd>) -> Result<(), MountError> {
+    fn start(&mut self) -> Result<(), MountError> {
         let failed = |source| MountError::Protocol {
             doing: "starting the workers",
             source,
         };
-        let data_bytes = usize::try_from(self.negotiated.write_bytes_max).expect("32 bits fit");
         let over_rings = self.negotiated.transport == Transport::IoUring;
+        let data_bytes = usize::try_from(self.negotiated.write_bytes_max).expect("32 bits fit");
         // Requests that no ring carries (forgets, interrupts) and those before the rings are ready come by the device.
         let device_workers = if over_rings { 1 } else { self.negotiated.threads };
         for number in 0..device_workers {
             // A connection's descriptor may be shared where the kernel gives no second one.
             let own = match number {
-                0 => device.clone(),
-                _ => mount::clone_device(device).map_or_else(|_| device.clone(), Arc::new),
+                0 => self.device.clone(),
+                _ => mount::clone_device(&self.device).map_or_else(|_| self.device.clone(), Arc::new),
             };
-            let mut channel = Channel::new(own, data_bytes).map_err(failed)?;
-            self.spawn(format!("fuse-{number}"), move |dispatcher| {
-                channel.serve(dispatcher)
-            })
-            .map_err(failed)?;
+            let channel = Channel::new(own, data_bytes).map_err(failed)?;
+            self.add_worker(format!("fuse-{number}"), Box::new(channel))
+                .map_err(failed)?;
         }
         if over_rings {
             let queues = uring::queue_count();
             for number in 0..queues.max(self.negotiated.threads) {
-                let queue = number % queues;
-                let mut channel = RingChannel::new(device.clone(), queue, data_bytes).map_err(failed)?;
-                let serve = move |dispatcher: &Dispatcher| {
-                    uring::pin_to(queue);
-                    channel.register()?;
-                    channel.serve(dispatcher)
-                };
-                self.spawn(format!("fuse-ring-{number}"), serve).map_err(failed)?;
+                let channel =
+                    RingChannel::new(self.device.clone(), number % queues, data_bytes).map_err(failed)?;
+                self.add_worker(format!("fuse-ring-{number}"), Box::new(channel))
+                    .map_err(failed)?;
             }
         }
         Ok(())
     }
 
-    fn spawn(
-        &mut self,
-        name: String,
-        serve: impl FnOnce(&Dispatcher) -> io::Result<()> + Send + 'static,
-    ) -> io::Result<()> {
-        let (dispatcher, shared) = (self.dispatcher.clone(), self.shared.clone());
-        self.shared.life.lock().expect("no panic under this lock").workers += 1;
-        let worker = std::thread::Builder::new()
-            .name(name)
-            .stack_size(256 << 10)
-            .spawn(move || {
-                let result = serve(&dispatcher);
-                let mut life = shared.life.lock().expect("no panic under this lock");
-                life.workers -= 1;
-                if let Err(error) = result {
-                    life.failure.get_or_insert(error);
-                }
-                shared.changed.notify_all();
-            })?;
-        self.workers.push(worker);
+    fn add_worker(&mut self, name: String, transport: Box<dyn Serve>) -> io::Result<()> {
+        self.start_thread(Arc::new(Worker::new(name, transport)))
+    }
+
+    fn start_thread(&mut self, worker: Arc<Worker>) -> io::Result<()> {
+        let thread = worker.start(self.dispatcher.clone(), self.shared.clone())?;
+        self.threads.push(thread);
         Ok(())
     }
 
@@ -224,44 +196,82 @@ impl Session {
 
     /// Serves until the file system is unmounted or stopped. On return no request is being served and none will be:
     /// what was acknowledged is in the layers below.
-    pub fn wait(self) -> Result<(), MountError> {
-        let mut life = self.shared.life.lock().expect("no panic under this lock");
-        while life.workers > 0 && !life.stop_asked {
+    ///
+    /// # Errors
+    /// When a request panicked or the connection broke. The mount was ended as by [`Stopper::stop`], but nothing was waited
+    /// for without a limit: requests that never returned may still be being served, and what layers below hold may wait for
+    /// them.
+    pub fn wait(mut self) -> Result<(), MountError> {
+        let mut life = self.shared.life();
+        while life.workers > 0 && !life.stop_asked && life.failure.is_none() {
             life = self.shared.changed.wait(life).expect("no panic under this lock");
         }
-        let until = Instant::now() + GRACE;
-        while life.workers > 0 {
-            let Some(left) = until.checked_duration_since(Instant::now()) else {
-                break;
-            };
-            life = self
-                .shared
-                .changed
-                .wait_timeout(life, left)
-                .expect("no panic under this lock")
-                .0;
-        }
-        let failure = life.failure.take();
-        let all_ended = life.workers == 0;
+        let failed = life.failure.is_some();
         drop(life);
-        // Files are still open in the detached mount: their next request finds the session closed.
-        self.dispatcher
-            .in_flight
-            .fetch_add(Dispatcher::CLOSED, Ordering::AcqRel);
-        while self.dispatcher.in_flight.load(Ordering::Acquire) != Dispatcher::CLOSED {
-            std::thread::sleep(Duration::from_millis(1));
+        if failed {
+            self.stop_after_failure();
         }
+        self.serve_while(GRACE, |life| life.workers > 0);
+        // Files are still open in the detached mount: their next request finds the session closed.
+        self.close();
+        let mut life = self.shared.life();
+        let (failure, all_ended) = (life.failure.take(), life.workers == 0);
+        drop(life);
         if all_ended {
-            for worker in self.workers {
-                let _ = worker.join();
+            for thread in self.threads {
+                let _ = thread.join();
             }
         }
-        match failure {
-            None => Ok(()),
-            Some(source) => Err(MountError::Protocol {
-                doing: "serving requests",
-                source,
-            }),
+        failure.map_or(Ok(()), |failure| Err(failure.into_error()))
+    }
+
+    /// Waits while `condition` holds, for `limit` at most. Workers that panic meanwhile are replaced: what the kernel and
+    /// programs still hold can only be written while somebody serves.
+    fn serve_while(&mut self, limit: Duration, condition: impl Fn(&Life) -> bool) {
+        let deadline = Instant::now() + limit;
+        loop {
+            let shared = self.shared.clone();
+            let mut life = shared.life();
+            let panicked = std::mem::take(&mut life.panicked);
+            if panicked.is_empty() {
+                if !condition(&life) || Instant::now() >= deadline {
+                    return;
+                }
+                drop(shared.wait_until(life, deadline));
+                continue;
+            }
+            drop(life);
+            for worker in panicked {
+                // Without it there is one worker less.
+                let _ = self.start_thread(worker);
+            }
+        }
+    }
+
+    /// Stops the session as [`Stopper::stop`] does, from a thread: with no worker left it would wait for itself.
+    fn stop_after_failure(&mut self) {
+        let stopper = self.stopper();
+        let stopping = thread::Builder::new().name("fuse-stop".to_owned());
+        if stopping.spawn(move || stopper.stop()).is_ok() {
+            self.serve_while(WRITE_BACK_LIMIT, |life| !life.stop_asked);
+        }
+        // It may hang in the write-back, and the mount is not to stay.
+        let _ = mount::unmount(&self.mountpoint, true);
+    }
+
+    /// Lets no request in any more and waits for those being served: without limit where all is well, as an fsync may take
+    /// long.
+    fn close(&self) {
+        let in_flight = &self.dispatcher.in_flight;
+        in_flight.fetch_add(Dispatcher::CLOSED, Ordering::AcqRel);
+        let mut failed_at = None;
+        while in_flight.load(Ordering::Acquire) != Dispatcher::CLOSED {
+            if self.shared.life().failure.is_some()
+                && failed_at.get_or_insert_with(Instant::now).elapsed() > STUCK_LIMIT
+            {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
         }
     }
 }

@@ -6,14 +6,18 @@
 //!
 //! Source: the kernel's `Documentation/filesystems/fuse/fuse-io-uring.rst` and `fuse.h` 7.42. JUSTIFICATION of the
 //! unsafe code here: the kernel reads and writes the entry's memory while a command is under way; this module only
-//! touches it between a completion and the commit that follows.
+//! touches it between a completion and the commit that follows, and never frees it while the kernel may still have the
+//! entry: closing a ring ends its commands only some time later.
 
 use std::io;
+use std::mem::ManuallyDrop;
+use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode as ring_op, types};
+use vfs::{FsError, FsResult};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{
@@ -24,6 +28,7 @@ use crate::device::DATA_BYTES_LEAST;
 use crate::dispatch::{Answer, Dispatcher};
 use crate::region::Region;
 use crate::request::Request;
+use crate::worker::Serve;
 
 /// Where the payload stands in the region: a page of its own for the headers before it.
 const PAYLOAD_AT: usize = 4096;
@@ -36,9 +41,20 @@ pub struct RingChannel {
     ring: IoUring<Entry128, cqueue::Entry>,
     device: Arc<OwnedFd>,
     queue: u16,
-    region: Region,
-    vectors: Box<[libc::iovec; 2]>,
+    /// The entry's memory; freed by `drop` where the kernel has given the entry back.
+    region: ManuallyDrop<Region>,
+    vectors: ManuallyDrop<Box<[libc::iovec; 2]>>,
+    with_kernel: bool,
     small: Vec<u8>,
+    /// The request that was received and not answered, see [`crate::device::Channel`].
+    unanswered: Option<Pending>,
+}
+
+/// How the kernel names a request.
+#[derive(Clone, Copy)]
+struct Pending {
+    unique: u64,
+    commit_id: u64,
 }
 
 // SAFETY: the vectors point into `region`, which moves with them; the ring is used by one thread at a time.
@@ -68,16 +84,12 @@ impl RingChannel {
             ring,
             device,
             queue,
-            region,
-            vectors,
+            region: ManuallyDrop::new(region),
+            vectors: ManuallyDrop::new(vectors),
+            with_kernel: false,
             small: Vec::new(),
+            unanswered: None,
         })
-    }
-
-    /// Registers the entry; requests may arrive once every queue of the connection has one.
-    pub fn register(&mut self) -> io::Result<()> {
-        self.push(URING_CMD_REGISTER, 0)?;
-        self.ring.submit().map(|_| ())
     }
 
     fn push(&mut self, command: u32, commit_id: u64) -> io::Result<()> {
@@ -99,13 +111,22 @@ impl RingChannel {
         const { assert!(size_of::<Entry128>() == 128) };
         // SAFETY: `Entry128` is the kernel's 128-byte submission entry, whose u32 `len` stands at byte 24.
         unsafe { (&raw mut entry).cast::<u8>().add(LEN_AT).cast::<u32>().write(2) };
-        // SAFETY: the vectors and the memory they name live as long as the ring; see the module's justification.
+        self.with_kernel = true;
+        // SAFETY: the vectors and the memory they name live until the command's completion; see the module's
+        // justification.
         unsafe { self.ring.submission().push(&entry) }
             .map_err(|_| io::Error::other("the submission queue of one entry is full"))
     }
+}
 
-    /// Serves requests until the connection ends or the dispatcher is closed.
-    pub fn serve(&mut self, dispatcher: &Dispatcher) -> io::Result<()> {
+impl Serve for RingChannel {
+    fn serve(&mut self, dispatcher: &Dispatcher) -> io::Result<()> {
+        pin_to(self.queue);
+        match self.unanswered {
+            // Requests may arrive once every queue of the connection has an entry.
+            None => self.push(URING_CMD_REGISTER, 0)?,
+            Some(pending) => self.answer(pending, Err(FsError::Io))?,
+        }
         loop {
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}
@@ -115,6 +136,7 @@ impl RingChannel {
             let Some(completion) = self.ring.completion().next() else {
                 continue;
             };
+            self.with_kernel = false;
             match completion.result() {
                 0 => {}
                 code if code == -libc::EINTR || code == -libc::EAGAIN => {
@@ -128,22 +150,30 @@ impl RingChannel {
                 }
                 code => return Err(io::Error::from_raw_os_error(-code)),
             }
-            if !dispatcher.enter() {
+            if self.serve_one(dispatcher)?.is_break() {
                 return Ok(());
             }
-            let result = self.serve_one(dispatcher);
-            dispatcher.leave();
-            result?;
         }
     }
+}
 
-    fn serve_one(&mut self, dispatcher: &Dispatcher) -> io::Result<()> {
+impl RingChannel {
+    /// Breaks when the session takes no more requests.
+    fn serve_one(&mut self, dispatcher: &Dispatcher) -> io::Result<ControlFlow<()>> {
         let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
         let (headers, payload) = self.region.as_mut_slice().split_at_mut(PAYLOAD_AT);
         let (entry, _) = UringEntInOut::read_from_prefix(&headers[ENTRY_AT..])
             .map_err(|_| invalid("ring entry cut short"))?;
         let (header, _) =
             InHeader::read_from_prefix(&headers[..]).map_err(|_| invalid("ring request header cut short"))?;
+        let pending = Pending {
+            unique: header.unique,
+            commit_id: entry.commit_id,
+        };
+        self.unanswered = Some(pending);
+        let Some(_in_flight) = dispatcher.enter() else {
+            return Ok(ControlFlow::Break(()));
+        };
         let fixed_bytes = opcode::fixed_bytes(header.opcode);
         let request = Request::new(
             header,
@@ -164,6 +194,14 @@ impl RingChannel {
                 }),
             }
         };
+        let reached = PAYLOAD_AT + input_bytes.max(result.unwrap_or(0));
+        self.answer(pending, result)?;
+        self.region.note_reach(reached);
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Queues the answer to the request in the region, whose payload is in place.
+    fn answer(&mut self, pending: Pending, result: FsResult<usize>) -> io::Result<()> {
         let (error, bytes) = match result {
             Ok(bytes) => (0, u32::try_from(bytes).expect("replies are below 4 GiB")),
             Err(error) => (-error.errno(), 0),
@@ -171,15 +209,31 @@ impl RingChannel {
         let out = OutHeader {
             len: bytes,
             error,
-            unique: header.unique,
+            unique: pending.unique,
         };
-        headers[..size_of::<OutHeader>()].copy_from_slice(out.as_bytes());
         let entry_out = UringEntInOut {
+            commit_id: pending.commit_id,
             payload_sz: bytes,
-            ..entry
+            ..UringEntInOut::default()
         };
-        headers[ENTRY_AT..HEADERS_BYTES].copy_from_slice(entry_out.as_bytes());
-        self.push(URING_CMD_COMMIT_AND_FETCH, entry.commit_id)
+        let headers = &mut self.region.as_mut_slice()[..HEADERS_BYTES];
+        headers[..size_of::<OutHeader>()].copy_from_slice(out.as_bytes());
+        headers[ENTRY_AT..].copy_from_slice(entry_out.as_bytes());
+        self.push(URING_CMD_COMMIT_AND_FETCH, pending.commit_id)?;
+        self.unanswered = None;
+        Ok(())
+    }
+}
+
+impl Drop for RingChannel {
+    fn drop(&mut self) {
+        if !self.with_kernel {
+            // SAFETY: each is dropped once, here, and not used again; no command that names the memory is under way.
+            unsafe {
+                ManuallyDrop::drop(&mut self.vectors);
+                ManuallyDrop::drop(&mut self.region);
+            }
+        }
     }
 }
 
@@ -195,7 +249,7 @@ pub fn queue_count() -> u16 {
 }
 
 /// Keeps the calling thread on the processor whose queue it serves.
-pub fn pin_to(processor: u16) {
+fn pin_to(processor: u16) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(usize::from(processor));
     // A processor that is offline or not ours to use has requests all the same: serve it from wherever we run.

@@ -1,0 +1,184 @@
+//! The end of a session after a panic in the file system, on real mounts. Without `/dev/fuse` and root the tests say so
+//! and pass.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use fuse::{MountConfig, MountError, Session, Switch};
+use testkit::{Faults, FaultyFs, MemFs};
+
+/// More than every limit of the session together.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A mount of a model file system in this process.
+struct Served {
+    folder: tempfile::TempDir,
+    faults: Faults,
+    /// What [`Session::wait`] returned.
+    outcome: Receiver<Result<(), MountError>>,
+    /// Closed last: closing a file of a session that does not end would wait for ever.
+    open: Vec<File>,
+}
+
+impl Served {
+    /// `None`, with a reason printed, where this process can't mount.
+    fn start(threads: u16, writeback: Switch, uring: Switch) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() || File::open("/dev/fuse").is_err() {
+            report_skip("root and /dev/fuse");
+            return None;
+        }
+        let folder = tempfile::TempDir::new().expect("a temporary folder");
+        let file_system = FaultyFs::new(MemFs::new());
+        let faults = file_system.faults();
+        let config = MountConfig {
+            source: "model".to_owned(),
+            subtype: "tidegate-test".to_owned(),
+            io_unit_bytes: None,
+            writeback,
+            passthrough: Switch::Off,
+            uring,
+            direct_io: Switch::Auto,
+            threads: Some(threads),
+            read_only: false,
+            allow_other: false,
+            posix_acl: true,
+            attr_ttl: Duration::ZERO,
+            entry_ttl: Duration::ZERO,
+            kernel_options: Vec::new(),
+        };
+        let document = Box::new(|_: &_, _: &_| Vec::new());
+        let session = Session::mount(Arc::new(file_system), folder.path(), &config, document)
+            .expect("root mounts on a folder of its own");
+        let (sender, outcome) = channel();
+        std::thread::spawn(move || sender.send(session.wait()));
+        Some(Self {
+            folder,
+            faults,
+            outcome,
+            open: Vec::new(),
+        })
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn ended(&self) -> Result<(), MountError> {
+        self.outcome
+            .recv_timeout(LIMIT)
+            .expect("the session does not end")
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.faults.open_gate();
+        if is_mounted(self.folder.path()) {
+            // The session did not end. This process waits for itself then, and no signal ends that.
+            let script = "mkdir $0.control && mount -t fusectl none $0.control
+                number=$(awk -v place=$0 '$5 == place { split($3, number, \":\"); print number[2] }' /proc/self/mountinfo)
+                echo 1 > $0.control/$number/abort
+                umount -l $0 $0.control; rmdir $0.control";
+            let _ = std::process::Command::new("sh")
+                .args(["-c", script])
+                .arg(self.folder.path())
+                .output();
+        }
+    }
+}
+
+/// What `call` returns, which a session that is broken would never answer.
+fn within_limit<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, outcome) = channel();
+    std::thread::spawn(move || sender.send(call()));
+    outcome
+        .recv_timeout(LIMIT)
+        .expect("a call on the mount does not return")
+}
+
+#[expect(clippy::print_stderr, reason = "a test that leaves something out must say so")]
+fn report_skip(needed: &str) {
+    eprintln!("left out, needs {needed}: the end of a session");
+}
+
+fn is_mounted(mountpoint: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
+    table.contains(&format!(" {} ", mountpoint.display()))
+}
+
+/// Has a lookup panic, and checks how that is answered.
+fn panic_once(served: &Served) {
+    served
+        .faults
+        .after_lookup(|| panic!("the file system of this test gives up"));
+    let path = served.path("another");
+    let error = within_limit(|| fs::metadata(path)).expect_err("the request that met the panic succeeded");
+    assert_eq!(error.raw_os_error(), Some(libc::EIO));
+}
+
+#[test]
+fn a_panic_answers_its_request_and_ends_the_mount_with_an_error() {
+    let Some(served) = Served::start(2, Switch::Off, Switch::Off) else {
+        return;
+    };
+    fs::write(served.path("file"), "before").unwrap();
+    panic_once(&served);
+    let error = served.ended().unwrap_err();
+    assert!(error.to_string().contains("panicked"), "{error}");
+    assert!(!is_mounted(served.folder.path()));
+}
+
+#[test]
+fn the_last_worker_is_replaced_so_that_what_the_kernel_holds_back_is_written() {
+    let Some(mut served) = Served::start(1, Switch::On, Switch::Off) else {
+        return;
+    };
+    let file = File::create(served.path("file")).unwrap();
+    file.write_all_at(&[7; 8192], 0).unwrap();
+    served.open.push(file);
+    assert!(
+        served.faults.writes().is_empty(),
+        "the kernel wrote it back already"
+    );
+    panic_once(&served);
+    served.ended().unwrap_err();
+    let written: usize = served.faults.writes().iter().map(|write| write.bytes).sum();
+    assert_eq!(written, 8192, "the kernel's dirty pages were not written");
+}
+
+#[test]
+fn a_request_that_never_returns_does_not_hold_up_the_end_after_a_panic() {
+    let Some(served) = Served::start(2, Switch::Off, Switch::Off) else {
+        return;
+    };
+    let file = File::create(served.path("file")).unwrap();
+    served.faults.close_gate();
+    let writer = std::thread::spawn(move || file.write_all_at(b"never acknowledged", 0));
+    assert!(served.faults.wait_for_writes(1, LIMIT));
+    panic_once(&served);
+    served.ended().unwrap_err();
+    served.faults.open_gate();
+    // Whether the late answer still reaches the writer depends on who is first; either way it returns.
+    let _ = within_limit(|| writer.join());
+}
+
+#[test]
+fn a_panic_in_a_ring_worker_ends_the_mount_too() {
+    let enabled = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
+    if enabled.is_ok_and(|text| text.trim() != "Y") {
+        report_skip("enable_uring of the fuse module");
+        return;
+    }
+    let Some(served) = Served::start(2, Switch::Off, Switch::On) else {
+        return;
+    };
+    fs::write(served.path("file"), "before").unwrap();
+    panic_once(&served);
+    let error = served.ended().unwrap_err();
+    assert!(error.to_string().contains("panicked"), "{error}");
+    assert!(!is_mounted(served.folder.path()));
+}
