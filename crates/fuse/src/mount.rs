@@ -137,6 +137,13 @@ fn flag_of(option: &str) -> Option<(MountFlags, bool)> {
     Some(known)
 }
 
+/// Whether these words ask for every write to be synced (`sync`); the last of several wins.
+pub(crate) fn is_synchronous(options: &[String]) -> bool {
+    let last_first = options.iter().rev().filter_map(|option| flag_of(option));
+    let mut sync = last_first.filter(|(flag, _)| *flag == MountFlags::SYNCHRONOUS);
+    sync.next().is_some_and(|(_, on)| on)
+}
+
 /// Changes the generic flags of a mount that is up; the connection and its daemon notice nothing.
 ///
 /// `options` is the whole list of words, those in force first: a flag that no word sets is switched off. A later word

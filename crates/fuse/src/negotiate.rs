@@ -4,6 +4,7 @@ use zerocopy::FromBytes;
 
 use crate::abi::{InitIn, InitOut, MAJOR, MINOR, MINOR_OLDEST, init};
 use crate::config::{DirectIo, MountConfig, MountError, Negotiated, Switch, Transport};
+use crate::mount;
 
 /// Size of a page, the unit of `max_pages`.
 pub const PAGE_BYTES: u32 = 4096;
@@ -85,6 +86,9 @@ pub fn answer(
             Err("it needs CAP_SYS_ADMIN")
         } else if config.writeback == Switch::On {
             Err("writeback=on was asked for, and the kernel has one or the other")
+        } else if mount::is_synchronous(&config.kernel_options) {
+            // The kernel hands the flags of single writes and of their descriptors on to the backing file, the mount's not.
+            Err("with the option sync each write has to be synced, which the kernel leaves to the daemon")
         } else {
             Ok(())
         },
@@ -275,6 +279,24 @@ mod tests {
         assert_eq!(out.max_stack_depth, 1);
         assert_eq!(u64::from(out.flags) & init::WRITEBACK_CACHE, 0);
         assert_eq!(negotiated.write_bytes_max, 1 << 20);
+    }
+
+    #[test]
+    fn a_mount_with_sync_has_no_passthrough_as_nothing_would_sync_its_writes() {
+        let all = init::PASSTHROUGH | init::INIT_EXT;
+        for (words, expected) in [
+            (&["sync"][..], false),
+            (&["sync", "noatime", "async"], true),
+            (&["async", "sync"], false),
+            (&["dirsync"], true),
+        ] {
+            let config = MountConfig {
+                kernel_options: words.iter().map(|word| (*word).to_owned()).collect(),
+                ..config()
+            };
+            let (_, negotiated) = answer(kernel(45, all).as_bytes(), &config, &ROOT).unwrap();
+            assert_eq!(negotiated.passthrough, expected, "{words:?}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Tests that mount need `/dev/fuse` and, as an ordinary user, `fusermount3`; without them they print a reason and pass
 //! ([`Mounted::start`] returns `None`).
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -45,6 +46,42 @@ impl Mounted {
         );
         let report = serde_json::from_slice(&output.stdout).expect("a report in JSON");
         Some(Self { folder, report })
+    }
+
+    /// Mounts as [`NOBODY`], who owns the source. `None`, with a reason printed, where root can't have that user mount.
+    pub fn start_as_nobody(arguments: &[&str]) -> Option<Self> {
+        if !can_mount_as_nobody() {
+            return None;
+        }
+        // The user may not see the folder that the binary was built in.
+        let folder = TempDir::new().expect("a temporary folder");
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("it is ours");
+        let [binary, source, mountpoint] =
+            ["tidegate", "source", "mountpoint"].map(|name| folder.path().join(name));
+        std::fs::copy(env!("CARGO_BIN_EXE_tidegate"), &binary).expect("room for it");
+        for owned in [&source, &mountpoint] {
+            std::fs::create_dir(owned).expect("a folder");
+            std::os::unix::fs::chown(owned, Some(NOBODY), Some(NOBODY)).expect("root may");
+        }
+        let mut command = as_nobody();
+        command
+            .arg(&binary)
+            .args(["mount", "--json"])
+            .arg(&source)
+            .arg(&mountpoint);
+        let output = command.args(arguments).output().expect("setpriv runs");
+        assert!(
+            output.status.success(),
+            "mount failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let report = serde_json::from_slice(&output.stdout).expect("a report in JSON");
+        Some(Self { folder, report })
+    }
+
+    /// The binary that [`NOBODY`] may run, of such a mount.
+    pub fn binary(&self) -> PathBuf {
+        self.folder.path().join("tidegate")
     }
 
     /// The folder that is shown.
@@ -155,6 +192,27 @@ pub fn as_nobody() -> Command {
     let id = NOBODY.to_string();
     command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]);
     command
+}
+
+/// Does `work` in a thread of that user: who else mounts is not let in, not even root.
+pub fn in_a_thread_of_nobody(work: impl FnOnce() + Send) {
+    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+    let (uid, gid) = (
+        rustix::fs::Uid::from_raw(NOBODY),
+        rustix::fs::Gid::from_raw(NOBODY),
+    );
+    let become_nobody = || {
+        set_thread_groups(&[])?;
+        set_thread_res_gid(gid, gid, gid)?;
+        set_thread_res_uid(uid, uid, uid)
+    };
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            become_nobody().expect("root may become anybody");
+            work();
+        });
+        worker.join().expect("its own message is above");
+    });
 }
 
 /// True where root can have an ordinary user mount; prints why not.

@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 use rustix::io::ReadWriteFlags;
 use rustix::process::{Pid, Signal};
 
-use crate::harness::{Mounted, report_skip};
+use crate::harness::{Mounted, in_a_thread_of_nobody, report_skip};
 
 const WRITES: usize = 40;
 
@@ -110,15 +110,41 @@ impl Way {
     }
 }
 
+/// Who mounts, and writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    /// Whoever runs the tests.
+    Tester,
+    /// An ordinary user, through fusermount3.
+    Nobody,
+}
+
+impl Who {
+    fn mount(self, arguments: &[&str]) -> Option<Mounted> {
+        match self {
+            Self::Tester => Mounted::start(arguments),
+            Self::Nobody => Mounted::start_as_nobody(arguments),
+        }
+    }
+
+    fn write_all(self, way: Way, path: &Path) {
+        match self {
+            Self::Tester => way.write_all(path),
+            Self::Nobody => in_a_thread_of_nobody(|| way.write_all(path)),
+        }
+    }
+}
+
 /// The daemon's syncs while a program writes this way; `None` where nothing can be traced.
-fn syncs(mounted: &Mounted, way: Way) -> Option<usize> {
+fn syncs(mounted: &Mounted, who: Who, way: Way) -> Option<usize> {
     let traced = Traced::start(mounted.pid(), &mounted.source())?;
-    way.write_all(&mounted.mountpoint().join(format!("{way:?}")));
+    who.write_all(way, &mounted.mountpoint().join(format!("{way:?}")));
     let lines = traced.lines();
     Some(lines.iter().filter(|line| way.is_met_by(line)).count())
 }
 
-const MODES: [&[&str]; 7] = [
+/// Ways to mount in which the daemon sees each write.
+const MODES: [&[&str]; 8] = [
     &["--passthrough", "off"],
     &["--passthrough", "off", "--flusher", "inline"],
     &["--passthrough", "off", "--flusher", "off"],
@@ -126,41 +152,158 @@ const MODES: [&[&str]; 7] = [
     &["--passthrough", "off", "--direct-io", "off"],
     &["--passthrough", "off", "--writeback", "on"],
     &["--passthrough", "off", "--io-unit", "4k"],
+    &["--passthrough", "off", "--uring", "on"],
 ];
+
+/// Those of them that this kernel has; prints what is left out.
+fn modes() -> Vec<&'static [&'static str]> {
+    let enabled = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
+    let has_uring = enabled.is_ok_and(|text| text.trim() == "Y");
+    if !has_uring {
+        report_skip("io_uring: /sys/module/fuse/parameters/enable_uring is not Y");
+    }
+    let modes = MODES.into_iter();
+    modes
+        .filter(|mode| has_uring || !mode.contains(&"--uring"))
+        .collect()
+}
 
 #[test]
 fn each_synchronous_write_is_synced_in_the_source_before_it_returns() {
-    for mode in MODES {
-        let Some(mounted) = Mounted::start(mode) else {
-            return;
-        };
-        let Some(plain) = syncs(&mounted, Way::Plain) else {
-            return;
-        };
-        assert_eq!(plain, 0, "plain writes in mode {mode:?}");
-        for way in [Way::OpenedDsync, Way::OpenedSync, Way::EachDsync, Way::EachSync] {
-            let syncs = syncs(&mounted, way).expect("strace worked a moment ago");
-            assert!(
-                syncs >= WRITES,
-                "{syncs} syncs for {WRITES} writes of {way:?} in mode {mode:?}"
-            );
+    for who in [Who::Tester, Who::Nobody] {
+        for mode in modes() {
+            let Some(mounted) = who.mount(mode) else {
+                break;
+            };
+            let Some(plain) = syncs(&mounted, who, Way::Plain) else {
+                return;
+            };
+            assert_eq!(plain, 0, "plain writes by {who:?} in mode {mode:?}");
+            for way in [Way::OpenedDsync, Way::OpenedSync, Way::EachDsync, Way::EachSync] {
+                let syncs = syncs(&mounted, who, way).expect("strace worked a moment ago");
+                assert!(
+                    syncs >= WRITES,
+                    "{syncs} syncs for {WRITES} writes of {way:?} by {who:?} in mode {mode:?}"
+                );
+            }
         }
     }
 }
 
 #[test]
 fn a_mount_with_sync_syncs_plain_writes_in_the_source() {
-    for mode in MODES {
-        let arguments = [&["-o", "sync"], mode].concat();
-        let Some(mounted) = Mounted::start(&arguments) else {
+    // By default too: the kernel doesn't pass the option on to files that it writes itself, so there are none.
+    let default: &[&str] = &[];
+    for who in [Who::Tester, Who::Nobody] {
+        for mode in modes().into_iter().chain([default]) {
+            let arguments = [&["-o", "sync"], mode].concat();
+            let Some(mounted) = who.mount(&arguments) else {
+                break;
+            };
+            let Some(syncs) = syncs(&mounted, who, Way::Plain) else {
+                return;
+            };
+            assert!(
+                syncs >= WRITES,
+                "{syncs} syncs for {WRITES} writes by {who:?} in mode {mode:?}"
+            );
+        }
+    }
+}
+
+/// An ext4 on a loop device of its own, whose flushes are counted.
+struct Ext4 {
+    folder: tempfile::TempDir,
+}
+
+impl Ext4 {
+    /// `None`, with a reason printed, where there is no root, loop device or ext4.
+    fn new() -> Option<Self> {
+        let ext4 = Self {
+            folder: tempfile::TempDir::new().expect("a temporary folder"),
+        };
+        let (image, root) = (ext4.folder.path().join("image"), ext4.root());
+        std::fs::create_dir(&root).expect("a temporary folder takes files");
+        let file = std::fs::File::create(&image).expect("a temporary folder takes files");
+        file.set_len(64 << 20).expect("a temporary folder takes files");
+        let made = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image).output();
+        let mounted = || {
+            let mut command = Command::new("mount");
+            command
+                .args(["-t", "ext4", "-o", "loop"])
+                .arg(&image)
+                .arg(&root)
+                .output()
+        };
+        let is_done = |output: std::io::Result<std::process::Output>| {
+            output.is_ok_and(|output| output.status.success())
+        };
+        if is_done(made) && is_done(mounted()) {
+            return Some(ext4);
+        }
+        report_skip("flushes of a device: needs root, a loop device and e2fsprogs");
+        None
+    }
+
+    fn root(&self) -> PathBuf {
+        self.folder.path().join("ext4")
+    }
+
+    /// Cache flushes that its device completed.
+    fn flushes(&self) -> usize {
+        let device = rustix::fs::stat(self.root()).expect("it is mounted").st_dev;
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let counts =
+            std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).expect("a block device");
+        counts
+            .split_whitespace()
+            .nth(15)
+            .and_then(|count| count.parse().ok())
+            .expect("Linux 5.5 or newer")
+    }
+}
+
+impl Drop for Ext4 {
+    fn drop(&mut self) {
+        // Best effort; the image goes with its folder.
+        let _ = Command::new("umount").arg("-l").arg(self.root()).output();
+    }
+}
+
+/// Under passthrough the daemon sees no write, so the device is asked; and in other modes it says the same.
+#[test]
+fn each_synchronous_write_flushes_the_device_of_the_source_also_under_passthrough() {
+    let Some(ext4) = Ext4::new() else {
+        return;
+    };
+    let shows_ext4 = |source: &Path| {
+        std::fs::remove_dir(source).expect("it is empty");
+        std::os::unix::fs::symlink(ext4.root(), source).expect("a temporary folder takes links");
+    };
+    for mode in [&[][..], &["--passthrough", "off"], &["-o", "sync"]] {
+        let Some(mounted) = Mounted::start_over(shows_ext4, mode) else {
             return;
         };
-        let Some(syncs) = syncs(&mounted, Way::Plain) else {
-            return;
+        let flushes = |way: Way| {
+            let before = ext4.flushes();
+            way.write_all(&mounted.mountpoint().join(format!("{way:?}")));
+            ext4.flushes() - before
         };
-        assert!(
-            syncs >= WRITES,
-            "{syncs} syncs for {WRITES} writes in mode {mode:?}"
-        );
+        let syncs_all = mode.contains(&"sync");
+        for way in [
+            Way::Plain,
+            Way::OpenedDsync,
+            Way::OpenedSync,
+            Way::EachDsync,
+            Way::EachSync,
+        ] {
+            let flushes = flushes(way);
+            let is_synced = flushes >= WRITES;
+            assert_eq!(
+                is_synced,
+                syncs_all || way != Way::Plain,
+                "{flushes} flushes for {WRITES} writes of {way:?} in mode {mode:?}"
+            );
+        }
     }
 }

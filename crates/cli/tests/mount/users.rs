@@ -1,42 +1,34 @@
 //! Mounts of ordinary users, locks between processes, inherited ACLs, and a second life after a crash.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-use crate::harness::{Mounted, NOBODY, as_nobody, can_mount_as_nobody, report_skip, tidegate};
+use crate::harness::{Mounted, NOBODY, as_nobody, report_skip, tidegate};
 use rustix::fs::{FlockOperation, XattrFlags};
 use rustix::process::Signal;
 
 #[test]
 fn an_ordinary_user_mounts_writes_and_unmounts() {
-    if !can_mount_as_nobody() {
+    let Some(mounted) = Mounted::start_as_nobody(&[]) else {
         return;
-    }
-    // The user may not see the folder that the binary was built in.
-    let folder = tempfile::TempDir::new().unwrap();
-    fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    let [binary, source, mountpoint] =
-        ["tidegate", "source", "mountpoint"].map(|name| folder.path().join(name));
-    fs::copy(env!("CARGO_BIN_EXE_tidegate"), &binary).unwrap();
-    for owned in [&source, &mountpoint] {
-        fs::create_dir(owned).unwrap();
-        std::os::unix::fs::chown(owned, Some(NOBODY), Some(NOBODY)).unwrap();
-    }
-    let as_nobody = |program: &std::path::Path, arguments: &[&str]| {
-        let output = as_nobody().arg(program).args(arguments).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        (output.status.success(), text)
     };
-    let [from, to] = [&source, &mountpoint].map(|path| path.to_str().unwrap());
-    let mounted = as_nobody(&binary, &["mount", from, to]);
-    assert!(mounted.0, "{}", mounted.1);
-    let script =
-        format!("echo kept > {to}/file && chmod 600 {to}/file && mkdir {to}/folder && cat {to}/file");
-    let wrote = as_nobody(std::path::Path::new("/bin/sh"), &["-c", &script]);
-    let unmounted = as_nobody(&binary, &["unmount", to]);
-    assert!(wrote.0, "{}", wrote.1);
-    assert!(unmounted.0, "{}", unmounted.1);
+    let to = mounted.mountpoint();
+    let run = |command: &mut Command| {
+        let output = command.output().unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    };
+    let script = "echo kept > file && chmod 600 file && mkdir folder && cat file";
+    run(as_nobody()
+        .args(["env", "-C"])
+        .arg(&to)
+        .args(["sh", "-c", script]));
+    run(as_nobody().arg(mounted.binary()).arg("unmount").arg(&to));
+    let source = mounted.source();
     let file = fs::metadata(source.join("file")).unwrap();
     assert_eq!((file.uid(), file.mode() & 0o777, file.len()), (NOBODY, 0o600, 5));
 }
