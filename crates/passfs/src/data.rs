@@ -15,7 +15,7 @@ use crate::PassFs;
 use crate::attributes::stat;
 use crate::direct::advanced;
 use crate::handles::{Open, OpenFile};
-use crate::identity::{errno, set_privileges};
+use crate::identity::{errno, with_privileges};
 use crate::inodes::Inode;
 use crate::nodes::host_flags;
 use crate::validity::Stamp;
@@ -44,13 +44,12 @@ impl PassFs {
         if self.opens_noatime {
             wanted |= OFlags::NOATIME;
         }
-        if truncates {
-            set_privileges(privileges)?;
-            wanted |= OFlags::TRUNC;
-        }
-        let (file, append_only) = match self.reopen_as_permitted(&inode, wanted) {
+        wanted.set(OFlags::TRUNC, truncates);
+        let changed = if truncates { privileges } else { Privileges::Keep };
+        let open = |wanted| with_privileges(changed, || self.reopen_as_permitted(&inode, wanted))?;
+        let (file, append_only) = match open(wanted) {
             Err(FsError::NotPermitted) if flags.writes() && flags.has(libc::O_APPEND) => {
-                (self.reopen_as_permitted(&inode, wanted | OFlags::APPEND)?, true)
+                (open(wanted | OFlags::APPEND)?, true)
             }
             other => (other?, false),
         };
@@ -156,11 +155,10 @@ impl PassFs {
     ) -> FsResult<()> {
         self.check_writable()?;
         let open = self.handles.file(handle)?;
-        set_privileges(privileges)?;
         open.wrote.store(true, Ordering::Release);
         let mode = FallocateFlags::from_bits_retain(mode.0.cast_unsigned());
-        rustix::io::retry_on_intr(|| rustix::fs::fallocate(&open.file, mode, offset, length))
-            .map_err(errno)?;
+        let allocate = || rustix::fs::fallocate(&open.file, mode, offset, length);
+        with_privileges(privileges, || rustix::io::retry_on_intr(allocate))?.map_err(errno)?;
         make_durable(&open.file, open.durability)
     }
 
@@ -178,13 +176,13 @@ impl PassFs {
         self.check_writable()?;
         let source = self.handles.file(copy.source.1)?;
         let target = self.handles.file(copy.target.1)?;
-        set_privileges(copy.privileges)?;
         target.wrote.store(true, Ordering::Release);
         let length = usize::try_from(copy.length).map_or(COPY_BYTES_MAX, |length| length.min(COPY_BYTES_MAX));
         let (mut from, mut to) = (copy.source_offset, copy.target_offset);
-        let copied =
+        let copied = with_privileges(copy.privileges, || {
             rustix::fs::copy_file_range(&source.file, Some(&mut from), &target.file, Some(&mut to), length)
-                .map_err(errno)?;
+        })?
+        .map_err(errno)?;
         make_durable(&target.file, target.durability)?;
         Ok(u64::try_from(copied).expect("usize fits in u64"))
     }

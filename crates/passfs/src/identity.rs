@@ -1,20 +1,22 @@
 //! Who the worker thread is towards the host: file system ids, umask, and `CAP_FSETID`.
 //!
-//! Linux keeps all three per thread, so each worker thread changes its own and no lock is needed. What the thread
-//! currently is gets cached in a thread-local; a call that needs what is already set costs no system call.
+//! Linux keeps all three per thread, so each worker thread changes its own and no lock is needed. At rest a thread has the
+//! daemon's ids and capabilities. [`acting_as`] and [`with_privileges`] change them for one closure and change them back
+//! behind it, also when it fails or panics: whatever else the thread does, for this file system or another layer, it does
+//! as the daemon. A caller with the daemon's own ids costs no system call.
 //!
 //! It is not: a permission check (the kernel above made it), nor a sandbox. Real, effective and saved ids stay as
 //! they are, and so do the capabilities except `CAP_FSETID` in the effective set. Supplementary groups are given up on
 //! each thread that changes ids: the protocol names one group of the caller, and the daemon's are not the caller's.
 //!
 //! Invariants:
-//! - [`act_as`] and [`set_privileges`] are called before each host call whose result depends on ids, umask or
-//!   `CAP_FSETID`; none of these calls relies on what an earlier request left behind.
 //! - A thread without `CAP_SETUID`, `CAP_SETGID` and `CAP_SETPCAP` never changes ids: what it makes belongs to the
 //!   daemon, as for every FUSE file system of an ordinary user.
 //! - `SECBIT_NO_SETUID_FIXUP` is set on a thread before its file system uid changes, so that its capabilities survive.
+//! - The umask of a thread counts in calls that make something, and each of them sets it.
 
 use std::cell::RefCell;
+use std::marker::PhantomData;
 
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -38,7 +40,7 @@ struct ThreadIdentity {
     changes_ids: bool,
     own_umask: bool,
     /// The daemon's, before any request.
-    daemon_gid: u32,
+    daemon: (u32, u32),
     uid: u32,
     gid: u32,
     umask: u32,
@@ -48,45 +50,58 @@ thread_local! {
     static THREAD: RefCell<Option<ThreadIdentity>> = const { RefCell::new(None) };
 }
 
-/// Makes the calling thread act as `creator` in the calls that follow, with `CAP_FSETID` where the daemon has it.
-pub(crate) fn act_as(creator: Creator) -> FsResult<()> {
-    with_thread(|thread| {
-        thread.set_fsetid(true)?;
+/// Changes of the calling thread's identity, undone when this is dropped. It stays on its thread.
+struct Changed {
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Changed {
+    /// Undone as well where `change` fails part of the way.
+    fn by(change: impl FnOnce(&mut ThreadIdentity) -> FsResult<()>) -> FsResult<Self> {
+        let changed = Self {
+            _not_send: PhantomData,
+        };
+        THREAD.with_borrow_mut(|slot| {
+            if slot.is_none() {
+                *slot = Some(ThreadIdentity::of_this_thread()?);
+            }
+            change(slot.as_mut().expect("filled above"))
+        })?;
+        Ok(changed)
+    }
+}
+
+impl Drop for Changed {
+    fn drop(&mut self) {
+        THREAD.with_borrow_mut(|slot| slot.iter_mut().for_each(ThreadIdentity::restore));
+    }
+}
+
+/// Runs `call` as `creator`, with `CAP_FSETID` where the daemon has it.
+pub(crate) fn acting_as<T>(creator: Creator, call: impl FnOnce() -> T) -> FsResult<T> {
+    let _changed = Changed::by(|thread| {
         thread.set_umask(creator.umask & 0o777)?;
         match creator.ids {
             Some((uid, gid)) => thread.set_ids(uid, gid),
-            None => {
-                thread.set_gid(thread.daemon_gid);
-                Ok(())
-            }
+            None => Ok(()),
         }
-    })
+    })?;
+    Ok(call())
 }
 
-/// Makes the calling thread keep or kill setuid, setgid and file capabilities in the calls that follow.
+/// Runs `call`, a change of content, so that it keeps or kills setuid, setgid and file capabilities.
 ///
 /// The host decides: about setgid it asks whether the thread is in the file's group. A group that the daemon's user
 /// namespace does not map can't be taken on; the thread then stays in the group it was in.
-pub(crate) fn set_privileges(privileges: Privileges) -> FsResult<()> {
-    with_thread(|thread| match privileges {
-        Privileges::Keep => {
-            thread.set_gid(thread.daemon_gid);
-            thread.set_fsetid(true)
-        }
-        Privileges::Kill { gid } => {
-            thread.set_gid(gid);
-            thread.set_fsetid(false)
-        }
-    })
-}
-
-fn with_thread<T>(body: impl FnOnce(&mut ThreadIdentity) -> FsResult<T>) -> FsResult<T> {
-    THREAD.with_borrow_mut(|slot| {
-        if slot.is_none() {
-            *slot = Some(ThreadIdentity::of_this_thread()?);
-        }
-        body(slot.as_mut().expect("filled above"))
-    })
+pub(crate) fn with_privileges<T>(privileges: Privileges, call: impl FnOnce() -> T) -> FsResult<T> {
+    let Privileges::Kill { gid } = privileges else {
+        return Ok(call());
+    };
+    let _changed = Changed::by(|thread| {
+        thread.set_gid(gid);
+        thread.set_fsetid(false)
+    })?;
+    Ok(call())
 }
 
 impl ThreadIdentity {
@@ -99,16 +114,32 @@ impl ThreadIdentity {
             // Refused in a user namespace that denies setgroups; the daemon's groups then count as the caller's.
             let _refused = rustix::thread::set_thread_groups(&[]);
         }
-        let daemon_gid = current_fsgid();
+        let (uid, gid) = (current_fsuid(), current_fsgid());
         Ok(Self {
             capabilities,
             changes_ids,
             own_umask: false,
-            uid: current_fsuid(),
-            gid: daemon_gid,
-            daemon_gid,
+            daemon: (uid, gid),
+            uid,
+            gid,
             umask: u32::MAX,
         })
+    }
+
+    /// Makes the thread the daemon's again.
+    ///
+    /// # Panics
+    /// When the host refuses, which is short of memory then: no call may be made as somebody else.
+    fn restore(&mut self) {
+        let own_ids = self.set_ids(self.daemon.0, self.daemon.1);
+        let own_capabilities = self.set_fsetid(true);
+        assert!(
+            own_ids.and(own_capabilities).is_ok(),
+            "a worker thread is user {} and group {} and can't become {:?} again",
+            self.uid,
+            self.gid,
+            self.daemon
+        );
     }
 
     fn set_ids(&mut self, uid: u32, gid: u32) -> FsResult<()> {
@@ -185,4 +216,46 @@ fn current_fsgid() -> u32 {
 /// The error of this project for a host errno.
 pub(crate) fn errno(error: Errno) -> FsError {
     FsError::from_errno(error.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn a_panic_leaves_the_thread_with_its_own_ids_and_capabilities() {
+        let state = || {
+            let effective = capabilities(None).unwrap().effective;
+            (current_fsuid(), current_fsgid(), effective)
+        };
+        let own = state();
+        let nobody = Creator {
+            ids: Some((65534, 65534)),
+            umask: 0,
+        };
+        let mut inside = Vec::new();
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            acting_as(nobody, || {
+                inside.push(state());
+                panic!("part of the test");
+            })
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(state(), own);
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            with_privileges(Privileges::Kill { gid: 65534 }, || {
+                inside.push(state());
+                panic!("part of the test");
+            })
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(state(), own);
+        if rustix::process::geteuid().is_root() {
+            assert_eq!((inside[0].0, inside[0].1), (65534, 65534));
+            assert_eq!((inside[1].0, inside[1].1), (own.0, 65534));
+            assert!(!inside[1].2.contains(CapabilitySet::FSETID));
+        }
+    }
 }

@@ -4,10 +4,9 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use vfs::{FsError, FsResult, Handle, IoctlReply, Privileges};
+use vfs::{FsError, FsResult, Handle, IoctlReply};
 
 use crate::PassFs;
-use crate::identity::set_privileges;
 
 /// One command: what it moves and in which direction. The host reads and writes `host_bytes` at most, whatever the
 /// number in the command says (`FS_IOC_GETFLAGS` says `long` and means `int`).
@@ -57,7 +56,6 @@ impl PassFs {
             self.check_writable()?;
             let given = input.get(..command.host_bytes).ok_or(FsError::Invalid)?;
             argument[..command.host_bytes].copy_from_slice(given);
-            set_privileges(Privileges::Keep)?;
         }
         let result = host_ioctl(open.fd(), command.native, &mut argument)?;
         let data = if command.writes {

@@ -68,6 +68,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 use thiserror::Error;
 use vfs::{Attr, Caller, FsError, FsResult};
@@ -230,10 +231,15 @@ impl PassFs {
         }
     }
 
-    /// Prepares the thread for a call that makes a node on behalf of `caller`.
-    fn act_as(&self, caller: &Caller, umask: u32) -> FsResult<()> {
+    /// Runs a call that makes something on behalf of `caller`.
+    fn acting_as<T>(
+        &self,
+        caller: &Caller,
+        umask: u32,
+        call: impl FnOnce() -> Result<T, Errno>,
+    ) -> FsResult<Result<T, Errno>> {
         let ids = self.config.id_map.is_none().then_some((caller.uid, caller.gid));
-        identity::act_as(Creator { ids, umask })
+        identity::acting_as(Creator { ids, umask }, call)
     }
 
     /// Opens the inode anew, for data.

@@ -137,16 +137,12 @@ impl PassFs {
             kind => kind,
         };
         let kind = FileType::from_raw_mode(kind.mode_bits());
-        self.act_as(caller, node.umask)?;
-        rustix::fs::mknodat(
-            directory.fd()?,
-            name,
-            kind,
-            permissions(node.mode),
-            host_rdev(node.rdev),
-        )
+        let (fd, mode, rdev) = (directory.fd()?, permissions(node.mode), host_rdev(node.rdev));
+        self.acting_as(caller, node.umask, || {
+            rustix::fs::mknodat(&fd, name, kind, mode, rdev)
+        })?
         .map_err(errno)?;
-        self.find_in(directory.fd()?.as_fd(), name)
+        self.find_in(fd.as_fd(), name)
     }
 
     pub(crate) fn make_directory(
@@ -158,9 +154,10 @@ impl PassFs {
     ) -> FsResult<Entry> {
         self.check_writable()?;
         let directory = self.inodes.get(parent)?;
-        self.act_as(caller, node.umask)?;
-        rustix::fs::mkdirat(directory.fd()?, name, permissions(node.mode)).map_err(errno)?;
-        self.find_in(directory.fd()?.as_fd(), name)
+        let (fd, mode) = (directory.fd()?, permissions(node.mode));
+        self.acting_as(caller, node.umask, || rustix::fs::mkdirat(&fd, name, mode))?
+            .map_err(errno)?;
+        self.find_in(fd.as_fd(), name)
     }
 
     pub(crate) fn make_symlink(
@@ -172,9 +169,10 @@ impl PassFs {
     ) -> FsResult<Entry> {
         self.check_writable()?;
         let directory = self.inodes.get(parent)?;
-        self.act_as(caller, 0)?;
-        rustix::fs::symlinkat(target, directory.fd()?, name).map_err(errno)?;
-        self.find_in(directory.fd()?.as_fd(), name)
+        let fd = directory.fd()?;
+        self.acting_as(caller, 0, || rustix::fs::symlinkat(target, &fd, name))?
+            .map_err(errno)?;
+        self.find_in(fd.as_fd(), name)
     }
 
     pub(crate) fn remove(&self, parent: Ino, name: &[u8], flags: AtFlags) -> FsResult<()> {
@@ -194,10 +192,14 @@ impl PassFs {
         let source = self.inodes.get(from.0)?;
         let target = self.inodes.get(to.0)?;
         let flags = rustix::fs::RenameFlags::from_bits_retain(flags.0);
+        let (source, target) = (source.fd()?, target.fd()?);
+        let rename = || rustix::fs::renameat_with(&source, from.1, &target, to.1, flags);
         if flags.contains(rustix::fs::RenameFlags::WHITEOUT) {
-            self.act_as(caller, 0)?;
+            self.acting_as(caller, 0, rename)?
+        } else {
+            rename()
         }
-        rustix::fs::renameat_with(source.fd()?, from.1, target.fd()?, to.1, flags).map_err(errno)
+        .map_err(errno)
     }
 
     pub(crate) fn add_name(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
@@ -233,13 +235,14 @@ impl PassFs {
     ) -> FsResult<(Entry, Opened)> {
         self.check_writable()?;
         let directory = self.inodes.get(parent)?;
-        self.act_as(caller, node.umask)?;
+        let fd = directory.fd()?;
         // Always O_EXCL: a name that appeared meanwhile may be a FIFO, on which an open would wait.
         let new = host_flags(flags) | OFlags::CREATE | OFlags::EXCL;
-        match open_new(directory.fd()?.as_fd(), name, new, permissions(node.mode)) {
+        let made = || open_new(fd.as_fd(), name, new, permissions(node.mode));
+        match self.acting_as(caller, node.umask, made)? {
             Ok(file) => self.opened_new(file, flags),
             Err(Errno::EXIST) if !flags.has(libc::O_EXCL) => {
-                let entry = self.find_in(directory.fd()?.as_fd(), name)?;
+                let entry = self.find_in(fd.as_fd(), name)?;
                 let privileges = match caller.uid {
                     0 => Privileges::Keep,
                     _ => Privileges::Kill { gid: caller.gid },
@@ -265,11 +268,12 @@ impl PassFs {
     ) -> FsResult<(Entry, Opened)> {
         self.check_writable()?;
         let directory = self.inodes.get(parent)?;
-        self.act_as(caller, node.umask)?;
+        let fd = directory.fd()?;
         let mut new = host_flags(flags) | OFlags::TMPFILE;
         // Here O_EXCL means that the file never gets a name.
         new.set(OFlags::EXCL, flags.has(libc::O_EXCL));
-        let file = open_new(directory.fd()?.as_fd(), b".", new, permissions(node.mode)).map_err(errno)?;
+        let made = || open_new(fd.as_fd(), b".", new, permissions(node.mode));
+        let file = self.acting_as(caller, node.umask, made)?.map_err(errno)?;
         self.opened_new(file, flags)
     }
 

@@ -3,12 +3,12 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
-use vfs::{Attr, FileKind, FsError, FsResult, Handle, Ino, Privileges, SetAttr, SetTime};
+use vfs::{Attr, FileKind, FsError, FsResult, Handle, Ino, SetAttr, SetTime};
 
 use crate::anchor::PathFd;
 use crate::attributes::stat;
 use crate::handles::Open;
-use crate::identity::{errno, set_privileges};
+use crate::identity::{errno, with_privileges};
 use crate::{ITSELF, PassFs, proc_path};
 
 impl PassFs {
@@ -21,13 +21,13 @@ impl PassFs {
             None => inode.fd()?,
         };
         if let Some(size) = change.size {
-            set_privileges(change.privileges)?;
-            truncate(inode.kind, open.as_ref(), fd.as_fd(), size)?;
+            with_privileges(change.privileges, || {
+                truncate(inode.kind, open.as_ref(), fd.as_fd(), size)
+            })??;
         }
         if self.config.id_map.is_none() {
-            // The host itself drops setuid and setgid of a file whose owner changes, for root too. With CAP_FSETID
-            // it keeps setgid without group execution (mandatory locking once), which is what root sees natively.
-            set_privileges(Privileges::Keep)?;
+            // The host itself drops setuid and setgid of a file whose owner changes, for root too. With the daemon's
+            // CAP_FSETID it keeps setgid without group execution (mandatory locking once), as root sees it natively.
             change_owner(fd.as_fd(), change.uid, change.gid)?;
             if let Some(mode) = change.mode {
                 change_mode(inode.kind, fd.as_fd(), mode)?;

@@ -20,7 +20,7 @@ use crate::attributes::stat;
 use crate::data::make_durable;
 use crate::direct::advanced;
 use crate::handles::OpenFile;
-use crate::identity::{errno, set_privileges};
+use crate::identity::{errno, with_privileges};
 
 impl PassFs {
     pub(crate) fn write_at(
@@ -31,15 +31,16 @@ impl PassFs {
         mode: WriteMode,
     ) -> FsResult<usize> {
         let open = self.handles.file(handle)?;
-        set_privileges(mode.privileges)?;
         open.wrote.store(true, Ordering::Release);
-        let written = if open.append_only {
-            self.write_append_only(&open, offset, data, mode)
-        } else if self.is_stream(&open, offset) {
-            self.write_stream(&open, offset, data, mode)
-        } else {
-            self.write_cached(&open, offset, data, mode)
-        }?;
+        let written = with_privileges(mode.privileges, || {
+            if open.append_only {
+                self.write_append_only(&open, offset, data, mode)
+            } else if self.is_stream(&open, offset) {
+                self.write_stream(&open, offset, data, mode)
+            } else {
+                self.write_cached(&open, offset, data, mode)
+            }
+        })??;
         self.tally.write_done(written);
         self.count_contiguous(&open, offset, written);
         Ok(written)

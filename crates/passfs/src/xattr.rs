@@ -7,10 +7,10 @@ use std::os::fd::AsFd;
 
 use rustix::fs::XattrFlags as HostFlags;
 use rustix::io::Errno;
-use vfs::{FsResult, Ino, Privileges, XattrFlags};
+use vfs::{FsResult, Ino, XattrFlags};
 
 use crate::attributes::stat;
-use crate::identity::{errno, set_privileges};
+use crate::identity::errno;
 use crate::setattr::change_mode;
 use crate::{PassFs, proc_path};
 
@@ -30,8 +30,7 @@ impl PassFs {
     ) -> FsResult<()> {
         self.check_writable()?;
         let inode = self.inodes.get(ino)?;
-        // The host must not decide by our groups whether the setgid bit stays.
-        set_privileges(Privileges::Keep)?;
+        // With the daemon's CAP_FSETID the host does not decide by our groups whether the setgid bit stays.
         let flags = HostFlags::from_bits_retain(flags.0.cast_unsigned());
         let fd = inode.fd()?;
         rustix::fs::setxattr(proc_path(fd.as_fd()), name, value, flags).map_err(errno)?;

@@ -126,3 +126,39 @@ fn a_mount_can_be_made_again_where_a_daemon_was_killed() {
         "second life"
     );
 }
+
+#[test]
+fn workers_have_the_daemons_credentials_again_after_calls_for_another_user() {
+    let as_user = as_nobody().arg("true").status();
+    if !rustix::process::geteuid().is_root() || !as_user.is_ok_and(|status| status.success()) {
+        report_skip("setpriv (util-linux) is missing, or this is not root");
+        return;
+    }
+    for mode in [
+        &["-o", "allow_other"][..],
+        &["-o", "allow_other", "--passthrough", "off"],
+    ] {
+        let Some(mounted) = Mounted::start(mode) else {
+            return;
+        };
+        let root = mounted.mountpoint();
+        fs::set_permissions(root.parent().unwrap(), PermissionsExt::from_mode(0o755)).unwrap();
+        fs::set_permissions(mounted.source(), PermissionsExt::from_mode(0o777)).unwrap();
+        // More of them than there are workers, at once.
+        let script = "for i in 1 2 3 4 5 6 7 8; do (mkdir d$i; echo $i > d$i/f; mkdir d$i; ln -s f d$i/l; \
+                      truncate -s 1 d$i/f; mkfifo d$i/p) 2>/dev/null & done; wait";
+        let ran = as_nobody().args(["sh", "-c", script]).current_dir(&root).status();
+        assert!(ran.unwrap().success());
+        assert_eq!(fs::metadata(root.join("d8/f")).unwrap().uid(), NOBODY);
+        let threads = fs::read_dir(format!("/proc/{}/task", mounted.pid().as_raw_nonzero())).unwrap();
+        for thread in threads {
+            let status = fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+            let ids = status
+                .lines()
+                .filter(|line| line.starts_with("Uid:") || line.starts_with("Gid:"));
+            for line in ids {
+                assert!(line.ends_with("\t0\t0\t0\t0"), "in mode {mode:?}: {status}");
+            }
+        }
+    }
+}

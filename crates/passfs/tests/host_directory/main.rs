@@ -13,6 +13,8 @@ mod concurrency;
 #[cfg(test)]
 mod content;
 #[cfg(test)]
+mod credentials;
+#[cfg(test)]
 mod durability;
 #[cfg(test)]
 mod failing;

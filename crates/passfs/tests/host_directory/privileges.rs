@@ -111,7 +111,10 @@ fn what_is_made_after_a_users_write_belongs_to_its_maker() {
 
 /// What the host leaves of `mode` after a write of the owner, who is no member of another group and no root.
 fn native_mode_after_user_write(path: &std::path::Path, mode: u32) -> u32 {
-    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+    use rustix::thread::{
+        CapabilitySet, CapabilitySets, set_capabilities, set_thread_groups, set_thread_res_gid,
+        set_thread_res_uid,
+    };
     use std::os::unix::fs::{FileExt, PermissionsExt};
     std::os::unix::fs::chown(path, Some(1234), Some(1234)).unwrap();
     std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
@@ -122,6 +125,13 @@ fn native_mode_after_user_write(path: &std::path::Path, mode: u32) -> u32 {
             set_thread_groups(&[]).unwrap();
             set_thread_res_gid(gid, gid, gid).unwrap();
             set_thread_res_uid(uid, uid, uid).unwrap();
+            // A thread that served calls passes on that its capabilities survive a change of user.
+            let none = CapabilitySets {
+                effective: CapabilitySet::empty(),
+                permitted: CapabilitySet::empty(),
+                inheritable: CapabilitySet::empty(),
+            };
+            set_capabilities(None, none).unwrap();
             file.write_at(b"by user", 0).unwrap();
         });
     });
