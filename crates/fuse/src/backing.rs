@@ -14,7 +14,31 @@ use crate::abi::{BackingMap, DEV_IOC_BACKING_CLOSE, DEV_IOC_BACKING_OPEN};
 pub struct Backing {
     id: i32,
     device: Arc<OwnedFd>,
+    close_may_fail: bool,
 }
+
+/// File systems whose `close(2)` has nothing to say: they write to their own page cache, and errors come at fsync. Of all
+/// others (NFS, SMB, FUSE, those that are not known here) a close may write, and tell an error.
+const SILENT_AT_CLOSE: [u32; 18] = [
+    0xef53,      // ext2, ext3, ext4
+    0x5846_5342, // XFS
+    0x9123_683e, // btrfs
+    0xf2f5_2010, // F2FS
+    0x0102_1994, // tmpfs
+    0x8584_58f6, // ramfs
+    0x4d44,      // FAT
+    0x2011_bab0, // exFAT
+    0x7366_746e, // NTFS (ntfs3)
+    0xca45_1a4e, // bcachefs
+    0x2fc1_2fc1, // ZFS
+    0x3153_464a, // JFS
+    0x3434,      // NILFS2
+    0x1501_3346, // UDF
+    0x2405_1905, // UBIFS
+    0x72b6,      // JFFS2
+    0xe0f5_e1e2, // EROFS
+    0x7371_7368, // SquashFS
+];
 
 /// Registers backing files, and keeps the first refusal of each device for the statistics.
 pub struct Registrar {
@@ -45,8 +69,11 @@ impl Registrar {
             )
         };
         if id > 0 {
-            let device = self.device.clone();
-            return Some(Backing { id, device });
+            return Some(Backing {
+                id,
+                device: self.device.clone(),
+                close_may_fail: close_may_fail(file),
+            });
         }
         let error = io::Error::last_os_error();
         if let Ok(stat) = rustix::fs::fstat(file) {
@@ -67,9 +94,25 @@ impl Registrar {
     }
 }
 
+fn close_may_fail(file: BorrowedFd<'_>) -> bool {
+    let Ok(stat) = rustix::fs::fstatfs(file) else {
+        return true;
+    };
+    // The magic number is the low half of a word whose size depends on the machine.
+    let magic = stat.f_type.to_le_bytes();
+    !SILENT_AT_CLOSE
+        .iter()
+        .any(|silent| silent.to_le_bytes()[..] == magic[..4])
+}
+
 impl Backing {
     pub const fn id(&self) -> i32 {
         self.id
+    }
+
+    /// A close may tell a write error: the file system of the file writes then, or may.
+    pub const fn close_may_fail(&self) -> bool {
+        self.close_may_fail
     }
 }
 

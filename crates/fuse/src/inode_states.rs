@@ -43,6 +43,15 @@ struct OpenFiles {
     may_be_mapped: bool,
 }
 
+/// How the kernel is to treat an open file under passthrough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passthrough {
+    /// The backing file.
+    pub backing_id: i32,
+    /// Each close is to be told: the host's close may fail.
+    pub close_may_fail: bool,
+}
+
 /// The state of all inodes that have any.
 pub struct InodeStates {
     shards: [Mutex<HashMap<Ino, State>>; SHARDS],
@@ -66,13 +75,13 @@ impl InodeStates {
 
     /// Counts one more open file of `ino`. `backing` offers its host file, and is asked by the first open alone.
     ///
-    /// Returns the id of the backing file where the inode is under passthrough.
+    /// Returns the backing file where the inode is under passthrough.
     pub fn open(
         &self,
         ino: Ino,
         may_be_mapped: bool,
         backing: impl FnOnce() -> Option<Arc<OwnedFd>>,
-    ) -> Option<i32> {
+    ) -> Option<Passthrough> {
         let registrar = self.registrar.as_ref()?;
         let mut shard = self.shard(ino);
         let open = shard
@@ -86,7 +95,10 @@ impl InodeStates {
             });
         open.count += 1;
         open.may_be_mapped |= may_be_mapped && open.backing.is_some();
-        open.backing.as_ref().map(Backing::id)
+        open.backing.as_ref().map(|backing| Passthrough {
+            backing_id: backing.id(),
+            close_may_fail: backing.close_may_fail(),
+        })
     }
 
     /// One open file of `ino` is gone.

@@ -49,15 +49,19 @@ impl Dispatcher {
     fn open_out(&self, ino: Ino, opened: Opened, flags: OpenFlags) -> OpenOut {
         let Handle(fh) = opened.handle;
         let backing = || self.file_system.backing_file(ino, opened.handle);
-        if let Some(backing_id) = self.inodes.open(ino, may_map_for_writing(flags), backing) {
-            // Data never passes here, so a close has nothing to push out.
+        // Of what is only read a close has nothing to push out; of the rest only where the host's close has not either.
+        let mut open_flags = if flags.writes() { 0 } else { fopen::NOFLUSH };
+        if let Some(file) = self.inodes.open(ino, may_map_for_writing(flags), backing) {
+            open_flags |= fopen::PASSTHROUGH;
+            if !file.close_may_fail {
+                open_flags |= fopen::NOFLUSH;
+            }
             return OpenOut {
                 fh,
-                open_flags: fopen::PASSTHROUGH | fopen::NOFLUSH,
-                backing_id,
+                open_flags,
+                backing_id: file.backing_id,
             };
         }
-        let mut open_flags = if flags.writes() { 0 } else { fopen::NOFLUSH };
         let direct_io = match self.direct_io {
             // The page cache would hold appended data where the kernel believes the end to be.
             DirectIo::Off => flags.writes() && flags.has(libc::O_APPEND),

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Mounted, report_skip};
+use crate::harness::{Mounted, can_mount, report_skip, tidegate};
 
 /// An overlay file system, unmounted at the end. The kernel refuses passthrough to its files: they are stacked already.
 struct Overlay {
@@ -46,6 +46,42 @@ impl Drop for Overlay {
         for mountpoint in [&self.mountpoint, &layers] {
             let _ = Command::new("umount").arg("-l").arg(mountpoint).output();
         }
+    }
+}
+
+/// A file system of 2 MiB, unmounted at the end.
+struct Tmpfs {
+    mountpoint: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Tmpfs {
+    /// `None`, with a reason printed, where this user can't mount one.
+    fn of_two_mib() -> Option<Self> {
+        let folder = tempfile::TempDir::new().expect("a temporary folder");
+        let mountpoint = folder.path().join("tmpfs");
+        fs::create_dir(&mountpoint).expect("a temporary folder takes folders");
+        let output = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=2m", "small"])
+            .arg(&mountpoint)
+            .output()
+            .expect("mount(8) runs");
+        let tmpfs = Self {
+            mountpoint,
+            _folder: folder,
+        };
+        if output.status.success() && can_mount() {
+            return Some(tmpfs);
+        }
+        report_skip("a small file system: this needs root and /dev/fuse");
+        None
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        // Best effort: a failure here would hide the test's own message.
+        let _ = Command::new("umount").arg("-l").arg(&self.mountpoint).output();
     }
 }
 
@@ -104,4 +140,56 @@ fn a_file_system_without_passthrough_below_the_source_changes_nothing_for_other_
     assert_eq!(content(&root.join("overlay/file")), "stacked");
     let reasons = mounted.stats()["negotiated"]["not_granted"].to_string();
     assert_eq!(reasons.matches("passthrough").count(), 1, "{reasons}");
+}
+
+/// A source that, like NFS, writes back at close: another mount of ours, on a file system that gets full.
+#[test]
+fn a_close_under_passthrough_tells_what_the_source_could_not_write() {
+    let Some(full) = Tmpfs::of_two_mib() else {
+        return;
+    };
+    let below = tempfile::TempDir::new().unwrap();
+    let lower = tidegate()
+        .arg("mount")
+        .args([full.mountpoint.as_path(), below.path()])
+        .args(["--passthrough", "off", "--flush-interval", "30s"])
+        .output()
+        .unwrap();
+    assert!(
+        lower.status.success(),
+        "{}",
+        String::from_utf8_lossy(&lower.stderr)
+    );
+    let place = tempfile::TempDir::new().unwrap();
+    let upper = tidegate()
+        .arg("mount")
+        .args([below.path(), place.path()])
+        .output()
+        .unwrap();
+    assert!(
+        upper.status.success(),
+        "{}",
+        String::from_utf8_lossy(&upper.stderr)
+    );
+    // The room that the lower mount counted on goes while it holds the data back. Only `os.close` tells the error.
+    let script = "import os, sys
+fd = os.open(sys.argv[1] + '/file', os.O_CREAT | os.O_WRONLY)
+os.write(fd, b'1' * (1 << 20))
+try:
+    with open(sys.argv[2] + '/filler', 'wb', 0) as filler:
+        while filler.write(b'2' * 65536): pass
+except OSError: pass
+try: os.close(fd)
+except OSError as error: print(error.errno)";
+    let output = Command::new("python3")
+        .args(["-c", script])
+        .args([place.path(), &full.mountpoint])
+        .output();
+    for mountpoint in [place.path(), below.path()] {
+        let _ = tidegate().args(["unmount", "--lazy"]).arg(mountpoint).output();
+    }
+    let output = output.unwrap();
+    let told = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let expected = rustix::io::Errno::NOSPC.raw_os_error().to_string();
+    assert_eq!(told, expected, "{}", String::from_utf8_lossy(&output.stderr));
 }
