@@ -105,6 +105,9 @@ pub struct MountArguments {
     /// Stay in the foreground; the default is to go to the background once the mount answers
     #[arg(long, short = 'f', help_heading = "Mount")]
     pub foreground: bool,
+    /// Mount over a mount of tidegate that is there already
+    #[arg(long, help_heading = "Mount")]
+    pub over: bool,
     /// Print what was mounted and negotiated as one line of JSON
     #[arg(long, help_heading = "Mount")]
     pub json: bool,
@@ -218,13 +221,13 @@ pub struct UnmountArguments {
 /// Arguments of `tidegate stats`.
 #[derive(Args, Debug)]
 pub struct StatsArguments {
-    /// The mountpoint
-    pub mountpoint: PathBuf,
+    /// The mountpoint [default: list the mounts of tidegate]
+    pub mountpoint: Option<PathBuf>,
     /// Print the daemon's document as it is, in JSON
     #[arg(long, conflicts_with_all = ["prometheus", "watch"])]
     pub json: bool,
     /// Print metrics in the Prometheus text format
-    #[arg(long, conflicts_with = "watch")]
+    #[arg(long, conflicts_with = "watch", requires = "mountpoint")]
     pub prometheus: bool,
     /// Print rates over and over, one line each SECONDS, until interrupted [default: 1s]
     #[arg(
@@ -233,7 +236,8 @@ pub struct StatsArguments {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "1s",
-        value_parser = parse_duration
+        value_parser = parse_duration,
+        requires = "mountpoint"
     )]
     pub watch: Option<Duration>,
 }

@@ -30,6 +30,7 @@ mod stats;
 mod stats_document;
 mod stats_prometheus;
 mod stats_table;
+mod taken;
 mod trace_command;
 mod ubi_command;
 mod ubifs_command;

@@ -9,7 +9,7 @@ use crate::arguments::MountArguments;
 use crate::background::{self, Report};
 use crate::mount_options::MountPlan;
 use crate::stack::Stack;
-use crate::{daemon, remount};
+use crate::{daemon, remount, taken};
 
 /// Runs the command; `words` are the arguments it was parsed from, `mount` among them.
 pub fn run(arguments: &MountArguments, words: &[OsString]) -> Result<()> {
@@ -22,6 +22,9 @@ pub fn run(arguments: &MountArguments, words: &[OsString]) -> Result<()> {
         return remount::run(arguments);
     }
     let plan = MountPlan::from_arguments(arguments)?;
+    if !plan.over {
+        taken::refuse_if_taken(&plan.mountpoint)?;
+    }
     if arguments.fake {
         return Ok(());
     }

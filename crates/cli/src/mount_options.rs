@@ -29,6 +29,8 @@ pub struct MountPlan {
     pub stream_after_bytes: Option<u64>,
     /// Owners and permissions shown.
     pub ids: IdPlan,
+    /// Mounts over a mount of tidegate.
+    pub over: bool,
 }
 
 /// Owner, group and permission bits that every file is shown with; `None` shows the source's.
@@ -76,7 +78,7 @@ const VALUE_KEYS: [&str; 18] = [
 ];
 
 /// Keys without a value.
-const WORD_KEYS: [&str; 4] = ["ro", "rw", "read_only", "allow_other"];
+const WORD_KEYS: [&str; 5] = ["ro", "rw", "read_only", "allow_other", "over"];
 
 /// Generic options for the kernel, each with the word that takes it back.
 const KERNEL_PAIRS: [(&str, &str); 10] = [
@@ -136,6 +138,7 @@ struct Settings {
     stream_after: Option<StreamAfter>,
     read_only: bool,
     allow_other: bool,
+    over: bool,
     ids: IdPlan,
     fsname: Option<String>,
     subtype: Option<String>,
@@ -200,6 +203,7 @@ impl Settings {
             ..MountArguments::default()
         })?;
         plan.session.read_only = false;
+        plan.over = false;
         plan.session.kernel_options.clear();
         Ok(plan)
     }
@@ -270,6 +274,7 @@ impl Settings {
             "ro" | "read_only" => self.read_only = true,
             "rw" => self.read_only = false,
             "allow_other" => self.allow_other = true,
+            "over" => self.over = true,
             _ => {
                 let Some((set, clear)) = KERNEL_PAIRS
                     .iter()
@@ -303,6 +308,7 @@ impl Settings {
         self.stream_after = flags.stream_after.or(self.stream_after);
         self.read_only |= flags.read_only;
         self.allow_other |= flags.allow_other;
+        self.over |= flags.over;
         self.ids.uid = flags.uid.or(self.ids.uid);
         self.ids.gid = flags.gid.or(self.ids.gid);
         self.ids.umask = flags.umask.or(self.ids.umask);
@@ -349,6 +355,7 @@ impl Settings {
             buffer,
             stream_after_bytes,
             ids: self.ids,
+            over: self.over,
         })
     }
 

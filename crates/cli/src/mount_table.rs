@@ -38,17 +38,30 @@ impl Mount {
 /// The topmost mount at `mountpoint`, which may be written relative or through symbolic links.
 pub fn find(mountpoint: &Path) -> Result<Mount> {
     let path = resolve_without_entering(mountpoint)?;
-    let table = std::fs::read("/proc/self/mountinfo").context("/proc/self/mountinfo can't be read")?;
-    match topmost(&table, &path) {
+    match at(&path)? {
         Some(mount) => Ok(mount),
         None => bail!("{}: nothing is mounted here", path.display()),
     }
 }
 
+/// The topmost mount at a path that [`resolve_without_entering`] gave; `None` where nothing is mounted.
+pub fn at(path: &Path) -> Result<Option<Mount>> {
+    let table = std::fs::read("/proc/self/mountinfo").context("/proc/self/mountinfo can't be read")?;
+    Ok(topmost(&table, path))
+}
+
+/// All mounts in the order in which they were made.
+pub fn all() -> Result<Vec<Mount>> {
+    let table = std::fs::read("/proc/self/mountinfo").context("/proc/self/mountinfo can't be read")?;
+    Ok(table
+        .split(|byte| *byte == b'\n')
+        .filter_map(parse_line)
+        .collect())
+}
+
 /// All mounts of the device with this number (`7:64`), in the order in which they were made.
 pub fn of_device(number: &str) -> Result<Vec<Mount>> {
-    let table = std::fs::read("/proc/self/mountinfo").context("/proc/self/mountinfo can't be read")?;
-    let mounts = table.split(|byte| *byte == b'\n').filter_map(parse_line);
+    let mounts = all()?.into_iter();
     Ok(mounts.filter(|mount| mount.device == number).collect())
 }
 

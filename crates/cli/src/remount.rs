@@ -73,6 +73,7 @@ fn has_own_flags(arguments: &MountArguments) -> bool {
         read_only: false,
         foreground: false,
         json: false,
+        over: false,
         log_file: None,
         sloppy: false,
         quiet: false,

@@ -4,15 +4,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use serde_json::{Value, json};
 
 use crate::arguments::StatsArguments;
 use crate::mount_table::{self, Mount};
 use crate::output::{self, Printed};
+use crate::stats_document::ReadError;
 use crate::{stats_document, stats_prometheus, stats_table};
 
 /// Runs the command.
 pub fn run(arguments: &StatsArguments) -> Result<()> {
-    let mount = mount_table::find(&arguments.mountpoint)?;
+    let Some(mountpoint) = &arguments.mountpoint else {
+        return list(arguments.json);
+    };
+    let mount = mount_table::find(mountpoint)?;
     if !mount.is_fuse() {
         bail!(
             "{}: this is a mount of type {}, not of tidegate",
@@ -30,6 +35,38 @@ pub fn run(arguments: &StatsArguments) -> Result<()> {
         output::print_bytes(stats_prometheus::render(&mount.mountpoint, &document).as_bytes())?;
     } else {
         output::print_bytes(stats_table::render(&mount.mountpoint, &document).as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Prints each mount of the type `fuse.tidegate`: where, of what, and the process that serves it.
+fn list(as_json: bool) -> Result<()> {
+    let mounts = mount_table::all()?.into_iter().filter(Mount::is_tidegate);
+    let rows: Vec<(Mount, Option<u32>, &str)> = mounts
+        .map(|mount| match stats_document::read(&mount.mountpoint) {
+            Ok(document) => (mount, Some(document.pid), "serves"),
+            Err(ReadError::Dead) => (mount, None, "dead"),
+            Err(_) => (mount, None, "not for this user"),
+        })
+        .collect();
+    if as_json {
+        let rows = rows.iter().map(|(mount, pid, state)| {
+            json!({
+                "mountpoint": mount.mountpoint.display().to_string(),
+                "source": mount.source.display().to_string(),
+                "pid": pid,
+                "state": state,
+            })
+        });
+        output::print_line(&Value::from_iter(rows).to_string())?;
+        return Ok(());
+    }
+    for (mount, pid, state) in rows {
+        let process = pid.map_or_else(|| state.to_owned(), |pid| pid.to_string());
+        let (place, source) = (mount.mountpoint.display(), mount.source.display());
+        if output::print_line(&format!("{process:>8}  {place}  of {source}"))? == Printed::Closed {
+            return Ok(());
+        }
     }
     Ok(())
 }

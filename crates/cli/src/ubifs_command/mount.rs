@@ -26,6 +26,7 @@ use crate::mount_options::{MountPlan, all_options};
 use crate::output::print_error;
 use crate::quantity::{parse_bytes, parse_duration};
 use crate::stats_document;
+use crate::taken;
 
 /// Losses that are told once each; of more, all are told as often as they are met.
 const LOSSES_REMEMBERED: usize = 10_000;
@@ -50,7 +51,7 @@ const OF_FOLDERS: [&str; 9] = [
     after_help = "The mount is read-only unless rw is among the -o keys, for all users by the modes and owners in the image; a \
                         mount of an ordinary user is that user's alone, and shows all of it. `tidegate unmount MOUNTPOINT` ends it; \
                         what was written is committed then. A chip that is mounted rw is nobody else's meanwhile.\n\
-                        -o keys: ro, rw, allow_other, index_cache=SIZE, read_ahead=SIZE, threads=N, uring=auto|on|off, \
+                        -o keys: ro, rw, allow_other, over, index_cache=SIZE, read_ahead=SIZE, threads=N, uring=auto|on|off, \
                         io_unit=SIZE, writeback=auto|on|off, direct_io=auto|on|off (both with rw), attr_timeout=DURATION, entry_timeout=DURATION, fsname=NAME, subtype=NAME, suid, nosuid, dev, \
                         nodev, exec, noexec, noatime, nosymfollow; fstab words are ignored. A flag wins over an -o key."
 )]
@@ -67,6 +68,9 @@ pub struct UbifsMountArguments {
     /// Stay in the foreground; the default is to go to the background once the mount answers
     #[arg(long, short = 'f', help_heading = "Mount")]
     pub foreground: bool,
+    /// Mount over a mount of tidegate that is there already
+    #[arg(long, help_heading = "Mount")]
+    pub over: bool,
     /// Print what was mounted and negotiated as one line of JSON
     #[arg(long, help_heading = "Mount")]
     pub json: bool,
@@ -110,6 +114,7 @@ struct Plan {
     open: OpenOptions,
     mounted: MountedOptions,
     writes: bool,
+    over: bool,
 }
 
 /// Runs the command; `words` are the arguments it was parsed from.
@@ -120,6 +125,9 @@ pub fn run(arguments: &UbifsMountArguments, words: &[OsString]) -> Result<Findin
         return Ok(Finding::Nothing);
     }
     let plan = Plan::new(arguments)?;
+    if !plan.over {
+        taken::refuse_if_taken(&plan.mountpoint)?;
+    }
     let mut found = Finding::Nothing;
     let mut print = |report: Report| {
         found = tell_findings(&report);
@@ -310,6 +318,7 @@ impl Plan {
             attr_timeout: arguments.attr_timeout,
             entry_timeout: arguments.entry_timeout,
             allow_other: arguments.allow_other,
+            over: arguments.over,
             read_only: !writes,
             ..MountArguments::default()
         })?;
@@ -320,6 +329,7 @@ impl Plan {
         Ok(Self {
             source,
             mountpoint: plan.mountpoint,
+            over: plan.over,
             session,
             open,
             mounted,

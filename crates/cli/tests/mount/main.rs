@@ -9,6 +9,7 @@ mod failing_source;
 mod harness;
 mod local_file_system;
 mod mount_helper;
+mod mounted_twice;
 mod passthrough;
 mod quota;
 #[cfg(test)]
