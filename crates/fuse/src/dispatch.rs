@@ -168,7 +168,6 @@ impl Dispatcher {
                 fs.fsyncdir(ino, Handle(args.fh), args.fsync_flags & FSYNC_FDATASYNC != 0)?;
             }
             opcode::STATFS => put::<StatfsOut>(out, &statfs_out(&fs.statfs(ino)?)),
-            opcode::SYNCFS => fs.sync()?,
             opcode::DESTROY => {}
             opcode::SETXATTR | opcode::GETXATTR | opcode::LISTXATTR | opcode::REMOVEXATTR => {
                 self.xattr(request, input, out)?;

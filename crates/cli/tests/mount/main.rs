@@ -12,6 +12,7 @@ mod mount_helper;
 mod mounted_twice;
 mod passthrough;
 mod quota;
+mod sync_reach;
 #[cfg(test)]
 mod synchronous;
 mod ubifs;
