@@ -75,6 +75,14 @@ fn the_contract_holds_over_the_model() {
 }
 
 #[test]
+fn the_contract_holds_over_a_host_directory() {
+    let parent = tempfile::tempdir().expect("a temporary folder");
+    for config in configurations() {
+        contract::run_all(|| buffered(host_directory(parent.path()), config));
+    }
+}
+
+#[test]
 fn buffers_can_be_stacked() {
     contract::run_all(|| {
         let below = buffered(MemFs::new(), BufferConfig::default());

@@ -248,7 +248,12 @@ impl PassFs {
                     _ => Privileges::Kill { gid: caller.gid },
                 };
                 match self.open_file(entry.ino, flags, privileges) {
-                    Ok(opened) => Ok((entry, opened)),
+                    Ok(opened) => {
+                        // The entry was found before the open emptied the file.
+                        let found = self.handles.file(opened.handle).and_then(|open| stat(&open.file));
+                        let attr = found.map_or(entry.attr, |stat| self.attr(&stat));
+                        Ok((Entry { attr, ..entry }, opened))
+                    }
                     Err(error) => {
                         self.inodes.forget(entry.ino, 1);
                         Err(error)

@@ -34,6 +34,14 @@ fn open_in(parent: &Path, config: &PassConfig) -> PassFs {
 }
 
 #[test]
+fn a_host_directory_keeps_the_contract() {
+    let parent = tempfile::tempdir().unwrap();
+    for config in configurations() {
+        contract::run_all(|| open_in(parent.path(), &config));
+    }
+}
+
+#[test]
 fn a_host_directory_keeps_the_clause_on_errors() {
     let parent = tempfile::tempdir().unwrap();
     for config in configurations() {
