@@ -1,4 +1,4 @@
-//! `docs/semantics.md` names a test or a judge for each promise, and `docs/mobibench.md` a test for each defect of the
+//! `docs/semantics.md` names a test, a case of the contract or a judge for each promise, and `docs/mobibench.md` a test for each defect of the
 //! original; here they are held to name only what exists.
 
 use std::path::{Path, PathBuf};
@@ -9,17 +9,30 @@ fn missing(document: &str, sources: &[(String, String)]) -> Vec<String> {
         .into_iter()
         .filter(|(package, test)| {
             let definition = format!("fn {test}()");
-            let exists = sources.iter().any(|(owner, text)| {
-                owner == package
+            let defines = |owner: &str, text: &str| {
+                owner == *package
                     && text
                         .split("#[test]")
                         .skip(1)
                         .any(|rest| rest.trim_start().starts_with(&definition))
-            });
-            !exists
+            };
+            let is_case = |text: &str| *package == "contract" && has_case(text, test);
+            !sources
+                .iter()
+                .any(|(owner, text)| defines(owner, text) || is_case(text))
         })
         .map(|(package, test)| format!("{package}::{test}"))
         .collect()
+}
+
+/// Whether one of a file's lists of cases of the contract, which a test runs one by one, has this name.
+fn has_case(text: &str, name: &str) -> bool {
+    let lists = text
+        .split("cases![")
+        .skip(1)
+        .chain(text.split("programs![").skip(1));
+    let mut names = lists.flat_map(|rest| rest.split(']').next().unwrap_or_default().split([',', ':']));
+    names.any(|listed| listed.trim() == name)
 }
 
 fn tests_named(document: &str) -> Vec<(&str, &str)> {
@@ -79,6 +92,12 @@ fn canary_a_test_that_does_not_exist_is_found() {
     assert_eq!(
         missing("`vfs::every_promise_names_what_holds_it`", &sources()).len(),
         1
+    );
+    assert_eq!(missing("`contract::no_case_is_called_this`", &sources()).len(), 1);
+    assert_eq!(
+        missing("`contract::cases`", &sources()).len(),
+        1,
+        "no case, but there is such a function"
     );
     assert_eq!(
         rows_without_proof("| promise | held by |\n| gold | `nothing` |").len(),

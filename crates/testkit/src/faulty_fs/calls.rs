@@ -162,6 +162,8 @@ impl<F: FileSystem> FileSystem for FaultyFs<F> {
     }
 
     fn copy_file_range(&self, copy: &CopyRange) -> FsResult<u64> {
+        self.check(Call::Read, copy.source.0)?;
+        self.check(Call::Write, copy.target.0)?;
         self.inner.copy_file_range(copy)
     }
 

@@ -39,9 +39,9 @@ pub struct WriteRecord {
 /// A call that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// [`FileSystem::read`]
+    /// [`FileSystem::read`], and the source of `copy_file_range`.
     Read,
-    /// [`FileSystem::write`]; nothing is written.
+    /// [`FileSystem::write`], and the target of `copy_file_range`; nothing is written.
     Write,
     /// [`FileSystem::fsync`], `fsyncdir`, `sync`, and writes that ask for durability: those are made, and fail.
     Sync,

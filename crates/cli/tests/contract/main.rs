@@ -1,0 +1,84 @@
+//! The contract of file systems, as programs on real mounts in every mode. The clauses are stated in the crate `vfs`; their
+//! cases on the layers alone are in `testkit::contract`.
+//!
+//! Each mode is mounted once, over an ext4 whose medium can be looked at where this is root, and every program runs in it in a
+//! folder of its own. A failure names the mode, the clause and the program. Without `/dev/fuse`, or where a mode can't be had,
+//! a reason is printed.
+
+#[cfg(test)]
+mod behind;
+#[cfg(test)]
+mod durable;
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+#[path = "../mount/harness.rs"]
+#[expect(dead_code, reason = "the other tests of mounts use more of it")]
+mod harness;
+#[cfg(test)]
+mod mounted;
+#[cfg(test)]
+mod programs;
+
+#[cfg(test)]
+mod modes {
+    use crate::mounted::{Mode, Mounted};
+    use crate::{behind, durable, programs};
+
+    /// Every program in one mode, and at its end a daemon that is killed.
+    fn in_mode(mode: &Mode) {
+        let Some(mounted) = Mounted::start(mode) else {
+            return;
+        };
+        let programs = [
+            programs::appending(),
+            programs::short_reads(),
+            programs::visibility(),
+            programs::handles(),
+            behind::programs(),
+            durable::programs(),
+        ];
+        mounted.run_all(programs.concat());
+        durable::what_was_synced_is_in_the_source_of_a_killed_daemon(mounted);
+    }
+
+    #[test]
+    fn the_contract_holds_with_passthrough() {
+        in_mode(&Mode::PASSTHROUGH);
+    }
+
+    #[test]
+    fn the_contract_holds_with_the_manager_thread() {
+        in_mode(&Mode::THREAD);
+    }
+
+    #[test]
+    fn the_contract_holds_with_the_inline_flusher() {
+        in_mode(&Mode::INLINE);
+    }
+
+    #[test]
+    fn the_contract_holds_without_a_buffer() {
+        in_mode(&Mode::OFF);
+    }
+
+    #[test]
+    fn the_contract_holds_with_the_page_cache() {
+        in_mode(&Mode::PAGE_CACHE);
+    }
+
+    #[test]
+    fn the_contract_holds_with_direct_io_for_all() {
+        in_mode(&Mode::DIRECT_IO);
+    }
+
+    #[test]
+    fn the_contract_holds_with_the_writeback_cache() {
+        in_mode(&Mode::WRITEBACK);
+    }
+
+    #[test]
+    fn the_contract_holds_over_io_uring() {
+        in_mode(&Mode::IO_URING);
+    }
+}

@@ -1,0 +1,266 @@
+//! A mount in one mode, and the folder of each program in it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde_json::Value;
+use tempfile::TempDir;
+use testkit::Ext4;
+
+use crate::harness::{can_mount, report_skip, tidegate, wait_for_end};
+
+/// A way in which data travels.
+#[derive(Clone, Copy, Debug)]
+pub struct Mode {
+    pub name: &'static str,
+    arguments: &'static [&'static str],
+    /// The kernel holds writes back and goes by its own size of a file: see docs/semantics.md, "Not promised".
+    pub writeback: bool,
+}
+
+impl Mode {
+    pub const PASSTHROUGH: Self = Self::new("passthrough", &["--passthrough", "on"]);
+    pub const THREAD: Self = Self::new(
+        "manager thread",
+        &["--passthrough", "off", "--flush-interval", "30s"],
+    );
+    pub const INLINE: Self = Self::new("inline flusher", &["--passthrough", "off", "--flusher", "inline"]);
+    pub const OFF: Self = Self::new("no buffer", &["--passthrough", "off", "--flusher", "off"]);
+    pub const PAGE_CACHE: Self = Self::new(
+        "page cache",
+        &[
+            "--passthrough",
+            "off",
+            "--flush-interval",
+            "30s",
+            "--direct-io",
+            "off",
+        ],
+    );
+    pub const DIRECT_IO: Self = Self::new(
+        "direct I/O for all",
+        &[
+            "--passthrough",
+            "off",
+            "--flush-interval",
+            "30s",
+            "--direct-io",
+            "on",
+        ],
+    );
+    pub const WRITEBACK: Self = Self {
+        writeback: true,
+        ..Self::new("writeback cache", &["--passthrough", "off", "--writeback", "on"])
+    };
+    pub const IO_URING: Self = Self::new("io_uring", &["--passthrough", "off", "--uring", "on"]);
+
+    /// Those that a fault below travels through in different ways.
+    pub const ALL: [Self; 8] = [
+        Self::PASSTHROUGH,
+        Self::THREAD,
+        Self::INLINE,
+        Self::OFF,
+        Self::PAGE_CACHE,
+        Self::DIRECT_IO,
+        Self::WRITEBACK,
+        Self::IO_URING,
+    ];
+
+    const fn new(name: &'static str, arguments: &'static [&'static str]) -> Self {
+        Self {
+            name,
+            arguments,
+            writeback: false,
+        }
+    }
+
+    /// Whether this machine has it; prints why not.
+    pub fn is_available(&self) -> bool {
+        if !can_mount() {
+            return false;
+        }
+        let is_root = rustix::process::geteuid().is_root();
+        let reason = if self.name == Self::PASSTHROUGH.name && !is_root {
+            "passthrough needs root"
+        } else if self.name == Self::IO_URING.name && !uring_is_enabled() {
+            "/sys/module/fuse/parameters/enable_uring is not Y"
+        } else {
+            return true;
+        };
+        report_skip(&format!("mode {}: {reason}", self.name));
+        false
+    }
+}
+
+fn uring_is_enabled() -> bool {
+    let parameter = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
+    parameter.is_ok_and(|value| value.starts_with('Y'))
+}
+
+/// What a program does, with its clause and its name.
+pub type Program = (&'static str, &'static str, fn(&Place<'_>));
+
+/// The programs of a clause, each under the name of its function.
+macro_rules! programs {
+    ($clause:literal: $($program:ident),* $(,)?) => {
+        vec![$(($clause, stringify!($program), $program as fn(&crate::mounted::Place<'_>))),*]
+    };
+}
+pub(crate) use programs;
+
+/// A mount in the background, unmounted whatever happens.
+pub struct Mounted {
+    pub mode: Mode,
+    mountpoint: TempDir,
+    folder: TempDir,
+    ext4: Option<Ext4>,
+    report: Value,
+}
+
+impl Mounted {
+    /// `None`, with a reason printed, where this machine does not have the mode.
+    pub fn start(mode: &Mode) -> Option<Self> {
+        if !mode.is_available() {
+            return None;
+        }
+        let ext4 = Ext4::new(96)
+            .inspect_err(|reason| report_skip(&format!("power cuts: {reason}")))
+            .ok();
+        let folder = TempDir::new().expect("a temporary folder");
+        let source = ext4
+            .as_ref()
+            .map_or_else(|| folder.path().to_owned(), Ext4::folder);
+        Some(Self::over(&source, mode, folder, ext4))
+    }
+
+    /// Mounts this source; `folder` is only held.
+    pub fn over(source: &Path, mode: &Mode, folder: TempDir, ext4: Option<Ext4>) -> Self {
+        let mountpoint = TempDir::new().expect("a temporary folder");
+        let mut command = tidegate();
+        command
+            .args(["mount", "--json"])
+            .arg(source)
+            .arg(mountpoint.path());
+        // Each look asks the file system, and what the host does behind the mount is seen at once.
+        command
+            .args(["--attr-timeout", "0s", "--entry-timeout", "0s"])
+            .args(mode.arguments);
+        if rustix::process::geteuid().is_root() {
+            command.args(["-o", "allow_other"]);
+        }
+        let output = command.output().expect("the binary runs");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "mode {}: {told}", mode.name);
+        Self {
+            mode: *mode,
+            mountpoint,
+            folder,
+            ext4,
+            report: serde_json::from_slice(&output.stdout).expect("a report in JSON"),
+        }
+    }
+
+    pub fn root(&self) -> &Path {
+        self.mountpoint.path()
+    }
+
+    /// The folder that is mounted.
+    pub fn source(&self) -> PathBuf {
+        self.ext4
+            .as_ref()
+            .map_or_else(|| self.folder.path().to_owned(), Ext4::folder)
+    }
+
+    /// Runs each program in a folder of its own, and says at the end which ones failed.
+    pub fn run_all(&self, programs: Vec<Program>) {
+        let mut failed = Vec::new();
+        for (clause, name, program) in programs {
+            let place = Place::new(self, name);
+            if catch_unwind(AssertUnwindSafe(|| program(&place))).is_err() {
+                failed.push(format!(
+                    "mode {}, clause {clause}: {}",
+                    self.mode.name,
+                    name.replace('_', " ")
+                ));
+            }
+        }
+        assert!(failed.is_empty(), "the contract is broken: {failed:#?}");
+    }
+
+    /// Ends the daemon by SIGKILL and takes the dead mount away; the source is held by what is returned.
+    pub fn kill(self) -> (PathBuf, impl Sized) {
+        let pid = self.report["pid"]
+            .as_i64()
+            .and_then(|pid| i32::try_from(pid).ok());
+        let pid = pid.and_then(Pid::from_raw).expect("the report has it");
+        let daemon = pidfd_open(pid, PidfdFlags::empty()).expect("the daemon runs");
+        pidfd_send_signal(&daemon, Signal::KILL).expect("it may be signalled");
+        wait_for_end(&daemon);
+        (self.source(), self)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Best effort: a failure here would hide the test's own message.
+        let _ = tidegate()
+            .arg("unmount")
+            .arg(self.root())
+            .args(["--lazy", "--timeout", "10s"])
+            .output();
+    }
+}
+
+/// The folder of one program.
+pub struct Place<'a> {
+    pub mounted: &'a Mounted,
+    /// As the mount shows it.
+    pub root: PathBuf,
+    /// As the host has it.
+    pub source: PathBuf,
+    name: &'a str,
+}
+
+impl<'a> Place<'a> {
+    fn new(mounted: &'a Mounted, name: &'a str) -> Self {
+        let (root, source) = (mounted.root().join(name), mounted.source().join(name));
+        std::fs::create_dir(&source).expect("the source takes folders");
+        sync(&mounted.source());
+        Self {
+            mounted,
+            root,
+            source,
+            name,
+        }
+    }
+
+    pub const fn mode(&self) -> &Mode {
+        &self.mounted.mode
+    }
+
+    /// What a power cut would leave of a file; `None` where that can't be looked at.
+    pub fn after_power_cut(&self, name: &str) -> Option<Option<Vec<u8>>> {
+        let ext4 = self.mounted.ext4.as_ref()?;
+        Some(ext4.after_power_cut(&Path::new(self.name).join(name)))
+    }
+
+    /// Runs a shell's script in a folder, as a process of its own.
+    pub fn shell(&self, folder: &Path, script: &str) -> String {
+        let output = Command::new("sh")
+            .current_dir(folder)
+            .args(["-c", script])
+            .output();
+        let output = output.expect("there is a shell");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "`{script}`: {told}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+}
+
+/// Puts a folder's names on the medium.
+pub fn sync(folder: &Path) {
+    let synced = std::fs::File::open(folder).and_then(|folder| folder.sync_all());
+    synced.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+}
