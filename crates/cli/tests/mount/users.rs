@@ -1,7 +1,7 @@
 //! Mounts of ordinary users, locks between processes, inherited ACLs, and a second life after a crash.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 
 use crate::harness::{Mounted, NOBODY, as_nobody, report_skip, tidegate};
