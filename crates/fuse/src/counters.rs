@@ -27,6 +27,7 @@ pub struct Counters {
     sizes: [Size; SIZE_CLASSES],
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
+    descriptor_shortages: AtomicU64,
 }
 
 impl Counters {
@@ -36,6 +37,7 @@ impl Counters {
             sizes: std::array::from_fn(|_| Size::default()),
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
+            descriptor_shortages: AtomicU64::new(0),
         }
     }
 
@@ -58,6 +60,10 @@ impl Counters {
         self.sizes[class(bytes)].writes.fetch_add(1, Relaxed);
         self.written_bytes
             .fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    pub fn descriptor_shortage(&self) {
+        self.descriptor_shortages.fetch_add(1, Relaxed);
     }
 
     pub fn snapshot(&self) -> SessionStats {
@@ -85,6 +91,7 @@ impl Counters {
             sizes,
             read_bytes: self.read_bytes.load(Relaxed),
             written_bytes: self.written_bytes.load(Relaxed),
+            descriptor_shortages: self.descriptor_shortages.load(Relaxed),
             context_switches_voluntary: voluntary,
             context_switches_involuntary: involuntary,
         }

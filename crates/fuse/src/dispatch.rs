@@ -98,12 +98,23 @@ impl Dispatcher {
             // No call of a file system is interruptible: the interrupted request is answered when it is done.
             return Answer::None;
         }
-        let result = self.answer(request, input, out);
+        let result = self
+            .answer(request, input, out)
+            .map_err(|error| self.seen_by_caller(error));
         self.counters.operation(number, result.is_err());
         if result.is_err() {
             out.clear();
         }
         Answer::Reply(result)
+    }
+
+    /// The caller has descriptors left: it is this process, which serves all callers, that has not. So `ENFILE`.
+    fn seen_by_caller(&self, error: FsError) -> FsError {
+        if error != FsError::TooManyOpenFiles {
+            return error;
+        }
+        self.counters.descriptor_shortage();
+        FsError::TooManyOpenFilesInSystem
     }
 
     fn answer(&self, request: &Request, input: &[u8], out: &mut Vec<u8>) -> FsResult<()> {

@@ -35,6 +35,8 @@ pub struct SessionStats {
     pub read_bytes: u64,
     /// Bytes written by requests.
     pub written_bytes: u64,
+    /// Requests refused because the daemon had no descriptor left for them.
+    pub descriptor_shortages: u64,
     /// Voluntary context switches of the whole process.
     pub context_switches_voluntary: u64,
     /// Involuntary context switches of the whole process.

@@ -29,6 +29,7 @@ impl PassFs {
         if truncates || flags.writes() {
             self.check_writable()?;
         }
+        self.descriptors.admit_file(&self.proc_fd)?;
         let inode = self.inodes.get(ino)?;
         match inode.kind {
             FileKind::Regular => {}
@@ -53,6 +54,7 @@ impl PassFs {
             }
             other => (other?, false),
         };
+        self.descriptors.opened(&file);
         let stat = stat(&file)?;
         let cache_still_valid = self.stamp(&inode, &stat) && !truncates;
         let mut open = OpenFile::new(file, inode, flags);

@@ -12,9 +12,9 @@
 //!
 //! Root's daemon holds files by handle ([`anchor`]): a file removed behind the mount gives its space back at once, and
 //! calls on it are answered with [`vfs::FsError::Stale`]. An ordinary user's daemon holds them by descriptor. That needs a
-//! high limit: [`PassFs::open`] raises `RLIMIT_NOFILE` of the process to its hard limit, and as root to at most
-//! 1,048,576. When descriptors run short all the same, calls fail with [`vfs::FsError::TooManyOpenFiles`] until inodes are
-//! forgotten.
+//! high limit: [`PassFs::open`] raises `RLIMIT_NOFILE` of the process as far as it may ([`descriptors`]). When descriptors
+//! run short all the same, opening files fails with [`vfs::FsError::TooManyOpenFiles`], and once the reserve is used other
+//! calls too, until files are closed or inodes forgotten.
 //!
 //! # How files are opened
 //! A file is opened by handle, or anew through `/proc/self/fd`, which therefore must be mounted. Of the caller's flags:
@@ -49,6 +49,7 @@ mod anchor;
 mod attributes;
 mod counters;
 mod data;
+mod descriptors;
 mod direct;
 mod directory;
 mod file_system;
@@ -69,7 +70,6 @@ use std::sync::{Arc, Mutex};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit};
 use thiserror::Error;
 use vfs::{Attr, Caller, FsError, FsResult};
 
@@ -79,6 +79,7 @@ pub use counters::PassCounters;
 use crate::anchor::{Anchor, Anchors};
 use crate::attributes::{Devices, HostKey};
 use crate::counters::Tally;
+use crate::descriptors::Descriptors;
 use crate::handles::HandleTable;
 use crate::identity::Creator;
 use crate::inodes::{Inode, InodeTable};
@@ -137,6 +138,7 @@ pub struct PassFs {
     config: PassConfig,
     inodes: InodeTable,
     handles: HandleTable,
+    descriptors: Descriptors,
     devices: Devices,
     fine_times: bool,
     tally: Tally,
@@ -153,8 +155,8 @@ pub struct PassFs {
     appending: Mutex<()>,
 }
 
-/// Descriptors that the process may hold at most, as root.
-const DESCRIPTORS_MAX: u64 = 1 << 20;
+/// Descriptors that inodes may take at most, where the process may have more: each holds an inode in the host's memory.
+const INODES_MAX: u64 = 1 << 20;
 /// The descriptor table is made this large at once: growing it later in a process with threads waits for every
 /// processor each time it doubles.
 const DESCRIPTORS_EXPECTED: i32 = 1 << 14;
@@ -172,7 +174,7 @@ impl PassFs {
         let no_proc = |error| PassFsError::NoProc {
             cause: identity::errno(error),
         };
-        let descriptors_max = raise_descriptor_limit();
+        let descriptors = Descriptors::raise();
 
         let directory = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let proc_fd =
@@ -188,7 +190,11 @@ impl PassFs {
         let stat = attributes::stat(&root).map_err(failed)?;
         let key = HostKey::of(&stat);
         let source_fd = Arc::new(opened);
-        let anchors = Anchors::new(Arc::clone(&source_fd), key.device, descriptors_max);
+        let anchors = Anchors::new(
+            Arc::clone(&source_fd),
+            key.device,
+            descriptors.max.min(INODES_MAX),
+        );
         if !anchors.always_by_handle() {
             // Only the table's new size is wanted. Without room for it, it grows as it must.
             drop(rustix::io::fcntl_dupfd_cloexec(&root, DESCRIPTORS_EXPECTED));
@@ -201,6 +207,7 @@ impl PassFs {
                 attributes::kind_of(&stat),
             )),
             handles: HandleTable::new(),
+            descriptors,
             fine_times: validity::has_fine_times(&source_fd),
             tally: Tally::default(),
             proc_fd,
@@ -252,30 +259,6 @@ impl PassFs {
         rustix::fs::openat(&self.proc_fd, name, flags | OFlags::CLOEXEC, Mode::empty())
             .map_err(identity::errno)
     }
-}
-
-/// Answers the limit as it ended up. Fails silently: calls say so when it is reached.
-fn raise_descriptor_limit() -> u64 {
-    let now = rustix::process::getrlimit(Resource::Nofile);
-    let hard = now.maximum.unwrap_or(DESCRIPTORS_MAX);
-    let wished = hard.max(DESCRIPTORS_MAX);
-    let wished = Rlimit {
-        current: Some(wished),
-        maximum: Some(wished),
-    };
-    let Some(current) = now.current.filter(|current| *current < DESCRIPTORS_MAX) else {
-        return now.current.unwrap_or(u64::MAX);
-    };
-    if rustix::process::setrlimit(Resource::Nofile, wished).is_err() {
-        let granted = Rlimit {
-            current: Some(hard),
-            maximum: now.maximum,
-        };
-        // Raising the soft limit to the hard one is always allowed.
-        let raised = rustix::process::setrlimit(Resource::Nofile, granted);
-        return if raised.is_ok() { hard } else { current };
-    }
-    hard.max(DESCRIPTORS_MAX)
 }
 
 /// The path by which calls that take no descriptor reach the inode behind `fd`.

@@ -234,6 +234,7 @@ impl PassFs {
         flags: OpenFlags,
     ) -> FsResult<(Entry, Opened)> {
         self.check_writable()?;
+        self.descriptors.admit_file(&self.proc_fd)?;
         let directory = self.inodes.get(parent)?;
         let fd = directory.fd()?;
         // Always O_EXCL: a name that appeared meanwhile may be a FIFO, on which an open would wait.
@@ -272,6 +273,7 @@ impl PassFs {
         flags: OpenFlags,
     ) -> FsResult<(Entry, Opened)> {
         self.check_writable()?;
+        self.descriptors.admit_file(&self.proc_fd)?;
         let directory = self.inodes.get(parent)?;
         let fd = directory.fd()?;
         let mut new = host_flags(flags) | OFlags::TMPFILE;
@@ -285,6 +287,7 @@ impl PassFs {
     /// Entry and handle of a file that was just made. Where the inode is held by a descriptor, it gets one of its own,
     /// since the open file may not outlive its handle: an executable that is still open for writing can't be run.
     fn opened_new(&self, file: OwnedFd, flags: OpenFlags) -> FsResult<(Entry, Opened)> {
+        self.descriptors.opened(&file);
         let stat = stat(&file)?;
         let (key, kind) = (HostKey::of(&stat), kind_of(&stat));
         let (entry, inode) = match self.anchors.of_fd(file.as_fd(), key, kind) {

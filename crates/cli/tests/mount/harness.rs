@@ -25,6 +25,11 @@ impl Mounted {
 
     /// Mounts a source that `prepare` has filled.
     pub fn start_over(prepare: impl FnOnce(&Path), arguments: &[&str]) -> Option<Self> {
+        Self::start_by(tidegate(), prepare, arguments)
+    }
+
+    /// Mounts by a command that ends in the binary, or stands for it.
+    pub fn start_by(mut program: Command, prepare: impl FnOnce(&Path), arguments: &[&str]) -> Option<Self> {
         if !can_mount() {
             return None;
         }
@@ -32,7 +37,7 @@ impl Mounted {
         std::fs::create_dir(folder.path().join("source")).expect("a source");
         std::fs::create_dir(folder.path().join("mountpoint")).expect("a mountpoint");
         prepare(&folder.path().join("source"));
-        let output = tidegate()
+        let output = program
             .args(["mount", "--json"])
             .arg(folder.path().join("source"))
             .arg(folder.path().join("mountpoint"))

@@ -4,6 +4,7 @@
 mod appending;
 mod commands;
 mod daemon_life;
+mod descriptors;
 #[cfg(test)]
 mod failing_source;
 mod harness;

@@ -1,0 +1,107 @@
+//! The process's limit of descriptors: raised as far as privileges allow, with a reserve that open files don't take.
+//!
+//! The caller's programs share this process's descriptors: one that opens as many files as it may could take all. The last
+//! ones are kept for what this file system needs in order to go on for everybody: looking names up, listing, attributes of
+//! inodes held by handle, duplicates at close. So opening and creating fail first, before anything is made or truncated.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use rustix::process::{Resource, Rlimit};
+use vfs::{FsError, FsResult};
+
+/// Taken for the host's own limit where that can't be read.
+const NR_OPEN_USUAL: u64 = 1 << 20;
+/// Before the last number for an open file the process looks at each open what is left.
+const SLACK: u64 = 16;
+
+#[derive(Debug)]
+pub(crate) struct Descriptors {
+    /// The limit as it ended up.
+    pub max: u64,
+    /// Numbers from here on are not for open files.
+    files_max: u64,
+    /// An open file was given one of the last numbers for files.
+    is_tight: AtomicBool,
+}
+
+impl Descriptors {
+    /// Raises the soft limit to the hard one, and both, where this is permitted (`CAP_SYS_RESOURCE`), to the most that the
+    /// host allows any process (`fs.nr_open`). Fails silently: calls say so when the limit is reached.
+    pub(crate) fn raise() -> Self {
+        let now = rustix::process::getrlimit(Resource::Nofile);
+        let nr_open = std::fs::read_to_string("/proc/sys/fs/nr_open").ok();
+        let nr_open = nr_open.and_then(|text| text.trim().parse().ok());
+        let nr_open = nr_open.unwrap_or(NR_OPEN_USUAL);
+        let hard = now.maximum.unwrap_or(nr_open);
+        let set = |limit: u64| {
+            let limits = Rlimit {
+                current: Some(limit),
+                maximum: Some(limit),
+            };
+            rustix::process::setrlimit(Resource::Nofile, limits).is_ok()
+        };
+        let raised = [nr_open.max(hard), hard].into_iter().find(|limit| set(*limit));
+        Self::of(raised.or(now.current).unwrap_or(hard))
+    }
+
+    fn of(max: u64) -> Self {
+        Self {
+            max,
+            files_max: max.saturating_sub((max / 64).clamp(16, 256)),
+            is_tight: AtomicBool::new(false),
+        }
+    }
+
+    /// Fails where one more open file would take from the reserve. `any` is any open descriptor.
+    pub(crate) fn admit_file(&self, any: impl AsFd) -> FsResult<()> {
+        if !self.is_tight.load(Relaxed) {
+            return Ok(());
+        }
+        // The host gives the lowest free number.
+        let probe = rustix::io::fcntl_dupfd_cloexec(any, 0).map_err(|_| FsError::TooManyOpenFiles)?;
+        let number = number(&probe);
+        if number >= self.files_max {
+            return Err(FsError::TooManyOpenFiles);
+        }
+        if number + SLACK < self.files_max {
+            self.is_tight.store(false, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Takes note of the number that an open file was given.
+    pub(crate) fn opened(&self, file: impl AsFd) {
+        if number(file) + SLACK >= self.files_max {
+            self.is_tight.store(true, Relaxed);
+        }
+    }
+}
+
+fn number(descriptor: impl AsFd) -> u64 {
+    u64::try_from(descriptor.as_fd().as_raw_fd()).expect("an open descriptor is not negative")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn files_are_refused_before_the_reserve_and_let_in_again_when_some_are_closed() {
+        let probe = File::open("/").unwrap();
+        // Other tests of this process take descriptors too: a reserve that begins at 0 is full, one far away is not.
+        let full = Descriptors {
+            files_max: 0,
+            ..Descriptors::of(64)
+        };
+        assert_eq!(full.admit_file(&probe), Ok(()), "nothing was opened");
+        full.opened(&probe);
+        assert_eq!(full.admit_file(&probe), Err(FsError::TooManyOpenFiles));
+        let wide = Descriptors::of(1 << 20);
+        wide.is_tight.store(true, Relaxed);
+        assert_eq!(wide.admit_file(&probe), Ok(()));
+        assert!(!wide.is_tight.load(Relaxed));
+    }
+}
