@@ -6,7 +6,8 @@
 # Environment: ROUNDS (5), SIZE (512m), WORKLOADS (all), TARGETS (all that are there), OUT (out),
 # PASSTHROUGH_HP (libfuse's example, built; otherwise from PATH), REQUIRE (yes; anything else judges nothing).
 # Exit codes are those of `tidegate bench compare`: 1 when a requirement is not met.
-# Everything that it makes is removed at its end, also after Ctrl-C; only $OUT/bench.jsonl, .html and .md stay.
+# Everything that it makes is removed at its end, also after Ctrl-C; only $OUT/bench.jsonl, .html and .md stay, and
+# $OUT/synchronous.* of the workloads that sync each write, which every flusher is measured in.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -61,8 +62,16 @@ mkdir "$work/ext4"
 mount -t ext4 -o loop,discard "$work/ext4.img" "$work/ext4"
 mounted+=("$work/ext4")
 
-targets=()
 labels=()
+target_of() { if [ "$1" = native ]; then echo "$work/ext4/native"; else echo "$work/$1"; fi; }
+
+# Microseconds of one of 200 writes with O_DSYNC on the native file system.
+flush_cost() {
+    local from=${EPOCHREALTIME/[.,]/}
+    dd if=/dev/zero of="$work/ext4/native/probe" bs=4k count=200 oflag=dsync status=none
+    rm "$work/ext4/native/probe"
+    echo $(( (${EPOCHREALTIME/[.,]/} - from) / 200 ))
+}
 wanted() { [ -z "${TARGETS:-}" ] || [[ " ${TARGETS//,/ } " == *" $1 "* ]]; }
 left_out() { say "left out: $1: $2"; }
 
@@ -88,16 +97,17 @@ add() {
     done
     mountpoint -q "$target" || { left_out "$label" "did not come up"; return 0; }
     mounted+=("$target")
-    targets+=(--target "$label=$target")
     labels+=("$label")
     say "$label is up$(sed -n '1s/^mounted .*: FUSE/: FUSE/p' "$work/$label.log")"
 }
 
 mkdir "$work/ext4/native"
-targets+=(--target "native=$work/ext4/native")
 
 add tidegate "$tidegate" mount @SOURCE@ @TARGET@ -o allow_other
 add tidegate-buffered "$tidegate" mount @SOURCE@ @TARGET@ -o allow_other,passthrough=off
+# Without passthrough every write passes the write buffer, whoever empties it: no synchronous one may stay there.
+add tidegate-inline "$tidegate" mount @SOURCE@ @TARGET@ -o allow_other,passthrough=off,flusher=inline
+add tidegate-unbuffered "$tidegate" mount @SOURCE@ @TARGET@ -o allow_other,passthrough=off,flusher=off
 # The transport is io_uring where the kernel has it; then the character device is shown beside it.
 if [ "$(cat /sys/module/fuse/parameters/enable_uring 2>/dev/null)" = Y ]; then
     add tidegate-nouring "$tidegate" mount @SOURCE@ @TARGET@ -o allow_other,passthrough=off,uring=off
@@ -131,38 +141,82 @@ fi
 
 all=(write-512k write-4k read-512k-cold read-512k-warm read-4k-cold read-4k-warm
      randwrite-4k-fsync files-10k files-10k-4k)
-chosen=()
-if [ "${WORKLOADS:-}" ]; then read -ra chosen <<<"${WORKLOADS//,/ }"; else chosen=("${all[@]}"); fi
-workloads=()
-for workload in "${chosen[@]}"; do workloads+=(--workload "$workload"); done
+synchronous=(randwrite-4k-fsync randwrite-4k-fdatasync randwrite-4k-sync randwrite-4k-dsync
+             randwrite-4k-direct-sync randwrite-4k-direct-dsync)
+asked=()
+if [ "${WORKLOADS:-}" ]; then read -ra asked <<<"${WORKLOADS//,/ }"; else asked=("${all[@]}" "${synchronous[@]}"); fi
+
+# compare NAME TARGET... -- WORKLOAD...: those of them that are there and asked for, into $out/NAME.*; $requirements holds.
+compare() {
+    local name=$1 arguments=() label found=no
+    shift
+    for label in native "$@"; do
+        [ "$label" != -- ] || break
+        [[ " native ${labels[*]} " == *" $label "* ]] || continue
+        arguments+=(--target "$label=$(target_of "$label")")
+    done
+    while [ "$1" != -- ]; do shift; done
+    shift
+    for workload in "$@"; do
+        [[ " ${asked[*]} " == *" $workload "* ]] || continue
+        arguments+=(--workload "$workload")
+        found=yes
+    done
+    [ $found = yes ] || return 0
+    "$tidegate" bench compare "${arguments[@]}" "${requirements[@]}" \
+        --rounds "$rounds" --size "$size" ${FILES:+--files "$FILES"} \
+        --output "$out/$name.jsonl" --report "$out/$name.html" --markdown "$out/$name.md"
+}
 
 # What the project promises, of the targets and workloads that are measured.
 requirements=()
-require() {
-    [[ " ${labels[*]} " == *" $1 "* && " ${chosen[*]} " == *" $2 "* ]] || return 0
-    requirements+=(--require "$1:$2>=$3")
+require() { # LABEL WORKLOAD BOUND
+    [[ " ${labels[*]} " == *" $1 "* && " ${asked[*]} " == *" $2 "* ]] || return 0
+    requirements+=(--require "$1:$2$3")
 }
-if [ "${REQUIRE:-yes}" = yes ]; then
+is_required=${REQUIRE:-yes}
+if [ "$is_required" = yes ]; then
     # With passthrough, where the kernel grants it; then without it.
     if grep -q 'passthrough on' "$work/tidegate.log" 2>/dev/null; then
-        require tidegate write-512k 0.98
-        require tidegate write-4k 0.95
+        require tidegate write-512k '>=0.98'
+        require tidegate write-4k '>=0.95'
     else
-        require tidegate write-512k 0.90
-        require tidegate write-4k 0.50
+        require tidegate write-512k '>=0.90'
+        require tidegate write-4k '>=0.50'
     fi
-    require tidegate-buffered write-512k 0.90
-    require tidegate-buffered write-4k 0.50
+    require tidegate-buffered write-512k '>=0.90'
+    require tidegate-buffered write-4k '>=0.50'
     for label in tidegate tidegate-buffered; do
         for temperature in cold warm; do
-            require "$label" "read-512k-$temperature" 0.98
-            require "$label" "read-4k-$temperature" 0.90
+            require "$label" "read-512k-$temperature" '>=0.98'
+            require "$label" "read-4k-$temperature" '>=0.90'
         done
-        require "$label" randwrite-4k-fsync 0.90
-        require "$label" files-10k 0.60
+        require "$label" randwrite-4k-fsync '>=0.90'
+        require "$label" files-10k '>=0.60'
     done
 fi
+status=0
+peers=(tidegate tidegate-buffered tidegate-nouring limit passthrough_hp bindfs mergerfs)
+compare bench "${peers[@]}" -- "${all[@]}" || status=$?
+[ "$status" -le 1 ] || exit "$status"
 
-"$tidegate" bench compare "${targets[@]}" "${workloads[@]}" "${requirements[@]}" \
-    --rounds "$rounds" --size "$size" ${FILES:+--files "$FILES"} \
-    --output "$out/bench.jsonl" --report "$out/bench.html" --markdown "$out/bench.md"
+# Writes that are synced one by one: whoever is faster than the native file system has left the sync out. That shows
+# where a flush of the device costs time.
+flush_us=$(flush_cost)
+if [ "$flush_us" -lt 50 ]; then
+    left_out "the promise of synchronous writes" "a sync takes $flush_us us on the device below $out, so that nothing is saved by leaving it out"
+    is_required=no
+else
+    say "a synchronous write takes $flush_us us on the native file system"
+fi
+requirements=()
+if [ "$is_required" = yes ]; then
+    for label in tidegate tidegate-buffered tidegate-inline tidegate-unbuffered; do
+        for workload in "${synchronous[@]}"; do require "$label" "$workload" '<=1.05'; done
+    done
+fi
+compare synchronous tidegate tidegate-buffered tidegate-inline tidegate-unbuffered -- "${synchronous[@]}" || {
+    synced=$?
+    [ "$synced" -le "$status" ] || status=$synced
+}
+exit "$status"

@@ -247,6 +247,14 @@ fn a_requirement_that_is_not_met_is_named_and_makes_exit_code_1() {
     assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(message.contains("required: other reaches 1000"), "{message}");
     assert!(with("other:files-10k>=0.0001").status.success());
+    let output = with("other:files-10k<=0.0001");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(
+        message.contains("required: other is not above 0.0001"),
+        "{message}"
+    );
+    assert!(with("other:files-10k<=1000").status.success());
 }
 
 #[test]

@@ -51,7 +51,8 @@ pub struct BenchCompareArguments {
     /// The target that the others are compared with
     #[arg(long, value_name = "LABEL", default_value = "native", conflicts_with = "sets")]
     pub baseline: String,
-    /// Exit with 1 unless the median of this target's ratios is so high; may be given several times
+    /// Exit with 1 unless the median of this target's ratios is at least (or with <= at most) RATIO; may be given several
+    /// times
     #[arg(
         long = "require", value_name = "LABEL:WORKLOAD>=RATIO", value_parser = Requirement::parse,
         conflicts_with = "sets"

@@ -47,7 +47,7 @@ impl Target {
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.split_once('=') {
             Some((label, directory))
-                if !label.is_empty() && !label.contains([':', '>']) && !directory.is_empty() =>
+                if !label.is_empty() && !label.contains([':', '>', '<']) && !directory.is_empty() =>
             {
                 Ok(Self {
                     label: label.to_owned(),

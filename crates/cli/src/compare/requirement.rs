@@ -1,18 +1,29 @@
-//! `--require LABEL:WORKLOAD>=RATIO`: what must hold for exit code 0.
+//! `--require LABEL:WORKLOAD>=RATIO` (or `<=`): what must hold for exit code 0.
 
 use clap::ValueEnum;
 use report::Comparison;
 
 use super::workload::Workload;
 
-/// A configuration must reach this part of the baseline's speed under a workload.
+/// Whether a ratio has to be as high as another one, or may be no higher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// `>=`
+    AtLeast,
+    /// `<=`: where being faster than the baseline means that work was left out.
+    AtMost,
+}
+
+/// A configuration must keep to a part of the baseline's speed under a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Requirement {
     /// The configuration.
     pub label: String,
     /// The workload.
     pub workload: Workload,
-    /// Smallest median of the ratios.
+    /// Side of `ratio` that is allowed.
+    pub bound: Bound,
+    /// Limit of the median of the ratios.
     pub ratio: f64,
 }
 
@@ -20,7 +31,9 @@ impl Requirement {
     /// Parses the text after `--require`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is no requirement; write for example tidegate:write-512k>=0.98");
-        let (what, ratio) = text.split_once(">=").ok_or_else(wrong)?;
+        let at_least = text.split_once(">=").map(|parts| (Bound::AtLeast, parts));
+        let at_most = || text.split_once("<=").map(|parts| (Bound::AtMost, parts));
+        let (bound, (what, ratio)) = at_least.or_else(at_most).ok_or_else(wrong)?;
         let (label, workload) = what.split_once(':').ok_or_else(wrong)?;
         let ratio: f64 = ratio.trim().parse().map_err(|_| wrong())?;
         if !ratio.is_finite() || ratio <= 0.0 || label.is_empty() {
@@ -31,6 +44,7 @@ impl Requirement {
             label: label.to_owned(),
             workload: Workload::from_str(workload, false)
                 .map_err(|_| format!("`{workload}` is no workload; see --workload"))?,
+            bound,
             ratio,
         })
     }
@@ -39,16 +53,25 @@ impl Requirement {
     pub fn violation(&self, comparisons: &[Comparison]) -> Option<String> {
         let name = self.workload.name();
         let comparison = comparisons.iter().find(|one| one.workload == name);
+        let does = match self.bound {
+            Bound::AtLeast => "reaches",
+            Bound::AtMost => "is not above",
+        };
+        let required = format!(
+            "required: {} {does} {} of the baseline in {name}",
+            self.label, self.ratio
+        );
         match comparison.and_then(|one| one.ratio_of(&self.label)) {
-            Some(ratio) if ratio >= self.ratio => None,
-            Some(ratio) => Some(format!(
-                "required: {} reaches {} of the baseline in {name}; measured: {ratio:.3}",
-                self.label, self.ratio
-            )),
-            None => Some(format!(
-                "required: {} reaches {} of the baseline in {name}; it was not measured",
-                self.label, self.ratio
-            )),
+            Some(ratio) if self.holds_for(ratio) => None,
+            Some(ratio) => Some(format!("{required}; measured: {ratio:.3}")),
+            None => Some(format!("{required}; it was not measured")),
+        }
+    }
+
+    fn holds_for(&self, ratio: f64) -> bool {
+        match self.bound {
+            Bound::AtLeast => ratio >= self.ratio,
+            Bound::AtMost => ratio <= self.ratio,
         }
     }
 }
@@ -62,7 +85,11 @@ mod tests {
         let requirement = Requirement::parse("tidegate:write-512k>=0.98").unwrap();
         assert_eq!(requirement.label, "tidegate");
         assert_eq!(requirement.workload, Workload::Write512k);
-        assert_eq!(requirement.ratio, 0.98);
+        assert_eq!((requirement.bound, requirement.ratio), (Bound::AtLeast, 0.98));
+        let requirement = Requirement::parse("a:randwrite-4k-dsync<=1.05").unwrap();
+        assert_eq!(requirement.workload, Workload::RandomWrite4kDataSync);
+        assert_eq!((requirement.bound, requirement.ratio), (Bound::AtMost, 1.05));
+        assert!(requirement.holds_for(1.05) && !requirement.holds_for(1.06) && requirement.holds_for(0.2));
         for text in [
             "",
             "tidegate",
@@ -72,6 +99,8 @@ mod tests {
             ":write-4k>=1",
             "a:write-4k>=0",
             "a:write-4k>=inf",
+            "a:write-4k<1",
+            "a:write-4k<=-1",
         ] {
             Requirement::parse(text).expect_err(text);
         }
@@ -81,5 +110,8 @@ mod tests {
     fn what_was_not_measured_is_not_met() {
         let requirement = Requirement::parse("tidegate:write-512k>=0.98").unwrap();
         assert!(requirement.violation(&[]).unwrap().contains("not measured"));
+        let requirement = Requirement::parse("tidegate:write-512k<=1.05").unwrap();
+        let violation = requirement.violation(&[]).unwrap();
+        assert!(violation.contains("is not above 1.05 of the baseline in write-512k; it was not measured"));
     }
 }

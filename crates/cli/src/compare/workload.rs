@@ -9,7 +9,7 @@ use bench::metadata::MetadataSpec;
 use bench::{Cache, FileSpec, FinalSync, Mode, Pattern, WriteTarget};
 use clap::ValueEnum;
 
-/// Random writes with an fsync each: so many, over a file of so many bytes.
+/// Random writes that are each synced: so many, over a file of so many bytes.
 const RANDOM_OPERATIONS: u64 = 2000;
 const RANDOM_FILE_BYTES: u64 = 64 << 20;
 
@@ -37,6 +37,21 @@ pub enum Workload {
     /// 2,000 random writes of 4 KiB over an existing file of 64 MiB, an fsync after each
     #[value(name = "randwrite-4k-fsync")]
     RandomWrite4kFsync,
+    /// The same with an fdatasync after each
+    #[value(name = "randwrite-4k-fdatasync")]
+    RandomWrite4kFdatasync,
+    /// The same by a descriptor with O_SYNC
+    #[value(name = "randwrite-4k-sync")]
+    RandomWrite4kSync,
+    /// The same by a descriptor with O_DSYNC
+    #[value(name = "randwrite-4k-dsync")]
+    RandomWrite4kDataSync,
+    /// The same by a descriptor with O_DIRECT and O_SYNC
+    #[value(name = "randwrite-4k-direct-sync")]
+    RandomWrite4kDirectSync,
+    /// The same by a descriptor with O_DIRECT and O_DSYNC
+    #[value(name = "randwrite-4k-direct-dsync")]
+    RandomWrite4kDirectDataSync,
     /// Create, list with stat, and remove 10,000 empty files
     #[value(name = "files-10k")]
     Files10k,
@@ -76,6 +91,14 @@ impl Workload {
     pub fn spec(self, directory: &Path, amount: Amount) -> Spec {
         let write = |record| file(directory, amount, Pattern::SequentialWrite, record, Cache::AsIs);
         let read = |record, cache| file(directory, amount, Pattern::SequentialRead, record, cache);
+        let synced = |mode| FileSpec {
+            file_bytes: RANDOM_FILE_BYTES.min(amount.file_bytes),
+            records_max: Some(RANDOM_OPERATIONS),
+            mode,
+            write_target: WriteTarget::ExistingFile,
+            final_sync: FinalSync::None,
+            ..file(directory, amount, Pattern::RandomWrite, 4 << 10, Cache::AsIs)
+        };
         let files = |content_bytes| MetadataSpec {
             directory: directory.to_owned(),
             files: amount.files,
@@ -91,14 +114,12 @@ impl Workload {
             Self::Read512kWarm => Spec::File(read(512 << 10, Cache::Warm)),
             Self::Read4kCold => Spec::File(read(4 << 10, Cache::Cold)),
             Self::Read4kWarm => Spec::File(read(4 << 10, Cache::Warm)),
-            Self::RandomWrite4kFsync => Spec::File(FileSpec {
-                file_bytes: RANDOM_FILE_BYTES.min(amount.file_bytes),
-                records_max: Some(RANDOM_OPERATIONS),
-                mode: Mode::Fsync,
-                write_target: WriteTarget::ExistingFile,
-                final_sync: FinalSync::None,
-                ..file(directory, amount, Pattern::RandomWrite, 4 << 10, Cache::AsIs)
-            }),
+            Self::RandomWrite4kFsync => Spec::File(synced(Mode::Fsync)),
+            Self::RandomWrite4kFdatasync => Spec::File(synced(Mode::Fdatasync)),
+            Self::RandomWrite4kSync => Spec::File(synced(Mode::Sync)),
+            Self::RandomWrite4kDataSync => Spec::File(synced(Mode::DataSync)),
+            Self::RandomWrite4kDirectSync => Spec::File(synced(Mode::DirectSync)),
+            Self::RandomWrite4kDirectDataSync => Spec::File(synced(Mode::DirectDataSync)),
             Self::Files10k => Spec::Files(files(0)),
             Self::Files10k4k => Spec::Files(files(4096)),
         }
