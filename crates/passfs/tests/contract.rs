@@ -74,7 +74,7 @@ fn each_synchronous_write_and_each_sync_tells_the_device_to_flush() {
         Err(reason) => return testkit::report_left_out(&reason),
     };
     let [config, _] = configurations();
-    let file_system = open_in(&ext4.folder(), &config);
+    let file_system = open_in(ext4.folder(), &config);
     let flags = OpenFlags(libc::O_RDWR | libc::O_CREAT);
     let made = file_system.create(&contract::caller(), Ino::ROOT, b"file", contract::FILE, flags);
     let (entry, opened) = made.unwrap();

@@ -19,6 +19,9 @@ use crate::contract::PowerCut;
 /// A mounted ext4; unmounted and gone at the end.
 #[derive(Debug)]
 pub struct Ext4 {
+    /// Has the image and the mountpoints.
+    files: PathBuf,
+    /// Where it is mounted.
     folder: PathBuf,
 }
 
@@ -37,28 +40,30 @@ impl Ext4 {
             std::process::id(),
             MADE.fetch_add(1, Ordering::Relaxed)
         );
+        let files = std::env::temp_dir().join(name);
         let ext4 = Self {
-            folder: std::env::temp_dir().join(name),
+            folder: files.join("ext4"),
+            files,
         };
         let made = (|| {
+            fs::create_dir(&ext4.files)?;
             fs::create_dir(&ext4.folder)?;
-            fs::create_dir(ext4.folder.join("ext4"))?;
-            fs::create_dir(ext4.folder.join("cut"))?;
+            fs::create_dir(ext4.files.join("cut"))?;
             fs::File::create(ext4.image())?.set_len(mib << 20)
         })();
-        made.map_err(|error| format!("{}: {error}", ext4.folder.display()))?;
+        made.map_err(|error| format!("{}: {error}", ext4.files.display()))?;
         let mut mkfs = Command::new("mkfs.ext4");
         mkfs.args(["-q", "-F", "-b", "4096", "-J", "size=4"])
             .args(["-E", "lazy_itable_init=0,lazy_journal_init=0"]);
         run(mkfs.arg(ext4.image()))?;
-        mount(&ext4.image(), &ext4.folder(), "loop,commit=300")?;
+        mount(&ext4.image(), ext4.folder(), "loop,commit=300")?;
         Ok(ext4)
     }
 
     /// Its root.
     #[must_use]
-    pub fn folder(&self) -> PathBuf {
-        self.folder.join("ext4")
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// What the file at `path` below the root would hold if power failed now; `None` where it would not be there.
@@ -67,7 +72,7 @@ impl Ext4 {
     /// When the state after a power cut can't be mounted.
     #[must_use]
     pub fn after_power_cut(&self, path: &Path) -> Option<Vec<u8>> {
-        let (copy, cut) = (self.folder.join("copy"), self.folder.join("cut"));
+        let (copy, cut) = (self.files.join("copy"), self.files.join("cut"));
         let mut command = Command::new("cp");
         let copied = run(command.arg("--sparse=always").args([&self.image(), &copy]));
         let mounted = copied.and_then(|()| mount(&copy, &cut, "loop"));
@@ -104,17 +109,17 @@ impl Ext4 {
     }
 
     fn image(&self) -> PathBuf {
-        self.folder.join("image")
+        self.files.join("image")
     }
 }
 
 impl Drop for Ext4 {
     fn drop(&mut self) {
         // Best effort: a failure here would hide the test's own message.
-        for mountpoint in [self.folder.join("cut"), self.folder()] {
+        for mountpoint in [&self.files.join("cut"), &self.folder] {
             let _ = Command::new("umount").arg("-lq").arg(mountpoint).output();
         }
-        let _ = fs::remove_dir_all(&self.folder);
+        let _ = fs::remove_dir_all(&self.files);
     }
 }
 

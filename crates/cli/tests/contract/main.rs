@@ -39,7 +39,24 @@ mod modes {
             durable::programs(),
         ];
         mounted.run_all(programs.concat());
-        durable::what_was_synced_is_in_the_source_of_a_killed_daemon(mounted);
+        durable::what_was_synced_outlives_a_killed_daemon(mounted);
+    }
+
+    #[test]
+    fn the_contract_holds_on_ubifs_of_one_two_and_four_devices() {
+        for members in [1, 2, 4] {
+            let Some(mounted) = Mounted::ubifs(members) else {
+                return;
+            };
+            let programs = [
+                programs::appending(),
+                programs::short_reads(),
+                programs::visibility(),
+                programs::handles(),
+            ];
+            mounted.run_all(programs.concat());
+            durable::what_was_synced_outlives_a_killed_daemon(mounted);
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A mount in one mode, and the folder of each program in it.
 
+use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,9 +19,15 @@ pub struct Mode {
     arguments: &'static [&'static str],
     /// The kernel holds writes back and goes by its own size of a file: see docs/semantics.md, "Not promised".
     pub writeback: bool,
+    /// The host has the files as well.
+    has_source: bool,
 }
 
 impl Mode {
+    pub const UBIFS: Self = Self {
+        has_source: false,
+        ..Self::new("UBIFS", &[])
+    };
     pub const PASSTHROUGH: Self = Self::new("passthrough", &["--passthrough", "on"]);
     pub const THREAD: Self = Self::new(
         "manager thread",
@@ -73,6 +80,7 @@ impl Mode {
             name,
             arguments,
             writeback: false,
+            has_source: true,
         }
     }
 
@@ -114,9 +122,12 @@ pub(crate) use programs;
 pub struct Mounted {
     pub mode: Mode,
     mountpoint: TempDir,
+    /// Holds the source, or the chips of a UBIFS.
     folder: TempDir,
     ext4: Option<Ext4>,
     report: Value,
+    /// How to mount it again.
+    command: Vec<OsString>,
 }
 
 impl Mounted {
@@ -129,36 +140,65 @@ impl Mounted {
             .inspect_err(|reason| report_skip(&format!("power cuts: {reason}")))
             .ok();
         let folder = TempDir::new().expect("a temporary folder");
-        let source = ext4
-            .as_ref()
-            .map_or_else(|| folder.path().to_owned(), Ext4::folder);
+        let source = ext4.as_ref().map_or(folder.path(), Ext4::folder).to_owned();
         Some(Self::over(&source, mode, folder, ext4))
     }
 
     /// Mounts this source; `folder` is only held.
     pub fn over(source: &Path, mode: &Mode, folder: TempDir, ext4: Option<Ext4>) -> Self {
-        let mountpoint = TempDir::new().expect("a temporary folder");
-        let mut command = tidegate();
-        command
-            .args(["mount", "--json"])
-            .arg(source)
-            .arg(mountpoint.path());
+        let mut command: Vec<OsString> = vec!["mount".into(), "--json".into(), source.into()];
         // Each look asks the file system, and what the host does behind the mount is seen at once.
-        command
-            .args(["--attr-timeout", "0s", "--entry-timeout", "0s"])
-            .args(mode.arguments);
+        command.extend(["--attr-timeout", "0s", "--entry-timeout", "0s"].map(OsString::from));
+        command.extend(mode.arguments.iter().map(OsString::from));
         if rustix::process::geteuid().is_root() {
-            command.args(["-o", "allow_other"]);
+            command.extend(["-o", "allow_other"].map(OsString::from));
         }
-        let output = command.output().expect("the binary runs");
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "mode {}: {told}", mode.name);
+        Self::by_command(command, mode, folder, ext4)
+    }
+
+    /// A UBIFS on chips in files, 18 MiB together. `None`, with a reason printed, where nothing can be mounted.
+    pub fn ubifs(members: u32) -> Option<Self> {
+        if !can_mount() {
+            return None;
+        }
+        let folder = TempDir::new().expect("a temporary folder");
+        let devices: Vec<OsString> = match members {
+            1 => Vec::new(),
+            _ => vec!["--devices".into(), members.to_string().into()],
+        };
+        let chip = folder.path().join("chip").into_os_string();
+        let run = |words: &[&str], more: &[&str]| {
+            let mut command = tidegate();
+            let command = command.args(words).arg(&chip).args(&devices).args(more);
+            let output = command.output().expect("the binary runs");
+            assert!(output.status.success(), "{words:?}: {output:?}");
+        };
+        let blocks = (288 / members).to_string();
+        let shape = ["--page", "2048", "--pages-per-block", "32", "--blocks", &blocks];
+        run(&["nand", "create"], &shape);
+        if members == 1 {
+            run(&["ubi", "format"], &[]);
+            run(&["ubi", "mkvol"], &["-N", "data", "-m"]);
+        } else {
+            run(&["ubi", "format"], &["--label", "data"]);
+        }
+        run(&["ubifs", "mkfs"], &[]);
+        let mut command: Vec<OsString> = vec!["ubifs".into(), "mount".into(), "--json".into(), chip];
+        command.extend(devices);
+        command.extend(["-o", "rw"].map(OsString::from));
+        Some(Self::by_command(command, &Mode::UBIFS, folder, None))
+    }
+
+    fn by_command(command: Vec<OsString>, mode: &Mode, folder: TempDir, ext4: Option<Ext4>) -> Self {
+        let mountpoint = TempDir::new().expect("a temporary folder");
+        let report = mount(&command, mountpoint.path(), mode);
         Self {
             mode: *mode,
             mountpoint,
             folder,
             ext4,
-            report: serde_json::from_slice(&output.stdout).expect("a report in JSON"),
+            report,
+            command,
         }
     }
 
@@ -166,11 +206,17 @@ impl Mounted {
         self.mountpoint.path()
     }
 
-    /// The folder that is mounted.
-    pub fn source(&self) -> PathBuf {
-        self.ext4
-            .as_ref()
-            .map_or_else(|| self.folder.path().to_owned(), Ext4::folder)
+    pub const fn has_source(&self) -> bool {
+        self.mode.has_source
+    }
+
+    /// Where the host has what is mounted; of a UBIFS it has nothing but chips.
+    fn source(&self) -> &Path {
+        match &self.ext4 {
+            Some(ext4) => ext4.folder(),
+            None if self.mode.has_source => self.folder.path(),
+            None => self.root(),
+        }
     }
 
     /// Runs each program in a folder of its own, and says at the end which ones failed.
@@ -189,8 +235,8 @@ impl Mounted {
         assert!(failed.is_empty(), "the contract is broken: {failed:#?}");
     }
 
-    /// Ends the daemon by SIGKILL and takes the dead mount away; the source is held by what is returned.
-    pub fn kill(self) -> (PathBuf, impl Sized) {
+    /// Ends the daemon by SIGKILL.
+    pub fn kill(&self) {
         let pid = self.report["pid"]
             .as_i64()
             .and_then(|pid| i32::try_from(pid).ok());
@@ -198,8 +244,28 @@ impl Mounted {
         let daemon = pidfd_open(pid, PidfdFlags::empty()).expect("the daemon runs");
         pidfd_send_signal(&daemon, Signal::KILL).expect("it may be signalled");
         wait_for_end(&daemon);
-        (self.source(), self)
     }
+
+    /// The folder that has what a killed daemon left: the source, or a UBIFS mounted again. Nothing may be open in the mount.
+    pub fn left(&mut self) -> &Path {
+        if !self.mode.has_source {
+            let removed = tidegate().arg("unmount").arg(self.root()).output();
+            assert!(
+                removed.as_ref().is_ok_and(|removed| removed.status.success()),
+                "{removed:?}"
+            );
+            self.report = mount(&self.command, self.root(), &self.mode);
+        }
+        self.source()
+    }
+}
+
+fn mount(command: &[OsString], mountpoint: &Path, mode: &Mode) -> Value {
+    let output = tidegate().args(command).arg(mountpoint).output();
+    let output = output.expect("the binary runs");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "mode {}: {told}", mode.name);
+    serde_json::from_slice(&output.stdout).expect("a report in JSON")
 }
 
 impl Drop for Mounted {
@@ -227,7 +293,7 @@ impl<'a> Place<'a> {
     fn new(mounted: &'a Mounted, name: &'a str) -> Self {
         let (root, source) = (mounted.root().join(name), mounted.source().join(name));
         std::fs::create_dir(&source).expect("the source takes folders");
-        sync(&mounted.source());
+        sync(mounted.source());
         Self {
             mounted,
             root,
