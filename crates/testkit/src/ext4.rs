@@ -72,13 +72,21 @@ impl Ext4 {
     /// When the state after a power cut can't be mounted.
     #[must_use]
     pub fn after_power_cut(&self, path: &Path) -> Option<Vec<u8>> {
-        let (copy, cut) = (self.files.join("copy"), self.files.join("cut"));
+        static LOOKS: AtomicU32 = AtomicU32::new(0);
+        let copy = self
+            .files
+            .join(format!("copy-{}", LOOKS.fetch_add(1, Ordering::Relaxed)));
+        let cut = self.files.join("cut");
         let mut command = Command::new("cp");
         let copied = run(command.arg("--sparse=always").args([&self.image(), &copy]));
         let mounted = copied.and_then(|()| mount(&copy, &cut, "loop"));
         mounted.unwrap_or_else(|reason| panic!("the medium after a power cut: {reason}"));
         let found = fs::read(cut.join(path));
-        run(Command::new("umount").arg(&cut)).expect("nothing is open in it");
+        // Lazily, and never the same copy twice: a child that another thread of the test starts has what this one has open
+        // until it runs its program.
+        let removed = run(Command::new("umount").arg("-l").arg(&cut))
+            .and_then(|()| fs::remove_file(&copy).map_err(|error| format!("{}: {error}", copy.display())));
+        removed.unwrap_or_else(|reason| panic!("a look at the medium: {reason}"));
         match found {
             Ok(content) => Some(content),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
