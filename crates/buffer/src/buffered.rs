@@ -181,6 +181,10 @@ impl<F: FileSystem> Drop for Buffered<F> {
 }
 
 impl<F: FileSystem> FileSystem for Buffered<F> {
+    fn mounted_as(&self, device: u32) {
+        self.engine.inner.mounted_as(device);
+    }
+
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         let moment = self.engine.central.moment();
         self.refreshed(moment, self.engine.inner.lookup(parent, name)?)

@@ -25,6 +25,7 @@ mod output;
 mod quantity;
 mod remount;
 mod replay;
+mod source_overlap;
 mod stack;
 mod stats;
 mod stats_document;

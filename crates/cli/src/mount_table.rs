@@ -3,6 +3,7 @@
 //! It never touches the mount itself, so that a dead or hanging mount is found like a live one.
 
 use std::ffi::OsString;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,10 @@ use anyhow::{Context, Result, bail};
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
+    /// Number of the mount in this namespace.
+    pub id: String,
+    /// The directory of the file system that is shown, from the file system's own root.
+    pub root: PathBuf,
     /// Number of the device, `major:minor`.
     pub device: String,
     /// Where.
@@ -65,6 +70,19 @@ pub fn of_device(number: &str) -> Result<Vec<Mount>> {
     Ok(mounts.filter(|mount| mount.device == number).collect())
 }
 
+/// Device number and path, in the file system's own terms, of what is open here: the same for each mount that shows it.
+pub fn place_of(descriptor: impl AsFd) -> Option<(String, PathBuf)> {
+    let number = descriptor.as_fd().as_raw_fd();
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
+    let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
+    let path = std::fs::read_link(format!("/proc/self/fd/{number}")).ok()?;
+    let table = std::fs::read("/proc/self/mountinfo").ok()?;
+    let mut mounts = table.split(|byte| *byte == b'\n').filter_map(parse_line);
+    let mount = mounts.find(|mount| mount.id == id)?;
+    let below = path.strip_prefix(&mount.mountpoint).ok()?;
+    Some((mount.device, mount.root.join(below)))
+}
+
 /// The absolute path of a mountpoint: the parent is resolved, the last name is not entered, as its mount may be dead.
 pub fn resolve_without_entering(mountpoint: &Path) -> Result<PathBuf> {
     let absolute = std::path::absolute(mountpoint)
@@ -90,8 +108,10 @@ fn topmost(table: &[u8], mountpoint: &Path) -> Option<Mount> {
 
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let device = String::from_utf8_lossy(fields.nth(2)?).into_owned();
-    let mountpoint = unescape(fields.nth(1)?);
+    let id = String::from_utf8_lossy(fields.next()?).into_owned();
+    let device = String::from_utf8_lossy(fields.nth(1)?).into_owned();
+    let root = unescape(fields.next()?);
+    let mountpoint = unescape(fields.next()?);
     let mut options = split_at_commas(fields.next()?);
     // The optional fields before the single dash are of any number.
     fields.find(|field| field == b"-")?;
@@ -99,6 +119,8 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let source = unescape(fields.next()?);
     options.extend(split_at_commas(fields.next().unwrap_or_default()));
     Some(Mount {
+        id,
+        root: root.into(),
         device,
         mountpoint: mountpoint.into(),
         kind,

@@ -117,6 +117,8 @@ mod tests {
     #[test]
     fn what_is_in_force_comes_first_and_half_a_ro_is_ro() {
         let mount = Mount {
+            id: "98".to_owned(),
+            root: "/".into(),
             device: "0:50".to_owned(),
             mountpoint: "/mnt".into(),
             kind: "fuse.tidegate".into(),

@@ -9,7 +9,7 @@ use passfs::{AccessTimeRule, AccessTimes, IdMap, PassConfig, PassFs};
 
 use crate::daemon::Served;
 use crate::mount_options::{IdPlan, MountPlan};
-use crate::stats_document;
+use crate::{source_overlap, stats_document};
 
 /// The layers below the FUSE session.
 pub struct Stack {
@@ -31,7 +31,11 @@ impl Stack {
             offer_backing: plan.session.passthrough != Switch::Off,
             access_times: access_times(&plan.session.kernel_options),
         };
-        let buffered = Buffered::new(PassFs::open(&plan.source, config)?, plan.buffer)?;
+        let source = PassFs::open(&plan.source, config)?;
+        if !source.has_own_tree() {
+            source_overlap::refuse(&plan.source, &plan.mountpoint)?;
+        }
+        let buffered = Buffered::new(source, plan.buffer)?;
         Ok(Self {
             buffered: Arc::new(buffered),
         })

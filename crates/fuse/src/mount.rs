@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg,
@@ -27,6 +27,17 @@ pub fn mount(mountpoint: &Path, config: &MountConfig, max_read: Option<u32>) -> 
         }
     }
     mount_by_fusermount(mountpoint, config, max_read)
+}
+
+/// The device number of what is mounted there, 12 bits major and 20 bits minor; the mount itself is asked nothing.
+pub fn device_number(mountpoint: &Path) -> Result<u32, MountError> {
+    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    rustix::fs::statx(rustix::fs::CWD, mountpoint, flags, StatxFlags::empty())
+        .map(|stat| stat.stx_dev_major << 20 | stat.stx_dev_minor)
+        .map_err(|errno| MountError::Mountpoint {
+            mountpoint: mountpoint.to_owned(),
+            source: errno.into(),
+        })
 }
 
 fn check_mountpoint(mountpoint: &Path) -> Result<(), MountError> {

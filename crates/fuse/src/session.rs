@@ -86,6 +86,7 @@ impl Session {
         };
         let (device, negotiated) = handshake(device, config, &surroundings)?;
         let negotiated = Arc::new(negotiated);
+        file_system.mounted_as(mount::device_number(&mountpoint)?);
         let dispatcher = Self::dispatcher(file_system, config, &device, &negotiated, document);
         let shared = Arc::new(Shared::default());
         let mut session = Self {

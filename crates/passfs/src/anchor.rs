@@ -225,6 +225,8 @@ pub(crate) struct Anchors {
     mount: Arc<OwnedFd>,
     mount_id: i32,
     device: u32,
+    /// The source's file system has all its attributes in this machine.
+    is_local: bool,
     handles: Use,
     /// Descriptors from this number on are not kept for inodes.
     short_from: u64,
@@ -238,15 +240,17 @@ impl Anchors {
         let usable = found
             .as_ref()
             .is_some_and(|found| found.handle.open_path(mount.as_fd()).is_ok());
+        let is_local = has_lasting_handles(mount.as_fd());
         let handles = match usable {
             false => Use::Never,
-            true if has_lasting_handles(mount.as_fd()) => Use::Always,
+            true if is_local => Use::Always,
             true => Use::WhenShort,
         };
         Self {
             mount,
             mount_id: found.map_or(-1, |found| found.mount_id),
             device,
+            is_local,
             handles,
             short_from: descriptors_max - descriptors_max / 8,
             any_handles: AtomicBool::new(handles == Use::Always),
@@ -256,6 +260,11 @@ impl Anchors {
     /// True when files are held by handle, however many descriptors there are.
     pub(crate) fn always_by_handle(&self) -> bool {
         self.handles == Use::Always
+    }
+
+    /// True where attributes that the host has in its memory are those of the file.
+    pub(crate) fn is_local(&self, device: u32) -> bool {
+        self.is_local && device == self.device
     }
 
     /// What is to hold the inode `key` that was found by this name, without a descriptor of it. `None` where it needs

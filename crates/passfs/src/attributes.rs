@@ -33,10 +33,16 @@ pub(crate) fn stat(fd: impl AsFd) -> FsResult<Statx> {
     rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, wanted).map_err(errno)
 }
 
-/// `statx` of what has this name, be it a symbolic link. Like an `O_PATH` open, it mounts nothing.
-pub(crate) fn stat_at(directory: impl AsFd, name: &[u8]) -> FsResult<Statx> {
+/// As [`stat`], by what the host has in its memory: no file system is asked, and those of a network may be out of date.
+pub(crate) fn stat_in_memory(fd: impl AsFd) -> FsResult<Statx> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, wanted).map_err(errno)
+}
+
+/// [`stat_in_memory`] of what has this name, be it a symbolic link. Like an `O_PATH` open, it mounts nothing.
+pub(crate) fn stat_at_in_memory(directory: impl AsFd, name: &[u8]) -> FsResult<Statx> {
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     rustix::fs::statx(directory, name, flags, wanted).map_err(errno)
 }
 

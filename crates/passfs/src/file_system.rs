@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::AtFlags;
 use vfs::{
@@ -14,6 +15,10 @@ use crate::attributes::stat;
 use crate::identity::errno;
 
 impl FileSystem for PassFs {
+    fn mounted_as(&self, device: u32) {
+        self.own_device.store(device, Ordering::Relaxed);
+    }
+
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         self.find(parent, name)
     }

@@ -10,6 +10,10 @@
 //! resolved one component at a time without following symbolic links. Submounts inside the source are entered; their
 //! inode numbers are shown with a device number mixed in ([`attributes`]).
 //!
+//! Root's daemon serves the source from a mount of its own ([`access_times`]): what is mounted below the source later is not
+//! seen. An ordinary user's daemon sees it, but for the mount that it serves itself, which it never enters: names that lead
+//! there are answered with [`vfs::FsError::TooManySymlinks`], without a question to that mount, which would wait for ever.
+//!
 //! Root's daemon holds files by handle ([`anchor`]): a file removed behind the mount gives its space back at once, and
 //! calls on it are answered with [`vfs::FsError::Stale`]. An ordinary user's daemon holds them by descriptor. That needs a
 //! high limit: [`PassFs::open`] raises `RLIMIT_NOFILE` of the process as far as it may ([`descriptors`]). When descriptors
@@ -65,7 +69,7 @@ mod xattr;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -76,6 +80,7 @@ use vfs::{Attr, Caller, FsError, FsResult};
 pub use access_times::{AccessTimeRule, AccessTimes};
 pub use counters::PassCounters;
 
+use crate::access_times::OwnMount;
 use crate::anchor::{Anchor, Anchors};
 use crate::attributes::{Devices, HostKey};
 use crate::counters::Tally;
@@ -149,6 +154,11 @@ pub struct PassFs {
     anchors: Anchors,
     /// Files are opened with `O_NOATIME` where the host permits.
     opens_noatime: bool,
+    has_own_tree: bool,
+    /// The device under which this file system is mounted itself, never to be entered; [`NO_DEVICE`] before.
+    own_device: AtomicU32,
+    /// The source where users see it: whoever unmounts it there is told that it is busy.
+    _in_sight: OwnedFd,
     /// The host refused `O_DIRECT`.
     direct_refused: AtomicBool,
     /// Held while one write to an append-only file runs.
@@ -179,12 +189,12 @@ impl PassFs {
         let directory = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let proc_fd =
             rustix::fs::open("/proc/self/fd", directory | OFlags::PATH, Mode::empty()).map_err(no_proc)?;
-        let own_mount = config.access_times.clone_mount(source);
-        let opened = match &own_mount {
-            Some(mount) => rustix::fs::openat(mount, ".", directory | OFlags::RDONLY, Mode::empty()),
-            None => rustix::fs::open(source, directory | OFlags::RDONLY, Mode::empty()),
-        }
-        .map_err(|error| failed(identity::errno(error)))?;
+        let in_sight = rustix::fs::open(source, directory | OFlags::PATH, Mode::empty())
+            .map_err(|error| failed(identity::errno(error)))?;
+        let own_mount = OwnMount::of(source, config.access_times);
+        let tree = own_mount.as_ref().map_or(&in_sight, |mount| &mount.fd);
+        let opened = rustix::fs::openat(tree, ".", directory | OFlags::RDONLY, Mode::empty())
+            .map_err(|error| failed(identity::errno(error)))?;
         let root = rustix::fs::openat(&opened, ".", directory | OFlags::PATH, Mode::empty())
             .map_err(|error| failed(identity::errno(error)))?;
         let stat = attributes::stat(&root).map_err(failed)?;
@@ -212,7 +222,11 @@ impl PassFs {
             tally: Tally::default(),
             proc_fd,
             anchors,
-            opens_noatime: own_mount.is_none() && config.access_times.rule == Some(AccessTimeRule::Never),
+            opens_noatime: !own_mount.as_ref().is_some_and(|mount| mount.keeps_times)
+                && config.access_times.rule == Some(AccessTimeRule::Never),
+            has_own_tree: own_mount.is_some(),
+            own_device: AtomicU32::new(NO_DEVICE),
+            _in_sight: in_sight,
             config,
             direct_refused: AtomicBool::new(false),
             appending: Mutex::new(()),
@@ -224,6 +238,13 @@ impl PassFs {
     #[must_use]
     pub fn counters(&self) -> PassCounters {
         self.tally.snapshot(self.inodes.held(), self.handles.held())
+    }
+
+    /// True when the source is served from a mount of our own, in which nothing appears that is mounted later. Without,
+    /// a mount on a folder of the source would lead back into itself.
+    #[must_use]
+    pub fn has_own_tree(&self) -> bool {
+        self.has_own_tree
     }
 
     fn attr(&self, stat: &rustix::fs::Statx) -> Attr {
@@ -260,6 +281,9 @@ impl PassFs {
             .map_err(identity::errno)
     }
 }
+
+/// No file system has this number.
+const NO_DEVICE: u32 = 0;
 
 /// The path by which calls that take no descriptor reach the inode behind `fd`.
 fn proc_path(fd: std::os::fd::BorrowedFd<'_>) -> String {

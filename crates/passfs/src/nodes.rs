@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx};
 use rustix::io::Errno;
@@ -11,7 +12,7 @@ use vfs::{
 };
 
 use crate::anchor::HostHandle;
-use crate::attributes::{HostKey, host_rdev, kind_of, stat, stat_at};
+use crate::attributes::{HostKey, host_rdev, kind_of, stat, stat_at_in_memory, stat_in_memory};
 use crate::directory::HostName;
 use crate::handles::{Open, OpenDirectory, OpenFile};
 use crate::identity::errno;
@@ -45,14 +46,31 @@ impl PassFs {
             return Ok(entry);
         }
         let fd = open_path(directory, name)?;
-        let stat = stat(&fd)?;
+        let stat = self.stat_found(&fd)?;
         Ok(self.entry(fd, &stat).0)
+    }
+
+    /// Attributes of what a name led to, which may be the root of another mount, and even of the mount that this file
+    /// system serves. To ask that one would be to wait for ourselves.
+    fn stat_found(&self, fd: &OwnedFd) -> FsResult<Statx> {
+        let known = stat_in_memory(fd)?;
+        let device = HostKey::of(&known).device;
+        if device == self.own_device.load(Ordering::Relaxed) {
+            return Err(FsError::TooManySymlinks);
+        }
+        if self.anchors.is_local(device) {
+            return Ok(known);
+        }
+        stat(fd)
     }
 
     /// `None` where it takes a descriptor.
     fn find_without_descriptor(&self, directory: BorrowedFd<'_>, name: &[u8]) -> FsResult<Option<Entry>> {
-        let stat = stat_at(directory, name)?;
+        let stat = stat_at_in_memory(directory, name)?;
         let (key, kind) = (HostKey::of(&stat), kind_of(&stat));
+        if !self.anchors.is_local(key.device) {
+            return Ok(None);
+        }
         if kind == FileKind::Directory {
             return Ok(self.inodes.count_held(key).map(|(ino, generation)| Entry {
                 ino,
@@ -68,8 +86,8 @@ impl PassFs {
 
     /// The parent of a directory, unless the directory was moved out of the source behind the mount.
     fn find_parent(&self, directory: &Inode) -> FsResult<Entry> {
-        let found = open_path(directory.fd()?.as_fd(), b"..")?;
-        let found_stat = stat(&found)?;
+        let found = open_parent(directory.fd()?.as_fd())?;
+        let found_stat = self.stat_found(&found)?;
         let root = self.inodes.root().key();
         let mut key = HostKey::of(&found_stat);
         let mut above: Option<OwnedFd> = None;
@@ -77,8 +95,8 @@ impl PassFs {
             if key == root {
                 return Ok(self.entry(found, &found_stat).0);
             }
-            let next = open_path(above.as_ref().unwrap_or(&found).as_fd(), b"..")?;
-            let next_key = HostKey::of(&stat(&next)?);
+            let next = open_parent(above.as_ref().unwrap_or(&found).as_fd())?;
+            let next_key = HostKey::of(&self.stat_found(&next)?);
             if next_key == key {
                 break;
             }
@@ -370,6 +388,14 @@ impl PassFs {
         };
         sink.push(&name, entry.as_ref());
     }
+}
+
+/// A mount of our own has no parent to name for a directory that left the source.
+fn open_parent(directory: BorrowedFd<'_>) -> FsResult<OwnedFd> {
+    open_path(directory, b"..").map_err(|error| match error {
+        FsError::NotFound => FsError::Stale,
+        error => error,
+    })
 }
 
 fn open_path(directory: BorrowedFd<'_>, name: &[u8]) -> FsResult<OwnedFd> {

@@ -174,6 +174,10 @@ pub trait DirSink {
 /// makes them by mode and ACL before it asks); `Caller` says who owns what is made. Methods with a default body are
 /// those that a file system may lack; the default answers as Linux does for such a file system.
 pub trait FileSystem: Send + Sync + 'static {
+    /// Told before the first other call: the device number (12 bits major, 20 bits minor) of the mount that shows this file
+    /// system. A file system that shows other mounts never enters this one, where each call would wait for itself.
+    fn mounted_as(&self, _device: u32) {}
+
     /// Finds `name` in the directory `parent` and counts the inode once more.
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry>;
     /// Takes `count` entries of `ino` back; at zero the number may be reused. Never fails; an unknown inode is ignored.

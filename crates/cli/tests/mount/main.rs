@@ -11,6 +11,8 @@ mod harness;
 mod local_file_system;
 mod mount_helper;
 mod mounted_twice;
+#[cfg(test)]
+mod own_source;
 mod passthrough;
 mod quota;
 mod sync_reach;

@@ -92,12 +92,18 @@ impl Source {
         Ok(out)
     }
 
-    /// Descriptors of this process that lead into the source.
+    /// Descriptors of this process of the source and what is in it. By inode: no path leads to a mount of the daemon's own.
     pub(crate) fn descriptors(&self) -> usize {
+        use std::os::unix::fs::MetadataExt;
+        let key = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+        let mut known = std::collections::HashSet::from([key(self.directory.path().metadata().unwrap())]);
+        for entry in std::fs::read_dir(self.directory.path()).unwrap() {
+            known.insert(key(entry.unwrap().metadata().unwrap()));
+        }
         let names = std::fs::read_dir("/proc/self/fd").unwrap();
-        let targets = names.filter_map(|name| std::fs::read_link(name.ok()?.path()).ok());
-        targets
-            .filter(|target| target.starts_with(self.directory.path()))
+        let found = names.filter_map(|name| std::fs::metadata(name.ok()?.path()).ok());
+        found
+            .filter(|metadata| known.contains(&key(metadata.clone())))
             .count()
     }
 }
