@@ -22,6 +22,9 @@ mod programs;
 
 #[cfg(test)]
 mod modes {
+    use std::os::unix::fs::PermissionsExt;
+
+    use crate::harness::{BINARY, as_nobody, can_mount_as_nobody};
     use crate::mounted::{Mode, Mounted};
     use crate::{behind, durable, programs};
 
@@ -40,6 +43,35 @@ mod modes {
         ];
         mounted.run_all(programs.concat());
         durable::what_was_synced_outlives_a_killed_daemon(mounted);
+    }
+
+    /// The same tests in a process of that user, who mounts by fusermount3 and sees no power cuts.
+    #[test]
+    fn the_contract_holds_for_an_ordinary_user() {
+        if !can_mount_as_nobody() {
+            return;
+        }
+        let folder = tempfile::TempDir::new().expect("a temporary folder");
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).expect("it is ours");
+        let [tests, binary] = ["tests", "tidegate"].map(|name| folder.path().join(name));
+        let this = std::env::current_exe().expect("/proc is mounted");
+        std::fs::copy(this, &tests).expect("there is room");
+        std::fs::copy(env!("CARGO_BIN_EXE_tidegate"), &binary).expect("there is room");
+        let output = as_nobody()
+            .arg(&tests)
+            .args(["modes::the_contract_holds_with", "--nocapture"])
+            .env(BINARY, &binary)
+            .env("TMPDIR", folder.path())
+            .current_dir(folder.path())
+            .output()
+            .expect("setpriv was there");
+        let told = [output.stdout, output.stderr].map(|told| String::from_utf8_lossy(&told).into_owned());
+        assert!(output.status.success(), "as nobody:\n{}", told.concat());
+        assert!(
+            told[0].contains("the_contract_holds_with_the_manager_thread ... ok"),
+            "{}",
+            told.concat()
+        );
     }
 
     #[test]
