@@ -327,12 +327,14 @@ pub enum VolumeError {
         reason: Arc<str>,
     },
     /// The device below failed. For a write, the device is frozen after that.
-    #[error("{volume}: {leb}: {source}")]
+    #[error("{volume}: {leb}, offset {offset}: {source}")]
     Device {
         /// Name of the volume.
         volume: Arc<str>,
         /// The LEB.
         leb: Leb,
+        /// First byte in it.
+        offset: u32,
         /// What the device says.
         #[source]
         source: media::NandError,

@@ -449,7 +449,7 @@ impl Ubifs {
     fn names(&self, low: Key, high: Key, kind: NodeKind, lost: &mut Vec<Finding>) -> Vec<Entry> {
         let mut found = Vec::new();
         self.index.range(low, high, &mut found, lost);
-        found.retain(|(key, _)| !self.journal.hides(*key));
+        found.retain(|(key, place)| !self.journal.hides(*key) && !self.journal.replaces(*key, *place));
         let of_index = found.len();
         let of_journal = self.journal.names(low, high);
         found.extend(of_journal.filter_map(|(key, name)| name.place.map(|place| (key, place))));
@@ -461,9 +461,11 @@ impl Ubifs {
             match raw.and_then(|raw| entry(key, raw, kind)) {
                 // The journal has the last word on this name.
                 Ok(entry) if number < of_index && self.journal.has_name(key, &entry.name) => {}
-                // What the journal replaces may be gone: its LEB is unmapped once nothing in it is of use, and the index on
-                // the medium learns of that with the next commit.
-                Err(_) if number < of_index && self.journal.has_names(key) => {}
+                // What a name of the journal replaced may be gone.
+                Err(damage)
+                    if number < of_index
+                        && self.journal.may_replace(key)
+                        && !matches!(damage, Damage::Medium(_)) => {}
                 Ok(entry) => {
                     all.insert((key, entry.name.clone()), entry);
                 }

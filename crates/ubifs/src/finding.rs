@@ -32,6 +32,10 @@ pub enum Subject {
     Journal,
     /// A node of the index. Everything below it is lost.
     Index,
+    /// The table of free space (LPT).
+    Space,
+    /// A LEB with nodes of files.
+    Data,
     /// Inodes that have lost their names.
     Orphans,
     /// An inode.
@@ -53,6 +57,8 @@ impl fmt::Display for Subject {
             Self::Log => formatter.write_str("log"),
             Self::Journal => formatter.write_str("journal"),
             Self::Index => formatter.write_str("index"),
+            Self::Space => formatter.write_str("table of free space"),
+            Self::Data => formatter.write_str("nodes of files"),
             Self::Orphans => formatter.write_str("orphans"),
             Self::Inode => formatter.write_str("attributes"),
             Self::Entry => formatter.write_str("directory entry"),

@@ -26,7 +26,6 @@ pub(crate) struct Index {
     volume: Arc<dyn Volume>,
     root: Place,
     visits_max: u64,
-    cache_bytes: u64,
     half_bytes: usize,
     /// Nodes that a thread is loading. Taken before `cache`.
     loading: Mutex<HashSet<Place>>,
@@ -45,9 +44,9 @@ type Loaded = Result<Arc<Node>, Damage>;
 
 #[derive(Default)]
 struct Halves {
-    young: HashMap<Place, Loaded>,
+    young: HashMap<Place, Arc<Node>>,
     young_bytes: usize,
-    old: HashMap<Place, Loaded>,
+    old: HashMap<Place, Arc<Node>>,
 }
 
 /// What [`Index::walk`] comes by.
@@ -73,7 +72,6 @@ impl Index {
             volume,
             root,
             visits_max: bytes / 48 + 1,
-            cache_bytes,
             half_bytes: usize::try_from(cache_bytes / 2).unwrap_or(usize::MAX),
             loading: Mutex::default(),
             loaded: Condvar::new(),
@@ -81,21 +79,17 @@ impl Index {
         }
     }
 
-    /// The same index with another root, as a commit leaves it: what is cached stays, but for nodes that are `freed` and whose place
-    /// will hold something else; nodes that were `written` are added.
-    pub(crate) fn succeeded_by(self, root: Place, freed: &[Place], written: Vec<(Place, IndexNode)>) -> Self {
-        let mut cache = self.cache.into_inner().unwrap_or_else(PoisonError::into_inner);
+    /// Turns to another root, as a commit leaves it: what is cached stays, but for nodes that are `freed` and whose place will hold
+    /// something else; nodes that were `written` are added.
+    pub(crate) fn turn_to(&mut self, root: Place, freed: &[Place], written: Vec<(Place, IndexNode)>) {
+        let cache = self.cache.get_mut().unwrap_or_else(PoisonError::into_inner);
         for place in freed {
             cache.forget(*place);
         }
         for (place, node) in written {
-            cache.keep(place, Ok(Arc::new(Node::from(node))), self.half_bytes);
+            cache.keep(place, Arc::new(Node::from(node)), self.half_bytes);
         }
-        Self {
-            root,
-            cache: RwLock::new(cache),
-            ..self
-        }
+        self.root = root;
     }
 
     /// Visits every node and every branch to a node of a file. Ends with the first node that can't be read, or at which `visit` fails.
@@ -149,11 +143,6 @@ impl Index {
     /// Where its root is.
     pub(crate) const fn root(&self) -> Place {
         self.root
-    }
-
-    /// Memory for nodes, bytes.
-    pub(crate) const fn cache_bytes(&self) -> u64 {
-        self.cache_bytes
     }
 
     /// Adds all that the index has from `low` to `high` to `found`, in the order of keys, and what can't be read to `lost`.
@@ -220,11 +209,10 @@ impl Index {
     }
 
     /// The node at a place, as it is on the medium but for hashes.
-    pub(crate) fn node(&self, place: Place) -> Result<Arc<IndexNode>, Damage> {
-        let node = self
-            .nodes(&[place])
-            .pop()
-            .ok_or(Damage::Contradiction("there is no node"))??;
+    pub(crate) fn node(&self, place: Place) -> Result<Arc<IndexNode>, Box<Finding>> {
+        let loaded = self.nodes(&[place]).pop();
+        let node = loaded.unwrap_or(Err(Damage::Contradiction("there is no node")));
+        let node = node.map_err(|damage| damage_at(place, damage))?;
         let branch = |(key, place): &(Key, Place)| IndexBranch {
             leb: place.leb,
             offset: place.offset,
@@ -244,7 +232,7 @@ impl Index {
             let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
             places
                 .iter()
-                .map(|place| cache.young.get(place).cloned())
+                .map(|place| cache.young.get(place).cloned().map(Ok))
                 .collect()
         };
         let missing = |nodes: &[Option<Loaded>]| -> Vec<usize> {
@@ -289,12 +277,13 @@ impl Index {
         let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
         for number in wanted {
             let place = places[*number];
-            nodes[*number] = match cache.young.get(&place) {
-                Some(node) => Some(node.clone()),
+            let cached = match cache.young.get(&place) {
+                Some(node) => Some(Arc::clone(node)),
                 None => cache.old.remove(&place).inspect(|node| {
-                    cache.keep(place, node.clone(), self.half_bytes);
+                    cache.keep(place, Arc::clone(node), self.half_bytes);
                 }),
             };
+            nodes[*number] = cached.map(Ok);
         }
     }
 
@@ -317,13 +306,23 @@ impl Index {
         );
         let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
         for (number, node) in mine.iter().zip(loaded) {
-            // A device that fails may work again.
-            if !matches!(node, Err(Damage::Medium(_))) {
-                cache.keep(places[*number], node.clone(), self.half_bytes);
+            // What can't be read now may be the next time.
+            if let Ok(node) = &node {
+                cache.keep(places[*number], Arc::clone(node), self.half_bytes);
             }
             nodes[*number] = Some(node);
         }
     }
+}
+
+/// A finding about the index.
+pub(crate) fn damage_at(place: Place, damage: Damage) -> Box<Finding> {
+    Box::new(Finding {
+        inode: None,
+        subject: Subject::Index,
+        place,
+        damage,
+    })
 }
 
 /// Whether a place is there twice, which it never is in a tree.
@@ -351,8 +350,8 @@ impl Drop for Entered<'_> {
 }
 
 impl Halves {
-    fn keep(&mut self, place: Place, node: Loaded, half_bytes: usize) {
-        let bytes = bytes_of(&node);
+    fn keep(&mut self, place: Place, node: Arc<Node>, half_bytes: usize) {
+        let bytes = node.bytes();
         if self.young_bytes + bytes > half_bytes && !self.young.is_empty() {
             self.old = std::mem::take(&mut self.young);
             self.young_bytes = 0;
@@ -364,14 +363,10 @@ impl Halves {
 
     fn forget(&mut self, place: Place) {
         if let Some(node) = self.young.remove(&place) {
-            self.young_bytes = self.young_bytes.saturating_sub(bytes_of(&node));
+            self.young_bytes = self.young_bytes.saturating_sub(node.bytes());
         }
         self.old.remove(&place);
     }
-}
-
-fn bytes_of(node: &Loaded) -> usize {
-    node.as_ref().map_or(NODE_BYTES, |node| node.bytes())
 }
 
 impl From<IndexNode> for Node {

@@ -14,6 +14,19 @@ pub(crate) struct JournalName {
     pub(crate) name: Vec<u8>,
     /// Where its node is; `None`: the name is removed.
     pub(crate) place: Option<Place>,
+    /// What the index has of the name.
+    pub(crate) indexed: Indexed,
+}
+
+/// What the index, which the next commit changes, has of a name of the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Indexed {
+    /// Not known, after a replay. The node may be gone: its LEB is unmapped once nothing in it is in use.
+    Unknown,
+    /// It has no such name.
+    Nothing,
+    /// It leads to this place, which is obsolete.
+    At(Place),
 }
 
 /// The journal, replayed.
@@ -35,10 +48,12 @@ impl Journal {
         self.plain.insert(key, place);
     }
 
-    /// A name, or its removal.
-    pub(crate) fn put_name(&mut self, key: Key, name: JournalName) {
+    /// A name, or its removal. What is known of its place in the index stays.
+    pub(crate) fn put_name(&mut self, key: Key, mut name: JournalName) {
         let names = self.names.entry(key).or_default();
-        names.retain(|other| other.name != name.name);
+        if let Some(known) = names.iter().position(|other| other.name == name.name) {
+            name.indexed = names.remove(known).indexed;
+        }
         names.push(name);
     }
 
@@ -126,9 +141,16 @@ impl Journal {
         self.plain.len() + names + self.removed_inodes.len() + self.blocks_end.len()
     }
 
-    /// Whether the journal says anything of names with that key.
-    pub(crate) fn has_names(&self, key: Key) -> bool {
-        self.names.contains_key(&key)
+    /// Whether a name of the journal takes the place of what the index has there.
+    pub(crate) fn replaces(&self, key: Key, place: Place) -> bool {
+        let mut names = self.names.get(&key).into_iter().flatten();
+        names.any(|name| name.indexed == Indexed::At(place))
+    }
+
+    /// Whether a place of the index may be one that is obsolete and has been written with something else since.
+    pub(crate) fn may_replace(&self, key: Key) -> bool {
+        let mut names = self.names.get(&key).into_iter().flatten();
+        names.any(|name| name.indexed == Indexed::Unknown)
     }
 
     /// Whether the journal has the last word on a name.

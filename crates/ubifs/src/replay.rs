@@ -20,7 +20,7 @@ use crate::format::{
     BLOCK_BYTES, Data, DirectoryEntry, Inode, InodeNumber, Key, KeyKind, MASTER_DIRTY, Master, NodeDefect,
     NodeKind, SEQUENCE_END, Superblock, Truncation,
 };
-use crate::journal::{Journal, JournalName};
+use crate::journal::{Indexed, Journal, JournalName};
 use crate::log::read_log;
 use crate::open::OpenOptions;
 use crate::report::{AppliedNode, Effect, ReplayReport};
@@ -262,6 +262,7 @@ fn apply(
                     JournalName {
                         name,
                         place: (!removed).then_some(place),
+                        indexed: Indexed::Unknown,
                     },
                 );
             }

@@ -20,6 +20,7 @@ mod support {
     pub mod medium;
     #[expect(dead_code, reason = "the script of the writer alone is for other tests")]
     pub mod rig;
+    #[expect(dead_code, reason = "faults are for other tests")]
     pub mod script;
     pub mod sweep;
 }
@@ -53,6 +54,7 @@ fn sweep(members: usize, segments: u64) -> Done {
             members,
             segments,
             steps: 60,
+            ..QUICK
         },
         false => Sweep { members, ..QUICK },
     };

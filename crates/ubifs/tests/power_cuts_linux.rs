@@ -34,7 +34,7 @@ use support::lab_lines::{Lines, assert_same, lines, tree_of};
 use support::medium::{Medium, assert_sound, raw};
 use support::one_chip::on_chip;
 use support::rig::{SMALL, all_of};
-use support::sweep::{Sweep, Which};
+use support::sweep::{QUICK, Sweep, Which};
 use testkit::lab::{FlashFile, Guest, Job, Lab, Options};
 use ubi::{AttachOptions, Ubi, VolumeId};
 use ubifs::{OpenOptions, Ubifs};
@@ -86,6 +86,7 @@ fn sample(members: u32, count: u64) -> Vec<Shown> {
         members: usize::try_from(members).expect("few"),
         segments: 6,
         steps: 60,
+        ..QUICK
     };
     let segments = sweep.segments();
     let each = count.div_ceil(sweep.segments);

@@ -41,7 +41,12 @@ impl<N: Nand> UbiVolume<N> {
     fn error(&self, trouble: Trouble, leb: Leb, offset: u32, len: usize) -> VolumeError {
         let volume = Arc::clone(&self.name);
         match trouble {
-            Trouble::Device(source) => VolumeError::Device { volume, leb, source },
+            Trouble::Device(source) => VolumeError::Device {
+                volume,
+                leb,
+                offset,
+                source,
+            },
             Trouble::NoFreeBlock => VolumeError::NoSpace { volume, leb },
             Trouble::Frozen(reason) => VolumeError::ReadOnly { volume, reason },
             Trouble::Uncorrectable => VolumeError::Uncorrectable {

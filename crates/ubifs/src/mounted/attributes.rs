@@ -57,7 +57,9 @@ pub(super) fn errno_of_write(error: &WriteError) -> FsError {
     match error {
         WriteError::Read(error) => errno(error),
         WriteError::Open(_) | WriteError::Space { .. } | WriteError::Damaged { .. } => FsError::Io,
-        WriteError::Unsupported { .. } | WriteError::Untrusted { .. } => FsError::ReadOnly,
+        WriteError::Unsupported { .. } | WriteError::Untrusted { .. } | WriteError::Stopped { .. } => {
+            FsError::ReadOnly
+        }
         WriteError::Volume(error) => errno_of_volume(error),
         WriteError::NoSpace { .. } | WriteError::NoInodeNumber { .. } => FsError::NoSpace,
         WriteError::Orphans { .. } => FsError::TooManyOpenFilesInSystem,

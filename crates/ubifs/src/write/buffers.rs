@@ -1,4 +1,5 @@
-//! The write buffers of the journal heads, as a volume: reads see what is buffered as if it were written.
+//! The write buffers of the journal heads, as a volume: reads see what is buffered as if it were written, also where writing it
+//! failed.
 //!
 //! A buffer collects nodes up to the next multiple of the volume's largest write; then that much is written. Flushing fills
 //! up the write unit with padding, or the row of an array. So each write starts where the one before ended, and what a power cut
@@ -9,6 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use media::Leb;
 use ubi::{ReadPart, Volume, VolumeError, VolumeGeometry, WritePart};
 
+use crate::finding::Place;
 use crate::format::{fills_unit, pad, pad_unit};
 use crate::scan::to_usize;
 
@@ -135,6 +137,13 @@ impl WriteBuffers {
             .map(|head| (head.leb, head.end()))
     }
 
+    /// Whether some of a node is buffered.
+    pub(super) fn is_buffered(&self, place: Place) -> bool {
+        let heads = self.heads();
+        let mut heads = heads.iter().flatten();
+        heads.any(|head| head.leb == place.leb && place.offset + place.bytes > head.written)
+    }
+
     /// Goes on in another LEB. What was buffered must be flushed.
     pub(super) fn seek(&self, head: HeadKind, position: Option<(u32, u32)>) {
         let mut heads = self.heads_mut();
@@ -216,21 +225,29 @@ impl WriteBuffers {
     }
 }
 
-/// Puts what is buffered of a LEB over what was read of it.
-fn lay_over(heads: &[Option<Head>; 3], leb: Leb, offset: u32, out: &mut [u8]) {
-    let buffered = heads
+/// Fills in what is buffered, and what is behind it. Returns what comes before that, which is on the medium.
+fn take_buffered<'a>(heads: &[Option<Head>; 3], part: &'a mut ReadPart<'_>) -> ReadPart<'a> {
+    let (leb, offset) = (part.leb, part.offset);
+    let end = offset + u32::try_from(part.out.len()).expect("less than a LEB");
+    let head = heads
         .iter()
         .flatten()
-        .find(|head| head.leb == leb.0 && !head.buffer.is_empty());
-    let Some(head) = buffered else { return };
-    let (skip, at) = match head.written.checked_sub(offset) {
-        Some(at) => (0, to_usize(at)),
-        None => (to_usize(offset - head.written), 0),
+        .find(|head| head.leb == leb.0 && !head.buffer.is_empty() && end > head.written);
+    let Some(head) = head else {
+        let out = &mut *part.out;
+        return ReadPart { leb, offset, out };
     };
-    let from = head.buffer.get(skip..).unwrap_or_default();
-    let out = out.get_mut(at..).unwrap_or_default();
-    let bytes = from.len().min(out.len());
-    out[..bytes].copy_from_slice(&from[..bytes]);
+    let (out, buffered) = part
+        .out
+        .split_at_mut(to_usize(head.written.saturating_sub(offset)));
+    let from = head
+        .buffer
+        .get(to_usize(offset.saturating_sub(head.written))..)
+        .unwrap_or_default();
+    let bytes = from.len().min(buffered.len());
+    buffered[..bytes].copy_from_slice(&from[..bytes]);
+    buffered[bytes..].fill(0xFF);
+    ReadPart { leb, offset, out }
 }
 
 impl Volume for WriteBuffers {
@@ -243,23 +260,21 @@ impl Volume for WriteBuffers {
     }
 
     fn read(&self, leb: Leb, offset: u32, out: &mut [u8]) -> Result<(), VolumeError> {
-        let heads = self.heads();
-        let result = self.inner.read(leb, offset, out);
-        if let Ok(()) | Err(VolumeError::Uncorrectable { .. }) = &result {
-            lay_over(&heads, leb, offset, out);
-        }
-        result
+        self.read_many(&mut [ReadPart { leb, offset, out }])
     }
 
     fn read_many(&self, parts: &mut [ReadPart<'_>]) -> Result<(), VolumeError> {
-        let heads = self.heads();
-        let result = self.inner.read_many(parts);
-        if let Ok(()) | Err(VolumeError::Uncorrectable { .. }) = &result {
-            for part in parts {
-                lay_over(&heads, part.leb, part.offset, part.out);
-            }
+        let geometry = self.inner.geometry();
+        for part in &*parts {
+            geometry.check_range(&self.inner.name(), part.leb, part.offset, part.out.len())?;
         }
-        result
+        let heads = self.heads();
+        let written = parts.iter_mut().map(|part| take_buffered(&heads, part));
+        let mut written: Vec<ReadPart<'_>> = written.filter(|part| !part.out.is_empty()).collect();
+        match written.is_empty() {
+            true => Ok(()),
+            false => self.inner.read_many(&mut written),
+        }
     }
 
     fn write(&self, leb: Leb, offset: u32, data: &[u8]) -> Result<(), VolumeError> {

@@ -3,7 +3,8 @@
 //! In this order, each step complete on the medium before the next: write buffers; commit start in a new LEB of the log; new index
 //! nodes and the LPT, beside the old ones; orphans; the master node, in both of its LEBs. The master is the point of no return: before it the
 //! old log, index and LPT count, and the new ones are leftovers; after it the other way round. LEBs that only the old ones need
-//! are unmapped after it, and only then may be written.
+//! are unmapped after it, and only then may be written. The same holds in memory: reads go by the old index and the journal until
+//! the master node is written.
 
 use std::collections::BTreeSet;
 
@@ -15,12 +16,9 @@ use super::gc_leb::GcLeb;
 use super::journal::NewNode;
 use super::log::Bud;
 use super::merge::{Edits, Insertion};
-use super::{WriteError, Writer};
-use crate::fetch;
+use super::{Stopped, WriteError, Writer};
 use crate::finding::Place;
-use crate::format::{
-    DirectoryEntry, Key, KeyKind, MASTER_DIRTY, MASTER_NO_ORPHANS, MASTER_RECOVERED, NodeKind,
-};
+use crate::format::{Key, KeyKind, MASTER_DIRTY, MASTER_NO_ORPHANS, MASTER_RECOVERED};
 use crate::journal::Journal;
 
 /// How the master node says that the file system is.
@@ -60,20 +58,19 @@ impl Writer {
     /// The same for who has no more than a reference. Nothing is written after it.
     pub fn close(&mut self) -> Result<(), WriteError> {
         self.check_usable()?;
+        let buried = self.bury_all();
+        self.guard(buried)?;
+        // A mount looks for orphans only where the one before did not end well.
+        let state = match self.orphans.is_empty() {
+            true => State::Unmounted,
+            false => State::Mounted,
+        };
         let closed = self
-            .bury_all()
-            .and_then(|()| {
-                // A mount looks for orphans only where the one before did not end well.
-                let state = match self.orphans.is_empty() {
-                    true => State::Unmounted,
-                    false => State::Mounted,
-                };
-                self.commit_to(state)
-            })
+            .commit_to(state)
             .and_then(|()| self.volume.flush().map_err(WriteError::from))
             .and_then(|()| self.volume.sync().map_err(WriteError::from));
         self.guard(closed)?;
-        self.broken = Some("it is unmounted".into());
+        self.stopped = Some(Stopped::Unmounted);
         Ok(())
     }
 
@@ -84,21 +81,24 @@ impl Writer {
         }
         self.sync_heads()?;
         let edits = self.with_moves(self.edits()?)?;
-        let commit = self.ubifs.master.commit + 1;
+        // What reads look at stays as it is until the new state is complete on the medium.
+        let mut master = self.ubifs.master.clone();
+        master.commit += 1;
         let heads = self.open_heads();
         let mut sequence = self.sequence;
-        let log_start = self.log.start_commit(&*self.volume, commit, &heads, &mut || {
-            sequence += 1;
-            sequence
-        })?;
+        let started = self
+            .log
+            .start_commit(&*self.volume, master.commit, &heads, &mut || {
+                sequence += 1;
+                sequence
+            });
+        master.log_leb = started?;
         self.sequence = sequence;
-        self.write_index(edits)?;
+        let index = self.write_index(edits, &mut master)?;
         let freed = self.free_index_lebs();
-        let old_lpt = self.write_lpt()?;
-        self.write_orphans(commit)?;
-        let gc_leb = self.gc_leb().number();
-        let master = &mut self.ubifs.master;
-        (master.commit, master.log_leb, master.gc_leb) = (commit, log_start, gc_leb);
+        let old_lpt = self.write_lpt(&mut master)?;
+        self.write_orphans(master.commit)?;
+        master.gc_leb = self.gc_leb().number();
         let kept = master.flags & !(MASTER_DIRTY | MASTER_NO_ORPHANS | MASTER_RECOVERED);
         let dirty = if state == State::Mounted { MASTER_DIRTY } else { 0 };
         let no_orphans = if self.orphans.is_empty() {
@@ -107,23 +107,22 @@ impl Writer {
             0
         };
         master.flags = kept | dirty | no_orphans;
-        self.write_master()?;
-        for leb in self
-            .log
-            .end_commit(log_start, heads)
-            .into_iter()
-            .chain(freed.iter().copied())
-            .chain(old_lpt)
-        {
+        let log_start = master.log_leb;
+        self.write_master(master)?;
+        if let Some(index) = index {
+            self.ubifs.index.turn_to(index.root, &index.freed, index.written);
+        }
+        self.ubifs.journal = Journal::default();
+        self.committed = self.sequence;
+        self.counts.commits += 1;
+        let old_log = self.log.end_commit(log_start, heads);
+        for leb in old_log.into_iter().chain(freed.iter().copied()).chain(old_lpt) {
             self.volume.unmap(Leb(leb))?;
         }
         for leb in freed {
             self.space.release(leb);
         }
         self.release_old_buds();
-        self.ubifs.journal = Journal::default();
-        self.committed = self.sequence;
-        self.counts.commits += 1;
         Ok(())
     }
 
@@ -201,17 +200,12 @@ impl Writer {
                     place,
                 }));
             }
-            for (key, place) in all(key, key)? {
-                if known.contains(&place) {
-                    continue;
-                }
-                edits.deletions.push((key, place));
-                // Others of the same hash stay.
-                if let Some(name) = self.name_at(key, place)
-                    && !journal.has_name(key, &name)
-                {
-                    edits.insertions.push(Insertion { key, name, place });
-                }
+            let indexed = all(key, key)?.into_iter().map(|(_, place)| place);
+            let indexed: Vec<Place> = indexed.filter(|place| !known.contains(place)).collect();
+            edits.deletions.extend(indexed.iter().map(|place| (key, *place)));
+            // Others of the same hash stay.
+            for (place, name) in self.indexed_names(key, indexed.into_iter())? {
+                edits.insertions.push(Insertion { key, name, place });
             }
         }
         Ok(edits)
@@ -223,24 +217,7 @@ impl Writer {
         self.ubifs.index.range(low, high, &mut found, &mut lost);
         match lost.into_iter().next() {
             None => Ok(found),
-            Some(finding) => Err(WriteError::Damaged {
-                volume: self.name(),
-                damage: finding.damage,
-            }),
+            Some(finding) => Err(self.unreadable(Box::new(finding))),
         }
-    }
-
-    /// The name that the index leads to; `None` where the LEB holds something else by now, which is possible only where the
-    /// journal has that name.
-    pub(super) fn name_at(&self, key: Key, place: Place) -> Option<Vec<u8>> {
-        let kind = match key.kind() {
-            Some(KeyKind::XattrEntry) => NodeKind::XattrEntry,
-            _ => NodeKind::Entry,
-        };
-        let raw = fetch::node(&*self.ubifs.volume, place, kind).ok()?;
-        DirectoryEntry::decode(&raw, kind)
-            .ok()
-            .filter(|entry| entry.key == key)
-            .map(|entry| entry.name)
     }
 }

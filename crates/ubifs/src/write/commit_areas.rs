@@ -6,13 +6,14 @@ use media::Leb;
 use ubi::Volume;
 
 use super::{WriteError, Writer};
-use crate::format::{COMMIT_LAST_FLAG, LOG_LEB, MASTER_LEB, MASTER_NO_ORPHANS, Orphans, pad};
+use crate::finding::Subject;
+use crate::format::{COMMIT_LAST_FLAG, LOG_LEB, MASTER_LEB, MASTER_NO_ORPHANS, Master, Orphans, pad};
 use crate::lpt::{LptPlace, Region, TableSpace, lay_out};
 use crate::scan::to_usize;
 
 impl Writer {
     /// Writes the LPT beside the old one. Returns LEBs that only the old one is in.
-    pub(super) fn write_lpt(&mut self) -> Result<Vec<u32>, WriteError> {
+    pub(super) fn write_lpt(&mut self, master: &mut Master) -> Result<Vec<u32>, WriteError> {
         let lpt = &mut self.lpt;
         let leb_bytes = lpt.geometry.input.leb_bytes;
         let unit = lpt.geometry.input.min_io_bytes;
@@ -61,7 +62,10 @@ impl Writer {
             &regions,
             self.lpt.spaces.clone(),
         )
-        .ok_or_else(|| self.damaged("the LPT area has no room for another LPT"))?;
+        .ok_or_else(|| {
+            let place = (master.lpt_leb, master.lpt_offset);
+            self.contradiction(Subject::Space, place, "the LPT area has no room for another LPT")
+        })?;
         let first = self.lpt.first;
         for write in &layout.writes {
             let leb = Leb(first + write.at.leb);
@@ -75,7 +79,6 @@ impl Writer {
         self.lpt.in_use = now;
         self.lpt.spaces = layout.spaces;
         self.lpt.head = layout.head;
-        let master = &mut self.ubifs.master;
         let place = |place: LptPlace| (first + place.leb, place.offset);
         (master.lpt_leb, master.lpt_offset) = place(layout.root);
         (master.lpt_head_leb, master.lpt_head_offset) = place(layout.head);
@@ -133,12 +136,15 @@ impl Writer {
         }
         match parts.next() {
             None => Ok(()),
-            Some(_) => Err(self.damaged("more files without a name are open than the orphan area takes")),
+            Some(_) => {
+                let why = "more files without a name are open than the orphan area takes";
+                Err(self.contradiction(Subject::Orphans, (first, 0), why))
+            }
         }
     }
 
-    /// Appends the master node to both of its LEBs, one after the other.
-    pub(super) fn write_master(&mut self) -> Result<(), WriteError> {
+    /// Appends the master node to both of its LEBs, one after the other. It counts from then on.
+    pub(super) fn write_master(&mut self, mut master: Master) -> Result<(), WriteError> {
         let superblock = &self.ubifs.superblock;
         let (leb_bytes, unit) = (superblock.leb_bytes, superblock.min_io_bytes);
         let bytes = 512_u32.next_multiple_of(unit);
@@ -150,7 +156,6 @@ impl Writer {
         let highest = u64::from(self.highest_inode);
         let index_head = self.index_head;
         let (lebs, scanned_leb) = (superblock.lebs, self.scanned_leb());
-        let master = &mut self.ubifs.master;
         master.highest_inode = highest;
         (master.lebs, master.scanned_leb) = (lebs, scanned_leb);
         if let Some((leb, offset)) = index_head {
@@ -160,7 +165,7 @@ impl Writer {
         (master.dead_bytes, master.dark_bytes) = (sums.dead, sums.dark);
         (master.empty_lebs, master.index_lebs) = (sums.empty_lebs, sums.index_lebs);
         let sequence = self.next_sequence();
-        let mut raw = self.ubifs.master.encode(sequence);
+        let mut raw = master.encode(sequence);
         raw.resize(to_usize(bytes), 0);
         pad(&mut raw[512..]);
         for leb in [MASTER_LEB, MASTER_LEB + 1].map(Leb) {
@@ -175,6 +180,7 @@ impl Writer {
             }
         }
         self.master_offset += bytes;
+        self.ubifs.master = master;
         Ok(())
     }
 }

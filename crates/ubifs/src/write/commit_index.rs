@@ -2,28 +2,50 @@
 //! that no longer leads to them is written.
 
 use media::Leb;
-use ubi::Volume;
+use ubi::{Volume, VolumeError};
 
 use super::merge::{Edits, merge};
+use super::space_table::SpaceTable;
 use super::{WriteError, Writer};
-use crate::finding::{Damage, Place};
-use crate::format::pad;
-use crate::index::Index;
+use crate::finding::{Finding, Place, Subject};
+use crate::format::{IndexNode, Master, pad};
 use crate::scan::to_usize;
 use crate::space::LebSpace;
 
-/// Index nodes on their way to the medium.
+/// An index that is on the medium beside the one that counts.
+pub(super) struct NewIndex {
+    pub(super) root: Place,
+    /// Nodes that it has no use for.
+    pub(super) freed: Vec<Place>,
+    /// Nodes that the other has not.
+    pub(super) written: Vec<(Place, IndexNode)>,
+}
+
+/// Where index nodes go on their way to the medium.
+struct IndexWriter<'a> {
+    volume: &'a dyn Volume,
+    space: &'a mut SpaceTable,
+    leb_bytes: u32,
+    min_io_bytes: u32,
+    head: Option<IndexHead>,
+}
+
+/// A LEB with index nodes, of which those from `offset` on are in the buffer.
 struct IndexHead {
     leb: u32,
-    /// Where the buffer starts.
     offset: u32,
     buffer: Vec<u8>,
 }
 
 impl Writer {
-    pub(super) fn write_index(&mut self, edits: Edits) -> Result<(), WriteError> {
+    /// Writes the index with changes. What the next master node says of it goes to `master`; `None` where nothing changes.
+    pub(super) fn write_index(
+        &mut self,
+        edits: Edits,
+        master: &mut Master,
+    ) -> Result<Option<NewIndex>, WriteError> {
         if edits.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         for insertion in &edits.insertions {
             debug_assert!(
@@ -32,57 +54,54 @@ impl Writer {
                     .is_some_and(|space| !space.index)
             );
         }
-        let fanout = self.ubifs.superblock.fanout;
-        let volume = std::sync::Arc::clone(&self.ubifs.volume);
-        let cache_bytes = self.ubifs.index.cache_bytes();
-        let index = std::mem::replace(
-            &mut self.ubifs.index,
-            Index::new(
-                std::sync::Arc::clone(&volume),
-                Place {
-                    leb: 0,
-                    offset: 0,
-                    bytes: 0,
-                },
-                cache_bytes,
-            ),
-        );
-        let mut head = self.index_head.map(|(leb, offset)| IndexHead {
+        let superblock = &self.ubifs.superblock;
+        let head = self.index_head.map(|(leb, offset)| IndexHead {
             leb,
             offset,
             buffer: Vec::new(),
         });
-        let mut written = Vec::new();
-        let merged = merge(&index, fanout, edits, &mut |node| {
-            let sequence = self.next_sequence();
-            let place = self
-                .append_index(&mut head, &node.encode(sequence))
-                .map_err(Failed::Write)?;
+        let mut nodes = IndexWriter {
+            volume: &*self.volume,
+            space: &mut self.space,
+            leb_bytes: superblock.leb_bytes,
+            min_io_bytes: superblock.min_io_bytes,
+            head,
+        };
+        let (sequence, mut written) = (&mut self.sequence, Vec::new());
+        let merged = merge(&self.ubifs.index, superblock.fanout, edits, &mut |node| {
+            *sequence += 1;
+            let place = nodes.append(&node.encode(*sequence))?;
             written.push((place, node.clone()));
             Ok(place)
         });
-        let merged = merged.map_err(|failed| match failed {
-            Failed::Write(error) => error,
-            Failed::Damage(damage) => self.index_damaged(damage),
+        let finished = merged.and_then(|merged| {
+            let head = nodes.head.take().map(|head| nodes.flush(head)).transpose()?;
+            Ok((merged, head))
+        });
+        let (merged, head) = finished.map_err(|failed| match failed {
+            Failed::Volume(error) => WriteError::Volume(error),
+            Failed::Index(finding) => self.damaged(finding),
+            Failed::NoLeb => {
+                let root = (master.root_leb, master.root_offset);
+                self.contradiction(Subject::Index, root, "no LEB is left for the index")
+            }
         })?;
-        self.index_head = match head {
-            Some(head) => Some(self.flush_index(head)?),
-            None => None,
-        };
-        let freed: u64 = merged
+        self.index_head = head;
+        let freed = merged
             .freed
             .iter()
-            .map(|place| u64::from(place.bytes.next_multiple_of(8)))
-            .sum();
+            .map(|place| u64::from(place.bytes.next_multiple_of(8)));
+        master.index_bytes = master.index_bytes + merged.new_bytes - freed.sum::<u64>();
         for place in &merged.freed {
             self.space.add_dirty(*place);
         }
-        let master = &mut self.ubifs.master;
-        master.index_bytes = master.index_bytes + merged.new_bytes - freed;
         let root = merged.root;
         (master.root_leb, master.root_offset, master.root_bytes) = (root.leb, root.offset, root.bytes);
-        self.ubifs.index = index.succeeded_by(root, &merged.freed, written);
-        Ok(())
+        Ok(Some(NewIndex {
+            root,
+            freed: merged.freed,
+            written,
+        }))
     }
 
     /// Empty LEBs that these changes take when they are written.
@@ -99,71 +118,14 @@ impl Writer {
                 (lebs, end) = (lebs + 1, 0);
             }
             end += bytes.next_multiple_of(8);
-            Ok::<_, Damage>(Place {
+            Ok::<_, Box<Finding>>(Place {
                 leb: 0,
                 offset: 0,
                 bytes,
             })
         });
-        merged.map_err(|damage| self.index_damaged(damage))?;
+        merged.map_err(|finding| self.unreadable(finding))?;
         Ok(lebs)
-    }
-
-    fn append_index(&mut self, head: &mut Option<IndexHead>, node: &[u8]) -> Result<Place, WriteError> {
-        let leb_bytes = self.ubifs.superblock.leb_bytes;
-        let bytes = u32::try_from(node.len()).expect("less than a LEB");
-        let end = |head: &IndexHead| head.offset + u32::try_from(head.buffer.len()).expect("less than a LEB");
-        if let Some(full) = head.take_if(|head| end(head) + bytes > leb_bytes) {
-            let (leb, _) = self.flush_index(full)?;
-            self.space.release(leb);
-        }
-        let head = match head {
-            Some(head) => head,
-            None => {
-                let leb = self
-                    .space
-                    .take_empty()
-                    .ok_or_else(|| self.damaged("no LEB is left for the index"))?;
-                self.space.set(
-                    leb,
-                    LebSpace {
-                        index: true,
-                        ..LebSpace::empty(leb_bytes)
-                    },
-                );
-                self.volume.unmap(Leb(leb))?;
-                head.insert(IndexHead {
-                    leb,
-                    offset: 0,
-                    buffer: Vec::new(),
-                })
-            }
-        };
-        let place = Place {
-            leb: head.leb,
-            offset: end(head),
-            bytes,
-        };
-        head.buffer.extend_from_slice(node);
-        head.buffer.resize(head.buffer.len().next_multiple_of(8), 0);
-        Ok(place)
-    }
-
-    /// Writes what is buffered; returns where the head is then.
-    fn flush_index(&mut self, mut head: IndexHead) -> Result<(u32, u32), WriteError> {
-        let end = head.buffer.len();
-        head.buffer.resize(
-            end.next_multiple_of(to_usize(self.ubifs.superblock.min_io_bytes)),
-            0,
-        );
-        pad(&mut head.buffer[end..]);
-        let bytes = u32::try_from(head.buffer.len()).expect("less than a LEB");
-        if bytes > 0 {
-            self.volume.write(Leb(head.leb), head.offset, &head.buffer)?;
-        }
-        let padding = u32::try_from(head.buffer.len() - end).expect("less than a unit");
-        self.space.fill(head.leb, bytes, padding);
-        Ok((head.leb, head.offset + bytes))
     }
 
     /// LEBs of the index that nothing leads into any more are empty as of this commit; until the master is written they stay taken.
@@ -177,14 +139,78 @@ impl Writer {
     }
 }
 
-/// Why a merge failed.
-enum Failed {
-    Write(WriteError),
-    Damage(Damage),
+impl IndexWriter<'_> {
+    fn append(&mut self, node: &[u8]) -> Result<Place, Failed> {
+        let bytes = u32::try_from(node.len()).expect("less than a LEB");
+        let leb_bytes = self.leb_bytes;
+        if let Some(full) = self.head.take_if(|head| head.end() + bytes > leb_bytes) {
+            let (leb, _) = self.flush(full)?;
+            self.space.release(leb);
+        }
+        let head = match &mut self.head {
+            Some(head) => head,
+            none => {
+                let leb = self.space.take_empty().ok_or(Failed::NoLeb)?;
+                let space = LebSpace {
+                    index: true,
+                    ..LebSpace::empty(leb_bytes)
+                };
+                self.space.set(leb, space);
+                self.volume.unmap(Leb(leb))?;
+                none.insert(IndexHead {
+                    leb,
+                    offset: 0,
+                    buffer: Vec::new(),
+                })
+            }
+        };
+        let place = Place {
+            leb: head.leb,
+            offset: head.end(),
+            bytes,
+        };
+        head.buffer.extend_from_slice(node);
+        head.buffer.resize(head.buffer.len().next_multiple_of(8), 0);
+        Ok(place)
+    }
+
+    /// Writes what is buffered; returns where the head is then.
+    fn flush(&mut self, mut head: IndexHead) -> Result<(u32, u32), VolumeError> {
+        let end = head.buffer.len();
+        let padded = end.next_multiple_of(to_usize(self.min_io_bytes));
+        head.buffer.resize(padded, 0);
+        pad(&mut head.buffer[end..]);
+        if padded > 0 {
+            self.volume.write(Leb(head.leb), head.offset, &head.buffer)?;
+        }
+        let padding = u32::try_from(padded - end).expect("less than a unit");
+        let bytes = head.end() - head.offset;
+        self.space.fill(head.leb, bytes, padding);
+        Ok((head.leb, head.offset + bytes))
+    }
 }
 
-impl From<Damage> for Failed {
-    fn from(damage: Damage) -> Self {
-        Self::Damage(damage)
+impl IndexHead {
+    fn end(&self) -> u32 {
+        self.offset + u32::try_from(self.buffer.len()).expect("less than a LEB")
+    }
+}
+
+/// Why an index could not be written.
+enum Failed {
+    Volume(VolumeError),
+    Index(Box<Finding>),
+    NoLeb,
+}
+
+impl From<VolumeError> for Failed {
+    fn from(error: VolumeError) -> Self {
+        Self::Volume(error)
+    }
+}
+
+impl From<Box<Finding>> for Failed {
+    fn from(finding: Box<Finding>) -> Self {
+        Self::Index(finding)
     }
 }

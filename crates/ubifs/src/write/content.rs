@@ -55,6 +55,8 @@ impl Writer {
             // What was written so far counts.
             _ => {
                 let result = self.write_group(&[NewNode::Inode(file)]);
+                // Blocks behind the end of the file would come up when it grows. After a mount they make it longer.
+                let result = result.map_err(|error| self.fatal(error));
                 self.guard(result)?;
                 Ok(done)
             }

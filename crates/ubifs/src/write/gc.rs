@@ -9,9 +9,10 @@ use ubi::Volume;
 
 use super::buffers::HeadKind;
 use super::commit::State;
+use super::effect::Effect;
 use super::{WriteError, Writer};
 use crate::fetch;
-use crate::finding::Place;
+use crate::finding::{Place, Subject};
 use crate::format::{DirectoryEntry, Key, NodeKind};
 use crate::scan::{Found, scan, to_usize};
 use crate::space::{LARGEST_NODE_BYTES, LebSpace};
@@ -19,8 +20,14 @@ use crate::space::{LARGEST_NODE_BYTES, LebSpace};
 /// Bytes that a node takes which a key leads to: a block of one byte.
 const SMALLEST_NODE_BYTES: u32 = 56;
 
-/// The key of a node that is in use, and its name where it is one of a name.
-type Live = (Key, Option<Vec<u8>>);
+/// A node that is in use.
+struct LiveNode {
+    place: Place,
+    raw: Vec<u8>,
+    key: Key,
+    /// Of a node of a name.
+    name: Option<Vec<u8>>,
+}
 
 /// What a collection did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,32 +80,32 @@ impl Writer {
                     && !self.space.is_taken(*leb)
                     && space.free < leb_bytes
                     && space.dirty > 0
+                    && !self.unreadable_lebs.contains_key(leb)
                     && self.is_worth_collecting(*space)
             })
             .max_by_key(|(_, space)| self.gain(*space));
         let Some((victim, space)) = best else {
-            return Ok(Collected::Nothing);
+            return self.nothing_to_collect();
         };
         let in_use = leb_bytes - space.free - space.dirty;
         if !self.may_move(in_use)? {
             return Ok(Collected::Nothing);
         }
-        self.space.take(victim);
-        let raw = fetch::leb(&*self.ubifs.volume, victim).map_err(|damage| WriteError::Damaged {
-            volume: self.name(),
-            damage,
-        })?;
-        for Found { offset, header } in scan(&raw, 0).nodes {
-            let place = Place {
-                leb: victim,
-                offset: u32::try_from(offset).expect("less than a LEB"),
-                bytes: header.bytes,
-            };
-            let node = &raw[offset..offset + to_usize(header.bytes)];
-            if let Some((key, name)) = self.live(node, header.kind, place)? {
-                self.move_node(node, key, name)?;
+        let raw = match fetch::leb(&*self.ubifs.volume, victim) {
+            Ok(raw) => raw,
+            Err(damage) => {
+                self.unreadable_lebs.insert(victim, Some(damage));
+                return Ok(Collected::Something);
             }
-        }
+        };
+        let Some(nodes) = self.live_nodes(victim, &raw)? else {
+            self.unreadable_lebs.insert(victim, None);
+            return Ok(Collected::Something);
+        };
+        self.space.take(victim);
+        // Half of a collection has no LEB for the next one.
+        let moved = self.move_nodes(nodes);
+        moved.map_err(|error| self.fatal(error))?;
         self.sync_heads()?;
         self.volume.unmap(Leb(victim))?;
         self.space.set_empty(victim);
@@ -109,6 +116,32 @@ impl Writer {
             self.keep_for_gc(victim)?;
         }
         Ok(Collected::Something)
+    }
+
+    /// An error where LEBs could be collected if the device read them: that is not a lack of space, and the next time it may.
+    fn nothing_to_collect(&mut self) -> Result<Collected, WriteError> {
+        let failed = self
+            .unreadable_lebs
+            .iter()
+            .find_map(|(leb, damage)| Some((*leb, damage.clone()?)));
+        self.unreadable_lebs.retain(|_, damage| damage.is_none());
+        match failed {
+            Some((leb, damage)) => Err(self.unreadable_leb(Subject::Data, leb, damage)),
+            None => Ok(Collected::Nothing),
+        }
+    }
+
+    fn move_nodes(&mut self, nodes: Vec<LiveNode>) -> Result<(), WriteError> {
+        let commits = self.counts.commits;
+        for node in nodes {
+            let bytes = node.place.bytes.next_multiple_of(8);
+            self.reserve(HeadKind::Gc, bytes)?;
+            // A commit on the way writes the inode of a file that is being written.
+            if self.counts.commits == commits || self.is_live(&node)? {
+                self.move_node(node)?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether there is room for a commit after so many bytes of nodes moved; one comes before them where that helps.
@@ -124,33 +157,71 @@ impl Writer {
         Ok(self.commit_room(nodes)? < self.space.empty_count())
     }
 
-    /// The key, and for names the name, of a node that is in use.
-    fn live(&self, node: &[u8], kind: NodeKind, place: Place) -> Result<Option<Live>, WriteError> {
-        let Some(key) = node.get(24..32).and_then(Key::from_bytes) else {
-            return Ok(None);
+    /// The nodes of a LEB that are in use; `None` where some of them can't be read: they would be lost with the LEB.
+    fn live_nodes(&self, leb: u32, raw: &[u8]) -> Result<Option<Vec<LiveNode>>, WriteError> {
+        let (mut nodes, mut live_bytes) = (Vec::new(), 0);
+        for Found { offset, header } in scan(raw, 0).nodes {
+            let place = Place {
+                leb,
+                offset: u32::try_from(offset).expect("less than a LEB"),
+                bytes: header.bytes,
+            };
+            let node = raw[offset..offset + to_usize(header.bytes)].to_vec();
+            let Some(node) = leaf(node, header.kind, place) else {
+                continue;
+            };
+            if self.is_live(&node)? {
+                live_bytes += place.bytes.next_multiple_of(8);
+                nodes.push(node);
+            }
+        }
+        let leb_bytes = self.ubifs.superblock.leb_bytes;
+        let in_use = self
+            .space
+            .get(leb)
+            .map(|space| leb_bytes - space.free - space.dirty);
+        Ok((Some(live_bytes) >= in_use).then_some(nodes))
+    }
+
+    fn is_live(&self, node: &LiveNode) -> Result<bool, WriteError> {
+        let now = match &node.name {
+            None => self.plain_place(node.key)?,
+            Some(name) => self.name_place(node.key, name)?,
         };
-        Ok(match kind {
-            NodeKind::Inode | NodeKind::Data => {
-                (self.plain_place(key)? == Some(place)).then_some((key, None))
-            }
-            NodeKind::Entry | NodeKind::XattrEntry => {
-                let Ok(entry) = DirectoryEntry::decode(node, kind) else {
-                    return Ok(None);
-                };
-                let now = self.name_place(key, &entry.name)?;
-                (now == Some(place)).then_some((key, Some(entry.name)))
-            }
-            _ => None,
-        })
+        Ok(now == Some(node.place))
     }
 
     /// Copies a node as it is: its sequence number says when it was new.
-    fn move_node(&mut self, node: &[u8], key: Key, name: Option<Vec<u8>>) -> Result<(), WriteError> {
-        let place = self.append_raw(HeadKind::Gc, node.to_vec())?;
+    fn move_node(&mut self, node: LiveNode) -> Result<(), WriteError> {
+        let place = self.append_raw(HeadKind::Gc, node.raw)?;
         self.counts.collected_bytes += u64::from(place.bytes);
-        match name {
-            None => self.put_plain(key, place),
-            Some(name) => self.put_name(key, name, Some(place)),
-        }
+        let (key, old) = (node.key, Some(node.place));
+        let effect = match node.name {
+            None => Effect::Plain { key, old },
+            Some(name) => Effect::Name {
+                key,
+                name,
+                is_removal: false,
+                old,
+            },
+        };
+        self.take_effect(effect, place);
+        Ok(())
     }
+}
+
+/// A node that a key can lead to.
+fn leaf(raw: Vec<u8>, kind: NodeKind, place: Place) -> Option<LiveNode> {
+    let key = raw.get(24..32).and_then(Key::from_bytes)?;
+    let name = match kind {
+        NodeKind::Inode | NodeKind::Data => None,
+        NodeKind::Entry | NodeKind::XattrEntry => Some(DirectoryEntry::decode(&raw, kind).ok()?.name),
+        _ => return None,
+    };
+    Some(LiveNode {
+        place,
+        raw,
+        key,
+        name,
+    })
 }

@@ -75,21 +75,24 @@ impl Writer {
         let Some(orphan) = self.orphans.remove(&inode.0) else {
             return Ok(());
         };
-        if orphan == Orphan::RemovedIn(self.ubifs.master.commit) {
-            self.check_usable()?;
-            let result = self.forget_inode(inode);
-            return self.guard(result);
-        }
-        let buried = self.ubifs.inode(inode).map_err(WriteError::from);
-        let buried = buried.and_then(|mut file| {
-            file.data = Vec::new();
-            self.removal_operation(&[NewNode::Inode(file)])
-        });
+        let buried = self.bury_orphan(inode, orphan);
         if buried.is_err() {
             // The next mount tries again.
             self.orphans.insert(inode.0, orphan);
         }
         buried
+    }
+
+    fn bury_orphan(&mut self, inode: InodeNumber, orphan: Orphan) -> Result<(), WriteError> {
+        if orphan == Orphan::RemovedIn(self.ubifs.master.commit) {
+            self.check_usable()?;
+            let removal = self.removal_of(inode)?;
+            self.forget(removal);
+            return Ok(());
+        }
+        let mut file = self.ubifs.inode(inode)?;
+        file.data = Vec::new();
+        self.removal_operation(&[NewNode::Inode(file)])
     }
 
     /// Removes all that have no name.
@@ -99,7 +102,7 @@ impl Writer {
         for inode in orphans {
             match self.bury(InodeNumber(inode)) {
                 // The next mount does it.
-                Err(WriteError::NoSpace { .. }) => {}
+                Err(WriteError::NoSpace { .. } | WriteError::Read(_)) => {}
                 other => other?,
             }
         }

@@ -6,7 +6,7 @@
 use super::merge::Edits;
 use super::{WriteError, Writer};
 use crate::fetch;
-use crate::finding::{Damage, Place};
+use crate::finding::{Place, Subject};
 use crate::format::{IndexNode, Key};
 use crate::scan::{Found, scan, to_usize};
 
@@ -45,7 +45,7 @@ impl Writer {
     /// each level.
     fn change_bytes(&self) -> Result<u64, WriteError> {
         let root = self.ubifs.index.node(self.ubifs.index.root());
-        let levels = u64::from(root.map_err(|damage| self.index_damaged(damage))?.level) + 2;
+        let levels = u64::from(root.map_err(|finding| self.unreadable(finding))?.level) + 2;
         Ok(2 * levels * self.index_node_bytes())
     }
 
@@ -118,7 +118,8 @@ impl Writer {
     fn nodes_of(&self, lebs: &[u32]) -> Result<Vec<(Key, Place)>, WriteError> {
         let mut nodes = Vec::new();
         for leb in lebs.iter().copied() {
-            let raw = fetch::leb(&*self.ubifs.volume, leb).map_err(|damage| self.index_damaged(damage))?;
+            let raw = fetch::leb(&*self.ubifs.volume, leb)
+                .map_err(|damage| self.unreadable_leb(Subject::Index, leb, damage))?;
             for Found { offset, header } in scan(&raw, 0).nodes {
                 let place = Place {
                     leb,
@@ -135,12 +136,5 @@ impl Writer {
             }
         }
         Ok(nodes)
-    }
-
-    pub(super) fn index_damaged(&self, damage: Damage) -> WriteError {
-        WriteError::Damaged {
-            volume: self.name(),
-            damage,
-        }
     }
 }

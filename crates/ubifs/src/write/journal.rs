@@ -1,11 +1,11 @@
-//! From the nodes of an operation to a journal head, and what follows for the journal in memory and the space of LEBs.
+//! From the nodes of an operation to a journal head.
 
 use media::Leb;
 use ubi::Volume;
 
 use super::buffers::HeadKind;
+use super::effect::Effect;
 use super::gc_leb::GcLeb;
-use super::held::Orphan;
 use super::log::Bud;
 use super::{WriteError, Writer};
 use crate::finding::Place;
@@ -13,7 +13,6 @@ use crate::format::{
     Data, DirectoryEntry, Group, Inode, InodeNumber, Key, KeyKind, NodeKind, Superblock, SuperblockFlags,
     Truncation, crc,
 };
-use crate::journal::JournalName;
 use crate::scan::to_usize;
 
 /// A node to be written.
@@ -87,6 +86,8 @@ impl Writer {
     pub(super) fn write_group(&mut self, nodes: &[NewNode]) -> Result<(), WriteError> {
         let bytes = group_bytes(nodes);
         self.reserve(HeadKind::Base, bytes)?;
+        let effects = nodes.iter().map(|node| self.effect_of(node));
+        let effects: Vec<Effect> = effects.collect::<Result<_, _>>()?;
         let (leb, start) = self.buffers.position(HeadKind::Base).expect("it is reserved");
         let cookies = Cookies::in_file_system(&self.ubifs.superblock);
         let mut raw = Vec::new();
@@ -109,8 +110,8 @@ impl Writer {
         }
         self.buffers.append(HeadKind::Base, &raw)?;
         self.space.fill(leb, bytes, 0);
-        for (node, place) in nodes.iter().zip(places) {
-            self.apply(node, place)?;
+        for ((node, effect), place) in nodes.iter().zip(effects).zip(places) {
+            self.apply(node, effect, place);
         }
         Ok(())
     }
@@ -118,54 +119,13 @@ impl Writer {
     /// Writes a block of a file.
     pub(super) fn write_block(&mut self, data: Data) -> Result<(), WriteError> {
         let node = NewNode::Data(data);
-        // The room first: a commit in between takes sequence numbers.
+        // The room first: a commit in between takes sequence numbers, and moves what the index has.
         self.reserve(HeadKind::Data, node.bytes().next_multiple_of(8))?;
+        let effect = self.effect_of(&node)?;
         let sequence = self.next_sequence();
         let place = self.append_raw(HeadKind::Data, node.encode(sequence, Group::None, Cookies::None))?;
-        self.apply(&node, place)
-    }
-
-    fn apply(&mut self, node: &NewNode, place: Place) -> Result<(), WriteError> {
-        match node {
-            NewNode::Inode(inode)
-                if inode.links == 0 && !self.orphans.contains_key(&inode.key.inode_number().0) =>
-            {
-                self.space.add_dirty(place);
-                self.forget_inode(inode.key.inode_number())
-            }
-            NewNode::Inode(inode) => {
-                let removed = Orphan::RemovedIn(self.ubifs.master.commit);
-                self.note_orphan(inode.key.inode_number(), removed);
-                self.put_plain(inode.key, place)?;
-                self.ubifs
-                    .known_inodes
-                    .remember(inode.key.inode_number(), place, inode);
-                Ok(())
-            }
-            NewNode::Data(data) => {
-                self.note_orphan(data.key.inode_number(), Orphan::Alive);
-                self.put_plain(data.key, place)
-            }
-            NewNode::Entry(_, entry) if entry.inode == 0 => {
-                self.space.add_dirty(place);
-                self.put_name(entry.key, entry.name.clone(), None)
-            }
-            NewNode::Entry(_, entry) => self.put_name(entry.key, entry.name.clone(), Some(place)),
-            NewNode::Truncation(truncation) => {
-                self.note_orphan(InodeNumber(truncation.inode), Orphan::Alive);
-                self.space.add_dirty(place);
-                let end = truncation.new_bytes.div_ceil(4096);
-                let inode = InodeNumber(truncation.inode);
-                self.forget_blocks(inode, u32::try_from(end).unwrap_or(u32::MAX))
-            }
-        }
-    }
-
-    /// What the medium says last of an inode that has no name.
-    fn note_orphan(&mut self, inode: InodeNumber, last: Orphan) {
-        if let Some(orphan) = self.orphans.get_mut(&inode.0) {
-            *orphan = last;
-        }
+        self.apply(&node, effect, place);
+        Ok(())
     }
 
     /// Appends a node that is complete.
@@ -233,107 +193,17 @@ impl Writer {
         Ok(())
     }
 
+    /// Whether some of an inode, or of its blocks, is not on the medium.
+    #[must_use]
+    pub fn is_unsynced(&self, inode: InodeNumber) -> bool {
+        let (first, last) = (Key::inode(inode), Key::last(inode, KeyKind::XattrEntry));
+        let mut places = self.ubifs.journal.range(first, last);
+        places.any(|(_, place)| self.buffers.is_buffered(place))
+    }
+
     /// Writes all buffers, at the same time: what only some of them brought to the medium is what no call returned for.
     pub(super) fn sync_heads(&mut self) -> Result<(), WriteError> {
         self.flush(&HeadKind::ALL)
-    }
-
-    /// Where the node of an inode or a block is.
-    pub(super) fn plain_place(&self, key: Key) -> Result<Option<Place>, WriteError> {
-        let journal = &self.ubifs.journal;
-        if let Some((_, place)) = journal.range(key, key).next() {
-            return Ok(Some(place));
-        }
-        if journal.hides(key) {
-            return Ok(None);
-        }
-        Ok(self.index_range(key, key)?.first().map(|(_, place)| *place))
-    }
-
-    /// Where the node of a name is.
-    pub(super) fn name_place(&self, key: Key, name: &[u8]) -> Result<Option<Place>, WriteError> {
-        let journal = &self.ubifs.journal;
-        if let Some((_, known)) = journal.names(key, key).find(|(_, known)| known.name == name) {
-            return Ok(known.place);
-        }
-        if journal.hides(key) {
-            return Ok(None);
-        }
-        let places = self.index_range(key, key)?.into_iter().map(|(_, place)| place);
-        Ok(places
-            .into_iter()
-            .find(|place| self.name_at(key, *place).as_deref() == Some(name)))
-    }
-
-    pub(super) fn put_plain(&mut self, key: Key, place: Place) -> Result<(), WriteError> {
-        if let Some(old) = self.plain_place(key)? {
-            self.space.add_dirty(old);
-        }
-        self.ubifs.journal.put(key, place);
-        if key.kind() == Some(KeyKind::Inode) {
-            self.ubifs.known_inodes.forget(key.inode_number());
-        }
-        Ok(())
-    }
-
-    pub(super) fn put_name(
-        &mut self,
-        key: Key,
-        name: Vec<u8>,
-        place: Option<Place>,
-    ) -> Result<(), WriteError> {
-        if let Some(old) = self.name_place(key, &name)? {
-            self.space.add_dirty(old);
-        }
-        self.ubifs.journal.put_name(key, JournalName { name, place });
-        Ok(())
-    }
-
-    /// All that an inode has is dirty; extended attributes go with it.
-    pub(super) fn forget_inode(&mut self, inode: InodeNumber) -> Result<(), WriteError> {
-        let values: Vec<InodeNumber> = self.ubifs.xattr_inodes(inode)?;
-        for place in self.all_places(Key::inode(inode), Key::last(inode, KeyKind::XattrEntry))? {
-            self.space.add_dirty(place);
-        }
-        self.ubifs.journal.remove_inode(inode);
-        self.ubifs.known_inodes.forget(inode);
-        for value in values {
-            self.forget_inode(value)?;
-        }
-        Ok(())
-    }
-
-    fn forget_blocks(&mut self, inode: InodeNumber, end: u32) -> Result<(), WriteError> {
-        if end > Key::LOW_MAX {
-            return Ok(());
-        }
-        for place in self.all_places(Key::data(inode, end), Key::last(inode, KeyKind::Data))? {
-            self.space.add_dirty(place);
-        }
-        self.ubifs.journal.remove_blocks(inode, end);
-        Ok(())
-    }
-
-    /// Places of all nodes that are in use for keys of one inode.
-    fn all_places(&self, low: Key, high: Key) -> Result<Vec<Place>, WriteError> {
-        let journal = &self.ubifs.journal;
-        let mut places: Vec<Place> = journal.range(low, high).map(|(_, place)| place).collect();
-        places.extend(journal.names(low, high).filter_map(|(_, name)| name.place));
-        for (key, place) in self.index_range(low, high)? {
-            if journal.hides(key) {
-                continue;
-            }
-            let is_name = matches!(key.kind(), Some(KeyKind::Entry | KeyKind::XattrEntry));
-            let replaced = is_name
-                && journal.names(key, key).next().is_some()
-                && self
-                    .name_at(key, place)
-                    .is_none_or(|name| journal.has_name(key, &name));
-            if !replaced {
-                places.push(place);
-            }
-        }
-        Ok(places)
     }
 
     /// Unmaps a LEB of the main area that is torn behind `end`, and writes it without that.

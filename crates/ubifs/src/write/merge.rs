@@ -8,9 +8,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::finding::{Damage, Place};
+use crate::finding::{Damage, Finding, Place};
 use crate::format::{IndexBranch, IndexNode, Key};
-use crate::index::Index;
+use crate::index::{Index, damage_at};
 use crate::scan::to_usize;
 
 /// A node that the index is to lead to.
@@ -47,7 +47,7 @@ pub(super) struct Merged {
 }
 
 /// Applies `edits`; `append` says where a new node went.
-pub(super) fn merge<E: From<Damage>>(
+pub(super) fn merge<E: From<Box<Finding>>>(
     index: &Index,
     fanout: u32,
     mut edits: Edits,
@@ -90,7 +90,7 @@ struct Merger<'a, E> {
     merged: Merged,
 }
 
-impl<E: From<Damage>> Merger<'_, E> {
+impl<E: From<Box<Finding>>> Merger<'_, E> {
     fn root(&mut self, insertions: &[Insertion]) -> Result<(), E> {
         let place = self.merged.root;
         let node = self.load(place, None)?;
@@ -100,7 +100,7 @@ impl<E: From<Damage>> Merger<'_, E> {
         };
         self.merged.freed.push(place);
         if row.is_empty() {
-            return Err(Damage::Contradiction("the index would be empty").into());
+            return Err(damage_at(place, Damage::Contradiction("the index would be empty")).into());
         }
         loop {
             if let ([only], 1..) = (row.as_slice(), level) {
@@ -116,7 +116,8 @@ impl<E: From<Damage>> Merger<'_, E> {
         let node = self.index.node(place)?;
         match level {
             Some(level) if level != node.level => {
-                Err(Damage::Contradiction("the node is of another level than its parent says").into())
+                let damage = Damage::Contradiction("the node is of another level than its parent says");
+                Err(damage_at(place, damage).into())
             }
             _ => Ok(node),
         }

@@ -6,7 +6,7 @@
 //!
 //! - [`buffers`]: the write buffers of the heads, which reads look through.
 //! - [`log`]: which LEBs the journal has. [`space_table`]: what is free, dirty, taken.
-//! - [`journal`]: from an operation's nodes to a head, as one atomic group. [`room`]: the room for it, before it is written.
+//! - [`journal`]: from an operation's nodes to a head, as one atomic group. [`effect`]: what that changes in memory. [`room`]: the room for it, before it is written.
 //! - [`names`], [`rename`], [`content`], [`xattrs`]: the operations. [`held`]: files that are open without a name.
 //! - [`merge`]: the index with the journal's changes. [`commit`], with [`commit_index`] and [`commit_areas`]: log, index, LPT, orphans, master
 //!   node, in an order that a power cut at any point leaves the old state or the new one. [`gc`]: LEBs of dirty space become empty ones;
@@ -16,6 +16,12 @@
 //! Promise: what [`Writer::fsync`] returned for is there after a power cut, each operation entirely or not at all. A commit is
 //! not needed for it; [`Writer::commit`] shortens the next mount.
 //!
+//! Errors: an operation reads all that it needs before it writes anything ([`WriteError::Read`]: nothing was changed), then writes, and
+//! then changes what is in memory, which can't fail. A write that fails, or a panic, stops the writer for good: nothing is written
+//! any more, as what is on the medium is not known. What was readable stays readable: an operation shows in memory only once
+//! its nodes are in the write buffers, and a commit builds the new index and master node aside and turns to them at the end. State
+//! that only writing needs (space, log, LPT) is not put back, as nothing uses it then.
+//!
 //! Left out: writing the index into gaps when no LEB is empty (a reserve is kept instead), authenticated and encrypted file systems.
 
 mod buffers;
@@ -23,6 +29,7 @@ mod commit;
 mod commit_areas;
 mod commit_index;
 mod content;
+mod effect;
 mod gc;
 mod gc_leb;
 mod held;
@@ -55,7 +62,7 @@ use self::space_table::SpaceTable;
 use self::statistics::Counts;
 use crate::compress::Packer;
 use crate::file_system::{Ubifs, UbifsError};
-use crate::finding::{Damage, Finding};
+use crate::finding::{Damage, Finding, Place, Subject};
 use crate::format::{Inode, InodeNumber};
 use crate::lpt::{LptError, LptGeometry, LptPlace, TableSpace};
 use crate::open::OpenError;
@@ -65,10 +72,10 @@ pub use rename::NameIn;
 pub use room::SpaceUser;
 pub use statistics::{HeadStatistics, WriterStatistics};
 
-/// Why something could not be written. Unless it says otherwise, nothing was changed.
+/// Why something could not be written. Unless it says otherwise, nothing was changed, and other operations may work.
 #[derive(Debug, Error)]
 pub enum WriteError {
-    /// Something that is needed can't be read.
+    /// Something that is needed can't be read. Of a write of several blocks, those before are there.
     #[error(transparent)]
     Read(#[from] UbifsError),
     /// There is no file system, or none that is known.
@@ -101,16 +108,25 @@ pub enum WriteError {
         #[source]
         finding: Box<Finding>,
     },
-    /// The medium. Nothing is written from here on.
+    /// A write to the medium failed. Nothing is written from here on.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// What is on the medium contradicts itself. Nothing is written from here on.
-    #[error("{volume}: {damage}; nothing is written any more")]
+    /// In the middle of a change something can't be read, or contradicts itself. Nothing is written from here on.
+    #[error("{volume}: {finding}")]
     Damaged {
         /// Name of the volume.
         volume: Arc<str>,
-        /// What.
-        damage: Damage,
+        /// Where and what.
+        #[source]
+        finding: Box<Finding>,
+    },
+    /// Nothing is written any more.
+    #[error("{volume}: read-only: {reason}")]
+    Stopped {
+        /// Name of the volume.
+        volume: Arc<str>,
+        /// Since which error; or it is unmounted.
+        reason: Arc<str>,
     },
     /// No space is left.
     #[error("{volume}: no space is left")]
@@ -190,6 +206,8 @@ pub struct Writer {
     index_head: Option<(u32, u32)>,
     /// `None` while the writer is being opened, and while a collection goes on in it.
     gc_leb: Option<GcLeb>,
+    /// LEBs that are not collected, as not all that is in use in them can be read; with what the device said, if that may change.
+    unreadable_lebs: BTreeMap<u32, Option<Damage>>,
     sequence: u64,
     highest_inode: u32,
     /// Inodes without a name that are held.
@@ -199,8 +217,7 @@ pub struct Writer {
     user: SpaceUser,
     /// Of a file that blocks are being written of: it follows them.
     unwritten_inode: Option<Inode>,
-    /// Why nothing is written any more.
-    broken: Option<Arc<str>>,
+    stopped: Option<Stopped>,
     /// What no room was found for, and how much had become dirty by then.
     exhausted: Option<(Purpose, u64)>,
     /// So many changes the next commit has room for in any case; `None` when it has for all of the index.
@@ -208,6 +225,14 @@ pub struct Writer {
     /// The last sequence number of the last commit.
     committed: u64,
     counts: Counts,
+}
+
+/// Why nothing is written any more.
+#[derive(Clone, Debug)]
+enum Stopped {
+    Unmounted,
+    /// The first error.
+    Failed(Arc<str>),
 }
 
 /// The LPT area.
@@ -236,32 +261,89 @@ impl Writer {
         self.sequence
     }
 
-    fn damaged(&self, why: &'static str) -> WriteError {
+    fn damaged(&self, finding: Box<Finding>) -> WriteError {
         WriteError::Damaged {
             volume: self.name(),
-            damage: Damage::Contradiction(why),
+            finding,
         }
+    }
+
+    /// A contradiction in what the master node leads to.
+    fn contradiction(&self, subject: Subject, (leb, offset): (u32, u32), why: &'static str) -> WriteError {
+        self.damaged(Box::new(Finding {
+            inode: None,
+            subject,
+            place: Place {
+                leb,
+                offset,
+                bytes: 0,
+            },
+            damage: Damage::Contradiction(why),
+        }))
+    }
+
+    /// Something that is needed can't be read, and nothing was written yet.
+    fn unreadable(&self, finding: Box<Finding>) -> WriteError {
+        WriteError::Read(UbifsError::Damaged {
+            volume: self.name(),
+            finding,
+        })
+    }
+
+    /// The same of a LEB as a whole.
+    fn unreadable_leb(&self, subject: Subject, leb: u32, damage: Damage) -> WriteError {
+        let (offset, bytes) = (0, self.ubifs.superblock.leb_bytes);
+        self.unreadable(Box::new(Finding {
+            inode: None,
+            subject,
+            place: Place { leb, offset, bytes },
+            damage,
+        }))
     }
 
     fn no_space(&self) -> WriteError {
         WriteError::NoSpace { volume: self.name() }
     }
 
-    /// After an error in the middle of something, what is in memory is no longer what is on the medium.
+    /// An error in the middle of something that can't be left like that.
+    fn fatal(&self, error: WriteError) -> WriteError {
+        match error {
+            WriteError::Read(UbifsError::Damaged { finding, .. }) => self.damaged(finding),
+            other => other,
+        }
+    }
+
+    /// Stops the writer after an error that may have left something half written.
     fn guard<T>(&mut self, result: Result<T, WriteError>) -> Result<T, WriteError> {
         if let Err(error @ (WriteError::Volume(_) | WriteError::Damaged { .. })) = &result {
-            self.broken.get_or_insert_with(|| error.to_string().into());
+            self.stop(&error.to_string());
         }
         result
     }
 
-    fn check_usable(&self) -> Result<(), WriteError> {
-        match &self.broken {
-            None => Ok(()),
-            Some(reason) => Err(WriteError::Volume(VolumeError::ReadOnly {
-                volume: self.name(),
-                reason: Arc::clone(reason),
-            })),
+    /// Writes nothing any more, because of an error. The first one is kept.
+    pub(crate) fn stop(&mut self, error: &str) {
+        self.stopped.get_or_insert_with(|| Stopped::Failed(error.into()));
+    }
+
+    /// The error since which nothing is written any more.
+    #[must_use]
+    pub fn failure(&self) -> Option<Arc<str>> {
+        match &self.stopped {
+            Some(Stopped::Failed(error)) => Some(Arc::clone(error)),
+            Some(Stopped::Unmounted) | None => None,
         }
+    }
+
+    fn check_usable(&self) -> Result<(), WriteError> {
+        let reason = match &self.stopped {
+            None => return Ok(()),
+            Some(Stopped::Unmounted) => "it is unmounted".into(),
+            Some(Stopped::Failed(error)) => Arc::clone(error),
+        };
+        Err(WriteError::Stopped {
+            volume: self.name(),
+            reason,
+        })
     }
 }

@@ -9,7 +9,7 @@ use super::commit::State;
 use super::journal::NewNode;
 use super::{WriteError, Writer};
 use crate::fetch::{self, Extent};
-use crate::finding::Place;
+use crate::finding::{Damage, Place, Subject};
 use crate::format::{
     DirectoryEntry, InodeNumber, Key, KeyKind, LOG_LEB, MASTER_DIRTY, MASTER_LEB, MASTER_NO_ORPHANS, Master,
     NodeKind, SUPERBLOCK_LEB, Superblock, SuperblockFlags, pad,
@@ -35,8 +35,9 @@ impl Writer {
         if self.ubifs.master.flags & MASTER_DIRTY == 0 {
             // From here on a mount has to expect a torn write. Its sums are those of the LPT that it leads to, so it comes before
             // all that changes space.
-            self.ubifs.master.flags |= MASTER_DIRTY;
-            self.write_master()?;
+            let mut master = self.ubifs.master.clone();
+            master.flags |= MASTER_DIRTY;
+            self.write_master(master)?;
         }
         self.account_for_buds()?;
         self.take_fixed_lebs()?;
@@ -56,6 +57,9 @@ impl Writer {
         }
         for place in entries {
             let raw = fetch::node(&*self.volume, place, NodeKind::XattrEntry);
+            if let Err(damage @ Damage::Medium(_)) = raw {
+                return Err(self.unreadable_leb(Subject::Xattr, place.leb, damage));
+            }
             let entry = raw
                 .ok()
                 .and_then(|raw| DirectoryEntry::decode(&raw, NodeKind::XattrEntry).ok());
@@ -92,8 +96,18 @@ impl Writer {
 
     fn account_for_bud(&mut self, bud: &BudReport, live: u32) -> Result<(), WriteError> {
         let leb_bytes = self.ubifs.superblock.leb_bytes;
-        let raw = self.leb_from(bud.leb, bud.offset)?;
+        let was_clean = self.ubifs.report.was_clean;
+        let (raw, is_uncorrectable) = match was_clean {
+            // Nothing was being written when it was unmounted well.
+            true => (self.leb_from(bud.leb, bud.offset)?, false),
+            false => self.leb_as_it_is(bud.leb)?,
+        };
         let scanned = scan(&raw, to_usize(bud.offset));
+        if scanned.nodes.len() < bud.nodes {
+            // What was good a moment ago must not be taken for torn.
+            let damage = Damage::Contradiction("it reads differently each time");
+            return Err(self.unreadable_leb(Subject::Journal, bud.leb, damage));
+        }
         // What the replay dropped goes.
         let end = scanned
             .nodes
@@ -101,9 +115,11 @@ impl Writer {
             .map_or(scanned.end, |dropped| dropped.offset);
         let unit = to_usize(self.ubifs.superblock.min_io_bytes);
         // A complete write ends with its unit: so one that does not is torn, even where all of its nodes came through.
-        let is_torn = !end.is_multiple_of(unit) || self.is_uncorrectable(bud.leb);
+        // Where bits were beyond correction and came out right by luck alone, they may not the next time.
+        let is_torn = !end.is_multiple_of(unit) || is_uncorrectable;
         if is_torn || matches!(scanned.stop, Stop::Broken(_)) || end < scanned.end {
-            self.clean_leb(bud.leb, &self.leb(bud.leb)?[..end])?;
+            let whole = if was_clean { self.leb(bud.leb)? } else { raw };
+            self.clean_leb(bud.leb, &whole[..end])?;
         }
         let written = u32::try_from(end.next_multiple_of(unit)).expect("less than a LEB");
         let before = match bud.offset {
@@ -122,24 +138,21 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether some unit of a LEB came out right by luck alone, and may not the next time.
-    fn is_uncorrectable(&self, leb: u32) -> bool {
-        // Nothing was being written when it was unmounted well.
-        if self.ubifs.report.was_clean {
-            return false;
-        }
+    /// All of a LEB, and whether some of its bits were beyond correction.
+    fn leb_as_it_is(&self, leb: u32) -> Result<(Vec<u8>, bool), WriteError> {
         let mut raw = vec![0; to_usize(self.ubifs.superblock.leb_bytes)];
-        matches!(
-            self.volume.read(Leb(leb), 0, &mut raw),
-            Err(VolumeError::Uncorrectable { .. })
-        )
+        match self.volume.read(Leb(leb), 0, &mut raw) {
+            Ok(()) => Ok((raw, false)),
+            Err(VolumeError::Uncorrectable { .. }) => Ok((raw, true)),
+            Err(error) => {
+                let damage = Damage::Medium(error.to_string().into());
+                Err(self.unreadable_leb(Subject::Journal, leb, damage))
+            }
+        }
     }
 
     fn leb(&self, leb: u32) -> Result<Vec<u8>, WriteError> {
-        fetch::leb(&*self.volume, leb).map_err(|damage| WriteError::Damaged {
-            volume: self.name(),
-            damage,
-        })
+        fetch::leb(&*self.volume, leb).map_err(|damage| self.unreadable_leb(Subject::Journal, leb, damage))
     }
 
     /// What is written of a LEB from an offset on; what is before it may be missing.
@@ -148,10 +161,8 @@ impl Writer {
             true => Extent::WrittenFrom(offset),
             false => Extent::Whole,
         };
-        fetch::extent_of_leb(&*self.volume, leb, extent).map_err(|damage| WriteError::Damaged {
-            volume: self.name(),
-            damage,
-        })
+        fetch::extent_of_leb(&*self.volume, leb, extent)
+            .map_err(|damage| self.unreadable_leb(Subject::Journal, leb, damage))
     }
 
     /// Heads of the index and of the LPT, the LEB for collections, and whatever an interrupted commit left in others.

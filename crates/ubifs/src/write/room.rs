@@ -180,10 +180,11 @@ impl Writer {
         let superblock = &self.ubifs.superblock;
         let files: Vec<_> = self
             .space
-            .all()
             .iter()
-            .copied()
-            .filter(|leb| !leb.index && self.is_worth_collecting(*leb))
+            .filter(|(leb, space)| {
+                !space.index && !self.unreadable_lebs.contains_key(leb) && self.is_worth_collecting(*space)
+            })
+            .map(|(_, space)| space)
             .collect();
         let sums = Watermarks::new(superblock.leb_bytes, superblock.min_io_bytes).sum(&files);
         let reserve =

@@ -1,5 +1,7 @@
 //! What a [`Writer`] did so far and how it is.
 
+use std::sync::Arc;
+
 use super::Writer;
 use super::buffers::HeadKind;
 
@@ -55,12 +57,17 @@ pub struct WriterStatistics {
     pub free_bytes: u64,
     /// Files that are open without a name.
     pub orphans: u64,
+    /// LEBs that are not collected, as not all that is in use in them can be read.
+    pub unreadable_lebs: u64,
+    /// The error since which nothing is written any more.
+    pub failure: Option<Arc<str>>,
 }
 
 impl Writer {
     /// What it did so far and how it is.
     #[must_use]
     pub fn statistics(&self) -> WriterStatistics {
+        let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         let head = |kind| {
             let counted = self.buffers.counted(kind);
             HeadStatistics {
@@ -87,7 +94,9 @@ impl Writer {
             empty_lebs: self.space.empty_count(),
             reserved_lebs: self.index_reserve(),
             free_bytes: self.free_bytes(),
-            orphans: u64::try_from(self.orphans.len()).unwrap_or(u64::MAX),
+            orphans: count(self.orphans.len()),
+            unreadable_lebs: count(self.unreadable_lebs.len()),
+            failure: self.failure(),
         }
     }
 }

@@ -71,7 +71,7 @@ impl Medium {
     }
 
     /// Attaches; also what has the devices erase.
-    fn attached(&self) -> Result<(Arc<dyn Volume>, DeviceWork), String> {
+    pub fn attached(&self) -> Result<(Arc<dyn Volume>, DeviceWork), String> {
         if let [only] = self.chips.as_slice() {
             let device = device(only).map_err(|error| error.to_string())?;
             let volume = device.open(VolumeId(0)).map_err(|error| error.to_string())?;

@@ -11,7 +11,7 @@ use testkit::contract;
 use testkit::prng::Prng;
 use ubifs::MountedWriter;
 use vfs::{
-    DirEntry, DirSink, Entry, FileKind, FileSystem, FsResult, Handle, Ino, OpenFlags, Privileges,
+    DirEntry, DirSink, Entry, FileKind, FileSystem, FsError, FsResult, Handle, Ino, OpenFlags, Privileges,
     RenameFlags, SetAttr, WriteMode, XattrFlags,
 };
 
@@ -181,7 +181,7 @@ impl Script {
     /// Ends it: all of it is there from here on.
     pub fn finish(&mut self, file_system: &MountedWriter, closes: bool) -> FsResult<()> {
         match closes {
-            true => file_system.close().map_err(|_| vfs::FsError::Io)?,
+            true => file_system.close().map_err(|_| FsError::Io)?,
             false => file_system.fsync(Ino::ROOT, Handle(0), false)?,
         }
         self.synced();
@@ -259,7 +259,7 @@ impl Script {
             74..80 => self.annotate(file_system, prng)?,
             80..83 => self.change_mode(file_system, prng)?,
             83..86 => unnamed(file_system, prng)?,
-            86..88 => work().map_err(|_| vfs::FsError::Io)?,
+            86..88 => work().map_err(|_| FsError::Io)?,
             _ if is_full => self.unlink(file_system, prng)?,
             _ => {
                 match prng.chance(15) {
@@ -318,12 +318,14 @@ impl Script {
             true => libc::O_RDWR | libc::O_DSYNC,
             false => libc::O_RDWR,
         };
-        with_file(file_system, &path, |ino, handle| {
+        with_file(file_system, &path, flags, |ino, handle| {
             let mode: WriteMode = contract::plain(flags);
             let offset = u64::try_from(at).expect("small");
-            let written = file_system.write(ino, handle, offset, &data, mode)?;
-            assert_eq!(written, data.len(), "{path}: there is room");
-            Ok(())
+            match file_system.write(ino, handle, offset, &data, mode)? {
+                written if written == data.len() => Ok(()),
+                // There is room: it met an error, which the next write would tell.
+                _ => Err(FsError::Io),
+            }
         })?;
         if is_synchronous {
             self.synced();
@@ -361,7 +363,7 @@ impl Script {
             size: Some(u64::try_from(size).expect("small")),
             ..SetAttr::default()
         };
-        with_file(file_system, &path, |ino, handle| {
+        with_file(file_system, &path, libc::O_RDWR, |ino, handle| {
             file_system.setattr(ino, Some(handle), &change).map(drop)
         })
     }
@@ -490,11 +492,43 @@ impl Script {
         changed.map(drop)
     }
 
+    /// The same with the last calls alone: 1 for what all of them left, 2 where the last one failed.
+    pub fn recent(&self, moments: usize) -> Self {
+        let from = self.moments.len().saturating_sub(moments);
+        Self {
+            moments: self.moments[from..].to_vec(),
+            ..*self
+        }
+    }
+
+    /// Goes on from what is there after a call that failed: the tree before it, or after it, with some of what it wrote.
+    pub fn settle(&mut self, found: &Tree) -> Result<(), String> {
+        let recent = self.recent(2);
+        let number = recent.explain(found)?;
+        let mut settled = recent.moments[number].clone();
+        for (path, id) in settled.paths() {
+            let content = &mut settled.file(id).content;
+            if **content != found[&path].content {
+                *content = Arc::new(found[&path].content.clone());
+            }
+        }
+        if number + 1 < recent.moments.len() {
+            self.moments.pop();
+        }
+        self.moments.push(settled);
+        Ok(())
+    }
+
     /// After which of the calls since the last sync the tree is; otherwise what is wrong with it.
     pub fn explain(&self, found: &Tree) -> Result<usize, String> {
+        self.explain_readable(found, &[])
+    }
+
+    /// The same of a tree of which some paths, and all below them, can't be read.
+    pub fn explain_readable(&self, found: &Tree, unreadable: &[String]) -> Result<usize, String> {
         let mut why = String::new();
         for (number, moment) in self.moments.iter().enumerate() {
-            match self.fits(number, moment, found) {
+            match self.fits(number, moment, found, unreadable) {
                 Ok(()) => return Ok(number),
                 Err(reason) => why += &format!("\nas after call {number} since the last sync: {reason}"),
             }
@@ -502,9 +536,25 @@ impl Script {
         Err(why)
     }
 
-    fn fits(&self, number: usize, moment: &Moment, found: &Tree) -> Result<(), String> {
+    fn fits(
+        &self,
+        number: usize,
+        moment: &Moment,
+        found: &Tree,
+        unreadable: &[String],
+    ) -> Result<(), String> {
         let expected = moment.paths();
-        if let Some(path) = expected.keys().find(|path| !found.contains_key(*path)) {
+        let is_readable = |path: &str| {
+            let above = |failed: &String| {
+                failed.is_empty()
+                    || path
+                        .strip_prefix(failed.as_str())
+                        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            !unreadable.iter().any(above)
+        };
+        let mut missing = expected.keys().filter(|path| !found.contains_key(*path));
+        if let Some(path) = missing.find(|path| is_readable(path)) {
             return Err(format!("{path} is missing"));
         }
         for (path, seen) in found {
@@ -536,8 +586,10 @@ impl Script {
             return Err(format!("{} bytes, not {size} to {largest}", found.len()));
         }
         let wrong = (0..found.len().div_ceil(BLOCK)).find(|block| {
+            // A write that failed left blocks, but did not make the file longer.
+            let bytes = BLOCK.min(found.len() - block * BLOCK);
             let known = block_of(found, *block);
-            !all().any(|file| block_of(&file.content, *block) == known)
+            !all().any(|file| block_of(&file.content, *block)[..bytes] == known[..bytes])
         });
         match wrong {
             None => Ok(()),
@@ -596,10 +648,11 @@ fn resolve(file_system: &MountedWriter, path: &str) -> FsResult<Ino> {
 fn with_file<T>(
     file_system: &MountedWriter,
     path: &str,
+    flags: i32,
     call: impl FnOnce(Ino, Handle) -> FsResult<T>,
 ) -> FsResult<T> {
     let ino = resolve(file_system, path)?;
-    let opened = file_system.open(ino, OpenFlags(libc::O_RDWR), Privileges::Keep)?;
+    let opened = file_system.open(ino, OpenFlags(flags), Privileges::Keep)?;
     let called = call(ino, opened.handle);
     file_system.release(ino, opened.handle);
     file_system.forget(ino, 1);
@@ -607,7 +660,11 @@ fn with_file<T>(
 }
 
 /// Names of a listing.
-struct Names(Vec<String>);
+struct Names {
+    names: Vec<String>,
+    offset: u64,
+    more: bool,
+}
 
 impl DirSink for Names {
     fn fits(&self, _: usize) -> bool {
@@ -615,42 +672,70 @@ impl DirSink for Names {
     }
 
     fn push(&mut self, name: &DirEntry<'_>, _: Option<&Entry>) {
+        (self.offset, self.more) = (name.next_offset, true);
         if ![b".".as_slice(), b".."].contains(&name.name) {
-            self.0.push(String::from_utf8_lossy(name.name).into_owned());
+            self.names.push(String::from_utf8_lossy(name.name).into_owned());
         }
     }
 }
 
 /// All that is there; `Err` where something can't be read.
 pub fn tree_of(file_system: &MountedWriter) -> Result<Tree, String> {
-    let mut tree = Tree::new();
+    let (tree, unreadable) = readable_tree_of(file_system);
+    match unreadable.into_iter().next() {
+        None => Ok(tree),
+        Some((path, error)) => Err(format!("/{path}: {error}")),
+    }
+}
+
+/// All that can be read, and the paths that can't.
+pub fn readable_tree_of(file_system: &MountedWriter) -> (Tree, Vec<(String, FsError)>) {
+    let (mut tree, mut unreadable) = (Tree::new(), Vec::new());
     let mut pending = vec![String::new()];
     while let Some(directory) = pending.pop() {
-        let failed = |error| format!("/{directory}: {error}");
-        let ino = match directory.as_str() {
-            "" => Ino::ROOT,
-            path => resolve(file_system, path).map_err(failed)?,
+        let mut names = Names {
+            names: Vec::new(),
+            offset: 0,
+            more: true,
         };
-        let handle = file_system.opendir(ino).map_err(failed)?;
-        let mut names = Names(Vec::new());
-        file_system.readdir(ino, handle, 0, &mut names).map_err(failed)?;
-        file_system.releasedir(ino, handle);
-        for name in names.0 {
+        if let Err(error) = list(file_system, &directory, &mut names) {
+            unreadable.push((directory.clone(), error));
+        }
+        for name in names.names {
             let path = match directory.as_str() {
                 "" => name,
                 above => format!("{above}/{name}"),
             };
-            let seen = seen(file_system, &path).map_err(|error| format!("/{path}: {error}"))?;
-            if seen.kind == Kind::Directory {
-                pending.push(path.clone());
+            match seen(file_system, &path) {
+                Ok(seen) => {
+                    if seen.kind == Kind::Directory {
+                        pending.push(path.clone());
+                    }
+                    tree.insert(path, seen);
+                }
+                Err(error) => unreadable.push((path, error)),
             }
-            tree.insert(path, seen);
-        }
-        if ino != Ino::ROOT {
-            file_system.forget(ino, 1);
         }
     }
-    Ok(tree)
+    (tree, unreadable)
+}
+
+fn list(file_system: &MountedWriter, directory: &str, names: &mut Names) -> FsResult<()> {
+    let ino = match directory {
+        "" => Ino::ROOT,
+        path => resolve(file_system, path)?,
+    };
+    let handle = file_system.opendir(ino)?;
+    let mut listed = Ok(());
+    // As the kernel does: until nothing comes.
+    while listed.is_ok() && std::mem::take(&mut names.more) {
+        listed = file_system.readdir(ino, handle, names.offset, names);
+    }
+    file_system.releasedir(ino, handle);
+    if ino != Ino::ROOT {
+        file_system.forget(ino, 1);
+    }
+    listed
 }
 
 fn seen(file_system: &MountedWriter, path: &str) -> FsResult<Seen> {
@@ -658,7 +743,7 @@ fn seen(file_system: &MountedWriter, path: &str) -> FsResult<Seen> {
     let attr = file_system.getattr(ino, None)?;
     let note = match file_system.getxattr(ino, NOTE) {
         Ok(value) => Some(value),
-        Err(vfs::FsError::NoData) => None,
+        Err(FsError::NoData) => None,
         Err(error) => return Err(error),
     };
     let mut content = Vec::new();
@@ -667,7 +752,7 @@ fn seen(file_system: &MountedWriter, path: &str) -> FsResult<Seen> {
         FileKind::Symlink => Kind::Link(file_system.readlink(ino)?),
         FileKind::Regular => {
             content = vec![0; usize::try_from(attr.size).expect("small")];
-            let read = with_file(file_system, path, |ino, handle| {
+            let read = with_file(file_system, path, libc::O_RDONLY, |ino, handle| {
                 file_system.read(ino, handle, 0, &mut content)
             })?;
             assert_eq!(read, content.len(), "{path}");

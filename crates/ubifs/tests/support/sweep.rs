@@ -19,6 +19,8 @@ pub struct Sweep {
     pub segments: u64,
     /// Calls of a segment.
     pub steps: u64,
+    /// Blocks of each chip: with fewer, garbage has to be collected.
+    pub blocks: u32,
 }
 
 /// Whose power goes.
@@ -43,8 +45,8 @@ impl Which {
 /// A piece of the script.
 pub struct Segment {
     pub number: u64,
-    start: Medium,
-    script: Script,
+    pub start: Medium,
+    pub script: Script,
     /// Programs and erases of it, the mount's among them.
     pub writes: u64,
 }
@@ -52,10 +54,12 @@ pub struct Segment {
 impl Sweep {
     /// All segments, each run once without a cut.
     pub fn segments(self) -> Vec<Segment> {
-        let shape = match self.members {
+        let shape = Shape {
+            blocks: self.blocks,
+            lebs: self.blocks - (SMALL.blocks - SMALL.lebs),
             // Deep trees of the index.
-            4 => Shape { fanout: 3, ..SMALL },
-            _ => SMALL,
+            fanout: if self.members == 4 { 3 } else { SMALL.fanout },
+            ..SMALL
         };
         let mut medium = Medium::formatted(shape, self.members);
         let mut script = Script::fresh(280_000 * self.members);
@@ -84,7 +88,7 @@ impl Sweep {
         segments
     }
 
-    fn stream(self, name: &str) -> Prng {
+    pub fn stream(self, name: &str) -> Prng {
         Prng::named(SEED, &format!("{} members, {name}", self.members))
     }
 
@@ -143,6 +147,7 @@ pub const QUICK: Sweep = Sweep {
     members: 1,
     segments: 2,
     steps: 40,
+    blocks: SMALL.blocks,
 };
 
 /// Plans a cut in the nth write from here on.

@@ -27,6 +27,9 @@ impl MountedWriter {
             Some(EntryKind::Symlink) => return Err(FsError::TooManySymlinks),
             _ => {}
         }
+        if flags.writes() && writer.failure().is_some() {
+            return Err(FsError::ReadOnly);
+        }
         if flags.writes() {
             check_changeable(&inode)?;
             if inode.flags & INODE_APPEND != 0 && !flags.has(libc::O_APPEND) {
@@ -104,6 +107,6 @@ impl MountedWriter {
     }
 
     pub(super) fn sync_buffers(&self) -> FsResult<()> {
-        self.writer_mut().fsync().map_err(|error| self.fail(&error))
+        self.writer_mut().fsync().map_err(|error| self.fail_sync(&error))
     }
 }

@@ -2,7 +2,12 @@
 //!
 //! All calls that change something take turns; those that do not run beside each other between them. A write that returned is in
 //! the journal, of which the last write unit may still be buffered: `fsync` writes that, and `sync` commits. What was neither synced
-//! nor pushed out by what came behind it may be lost when power goes, each operation as a whole (a large write: block by block).
+//! nor pushed out by what came behind it may be lost when power goes, each operation as a whole (a large write: block by block);
+//! [`MountedWriter::work`] writes it.
+//!
+//! After a write that failed, or a panic, the file system is read-only: the call that met it ends in an error (`EIO`), calls that change
+//! something answer `EROFS`, a sync `EIO`, and so does a close of a file of which something is not on the medium. Reads go on.
+//! [`MountedWriter::statistics`] has the first error. An error of a read alone ends the call that met it, which changed nothing.
 //!
 //! An inode that was handed out or is open is held: it outlives its last name until it is forgotten and closed.
 //!
@@ -97,12 +102,20 @@ impl MountedWriter {
     }
 
     fn writer(&self) -> RwLockReadGuard<'_, Writer> {
-        // A thread that panicked here broke an invariant and said so.
+        if self.writer.is_poisoned() {
+            drop(self.writer_mut());
+        }
         self.writer.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// After a panic in the middle of a change nothing is changed any more; reads go on.
     fn writer_mut(&self) -> RwLockWriteGuard<'_, Writer> {
-        self.writer.write().unwrap_or_else(PoisonError::into_inner)
+        self.writer.write().unwrap_or_else(|poisoned| {
+            let mut writer = poisoned.into_inner();
+            writer.stop("a thread panicked in the middle of a change; this is a defect of the program");
+            self.writer.clear_poison();
+            writer
+        })
     }
 
     const fn reading<'a>(&'a self, writer: &'a Writer) -> Reading<'a> {
@@ -118,6 +131,14 @@ impl MountedWriter {
             (self.listener)(finding);
         }
         attributes::errno_of_write(error)
+    }
+
+    /// The same of a sync: that the file system is read-only means that not all was written.
+    fn fail_sync(&self, error: &WriteError) -> FsError {
+        match self.fail(error) {
+            FsError::ReadOnly => FsError::Io,
+            other => other,
+        }
     }
 
     /// Runs what changes something.
@@ -148,7 +169,7 @@ impl MountedWriter {
         if self.reading(writer).inode(ino)?.flags & flags == 0 {
             return Ok(());
         }
-        writer.fsync().map_err(|error| self.fail(&error))
+        writer.fsync().map_err(|error| self.fail_sync(&error))
     }
 
     /// Hands an inode out: it is held until it is forgotten.
@@ -264,8 +285,13 @@ impl FileSystem for MountedWriter {
         self.write_file(handle, offset, data, mode)
     }
 
-    fn flush(&self, _: Ino, _: Handle) -> FsResult<()> {
-        Ok(())
+    fn flush(&self, ino: Ino, _: Handle) -> FsResult<()> {
+        let writer = self.writer();
+        match writer.failure().is_some() && writer.is_unsynced(number(ino)?) {
+            // It will never be on the medium, and this may be the last call to hear of it.
+            true => Err(FsError::Io),
+            false => Ok(()),
+        }
     }
 
     fn fsync(&self, _: Ino, _: Handle, _: bool) -> FsResult<()> {
@@ -333,7 +359,7 @@ impl FileSystem for MountedWriter {
     fn sync(&self) -> FsResult<()> {
         let mut writer = self.writer_mut();
         let synced = writer.commit().and_then(|()| writer.fsync());
-        synced.map_err(|error| self.fail(&error))
+        synced.map_err(|error| self.fail_sync(&error))
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags, _: bool) -> FsResult<()> {

@@ -1,0 +1,253 @@
+//! What a node that is written changes in memory: the journal, and the space of LEBs.
+//!
+//! That is found out before anything is written ([`Effect`]): the index and names have to be read for it, which may fail, and then
+//! nothing was changed. It takes effect once the node is in a write buffer, which can't fail.
+
+use super::held::Orphan;
+use super::journal::NewNode;
+use super::{WriteError, Writer};
+use crate::fetch;
+use crate::finding::{Damage, Finding, Place, Subject};
+use crate::format::{Data, DirectoryEntry, Inode, InodeNumber, Key, KeyKind, NodeKind};
+use crate::journal::{Indexed, JournalName};
+
+/// What a node changes in memory, found out before anything is written. `old` is not in use any more.
+pub(super) enum Effect {
+    /// The node is that of an inode or a block.
+    Plain { key: Key, old: Option<Place> },
+    /// It is that of a name, or takes it away.
+    Name {
+        key: Key,
+        name: Vec<u8>,
+        is_removal: bool,
+        old: Option<Place>,
+    },
+    /// An inode goes with all it has.
+    Removal(Removal),
+    /// Blocks from `end` on go.
+    Cut {
+        inode: InodeNumber,
+        end: u32,
+        old: Vec<Place>,
+    },
+}
+
+/// An inode and those of its extended attributes, and all nodes of them.
+pub(super) struct Removal {
+    inodes: Vec<InodeNumber>,
+    old: Vec<Place>,
+}
+
+impl Writer {
+    /// What follows from a node. Nodes of one group have keys of their own each.
+    pub(super) fn effect_of(&self, node: &NewNode) -> Result<Effect, WriteError> {
+        Ok(match node {
+            NewNode::Inode(inode) if self.removes(inode) => {
+                Effect::Removal(self.removal_of(inode.key.inode_number())?)
+            }
+            NewNode::Inode(Inode { key, .. }) | NewNode::Data(Data { key, .. }) => Effect::Plain {
+                key: *key,
+                old: self.plain_place(*key)?,
+            },
+            NewNode::Entry(_, entry) => Effect::Name {
+                key: entry.key,
+                name: entry.name.clone(),
+                is_removal: entry.inode == 0,
+                old: self.name_place(entry.key, &entry.name)?,
+            },
+            NewNode::Truncation(truncation) => {
+                let inode = InodeNumber(truncation.inode);
+                let end = u32::try_from(truncation.new_bytes.div_ceil(4096)).unwrap_or(u32::MAX);
+                let old = match end {
+                    0..=Key::LOW_MAX => {
+                        self.all_places(Key::data(inode, end), Key::last(inode, KeyKind::Data))?
+                    }
+                    _ => Vec::new(),
+                };
+                Effect::Cut { inode, end, old }
+            }
+        })
+    }
+
+    /// Whether an inode goes with this node of it.
+    fn removes(&self, inode: &Inode) -> bool {
+        inode.links == 0 && !self.orphans.contains_key(&inode.key.inode_number().0)
+    }
+
+    /// All that an inode has; extended attributes go with it.
+    pub(super) fn removal_of(&self, inode: InodeNumber) -> Result<Removal, WriteError> {
+        let mut inodes = vec![inode];
+        inodes.extend(self.ubifs.xattr_inodes(inode)?);
+        let mut old = Vec::new();
+        for inode in &inodes {
+            old.extend(self.all_places(Key::inode(*inode), Key::last(*inode, KeyKind::XattrEntry))?);
+        }
+        Ok(Removal { inodes, old })
+    }
+
+    /// Brings a node that is in a write buffer into the journal in memory. Nothing here may fail.
+    pub(super) fn apply(&mut self, node: &NewNode, effect: Effect, place: Place) {
+        match node {
+            NewNode::Inode(inode) if self.removes(inode) => self.space.add_dirty(place),
+            NewNode::Inode(inode) => {
+                let removed = Orphan::RemovedIn(self.ubifs.master.commit);
+                self.note_orphan(inode.key.inode_number(), removed);
+            }
+            NewNode::Data(data) => self.note_orphan(data.key.inode_number(), Orphan::Alive),
+            NewNode::Entry(_, entry) if entry.inode == 0 => self.space.add_dirty(place),
+            NewNode::Entry(..) => {}
+            NewNode::Truncation(truncation) => {
+                self.note_orphan(InodeNumber(truncation.inode), Orphan::Alive);
+                self.space.add_dirty(place);
+            }
+        }
+        let put = matches!(effect, Effect::Plain { .. });
+        self.take_effect(effect, place);
+        if let NewNode::Inode(inode) = node
+            && put
+        {
+            let known = &self.ubifs.known_inodes;
+            known.remember(inode.key.inode_number(), place, inode);
+        }
+    }
+
+    /// Changes the journal in memory and the space of LEBs as a node at a place does.
+    pub(super) fn take_effect(&mut self, effect: Effect, place: Place) {
+        match effect {
+            Effect::Plain { key, old } => {
+                self.obsolete(old);
+                self.ubifs.journal.put(key, place);
+                if key.kind() == Some(KeyKind::Inode) {
+                    self.ubifs.known_inodes.forget(key.inode_number());
+                }
+            }
+            Effect::Name {
+                key,
+                name,
+                is_removal,
+                old,
+            } => {
+                self.obsolete(old);
+                let name = JournalName {
+                    name,
+                    place: (!is_removal).then_some(place),
+                    indexed: old.map_or(Indexed::Nothing, Indexed::At),
+                };
+                self.ubifs.journal.put_name(key, name);
+            }
+            Effect::Removal(removal) => self.forget(removal),
+            Effect::Cut { inode, end, old } => {
+                self.obsolete(old);
+                if end <= Key::LOW_MAX {
+                    self.ubifs.journal.remove_blocks(inode, end);
+                }
+            }
+        }
+    }
+
+    /// Forgets an inode with all it has.
+    pub(super) fn forget(&mut self, removal: Removal) {
+        self.obsolete(removal.old);
+        for inode in removal.inodes {
+            self.ubifs.journal.remove_inode(inode);
+            self.ubifs.known_inodes.forget(inode);
+        }
+    }
+
+    fn obsolete(&mut self, places: impl IntoIterator<Item = Place>) {
+        for place in places {
+            self.space.add_dirty(place);
+        }
+    }
+
+    /// What the medium says last of an inode that has no name.
+    fn note_orphan(&mut self, inode: InodeNumber, last: Orphan) {
+        if let Some(orphan) = self.orphans.get_mut(&inode.0) {
+            *orphan = last;
+        }
+    }
+
+    /// Where the node of an inode or a block is.
+    pub(super) fn plain_place(&self, key: Key) -> Result<Option<Place>, WriteError> {
+        let journal = &self.ubifs.journal;
+        if let Some((_, place)) = journal.range(key, key).next() {
+            return Ok(Some(place));
+        }
+        if journal.hides(key) {
+            return Ok(None);
+        }
+        Ok(self.index_range(key, key)?.first().map(|(_, place)| *place))
+    }
+
+    /// Where the node of a name is.
+    pub(super) fn name_place(&self, key: Key, name: &[u8]) -> Result<Option<Place>, WriteError> {
+        let journal = &self.ubifs.journal;
+        if let Some((_, known)) = journal.names(key, key).find(|(_, known)| known.name == name) {
+            return Ok(known.place);
+        }
+        if journal.hides(key) {
+            return Ok(None);
+        }
+        let places = self.index_range(key, key)?.into_iter().map(|(_, place)| place);
+        let names = self.indexed_names(key, places)?;
+        let found = names.into_iter().find(|(_, indexed)| indexed == name);
+        Ok(found.map(|(place, _)| place))
+    }
+
+    /// Of places that the index has for names of one key, those that the journal leaves as they are.
+    pub(super) fn indexed_names(
+        &self,
+        key: Key,
+        places: impl Iterator<Item = Place>,
+    ) -> Result<Vec<(Place, Vec<u8>)>, WriteError> {
+        let journal = &self.ubifs.journal;
+        let (kind, subject) = match key.kind() {
+            Some(KeyKind::XattrEntry) => (NodeKind::XattrEntry, Subject::Xattr),
+            _ => (NodeKind::Entry, Subject::Entry),
+        };
+        let mut names = Vec::new();
+        for place in places.filter(|place| !journal.replaces(key, *place)) {
+            let entry = fetch::node(&*self.ubifs.volume, place, kind)
+                .and_then(|raw| Ok(DirectoryEntry::decode(&raw, kind)?))
+                .and_then(|entry| match entry.key == key {
+                    true => Ok(entry),
+                    false => Err(Damage::Contradiction("it has another key than the index says")),
+                });
+            match entry {
+                Ok(entry) if journal.has_name(key, &entry.name) => {}
+                Ok(entry) => names.push((place, entry.name)),
+                // What a name of the journal replaced may be gone.
+                Err(damage) if journal.may_replace(key) && !matches!(damage, Damage::Medium(_)) => {}
+                Err(damage) => {
+                    return Err(self.unreadable(Box::new(Finding {
+                        inode: Some(key.inode_number()),
+                        subject,
+                        place,
+                        damage,
+                    })));
+                }
+            }
+        }
+        Ok(names)
+    }
+
+    /// Places of all nodes that are in use for keys of one inode.
+    fn all_places(&self, low: Key, high: Key) -> Result<Vec<Place>, WriteError> {
+        let journal = &self.ubifs.journal;
+        let mut places: Vec<Place> = journal.range(low, high).map(|(_, place)| place).collect();
+        places.extend(journal.names(low, high).filter_map(|(_, name)| name.place));
+        for (key, place) in self.index_range(low, high)? {
+            if journal.hides(key) {
+                continue;
+            }
+            match journal.names(key, key).next() {
+                None => places.push(place),
+                Some(_) => {
+                    let left = self.indexed_names(key, std::iter::once(place))?;
+                    places.extend(left.into_iter().map(|(place, _)| place));
+                }
+            }
+        }
+        Ok(places)
+    }
+}
