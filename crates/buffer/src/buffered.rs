@@ -1,6 +1,7 @@
 //! [`Buffered`]: the calls of a file system, each with what it must flush first.
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -326,6 +327,10 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
 
     fn backing_file(&self, ino: Ino, handle: Handle) -> Option<Arc<OwnedFd>> {
         self.engine.inner.backing_file(ino, handle)
+    }
+
+    fn path_of(&self, ino: Ino, handle: Option<Handle>) -> Option<PathBuf> {
+        self.engine.inner.path_of(ino, handle)
     }
 
     fn fallocate(

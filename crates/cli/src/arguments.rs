@@ -111,7 +111,7 @@ pub struct MountArguments {
     /// Print what was mounted and negotiated as one line of JSON
     #[arg(long, help_heading = "Mount")]
     pub json: bool,
-    /// Append messages of the background process to this file [default: discarded]
+    /// Append messages of the background process to this file [default: the system log]
     #[arg(long, value_name = "FILE", help_heading = "Mount")]
     pub log_file: Option<PathBuf>,
 

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::log::{self, Level};
 use crate::{daemon, output};
 
 /// What the process that serves a mount tells the one that asked for it.
@@ -76,7 +77,21 @@ pub fn serve_as_daemon(
     daemon::leave_session();
     let mounted = serve(&mut |report| {
         send(&report)?;
-        daemon::let_go_of_terminal(log_file)
+        daemon::let_go_of_terminal(log_file)?;
+        log::to_background(log_file);
+        if let Report::Mounted {
+            source,
+            mountpoint,
+            negotiated,
+            ..
+        } = &report
+        {
+            log::message(
+                Level::Info,
+                &format!("mounted {source} on {mountpoint}: {negotiated}"),
+            );
+        }
+        Ok(())
     });
     if let Err(error) = &mounted {
         // After the mount was up this reaches nobody, and main() writes the message to the log.

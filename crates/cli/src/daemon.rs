@@ -15,10 +15,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use fuse::{MountConfig, Negotiated, Session, StatsDocument};
+use fuse::{MountConfig, Negotiated, RequestError, Session, StatsDocument};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use vfs::FileSystem;
+use vfs::{FileSystem, FsError};
+
+use crate::log::{self, Level};
 
 #[cfg(test)]
 mod tests;
@@ -47,12 +49,19 @@ pub fn serve(
     // Caught from before the mount on: a signal that comes in between must not leave a dead mount.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("signals can't be caught")?;
     let file_system = served.file_system.clone();
-    let session = Session::mount(served.file_system, mountpoint, config, served.statistics)?;
+    let errors = Box::new(|error: &RequestError| log::message(Level::Error, &text_of(error)));
+    let session = Session::mount(served.file_system, mountpoint, config, served.statistics, errors)?;
     let stopper = session.stopper();
+    let place = mountpoint.display().to_string();
     let watcher = signals.handle();
     let signal_thread = thread::Builder::new()
         .name("signals".into())
-        .spawn(move || signals.forever().for_each(|_signal| stopper.stop()))
+        .spawn(move || {
+            for signal in signals.forever() {
+                log::message(Level::Info, &format!("{place}: ended by {}", name_of(signal)));
+                stopper.stop();
+            }
+        })
         .context("the thread for signals can't be started");
     let announced = signal_thread.and_then(|thread| {
         announce(session.negotiated())?;
@@ -75,7 +84,40 @@ pub fn serve(
     watcher.close();
     // The signal thread returns nothing; a panic in it was printed by the panic hook.
     let _ = announced?.join();
+    if drained.is_ok() {
+        let text = format!("{}: unmounted, and nothing is held back", mountpoint.display());
+        log::message(Level::Info, &text);
+    }
     drained
+}
+
+fn name_of(signal: i32) -> &'static str {
+    match signal {
+        SIGTERM => "SIGTERM",
+        SIGINT => "SIGINT",
+        SIGHUP => "SIGHUP",
+        _ => "a signal",
+    }
+}
+
+/// A failed request in words: which file, by its name where one is known.
+fn text_of(error: &RequestError) -> String {
+    let file = match (&error.path, error.handle) {
+        (Some(path), _) => path.display().to_string(),
+        (None, Some(handle)) => format!("inode {} (handle {})", error.ino.0, handle.0),
+        (None, None) => format!("inode {}", error.ino.0),
+    };
+    let more = match error.left_out {
+        0 => String::new(),
+        count => format!(" (and {count} like it since the last message)"),
+    };
+    let hint = match error.error {
+        FsError::TooManyOpenFiles | FsError::TooManyOpenFilesInSystem => {
+            "; the daemon has no descriptors left: raise its limit (ulimit -n, LimitNOFILE=)"
+        }
+        _ => "",
+    };
+    format!("{} of {file}: {}{hint}{more}", error.operation, error.error)
 }
 
 /// Drains from a thread, which is left behind when it does not end in time.

@@ -13,6 +13,7 @@ mod demo;
 mod emmc_command;
 mod history_command;
 mod invocation;
+mod log;
 mod loop_disk;
 mod manual;
 mod mobibench;

@@ -6,6 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use crate::log::{self, Level};
+
 /// What became of printed text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Printed {
@@ -45,9 +47,9 @@ pub fn write_result(target: &Path, text: &str) -> Result<()> {
     written.with_context(|| format!("{} can't be written", target.display()))
 }
 
-/// Prints a message for people to standard error. When that is gone as well, nobody is left to tell.
+/// Tells people of an error: on standard error, or where messages of a mount in the background go.
 pub fn print_error(message: &str) {
-    let _ = writeln!(std::io::stderr(), "tidegate: {message}");
+    log::message(Level::Error, message);
 }
 
 /// An error with its causes, joined by colons. A cause that the message before names already is not said twice: errors of

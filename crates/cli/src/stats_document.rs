@@ -130,7 +130,10 @@ pub struct SizeCounter {
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// The daemon is gone.
-    #[error("the daemon of this mount is gone; remove the mount with `tidegate unmount`")]
+    #[error(
+        "the daemon of this mount is gone; its last messages are in its --log-file or, without one, in the system log \
+         (`journalctl -t tidegate`); remove the mount with `tidegate unmount`"
+    )]
     Dead,
     /// This user may not enter the mount.
     #[error("{}: {source}; only the user that mounted it may ask, unless it has allow_other", mountpoint.display())]

@@ -17,7 +17,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::arguments::UnmountArguments;
 use crate::mount_table::{self, Mount};
-use crate::output;
+use crate::output::{self, print_error};
 use crate::stats_document::{self, ReadError};
 
 /// How often a busy mount is tried again, and the pause before each: half a second in all.
@@ -73,7 +73,14 @@ struct Daemon {
 fn find_daemon(mount: &Mount) -> Result<Option<Daemon>> {
     let document = match stats_document::read(&mount.mountpoint) {
         Ok(document) => document,
-        Err(ReadError::Dead) if mount.is_tidegate() => return Ok(None),
+        Err(ReadError::Dead) if mount.is_tidegate() => {
+            print_error(&format!(
+                "{}: its daemon is gone, and what it held back is lost; its last messages are in its --log-file or, without \
+                 one, in the system log (`journalctl -t tidegate`)",
+                mount.mountpoint.display()
+            ));
+            return Ok(None);
+        }
         Err(ReadError::Refused { .. }) if mount.is_tidegate() => return Ok(None),
         Err(error) => return Err(error.into()),
     };

@@ -21,6 +21,7 @@ use crate::abi::{
 use crate::abi::{FSYNC_FDATASYNC, StatfsOut};
 use crate::config::DirectIo;
 use crate::counters::Counters;
+use crate::error_log::ErrorLog;
 use crate::inode_states::InodeStates;
 use crate::reply::{Listing, Trust, attr_out, entry_out, statfs_out, statx_out};
 use crate::request::{Request, take_name};
@@ -45,6 +46,7 @@ pub struct Dispatcher {
     pub writeback: bool,
     pub inodes: InodeStates,
     pub counters: Counters,
+    pub errors: ErrorLog,
     /// Tells the kernel that its cached attributes of an inode are void.
     pub forget_attributes: Box<dyn Fn(Ino) + Send + Sync>,
     pub stats_document: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
@@ -80,8 +82,9 @@ impl Dispatcher {
                 .read(request.ino(), Handle(args.fh), args.offset, &mut out[..wanted])
         });
         self.counters.operation(opcode::READ, result.is_err());
-        if let Ok(bytes) = result {
-            self.counters.read(bytes);
+        match result {
+            Ok(bytes) => self.counters.read(bytes),
+            Err(error) => self.note_error(request, error),
         }
         result
     }
@@ -102,10 +105,29 @@ impl Dispatcher {
             .answer(request, input, out)
             .map_err(|error| self.seen_by_caller(error));
         self.counters.operation(number, result.is_err());
-        if result.is_err() {
+        if let Err(error) = result {
             out.clear();
+            self.note_error(request, error);
         }
         Answer::Reply(result)
+    }
+
+    fn note_error(&self, request: &Request, error: FsError) {
+        let (number, ino) = (request.header.opcode, request.ino());
+        // These begin with the handle.
+        let handle = match number {
+            opcode::READ
+            | opcode::WRITE
+            | opcode::FLUSH
+            | opcode::FSYNC
+            | opcode::FALLOCATE
+            | opcode::LSEEK
+            | opcode::COPY_FILE_RANGE
+            | opcode::COPY_FILE_RANGE_64 => request.fixed::<u64>().ok().map(Handle),
+            _ => None,
+        };
+        let path = || self.file_system.path_of(ino, handle);
+        self.errors.note(opcode::name(number), error, (ino, handle), path);
     }
 
     /// The caller has descriptors left: it is this process, which serves all callers, that has not. So `ENFILE`.

@@ -17,6 +17,7 @@ use crate::abi::{InHeader, OpenIn, OpenOut, ReadIn, ReleaseIn, opcode};
 use crate::config::DirectIo;
 use crate::counters::Counters;
 use crate::dispatch::{Answer, Dispatcher};
+use crate::error_log::ErrorLog;
 use crate::inode_states::InodeStates;
 use crate::reply::Trust;
 use crate::request::Request;
@@ -56,6 +57,7 @@ fn dispatcher(file_system: MemFs) -> (Dispatcher, u64, u64) {
         writeback: false,
         inodes: InodeStates::new(None),
         counters: Counters::new(),
+        errors: ErrorLog::new(Box::new(|_| {})),
         forget_attributes: Box::new(|_| {}),
         stats_document: Box::new(Vec::new),
         in_flight: AtomicUsize::new(0),

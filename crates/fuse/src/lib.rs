@@ -10,6 +10,7 @@ mod config;
 mod counters;
 mod device;
 mod dispatch;
+mod error_log;
 #[cfg(test)]
 mod fuzz;
 mod inode_states;
@@ -27,6 +28,7 @@ mod worker;
 mod write;
 
 pub use config::{DirectIo, MountConfig, MountError, Negotiated, Switch, Transport};
+pub use error_log::{ErrorListener, RequestError};
 pub use mount::{remount, unmount};
 pub use session::{Session, StatsDocument, Stopper};
 pub use stats::{OperationCount, SessionStats, SizeCount};

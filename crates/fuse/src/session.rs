@@ -19,6 +19,7 @@ use crate::backing::Registrar;
 use crate::counters::Counters;
 use crate::device::{self, Channel, reply};
 use crate::dispatch::Dispatcher;
+use crate::error_log::{ErrorListener, ErrorLog};
 use crate::inode_states::InodeStates;
 use crate::negotiate::{self, Surroundings};
 use crate::reply::Trust;
@@ -70,12 +71,14 @@ impl Stopper {
 impl Session {
     /// Mounts `file_system` on `mountpoint` and starts the workers. Returns when the mount answers.
     ///
-    /// `document` is called for each `tidegate stats` and returns the JSON document to hand out.
+    /// `document` is called for each `tidegate stats` and returns the JSON document to hand out; `errors` hears of requests
+    /// that failed for want of space, by the medium, or the like.
     pub fn mount(
         file_system: Arc<dyn FileSystem>,
         mountpoint: &Path,
         config: &MountConfig,
         document: StatsDocument,
+        errors: ErrorListener,
     ) -> Result<Self, MountError> {
         let surroundings = Surroundings::ask();
         let mountpoint = mount::absolute(mountpoint)?;
@@ -87,7 +90,7 @@ impl Session {
         let (device, negotiated) = handshake(device, config, &surroundings)?;
         let negotiated = Arc::new(negotiated);
         file_system.mounted_as(mount::device_number(&mountpoint)?);
-        let dispatcher = Self::dispatcher(file_system, config, &device, &negotiated, document);
+        let dispatcher = Self::dispatcher(file_system, config, &device, &negotiated, (document, errors));
         let shared = Arc::new(Shared::default());
         let mut session = Self {
             dispatcher,
@@ -108,7 +111,7 @@ impl Session {
         config: &MountConfig,
         device: &Arc<OwnedFd>,
         negotiated: &Arc<Negotiated>,
-        document: StatsDocument,
+        (document, errors): (StatsDocument, ErrorListener),
     ) -> Arc<Dispatcher> {
         Arc::new_cyclic(|weak: &Weak<Dispatcher>| {
             let (weak, granted) = (weak.clone(), negotiated.clone());
@@ -126,6 +129,7 @@ impl Session {
                     Box::new(move |ino| device::forget_attributes(&device, ino))
                 },
                 counters: Counters::new(),
+                errors: ErrorLog::new(errors),
                 stats_document: Box::new(move || {
                     let Some(dispatcher) = weak.upgrade() else {
                         return Vec::new();

@@ -51,8 +51,14 @@ impl Served {
             kernel_options: Vec::new(),
         };
         let document = Box::new(|_: &_, _: &_| Vec::new());
-        let session = Session::mount(Arc::new(file_system), folder.path(), &config, document)
-            .expect("root mounts on a folder of its own");
+        let session = Session::mount(
+            Arc::new(file_system),
+            folder.path(),
+            &config,
+            document,
+            Box::new(|_| {}),
+        )
+        .expect("root mounts on a folder of its own");
         let (sender, outcome) = channel();
         std::thread::spawn(move || sender.send(session.wait()));
         Some(Self {

@@ -1,6 +1,9 @@
 //! The contract's calls, each in the hands of the module that knows about it.
 
-use std::os::fd::OwnedFd;
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -129,6 +132,18 @@ impl FileSystem for PassFs {
             return None;
         }
         self.handles.file(handle).ok().map(|open| Arc::clone(&open.file))
+    }
+
+    fn path_of(&self, ino: Ino, handle: Option<Handle>) -> Option<PathBuf> {
+        let open = handle.and_then(|handle| self.handles.file(handle).ok());
+        let path = match open {
+            Some(open) => rustix::fs::readlink(crate::proc_path(open.file.as_fd()), Vec::new()),
+            None => {
+                let inode = self.inodes.get(ino).ok()?;
+                rustix::fs::readlink(crate::proc_path(inode.fd().ok()?.as_fd()), Vec::new())
+            }
+        };
+        Some(OsString::from_vec(path.ok()?.into_bytes()).into())
     }
 
     fn fallocate(

@@ -1,6 +1,7 @@
 //! The trait [`FileSystem`] and the values of its calls.
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::{
@@ -250,6 +251,11 @@ pub trait FileSystem: Send + Sync + 'static {
     /// A host file whose content is the file's, that the kernel may read and write instead of asking this file
     /// system. `None` where data must pass here. All handles of one inode answer alike.
     fn backing_file(&self, _ino: Ino, _handle: Handle) -> Option<Arc<OwnedFd>> {
+        None
+    }
+
+    /// A name of the file for people, such as a line of a log; not to be opened. `None` where there is none at hand.
+    fn path_of(&self, _ino: Ino, _handle: Option<Handle>) -> Option<PathBuf> {
         None
     }
 

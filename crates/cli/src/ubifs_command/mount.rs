@@ -74,7 +74,7 @@ pub struct UbifsMountArguments {
     /// Print what was mounted and negotiated as one line of JSON
     #[arg(long, help_heading = "Mount")]
     pub json: bool,
-    /// Append messages of the background process, losses among them, to this file [default: discarded]
+    /// Append messages of the background process, losses among them, to this file [default: the system log]
     #[arg(long, value_name = "FILE", help_heading = "Mount")]
     pub log_file: Option<PathBuf>,
     /// Let other users in; an ordinary user needs user_allow_other in /etc/fuse.conf

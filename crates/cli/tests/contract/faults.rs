@@ -61,7 +61,13 @@ impl FaultySource {
             kernel_options: Vec::new(),
         };
         let document = Box::new(|_: &_, _: &_| Vec::new());
-        let session = Session::mount(Arc::new(faulty), mountpoint.path(), &config, document);
+        let session = Session::mount(
+            Arc::new(faulty),
+            mountpoint.path(),
+            &config,
+            document,
+            Box::new(|_| {}),
+        );
         Self {
             faults,
             session: Some(session.expect("root can mount")),

@@ -111,4 +111,15 @@ fn statistics_without_a_mountpoint_list_the_mounts_dead_ones_too() {
     assert!(line_of(&alive).contains(&alive.pid().as_raw_nonzero().to_string()));
     assert!(line_of(&alive).contains(&alive.source().display().to_string()));
     assert!(line_of(&dead).contains("dead"));
+
+    let asked = dead.run("stats", &[]);
+    assert_eq!(asked.status.code(), Some(2));
+    let unmounted = dead.run("unmount", &[]);
+    assert!(unmounted.status.success(), "{}", text(&unmounted.stderr));
+    for message in [asked.stderr, unmounted.stderr].map(|bytes| text(&bytes)) {
+        assert!(
+            message.contains("journalctl -t tidegate"),
+            "where its messages are: {message}"
+        );
+    }
 }
