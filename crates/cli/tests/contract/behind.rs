@@ -5,12 +5,13 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 
 use crate::harness::{NOBODY, as_nobody};
 use crate::mounted::{Place, Program, programs};
-use crate::programs::{append_from_two_processes, both_ways};
+use crate::programs::{append_from_two_processes, append_in_turn, both_ways};
 
 pub fn programs() -> Vec<Program> {
     [
         programs!["appending":
             appends_of_a_host_program_and_of_the_mount_keep_every_line,
+            appends_in_turn_below_and_on_the_mount_keep_every_line,
         ],
         programs!["size, times and extents":
             what_a_host_program_appends_is_seen_and_kept,
@@ -32,6 +33,12 @@ fn appends_of_a_host_program_and_of_the_mount_keep_every_line(place: &Place<'_>)
         return;
     }
     append_from_two_processes(place, &place.source);
+}
+
+fn appends_in_turn_below_and_on_the_mount_keep_every_line(place: &Place<'_>) {
+    if !place.mode().writeback {
+        append_in_turn(place, &place.source);
+    }
 }
 
 fn what_a_host_program_appends_is_seen_and_kept(place: &Place<'_>) {

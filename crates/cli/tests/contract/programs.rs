@@ -83,6 +83,22 @@ pub fn append_from_two_processes(place: &Place<'_>, other_folder: &Path) {
     check_lines(&text, &["mine", "other"], LINES);
 }
 
+/// Appends lines in turn to the log of the mount and to that of another folder, each through a descriptor of its own.
+pub fn append_in_turn(place: &Place<'_>, other_folder: &Path) {
+    const LINES: usize = 200;
+    let mut mine = appender(&place.root.join("log"));
+    let mut other = appender(&other_folder.join("log"));
+    for number in 0..LINES {
+        for (log, writer) in [(&mut mine, "mine"), (&mut other, "other")] {
+            let line = format!("{writer} {number} {}\n", "x".repeat(number % 70));
+            log.write_all(line.as_bytes()).expect("there is room");
+        }
+    }
+    drop((mine, other));
+    let text = fs::read_to_string(place.root.join("log")).expect("it is there");
+    check_lines(&text, &["mine", "other"], LINES);
+}
+
 fn appends_of_two_processes_keep_every_line(place: &Place<'_>) {
     append_from_two_processes(place, &place.root);
 }
