@@ -22,6 +22,8 @@ use vfs::{FileSystem, FsError};
 
 use crate::log::{self, Level};
 
+use crate::end_status;
+
 #[cfg(test)]
 mod tests;
 
@@ -39,8 +41,20 @@ pub struct Served {
 /// `tidegate unmount` waits.
 const DRAIN_LIMIT: Duration = Duration::from_secs(12);
 
-/// Mounts, calls `announce` when the mount answers, and serves until it is unmounted or a signal ends it.
+/// Mounts, calls `announce` when the mount answers, and serves until it is unmounted or a signal ends it. How it ended is noted for
+/// `tidegate unmount`.
 pub fn serve(
+    mountpoint: &Path,
+    config: &MountConfig,
+    served: Served,
+    announce: impl FnOnce(&Negotiated) -> Result<()>,
+) -> Result<()> {
+    let ended = serve_to_the_end(mountpoint, config, served, announce);
+    end_status::record(&ended);
+    ended
+}
+
+fn serve_to_the_end(
     mountpoint: &Path,
     config: &MountConfig,
     served: Served,

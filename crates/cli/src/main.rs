@@ -11,6 +11,7 @@ mod compare;
 mod daemon;
 mod demo;
 mod emmc_command;
+mod end_status;
 mod history_command;
 mod invocation;
 mod log;

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use crate::end_status;
+
 /// Name of the extended attribute.
 pub const ATTRIBUTE: &str = "user.tidegate.stats";
 
@@ -29,6 +31,8 @@ pub struct DocumentParts<'a, Buffer, Backing> {
     pub pid: u32,
     /// Tells whose process number `pid` is.
     pub pid_namespace: Option<PathBuf>,
+    /// Descriptor of the daemon's file that will say how it ended.
+    pub end_descriptor: Option<i32>,
     /// The folder that is shown.
     pub source: String,
     /// What the kernel granted.
@@ -47,12 +51,14 @@ pub fn producer<Buffer: Serialize, Backing: Serialize>(
     layers: impl Fn() -> (Buffer, Backing) + Send + Sync + 'static,
 ) -> StatsDocument {
     let pid_namespace = own_pid_namespace();
+    let end_descriptor = end_status::descriptor();
     Box::new(move |session, negotiated| {
         let (buffer, backing) = layers();
         let document = DocumentParts {
             version: VERSION,
             pid: std::process::id(),
             pid_namespace: pid_namespace.clone(),
+            end_descriptor,
             source: source.clone(),
             negotiated,
             session,
@@ -72,6 +78,9 @@ pub struct Document {
     pub pid: u32,
     /// Target of the daemon's `/proc/self/ns/pid`.
     pub pid_namespace: Option<PathBuf>,
+    /// Descriptor of the daemon's file that will say how it ended.
+    #[serde(default)]
+    pub end_descriptor: Option<i32>,
     /// The folder that is shown.
     pub source: String,
     /// What the kernel granted.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::stats_document::Document;
 
 /// Members that are levels of the moment, which may fall; all others only grow.
-const LEVELS: [&str; 37] = [
+const LEVELS: [&str; 39] = [
     "tidegate_buffer_entries_in_use",
     "tidegate_buffer_entries_total",
     "tidegate_buffer_bytes_buffered",
@@ -49,6 +49,8 @@ const LEVELS: [&str; 37] = [
     "tidegate_source_reserved_lebs",
     "tidegate_source_free_bytes",
     "tidegate_source_orphans",
+    "tidegate_source_unreadable_lebs",
+    "tidegate_source_is_read_only",
 ];
 
 /// All counters of one mount.

@@ -1,8 +1,9 @@
 //! `tidegate unmount`: takes the mount away and waits until its daemon has written everything to the source.
 //!
-//! The daemon ends only after it has drained its buffer, so its end is the sign that all data is on its way. A dead
-//! mount, whose daemon was killed, is removed without waiting.
+//! The daemon ends only after it has drained its buffer, so its end is the sign that all data is on its way, and says whether that
+//! failed ([`end_status`]). A dead mount, whose daemon was killed, is removed without waiting.
 
+use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -16,6 +17,7 @@ use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::arguments::UnmountArguments;
+use crate::end_status;
 use crate::mount_table::{self, Mount};
 use crate::output::{self, print_error};
 use crate::stats_document::{self, ReadError};
@@ -57,7 +59,13 @@ pub fn run(arguments: &UnmountArguments) -> Result<()> {
                 daemon.pid
             ))?;
         }
-        Some(daemon) => daemon.wait_for_end(arguments.timeout)?,
+        Some(daemon) => {
+            daemon.wait_for_end(arguments.timeout)?;
+            daemon.check_end().with_context(|| {
+                let mountpoint = mount.mountpoint.display();
+                format!("{mountpoint}: the mount is gone, but its process ended with an error")
+            })?;
+        }
         None => {}
     }
     Ok(())
@@ -67,6 +75,8 @@ pub fn run(arguments: &UnmountArguments) -> Result<()> {
 struct Daemon {
     pid: u32,
     descriptor: OwnedFd,
+    /// Says how it ended, once it has.
+    end: Option<File>,
 }
 
 /// The daemon of a live mount; `None` where it is dead or lives in a process namespace that we can't see into.
@@ -94,10 +104,20 @@ fn find_daemon(mount: &Mount) -> Result<Option<Daemon>> {
         .map(|descriptor| Daemon {
             pid: document.pid,
             descriptor,
+            end: document
+                .end_descriptor
+                .and_then(|end| end_status::open(document.pid, end)),
         }))
 }
 
 impl Daemon {
+    /// The error that it ended with, as far as that can be known.
+    fn check_end(&self) -> Result<()> {
+        self.end
+            .as_ref()
+            .map_or(Ok(()), |end| end_status::check(end, self.pid))
+    }
+
     fn wait_for_end(&self, timeout: Duration) -> Result<()> {
         let timeout_spec = Timespec::try_from(timeout).context("the timeout is too long")?;
         let mut watched = [PollFd::new(&self.descriptor, PollFlags::IN)];

@@ -321,6 +321,7 @@ fn statistics(source: String, device: Arc<LiveDevice>) -> StatsDocument {
             version: stats_document::VERSION,
             pid: std::process::id(),
             pid_namespace: pid_namespace.clone(),
+            end_descriptor: None,
             source: source.clone(),
             negotiated,
             session,

@@ -46,9 +46,13 @@ impl Writable {
         let work = move || {
             while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 let worked = of_thread.work().map_err(anyhow::Error::from);
-                if let Err(error) = worked.and_then(|()| devices_of_thread.work(DEVICE_STEPS)) {
-                    // Those that use it get errors of their own.
-                    print_error(&format!("no work is done beside it any more: {error:#}"));
+                let Err(error) = worked.and_then(|()| devices_of_thread.work(DEVICE_STEPS)) else {
+                    continue;
+                };
+                // Those that use it get errors of their own.
+                print_error(&format!("work beside the file system failed: {error:#}"));
+                if of_thread.statistics().failure.is_some() {
+                    print_error("it is read-only from here on; unmount it and see to the device");
                     return;
                 }
             }
@@ -75,8 +79,17 @@ impl Writable {
         drop(self.stop);
         // A panic in it was printed by the panic hook.
         let _ = self.thread.join();
-        self.mounted.close()?;
-        self.devices.finish()
+        let closed = self.mounted.close().map_err(anyhow::Error::from);
+        closed
+            .and_then(|()| self.devices.finish())
+            .with_context(|| {
+                let heads = self.mounted.statistics().heads;
+                let bytes: u64 = heads.iter().map(|head| head.buffered_bytes).sum();
+                format!(
+                    "the file system was not closed: what was synced is on the medium, of what was written since up to {bytes} \
+                     bytes are lost, and the next mount recovers the rest"
+                )
+            })
     }
 }
 
@@ -119,5 +132,8 @@ pub fn counters(statistics: &WriterStatistics) -> Map<String, Value> {
         ("reserved_lebs".to_owned(), statistics.reserved_lebs.into()),
         ("free_bytes".to_owned(), statistics.free_bytes.into()),
         ("orphans".to_owned(), statistics.orphans.into()),
+        ("unreadable_lebs".to_owned(), statistics.unreadable_lebs.into()),
+        ("is_read_only".to_owned(), statistics.failure.is_some().into()),
+        ("failure".to_owned(), statistics.failure.as_deref().into()),
     ])
 }

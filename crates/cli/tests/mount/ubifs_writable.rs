@@ -5,6 +5,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::Output;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags, XattrFlags, renameat_with};
 use rustix::io::Errno;
@@ -315,6 +316,96 @@ fn a_full_mount_says_so_and_takes_files_again_once_others_go() {
     ] {
         assert!(page.contains(line), "{line}: {page}");
     }
+    scene.end(None);
+    scene.check();
+}
+
+/// The device fails where UBI can't mend it: reads go on, statistics say why, and the exit code of the unmount tells it.
+#[test]
+fn an_unmount_that_could_not_write_everything_fails_and_says_what_is_lost() {
+    let Some(mut scene) = Scene::new(1) else { return };
+    let places = |page: &str| {
+        (0..144)
+            .map(|block| format!("{block}{page}"))
+            .collect::<Vec<_>>()
+            .join(",")
+    };
+    scene.succeeds(&["nand", "fail"], &["--program", &places(":20")]);
+    scene.mount("rw");
+    let root = scene.path("mountpoint");
+    let mut synced = File::create(root.join("synced")).expect("there is room");
+    synced.write_all(&content(9000, 3)).expect("there is room");
+    synced.sync_all().expect("the first pages can be written");
+    let mut large = File::create(root.join("large")).expect("there is room");
+    // Nothing that compresses.
+    let mut state = 7_u64;
+    let noise: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        u8::try_from(state >> 56).expect("a byte")
+    })
+    .take(300_000)
+    .collect();
+    let failed = large.write_all(&noise).and_then(|()| large.sync_all());
+    assert_eq!(
+        failed.expect_err("no block takes it").raw_os_error(),
+        Some(Errno::IO.raw_os_error())
+    );
+    let refused = File::create(root.join("late")).expect_err("it is read-only");
+    assert_eq!(refused.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
+    assert!(fs::read(root.join("synced")).expect("reads go on") == content(9000, 3));
+    drop((synced, large));
+    let stats = tidegate()
+        .args(["stats", "--json", &scene.text("mountpoint")])
+        .output();
+    let stats: Value = serde_json::from_slice(&stats.expect("it runs").stdout).expect("JSON");
+    let failure = stats["backing"]["failure"].as_str().expect("there is one");
+    assert!(
+        failure.contains("LEB ") && failure.contains("offset "),
+        "{failure}"
+    );
+    assert_eq!(stats["backing"]["is_read_only"], true, "{stats}");
+    scene.pid = None;
+    let unmounted = scene.unmount();
+    let said = String::from_utf8_lossy(&unmounted.stderr);
+    assert_eq!(unmounted.status.code(), Some(2), "{said}");
+    for words in ["the mount is gone", "what was synced is on the medium", "LEB "] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    scene.succeeds(&["nand", "fail"], &["--mend", &places("")]);
+    scene.check();
+    scene.mount("ro");
+    assert!(fs::read(root.join("synced")).expect("it was synced") == content(9000, 3));
+    scene.end(None);
+}
+
+/// `sync` of the mountpoint reaches all files; what nobody synced is written by itself.
+#[test]
+fn a_sync_of_the_mountpoint_and_the_work_beside_it_write_what_nobody_synced() {
+    let Some(mut scene) = Scene::new(1) else { return };
+    scene.mount("rw");
+    let root = scene.path("mountpoint");
+    fs::write(root.join("first"), content(3000, 3)).expect("there is room");
+    let synced = std::process::Command::new("sync").arg(&root).status();
+    assert!(synced.expect("it runs").success());
+    scene.end(Some(Signal::KILL));
+    scene.mount("rw");
+    assert!(fs::read(root.join("first")).expect("it was synced") == content(3000, 3));
+    fs::write(root.join("second"), content(3000, 5)).expect("there is room");
+    let begun = Instant::now();
+    loop {
+        let stats = tidegate()
+            .args(["stats", "--json", &scene.text("mountpoint")])
+            .output();
+        let stats: Value = serde_json::from_slice(&stats.expect("it runs").stdout).expect("JSON");
+        let heads = stats["backing"]["heads"].as_object().expect("three heads");
+        if heads.values().all(|head| head["buffered_bytes"] == 0) {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{stats}");
+    }
+    scene.end(Some(Signal::KILL));
+    scene.mount("ro");
+    assert!(fs::read(root.join("second")).expect("it was written") == content(3000, 5));
     scene.end(None);
     scene.check();
 }
