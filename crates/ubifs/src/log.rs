@@ -146,7 +146,8 @@ impl Log<'_> {
     fn reference(&mut self, reference: LogReference) -> LogEntry {
         let LogReference { leb, offset, head } = reference;
         let mut known = self.references.iter();
-        let is_repeated = known.any(|other| (other.leb, other.offset) == (leb, offset));
+        // A commit that was interrupted names the heads once more, where they are by then.
+        let is_repeated = known.any(|other| (other.leb, other.head) == (leb, head) && other.offset <= offset);
         if !is_repeated {
             self.references.push(reference);
         }

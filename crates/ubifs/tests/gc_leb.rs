@@ -14,7 +14,8 @@ use nand::SimNand;
 use support::rig::{Chip, SMALL, attach, open};
 use testkit::prng::Prng;
 use ubi::Volume;
-use ubifs::format::{InodeNumber, MASTER_DIRTY, ROOT_INODE};
+use ubifs::check::check;
+use ubifs::format::{InodeNumber, LogReference, MASTER_DIRTY, PADDING_BYTE, ROOT_INODE};
 use ubifs::mkfs::Time;
 use ubifs::{NewFile, OpenOptions, Ubifs, WriteError};
 
@@ -38,9 +39,9 @@ fn read(chip: &Chip) -> Ubifs {
     Ubifs::open(volume, OpenOptions::standard()).expect("it is a file system")
 }
 
-/// A nearly full file system, cut after its garbage collector went on in the LEB that the master node names, and what its files
-/// hold: all of it was synced.
-fn cut_while_collecting() -> (Chip, BTreeMap<InodeNumber, Vec<u8>>) {
+/// A nearly full file system, cut after its garbage collector went on in the LEB that the master node names and left so many bytes
+/// of it, and what its files hold: all of it was synced.
+fn cut_while_collecting(bytes_left: usize) -> (Chip, BTreeMap<InodeNumber, Vec<u8>>) {
     let chip: Chip = Arc::new(Mutex::new(SMALL.formatted()));
     let mut writer = open(attach(&chip).expect("it attaches")).expect("it opens");
     let mut prng = Prng::named(SEED, "collecting");
@@ -77,7 +78,14 @@ fn cut_while_collecting() -> (Chip, BTreeMap<InodeNumber, Vec<u8>>) {
             let cut = copy(&chip);
             let ubifs = read(&cut);
             let kept = ubifs.master().gc_leb;
-            if ubifs.replay_report().buds.iter().any(|bud| bud.leb == kept) {
+            let mut raw = vec![0; usize::try_from(ubifs.superblock().leb_bytes).expect("small")];
+            ubifs
+                .volume()
+                .read(Leb(kept), 0, &mut raw)
+                .expect("it can be read");
+            let left = raw.iter().rev().take_while(|byte| **byte == 0xFF).count();
+            let mut buds = ubifs.replay_report().buds.iter();
+            if buds.any(|bud| bud.leb == kept) && left >= bytes_left {
                 return (cut, files);
             }
         }
@@ -124,10 +132,73 @@ fn assert_files(ubifs: &Ubifs, files: &BTreeMap<InodeNumber, Vec<u8>>, what: &st
 
 #[test]
 fn after_a_recovery_the_leb_for_garbage_collection_is_empty_at_a_clean_end() {
-    let (chip, files) = cut_while_collecting();
+    let (chip, files) = cut_while_collecting(0);
     let writer = open(attach(&chip).expect("it attaches")).expect("it opens");
     assert_files(writer.read(), &files, "recovered");
     writer.unmount().expect("it unmounts");
     assert_gc_leb_is_empty(&chip, "recovered and unmounted");
     assert_files(&read(&chip), &files, "unmounted");
+}
+
+/// Makes all empty LEBs, and those that were collected since the last commit, part of the journal, with nothing in them, as Linux does with those that its heads are about to go on in.
+fn take_all_empty_lebs(chip: &Chip) -> u32 {
+    let ubifs = read(chip);
+    let superblock = ubifs.superblock().clone();
+    let report = ubifs.replay_report();
+    let spaces = ubifs.space().expect("an LPT");
+    // What a recovery makes of it: LEBs that were collected since are empty, too.
+    let recovered = copy(chip);
+    let writer = open(attach(&recovered).expect("it attaches")).expect("it opens");
+    assert_eq!(writer.statistics().collected_lebs, 0, "there is an empty LEB");
+    drop(writer);
+    let found = read(&recovered).space().expect("an LPT");
+    let main = superblock.lebs - u32::try_from(spaces.len()).expect("few");
+    let is_bud = |leb| report.buds.iter().any(|bud| bud.leb == leb);
+    let empty: Vec<u32> = (main..)
+        .zip(spaces.iter().zip(&found))
+        .filter(|(leb, (before, after))| {
+            !before.index && !is_bud(*leb) && before.free.max(after.free) == superblock.leb_bytes
+        })
+        .map(|(leb, _)| leb)
+        .collect();
+    let (volume, log) = (ubifs.volume(), *report.log_lebs.last().expect("it has a log"));
+    let mut raw = vec![0; usize::try_from(superblock.leb_bytes).expect("small")];
+    volume.read(Leb(log), 0, &mut raw).expect("it can be read");
+    let end = raw.iter().rposition(|byte| *byte != 0xFF).expect("it is written") + 1;
+    let unit = usize::try_from(superblock.min_io_bytes).expect("small");
+    let mut offset = end.next_multiple_of(unit);
+    for (leb, sequence) in empty.iter().zip(report.sequence_max + 1..) {
+        let reference = LogReference {
+            leb: *leb,
+            offset: 0,
+            head: 2,
+        };
+        let mut raw = reference.encode(sequence);
+        raw.resize(unit, PADDING_BYTE);
+        let at = u32::try_from(offset).expect("small");
+        // Or a cut would bring back what was there.
+        volume.unmap(Leb(*leb)).expect("it takes it");
+        volume.map(Leb(*leb)).expect("it takes it");
+        volume.write(Leb(log), at, &raw).expect("the log has room");
+        offset += unit;
+    }
+    u32::try_from(empty.len()).expect("few")
+}
+
+#[test]
+fn where_no_leb_is_empty_a_recovery_collects_into_what_is_left_of_the_garbage_collectors() {
+    let (chip, files) = cut_while_collecting(6000);
+    assert!(take_all_empty_lebs(&chip) > 2, "there were LEBs for a commit");
+    assert_files(&read(&chip), &files, "cut");
+    let writer = open(attach(&chip).expect("it attaches")).expect("it opens");
+    assert!(
+        writer.statistics().collected_lebs > 0,
+        "{:?}",
+        writer.statistics()
+    );
+    writer.unmount().expect("it unmounts");
+    assert_gc_leb_is_empty(&chip, "recovered and unmounted");
+    assert_files(&read(&chip), &files, "unmounted");
+    let findings = check(&*attach(&chip).expect("it attaches")).findings;
+    assert!(findings.is_empty(), "{findings:?}");
 }

@@ -141,8 +141,10 @@ fn read_log(checker: &mut Checker<'_>) -> Vec<(LogReference, LogHash)> {
                     let Ok(reference) = LogReference::decode(bytes) else {
                         continue;
                     };
+                    // A commit that was interrupted names the heads once more, where they are by then.
                     let same = |(other, _): &(LogReference, LogHash)| {
-                        (other.leb, other.offset) == (reference.leb, reference.offset)
+                        (other.leb, other.head) == (reference.leb, reference.head)
+                            && other.offset <= reference.offset
                     };
                     if !references.iter().any(same) {
                         log_hash.update(bytes);

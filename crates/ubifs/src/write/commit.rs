@@ -97,7 +97,7 @@ impl Writer {
         let index = self.write_index(edits, &mut master)?;
         let freed = self.free_index_lebs();
         let old_lpt = self.write_lpt(&mut master)?;
-        self.write_orphans(master.commit)?;
+        let old_orphans = self.write_orphans(master.commit)?;
         master.gc_leb = self.gc_leb().number();
         let kept = master.flags & !(MASTER_DIRTY | MASTER_NO_ORPHANS | MASTER_RECOVERED);
         let dirty = if state == State::Mounted { MASTER_DIRTY } else { 0 };
@@ -116,7 +116,12 @@ impl Writer {
         self.committed = self.sequence;
         self.counts.commits += 1;
         let old_log = self.log.end_commit(log_start, heads);
-        for leb in old_log.into_iter().chain(freed.iter().copied()).chain(old_lpt) {
+        for leb in old_log
+            .into_iter()
+            .chain(freed.iter().copied())
+            .chain(old_lpt)
+            .chain(old_orphans)
+        {
             self.volume.unmap(Leb(leb))?;
         }
         for leb in freed {

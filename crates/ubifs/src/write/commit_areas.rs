@@ -103,7 +103,9 @@ impl Writer {
             .collect()
     }
 
-    pub(super) fn write_orphans(&mut self, commit: u64) -> Result<(), WriteError> {
+    /// Writes the inodes without a name. Returns LEBs of the area that are of no use once the commit is done: until then a recovery
+    /// removes by them what it finds in the old index.
+    pub(super) fn write_orphans(&mut self, commit: u64) -> Result<Vec<u32>, WriteError> {
         let superblock = &self.ubifs.superblock;
         let first = LOG_LEB + superblock.log_lebs + superblock.lpt_lebs;
         let lebs = first..first + superblock.orphan_lebs;
@@ -111,11 +113,11 @@ impl Writer {
         let each = (to_usize(superblock.leb_bytes) - Orphans::BYTES) / 8;
         let numbers: Vec<u64> = self.orphans.keys().map(|inode| u64::from(*inode)).collect();
         let mut parts = numbers.chunks(each).peekable();
+        let had_orphans = self.ubifs.master.flags & MASTER_NO_ORPHANS == 0;
+        let mut unused = Vec::new();
         for leb in lebs {
             let Some(part) = parts.next() else {
-                if self.ubifs.master.flags & MASTER_NO_ORPHANS == 0 {
-                    self.volume.unmap(Leb(leb))?;
-                }
+                unused.extend(had_orphans.then_some(leb));
                 continue;
             };
             let last = if parts.peek().is_none() {
@@ -135,7 +137,7 @@ impl Writer {
             self.volume.leb_change(Leb(leb), &raw)?;
         }
         match parts.next() {
-            None => Ok(()),
+            None => Ok(unused),
             Some(_) => {
                 let why = "more files without a name are open than the orphan area takes";
                 Err(self.contradiction(Subject::Orphans, (first, 0), why))

@@ -91,16 +91,26 @@ impl Writer {
         if !self.may_move(in_use)? {
             return Ok(Collected::Nothing);
         }
+        self.empty_by_moving(victim)?;
+        if self.gc_leb.is_none() {
+            // The copies went to the one that was kept.
+            self.keep_for_gc(victim)?;
+        }
+        Ok(Collected::Something)
+    }
+
+    /// Moves what is in use out of a LEB, which is empty afterwards; or notes that it can't be read.
+    pub(super) fn empty_by_moving(&mut self, victim: u32) -> Result<(), WriteError> {
         let raw = match fetch::leb(&*self.ubifs.volume, victim) {
             Ok(raw) => raw,
             Err(damage) => {
                 self.unreadable_lebs.insert(victim, Some(damage));
-                return Ok(Collected::Something);
+                return Ok(());
             }
         };
         let Some(nodes) = self.live_nodes(victim, &raw)? else {
             self.unreadable_lebs.insert(victim, None);
-            return Ok(Collected::Something);
+            return Ok(());
         };
         self.space.take(victim);
         // Half of a collection has no LEB for the next one.
@@ -109,13 +119,9 @@ impl Writer {
         self.sync_heads()?;
         self.volume.unmap(Leb(victim))?;
         self.space.set_empty(victim);
-        self.counts.collected_lebs += 1;
         self.space.release(victim);
-        if self.gc_leb.is_none() {
-            // The copies went to the one that was kept.
-            self.keep_for_gc(victim)?;
-        }
-        Ok(Collected::Something)
+        self.counts.collected_lebs += 1;
+        Ok(())
     }
 
     /// An error where LEBs could be collected if the device read them: that is not a lack of space, and the next time it may.
@@ -147,14 +153,14 @@ impl Writer {
     /// Whether there is room for a commit after so many bytes of nodes moved; one comes before them where that helps.
     fn may_move(&mut self, bytes: u32) -> Result<bool, WriteError> {
         let nodes = to_usize(bytes / SMALLEST_NODE_BYTES);
-        if self.commit_room(nodes)? < self.space.empty_count() {
+        if self.commit_room(nodes)? <= self.space.empty_count() {
             return Ok(true);
         }
         if self.ubifs.journal.changes() == 0 {
             return Ok(false);
         }
         self.commit_to(State::Mounted)?;
-        Ok(self.commit_room(nodes)? < self.space.empty_count())
+        Ok(self.commit_room(nodes)? <= self.space.empty_count())
     }
 
     /// The nodes of a LEB that are in use; `None` where some of them can't be read: they would be lost with the LEB.

@@ -54,15 +54,4 @@ impl Writer {
         }
         Ok(is_made)
     }
-
-    /// After a recovery: the LEB that the master node names, where it is still empty. Linux writes its number at a clean end alone,
-    /// so after a power cut it usually is not: the garbage collector has gone on in it.
-    pub(super) fn settle_gc_leb(&mut self) -> Result<(), WriteError> {
-        if self.keep_for_gc(self.ubifs.master.gc_leb)? {
-            return Ok(());
-        }
-        let leb = self.space.empty_leb().ok_or_else(|| self.no_space())?;
-        self.keep_for_gc(leb)?;
-        Ok(())
-    }
 }

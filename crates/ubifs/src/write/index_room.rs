@@ -16,8 +16,10 @@ const LEFT_LEBS_MAX: usize = 16;
 const LEFT_LEBS_MIN: usize = 2;
 /// So many empty LEBs beyond the reserve are enough.
 const SPARE_LEBS: u32 = 5;
-/// What stays empty for the commit after the next where LEBs are left.
+/// LEBs that are empty after a commit, for the next one, where others were left: these are empty then, too.
 const LATER_LEBS: u32 = 2;
+/// Bytes that the index grows by with a change: a branch, and its share of nodes that become two.
+const GROWTH_BYTES: u64 = 40;
 
 impl Writer {
     /// Bytes of the largest index node.
@@ -26,19 +28,32 @@ impl Writer {
         u64::try_from(IndexNode::BYTES + branches).unwrap_or(u64::MAX)
     }
 
-    /// LEBs that so many bytes of index nodes fill, the one that is not full among them.
-    fn index_lebs(&self, bytes: u64) -> u32 {
-        let leb_bytes = u64::from(self.ubifs.superblock.leb_bytes);
-        let room = leb_bytes.saturating_sub(self.index_node_bytes()).max(1);
-        u32::try_from(bytes.div_ceil(room))
-            .unwrap_or(u32::MAX)
-            .saturating_add(1)
+    /// Bytes of index nodes that a LEB takes from an offset on, whatever their lengths: a node that does not fit ends it.
+    fn index_bytes_from(&self, offset: u32) -> u64 {
+        let left = self.ubifs.superblock.leb_bytes.saturating_sub(offset);
+        u64::from(left).saturating_sub(self.index_node_bytes())
     }
 
-    /// LEBs that the next commit may need for all of the index and what it grows by.
+    /// Bytes of index nodes that the LEB of the head still takes.
+    fn head_bytes(&self) -> u64 {
+        self.index_head
+            .map_or(0, |(_, offset)| self.index_bytes_from(offset))
+    }
+
+    /// LEBs that so many bytes of index nodes fill.
+    fn index_lebs(&self, bytes: u64) -> u32 {
+        u32::try_from(bytes.div_ceil(self.index_bytes_from(0).max(1))).unwrap_or(u32::MAX)
+    }
+
+    /// Bytes of all of the index and what it grows by.
+    fn all_index_bytes(&self) -> u64 {
+        let growth = u64::try_from(self.ubifs.journal.len()).unwrap_or(u64::MAX) * GROWTH_BYTES;
+        self.ubifs.master.index_bytes + growth + 4 * self.index_node_bytes()
+    }
+
+    /// Empty LEBs that any commit may need for all of the index and what it grows by, wherever the head is by then.
     pub(super) fn index_reserve(&self) -> u32 {
-        let growth = u64::try_from(self.ubifs.journal.len()).unwrap_or(u64::MAX) * 40;
-        self.index_lebs(self.ubifs.master.index_bytes + growth + 4 * self.index_node_bytes())
+        self.index_lebs(self.all_index_bytes()).saturating_add(1)
     }
 
     /// Bytes that a change brings to the index at most: a range that goes has two ends, a node that gets more may become two, on
@@ -49,18 +64,18 @@ impl Writer {
         Ok(2 * levels * self.index_node_bytes())
     }
 
-    /// LEBs that the next commit may need when it has so many more changes.
+    /// Empty LEBs that the next commit may need when it has so many more changes.
     pub(super) fn commit_room(&self, more: usize) -> Result<u32, WriteError> {
         let changes = u64::try_from(self.ubifs.journal.changes() + more).unwrap_or(u64::MAX);
         let bytes = self.change_bytes()?.saturating_mul(changes);
-        Ok(self.index_lebs(bytes).min(self.index_reserve()))
+        let bytes = bytes.min(self.all_index_bytes());
+        Ok(self.index_lebs(bytes.saturating_sub(self.head_bytes())))
     }
 
     /// How many changes a commit has room for in any case in so many LEBs.
     pub(super) fn changes_in(&self, lebs: u32) -> Result<usize, WriteError> {
-        let leb_bytes = u64::from(self.ubifs.superblock.leb_bytes);
-        let room = leb_bytes.saturating_sub(self.index_node_bytes());
-        let changes = u64::from(lebs.saturating_sub(1)) * room / self.change_bytes()?;
+        let room = self.head_bytes() + u64::from(lebs.saturating_sub(1)) * self.index_bytes_from(0);
+        let changes = room / self.change_bytes()?;
         Ok(usize::try_from(changes).unwrap_or(usize::MAX))
     }
 
@@ -76,8 +91,10 @@ impl Writer {
             if self.index_reserve().saturating_add(LATER_LEBS) <= empty {
                 return Ok(edits);
             }
-            let later = if lebs.is_empty() { 0 } else { LATER_LEBS };
-            if self.lebs_for(&edits)?.saturating_add(later) <= empty {
+            let needed = self.lebs_for(&edits)?;
+            let left = u32::try_from(lebs.len()).unwrap_or(u32::MAX);
+            let is_worth_it = lebs.is_empty() || empty.saturating_sub(needed) + left >= LATER_LEBS;
+            if needed <= empty && is_worth_it {
                 return Ok(edits);
             }
             if lebs.is_empty() {

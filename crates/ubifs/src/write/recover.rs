@@ -15,7 +15,7 @@ use crate::format::{
     NodeKind, SUPERBLOCK_LEB, Superblock, SuperblockFlags, pad,
 };
 use crate::report::BudReport;
-use crate::scan::{Found, Stop, is_erased, scan, to_usize};
+use crate::scan::{Found, Stop, scan, to_usize};
 use crate::space::LebSpace;
 
 impl Writer {
@@ -40,7 +40,9 @@ impl Writer {
             self.write_master(master)?;
         }
         self.account_for_buds()?;
+        self.resume_heads();
         self.take_fixed_lebs()?;
+        self.settle_gc_leb()?;
         self.fix_sizes()?;
         self.commit_to(State::Mounted)
     }
@@ -151,46 +153,18 @@ impl Writer {
         }
     }
 
-    fn leb(&self, leb: u32) -> Result<Vec<u8>, WriteError> {
+    pub(super) fn leb(&self, leb: u32) -> Result<Vec<u8>, WriteError> {
         fetch::leb(&*self.volume, leb).map_err(|damage| self.unreadable_leb(Subject::Journal, leb, damage))
     }
 
     /// What is written of a LEB from an offset on; what is before it may be missing.
-    fn leb_from(&self, leb: u32, offset: u32) -> Result<Vec<u8>, WriteError> {
+    pub(super) fn leb_from(&self, leb: u32, offset: u32) -> Result<Vec<u8>, WriteError> {
         let extent = match self.ubifs.report.was_clean {
             true => Extent::WrittenFrom(offset),
             false => Extent::Whole,
         };
         fetch::extent_of_leb(&*self.volume, leb, extent)
             .map_err(|damage| self.unreadable_leb(Subject::Journal, leb, damage))
-    }
-
-    /// Heads of the index and of the LPT, the LEB for collections, and whatever an interrupted commit left in others.
-    fn take_fixed_lebs(&mut self) -> Result<(), WriteError> {
-        if let Some((leb, offset)) = self.index_head {
-            self.space.take(leb);
-            self.cut_behind(leb, offset)?;
-        }
-        self.cut_behind(self.lpt.first + self.lpt.head.leb, self.lpt.head.offset)?;
-        for leb in 0..self.ubifs.superblock.lpt_lebs {
-            if !self.lpt.in_use.contains(&leb) && leb != self.lpt.head.leb {
-                self.volume.unmap(Leb(self.lpt.first + leb))?;
-            }
-        }
-        self.reclaim()?;
-        let leb_bytes = self.ubifs.superblock.leb_bytes;
-        let empty: Vec<u32> = self
-            .space
-            .iter()
-            .filter(|(leb, space)| space.free == leb_bytes && !self.space.is_taken(*leb))
-            .map(|(leb, _)| leb)
-            .collect();
-        for leb in empty {
-            if self.volume.is_mapped(Leb(leb))? {
-                self.volume.unmap(Leb(leb))?;
-            }
-        }
-        self.settle_gc_leb()
     }
 
     /// LEBs of log and orphans that were unmapped may have come back.
@@ -209,16 +183,6 @@ impl Writer {
             }
         }
         Ok(())
-    }
-
-    /// Erases what a commit wrote behind a head before power went.
-    fn cut_behind(&self, leb: u32, offset: u32) -> Result<(), WriteError> {
-        let raw = self.leb_from(leb, offset)?;
-        let offset = to_usize(offset).min(raw.len());
-        match is_erased(&raw[offset..]) {
-            true => Ok(()),
-            false => Ok(self.volume.leb_change(Leb(leb), &self.leb(leb)?[..offset])?),
-        }
     }
 
     /// Both LEBs of the master node end with the one that counts, or are made to.

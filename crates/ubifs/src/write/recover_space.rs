@@ -1,0 +1,143 @@
+//! Recovery of space: where the heads go on, what an interrupted commit left behind them, and the LEB for garbage collection.
+//!
+//! Until the recovery's commit, a mount after another power cut replays the same journal over the same index and looks up the same
+//! orphans. So nothing is erased that it needs for that.
+
+use std::collections::BTreeSet;
+
+use media::Leb;
+use ubi::Volume;
+
+use super::buffers::HeadKind;
+use super::{WriteError, Writer};
+use crate::format::{InodeNumber, Key};
+use crate::scan::{Found, is_erased, scan, to_usize};
+use crate::space::LebSpace;
+
+impl Writer {
+    /// Heads of the index and of the LPT, and whatever an interrupted commit left in other LEBs.
+    pub(super) fn take_fixed_lebs(&mut self) -> Result<(), WriteError> {
+        if let Some((leb, offset)) = self.index_head {
+            self.space.take(leb);
+            self.cut_behind(leb, offset)?;
+        }
+        self.cut_behind(self.lpt.first + self.lpt.head.leb, self.lpt.head.offset)?;
+        for leb in 0..self.ubifs.superblock.lpt_lebs {
+            if !self.lpt.in_use.contains(&leb) && leb != self.lpt.head.leb {
+                self.volume.unmap(Leb(self.lpt.first + leb))?;
+            }
+        }
+        for leb in self.space.reclaimable(false) {
+            if !self.has_nodes_of_orphans(leb)? {
+                self.volume.unmap(Leb(leb))?;
+                self.space.set_empty(leb);
+                self.counts.reclaimed_lebs += 1;
+            }
+        }
+        let leb_bytes = self.ubifs.superblock.leb_bytes;
+        let empty: Vec<u32> = self
+            .space
+            .iter()
+            .filter(|(leb, space)| space.free == leb_bytes && !self.space.is_taken(*leb))
+            .map(|(leb, _)| leb)
+            .collect();
+        for leb in empty {
+            if self.volume.is_mapped(Leb(leb))? {
+                self.volume.unmap(Leb(leb))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Erases what a commit wrote behind a head before power went.
+    fn cut_behind(&self, leb: u32, offset: u32) -> Result<(), WriteError> {
+        let raw = self.leb_from(leb, offset)?;
+        let offset = to_usize(offset).min(raw.len());
+        match is_erased(&raw[offset..]) {
+            true => Ok(()),
+            false => Ok(self.volume.leb_change(Leb(leb), &self.leb(leb)?[..offset])?),
+        }
+    }
+
+    /// The journal goes on in the LEBs that it ended in.
+    pub(super) fn resume_heads(&self) {
+        for head in HeadKind::ALL {
+            let mut buds = self.ubifs.report.buds.iter().rev();
+            let last = buds.find(|bud| bud.head == head.number()).map(|bud| bud.leb);
+            let space = last.and_then(|leb| Some((leb, self.space.get(leb)?)));
+            if let Some((leb, space)) = space.filter(|(_, space)| space.free > 0) {
+                let end = self.ubifs.superblock.leb_bytes - space.free;
+                self.buffers.seek(head, Some((leb, end)));
+            }
+        }
+    }
+
+    /// Keeps an empty LEB for garbage collection: the one that the master node names, where it is still empty. Linux writes that
+    /// number at a clean end alone, so after a power cut the journal has usually gone on in it.
+    ///
+    /// Where no LEB is empty beside those that the recovery's commit takes, LEBs are collected into what is left of the one that
+    /// the garbage collector had, as Linux does.
+    pub(super) fn settle_gc_leb(&mut self) -> Result<(), WriteError> {
+        let mut is_kept = self.keep_for_gc(self.ubifs.master.gc_leb)?;
+        loop {
+            let needed = self.lebs_for(&self.edits()?)?;
+            if is_kept && self.space.empty_count() >= needed {
+                return Ok(());
+            }
+            if self.space.empty_count() > needed {
+                let leb = self.space.empty_leb().ok_or_else(|| self.no_space())?;
+                is_kept = self.keep_for_gc(leb)?;
+                continue;
+            }
+            let Some(victim) = self.victim_for_gc_head()? else {
+                return match is_kept {
+                    // The commit says what it lacks.
+                    true => Ok(()),
+                    false => Err(self.no_space()),
+                };
+            };
+            self.empty_by_moving(victim)?;
+        }
+    }
+
+    /// The LEB with the least in use that fits into what is left of the garbage collector's.
+    fn victim_for_gc_head(&self) -> Result<Option<u32>, WriteError> {
+        let leb_bytes = self.ubifs.superblock.leb_bytes;
+        let Some((_, end)) = self.buffers.position(HeadKind::Gc) else {
+            return Ok(None);
+        };
+        let in_use = |space: LebSpace| leb_bytes - space.free - space.dirty;
+        let mut candidates: Vec<(u32, u32)> = self
+            .space
+            .iter()
+            .filter(|(leb, space)| !space.index && space.free < leb_bytes && !self.space.is_taken(*leb))
+            .filter(|(leb, _)| !self.unreadable_lebs.contains_key(leb))
+            .map(|(leb, space)| (in_use(space), leb))
+            .filter(|(bytes, _)| *bytes <= leb_bytes - end)
+            .collect();
+        candidates.sort_unstable();
+        for (_, leb) in candidates {
+            if !self.has_nodes_of_orphans(leb)? {
+                return Ok(Some(leb));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a LEB has nodes of files that this recovery removes: before its commit they are needed to remove them again.
+    fn has_nodes_of_orphans(&self, leb: u32) -> Result<bool, WriteError> {
+        if self.ubifs.report.orphans.is_empty() {
+            return Ok(false);
+        }
+        // Values of their extended attributes are among them.
+        let removed: BTreeSet<InodeNumber> = self.ubifs.journal.removed_inodes().collect();
+        let raw = self.leb(leb)?;
+        let key = |found: &Found| {
+            raw.get(found.offset + 24..found.offset + 32)
+                .and_then(Key::from_bytes)
+        };
+        let nodes = scan(&raw, 0).nodes;
+        let mut keys = nodes.iter().filter_map(key);
+        Ok(keys.any(|key| removed.contains(&key.inode_number())))
+    }
+}

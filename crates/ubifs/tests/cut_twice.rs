@@ -1,0 +1,245 @@
+//! Power goes again before the commit of a recovery, or Linux' power went in the middle of a commit: the next mount starts from
+//! the same journal, index and orphans, and nothing of them may be gone or be taken for damage.
+
+mod support {
+    #[expect(dead_code, reason = "the script and other judges are for other tests")]
+    pub mod rig;
+}
+
+use std::sync::{Arc, Mutex};
+
+use media::Leb;
+use nand::{PowerCut, SimNand};
+use support::rig::{Chip, SMALL, attach, device, lines_of, open};
+use testkit::prng::Prng;
+use ubi::{Ubi, UbiVolume, Volume, VolumeError, VolumeGeometry, VolumeId};
+use ubifs::check::check;
+use ubifs::format::{CommitStart, Data, Group, InodeNumber, Key, LOG_LEB, LogReference, ROOT_INODE};
+use ubifs::mkfs::Time;
+use ubifs::{NewFile, OpenOptions, Ubifs, Writer};
+
+const NEW_FILE: NewFile = NewFile {
+    mode: 0o100_644,
+    user: 0,
+    group: 0,
+    data: Vec::new(),
+};
+
+fn copy(chip: &Chip) -> Chip {
+    let now: SimNand = chip.lock().expect("no panic").clone();
+    Arc::new(Mutex::new(now))
+}
+
+fn writes(chip: &Chip) -> u64 {
+    chip.lock().expect("no panic").supply().writes()
+}
+
+fn volume(chip: &Chip) -> Arc<dyn Volume> {
+    attach(chip).expect("it attaches")
+}
+
+/// A volume whose LEBs are erased as soon as they are unmapped: until then a cut brings them back.
+struct Eager {
+    device: Ubi<Chip>,
+    volume: UbiVolume<Chip>,
+}
+
+impl Eager {
+    fn of(chip: &Chip) -> Result<Arc<Self>, ubi::AttachError> {
+        let device = device(chip)?;
+        let volume = device.open(VolumeId(0)).expect("the volume is there");
+        Ok(Arc::new(Self { device, volume }))
+    }
+}
+
+impl Volume for Eager {
+    fn name(&self) -> Arc<str> {
+        self.volume.name()
+    }
+
+    fn geometry(&self) -> VolumeGeometry {
+        self.volume.geometry()
+    }
+
+    fn read(&self, leb: Leb, offset: u32, out: &mut [u8]) -> Result<(), VolumeError> {
+        self.volume.read(leb, offset, out)
+    }
+
+    fn write(&self, leb: Leb, offset: u32, data: &[u8]) -> Result<(), VolumeError> {
+        self.volume.write(leb, offset, data)
+    }
+
+    fn leb_change(&self, leb: Leb, data: &[u8]) -> Result<(), VolumeError> {
+        self.volume.leb_change(leb, data)
+    }
+
+    fn map(&self, leb: Leb) -> Result<(), VolumeError> {
+        self.volume.map(leb)
+    }
+
+    fn unmap(&self, leb: Leb) -> Result<(), VolumeError> {
+        self.volume.unmap(leb)?;
+        // A cut in it is told by the next write.
+        let _ = self.device.settle();
+        Ok(())
+    }
+
+    fn is_mapped(&self, leb: Leb) -> Result<bool, VolumeError> {
+        self.volume.is_mapped(leb)
+    }
+
+    fn flush(&self) -> Result<(), VolumeError> {
+        self.volume.flush()
+    }
+
+    fn sync(&self) -> Result<(), VolumeError> {
+        self.volume.sync()
+    }
+
+    fn freeze(&self, reason: &str) {
+        self.volume.freeze(reason);
+    }
+
+    fn frozen(&self) -> Option<Arc<str>> {
+        self.volume.frozen()
+    }
+}
+
+fn create(writer: &mut Writer, name: &str, content: &[u8]) -> InodeNumber {
+    let made = writer.create(ROOT_INODE, name.as_bytes(), &NEW_FILE, Time::default());
+    let inode = made.expect("there is room");
+    let written = writer.write(inode, 0, content, Time::default());
+    assert_eq!(written.expect("there is room"), content.len());
+    inode
+}
+
+fn assert_whole(chip: &Chip, what: &str) {
+    let volume = volume(chip);
+    let ubifs = Ubifs::open(Arc::clone(&volume), OpenOptions::standard()).expect("it is a file system");
+    assert!(ubifs.findings().is_empty(), "{what}: {:?}", ubifs.findings());
+    let findings = check(&*volume).findings;
+    assert!(findings.is_empty(), "{what}: {findings:?}");
+}
+
+#[test]
+fn files_without_a_name_are_removed_however_often_power_goes_while_they_are() {
+    let chip: Chip = Arc::new(Mutex::new(SMALL.formatted()));
+    let mut writer = open(volume(&chip)).expect("it opens");
+    let mut prng = Prng::new(7);
+    create(&mut writer, "kept", &prng.bytes(9000));
+    let gone = create(&mut writer, "gone", &prng.bytes(20_000));
+    let mut fill = |writer: &mut Writer, inode, numbers: std::ops::Range<u32>| {
+        for number in numbers {
+            let (name, value) = (format!("trusted.{number}"), prng.bytes(3000));
+            let set = writer.set_xattr(inode, name.as_bytes(), &value, Time::default());
+            set.expect("there is room");
+        }
+    };
+    fill(&mut writer, gone, 0..5);
+    writer.commit().expect("it commits");
+    writer.hold(gone);
+    let removed = writer.unlink(ROOT_INODE, b"gone", Time::default());
+    removed.expect("it is there");
+    // Nothing else is in use in the LEB that has its inode.
+    let passing = create(&mut writer, "passing", &[]);
+    fill(&mut writer, passing, 0..8);
+    let removed = writer.unlink(ROOT_INODE, b"passing", Time::default());
+    removed.expect("it is there");
+    create(&mut writer, "kept as well", &[3; 3000]);
+    writer.commit().expect("it commits");
+    drop(writer);
+    let uncut = copy(&chip);
+    let before = writes(&uncut);
+    let recovered = open(Eager::of(&uncut).expect("it attaches")).expect("it opens");
+    let expected = lines_of(recovered.read());
+    assert_eq!(expected.len(), 3, "{expected:?}");
+    let count = writes(&uncut) - before;
+    drop(recovered);
+    for cut in 0..count {
+        let what = format!("cut {cut} of {count}");
+        let chip = copy(&chip);
+        let way = usize::try_from(cut % 5).expect("few");
+        let supply = chip.lock().expect("no panic").supply().clone();
+        supply.plan(PowerCut::of_write(supply.writes() + cut, way));
+        // The outcome is power's.
+        drop(Eager::of(&chip).map(|volume| open(volume)));
+        supply.power_on();
+        assert_whole(&chip, &what);
+        let writer = open(volume(&chip)).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(lines_of(writer.read()), expected, "{what}");
+        writer.unmount().unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_whole(&chip, &format!("{what}, unmounted"));
+    }
+    assert!(count > 4, "only {count} writes");
+}
+
+/// Linux goes on writing to the journal while a commit runs: its log names the heads a second time then, behind the start of the
+/// commit, and the last write of a head may be torn.
+#[test]
+fn a_head_that_is_named_again_by_an_unfinished_commit_may_be_torn() {
+    let chip: Chip = Arc::new(Mutex::new(SMALL.formatted()));
+    let mut writer = open(volume(&chip)).expect("it opens");
+    let content = Prng::new(7).bytes(3000);
+    let inode = create(&mut writer, "file", &content);
+    writer.fsync().expect("it syncs");
+    let expected = lines_of(writer.read());
+    drop(writer);
+    let volume = volume(&chip);
+    let ubifs = Ubifs::open(Arc::clone(&volume), OpenOptions::standard()).expect("it is a file system");
+    let superblock = ubifs.superblock().clone();
+    let report = ubifs.replay_report();
+    let unit = usize::try_from(superblock.min_io_bytes).expect("small");
+    let mut sequence = report.sequence_max;
+    let mut raw = CommitStart {
+        commit: ubifs.master().commit + 1,
+    }
+    .encode(sequence + 1);
+    let mut last = None;
+    for bud in &report.buds {
+        let mut content = vec![0; usize::try_from(superblock.leb_bytes).expect("small")];
+        volume
+            .read(Leb(bud.leb), 0, &mut content)
+            .expect("it can be read");
+        let end = content
+            .iter()
+            .rposition(|byte| *byte != 0xFF)
+            .expect("it is written");
+        let offset = u32::try_from((end + 1).next_multiple_of(unit)).expect("small");
+        let reference = LogReference {
+            leb: bud.leb,
+            offset,
+            head: bud.head,
+        };
+        sequence += 1;
+        raw.extend_from_slice(&reference.encode(sequence + 1));
+        if bud.head == 2 {
+            last = Some((bud.leb, offset));
+        }
+    }
+    let next = report.log_lebs.last().expect("it has a log") + 1;
+    let next = if next == LOG_LEB + superblock.log_lebs {
+        LOG_LEB
+    } else {
+        next
+    };
+    raw.resize(raw.len().next_multiple_of(unit), ubifs::format::PADDING_BYTE);
+    volume.unmap(Leb(next)).expect("it takes it");
+    volume.write(Leb(next), 0, &raw).expect("it takes it");
+    let block = Data {
+        key: Key::data(inode, 0),
+        size_bytes: 3000,
+        compression: 0,
+        compressed_bytes: 0,
+        stored: vec![1; 3000],
+    };
+    let mut torn = block.encode(sequence + 2, Group::None);
+    torn.truncate(unit);
+    let (leb, offset) = last.expect("there is a head for data");
+    volume.write(Leb(leb), offset, &torn).expect("it takes it");
+    drop((volume, ubifs));
+    assert_whole(&chip, "cut");
+    let writer = open(self::volume(&chip)).expect("it opens");
+    assert_eq!(lines_of(writer.read()), expected);
+    writer.unmount().expect("it unmounts");
+    assert_whole(&chip, "unmounted");
+}
