@@ -337,7 +337,12 @@ impl Anchor {
     /// A handle of no file, for tests of tables.
     pub(crate) fn of_bytes(kind: i32, bytes: &[u8]) -> Self {
         let mount = rustix::fs::open("/", OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
-        Self::Handle(HostHandle::new(kind, bytes), Arc::new(mount))
+        Self::of_bytes_on(&Arc::new(mount), kind, bytes)
+    }
+
+    /// The same, with a mount for many.
+    pub(crate) fn of_bytes_on(mount: &Arc<OwnedFd>, kind: i32, bytes: &[u8]) -> Self {
+        Self::Handle(HostHandle::new(kind, bytes), Arc::clone(mount))
     }
 }
 

@@ -9,8 +9,9 @@ use vfs::{Attr, FileKind, FsResult, Timestamp};
 use crate::IdMap;
 use crate::identity::errno;
 
-/// What identifies a host inode while it lives.
+/// What identifies a host inode while it lives. Packed: each known inode has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C, packed(4))]
 pub(crate) struct HostKey {
     /// The kernel's own number: 12 bits major, 20 bits minor.
     pub device: u32,

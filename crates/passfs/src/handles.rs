@@ -1,11 +1,12 @@
 //! Open files and directories: from [`Handle`] to what it stands for.
 //!
-//! A handle's number is shard, slot and the slot's generation, so that a number used after its release is a
+//! A handle's number is counted up and never used again, so that a number used after its release is a
 //! [`FsError::BadHandle`] and never someone else's file. The lock of a shard is held to clone an `Arc` only, never over
-//! a system call.
+//! a system call. Memory of the table goes with the handles.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use vfs::{Durability, FsError, FsResult, Handle, OpenFlags};
@@ -14,7 +15,7 @@ use crate::direct::DirectFile;
 use crate::directory::DirStream;
 use crate::inodes::Inode;
 
-const SHARD_BITS: u32 = 3;
+const SHARDS: usize = 8;
 
 /// What a handle stands for.
 #[derive(Clone, Debug)]
@@ -116,53 +117,37 @@ impl WriteRun {
 
 #[derive(Debug)]
 pub(crate) struct HandleTable {
-    shards: Vec<RwLock<Shard>>,
-    next_shard: AtomicUsize,
-}
-
-#[derive(Debug, Default)]
-struct Shard {
-    slots: Vec<Slot>,
-    free: Vec<usize>,
-}
-
-#[derive(Debug, Default)]
-struct Slot {
-    generation: u32,
-    open: Option<Open>,
+    shards: [RwLock<HashMap<u64, Open>>; SHARDS],
+    /// At a million opens a second it takes half a million years to come round.
+    next: AtomicU64,
 }
 
 impl HandleTable {
     pub(crate) fn new() -> Self {
-        let shards = (0..1_u32 << SHARD_BITS).map(|_| RwLock::default()).collect();
         Self {
-            shards,
-            next_shard: AtomicUsize::new(0),
+            shards: std::array::from_fn(|_| RwLock::default()),
+            next: AtomicU64::new(0),
         }
+    }
+
+    fn shard(&self, number: u64) -> &RwLock<HashMap<u64, Open>> {
+        let index = usize::try_from(number & 0xff).expect("eight bits fit in usize");
+        &self.shards[index % SHARDS]
     }
 
     pub(crate) fn insert(&self, open: Open) -> Handle {
-        let shard_index = self.next_shard.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-        let mut shard = self.shards[shard_index]
-            .write()
-            .expect("no panic under a shard's lock");
-        let slot = shard.free.pop().unwrap_or_else(|| {
-            shard.slots.push(Slot::default());
-            shard.slots.len() - 1
-        });
-        shard.slots[slot].open = Some(open);
-        let generation = u64::from(shard.slots[slot].generation);
-        let low = u64::try_from(slot << SHARD_BITS | shard_index).expect("usize fits in u64");
-        Handle(generation << 32 | low)
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut shard = self.shard(number).write().expect("no panic under a shard's lock");
+        shard.insert(number, open);
+        Handle(number)
     }
 
     pub(crate) fn get(&self, handle: Handle) -> FsResult<Open> {
-        let (shard, slot, generation) = self.place(handle).ok_or(FsError::BadHandle)?;
-        let shard = self.shards[shard].read().expect("no panic under a shard's lock");
-        match shard.slots.get(slot) {
-            Some(found) if found.generation == generation => found.open.clone().ok_or(FsError::BadHandle),
-            _ => Err(FsError::BadHandle),
-        }
+        let shard = self
+            .shard(handle.0)
+            .read()
+            .expect("no panic under a shard's lock");
+        shard.get(&handle.0).cloned().ok_or(FsError::BadHandle)
     }
 
     pub(crate) fn file(&self, handle: Handle) -> FsResult<Arc<OpenFile>> {
@@ -180,37 +165,67 @@ impl HandleTable {
     }
 
     pub(crate) fn remove(&self, handle: Handle) -> Option<Open> {
-        let (shard, slot_index, generation) = self.place(handle)?;
-        let mut shard = self.shards[shard].write().expect("no panic under a shard's lock");
-        let slot = shard.slots.get_mut(slot_index)?;
-        if slot.generation != generation {
-            return None;
+        let mut shard = self
+            .shard(handle.0)
+            .write()
+            .expect("no panic under a shard's lock");
+        let open = shard.remove(&handle.0);
+        if let Some(capacity) = capacity_to_keep(shard.len(), shard.capacity()) {
+            shard.shrink_to(capacity);
         }
-        let open = slot.open.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
-        shard.free.push(slot_index);
-        Some(open)
+        open
     }
 
     /// Open files and directories.
     pub(crate) fn held(&self) -> u64 {
-        let held = self.shards.iter().map(|shard| {
-            let shard = shard.read().expect("no panic under a shard's lock");
-            shard.slots.len() - shard.free.len()
-        });
-        u64::try_from(held.sum::<usize>()).expect("usize fits in u64")
+        let lengths = self
+            .shards
+            .iter()
+            .map(|shard| shard.read().expect("no panic under a shard's lock").len());
+        u64::try_from(lengths.sum::<usize>()).expect("usize fits in u64")
     }
+}
 
-    fn place(&self, handle: Handle) -> Option<(usize, usize, u32)> {
-        let low = usize::try_from(handle.0 & u64::from(u32::MAX)).ok()?;
-        let generation = u32::try_from(handle.0 >> 32).ok()?;
-        Some((low % self.shards.len(), low >> SHARD_BITS, generation))
-    }
+/// What a table of `length` entries is to shrink to, once most of its room lies idle.
+pub(crate) fn capacity_to_keep(length: usize, capacity: usize) -> Option<usize> {
+    const SMALL: usize = 64;
+    (capacity > SMALL && length < capacity / 4).then_some(length * 2)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn open_directory() -> Open {
+        let fd = || rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+        let stat = crate::attributes::stat(fd()).unwrap();
+        let key = crate::attributes::HostKey::of(&stat);
+        let anchor = crate::anchor::Anchor::Descriptor(fd());
+        Open::Directory(Arc::new(OpenDirectory {
+            fd: fd(),
+            inode: Arc::new(Inode::new(anchor, key, vfs::FileKind::Directory)),
+            stream: Mutex::default(),
+        }))
+    }
+
+    #[test]
+    fn numbers_go_on_past_32_bits_and_are_never_those_of_handles_that_are_open() {
+        let table = HandleTable::new();
+        let old = table.insert(open_directory());
+        table.next.store(u64::from(u32::MAX) - 2, Ordering::Relaxed);
+        let more: Vec<_> = (0..8).map(|_| table.insert(open_directory())).collect();
+        assert!(
+            more.iter()
+                .all(|handle| *handle != old && table.get(*handle).is_ok())
+        );
+        assert_eq!(table.held(), 9);
+        for handle in &more {
+            assert!(table.remove(*handle).is_some());
+            assert_eq!(table.get(*handle).err(), Some(FsError::BadHandle));
+            assert!(table.remove(*handle).is_none());
+        }
+        assert!(table.get(old).is_ok());
+    }
 
     #[test]
     fn write_out_starts_once_enough_contiguous_bytes_have_come_together() {

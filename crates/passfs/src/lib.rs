@@ -293,3 +293,7 @@ fn proc_path(fd: std::os::fd::BorrowedFd<'_>) -> String {
 
 /// No path: the call is about the descriptor itself.
 const ITSELF: (&str, AtFlags) = ("", AtFlags::EMPTY_PATH);
+
+#[cfg(test)]
+#[global_allocator]
+static COUNTING: testkit::heap::CountingAllocator = testkit::heap::CountingAllocator;

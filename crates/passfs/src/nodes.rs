@@ -72,11 +72,7 @@ impl PassFs {
             return Ok(None);
         }
         if kind == FileKind::Directory {
-            return Ok(self.inodes.count_held(key).map(|(ino, generation)| Entry {
-                ino,
-                generation,
-                attr: self.attr(&stat),
-            }));
+            return Ok(self.inodes.count_held(key).map(|ino| self.entry_as(ino, &stat)));
         }
         let Some(anchor) = self.anchors.of_name(directory, name, key, kind) else {
             return Ok(None);
@@ -115,30 +111,24 @@ impl PassFs {
     }
 
     fn intern(&self, candidate: Inode, handle: Option<&HostHandle>, stat: &Statx) -> (Entry, Arc<Inode>) {
-        let Interned {
+        let Interned { ino, inode } = self.inodes.intern(candidate, handle);
+        (self.entry_as(ino, stat), inode)
+    }
+
+    /// Numbers are never used again, so they need no generation.
+    fn entry_as(&self, ino: Ino, stat: &Statx) -> Entry {
+        Entry {
             ino,
-            generation,
-            inode,
-        } = self.inodes.intern(candidate, handle);
-        (
-            Entry {
-                ino,
-                generation,
-                attr: self.attr(stat),
-            },
-            inode,
-        )
+            generation: 0,
+            attr: self.attr(stat),
+        }
     }
 
     /// Counts a known inode once more.
     fn entry_of(&self, ino: Ino, fd: impl AsFd) -> FsResult<Entry> {
         let stat = stat(fd)?;
-        let generation = self.inodes.count_again(ino)?;
-        Ok(Entry {
-            ino,
-            generation,
-            attr: self.attr(&stat),
-        })
+        self.inodes.count_again(ino)?;
+        Ok(self.entry_as(ino, &stat))
     }
 
     pub(crate) fn make_node(

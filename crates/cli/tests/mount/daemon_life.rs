@@ -44,6 +44,47 @@ fn the_daemon_needs_less_than_6_mib_beside_its_buffer() {
     );
 }
 
+/// 2 million names in a full run: each round finds the files anew, as the kernel has forgotten them.
+#[test]
+fn looking_at_millions_of_files_leaves_the_daemon_small() {
+    const FILES: u64 = 20_000;
+    if !rustix::process::geteuid().is_root() {
+        report_skip("only root may have the kernel drop its caches");
+        return;
+    }
+    let rounds = if testkit::is_full() { 100 } else { 3 };
+    let Some(mounted) = Mounted::start(&BUFFERED) else {
+        return;
+    };
+    for number in 0..FILES {
+        File::create(mounted.source().join(number.to_string())).unwrap();
+    }
+    let known = || mounted.stats()["backing"]["inodes_held"].as_u64().unwrap();
+    for _ in 0..rounds {
+        let names = fs::read_dir(mounted.mountpoint()).unwrap();
+        let found = names.filter(|name| name.as_ref().unwrap().metadata().is_ok());
+        assert_eq!(u64::try_from(found.count()).unwrap(), FILES);
+        assert!(known() > FILES / 2, "the kernel was told of them");
+        fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+        let forgotten = (0..1_000).any(|_| known() < FILES / 10);
+        assert!(forgotten, "{} files are known still", known());
+    }
+    let status = fs::read_to_string(process_file(&mounted, "status")).unwrap();
+    let kib_of = |field: &str| -> u64 {
+        let rest = status.lines().find_map(|line| line.strip_prefix(field));
+        rest.and_then(|rest| rest.split_whitespace().next())
+            .and_then(|number| number.parse().ok())
+            .unwrap()
+    };
+    let resident_kib = kib_of("VmRSS:") - kib_of("RssFile:").min(4 << 10);
+    let beside_kib = resident_kib.saturating_sub(BUFFER_KIB);
+    assert!(
+        beside_kib < 12 << 10,
+        "{resident_kib} KiB resident, {beside_kib} KiB beside the buffer, {} KiB anonymous",
+        kib_of("RssAnon:")
+    );
+}
+
 #[test]
 fn an_idle_daemon_uses_no_processor_time() {
     let Some(mounted) = Mounted::start(&BUFFERED) else {
