@@ -5,11 +5,12 @@
 //! threads interleave anyhow. A directory that all threads share is worked on under a lock, one step at a
 //! time. After the last step every file is compared in full.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use vfs::{
-    CopyRange, FallocateMode, FileSystem, FsError, FsResult, Handle, Ino, OpenFlags, Privileges, RenameFlags,
-    SeekFrom, SetAttr, WriteMode,
+    Attr, CopyRange, FallocateMode, FileSystem, FsError, FsResult, Handle, Ino, OpenFlags, Privileges,
+    RenameFlags, SeekFrom, SetAttr, Timestamp, WriteMode,
 };
 
 use crate::contract::{DIRECTORY, FILE, caller};
@@ -103,6 +104,8 @@ struct Twin<'a, F> {
     open: Vec<Pair>,
     /// Where the last write ended, so that many continue it.
     last_end: u64,
+    /// Times of modification and change that looks at files were answered.
+    told: HashMap<Ino, (Timestamp, Timestamp)>,
     run: ModelRun,
     doing: String,
 }
@@ -120,6 +123,7 @@ impl<'a, F: FileSystem> Twin<'a, F> {
             model_dir,
             open: Vec::new(),
             last_end: 0,
+            told: HashMap::new(),
             run,
             doing: String::new(),
         }
@@ -150,7 +154,7 @@ impl<'a, F: FileSystem> Twin<'a, F> {
             0..6 => {}
             6..40 => self.write(prng, pair),
             40..62 => self.read(prng, pair),
-            62..67 => self.truncate(prng, pair),
+            62..67 => self.change(prng, pair),
             67..72 => self.fallocate(prng, pair),
             72..75 => self.seek(prng, pair),
             75..79 => self.copy(prng, pair),
@@ -162,10 +166,27 @@ impl<'a, F: FileSystem> Twin<'a, F> {
             _ => self.look_up(prng),
         }
         if self.open.iter().any(|open| open.real == pair.real) && prng.chance(30) {
-            let size = |attr: FsResult<vfs::Attr>| attr.map(|attr| (attr.size, attr.nlink));
-            let real = size(self.real.getattr(pair.real.0, Some(pair.real.1)));
-            self.same(&real, &size(self.model.getattr(pair.model.0, Some(pair.model.1))));
+            self.look(pair);
         }
+    }
+
+    /// Compares attributes. Times are known to nobody beforehand, but they never go back.
+    fn look(&mut self, pair: Pair) {
+        let real = self.real.getattr(pair.real.0, Some(pair.real.1));
+        let model = self.model.getattr(pair.model.0, Some(pair.model.1));
+        let facts = |attr: &FsResult<Attr>| attr.map(|attr| (attr.size, attr.nlink, attr.mode));
+        self.same(&facts(&real), &facts(&model));
+        let (Ok(real), Ok(model)) = (real, model) else {
+            return;
+        };
+        if self.run.compare_holes {
+            let least = real.blocks.min(model.blocks);
+            self.same(&("blocks", least), &("blocks", model.blocks));
+        }
+        let times = (real.mtime, real.ctime);
+        let told = self.told.insert(pair.real.0, times).unwrap_or(times);
+        let later = (told.0.max(times.0), told.1.max(times.1));
+        self.same(&("times", times), &("times", later));
     }
 
     fn open_or_create(&mut self, prng: &mut Prng) {
@@ -247,30 +268,29 @@ impl<'a, F: FileSystem> Twin<'a, F> {
         }
     }
 
-    fn truncate(&mut self, prng: &mut Prng, pair: Pair) {
-        let size = prng.below(OFFSET_MAX);
-        self.doing = format!("{}: truncation to {size}", self.doing);
-        let change = SetAttr {
-            size: Some(size),
-            privileges: killed(prng.chance(50)),
-            ..SetAttr::default()
+    fn change(&mut self, prng: &mut Prng, pair: Pair) {
+        let change = if prng.chance(30) {
+            SetAttr {
+                mode: Some(*prng.pick(&[0o644, 0o4755, 0o6755, 0o600])),
+                ..SetAttr::default()
+            }
+        } else {
+            SetAttr {
+                size: Some(prng.below(OFFSET_MAX)),
+                privileges: killed(prng.chance(50)),
+                ..SetAttr::default()
+            }
         };
+        self.doing = format!("{}: {change:?}", self.doing);
         let (real, model) = if pair.flags & libc::O_ACCMODE == libc::O_RDONLY {
             (None, None)
         } else {
             (Some(pair.real.1), Some(pair.model.1))
         };
-        let real = self
-            .real
-            .setattr(pair.real.0, real, &change)
-            .map(|attr| attr.size);
-        self.same(
-            &real,
-            &self
-                .model
-                .setattr(pair.model.0, model, &change)
-                .map(|attr| attr.size),
-        );
+        let real = self.real.setattr(pair.real.0, real, &change);
+        let model = self.model.setattr(pair.model.0, model, &change);
+        let facts = |attr: FsResult<Attr>| attr.map(|attr| (attr.size, attr.mode));
+        self.same(&facts(real), &facts(model));
     }
 
     fn fallocate(&mut self, prng: &mut Prng, pair: Pair) {

@@ -50,6 +50,7 @@ impl<F: FileSystem> FileSystem for FaultyFs<F> {
     }
 
     fn getattr(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Attr> {
+        self.faults.lock().getattrs += 1;
         self.check(Call::Getattr, ino)?;
         self.inner.getattr(ino, handle)
     }

@@ -13,6 +13,7 @@ mod durable;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use vfs::{Durability, FileSystem, FsError, FsResult, Handle, Ino, WriteMode};
@@ -32,6 +33,8 @@ pub struct WriteRecord {
     pub durability: Durability,
     /// It goes to the end of the file.
     pub appends: bool,
+    /// The thread that made it.
+    pub thread: ThreadId,
     /// The error it was answered with.
     pub injected: Option<FsError>,
 }
@@ -97,6 +100,11 @@ struct State {
     syncs: usize,
     /// By number of the write, counted from 0.
     failing_writes: HashMap<usize, FsError>,
+    /// Number of the write that panics.
+    panicking_write: Option<usize>,
+    /// Largest end of a write; others fail with `EFBIG`.
+    end_max: Option<u64>,
+    getattrs: usize,
     faults: Vec<Fault>,
     gate_closed: bool,
     at_gate: usize,
@@ -229,6 +237,16 @@ impl Faults {
         self.lock().failing_writes.insert(number, error);
     }
 
+    /// The write with this number, counted from 0 since the start, panics.
+    pub fn panic_at_write(&self, number: usize) {
+        self.lock().panicking_write = Some(number);
+    }
+
+    /// Writes that end beyond `end_max` fail with `EFBIG`, as in a file system that can't hold larger files.
+    pub fn limit_file_size(&self, end_max: u64) {
+        self.lock().end_max = Some(end_max);
+    }
+
     /// Every write to `ino` fails with `error`.
     pub fn fail_inode(&self, ino: Ino, error: FsError) {
         self.fail_file(ino, Call::Write, Times::ForEver, error);
@@ -244,6 +262,7 @@ impl Faults {
         let mut state = self.lock();
         state.failing_writes.clear();
         state.faults.clear();
+        state.end_max = None;
     }
 
     /// Between the next answer to a lookup and its way back this happens.
@@ -270,6 +289,11 @@ impl Faults {
     /// Syncs so far of files, folders and the whole, without synchronous writes.
     pub fn syncs(&self) -> usize {
         self.lock().syncs
+    }
+
+    /// Calls of getattr so far.
+    pub fn getattrs(&self) -> usize {
+        self.lock().getattrs
     }
 
     /// Times that a write to an inode came while another to the same inode was being made.
@@ -327,15 +351,25 @@ impl Faults {
         let mut state = self.lock();
         let number = state.writes.len();
         let by_number = state.failing_writes.get(&number).copied();
-        let injected = by_number.or_else(|| state.strike(Call::Write, Some(ino)));
+        let end = offset.saturating_add(u64::try_from(bytes).expect("a length fits 64 bits"));
+        let too_big = state.end_max.is_some_and(|end_max| end > end_max);
+        let injected = by_number
+            .or_else(|| state.strike(Call::Write, Some(ino)))
+            .or_else(|| too_big.then_some(FsError::FileTooBig));
         state.writes.push(WriteRecord {
             ino,
             offset,
             bytes,
             durability: mode.durability(),
             appends: mode.appends(),
+            thread: std::thread::current().id(),
             injected,
         });
+        if state.panicking_write == Some(number) {
+            self.shared.changed.notify_all();
+            drop(state);
+            panic!("write {number} was told to panic");
+        }
         if !state.in_flight.insert(ino) {
             state.overlaps += 1;
         }

@@ -267,7 +267,7 @@ impl FileSystem for MemFs {
         }
         Ok(Opened {
             handle: state.open(ino, flags)?,
-            cache_still_valid: false,
+            cache_still_valid: state.vouches_for_caches,
         })
     }
 
@@ -463,10 +463,14 @@ impl FileSystem for MemFs {
     fn statfs(&self, ino: Ino) -> FsResult<StatFs> {
         let state = self.lock();
         state.node(ino)?;
-        let free = state.capacity_chunks.saturating_sub(state.chunks_used());
+        let capacity_chunks = match state.full {
+            FsError::Quota => (1 << 40) / CHUNK,
+            _ => state.capacity_chunks,
+        };
+        let free = capacity_chunks.saturating_sub(state.chunks_used());
         let chunk = u32::try_from(CHUNK).expect("a chunk is small");
         Ok(StatFs {
-            blocks: state.capacity_chunks,
+            blocks: capacity_chunks,
             blocks_free: free,
             blocks_available: free,
             files: state.node_count() + 1_000_000,

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 /// Unit of allocation: what a hole is made of.
 pub const CHUNK: u64 = 4096;
 
-/// Content of one file. A chunk that is not in the map is a hole and reads as zeros.
+/// Content of one file. A chunk that is not in the map is a hole; one without bytes is allocated and not written, which
+/// is a hole that takes space, as Linux tells it. Both read as zeros.
 /// Invariant: bytes of a chunk at or behind `size` are zero.
 #[derive(Clone, Debug, Default)]
 pub struct Content {
     size: u64,
-    chunks: BTreeMap<u64, Box<[u8]>>,
+    chunks: BTreeMap<u64, Option<Box<[u8]>>>,
 }
 
 /// A length in memory as a count of bytes.
@@ -29,7 +30,7 @@ impl Content {
         self.size
     }
 
-    /// Chunks that hold data.
+    /// Chunks that take space.
     pub fn chunk_count(&self) -> u64 {
         to_u64(self.chunks.len())
     }
@@ -41,8 +42,8 @@ impl Content {
         for_chunks(offset, length, |chunk, within, at| {
             let target = &mut out[at..at + within.len()];
             match self.chunks.get(&chunk) {
-                Some(data) => target.copy_from_slice(&data[within]),
-                None => target.fill(0),
+                Some(Some(data)) => target.copy_from_slice(&data[within]),
+                Some(None) | None => target.fill(0),
             }
         });
         out.len()
@@ -73,17 +74,17 @@ impl Content {
     pub fn set_size(&mut self, size: u64) {
         if size < self.size {
             self.chunks.split_off(&size.div_ceil(CHUNK));
-            if let Some(last) = self.chunks.get_mut(&(size / CHUNK)) {
+            if let Some(Some(last)) = self.chunks.get_mut(&(size / CHUNK)) {
                 last[to_usize(size % CHUNK)..].fill(0);
             }
         }
         self.size = size;
     }
 
-    /// Makes a range data: what was a hole is allocated and reads as zeros. The size stays.
+    /// Allocates a range: what was a hole takes space. The size stays.
     pub fn allocate(&mut self, offset: u64, length: u64) {
         for_chunks(offset, length, |chunk, _, _| {
-            self.chunk_mut(chunk);
+            self.chunks.entry(chunk).or_insert(None);
         });
     }
 
@@ -92,7 +93,7 @@ impl Content {
         for_chunks(offset, length, |chunk, within, _| {
             if within.len() == to_usize(CHUNK) {
                 self.chunks.remove(&chunk);
-            } else if let Some(data) = self.chunks.get_mut(&chunk) {
+            } else if let Some(Some(data)) = self.chunks.get_mut(&chunk) {
                 data[within].fill(0);
             }
         });
@@ -119,7 +120,8 @@ impl Content {
 
     /// The first data at or behind `offset`.
     pub fn next_data(&self, offset: u64) -> Option<u64> {
-        let (chunk, _) = self.chunks.range(offset / CHUNK..).next()?;
+        let mut behind = self.chunks.range(offset / CHUNK..);
+        let (chunk, _) = behind.find(|(_, data)| data.is_some())?;
         let found = offset.max(chunk * CHUNK);
         (found < self.size).then_some(found)
     }
@@ -130,16 +132,15 @@ impl Content {
             return None;
         }
         let mut chunk = offset / CHUNK;
-        while self.chunks.contains_key(&chunk) {
+        while matches!(self.chunks.get(&chunk), Some(Some(_))) {
             chunk += 1;
         }
         Some(offset.max(chunk * CHUNK).min(self.size))
     }
 
     fn chunk_mut(&mut self, chunk: u64) -> &mut [u8] {
-        self.chunks
-            .entry(chunk)
-            .or_insert_with(|| vec![0; to_usize(CHUNK)].into_boxed_slice())
+        let data = self.chunks.entry(chunk).or_default();
+        data.get_or_insert_with(|| vec![0; to_usize(CHUNK)].into_boxed_slice())
     }
 }
 
@@ -183,6 +184,18 @@ mod tests {
         assert_eq!(content.next_hole(0), Some(0));
         assert_eq!(content.next_hole(5 << 30), Some((5 << 30) + 3));
         assert_eq!(content.next_data((5 << 30) + 3), None);
+    }
+
+    #[test]
+    fn what_is_allocated_and_not_written_takes_space_and_is_a_hole() {
+        let mut content = Content::default();
+        content.allocate(0, 20_000);
+        content.write(9_000, b"data");
+        assert_eq!((content.chunk_count(), content.size()), (5, 9_004));
+        assert_eq!(
+            (content.next_data(0), content.next_hole(8_192)),
+            (Some(8_192), Some(9_004))
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! [`MemFs`]: a whole file system in memory, the model that others are compared with.
 //!
-//! One lock, no cache, no thread: every call happens at once and in full. Time is a counter (each change is a
-//! second after the one before), so that two runs are equal. It checks no permissions, as the contract says.
+//! One lock, no cache, no thread: every call happens at once and in full. Times are those of the clock that the host's
+//! file systems use, which stands still within a tick. It checks no permissions, as the contract says.
 
 mod calls;
 pub mod content;
@@ -11,6 +11,7 @@ mod state;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use state::State;
+use vfs::FsError;
 
 /// A file system in memory.
 #[derive(Debug)]
@@ -35,7 +36,7 @@ impl MemFs {
     #[must_use]
     pub fn with_capacity(bytes: u64) -> Self {
         Self {
-            state: Mutex::new(State::new(bytes)),
+            state: Mutex::new(State::new(bytes, FsError::NoSpace)),
         }
     }
 
@@ -44,6 +45,22 @@ impl MemFs {
     pub fn with_next_handle(self, number: u64) -> Self {
         self.lock().next_handle = number;
         self
+    }
+
+    /// An empty one with room for 1 TiB and a quota of `bytes` bytes of file data, of which statfs tells nothing.
+    #[must_use]
+    pub fn with_quota(bytes: u64) -> Self {
+        Self {
+            state: Mutex::new(State::new(bytes, FsError::Quota)),
+        }
+    }
+
+    /// An empty one that vouches at each open for caches of the file above, as nothing changes it behind them.
+    #[must_use]
+    pub fn with_valid_caches() -> Self {
+        let made = Self::new();
+        made.lock().vouches_for_caches = true;
+        made
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -24,20 +24,24 @@ pub struct State {
     handles: HashMap<Handle, Open>,
     next_ino: u64,
     pub next_handle: u64,
-    clock_seconds: i64,
     pub capacity_chunks: u64,
+    /// What an open says of caches of the file.
+    pub vouches_for_caches: bool,
+    /// What a write beyond the capacity fails with.
+    pub full: FsError,
 }
 
 impl State {
     /// An empty root directory.
-    pub fn new(capacity_bytes: u64) -> Self {
+    pub fn new(capacity_bytes: u64, full: FsError) -> Self {
         let mut state = Self {
             nodes: HashMap::new(),
             handles: HashMap::new(),
             next_ino: Ino::ROOT.0,
             next_handle: 1,
-            clock_seconds: 1_000_000_000,
             capacity_chunks: capacity_bytes / CHUNK,
+            vouches_for_caches: false,
+            full,
         };
         let root = Body::Directory(Directory::new(Ino::ROOT));
         let node = NewNode {
@@ -50,12 +54,12 @@ impl State {
         state
     }
 
-    /// The next second.
-    pub const fn now(&mut self) -> Timestamp {
-        self.clock_seconds += 1;
+    /// The time of a change.
+    pub fn now(&self) -> Timestamp {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
         Timestamp {
-            seconds: self.clock_seconds,
-            nanoseconds: 0,
+            seconds: now.tv_sec,
+            nanoseconds: u32::try_from(now.tv_nsec).expect("less than a second"),
         }
     }
 
@@ -260,7 +264,7 @@ impl State {
                 fits = fits.saturating_sub(offset);
             }
             if fits == 0 {
-                return Err(FsError::NoSpace);
+                return Err(self.full);
             }
         }
         content.write(offset, &data[..to_usize(fits)]);
