@@ -1,4 +1,4 @@
-//! [`Buffered`]: the calls of a file system, each with what it must flush first.
+//! [`Buffered`]: the calls of a file system, each with what it must flush first. Questions are answered in `query`.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -7,15 +7,15 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use vfs::{
-    Attr, Caller, CopyRange, DirSink, Entry, FallocateMode, FileSystem, FsResult, Handle, Ino, IoctlReply,
-    NewNode, OpenFlags, Opened, Privileges, RenameFlags, SeekFrom, SetAttr, StatFs, WriteMode, XattrFlags,
+    Attr, Caller, CopyRange, DirSink, Entry, FallocateMode, FileSystem, FsError, FsResult, Handle, Ino,
+    IoctlReply, NewNode, OpenFlags, Opened, Privileges, RenameFlags, SeekFrom, SetAttr, StatFs, WriteMode,
+    XattrFlags,
 };
 
-use crate::central::Moment;
 use crate::config::{BufferConfig, BufferConfigError, Flusher};
 use crate::engine::Engine;
 use crate::entry::byte_count;
-use crate::inode::{OpenFile, Told};
+use crate::inode::{InodeBuffer, OpenFile, Told};
 use crate::manager;
 use crate::slot::Slot;
 use crate::stats::{BufferStats, FlushCause, add};
@@ -42,7 +42,9 @@ impl<F: FileSystem> Buffered<F> {
     pub fn new(inner: F, config: BufferConfig) -> Result<Self, BufferConfigError> {
         let config = config.validated()?;
         let engine = Arc::new(Engine::new(inner, config, slots(&config)?));
-        let manager = if config.flusher == Flusher::Thread {
+        let manager = if config.flusher == Flusher::Off {
+            None
+        } else {
             let engine = Arc::clone(&engine);
             let thread = std::thread::Builder::new().name("flush-manager".into());
             Some(
@@ -50,8 +52,6 @@ impl<F: FileSystem> Buffered<F> {
                     .spawn(move || manager::run(&engine))
                     .map_err(|source| BufferConfigError::Thread { source })?,
             )
-        } else {
-            None
         };
         Ok(Self { engine, manager })
     }
@@ -73,7 +73,7 @@ impl<F: FileSystem> Buffered<F> {
         BufferStats {
             entries_total: self.engine.entries_total(),
             entries_in_use: self.engine.entries_total() - free,
-            degraded: self.engine.is_degraded(),
+            degraded: self.engine.space.is_on(),
             manager_rounds: self.engine.central.manager_rounds(),
             ..self.engine.counters.snapshot()
         }
@@ -98,25 +98,27 @@ impl<F: FileSystem> Buffered<F> {
         Err(error)
     }
 
-    /// `entry`, which was found after `moment`, with attributes that include what was buffered then. `entry` was
+    /// `entry`, which was found while the files `active` had data buffered, with attributes that include it. `entry` was
     /// counted, so a failure takes it back.
-    fn refreshed(&self, moment: Moment, entry: Entry) -> FsResult<Entry> {
-        let engine = &self.engine;
-        if moment == Moment::Clean {
-            return Ok(entry);
+    fn complete(&self, active: &[Arc<InodeBuffer>], entry: Entry) -> FsResult<Entry> {
+        let completed = self.engine.complete(active, entry);
+        completed.inspect_err(|_| self.engine.inner.forget(entry.ino, 1))
+    }
+
+    /// Registers an open file. A page cache above is void if data was lost that it may have.
+    fn opened(&self, ino: Ino, opened: Opened, flags: OpenFlags) -> Opened {
+        let inode = self.engine.registry.opened(ino, opened.handle, flags);
+        let is_void = std::mem::take(&mut inode.lock().cache_is_void);
+        Opened {
+            cache_still_valid: opened.cache_still_valid && !is_void,
+            ..opened
         }
-        let inode = engine.registry.inode(entry.ino);
-        if let Some(inode) = inode.filter(|inode| !inode.lock().is_clean()) {
-            engine.flush_inode(&inode, FlushCause::Other);
-        } else if engine.central.holds_since(moment) {
-            return Ok(entry);
-        }
-        match engine.inner.getattr(entry.ino, None) {
-            Ok(attr) => Ok(Entry { attr, ..entry }),
-            Err(error) => {
-                engine.inner.forget(entry.ino, 1);
-                Err(error)
-            }
+    }
+
+    /// Buffered writes that take privileges away come before `ino` is given some.
+    fn flush_before_privileges(&self, ino: Ino) {
+        if self.engine.kills_privileges(ino) {
+            self.engine.flush_ino(ino, FlushCause::Other);
         }
     }
 
@@ -128,29 +130,6 @@ impl<F: FileSystem> Buffered<F> {
         if let Ok(entry) = self.engine.inner.lookup(parent, name) {
             self.engine.flush_ino(entry.ino, FlushCause::Other);
             self.engine.inner.forget(entry.ino, 1);
-        }
-    }
-
-    fn flush_before_read(&self, ino: Ino, offset: u64, length: usize) {
-        if self.engine.central.is_clean() {
-            return;
-        }
-        let Some(inode) = self.engine.registry.inode(ino) else {
-            return;
-        };
-        // Data that ends at or before the offset changes neither what is read nor where the file ends behind
-        // it.
-        let buffered_end = inode.lock().extents().map(|extent| extent.end).max();
-        if let Some(buffered_end) = buffered_end.filter(|end| *end > offset) {
-            let reaches_end = offset.saturating_add(byte_count(length)) >= buffered_end;
-            self.engine.flush_inode(
-                &inode,
-                if reaches_end {
-                    FlushCause::EndOfFile
-                } else {
-                    FlushCause::Read
-                },
-            );
         }
     }
 }
@@ -187,23 +166,21 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        let moment = self.engine.central.moment();
-        self.refreshed(moment, self.engine.inner.lookup(parent, name)?)
+        let active = self.engine.central.active();
+        self.complete(&active, self.engine.inner.lookup(parent, name)?)
     }
 
     fn forget(&self, ino: Ino, count: u64) {
-        self.engine.flush_ino(ino, FlushCause::Other);
+        self.engine.registry.forgotten(ino);
         self.engine.inner.forget(ino, count);
     }
 
     fn getattr(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Attr> {
-        self.engine.flush_ino(ino, FlushCause::Other);
-        self.engine.inner.getattr(ino, handle)
+        self.engine.attributes(ino, handle)
     }
 
     fn setattr(&self, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> FsResult<Attr> {
-        self.engine.flush_ino(ino, FlushCause::Other);
-        self.engine.inner.setattr(ino, handle, change)
+        self.engine.change_attributes(ino, handle, change)
     }
 
     fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
@@ -241,15 +218,16 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
     }
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        self.engine.flush_ino(ino, FlushCause::Other);
-        self.engine.inner.link(ino, parent, name)
+        let active = self.engine.central.active();
+        self.complete(&active, self.engine.inner.link(ino, parent, name)?)
     }
 
     fn open(&self, ino: Ino, flags: OpenFlags, privileges: Privileges) -> FsResult<Opened> {
-        self.engine.flush_ino(ino, FlushCause::Other);
+        if flags.has(libc::O_TRUNC) {
+            self.engine.flush_ino(ino, FlushCause::Other);
+        }
         let opened = self.engine.inner.open(ino, flags, privileges)?;
-        self.engine.registry.opened(ino, opened.handle, flags.writes());
-        Ok(opened)
+        Ok(self.opened(ino, opened, flags))
     }
 
     fn create(
@@ -261,15 +239,14 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
         flags: OpenFlags,
     ) -> FsResult<(Entry, Opened)> {
         self.flush_existing(parent, name, flags);
-        let moment = self.engine.central.moment();
+        let active = self.engine.central.active();
         let (entry, opened) = self.engine.inner.create(caller, parent, name, node, flags)?;
         let ino = entry.ino;
         // Without `O_EXCL` it may have found a file with data buffered.
         let entry = self
-            .refreshed(moment, entry)
+            .complete(&active, entry)
             .inspect_err(|_| self.engine.inner.release(ino, opened.handle))?;
-        self.engine.registry.opened(ino, opened.handle, flags.writes());
-        Ok((entry, opened))
+        Ok((entry, self.opened(ino, opened, flags)))
     }
 
     fn tmpfile(
@@ -280,15 +257,11 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
         flags: OpenFlags,
     ) -> FsResult<(Entry, Opened)> {
         let (entry, opened) = self.engine.inner.tmpfile(caller, parent, node, flags)?;
-        self.engine
-            .registry
-            .opened(entry.ino, opened.handle, flags.writes());
-        Ok((entry, opened))
+        Ok((entry, self.opened(entry.ino, opened, flags)))
     }
 
     fn read(&self, ino: Ino, handle: Handle, offset: u64, out: &mut [u8]) -> FsResult<usize> {
-        self.flush_before_read(ino, offset, out.len());
-        self.engine.inner.read(ino, handle, offset, out)
+        self.engine.read(ino, handle, offset, out)
     }
 
     fn write(&self, ino: Ino, handle: Handle, offset: u64, data: &[u8], mode: WriteMode) -> FsResult<usize> {
@@ -320,13 +293,13 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
             add(&counters.errors_unclaimed, 1);
         }
         self.engine.inner.release(ino, handle);
-        if self.engine.config.flusher == Flusher::Inline && self.engine.central.is_clean() {
-            self.engine.central.give_memory_back();
-        }
     }
 
     fn backing_file(&self, ino: Ino, handle: Handle) -> Option<Arc<OwnedFd>> {
-        self.engine.inner.backing_file(ino, handle)
+        let file = self.engine.inner.backing_file(ino, handle)?;
+        // The kernel reads it without asking here.
+        self.engine.flush_ino(ino, FlushCause::Other);
+        Some(file)
     }
 
     fn path_of(&self, ino: Ino, handle: Option<Handle>) -> Option<PathBuf> {
@@ -349,8 +322,7 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
     }
 
     fn lseek(&self, ino: Ino, handle: Handle, from: SeekFrom) -> FsResult<u64> {
-        self.engine.flush_ino(ino, FlushCause::Other);
-        self.engine.inner.lseek(ino, handle, from)
+        self.engine.seek(ino, handle, from)
     }
 
     fn copy_file_range(&self, copy: &CopyRange) -> FsResult<u64> {
@@ -382,10 +354,7 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
     }
 
     fn readdir_plus(&self, ino: Ino, handle: Handle, offset: u64, sink: &mut dyn DirSink) -> FsResult<()> {
-        // All files: which ones the listing will name is known only inside the call, when it may be too late
-        // to write.
-        self.engine.flush_all(FlushCause::Other);
-        self.engine.inner.readdir_plus(ino, handle, offset, sink)
+        self.engine.list(ino, handle, offset, sink)
     }
 
     fn fsyncdir(&self, ino: Ino, handle: Handle, data_only: bool) -> FsResult<()> {
@@ -413,25 +382,31 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
         flags: XattrFlags,
         clear_setgid: bool,
     ) -> FsResult<()> {
-        self.engine.flush_ino(ino, FlushCause::Other);
+        self.flush_before_privileges(ino);
         self.engine.inner.setxattr(ino, name, value, flags, clear_setgid)
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
-        // The one attribute that a write takes away; a flush for any other would chop streams for nothing.
-        if name == CAPABILITY {
-            self.engine.flush_ino(ino, FlushCause::Other);
+        // The one attribute that a write takes away.
+        if name == CAPABILITY && self.engine.kills_privileges(ino) {
+            return Err(FsError::NoData);
         }
         self.engine.inner.getxattr(ino, name)
     }
 
     fn listxattr(&self, ino: Ino) -> FsResult<Vec<u8>> {
-        self.engine.flush_ino(ino, FlushCause::Other);
-        self.engine.inner.listxattr(ino)
+        let hides_capability = self.engine.kills_privileges(ino);
+        let mut names = self.engine.inner.listxattr(ino)?;
+        if hides_capability {
+            let left = names.split_inclusive(|byte| *byte == 0);
+            let left = left.filter(|name| name.strip_suffix(b"\0") != Some(CAPABILITY));
+            names = left.flatten().copied().collect();
+        }
+        Ok(names)
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
-        self.engine.flush_ino(ino, FlushCause::Other);
+        self.flush_before_privileges(ino);
         self.engine.inner.removexattr(ino, name)
     }
 }

@@ -1,7 +1,7 @@
 //! What all files share: free slots, and the lists of files that hold entries.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::inode::{InodeBuffer, InodeState};
@@ -18,18 +18,6 @@ pub enum ManagerState {
     Asleep,
 }
 
-/// What was buffered before a question to the file system below.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// Nothing, so that the answer has everything.
-    Clean,
-    /// Something.
-    Buffered {
-        /// Entries written out by then.
-        written_count: u64,
-    },
-}
-
 /// The lists and their conditions.
 #[derive(Debug)]
 pub struct Central {
@@ -42,8 +30,8 @@ pub struct Central {
     /// Length of `Lists::active`, read without the lock by calls that only want to know that nothing is
     /// buffered.
     active_count: AtomicUsize,
-    /// Entries written out since the start, each counted before its file can be seen to be clean.
-    written_count: AtomicU64,
+    /// The manager's thread has ended.
+    manager_is_gone: AtomicBool,
     /// Rounds of the manager's loop.
     manager_rounds: AtomicU64,
 }
@@ -83,7 +71,7 @@ impl Central {
             slot_freed: Condvar::new(),
             work: Condvar::new(),
             active_count: AtomicUsize::new(0),
-            written_count: AtomicU64::new(0),
+            manager_is_gone: AtomicBool::new(false),
             manager_rounds: AtomicU64::new(0),
         }
     }
@@ -99,30 +87,12 @@ impl Central {
         self.active_count.load(Ordering::SeqCst) == 0
     }
 
-    /// To be taken before a file is looked up below; see [`Self::holds_since`].
-    pub fn moment(&self) -> Moment {
-        let written_count = self.written_count.load(Ordering::SeqCst);
-        match self.is_clean() {
-            true => Moment::Clean,
-            false => Moment::Buffered { written_count },
-        }
-    }
-
-    /// True when nothing was written out since: what the file system below said of a file that is clean now has all
-    /// that was acknowledged by then.
-    pub fn holds_since(&self, moment: Moment) -> bool {
-        let written_count = self.written_count.load(Ordering::SeqCst);
-        moment == Moment::Clean || moment == Moment::Buffered { written_count }
-    }
-
-    /// Counts an entry that was written out, before its file says so.
-    pub fn note_written(&self) {
-        self.written_count.fetch_add(1, Ordering::SeqCst);
-    }
-
     /// Files that are not clean, oldest first.
     pub fn active(&self) -> Vec<Arc<InodeBuffer>> {
-        self.lock().active.clone()
+        match self.is_clean() {
+            true => Vec::new(),
+            false => self.lock().active.clone(),
+        }
     }
 
     /// A free slot, if there is one.
@@ -186,6 +156,16 @@ impl Central {
         }
     }
 
+    /// The manager's thread ends.
+    pub fn manager_goes(&self) {
+        self.manager_is_gone.store(true, Ordering::Relaxed);
+    }
+
+    /// True when the manager's thread has ended.
+    pub fn manager_is_gone(&self) -> bool {
+        self.manager_is_gone.load(Ordering::Relaxed)
+    }
+
     /// Asks the manager to end.
     pub fn stop_manager(&self) {
         let mut lists = self.lock();
@@ -222,9 +202,17 @@ impl Central {
         lists
     }
 
-    /// Gives the memory of all free slots back to the host.
+    /// Gives the memory of the free slots back to the host, one at a time: a writer finds the others.
     pub fn give_memory_back(&self) {
-        self.lock().free.iter_mut().for_each(Slot::give_back);
+        let take = || {
+            let free = &mut self.lock().free;
+            let touched = free.iter().position(Slot::is_touched);
+            touched.map(|index| free.remove(index))
+        };
+        while let Some(mut slot) = take() {
+            slot.give_back();
+            self.free_slot(slot);
+        }
     }
 
     /// Counts a round of the manager's loop.

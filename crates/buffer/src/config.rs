@@ -24,7 +24,8 @@ pub enum Flusher {
     /// A flush manager thread.
     #[default]
     Thread,
-    /// The writer itself, when its entry is full or overdue (the paper's single-threaded variant).
+    /// The writer itself, when its entry is full or overdue (the paper's single-threaded variant). A timer writes out what
+    /// no writer comes for within twice the time.
     Inline,
     /// Nobody, because nothing is buffered: every write goes through.
     Off,
@@ -62,7 +63,7 @@ pub struct BufferConfig {
     /// Data region of one entry in bytes: the largest write that the file system below sees.
     pub entry_bytes: u64,
     /// How often entries are looked at. One that nobody appended to for two intervals is written out, and one
-    /// that is still growing after eight.
+    /// that is still growing after eight; by the timer of the inline flusher after four and sixteen.
     pub flush_interval: Duration,
     /// Who writes entries out.
     pub flusher: Flusher,
@@ -157,7 +158,7 @@ pub enum BufferConfigError {
         source: std::io::Error,
     },
     /// The flush manager thread could not be started.
-    #[error("the flush manager thread can't be started: {source}; use the inline flusher")]
+    #[error("the flush manager thread can't be started: {source}; go without a buffer")]
     Thread {
         /// What the host said.
         source: std::io::Error,

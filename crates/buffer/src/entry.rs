@@ -1,9 +1,12 @@
 //! One entry of the buffer: header and data of writes that follow one another in a file.
 
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
 use vfs::{Handle, Privileges, WriteMode};
 
+use crate::overlay::Extent;
 use crate::slot::Slot;
 use crate::stats::FlushCause;
 
@@ -24,7 +27,7 @@ impl WriteKind {
     /// The kind of a write with this mode.
     pub const fn of(mode: WriteMode) -> Self {
         Self {
-            appends: mode.flags.has(libc::O_APPEND) && !mode.from_page_cache,
+            appends: mode.appends(),
             privileges: mode.privileges,
             from_page_cache: mode.from_page_cache,
         }
@@ -33,14 +36,16 @@ impl WriteKind {
 
 /// Header and data.
 ///
-/// Invariants: `1 <= used <= room`; an entry of `room` bytes is sealed; a sealed entry never grows.
+/// Invariants: `1 <= used <= room`; an entry of `room` bytes is sealed; a sealed entry never grows; an entry that is
+/// being written out is sealed.
 #[derive(Debug)]
 pub struct Entry {
-    slot: Slot,
+    /// Shared with the thread that writes it out, and with nobody before.
+    slot: Arc<Slot>,
     /// Handle that the data is written by: the one of the first write. It stays open until the entry is
     /// written, because release flushes first.
     pub handle: Handle,
-    /// Where in the file the data starts, in bytes.
+    /// Where in the file the data starts, in bytes; a guess where it is appended.
     pub offset: u64,
     /// Mode of the first write.
     pub mode: WriteMode,
@@ -57,6 +62,26 @@ pub struct Entry {
     pub sealed: Option<FlushCause>,
 }
 
+/// What is needed to write an entry out, without a lock.
+#[derive(Debug)]
+pub struct Piece {
+    slot: Arc<Slot>,
+    used: usize,
+    /// See [`Entry::handle`].
+    pub handle: Handle,
+    /// See [`Entry::offset`].
+    pub offset: u64,
+    /// See [`Entry::mode`].
+    pub mode: WriteMode,
+}
+
+impl Piece {
+    /// The data.
+    pub fn data(&self) -> &[u8] {
+        &self.slot.bytes()[..self.used]
+    }
+}
+
 impl Entry {
     /// An empty entry for data at `offset`; append to it before anyone else sees it.
     pub fn new(slot: Slot, handle: Handle, offset: u64, mode: WriteMode, now: Instant) -> Self {
@@ -64,7 +89,7 @@ impl Entry {
         let into_entry = usize::try_from(offset % byte_count(bytes)).expect("a remainder of a usize fits it");
         Self {
             room: bytes - into_entry,
-            slot,
+            slot: Arc::new(slot),
             handle,
             offset,
             mode,
@@ -76,15 +101,17 @@ impl Entry {
         }
     }
 
-    /// True when a write of `kind` at `offset` goes on where this entry stops.
+    /// True when a write of `kind` at `offset` goes on where this entry stops. Appended data always does, as nothing else
+    /// was written to the file in between.
     pub fn is_continued_by(&self, kind: WriteKind, offset: u64) -> bool {
-        self.sealed.is_none() && self.kind == kind && self.end() == offset
+        self.sealed.is_none() && self.kind == kind && (kind.appends || self.end() == offset)
     }
 
     /// Takes as much of `data` as fits and says how much; seals the entry when it is full.
     pub fn append(&mut self, data: &[u8], now: Instant) -> usize {
         let taken = data.len().min(self.room - self.used);
-        self.slot.bytes_mut()[self.used..self.used + taken].copy_from_slice(&data[..taken]);
+        let slot = Arc::get_mut(&mut self.slot).expect("an open entry is not being written out");
+        slot.bytes_mut()[self.used..self.used + taken].copy_from_slice(&data[..taken]);
         self.used += taken;
         self.appended = now;
         if self.used == self.room {
@@ -93,38 +120,62 @@ impl Entry {
         taken
     }
 
-    /// The data.
-    pub fn data(&self) -> &[u8] {
-        &self.slot.bytes()[..self.used]
+    /// Copies what the entry has of the bytes from `offset` on to their places in `out`, and says which these are.
+    pub fn copy_to(&self, offset: u64, out: &mut [u8]) -> Option<Range<usize>> {
+        let (start, end) = (
+            self.offset.max(offset),
+            self.end().min(offset + byte_count(out.len())),
+        );
+        if start >= end {
+            return None;
+        }
+        let index = |at: u64| usize::try_from(at).expect("a distance within memory");
+        let (from, to) = (index(start - self.offset), index(start - offset));
+        let length = index(end - start);
+        out[to..to + length].copy_from_slice(&self.slot.bytes()[from..from + length]);
+        Some(to..to + length)
+    }
+
+    /// Bytes of data.
+    pub fn bytes(&self) -> u64 {
+        byte_count(self.used)
     }
 
     /// Offset behind the last byte.
     pub fn end(&self) -> u64 {
-        self.offset + byte_count(self.used)
+        self.offset + self.bytes()
     }
 
-    /// What of the file this entry may change.
+    /// Where in the file the data lies.
     pub fn extent(&self) -> Extent {
         Extent {
-            handle: self.handle,
-            end: if self.kind.appends { u64::MAX } else { self.end() },
+            start: self.offset,
+            end: self.end(),
+            appends: self.kind.appends,
         }
     }
 
-    /// The memory, when the data has been written.
-    pub fn into_slot(self) -> Slot {
-        self.slot
+    /// What the data takes away of setuid, setgid and capabilities.
+    pub const fn privileges(&self) -> Privileges {
+        self.kind.privileges
     }
-}
 
-/// What others must know of an entry, also while it is being written out.
-#[derive(Clone, Copy, Debug)]
-pub struct Extent {
-    /// Handle that the data is written by.
-    pub handle: Handle,
-    /// Nothing at or behind this offset is changed; `u64::MAX` where the place is not known before the write
-    /// (append).
-    pub end: u64,
+    /// Seals the entry, for `cause` unless it is sealed, to be written out.
+    pub fn begin_write_out(&mut self, cause: FlushCause) -> Piece {
+        self.sealed.get_or_insert(cause);
+        Piece {
+            slot: Arc::clone(&self.slot),
+            used: self.used,
+            handle: self.handle,
+            offset: self.offset,
+            mode: self.mode,
+        }
+    }
+
+    /// The memory, when the data has been written and its [`Piece`] is gone.
+    pub fn into_slot(self) -> Slot {
+        Arc::into_inner(self.slot).expect("the one piece of the entry is gone")
+    }
 }
 
 /// A length in memory as a count of bytes in a file.

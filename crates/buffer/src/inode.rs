@@ -6,18 +6,21 @@
 //! A failed flush can't be told to the writer any more. As `errseq_t` does in the kernel, the inode counts
 //! failures and each open handle remembers how many it was told of: a handle with a lower count gets the last
 //! error, once, and catches up. So each handle open at the failure is told once, later handles never, other
-//! inodes never. The data of the failed entry is dropped, as the page cache drops it; entries behind it are
-//! still tried.
+//! inodes never. A write tells nothing of an earlier one, as in Linux. The data of the failed entry is dropped; entries
+//! behind it are still tried.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use vfs::{FsError, Handle, Ino};
+use vfs::{FsError, Handle, Ino, OpenFlags};
 
-use crate::entry::{Entry, Extent};
+use crate::entry::Entry;
+use crate::overlay::Overlay;
+use crate::probation::Probation;
+use crate::times::Times;
 
-/// One file with at least one open handle.
+/// One file with at least one open handle, or with something to remember until the kernel forgets it.
 #[derive(Debug)]
 pub struct InodeBuffer {
     /// Its number below.
@@ -34,14 +37,13 @@ pub struct InodeBuffer {
 /// Entries and errors of one file.
 #[derive(Debug, Default)]
 pub struct InodeState {
-    /// Entries in the order of their writes; only the last may be open.
+    /// Entries in the order of their writes; only the last may be open. An entry stays until it has been written out.
     pub entries: VecDeque<Entry>,
-    /// The entry that some thread is writing out; it was the front of `entries`. Only one at a time: that is
-    /// the order.
-    pub writing: Option<Extent>,
+    /// Some thread is writing out the front entry. Only one at a time: that is the order.
+    pub writing: bool,
     /// Entries ever opened.
     pub opened: u64,
-    /// Entries ever written out or failed; equal to `opened` when nothing is buffered.
+    /// Entries ever written out or failed.
     pub completed: u64,
     /// Listed in `Central::active`.
     pub active: bool,
@@ -51,6 +53,18 @@ pub struct InodeState {
     pub last_end: Option<u64>,
     /// Writes in a row that did not start where the one before ended.
     pub scattered: u32,
+    /// Largest offset that a write to the file system below has ended at.
+    pub reached: u64,
+    /// After a failed write: what has to be written through before writes are buffered again.
+    pub probation: Probation,
+    /// Times told and to be told.
+    pub times: Times,
+    /// Somebody looked at the attributes while data was buffered.
+    pub looked_at: bool,
+    /// Data was lost that a page cache above may have: the next open voids it.
+    pub cache_is_void: bool,
+    /// The kernel gave its inode back.
+    pub forgotten: bool,
     /// Flushes that failed.
     error_count: u64,
     /// Error of the last one.
@@ -91,24 +105,31 @@ impl InodeBuffer {
 impl InodeState {
     /// True when every accepted byte is in the file system below.
     pub fn is_clean(&self) -> bool {
-        self.opened == self.completed
+        self.entries.is_empty()
     }
 
-    /// Everything buffered or being written out.
-    pub fn extents(&self) -> impl Iterator<Item = Extent> {
-        self.writing
-            .into_iter()
-            .chain(self.entries.iter().map(Entry::extent))
+    /// Where the buffered data lies, and what it changes.
+    pub fn overlay(&self) -> Overlay {
+        let killed = self.entries.iter().map(Entry::privileges);
+        Overlay {
+            extents: self.entries.iter().map(Entry::extent).collect(),
+            killed: killed.filter(|privileges| privileges.are_killed()).collect(),
+        }
     }
 
     /// True when some of it is written by `handle`.
     pub fn uses(&self, handle: Handle) -> bool {
-        self.extents().any(|extent| extent.handle == handle)
+        self.entries.iter().any(|entry| entry.handle == handle)
+    }
+
+    /// True when there is something to remember of the file although nobody has it open.
+    pub fn outlives_handles(&self) -> bool {
+        !self.forgotten && (self.times.differ() || self.cache_is_void)
     }
 
     /// True when the oldest entry can be written out and may not grow.
     pub fn front_is_sealed(&self) -> bool {
-        self.writing.is_none() && self.entries.front().is_some_and(|entry| entry.sealed.is_some())
+        !self.writing && self.entries.front().is_some_and(|entry| entry.sealed.is_some())
     }
 
     /// Counts a write at `offset` that ends at `end`; says whether it went on where the one before ended.
@@ -126,6 +147,7 @@ impl InodeState {
     /// Records that acknowledged data is lost. True when no older error was still untold.
     pub fn record_error(&mut self, error: FsError) -> bool {
         self.error_count += 1;
+        self.cache_is_void = true;
         self.last_error = Some(error);
         !std::mem::replace(&mut self.untold, true)
     }
@@ -143,6 +165,8 @@ pub struct OpenFile {
     pub inode: Arc<InodeBuffer>,
     /// Opened for writing: only then is a write worth buffering.
     pub writable: bool,
+    /// Opened for reading: only then is a read worth answering.
+    pub readable: bool,
     /// `error_count` that this handle was told of by an fsync.
     told: AtomicU64,
     /// The same, by a close of one of its descriptors.
@@ -161,11 +185,12 @@ pub struct Told {
 
 impl OpenFile {
     /// A handle that will be told of errors from here on.
-    pub fn new(inode: Arc<InodeBuffer>, writable: bool) -> Self {
+    pub fn new(inode: Arc<InodeBuffer>, flags: OpenFlags) -> Self {
         let known = inode.lock().error_count;
         Self {
             inode,
-            writable,
+            writable: flags.writes(),
+            readable: flags.reads(),
             told: AtomicU64::new(known),
             told_at_close: AtomicU64::new(known),
         }

@@ -7,34 +7,37 @@
 //! flush manager thread writes entries out at an interval, and they are written out at close, fsync,
 //! fdatasync and the end of the file.
 //!
-//! It is not: a read cache (a read that could see buffered data flushes it first), a page cache (it keeps
-//! nothing that is written), or a promise of durability (that is fsync, which drains the file first).
+//! It is not: a read cache (it keeps nothing that is written), or a promise of durability (that is fsync, which drains the
+//! file first, or a durable write, which goes through behind what the file has buffered).
 //!
-//! # What it keeps
+//! # Guarantees
 //!
 //! - Order: entries of one inode reach the file system below in the order of their writes, one at a time.
 //!   Inodes are independent of each other.
-//! - Coherence: whatever could show a buffered write (read, attributes, seek, copy, second descriptor,
-//!   extended attributes) finds it in the file system below, because it is flushed first.
-//! - Errors: a write that fails after it was acknowledged is told once, at flush (close) or fsync, to every
-//!   handle that was open when it failed, and to no other. See the `inode` module.
-//! - No space: after a flush failed with `ENOSPC` or `EDQUOT`, writes go through synchronously until one
-//!   succeeds and the file system has room for the whole buffer again: what can't be written is not
-//!   acknowledged.
-//! - Bounds: memory is `buffer_bytes`, and no byte waits longer than [`BufferConfig`] says; a writer that
-//!   finds no free entry waits, or writes an entry out itself.
+//! - Coherence: size, space, mode, holes and bytes of a file are those after all acknowledged writes, through every call.
+//!   Questions are answered from the buffer where it has the data and from below where it has not (`query`); changes
+//!   (truncation, copies, times) come behind a flush. An entry can be seen until the write below has ended.
+//! - Times: those of a buffered write are the ones that a look was told, also after the write-out (`times`).
+//! - Errors: a write that fails after it was acknowledged is told at each flush (close) until an fsync told it, and once at
+//!   an fsync, to every handle that was open when it failed, and to no other. Writes don't tell it. See the `inode` module.
+//! - Failures: after one, writes of its file go through until as many bytes as an entry holds were written without another;
+//!   after one for space or quota, writes of all files, until as many bytes as the buffer holds were allocated. What fails
+//!   then is told to the writer. So an error costs at most what was in the buffer when it came. See `probation`.
+//! - Bounds: memory is `buffer_bytes`, and no byte waits longer than [`BufferConfig`] says, with either flusher; a writer
+//!   that finds no free entry waits, or writes an entry out itself.
+//! - A panic below loses the entry that was being written out, as an error of its file; nobody waits for it.
 //!
-//! # How the paper's "end of file" is read
+//! # Difference from the paper
 //!
-//! The paper flushes "when the request reaches the end of the file". Writes always reach the end of a growing
-//! file, so that can only mean a read: a read request that reaches past the last buffered byte flushes the
-//! inode, and is counted under that cause; a read that touches buffered data before it is counted as `read`.
+//! The paper flushes "when the request reaches the end of the file", and so at most reads. Programs look at files between
+//! their writes (databases and logs do so all the time), and each such flush makes a small write below. Here reads and
+//! queries don't flush, except for the first look at a file's attributes and where appended data may stand elsewhere.
 //!
 //! # Where things are
 //!
-//! `buffered` adapts the calls; `engine` appends and writes out; `manager` is the thread; `inode` is the
-//! state and the errors of one file; `central` the slots and the queues; `registry` finds inodes by number
-//! and handle; `slot` is the memory.
+//! `buffered` adapts the calls; `engine` takes writes in; `write_out` writes entries out; `query` answers from the buffer,
+//! with `overlay` (size, space, holes) and `times`; `manager` is the thread; `inode` is the state and the errors of one
+//! file; `central` the slots and the queues; `registry` finds inodes by number and handle; `slot` is the memory.
 
 mod buffered;
 mod central;
@@ -43,9 +46,14 @@ mod engine;
 mod entry;
 mod inode;
 mod manager;
+mod overlay;
+mod probation;
+mod query;
 mod registry;
 mod slot;
 mod stats;
+mod times;
+mod write_out;
 
 pub use buffered::Buffered;
 pub use config::{BufferConfig, BufferConfigError, Flusher};

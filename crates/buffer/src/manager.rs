@@ -4,19 +4,41 @@
 //! ones at every interval. When the buffer has been empty for [`IDLE_TICKS`] intervals it gives the memory
 //! back and sleeps without a timeout. Until then it keeps ticking, so that a file that is written and closed
 //! need not wake it.
+//!
+//! With the inline flusher, writers write out what they seal and what they find overdue. The thread is only a timer then:
+//! it writes out what no writer came for, after twice the time that a writer would have given it, so that a load that
+//! keeps writing never meets it.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use vfs::FileSystem;
 
+use crate::central::Central;
+use crate::config::Flusher;
 use crate::engine::Engine;
 
 /// Intervals with nothing buffered before memory is given back: one second at 10 ms.
 const IDLE_TICKS: u32 = 100;
+/// How much longer than a writer the timer of the inline flusher leaves an entry.
+const TIMER_FACTOR: u32 = 2;
+
+/// Tells that the manager is gone, also when it panicked: writers do its work then.
+struct Presence<'a>(&'a Central);
+
+impl Drop for Presence<'_> {
+    fn drop(&mut self) {
+        self.0.manager_goes();
+    }
+}
 
 /// The thread's body; returns when it is told to stop. What is left then is for whoever told it to.
 pub fn run<F: FileSystem>(engine: &Arc<Engine<F>>) {
+    let _presence = Presence(&engine.central);
+    let factor = match engine.config.flusher {
+        Flusher::Inline => TIMER_FACTOR,
+        Flusher::Thread | Flusher::Off => 1,
+    };
     let interval = engine.config.flush_interval;
     let mut next_tick = Instant::now() + interval;
     // Nothing was ever buffered: sleep at the first tick.
@@ -42,13 +64,17 @@ pub fn run<F: FileSystem>(engine: &Arc<Engine<F>>) {
         if !lists.active.is_empty() {
             idle_ticks = 0;
             drop(lists);
-            engine.flush_overdue();
+            engine.flush_overdue(factor);
             lists = engine.central.lock();
         } else if idle_ticks < IDLE_TICKS {
             idle_ticks += 1;
         } else {
-            lists.free.iter_mut().for_each(crate::slot::Slot::give_back);
-            lists = engine.central.manager_sleeps(lists, None);
+            drop(lists);
+            engine.central.give_memory_back();
+            lists = engine.central.lock();
+            if lists.active.is_empty() && lists.ready.is_empty() && !lists.stop {
+                lists = engine.central.manager_sleeps(lists, None);
+            }
             (idle_ticks, next_tick) = (0, Instant::now() + interval);
         }
     }

@@ -1,12 +1,15 @@
 //! Finds the open files: by inode number and by handle. Sharded, because every call passes here.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vfs::{Handle, Ino};
+use vfs::{Handle, Ino, OpenFlags};
 
 use crate::inode::{InodeBuffer, OpenFile};
 
+/// Keys that a shard keeps memory for.
+const CAPACITY_KEPT: usize = 64;
 /// Shards of each map. More than the threads that a mount has, so that two rarely meet.
 const SHARDS: u64 = 16;
 
@@ -15,14 +18,16 @@ type Shard<K, V> = Mutex<HashMap<K, V>>;
 /// The open files. Its locks are taken alone, except that [`InodeBuffer`]'s may be taken within.
 #[derive(Debug, Default)]
 pub struct Registry {
-    /// Each file with its count of open handles.
+    /// Each file with its count of open handles, which may be 0: see [`InodeState::outlives_handles`].
+    ///
+    /// [`InodeState::outlives_handles`]: crate::inode::InodeState::outlives_handles
     inodes: [Shard<Ino, (Arc<InodeBuffer>, usize)>; 16],
     handles: [Shard<Handle, Arc<OpenFile>>; 16],
 }
 
 impl Registry {
     /// Registers a handle that the file system below has just opened.
-    pub fn opened(&self, ino: Ino, handle: Handle, writable: bool) {
+    pub fn opened(&self, ino: Ino, handle: Handle, flags: OpenFlags) -> Arc<InodeBuffer> {
         let inode = {
             let mut shard = shard(&self.inodes, ino.0);
             let (inode, handles) = shard
@@ -31,14 +36,15 @@ impl Registry {
             *handles += 1;
             Arc::clone(inode)
         };
-        let file = Arc::new(OpenFile::new(inode, writable));
+        let file = Arc::new(OpenFile::new(Arc::clone(&inode), flags));
         shard(&self.handles, handle.0).insert(handle, file);
+        inode
     }
 
     /// Takes a handle off, before the file system below may give its number to another. Returns the file when
     /// this was its last handle.
     pub fn released(&self, handle: Handle) -> Option<Arc<InodeBuffer>> {
-        let file = shard(&self.handles, handle.0).remove(&handle)?;
+        let file = remove(&mut shard(&self.handles, handle.0), &handle)?;
         let ino = file.inode.ino;
         let mut shard = shard(&self.inodes, ino.0);
         let (_, handles) = shard.get_mut(&ino)?;
@@ -46,10 +52,24 @@ impl Registry {
         if *handles > 0 {
             return None;
         }
-        shard.remove(&ino).map(|(inode, _)| inode)
+        if !file.inode.lock().outlives_handles() {
+            remove(&mut shard, &ino);
+        }
+        Some(Arc::clone(&file.inode))
     }
 
-    /// The file of a number, when it is open.
+    /// The kernel gave the inode back. What is remembered of a file that nobody has open goes.
+    pub fn forgotten(&self, ino: Ino) {
+        let mut shard = shard(&self.inodes, ino.0);
+        if let Some((inode, handles)) = shard.get(&ino) {
+            inode.lock().forgotten = true;
+            if *handles == 0 {
+                remove(&mut shard, &ino);
+            }
+        }
+    }
+
+    /// The file of a number, when it is open or something is remembered of it.
     pub fn inode(&self, ino: Ino) -> Option<Arc<InodeBuffer>> {
         shard(&self.inodes, ino.0)
             .get(&ino)
@@ -60,6 +80,15 @@ impl Registry {
     pub fn file(&self, handle: Handle) -> Option<Arc<OpenFile>> {
         shard(&self.handles, handle.0).get(&handle).map(Arc::clone)
     }
+}
+
+/// Removes a key, and gives memory back that a time of many keys has left.
+fn remove<K: Eq + Hash, V>(map: &mut HashMap<K, V>, key: &K) -> Option<V> {
+    let value = map.remove(key);
+    if map.capacity() > CAPACITY_KEPT && map.len() < map.capacity() / 4 {
+        map.shrink_to(CAPACITY_KEPT.max(map.len() * 2));
+    }
+    value
 }
 
 fn shard<K, V>(shards: &[Shard<K, V>; 16], key: u64) -> MutexGuard<'_, HashMap<K, V>> {

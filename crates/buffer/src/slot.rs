@@ -58,6 +58,11 @@ impl Slot {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 
+    /// True when the host may have given it memory.
+    pub const fn is_touched(&self) -> bool {
+        self.touched
+    }
+
     /// Gives the pages back to the host; the content reads as zeros afterwards.
     pub fn give_back(&mut self) {
         if !self.touched {
@@ -65,8 +70,8 @@ impl Slot {
         }
         // SAFETY: the range is our own private mapping and `&mut self` says that nobody looks at it. Should
         // the host refuse, the pages merely stay.
-        let given = unsafe { madvise(self.start.as_ptr().cast(), self.bytes, Advice::LinuxDontNeed) };
-        self.touched = given.is_err();
+        let _ = unsafe { madvise(self.start.as_ptr().cast(), self.bytes, Advice::LinuxDontNeed) };
+        self.touched = false;
     }
 }
 

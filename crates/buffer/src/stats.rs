@@ -5,54 +5,61 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Why an entry was written out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlushCause {
-    /// Nobody appended for two intervals, or it was growing for eight.
-    Interval,
-    /// No more fits.
-    Full,
-    /// A write elsewhere in the file came.
-    Scattered,
-    /// Another file needed the slot.
-    Pressure,
-    /// A descriptor was closed.
-    Close,
-    /// fsync or fdatasync.
-    Fsync,
-    /// A read reached the end of the file.
-    EndOfFile,
-    /// A read of buffered data before the end of the file.
-    Read,
-    /// Truncation, attributes, copy, seek, open or anything else that could see the data.
-    Other,
-    /// sync, unmount or an explicit drain.
-    Drain,
+/// Defines the causes once: as a type, as the counts that are shown, and as the counters behind them.
+macro_rules! causes {
+    ($($(#[$doc:meta])* $cause:ident, $count:ident;)*) => {
+        /// Why an entry was written out.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum FlushCause {
+            $($(#[$doc])* $cause,)*
+        }
+
+        /// Entries written out, by cause.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct FlushCauses {
+            $($(#[$doc])* pub $count: u64,)*
+        }
+
+        #[derive(Debug, Default)]
+        struct Causes {
+            $($count: AtomicU64,)*
+        }
+
+        impl Causes {
+            fn of(&self, cause: FlushCause) -> &AtomicU64 {
+                match cause {
+                    $(FlushCause::$cause => &self.$count,)*
+                }
+            }
+
+            fn snapshot(&self) -> FlushCauses {
+                FlushCauses {
+                    $($count: get(&self.$count),)*
+                }
+            }
+        }
+    };
 }
 
-/// Entries written out, by cause.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FlushCauses {
+causes! {
     /// Nobody appended for two intervals, or the entry was growing for eight.
-    pub interval: u64,
-    /// The entry was full.
-    pub full: u64,
+    Interval, interval;
+    /// No more fits.
+    Full, full;
     /// A write elsewhere in the file ended the entry.
-    pub scattered: u64,
-    /// Another file needed the entry.
-    pub pressure: u64,
+    Scattered, scattered;
+    /// Another file needed the memory.
+    Pressure, pressure;
     /// A descriptor was closed.
-    pub close: u64,
+    Close, close;
     /// fsync or fdatasync.
-    pub fsync: u64,
-    /// A read reached the end of the file.
-    pub end_of_file: u64,
-    /// A read of buffered data before the end of the file.
-    pub read: u64,
-    /// Truncation, attributes, copy, seek, open and the like.
-    pub other: u64,
+    Fsync, fsync;
+    /// A question that the buffer alone could not answer: the first look at a file, or where appended data stands.
+    Query, query;
+    /// Truncation, copy, a write that goes through, or another change that comes after the data.
+    Other, other;
     /// sync, unmount or an explicit drain.
-    pub drain: u64,
+    Drain, drain;
 }
 
 /// Percentiles of a latency in microseconds, each at most 13 % too high.
@@ -109,7 +116,7 @@ pub struct BufferStats {
     pub errors_pending: u64,
     /// Files whose last handle went away before any was told.
     pub errors_unclaimed: u64,
-    /// A flush found no space: writes go through until one succeeds with room to spare.
+    /// A write found no space: all go through until as much was allocated as the buffer holds.
     pub degraded: bool,
     /// Rounds of the flush manager's loop; stands still while nothing is buffered.
     pub manager_rounds: u64,
@@ -136,39 +143,10 @@ pub struct Counters {
     causes: Causes,
 }
 
-#[derive(Debug, Default)]
-struct Causes {
-    interval: AtomicU64,
-    full: AtomicU64,
-    scattered: AtomicU64,
-    pressure: AtomicU64,
-    close: AtomicU64,
-    fsync: AtomicU64,
-    end_of_file: AtomicU64,
-    read: AtomicU64,
-    other: AtomicU64,
-    drain: AtomicU64,
-}
-
 impl Counters {
     /// Counts an entry written out.
     pub fn count_flush(&self, cause: FlushCause) {
-        let causes = &self.causes;
-        add(
-            match cause {
-                FlushCause::Interval => &causes.interval,
-                FlushCause::Full => &causes.full,
-                FlushCause::Scattered => &causes.scattered,
-                FlushCause::Pressure => &causes.pressure,
-                FlushCause::Close => &causes.close,
-                FlushCause::Fsync => &causes.fsync,
-                FlushCause::EndOfFile => &causes.end_of_file,
-                FlushCause::Read => &causes.read,
-                FlushCause::Other => &causes.other,
-                FlushCause::Drain => &causes.drain,
-            },
-            1,
-        );
+        add(self.causes.of(cause), 1);
     }
 
     /// Counts bytes that came into the buffer.
@@ -180,7 +158,6 @@ impl Counters {
     /// The counters, with zeros for what they do not know.
     pub fn snapshot(&self) -> BufferStats {
         let (writes_accepted, backing_writes) = (get(&self.writes_accepted), get(&self.backing_writes));
-        let causes = &self.causes;
         BufferStats {
             writes_accepted,
             bytes_accepted: get(&self.bytes_accepted),
@@ -197,18 +174,7 @@ impl Counters {
             entry_waits: get(&self.entry_waits),
             entry_wait_ns: get(&self.entry_wait_ns),
             flush_latency: self.flush_latency.percentiles(),
-            flushes: FlushCauses {
-                interval: get(&causes.interval),
-                full: get(&causes.full),
-                scattered: get(&causes.scattered),
-                pressure: get(&causes.pressure),
-                close: get(&causes.close),
-                fsync: get(&causes.fsync),
-                end_of_file: get(&causes.end_of_file),
-                read: get(&causes.read),
-                other: get(&causes.other),
-                drain: get(&causes.drain),
-            },
+            flushes: self.causes.snapshot(),
             errors_recorded: get(&self.errors_recorded),
             errors_reported: get(&self.errors_reported),
             errors_pending: get(&self.errors_pending),

@@ -41,13 +41,6 @@ impl OpenFlags {
             _ => Durability::Data,
         }
     }
-
-    /// True when each write must be on the medium, or at least past every cache, when it returns
-    /// (`O_SYNC`, `O_DSYNC`, `O_DIRECT`).
-    #[must_use]
-    pub const fn bypasses_buffers(self) -> bool {
-        self.0 & (libc::O_DSYNC | libc::O_DIRECT) != 0
-    }
 }
 
 /// `fallocate(2)` mode (`FALLOC_FL_*`).

@@ -61,9 +61,13 @@ impl Scene {
     }
 
     pub fn open(&self, ino: Ino) -> File {
+        self.open_with(ino, libc::O_RDWR)
+    }
+
+    pub fn open_with(&self, ino: Ino, flags: i32) -> File {
         let opened = self
             .buffered
-            .open(ino, OpenFlags(libc::O_RDWR), Privileges::Keep)
+            .open(ino, OpenFlags(flags), Privileges::Keep)
             .expect("the file can be opened");
         File {
             ino,
@@ -93,7 +97,7 @@ impl Scene {
     }
 
     pub fn read(&self, file: File, offset: u64, length: usize) -> Vec<u8> {
-        let mut out = vec![0; length];
+        let mut out = vec![0xAA; length];
         let read = self
             .buffered
             .read(file.ino, file.handle, offset, &mut out)

@@ -9,6 +9,7 @@ mod descriptors;
 mod failing_source;
 mod harness;
 mod local_file_system;
+mod looks;
 mod messages;
 mod mount_helper;
 mod mounted_twice;

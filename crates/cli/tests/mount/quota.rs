@@ -79,33 +79,64 @@ fn told(answer: io::Result<()>) -> Option<i32> {
     answer.err().and_then(|error| error.raw_os_error())
 }
 
-#[test]
-fn a_flush_over_the_quota_is_told_once_to_each_descriptor_and_the_mount_stays_usable() {
+/// Runs a check on a mount of the subvolume, nothing of which is flushed by time.
+fn on_a_mount(check: impl Fn(&Limited, &Path)) {
     let Some(limited) = Limited::new() else {
         return;
     };
-    let folder = tempfile::TempDir::new().unwrap();
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
     let output = tidegate()
         .arg("mount")
         .arg(limited.source())
         .arg(folder.path())
         .args(["--passthrough", "off", "--flush-interval", "30s"])
         .output()
-        .unwrap();
+        .expect("the binary runs");
     assert!(
         output.status.success(),
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let outcome = std::panic::catch_unwind(|| {
-        let filler = limited.source().join("filler");
-        fs::write(&filler, vec![1; 7 * MIB]).unwrap();
-        File::open(&filler).unwrap().sync_all().unwrap();
+    let checked = std::panic::AssertUnwindSafe(|| check(&limited, folder.path()));
+    let outcome = std::panic::catch_unwind(checked);
+    let unmounted = tidegate()
+        .args(["unmount", "--lazy"])
+        .arg(folder.path())
+        .output()
+        .expect("the binary runs");
+    outcome.expect("what the check said stands above");
+    assert!(
+        unmounted.status.success(),
+        "{}",
+        String::from_utf8_lossy(&unmounted.stderr)
+    );
+}
 
-        let path = folder.path().join("file");
+/// Makes so many files of so many bytes in the source.
+fn fill(limited: &Limited, count: usize, bytes: usize) {
+    for number in 0..count {
+        let path = limited.source().join(format!("filler {number}"));
+        fs::write(&path, vec![1; bytes]).expect("the quota has room for it");
+        let synced = File::open(&path).and_then(|file| file.sync_all());
+        synced.expect("the quota has room for it");
+    }
+}
+
+/// Removes one of them. btrfs gives back what a file took with its next transaction.
+fn empty(limited: &Limited, folder: &Path, number: usize) {
+    fs::remove_file(folder.join(format!("filler {number}"))).expect("removing takes no room");
+    let source = File::open(limited.source()).expect("the source is there");
+    rustix::fs::syncfs(source).expect("the source can be synced");
+}
+
+#[test]
+fn a_flush_over_the_quota_is_told_once_to_each_descriptor_and_the_mount_stays_usable() {
+    on_a_mount(|limited, folder| {
+        fill(limited, 1, 7 * MIB);
+        let path = folder.join("file");
         let first = File::create(&path).unwrap();
         let second = OpenOptions::new().write(true).open(&path).unwrap();
-        let other = File::create(folder.path().join("other")).unwrap();
+        let other = File::create(folder.join("other")).unwrap();
         // The buffer takes 4 MiB; the quota has 1 MiB left.
         for number in 0..8 {
             first.write_all_at(&vec![2; MIB / 2], number * (1 << 19)).unwrap();
@@ -125,9 +156,7 @@ fn a_flush_over_the_quota_is_told_once_to_each_descriptor_and_the_mount_stays_us
             "the second descriptor was told twice"
         );
 
-        fs::remove_file(folder.path().join("filler")).unwrap();
-        // btrfs gives back what a file took with its next transaction.
-        rustix::fs::syncfs(File::open(limited.source()).unwrap()).unwrap();
+        empty(limited, folder, 0);
         first.write_all_at(b"room again", 0).unwrap();
         assert_eq!(told(first.sync_all()), None);
         assert_eq!(
@@ -135,15 +164,52 @@ fn a_flush_over_the_quota_is_told_once_to_each_descriptor_and_the_mount_stays_us
             *b"room again"
         );
     });
-    let unmounted = tidegate()
-        .args(["unmount", "--lazy"])
-        .arg(folder.path())
-        .output()
-        .unwrap();
-    outcome.unwrap();
-    assert!(
-        unmounted.status.success(),
-        "{}",
-        String::from_utf8_lossy(&unmounted.stderr)
-    );
+}
+
+/// statfs knows nothing of the quota, and says that there is room.
+#[test]
+fn what_is_acknowledged_after_an_error_for_quota_is_kept() {
+    on_a_mount(|limited, folder| {
+        fill(limited, 14, MIB / 2);
+        let names = ["one", "other"];
+        let files = names.map(|name| File::create(folder.join(name)).unwrap());
+        for number in 0..8 {
+            files[0]
+                .write_all_at(&vec![2; MIB / 2], number * (1 << 19))
+                .unwrap();
+        }
+        assert_eq!(told(files[0].sync_all()), Some(Errno::DQUOT.raw_os_error()));
+        let mut contents = names.map(|name| fs::read(folder.join(name)).unwrap());
+        let (mut kept, mut fillers) = (0, 0..14);
+        for round in 0..400_usize {
+            let (file, content) = (&files[round % 2], &mut contents[round % 2]);
+            let block = [u8::try_from(round % 251).unwrap(); 32 << 10];
+            match told(file.write_all_at(&block, content.len().try_into().unwrap())) {
+                None => {
+                    content.extend_from_slice(&block);
+                    kept += 1;
+                }
+                Some(error) => {
+                    assert_eq!(error, Errno::DQUOT.raw_os_error());
+                    // Room for a few more.
+                    if let Some(number) = fillers.next() {
+                        empty(limited, folder, number);
+                    }
+                }
+            }
+        }
+        assert!(
+            kept > 100 && fillers.is_empty(),
+            "{kept} blocks, {fillers:?} were not needed"
+        );
+        for ((name, file), content) in names.iter().zip(&files).zip(contents) {
+            assert_eq!(
+                told(file.sync_all()),
+                None,
+                "{name}: what was acknowledged is lost"
+            );
+            let found = fs::read(limited.source().join(name)).unwrap();
+            assert!(found.starts_with(&content), "{name}");
+        }
+    });
 }

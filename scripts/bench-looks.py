@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Loads that look at a file between their writes, on mounts of two builds and on the folder itself, in turns.
+
+    scripts/bench-looks.py OLD NEW [--folder FOLDER] [--rounds 7]
+
+OLD and NEW are `tidegate` binaries, such as target/release/tidegate of two revisions. FOLDER lies on the disk to be measured.
+Prints operations per second (median of the rounds, lowest and highest) and how many times as fast NEW is as OLD. Run it on a
+quiet machine: the rounds alternate, so that slow changes of the machine meet all three.
+"""
+
+import argparse
+import os
+import pathlib
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import tempfile
+import time
+
+LINE = b"x" * 99 + b"\n"
+
+
+def log(folder, look):
+    """A log of lines of 100 bytes."""
+    lines = 20000
+    descriptor = os.open(folder / "log", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o644)
+    for _ in range(lines):
+        os.write(descriptor, LINE)
+        look(descriptor)
+    os.close(descriptor)
+    return lines
+
+
+def sqlite(folder, mode):
+    """Transactions of one row each."""
+    rows = 300
+    path = folder / f"{mode}.db"
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute(f"PRAGMA journal_mode={mode}")
+    database.execute("PRAGMA synchronous=FULL")
+    database.execute("CREATE TABLE rows (number INTEGER PRIMARY KEY, content BLOB)")
+    for number in range(rows):
+        database.execute("INSERT INTO rows VALUES (?, ?)", (number, LINE))
+    database.close()
+    return rows
+
+
+LOADS = {
+    "log, fstat after each line": lambda folder: log(folder, os.fstat),
+    "log, pread of the head after each line": lambda folder: log(folder, lambda file: os.pread(file, 4096, 0)),
+    "log, no look": lambda folder: log(folder, lambda _: None),
+    "SQLite, WAL": lambda folder: sqlite(folder, "WAL"),
+    "SQLite, DELETE": lambda folder: sqlite(folder, "DELETE"),
+}
+
+
+def rate(load, folder):
+    place = folder / "load"
+    place.mkdir()
+    started = time.perf_counter()
+    count = load(place)
+    elapsed = time.perf_counter() - started
+    shutil.rmtree(place)
+    return count / elapsed
+
+
+def mounted_rate(binary, load, folder):
+    source, mountpoint = folder / "source", folder / "mountpoint"
+    source.mkdir(exist_ok=True)
+    mountpoint.mkdir(exist_ok=True)
+    mount = [binary, "mount", "--passthrough=off", source, mountpoint]
+    subprocess.run(mount, check=True, stdout=subprocess.DEVNULL)
+    try:
+        return rate(load, mountpoint)
+    finally:
+        subprocess.run([binary, "unmount", mountpoint], check=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", type=pathlib.Path)
+    parser.add_argument("new", type=pathlib.Path)
+    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path.cwd())
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    rates = {name: {"native": [], "old": [], "new": []} for name in LOADS}
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        folder = pathlib.Path(folder)
+        for _ in range(options.rounds):
+            for name, load in LOADS.items():
+                rates[name]["native"].append(rate(load, folder))
+                rates[name]["old"].append(mounted_rate(options.old.absolute(), load, folder))
+                rates[name]["new"].append(mounted_rate(options.new.absolute(), load, folder))
+    for name, found in rates.items():
+        shown = ", ".join(
+            f"{who} {statistics.median(values):.0f} ({min(values):.0f} to {max(values):.0f})"
+            for who, values in found.items()
+        )
+        ratios = [new / old for new, old in zip(found["new"], found["old"])]
+        print(f"{name}: {shown} per second; new/old {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+
+
+main()
