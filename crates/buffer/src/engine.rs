@@ -103,7 +103,10 @@ impl<F: FileSystem> Engine<F> {
             add(&self.counters.writes_through, 1);
             return self.backing_write(ino, handle, offset, data, mode);
         };
+        let turn = file.inode.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = self.accept(&file, handle, offset, data, mode);
+        // An appended record stays whole: none may go past another one that is between two entries.
+        let _turn = (mode.appends() && taken < data.len()).then_some(turn);
         if taken > 0 && self.writes_out_inline() {
             self.inline_tick();
         }
@@ -183,10 +186,9 @@ impl<F: FileSystem> Engine<F> {
     }
 
     /// Appends `data` to the tail entry and as many more as it takes. Returns how much was taken; the rest is to be written
-    /// through, behind what the file has buffered.
+    /// through, behind what the file has buffered. The caller holds [`InodeBuffer::turn`].
     fn accept(&self, file: &OpenFile, handle: Handle, offset: u64, data: &[u8], mode: WriteMode) -> usize {
         let inode = &file.inode;
-        let _turn = inode.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let kind = WriteKind::of(mode);
         let end = offset.saturating_add(byte_count(data.len()));
         let now = Instant::now();
