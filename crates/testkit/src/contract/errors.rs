@@ -37,6 +37,7 @@ pub fn cases<F: FileSystem>() -> Vec<FaultCase<F>> {
         a_write_that_cannot_be_made_durable_fails,
         an_error_of_the_close_below_is_told_at_close,
         once_an_error_that_may_pass_was_told_nothing_is_acknowledged_and_lost,
+        a_quota_of_one_file_leaves_others_and_itself_honest,
         in_any_order_of_faults_a_loss_is_told_and_only_a_loss,
     ]
 }
@@ -282,6 +283,29 @@ fn once_an_error_that_may_pass_was_told_nothing_is_acknowledged_and_lost<F: File
         );
         assert!(trouble.try_read(file, 0, 10_000) == Ok(vec![4; 5_000]));
     }
+}
+
+/// One user is over the quota, and writes beside one who is not.
+fn a_quota_of_one_file_leaves_others_and_itself_honest<F: FileSystem>(trouble: &Trouble<'_, F>) {
+    let poor = trouble.with_content(b"poor", &[1; 5_000]);
+    let rich = trouble.scene.create(b"rich");
+    trouble
+        .faults
+        .fail_file(poor.ino, Call::Write, Times::ForEver, FsError::Quota);
+    let written = trouble.try_write(poor, 0, &[2; 5_000], 0);
+    assert_eq!(written.map(drop).and(trouble.fsync(poor)), Err(FsError::Quota));
+    for round in 0..20 {
+        trouble.scene.write(rich, round * 1_000, &[5; 1_000]);
+        let written = trouble.try_write(poor, round * 1_000, &[3; 1_000], 0);
+        assert_eq!(written, Err(FsError::Quota), "round {round} was acknowledged");
+        if round % 3 == 0 {
+            assert_eq!(trouble.fsync(rich), Ok(()), "round {round}");
+        }
+    }
+    assert_eq!((trouble.flush(rich), trouble.fsync(poor)), (Ok(()), Ok(())));
+    trouble.faults.heal();
+    assert!(trouble.try_read(rich, 0, 30_000) == Ok(vec![5; 20_000]));
+    assert!(trouble.try_read(poor, 0, 10_000) == Ok(vec![1; 5_000]));
 }
 
 /// A file of the random script: what is known of its bytes, and who was told.
