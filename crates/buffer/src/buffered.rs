@@ -108,11 +108,20 @@ impl<F: FileSystem> Buffered<F> {
     /// Registers an open file. A page cache above is void if data was lost that it may have.
     fn opened(&self, ino: Ino, opened: Opened, flags: OpenFlags) -> Opened {
         let inode = self.engine.registry.opened(ino, opened.handle, flags);
+        if flags.writes() {
+            self.note_synchronous(&inode, opened.handle);
+        }
         let is_void = std::mem::take(&mut inode.lock().cache_is_void);
         Opened {
             cache_still_valid: opened.cache_still_valid && !is_void,
             ..opened
         }
+    }
+
+    /// Asks below whether writes may be held back.
+    fn note_synchronous(&self, inode: &InodeBuffer, handle: Handle) {
+        let is_synchronous = self.engine.inner.is_synchronous(inode.ino, handle);
+        inode.lock().is_synchronous = is_synchronous;
     }
 
     /// Buffered writes that take privileges away come before `ino` is given some.
@@ -302,6 +311,10 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
         Some(file)
     }
 
+    fn is_synchronous(&self, ino: Ino, handle: Handle) -> bool {
+        self.engine.inner.is_synchronous(ino, handle)
+    }
+
     fn path_of(&self, ino: Ino, handle: Option<Handle>) -> Option<PathBuf> {
         self.engine.inner.path_of(ino, handle)
     }
@@ -340,9 +353,14 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
         output_bytes_max: usize,
     ) -> FsResult<IoctlReply> {
         self.engine.flush_ino(ino, FlushCause::Other);
-        self.engine
+        let reply = self
+            .engine
             .inner
-            .ioctl(ino, handle, command, input, output_bytes_max)
+            .ioctl(ino, handle, command, input, output_bytes_max);
+        if let Some(inode) = self.engine.registry.inode(ino) {
+            self.note_synchronous(&inode, handle);
+        }
+        reply
     }
 
     fn opendir(&self, ino: Ino) -> FsResult<Handle> {

@@ -11,7 +11,8 @@
 //!
 //! # Writes that go through
 //!
-//! These are made at once, behind what the file has buffered: durable and direct ones, which keep their flags; those on
+//! These are made at once, behind what the file has buffered: durable and direct ones, which keep their flags; those to files
+//! that the file system below syncs by itself ([`FileSystem::is_synchronous`]); those on
 //! probation after a failure (see [`Probation`]); a file's first past 4 GiB and past each doubling of that, so that a file
 //! system that can't hold so much tells the writer; and small scattered ones. A scattered write that neither continues
 //! the tail entry nor the write before would cost an entry and a copy and save nothing. After a few of them in a row a
@@ -121,9 +122,13 @@ impl<F: FileSystem> Engine<F> {
         }
     }
 
-    fn may_buffer(&self, file: &OpenFile, end: u64, mode: WriteMode) -> bool {
+    fn may_buffer(&self, file: &OpenFile, state: &InodeState, end: u64, mode: WriteMode) -> bool {
         let is_ordinary = mode.durability() == Durability::None && !mode.is_direct();
-        is_ordinary && file.writable && i64::try_from(end).is_ok() && !self.space.is_on()
+        is_ordinary
+            && !state.is_synchronous
+            && file.writable
+            && i64::try_from(end).is_ok()
+            && !self.space.is_on()
     }
 
     /// Writes without buffering, behind what the file has buffered.
@@ -196,7 +201,7 @@ impl<F: FileSystem> Engine<F> {
         let continues = state.note_write(offset, end) || kind.appends;
         let is_scattered = !continues && state.scattered > SCATTERED_MAX && self.is_small(data);
         let is_far = end > NEAR_BYTES && end.ilog2() > state.reached.max(1).ilog2();
-        if is_scattered || is_far || !self.may_buffer(file, end, mode) {
+        if is_scattered || is_far || !self.may_buffer(file, &state, end, mode) {
             return 0;
         }
         let mut at = offset;

@@ -57,6 +57,8 @@ pub struct InodeState {
     pub reached: u64,
     /// After a failed write: what has to be written through before writes are buffered again.
     pub probation: Probation,
+    /// The file system below syncs each write: nothing is held back.
+    pub is_synchronous: bool,
     /// Times told and to be told.
     pub times: Times,
     /// Somebody looked at the attributes while data was buffered.

@@ -64,7 +64,9 @@ impl Dispatcher {
         }
         let direct_io = match self.direct_io {
             // The page cache would hold appended data where the kernel believes the end to be.
-            DirectIo::Off => flags.writes() && flags.has(libc::O_APPEND),
+            DirectIo::Off => {
+                flags.writes() && (flags.has(libc::O_APPEND) || self.must_not_write_back(ino, opened.handle))
+            }
             DirectIo::Writers => flags.writes(),
             DirectIo::On => true,
         };
@@ -79,6 +81,11 @@ impl Dispatcher {
             open_flags,
             backing_id: 0,
         }
+    }
+
+    /// The kernel's writeback cache would hold back what the file system below syncs by itself.
+    fn must_not_write_back(&self, ino: Ino, handle: Handle) -> bool {
+        self.writeback && self.file_system.is_synchronous(ino, handle)
     }
 
     pub(crate) fn release(&self, ino: Ino, handle: Handle) {

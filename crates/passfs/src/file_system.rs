@@ -134,6 +134,10 @@ impl FileSystem for PassFs {
         self.handles.file(handle).ok().map(|open| Arc::clone(&open.file))
     }
 
+    fn is_synchronous(&self, _ino: Ino, handle: Handle) -> bool {
+        self.syncs_by_itself(handle)
+    }
+
     fn path_of(&self, ino: Ino, handle: Option<Handle>) -> Option<PathBuf> {
         let open = handle.and_then(|handle| self.handles.file(handle).ok());
         let path = match open {

@@ -2,8 +2,9 @@
 //!
 //! Any other command is [`FsError::NotATerminal`]: its argument could hold pointers into the caller's memory.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use rustix::fs::StatVfsMountFlags;
 use vfs::{FsError, FsResult, Handle, IoctlReply};
 
 use crate::PassFs;
@@ -17,6 +18,8 @@ struct Command {
     host_bytes: usize,
 }
 
+/// `FS_SYNC_FL`
+const SYNC_FLAG: u32 = 0x8;
 /// The largest argument, `struct fsxattr`.
 const ARGUMENT_BYTES_MAX: usize = 28;
 
@@ -64,6 +67,21 @@ impl PassFs {
             argument[..command.host_bytes.min(output_bytes_max)].to_vec()
         };
         Ok(IoctlReply { result, data })
+    }
+
+    /// True when the host syncs each write to the file: it has the attribute `S`, or its file system is mounted with `sync`.
+    /// Two calls that don't leave the kernel's memory, but for file systems of a network.
+    pub(crate) fn syncs_by_itself(&self, handle: Handle) -> bool {
+        let Ok(open) = self.handles.file(handle) else {
+            return false;
+        };
+        let is_mounted_so = rustix::fs::fstatvfs(&open.file)
+            .is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::SYNCHRONOUS));
+        let mut flags = [0; ARGUMENT_BYTES_MAX];
+        // A host that knows no such attributes has no file with them.
+        let is_known = host_ioctl(open.file.as_fd(), libc::FS_IOC_GETFLAGS, &mut flags).is_ok();
+        let [a, b, c, d, ..] = flags;
+        is_mounted_so || (is_known && u32::from_ne_bytes([a, b, c, d]) & SYNC_FLAG != 0)
     }
 }
 

@@ -31,6 +31,14 @@ impl Ext4 {
     /// # Errors
     /// What is missing: root, a loop device or mkfs.ext4.
     pub fn new(mib: u64) -> Result<Self, String> {
+        Self::mounted_with(mib, "async")
+    }
+
+    /// The same with further options of mount(8).
+    ///
+    /// # Errors
+    /// As [`Ext4::new`].
+    pub fn mounted_with(mib: u64, options: &str) -> Result<Self, String> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         if !rustix::process::geteuid().is_root() {
             return Err("an ext4 on a loop device needs root".to_owned());
@@ -56,7 +64,11 @@ impl Ext4 {
         mkfs.args(["-q", "-F", "-b", "4096", "-J", "size=4"])
             .args(["-E", "lazy_itable_init=0,lazy_journal_init=0"]);
         run(mkfs.arg(ext4.image()))?;
-        mount(&ext4.image(), ext4.folder(), "loop,commit=300")?;
+        mount(
+            &ext4.image(),
+            ext4.folder(),
+            &format!("loop,commit=300,{options}"),
+        )?;
         Ok(ext4)
     }
 

@@ -254,6 +254,13 @@ pub trait FileSystem: Send + Sync + 'static {
         None
     }
 
+    /// The file asks for synchronous writes by itself: the attribute `S` of chattr(1), or a host file system mounted with
+    /// `sync`. This file system then makes each write durable as [`Durability::Data`] whatever its mode says, and a layer
+    /// above must not hold it back. Asked after an open for writing, and after each ioctl.
+    fn is_synchronous(&self, _ino: Ino, _handle: Handle) -> bool {
+        false
+    }
+
     /// A name of the file for people, such as a line of a log; not to be opened. `None` where there is none at hand.
     fn path_of(&self, _ino: Ino, _handle: Option<Handle>) -> Option<PathBuf> {
         None

@@ -20,7 +20,8 @@
 //!   the bytes of that write and what it takes to read them back ([`Durability::Data`]), and all metadata of the file
 //!   ([`Durability::All`]). It takes no later call: the caller sends none. It says nothing of bytes written earlier, except
 //!   that older ones never take the place of these. Where the data can't be made durable the write fails, also when it is
-//!   in the file by then. [`WriteMode::is_direct`] asks for no durability, and neither does a page cache above.
+//!   in the file by then. [`WriteMode::is_direct`] asks for no durability, and neither does a page cache above. A write to a file that
+//!   [is synchronous](FileSystem::is_synchronous) is durable as data at least.
 //! - **Appending** (`appending`). A write that [appends](WriteMode::appends) goes to the end that the file has when it is
 //!   made, whatever its offset says and whoever moved the end: another handle, or a program that does not pass this layer. The
 //!   flags of the write decide, not those of the open. Each appended write is in one piece, and no two overlap. Where writes are

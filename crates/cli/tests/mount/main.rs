@@ -20,6 +20,8 @@ mod quota;
 mod sync_reach;
 #[cfg(test)]
 mod synchronous;
+#[cfg(test)]
+mod synchronous_source;
 mod ubifs;
 mod ubifs_answers;
 mod ubifs_writable;

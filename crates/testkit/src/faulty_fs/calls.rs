@@ -168,6 +168,10 @@ impl<F: FileSystem> FileSystem for FaultyFs<F> {
         self.inner.copy_file_range(copy)
     }
 
+    fn is_synchronous(&self, ino: Ino, handle: Handle) -> bool {
+        self.inner.is_synchronous(ino, handle)
+    }
+
     fn ioctl(
         &self,
         ino: Ino,

@@ -311,6 +311,11 @@ impl FileSystem for MountedWriter {
         reading.seek(&reading.inode(ino)?, from)
     }
 
+    fn is_synchronous(&self, ino: Ino, _: Handle) -> bool {
+        let found = self.reading(&self.writer()).inode(ino);
+        found.is_ok_and(|inode| inode.flags & INODE_SYNC != 0)
+    }
+
     fn ioctl(
         &self,
         ino: Ino,

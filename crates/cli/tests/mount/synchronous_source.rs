@@ -1,0 +1,137 @@
+//! A source that syncs by itself: files and folders with the attributes `S` and `D` of chattr(1), and file systems mounted with
+//! `sync` or `dirsync`. Flushes of the source's device are counted.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use testkit::Ext4;
+
+use crate::harness::{Mounted, report_skip};
+
+const WRITES: u64 = 20;
+
+const MODES: [&[&str]; 7] = [
+    &[],
+    &["--passthrough", "off"],
+    &["--passthrough", "off", "--flusher", "inline"],
+    &["--passthrough", "off", "--flusher", "off"],
+    &["--passthrough", "off", "--direct-io", "on"],
+    &["--passthrough", "off", "--direct-io", "off"],
+    &["--passthrough", "off", "--writeback", "on"],
+];
+
+/// `None`, with a reason printed, where there is no root, loop device or ext4.
+fn ext4(options: &str) -> Option<Ext4> {
+    let made = Ext4::mounted_with(64, options);
+    made.map_err(|reason| report_skip(&reason)).ok()
+}
+
+fn mount(ext4: &Ext4, mode: &[&str]) -> Option<Mounted> {
+    let shows_ext4 = |source: &Path| {
+        fs::remove_dir(source).expect("it is empty");
+        symlink(ext4.folder(), source).expect("a temporary folder takes links");
+    };
+    Mounted::start_over(shows_ext4, mode)
+}
+
+fn chattr(attribute: &str, path: &Path) {
+    let output = Command::new("chattr").arg(attribute).arg(path).output();
+    let output = output.expect("e2fsprogs are there, as mkfs.ext4 was");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+fn open(path: &Path) -> File {
+    let mut options = OpenOptions::new();
+    let opened = options.write(true).create(true).truncate(false).open(path);
+    opened.expect("a file in the mount")
+}
+
+/// Flushes of the device while a descriptor writes block after block.
+fn flushes(ext4: &Ext4, file: &File) -> u64 {
+    let before = ext4.flushes();
+    for number in 0..WRITES {
+        file.write_all_at(&[7; 4096], number * 4096)
+            .expect("there is room");
+    }
+    ext4.flushes() - before
+}
+
+#[test]
+fn each_write_to_a_file_with_the_attribute_s_is_synced_in_every_mode() {
+    for mode in MODES {
+        let Some(ext4) = ext4("async") else {
+            return;
+        };
+        let folder = ext4.folder().join("folder");
+        fs::create_dir(&folder).unwrap();
+        chattr("+S", &folder);
+        File::create(ext4.folder().join("old")).unwrap();
+        chattr("+S", &ext4.folder().join("old"));
+        let Some(mounted) = mount(&ext4, mode) else {
+            return;
+        };
+        for name in ["old", "folder/inherits"] {
+            let file = open(&mounted.mountpoint().join(name));
+            let flushes = flushes(&ext4, &file);
+            assert!(
+                flushes >= WRITES,
+                "{name}: {flushes} flushes for {WRITES} writes in mode {mode:?}"
+            );
+        }
+        let plain = flushes(&ext4, &open(&mounted.mountpoint().join("plain")));
+        assert!(
+            plain < WRITES,
+            "plain: {plain} flushes for {WRITES} writes in mode {mode:?}"
+        );
+    }
+}
+
+#[test]
+fn each_write_is_synced_where_the_source_is_mounted_with_sync() {
+    for mode in MODES {
+        let Some(ext4) = ext4("sync") else {
+            return;
+        };
+        let Some(mounted) = mount(&ext4, mode) else {
+            return;
+        };
+        let flushes = flushes(&ext4, &open(&mounted.mountpoint().join("file")));
+        assert!(
+            flushes >= WRITES,
+            "{flushes} flushes for {WRITES} writes in mode {mode:?}"
+        );
+    }
+}
+
+/// With `writeback=on` the kernel decides when the file is opened; that is left out here.
+#[test]
+fn the_attribute_s_set_through_the_mount_holds_at_once_for_open_files() {
+    for mode in MODES {
+        if mode.contains(&"--writeback") {
+            continue;
+        }
+        let Some(ext4) = ext4("async") else {
+            return;
+        };
+        let Some(mounted) = mount(&ext4, mode) else {
+            return;
+        };
+        let path = mounted.mountpoint().join("file");
+        let file = open(&path);
+        for (attribute, is_synced) in [("-S", false), ("+S", true), ("-S", false)] {
+            chattr(attribute, &path);
+            let flushes = flushes(&ext4, &file);
+            assert_eq!(
+                flushes >= WRITES,
+                is_synced,
+                "{attribute}: {flushes} flushes for {WRITES} writes in mode {mode:?}"
+            );
+        }
+    }
+}
