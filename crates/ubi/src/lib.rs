@@ -15,6 +15,7 @@ mod guess;
 mod image;
 mod layout;
 mod peb_table;
+mod retry;
 mod volume;
 
 pub use attach::{

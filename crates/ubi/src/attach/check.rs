@@ -10,6 +10,7 @@ use super::survey::Survey;
 use super::{Access, AttachOptions, VolumeId, examine};
 use crate::format::volume_table::VolumeTable;
 use crate::format::{LAYOUT_VOLUME, VolumeKind, crc32};
+use crate::retry;
 
 /// What a check found.
 #[derive(Debug)]
@@ -113,7 +114,7 @@ fn check_data(
             continue;
         };
         let mut data = vec![0; index(survey.layout.leb_bytes())];
-        let report = nand.read(found.peb, offset, &mut data)?;
+        let report = retry::read(nand, found.peb, offset, &mut data)?;
         if report.needs_scrub(&survey.geometry) {
             let uncorrectable = !report.is_correct();
             survey.note(found.peb, offset, AnomalyKind::Bits { uncorrectable });

@@ -16,6 +16,7 @@ use crate::format::fastmap::{
 };
 use crate::format::{FASTMAP_DATA_VOLUME, FASTMAP_SUPERBLOCK_VOLUME, VidHeader};
 use crate::peb_table::{PebState, PebTable};
+use crate::retry;
 
 /// How a device was attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +130,7 @@ pub(super) fn survey_by(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> R
 /// The fastmap, and the last sequence number that it knows of.
 fn read(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> Result<(Fastmap, u64), Unusable> {
     let mut first = vec![0; SUPERBLOCK_BYTES];
-    let _ = nand.read(anchor, looked.layout.data_offset(), &mut first)?;
+    let _ = retry::read(nand, anchor, looked.layout.data_offset(), &mut first)?;
     let superblock = Superblock::decode(&first).map_err(|error| because(error.to_string()))?;
     let mut collector = Collector::of_chip(looked.geometry.blocks());
     let mut last_sequence_number = 0;

@@ -4,6 +4,7 @@ use media::{Nand, NandError, NandGeometry, Peb, ReadReport, index};
 
 use crate::format::{Damage, Decoded, EcHeader, HEADER_BYTES, Refusal, VidHeader};
 use crate::layout::Layout;
+use crate::retry;
 
 /// A header as it was read.
 #[derive(Clone, Copy, Debug)]
@@ -36,14 +37,14 @@ impl RawHeaders {
         let end = index(vid_offset) + HEADER_BYTES;
         if end <= index(geometry.page_bytes()) {
             let mut both = vec![0; end];
-            let report = nand.read(peb, 0, &mut both)?;
+            let report = retry::read(nand, peb, 0, &mut both)?;
             headers.ec.copy_from_slice(&both[..HEADER_BYTES]);
             headers.vid.copy_from_slice(&both[index(vid_offset)..]);
             headers.ec_report = verdict(&report, &geometry);
             headers.vid_report = headers.ec_report;
         } else {
-            headers.ec_report = verdict(&nand.read(peb, 0, &mut headers.ec)?, &geometry);
-            headers.vid_report = verdict(&nand.read(peb, vid_offset, &mut headers.vid)?, &geometry);
+            headers.ec_report = verdict(&retry::read(nand, peb, 0, &mut headers.ec)?, &geometry);
+            headers.vid_report = verdict(&retry::read(nand, peb, vid_offset, &mut headers.vid)?, &geometry);
         }
         Ok(headers)
     }

@@ -12,6 +12,7 @@ use super::survey::{Found, Survey};
 use crate::format::volume_table::{VolumeRecord, VolumeTable};
 use crate::format::{LAYOUT_VOLUME, VidHeader, VolumeKind};
 use crate::peb_table::PebState;
+use crate::retry;
 
 /// Chooses for every LEB the latest block, unless that is a copy that was torn. The others are to be erased.
 pub(super) fn choose_latest(survey: &mut Survey, nand: &mut impl Nand) -> Result<(), NandError> {
@@ -163,7 +164,7 @@ pub(super) fn read_data(
     let mut buffer = vec![0; index(unit.min(bytes))];
     for start in (0..bytes).step_by(index(unit)) {
         let part = &mut buffer[..index(unit.min(bytes - start))];
-        let _ = nand.read(peb, survey.layout.data_offset() + start, part)?;
+        let _ = retry::read(nand, peb, survey.layout.data_offset() + start, part)?;
         take(part);
     }
     Ok(())

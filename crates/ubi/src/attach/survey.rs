@@ -19,6 +19,7 @@ use crate::format::{
 };
 use crate::layout::Layout;
 use crate::peb_table::{PebState, PebTable};
+use crate::retry;
 
 /// A block with a good VID header of a volume of the user or the layout volume. There is one for each block in use while a
 /// device is attached, so it is small: its sequence number is read again where another block claims the same LEB.
@@ -93,7 +94,7 @@ impl Survey {
             }
             good += 1;
             let mut raw = [0; HEADER_BYTES];
-            let report = nand.read(peb, 0, &mut raw)?;
+            let report = retry::read(nand, peb, 0, &mut raw)?;
             start.get_or_insert([raw[0], raw[1], raw[2], raw[3]]);
             match (EcHeader::decode(&raw), report.is_correct()) {
                 (Decoded::Header(header), _) => {
@@ -461,7 +462,7 @@ impl Survey {
         let mut page = vec![0; index(self.geometry.page_bytes())];
         let mut behind = Behind::Blank;
         for offset in (self.layout.data_offset()..self.geometry.block_bytes()).step_by(page.len()) {
-            let report = nand.read(peb, offset, &mut page)?;
+            let report = retry::read(nand, peb, offset, &mut page)?;
             if report.needs_scrub(&self.geometry) {
                 return Ok(Behind::Unreadable);
             }

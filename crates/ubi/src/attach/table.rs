@@ -10,6 +10,7 @@ use super::survey::Survey;
 use super::{Access, AttachOptions};
 use crate::format::volume_table::{self, RECORD_BYTES, TableError, TableLimits, VolumeTable};
 use crate::format::{LAYOUT_VOLUME, LAYOUT_VOLUME_LEBS};
+use crate::retry;
 
 /// The table that counts, and the LEB of the layout volume that has to be written anew.
 #[derive(Debug, Default)]
@@ -61,7 +62,7 @@ pub(super) fn read(
     for (copy, peb) in copies.iter_mut().zip(pebs) {
         if let Some(peb) = peb {
             let mut raw = vec![0; bytes];
-            let _ = nand.read(peb, survey.layout.data_offset(), &mut raw)?;
+            let _ = retry::read(nand, peb, survey.layout.data_offset(), &mut raw)?;
             let decoded = volume_table::decode(&raw, &limits);
             if let Err(error) = &decoded {
                 survey.note(peb, survey.layout.data_offset(), AnomalyKind::VolumeTable(*error));

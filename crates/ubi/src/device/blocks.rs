@@ -8,6 +8,7 @@ use media::{Nand, NandError, Peb, index};
 use super::core::{Core, Trouble};
 use crate::format::{EcHeader, MAX_ERASE_COUNTER};
 use crate::peb_table::PebState;
+use crate::retry;
 
 /// What became of a block that was to be erased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +88,7 @@ impl<N: Nand> Core<N> {
     }
 
     fn expect_pattern(&mut self, peb: Peb, block: &mut [u8], pattern: u8) -> Result<(), NandError> {
-        let report = self.nand.read(peb, 0, block)?;
+        let report = retry::read(&mut self.nand, peb, 0, block)?;
         let kept = !report.needs_scrub(&self.geometry) && block.iter().all(|byte| *byte == pattern);
         kept.then_some(()).ok_or_else(|| NandError::EraseFailed {
             device: self.device.clone(),

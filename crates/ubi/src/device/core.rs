@@ -14,6 +14,7 @@ use crate::format::volume_table::VolumeRecord;
 use crate::format::{Compatibility, LAYOUT_VOLUME, LAYOUT_VOLUME_LEBS, VidHeader, VolumeKind, crc32};
 use crate::layout::Layout;
 use crate::peb_table::{PebState, PebTable};
+use crate::retry;
 
 /// What keeps an operation from being done.
 #[derive(Debug)]
@@ -206,7 +207,7 @@ impl<N: Nand> Core<N> {
             out.fill(0xFF);
             return Ok(());
         };
-        let report = self.nand.read(peb, self.layout.data_offset() + offset, out)?;
+        let report = retry::read(&mut self.nand, peb, self.layout.data_offset() + offset, out)?;
         if !report.is_correct() {
             return Err(Trouble::Uncorrectable);
         }
@@ -255,7 +256,7 @@ impl<N: Nand> Core<N> {
         let mut whole = vec![0; index(offset) + data.len()];
         let (before, rest) = whole.split_at_mut(index(offset));
         rest.copy_from_slice(data);
-        let report = self.nand.read(failed, self.layout.data_offset(), before)?;
+        let report = retry::read(&mut self.nand, failed, self.layout.data_offset(), before)?;
         let old = match report.is_correct() {
             true => self.vid_header(failed),
             false => Err(Trouble::Uncorrectable),

@@ -15,6 +15,7 @@ use crate::format::volume_table::TableLimits;
 use crate::format::{Decoded, EcHeader, HEADER_BYTES};
 use crate::layout::Layout;
 use crate::peb_table::{PebState, PebTable};
+use crate::retry;
 
 /// How a chip is to be formatted.
 #[derive(Clone, Copy, Debug)]
@@ -130,7 +131,7 @@ fn prepare<N: Nand>(core: &mut Core<N>, options: FormatOptions) -> Result<(), Na
         }
         core.erase_later(peb, PebState::Erase);
         let mut raw = [0; HEADER_BYTES];
-        let _ = core.nand.read(peb, 0, &mut raw)?;
+        let _ = retry::read(&mut core.nand, peb, 0, &mut raw)?;
         match (options.erase_counter, EcHeader::decode(&raw)) {
             // The erase to come adds one.
             (Some(erases), _) => core.pebs.set_erases(peb, erases.saturating_sub(1)),

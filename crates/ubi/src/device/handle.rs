@@ -1,6 +1,6 @@
 //! The handle of a device, and the lock that it shares with the handles of its volumes.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use media::{Nand, Peb};
 
@@ -22,10 +22,15 @@ pub(super) struct Shared<N> {
     core: Mutex<Core<N>>,
 }
 
-impl<N> Shared<N> {
+impl<N: Nand> Shared<N> {
+    /// After a panic under the lock the device is frozen: an invariant may be broken, and what is written would rest on it. Reads go on.
     pub(super) fn lock(&self) -> MutexGuard<'_, Core<N>> {
-        // A thread that panicked here broke an invariant and said so; the others get errors of their own.
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.lock().unwrap_or_else(|poisoned| {
+            let mut core = poisoned.into_inner();
+            core.freeze("a thread panicked in the middle of an operation; this is a defect of the program");
+            self.core.clear_poison();
+            core
+        })
     }
 }
 

@@ -12,6 +12,7 @@ use super::core::{Core, Trouble};
 use crate::attach::VolumeId;
 use crate::format::{VolumeKind, crc32};
 use crate::peb_table::PebState;
+use crate::retry;
 
 /// What is wrong with a LEB of a static volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -98,7 +99,7 @@ impl<N: Nand> Core<N> {
         };
         let expected = self.vid_header(peb)?.data_crc;
         buffer.resize(index(bytes), 0);
-        let report = self.nand.read(peb, self.layout.data_offset(), buffer)?;
+        let report = retry::read(&mut self.nand, peb, self.layout.data_offset(), buffer)?;
         if report.needs_scrub(&self.geometry) && self.pebs.state(peb) == PebState::Used {
             self.pebs.set_state(peb, PebState::Scrub);
         }

@@ -10,6 +10,7 @@ use super::blocks::Erased;
 use super::core::{Core, Trouble};
 use crate::format::{VidHeader, VolumeKind, crc32};
 use crate::peb_table::PebState;
+use crate::retry;
 
 /// What a step of background work did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +145,7 @@ impl<N: Nand> Core<N> {
             VolumeKind::Dynamic => self.layout.leb_bytes() - self.state(volume).record.data_padding,
         };
         let mut data = vec![0; index(bytes)];
-        let report = self.nand.read(peb, self.layout.data_offset(), &mut data)?;
+        let report = retry::read(&mut self.nand, peb, self.layout.data_offset(), &mut data)?;
         if !report.is_correct() {
             return Ok(None);
         }

@@ -1,0 +1,27 @@
+//! Reads that are tried again, as Linux does: a bus that glitches, or a page at the edge of what ECC corrects, is often right the next time.
+
+use media::{Nand, NandError, Peb, ReadReport};
+
+/// Reads after the first one that failed (`UBI_IO_RETRIES` in Linux).
+const RETRIES: u32 = 3;
+
+/// [`Nand::read`], tried again where the device fails or data is wrong beyond correction. Returns the outcome of the last attempt.
+pub(crate) fn read(
+    nand: &mut impl Nand,
+    peb: Peb,
+    offset: u32,
+    out: &mut [u8],
+) -> Result<ReadReport, NandError> {
+    let mut tried = nand.read(peb, offset, out);
+    for _ in 0..RETRIES {
+        let is_final = match &tried {
+            Ok(report) => report.is_correct(),
+            Err(error) => error.is_power_cut(),
+        };
+        if is_final {
+            break;
+        }
+        tried = nand.read(peb, offset, out);
+    }
+    tried
+}

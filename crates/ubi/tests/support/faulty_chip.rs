@@ -1,0 +1,232 @@
+//! A simulated chip that fails at one operation, and as long after it as the fault says. Operations are counted over all chips
+//! of a plan. Below UBI: what is above must not notice what UBI can mend.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use media::{Clock, Nand, NandError, NandGeometry, Page, Peb, ReadReport};
+use nand::{Failing, SimNand};
+
+/// A chip that survives its users.
+pub type Chip = Arc<Mutex<SimNand>>;
+
+/// Which operations are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ChipOperation {
+    Read,
+    Program,
+    Erase,
+}
+
+/// How an operation fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChipFault {
+    /// The host fails (`EIO`), that time and the next ones: so many in all.
+    Host(u32),
+    /// A read gives wrong data and says so, that time and the next ones: so many in all.
+    Uncorrectable(u32),
+    /// Bits of the pages that are read flip for good, fewer than ECC corrects, and so many that the data has to move.
+    Flips,
+    /// The program of a page, or the erase, fails once.
+    Once,
+    /// That page of the block can't be programmed any more; or the block can't be erased any more.
+    ForEver,
+    /// No operation of its class works any more, in any block.
+    Everywhere,
+    /// The code below panics.
+    Panic,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    fault: Option<(ChipOperation, u64, ChipFault)>,
+    done: BTreeMap<ChipOperation, u64>,
+    /// Operations that are still to fail.
+    left: u32,
+    hit: Option<String>,
+    mended: bool,
+}
+
+/// What fails, over all chips.
+#[derive(Clone, Debug, Default)]
+pub struct ChipPlan(Arc<Mutex<State>>);
+
+impl ChipPlan {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fails at the nth operation of a class from here on, from 0.
+    pub fn fail(&self, operation: ChipOperation, number: u64, fault: ChipFault) {
+        let mut state = self.state();
+        let before = state.done.get(&operation).copied().unwrap_or(0);
+        state.fault = Some((operation, before + number, fault));
+        (state.hit, state.left, state.mended) = (None, 0, false);
+    }
+
+    /// Operations of a class so far.
+    pub fn done(&self, operation: ChipOperation) -> u64 {
+        self.state().done.get(&operation).copied().unwrap_or(0)
+    }
+
+    /// The operation that failed first.
+    pub fn hit(&self) -> Option<String> {
+        self.state().hit.clone()
+    }
+
+    /// Nothing fails any more but blocks that went bad.
+    pub fn mend(&self) {
+        self.state().mended = true;
+    }
+
+    /// Counts an operation; how it is to fail.
+    fn judge(&self, operation: ChipOperation, what: impl FnOnce() -> String) -> Option<ChipFault> {
+        let mut state = self.state();
+        let number = state.done.entry(operation).or_default();
+        let now = *number;
+        *number += 1;
+        let (class, at, fault) = state.fault?;
+        if class != operation || state.mended {
+            return None;
+        }
+        if now == at {
+            state.hit = Some(what());
+            state.left = match fault {
+                ChipFault::Host(times) | ChipFault::Uncorrectable(times) => times,
+                ChipFault::Everywhere => u32::MAX,
+                ChipFault::Flips | ChipFault::Once | ChipFault::ForEver | ChipFault::Panic => 1,
+            };
+        }
+        if state.left == 0 {
+            return None;
+        }
+        state.left -= 1;
+        Some(fault)
+    }
+}
+
+/// A chip that fails by a plan.
+#[derive(Clone, Debug)]
+pub struct FaultyChip {
+    pub chip: Chip,
+    pub plan: ChipPlan,
+}
+
+impl FaultyChip {
+    fn chip(&self) -> MutexGuard<'_, SimNand> {
+        self.chip.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn host_error(&self, action: String) -> NandError {
+        NandError::Host {
+            device: self.name(),
+            action,
+            source: io::Error::from_raw_os_error(5),
+        }
+    }
+
+    /// The chip's own number of its next write.
+    fn next_write(&self) -> u64 {
+        let statistics = self.chip().statistics();
+        statistics.page_programs + statistics.block_erases
+    }
+}
+
+impl Nand for FaultyChip {
+    fn name(&self) -> Arc<str> {
+        self.chip().name()
+    }
+
+    fn geometry(&self) -> NandGeometry {
+        self.chip().geometry()
+    }
+
+    fn clock(&self) -> Clock {
+        self.chip().clock()
+    }
+
+    fn read(&mut self, peb: Peb, offset: u32, out: &mut [u8]) -> Result<ReadReport, NandError> {
+        let what = || format!("reading {peb} at offset {offset}, {} bytes", out.len());
+        let fault = self.plan.judge(ChipOperation::Read, what);
+        let geometry = self.geometry();
+        let (first, parts) = (geometry.page_of(offset), geometry.page_parts(offset, out.len()));
+        match fault {
+            None => self.chip().read(peb, offset, out),
+            Some(ChipFault::Uncorrectable(_)) => {
+                let mut report = self.chip().read(peb, offset, out)?;
+                for byte in out.iter_mut().step_by(7) {
+                    *byte ^= 0x11;
+                }
+                report.uncorrectable = vec![first];
+                Ok(report)
+            }
+            Some(ChipFault::Flips) => {
+                let bits = geometry.bitflip_threshold();
+                for part in parts {
+                    self.chip().inject_bit_flips(peb, part.page, bits);
+                }
+                self.chip().read(peb, offset, out)
+            }
+            Some(ChipFault::Panic) => panic!("a test has a read of {peb} panic"),
+            Some(_) => {
+                out.fill(0x5A);
+                Err(self.host_error(format!("reading {peb}")))
+            }
+        }
+    }
+
+    fn program(&mut self, peb: Peb, offset: u32, data: &[u8]) -> Result<(), NandError> {
+        let what = || format!("programming {peb} at offset {offset}, {} bytes", data.len());
+        let fault = self.plan.judge(ChipOperation::Program, what);
+        // A page in the middle, so that those before it are there.
+        let page_bytes = self.geometry().page_bytes();
+        let pages = u32::try_from(data.len()).expect("at most a block") / page_bytes;
+        match fault {
+            None => {}
+            Some(ChipFault::Once | ChipFault::Everywhere) => {
+                let write = self.next_write() + u64::from(pages / 2);
+                self.chip().fail_write(write);
+            }
+            Some(ChipFault::ForEver) => {
+                let page = Page(offset / page_bytes + pages / 2);
+                let program_at = Some(page);
+                let erases = false;
+                self.chip().set_failing(peb, Failing { program_at, erases })?;
+            }
+            Some(ChipFault::Panic) => panic!("a test has a program of {peb} panic"),
+            Some(_) => return Err(self.host_error(format!("programming {peb}"))),
+        }
+        self.chip().program(peb, offset, data)
+    }
+
+    fn erase(&mut self, peb: Peb) -> Result<(), NandError> {
+        let fault = self.plan.judge(ChipOperation::Erase, || format!("erasing {peb}"));
+        match fault {
+            None => {}
+            Some(ChipFault::Once | ChipFault::Everywhere) => {
+                let write = self.next_write();
+                self.chip().fail_write(write);
+            }
+            Some(ChipFault::ForEver) => {
+                let (program_at, erases) = (None, true);
+                self.chip().set_failing(peb, Failing { program_at, erases })?;
+            }
+            Some(ChipFault::Panic) => panic!("a test has an erase of {peb} panic"),
+            Some(_) => return Err(self.host_error(format!("erasing {peb}"))),
+        }
+        self.chip().erase(peb)
+    }
+
+    fn is_bad(&mut self, peb: Peb) -> Result<bool, NandError> {
+        self.chip().is_bad(peb)
+    }
+
+    fn mark_bad(&mut self, peb: Peb) -> Result<(), NandError> {
+        self.chip().mark_bad(peb)
+    }
+
+    fn sync(&mut self) -> Result<(), NandError> {
+        self.chip().sync()
+    }
+}
