@@ -23,6 +23,7 @@ use crate::config::DirectIo;
 use crate::counters::Counters;
 use crate::error_log::ErrorLog;
 use crate::inode_states::InodeStates;
+use crate::mount_sync::MountSync;
 use crate::reply::{Listing, Trust, attr_out, entry_out, statfs_out, statx_out};
 use crate::request::{Request, take_name};
 
@@ -44,6 +45,8 @@ pub struct Dispatcher {
     pub direct_io: DirectIo,
     /// The kernel's writeback cache is on.
     pub writeback: bool,
+    /// What is synced with each change.
+    pub mount_sync: MountSync,
     pub inodes: InodeStates,
     pub counters: Counters,
     pub errors: ErrorLog,
@@ -174,10 +177,19 @@ impl Dispatcher {
             opcode::CREATE | opcode::TMPFILE => self.create(request, input, out)?,
             opcode::LOOKUP | opcode::MKNOD | opcode::MKDIR | opcode::SYMLINK | opcode::LINK => {
                 let entry = self.entry(request, &mut input)?;
+                if request.header.opcode != opcode::LOOKUP {
+                    self.sync_names(ino).inspect_err(|_| fs.forget(entry.ino, 1))?;
+                }
                 put(out, &entry_out(&entry, self.trust_in(entry.ino, &entry.attr)));
             }
-            opcode::UNLINK => fs.unlink(ino, take_name(&mut input)?)?,
-            opcode::RMDIR => fs.rmdir(ino, take_name(&mut input)?)?,
+            opcode::UNLINK => {
+                fs.unlink(ino, take_name(&mut input)?)?;
+                self.sync_names(ino)?;
+            }
+            opcode::RMDIR => {
+                fs.rmdir(ino, take_name(&mut input)?)?;
+                self.sync_names(ino)?;
+            }
             opcode::RENAME | opcode::RENAME2 => self.rename(request, input)?,
             opcode::READLINK => out.extend_from_slice(&fs.readlink(ino)?),
             opcode::OPENDIR => {
@@ -354,6 +366,9 @@ impl Dispatcher {
                 other => other?,
             }
         };
+        if change.size.is_some() {
+            self.sync_change(request.ino())?;
+        }
         Ok(attr_out(&attr, self.trust_in(request.ino(), &attr)))
     }
 
@@ -385,8 +400,15 @@ impl Dispatcher {
         let from = take_name(&mut input)?;
         let to = take_name(&mut input)?;
         let flags = RenameFlags(flags);
+        let (source, target) = (request.ino(), Ino(target));
         self.file_system
-            .rename(&request.caller(), (request.ino(), from), (Ino(target), to), flags)
+            .rename(&request.caller(), (source, from), (target, to), flags)?;
+        // In this order a power cut between the two leaves both names rather than none.
+        self.sync_names(target)?;
+        match source == target {
+            true => Ok(()),
+            false => self.sync_names(source),
+        }
     }
 
     fn list(&self, request: &Request, out: &mut Vec<u8>) -> FsResult<()> {
@@ -416,15 +438,14 @@ impl Dispatcher {
                 let name = take_name(&mut input)?;
                 let value = input.get(..usize_of(args.size)).ok_or(FsError::Invalid)?;
                 let clear_setgid = args.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0;
-                return fs.setxattr(
-                    ino,
-                    name,
-                    value,
-                    XattrFlags(args.flags.cast_signed()),
-                    clear_setgid,
-                );
+                let flags = XattrFlags(args.flags.cast_signed());
+                fs.setxattr(ino, name, value, flags, clear_setgid)?;
+                return self.sync_change(ino);
             }
-            opcode::REMOVEXATTR => return fs.removexattr(ino, take_name(&mut input)?),
+            opcode::REMOVEXATTR => {
+                fs.removexattr(ino, take_name(&mut input)?)?;
+                return self.sync_change(ino);
+            }
             opcode::GETXATTR => {
                 let name = take_name(&mut input)?;
                 if ino == Ino::ROOT && name == STATS_XATTR {
@@ -475,6 +496,7 @@ impl Dispatcher {
             privileges,
         })?;
         self.privileges_killed(Ino(args.nodeid_out), privileges);
+        self.sync_change(Ino(args.nodeid_out))?;
         if wide {
             put(out, &CopyFileRangeOut { bytes_copied: copied });
         } else {

@@ -19,6 +19,7 @@ use crate::counters::Counters;
 use crate::dispatch::{Answer, Dispatcher};
 use crate::error_log::ErrorLog;
 use crate::inode_states::InodeStates;
+use crate::mount_sync::MountSync;
 use crate::reply::Trust;
 use crate::request::Request;
 
@@ -55,6 +56,7 @@ fn dispatcher(file_system: MemFs) -> (Dispatcher, u64, u64) {
         },
         direct_io: DirectIo::Writers,
         writeback: false,
+        mount_sync: MountSync::All,
         inodes: InodeStates::new(None),
         counters: Counters::new(),
         errors: ErrorLog::new(Box::new(|_| {})),

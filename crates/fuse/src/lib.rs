@@ -15,6 +15,7 @@ mod error_log;
 mod fuzz;
 mod inode_states;
 mod mount;
+mod mount_sync;
 mod negotiate;
 mod open;
 mod region;

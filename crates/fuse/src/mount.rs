@@ -15,6 +15,7 @@ use rustix::net::{
 };
 
 use crate::config::{MountConfig, MountError};
+use crate::mount_sync::MountSync;
 
 /// Opens a connection and mounts it; the kernel's INIT is then waiting on the descriptor.
 pub fn mount(mountpoint: &Path, config: &MountConfig, max_read: Option<u32>) -> Result<OwnedFd, MountError> {
@@ -148,11 +149,20 @@ fn flag_of(option: &str) -> Option<(MountFlags, bool)> {
     Some(known)
 }
 
-/// Whether these words ask for every write to be synced (`sync`); the last of several wins.
-pub(crate) fn is_synchronous(options: &[String]) -> bool {
-    let last_first = options.iter().rev().filter_map(|option| flag_of(option));
-    let mut sync = last_first.filter(|(flag, _)| *flag == MountFlags::SYNCHRONOUS);
-    sync.next().is_some_and(|(_, on)| on)
+/// What these words ask to be synced; the last word about each flag wins.
+pub(crate) fn sync_of(options: &[String]) -> MountSync {
+    let is_on = |wanted| {
+        let last_first = options.iter().rev().filter_map(|option| flag_of(option));
+        let mut words = last_first.filter(|(flag, _)| *flag == wanted);
+        words.next().is_some_and(|(_, on)| on)
+    };
+    if is_on(MountFlags::SYNCHRONOUS) {
+        MountSync::All
+    } else if is_on(MountFlags::DIRSYNC) {
+        MountSync::Names
+    } else {
+        MountSync::Nothing
+    }
 }
 
 /// Changes the generic flags of a mount that is up; the connection and its daemon notice nothing.

@@ -5,6 +5,7 @@ use zerocopy::FromBytes;
 use crate::abi::{InitIn, InitOut, MAJOR, MINOR, MINOR_OLDEST, init};
 use crate::config::{DirectIo, MountConfig, MountError, Negotiated, Switch, Transport};
 use crate::mount;
+use crate::mount_sync::MountSync;
 
 /// Size of a page, the unit of `max_pages`.
 pub const PAGE_BYTES: u32 = 4096;
@@ -86,7 +87,7 @@ pub fn answer(
             Err("it needs CAP_SYS_ADMIN")
         } else if config.writeback == Switch::On {
             Err("writeback=on was asked for, and the kernel has one or the other")
-        } else if mount::is_synchronous(&config.kernel_options) {
+        } else if mount::sync_of(&config.kernel_options) == MountSync::All {
             // The kernel hands the flags of single writes and of their descriptors on to the backing file, the mount's not.
             Err("with the option sync each write has to be synced, which the kernel leaves to the daemon")
         } else {

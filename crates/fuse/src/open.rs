@@ -39,6 +39,12 @@ impl Dispatcher {
             self.file_system
                 .create(&caller, parent, take_name(&mut input)?, node, flags)?
         };
+        if request.header.opcode != opcode::TMPFILE {
+            self.sync_names(parent).inspect_err(|_| {
+                self.file_system.release(entry.ino, opened.handle);
+                self.file_system.forget(entry.ino, 1);
+            })?;
+        }
         let reply = self.open_out(entry.ino, opened, flags);
         put::<EntryOut>(out, &entry_out(&entry, self.trust_in(entry.ino, &entry.attr)));
         put(out, &reply);

@@ -123,6 +123,7 @@ impl Session {
                 },
                 direct_io: negotiated.direct_io,
                 writeback: negotiated.writeback,
+                mount_sync: mount::sync_of(&config.kernel_options),
                 inodes: InodeStates::new(negotiated.passthrough.then(|| Registrar::new(device.clone()))),
                 forget_attributes: {
                     let device = device.clone();

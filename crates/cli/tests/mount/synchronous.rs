@@ -211,6 +211,39 @@ fn a_mount_with_sync_syncs_plain_writes_in_the_source() {
     }
 }
 
+#[test]
+fn a_mount_with_dirsync_syncs_each_new_name_in_the_source() {
+    for who in [Who::Tester, Who::Nobody] {
+        for (option, is_synced) in [("async", false), ("dirsync", true)] {
+            let Some(mounted) = who.mount(&["-o", option]) else {
+                break;
+            };
+            let Some(traced) = Traced::start(mounted.pid(), &mounted.source()) else {
+                return;
+            };
+            let make_all = || {
+                for number in 0..WRITES {
+                    std::fs::create_dir(mounted.mountpoint().join(number.to_string())).unwrap();
+                }
+            };
+            match who {
+                Who::Tester => make_all(),
+                Who::Nobody => in_a_thread_of_nobody(make_all),
+            }
+            let syncs = traced
+                .lines()
+                .iter()
+                .filter(|line| line.contains(" fsync("))
+                .count();
+            assert_eq!(
+                syncs,
+                if is_synced { WRITES } else { 0 },
+                "{WRITES} folders made by {who:?} with -o {option}"
+            );
+        }
+    }
+}
+
 /// An ext4 on a loop device of its own, whose flushes are counted.
 struct Ext4 {
     folder: tempfile::TempDir,
