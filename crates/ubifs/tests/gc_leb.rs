@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use media::Leb;
-use nand::SimNand;
-use support::rig::{Chip, SMALL, attach, open};
+use nand::{PowerCut, SimNand};
+use support::rig::{Chip, SMALL, Shape, attach, lines_of, open};
 use testkit::prng::Prng;
 use ubi::Volume;
 use ubifs::check::check;
@@ -39,9 +39,31 @@ fn read(chip: &Chip) -> Ubifs {
     Ubifs::open(volume, OpenOptions::standard()).expect("it is a file system")
 }
 
-/// A nearly full file system, cut after its garbage collector went on in the LEB that the master node names and left so many bytes
-/// of it, and what its files hold: all of it was synced.
-fn cut_while_collecting(bytes_left: usize) -> (Chip, BTreeMap<InodeNumber, Vec<u8>>) {
+/// Whether the garbage collector has gone on in the LEB that the master node names, and left so many bytes of it.
+fn is_collecting(chip: &Chip, bytes_left: usize) -> bool {
+    let ubifs = read(chip);
+    let kept = ubifs.master().gc_leb;
+    let mut buds = ubifs.replay_report().buds.iter();
+    let left = leb(&ubifs, kept)
+        .iter()
+        .rev()
+        .take_while(|byte| **byte == 0xFF)
+        .count();
+    buds.any(|bud| bud.leb == kept) && left >= bytes_left
+}
+
+fn leb(ubifs: &Ubifs, leb: u32) -> Vec<u8> {
+    let mut raw = vec![0; usize::try_from(ubifs.superblock().leb_bytes).expect("small")];
+    ubifs
+        .volume()
+        .read(Leb(leb), 0, &mut raw)
+        .expect("it can be read");
+    raw
+}
+
+/// A nearly full file system, cut after its garbage collector collected something and in a state that is wanted, and what its files
+/// hold: all of it was synced.
+fn cut_while_collecting(is_wanted: impl Fn(&Chip) -> bool) -> (Chip, BTreeMap<InodeNumber, Vec<u8>>) {
     let chip: Chip = Arc::new(Mutex::new(SMALL.formatted()));
     let mut writer = open(attach(&chip).expect("it attaches")).expect("it opens");
     let mut prng = Prng::named(SEED, "collecting");
@@ -76,21 +98,12 @@ fn cut_while_collecting(bytes_left: usize) -> (Chip, BTreeMap<InodeNumber, Vec<u
         if writer.statistics().collected_lebs > before {
             writer.fsync().expect("it syncs");
             let cut = copy(&chip);
-            let ubifs = read(&cut);
-            let kept = ubifs.master().gc_leb;
-            let mut raw = vec![0; usize::try_from(ubifs.superblock().leb_bytes).expect("small")];
-            ubifs
-                .volume()
-                .read(Leb(kept), 0, &mut raw)
-                .expect("it can be read");
-            let left = raw.iter().rev().take_while(|byte| **byte == 0xFF).count();
-            let mut buds = ubifs.replay_report().buds.iter();
-            if buds.any(|bud| bud.leb == kept) && left >= bytes_left {
+            if is_wanted(&cut) {
                 return (cut, files);
             }
         }
     }
-    panic!("the garbage collector never went on in the LEB of the master node");
+    panic!("there was no such state");
 }
 
 /// What Linux takes for granted of the LEB at a mount that recovers nothing.
@@ -132,7 +145,7 @@ fn assert_files(ubifs: &Ubifs, files: &BTreeMap<InodeNumber, Vec<u8>>, what: &st
 
 #[test]
 fn after_a_recovery_the_leb_for_garbage_collection_is_empty_at_a_clean_end() {
-    let (chip, files) = cut_while_collecting(0);
+    let (chip, files) = cut_while_collecting(|chip| is_collecting(chip, 0));
     let writer = open(attach(&chip).expect("it attaches")).expect("it opens");
     assert_files(writer.read(), &files, "recovered");
     writer.unmount().expect("it unmounts");
@@ -140,7 +153,8 @@ fn after_a_recovery_the_leb_for_garbage_collection_is_empty_at_a_clean_end() {
     assert_files(&read(&chip), &files, "unmounted");
 }
 
-/// Makes all empty LEBs, and those that were collected since the last commit, part of the journal, with nothing in them, as Linux does with those that its heads are about to go on in.
+/// Makes all empty LEBs, and those that were collected since the last commit, part of the journal but for the one
+/// that is kept, with nothing in them, as Linux does with those that its heads are about to go on in.
 fn take_all_empty_lebs(chip: &Chip) -> u32 {
     let ubifs = read(chip);
     let superblock = ubifs.superblock().clone();
@@ -153,7 +167,7 @@ fn take_all_empty_lebs(chip: &Chip) -> u32 {
     drop(writer);
     let found = read(&recovered).space().expect("an LPT");
     let main = superblock.lebs - u32::try_from(spaces.len()).expect("few");
-    let is_bud = |leb| report.buds.iter().any(|bud| bud.leb == leb);
+    let is_bud = |leb| leb == ubifs.master().gc_leb || report.buds.iter().any(|bud| bud.leb == leb);
     let empty: Vec<u32> = (main..)
         .zip(spaces.iter().zip(&found))
         .filter(|(leb, (before, after))| {
@@ -162,32 +176,31 @@ fn take_all_empty_lebs(chip: &Chip) -> u32 {
         .map(|(leb, _)| leb)
         .collect();
     let (volume, log) = (ubifs.volume(), *report.log_lebs.last().expect("it has a log"));
-    let mut raw = vec![0; usize::try_from(superblock.leb_bytes).expect("small")];
-    volume.read(Leb(log), 0, &mut raw).expect("it can be read");
+    let raw = leb(&ubifs, log);
     let end = raw.iter().rposition(|byte| *byte != 0xFF).expect("it is written") + 1;
     let unit = usize::try_from(superblock.min_io_bytes).expect("small");
-    let mut offset = end.next_multiple_of(unit);
+    let mut references = Vec::new();
     for (leb, sequence) in empty.iter().zip(report.sequence_max + 1..) {
         let reference = LogReference {
             leb: *leb,
             offset: 0,
             head: 2,
         };
-        let mut raw = reference.encode(sequence);
-        raw.resize(unit, PADDING_BYTE);
-        let at = u32::try_from(offset).expect("small");
+        references.extend_from_slice(&reference.encode(sequence));
         // Or a cut would bring back what was there.
         volume.unmap(Leb(*leb)).expect("it takes it");
         volume.map(Leb(*leb)).expect("it takes it");
-        volume.write(Leb(log), at, &raw).expect("the log has room");
-        offset += unit;
     }
+    references.resize(references.len().next_multiple_of(unit), PADDING_BYTE);
+    let at = u32::try_from(end.next_multiple_of(unit)).expect("small");
+    let written = volume.write(Leb(log), at, &references);
+    written.expect("the log has room");
     u32::try_from(empty.len()).expect("few")
 }
 
 #[test]
 fn where_no_leb_is_empty_a_recovery_collects_into_what_is_left_of_the_garbage_collectors() {
-    let (chip, files) = cut_while_collecting(6000);
+    let (chip, files) = cut_while_collecting(|chip| is_collecting(chip, 6000));
     assert!(take_all_empty_lebs(&chip) > 2, "there were LEBs for a commit");
     assert_files(&read(&chip), &files, "cut");
     let writer = open(attach(&chip).expect("it attaches")).expect("it opens");
@@ -201,4 +214,94 @@ fn where_no_leb_is_empty_a_recovery_collects_into_what_is_left_of_the_garbage_co
     assert_files(&read(&chip), &files, "unmounted");
     let findings = check(&*attach(&chip).expect("it attaches")).findings;
     assert!(findings.is_empty(), "{findings:?}");
+}
+
+/// LEBs of the index beside that of its head.
+fn index_lebs(ubifs: &Ubifs) -> Vec<u32> {
+    let spaces = ubifs.space().expect("an LPT");
+    let main = ubifs.superblock().lebs - u32::try_from(spaces.len()).expect("few");
+    let head = ubifs.master().index_head_leb;
+    let of_index = (main..)
+        .zip(spaces)
+        .filter(|(leb, space)| space.index && *leb != head);
+    of_index.map(|(leb, _)| leb).collect()
+}
+
+/// Whether no LEB is empty, and a recovery puts index nodes into a LEB that has some.
+fn recovers_into_gaps(chip: &Chip) -> bool {
+    let chip = copy(chip);
+    take_all_empty_lebs(&chip);
+    let before = read(&copy(&chip));
+    if open(attach(&chip).expect("it attaches")).is_err() {
+        // Full indeed.
+        return false;
+    }
+    let after = read(&chip);
+    let lebs = index_lebs(&before).into_iter();
+    let mut kept = lebs.filter(|number| index_lebs(&after).contains(number));
+    kept.any(|number| leb(&before, number) != leb(&after, number))
+}
+
+/// A file system with an index of several LEBs, cut where its recovery finds no other room for index nodes.
+fn cut_without_room_for_the_index() -> Chip {
+    let chip: Chip = Arc::new(Mutex::new(Shape { fanout: 3, ..SMALL }.formatted()));
+    let mut writer = open(attach(&chip).expect("it attaches")).expect("it opens");
+    let mut prng = Prng::named(SEED, "index");
+    for number in 0..300 {
+        let name = format!("file-{number}");
+        let made = writer.create(ROOT_INODE, name.as_bytes(), &FILE, Time::default());
+        let written = writer.write(made.expect("there is room"), 0, &[7; 40], Time::default());
+        written.expect("there is room");
+    }
+    for round in 0..500 {
+        for _ in 0..4 {
+            let name = format!("file-{}", prng.below(300));
+            let found = writer.read().lookup(ROOT_INODE, name.as_bytes());
+            let inode = found.expect("it is there").inode;
+            let written = writer.write(inode, 0, &prng.bytes(40), Time::default());
+            written.expect("there is room");
+        }
+        writer.fsync().expect("it syncs");
+        if recovers_into_gaps(&copy(&chip)) {
+            take_all_empty_lebs(&chip);
+            return chip;
+        }
+        if round % 3 == 2 {
+            writer.commit().expect("it commits");
+        }
+    }
+    panic!("there was no such state");
+}
+
+#[test]
+fn power_cuts_leave_the_index_whole_where_new_nodes_go_between_old_ones() {
+    let start = cut_without_room_for_the_index();
+    let expected = lines_of(&read(&copy(&start)));
+    assert_eq!(expected.len(), 301);
+    let uncut = copy(&start);
+    let writes = |chip: &Chip| chip.lock().expect("no panic").supply().writes();
+    let before = writes(&uncut);
+    drop(open(attach(&uncut).expect("it attaches")).expect("it opens"));
+    let count = writes(&uncut) - before;
+    assert!(count > 5, "only {count} writes");
+    for cut in 0..count {
+        let what = format!("cut {cut} of {count}");
+        let chip = copy(&start);
+        let supply = chip.lock().expect("no panic").supply().clone();
+        let way = usize::try_from(cut).expect("few");
+        supply.plan(PowerCut::of_write(supply.writes() + cut, way));
+        // The outcome is power's.
+        drop(attach(&chip).map(|volume| open(volume)));
+        supply.power_on();
+        assert_eq!(lines_of(&read(&chip)), expected, "{what}");
+        let findings = check(&*attach(&chip).expect("it attaches")).findings;
+        assert!(findings.is_empty(), "{what}: {findings:?}");
+        let writer = open(attach(&chip).expect("it attaches"));
+        let writer = writer.unwrap_or_else(|error| panic!("{what}: {error}"));
+        writer.unmount().unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_gc_leb_is_empty(&chip, &what);
+        assert_eq!(lines_of(&read(&chip)), expected, "{what}, unmounted");
+        let findings = check(&*attach(&chip).expect("it attaches")).findings;
+        assert!(findings.is_empty(), "{what}, unmounted: {findings:?}");
+    }
 }

@@ -7,6 +7,7 @@
 //! the master node is written.
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
 use media::Leb;
 use ubi::Volume;
@@ -112,6 +113,7 @@ impl Writer {
         if let Some(index) = index {
             self.ubifs.index.turn_to(index.root, &index.freed, index.written);
         }
+        self.gap_bytes = OnceLock::new();
         self.ubifs.journal = Journal::default();
         self.committed = self.sequence;
         self.counts.commits += 1;

@@ -1,9 +1,10 @@
 //! The index on its way to the medium, as a part of a commit: new nodes go behind the old ones, which stay until the master node
-//! that no longer leads to them is written.
+//! that no longer leads to them is written. Where no LEB is empty, they go into gaps between old ones.
 
 use media::Leb;
 use ubi::{Volume, VolumeError};
 
+use super::index_gaps::Gaps;
 use super::merge::{Edits, merge};
 use super::space_table::SpaceTable;
 use super::{WriteError, Writer};
@@ -28,6 +29,8 @@ struct IndexWriter<'a> {
     leb_bytes: u32,
     min_io_bytes: u32,
     head: Option<IndexHead>,
+    /// Where nodes go when no LEB is empty.
+    gaps: Gaps,
 }
 
 /// A LEB with index nodes, of which those from `offset` on are in the buffer.
@@ -41,7 +44,7 @@ impl Writer {
     /// Writes the index with changes. What the next master node says of it goes to `master`; `None` where nothing changes.
     pub(super) fn write_index(
         &mut self,
-        edits: Edits,
+        mut edits: Edits,
         master: &mut Master,
     ) -> Result<Option<NewIndex>, WriteError> {
         if edits.is_empty() {
@@ -66,6 +69,7 @@ impl Writer {
             leb_bytes: superblock.leb_bytes,
             min_io_bytes: superblock.min_io_bytes,
             head,
+            gaps: std::mem::take(&mut edits.gaps),
         };
         let (sequence, mut written) = (&mut self.sequence, Vec::new());
         let merged = merge(&self.ubifs.index, superblock.fanout, edits, &mut |node| {
@@ -76,6 +80,8 @@ impl Writer {
         });
         let finished = merged.and_then(|merged| {
             let head = nodes.head.take().map(|head| nodes.flush(head)).transpose()?;
+            let shape = (nodes.leb_bytes, nodes.min_io_bytes);
+            nodes.gaps.write(nodes.volume, nodes.space, shape)?;
             Ok((merged, head))
         });
         let (merged, head) = finished.map_err(|failed| match failed {
@@ -106,18 +112,28 @@ impl Writer {
 
     /// Empty LEBs that these changes take when they are written.
     pub(super) fn lebs_for(&self, edits: &Edits) -> Result<u32, WriteError> {
+        let lebs = self.lebs_beside_gaps(edits, u32::MAX)?;
+        Ok(lebs.unwrap_or(u32::MAX))
+    }
+
+    /// The same where there are no more than `empty`, and their gaps take the rest; `None` where these do not.
+    pub(super) fn lebs_beside_gaps(&self, edits: &Edits, empty: u32) -> Result<Option<u32>, WriteError> {
         if edits.is_empty() {
-            return Ok(0);
+            return Ok(Some(0));
         }
         let leb_bytes = self.ubifs.superblock.leb_bytes;
         let (mut lebs, mut end) = (0, self.index_head.map_or(leb_bytes, |(_, offset)| offset));
+        let (mut gaps, mut fits) = (edits.gaps.clone(), true);
         let fanout = self.ubifs.superblock.fanout;
         let merged = merge(&self.ubifs.index, fanout, edits.clone(), &mut |node| {
             let bytes = node.bytes();
-            if end + bytes > leb_bytes {
-                (lebs, end) = (lebs + 1, 0);
+            if end + bytes <= leb_bytes {
+                end += bytes.next_multiple_of(8);
+            } else if lebs < empty {
+                (lebs, end) = (lebs + 1, bytes.next_multiple_of(8));
+            } else {
+                fits &= gaps.place(bytes).is_some();
             }
-            end += bytes.next_multiple_of(8);
             Ok::<_, Box<Finding>>(Place {
                 leb: 0,
                 offset: 0,
@@ -125,7 +141,7 @@ impl Writer {
             })
         });
         merged.map_err(|finding| self.unreadable(finding))?;
-        Ok(lebs)
+        Ok(fits.then_some(lebs))
     }
 
     /// LEBs of the index that nothing leads into any more are empty as of this commit; until the master is written they stay taken.
@@ -143,27 +159,28 @@ impl IndexWriter<'_> {
     fn append(&mut self, node: &[u8]) -> Result<Place, Failed> {
         let bytes = u32::try_from(node.len()).expect("less than a LEB");
         let leb_bytes = self.leb_bytes;
-        if let Some(full) = self.head.take_if(|head| head.end() + bytes > leb_bytes) {
-            let (leb, _) = self.flush(full)?;
-            self.space.release(leb);
-        }
-        let head = match &mut self.head {
-            Some(head) => head,
-            none => {
-                let leb = self.space.take_empty().ok_or(Failed::NoLeb)?;
-                let space = LebSpace {
-                    index: true,
-                    ..LebSpace::empty(leb_bytes)
-                };
-                self.space.set(leb, space);
-                self.volume.unmap(Leb(leb))?;
-                none.insert(IndexHead {
-                    leb,
-                    offset: 0,
-                    buffer: Vec::new(),
-                })
+        let is_full = |head: &IndexHead| head.end() + bytes > leb_bytes;
+        if self.head.as_ref().is_none_or(is_full) {
+            let Some(leb) = self.space.take_empty() else {
+                return self.gaps.append(node).ok_or(Failed::NoLeb);
+            };
+            if let Some(full) = self.head.take() {
+                let (leb, _) = self.flush(full)?;
+                self.space.release(leb);
             }
-        };
+            let space = LebSpace {
+                index: true,
+                ..LebSpace::empty(leb_bytes)
+            };
+            self.space.set(leb, space);
+            self.volume.unmap(Leb(leb))?;
+            self.head = Some(IndexHead {
+                leb,
+                offset: 0,
+                buffer: Vec::new(),
+            });
+        }
+        let head = self.head.as_mut().ok_or(Failed::NoLeb)?;
         let place = Place {
             leb: head.leb,
             offset: head.end(),
@@ -197,7 +214,7 @@ impl IndexHead {
 }
 
 /// Why an index could not be written.
-enum Failed {
+pub(super) enum Failed {
     Volume(VolumeError),
     Index(Box<Finding>),
     NoLeb,

@@ -153,14 +153,14 @@ impl Writer {
     /// Whether there is room for a commit after so many bytes of nodes moved; one comes before them where that helps.
     fn may_move(&mut self, bytes: u32) -> Result<bool, WriteError> {
         let nodes = to_usize(bytes / SMALLEST_NODE_BYTES);
-        if self.commit_room(nodes)? <= self.space.empty_count() {
+        if self.commit_fits(nodes, self.space.empty_count())? {
             return Ok(true);
         }
         if self.ubifs.journal.changes() == 0 {
             return Ok(false);
         }
         self.commit_to(State::Mounted)?;
-        Ok(self.commit_room(nodes)? <= self.space.empty_count())
+        self.commit_fits(nodes, self.space.empty_count())
     }
 
     /// The nodes of a LEB that are in use; `None` where some of them can't be read: they would be lost with the LEB.

@@ -1,8 +1,10 @@
 //! Room for the index of the next commit: how much that may need, what is moved out of LEBs of little use, and that it fits.
 //!
 //! Normally as many LEBs stay empty as the whole index takes. Where an index is sparse, as after many small changes, there may be
-//! fewer: then only as much is changed as the next commit has room for in any case, and nothing grows.
+//! fewer: then only as much is changed as the next commit has room for in any case, gaps between index nodes included, and nothing
+//! grows.
 
+use super::index_gaps::Gaps;
 use super::merge::Edits;
 use super::{WriteError, Writer};
 use crate::fetch;
@@ -64,17 +66,25 @@ impl Writer {
         Ok(2 * levels * self.index_node_bytes())
     }
 
-    /// Empty LEBs that the next commit may need when it has so many more changes.
-    pub(super) fn commit_room(&self, more: usize) -> Result<u32, WriteError> {
+    /// Whether so many empty LEBs are enough for the next commit when it has so many more changes.
+    pub(super) fn commit_fits(&self, more: usize, lebs: u32) -> Result<bool, WriteError> {
         let changes = u64::try_from(self.ubifs.journal.changes() + more).unwrap_or(u64::MAX);
         let bytes = self.change_bytes()?.saturating_mul(changes);
-        let bytes = bytes.min(self.all_index_bytes());
-        Ok(self.index_lebs(bytes.saturating_sub(self.head_bytes())))
+        let beside_head = bytes
+            .min(self.all_index_bytes())
+            .saturating_sub(self.head_bytes());
+        if self.index_lebs(beside_head) <= lebs {
+            return Ok(true);
+        }
+        // Only where it matters: it takes a walk of the index.
+        let in_gaps = self.gap_bytes(self.index_node_bytes())?;
+        Ok(self.index_lebs(beside_head.saturating_sub(in_gaps)) <= lebs)
     }
 
     /// How many changes a commit has room for in any case in so many LEBs.
     pub(super) fn changes_in(&self, lebs: u32) -> Result<usize, WriteError> {
-        let room = self.head_bytes() + u64::from(lebs.saturating_sub(1)) * self.index_bytes_from(0);
+        let lebs = u64::from(lebs.saturating_sub(1)) * self.index_bytes_from(0);
+        let room = self.head_bytes() + lebs + self.gap_bytes(self.index_node_bytes())?;
         let changes = room / self.change_bytes()?;
         Ok(usize::try_from(changes).unwrap_or(usize::MAX))
     }
@@ -86,6 +96,7 @@ impl Writer {
     pub(super) fn with_moves(&self, mut edits: Edits) -> Result<Edits, WriteError> {
         let empty = self.space.empty_count();
         let mut lebs = self.lebs_to_leave();
+        let mut gaps = None;
         loop {
             edits.moves = self.nodes_of(&lebs)?;
             if self.index_reserve().saturating_add(LATER_LEBS) <= empty {
@@ -97,6 +108,15 @@ impl Writer {
             if needed <= empty && is_worth_it {
                 return Ok(edits);
             }
+            let all_gaps = match gaps.take() {
+                Some(gaps) => gaps,
+                None => self.gaps()?,
+            };
+            edits.gaps = gaps.insert(all_gaps).without(&lebs);
+            if self.lebs_beside_gaps(&edits, empty)?.is_some() {
+                return Ok(edits);
+            }
+            edits.gaps = Gaps::default();
             if lebs.is_empty() {
                 return Err(self.no_space());
             }

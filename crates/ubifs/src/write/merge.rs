@@ -8,6 +8,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::index_gaps::Gaps;
 use crate::finding::{Damage, Finding, Place};
 use crate::format::{IndexBranch, IndexNode, Key};
 use crate::index::{Index, damage_at};
@@ -29,6 +30,8 @@ pub(super) struct Edits {
     pub(super) insertions: Vec<Insertion>,
     /// Index nodes that are to move, each with its first key.
     pub(super) moves: Vec<(Key, Place)>,
+    /// Where new nodes go beside the head and empty LEBs.
+    pub(super) gaps: Gaps,
 }
 
 impl Edits {

@@ -8,7 +8,7 @@
 //! - [`log`]: which LEBs the journal has. [`space_table`]: what is free, dirty, taken.
 //! - [`journal`]: from an operation's nodes to a head, as one atomic group. [`effect`]: what that changes in memory. [`room`]: the room for it, before it is written.
 //! - [`names`], [`rename`], [`content`], [`xattrs`]: the operations. [`held`]: files that are open without a name.
-//! - [`merge`]: the index with the journal's changes. [`commit`], with [`commit_index`] and [`commit_areas`]: log, index, LPT, orphans, master
+//! - [`merge`]: the index with the journal's changes. [`commit`], with [`commit_index`], [`index_gaps`] and [`commit_areas`]: log, index, LPT, orphans, master
 //!   node, in an order that a power cut at any point leaves the old state or the new one. [`gc`]: LEBs of dirty space become empty ones;
 //!   [`gc_leb`]: the one that is kept for that.
 //! - [`open`], [`verify`], [`recover`], [`recover_space`]: from a medium in any state to a [`Writer`]: the replay of the reading half,
@@ -23,7 +23,7 @@
 //! its nodes are in the write buffers, and a commit builds the new index and master node aside and turns to them at the end. State
 //! that only writing needs (space, log, LPT) is not put back, as nothing uses it then.
 //!
-//! Left out: writing the index into gaps when no LEB is empty (a reserve is kept instead), authenticated and encrypted file systems.
+//! Left out: authenticated and encrypted file systems.
 
 mod buffers;
 mod commit;
@@ -34,6 +34,7 @@ mod effect;
 mod gc;
 mod gc_leb;
 mod held;
+mod index_gaps;
 mod index_room;
 mod journal;
 mod log;
@@ -50,7 +51,7 @@ mod verify;
 mod xattrs;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use thiserror::Error;
 use ubi::{Volume, VolumeError};
@@ -224,6 +225,8 @@ pub struct Writer {
     exhausted: Option<(Purpose, u64)>,
     /// So many changes the next commit has room for in any case; `None` when it has for all of the index.
     changes_max: Option<usize>,
+    /// Bytes that the next commit can put between index nodes, once that was asked for.
+    gap_bytes: OnceLock<u64>,
     /// The last sequence number of the last commit.
     committed: u64,
     counts: Counts,

@@ -5,7 +5,7 @@
 //! (a torn LEB without what the replay dropped) or concerns what is not in use.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ubi::Volume;
 
@@ -79,6 +79,7 @@ impl Writer {
             stopped: None,
             exhausted: None,
             changes_max: None,
+            gap_bytes: OnceLock::new(),
             committed: 0,
             counts: Counts::default(),
             ubifs,

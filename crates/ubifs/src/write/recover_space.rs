@@ -78,16 +78,17 @@ impl Writer {
     /// Where no LEB is empty beside those that the recovery's commit takes, LEBs are collected into what is left of the one that
     /// the garbage collector had, as Linux does.
     pub(super) fn settle_gc_leb(&mut self) -> Result<(), WriteError> {
-        let mut is_kept = self.keep_for_gc(self.ubifs.master.gc_leb)?;
+        let is_kept = self.keep_for_gc(self.ubifs.master.gc_leb)?;
         loop {
-            let needed = self.lebs_for(&self.edits()?)?;
-            if is_kept && self.space.empty_count() >= needed {
+            let empty = self.space.empty_count();
+            let left = empty.checked_sub(u32::from(!is_kept));
+            if let Some(left) = left
+                && self.has_room_for_commit(left)?
+            {
+                if let Some(leb) = self.space.empty_leb().filter(|_| !is_kept) {
+                    self.keep_for_gc(leb)?;
+                }
                 return Ok(());
-            }
-            if self.space.empty_count() > needed {
-                let leb = self.space.empty_leb().ok_or_else(|| self.no_space())?;
-                is_kept = self.keep_for_gc(leb)?;
-                continue;
             }
             let Some(victim) = self.victim_for_gc_head()? else {
                 return match is_kept {
@@ -98,6 +99,16 @@ impl Writer {
             };
             self.empty_by_moving(victim)?;
         }
+    }
+
+    /// Whether a commit of what there is now finds room in so many empty LEBs, and between index nodes.
+    fn has_room_for_commit(&self, lebs: u32) -> Result<bool, WriteError> {
+        let mut edits = self.edits()?;
+        if self.lebs_for(&edits)? <= lebs {
+            return Ok(true);
+        }
+        edits.gaps = self.gaps()?;
+        Ok(self.lebs_beside_gaps(&edits, lebs)?.is_some())
     }
 
     /// The LEB with the least in use that fits into what is left of the garbage collector's.

@@ -165,9 +165,11 @@ impl Writer {
             self.changes_max = None;
             return Ok(true);
         }
-        let is_enough = purpose == Purpose::Removal && empty >= beyond + self.commit_room(2 * CHANGES_MAX)?;
+        let left = empty.checked_sub(beyond).filter(|_| purpose == Purpose::Removal);
+        let Some(left) = left else { return Ok(false) };
+        let is_enough = self.commit_fits(2 * CHANGES_MAX, left)?;
         if is_enough {
-            let most = self.changes_in(empty - beyond)?;
+            let most = self.changes_in(left)?;
             self.changes_max = Some(most.saturating_sub(CHANGES_MAX));
         }
         Ok(is_enough)
