@@ -379,3 +379,36 @@ fn after_a_failed_write_each_call_says_so_and_statistics_name_the_place() {
     let after = medium.mount().expect("it mounts");
     assert_eq!(content(&after, b"synced", 20), Ok(b"synced".to_vec()));
 }
+
+/// The work beside a mount left what it wrote in the host's page cache, where a crash of the host takes it, for as long as nobody synced.
+#[test]
+fn the_work_beside_a_mount_syncs_what_was_written_and_nothing_else() {
+    let (medium, _) = prepared();
+    let (faulty, file_system) = mount(&medium);
+    let syncs = || faulty.done(Class::Settle);
+    file_system.work().expect("it works");
+    let before = syncs();
+    file_system.work().expect("it works");
+    assert_eq!(syncs(), before, "nothing was written");
+    let file = create(&file_system, b"new").expect("there is room");
+    file_system.work().expect("it works");
+    assert_eq!(syncs(), before + 1, "a name was written");
+    // Until it commits.
+    let commits = file_system.statistics().commits;
+    let mut rounds = 1;
+    while file_system.statistics().commits == commits {
+        write(&file_system, file, rounds * 4096, &Prng::new(rounds).bytes(4096)).expect("there is room");
+        file_system.work().expect("it works");
+        rounds += 1;
+        assert_eq!(syncs(), before + rounds, "round {rounds}");
+    }
+    assert!(rounds > 2, "{rounds}");
+    sync(&file_system).expect("it works");
+    let before = syncs();
+    file_system.work().expect("it works");
+    assert_eq!(syncs(), before, "an fsync left nothing to do");
+    write(&file_system, file, 0, b"more").expect("there is room");
+    faulty.fail(once(Class::Settle, 0, Outcome::Nothing));
+    file_system.work().expect_err("the sync fails");
+    assert_eq!(write(&file_system, file, 0, b"x"), Err(FsError::ReadOnly));
+}

@@ -40,14 +40,19 @@ impl Writer {
         self.guard(result)
     }
 
-    /// Work that nobody waits for: what is buffered is written, and a journal that is half full is committed.
+    /// Work that nobody waits for: what is buffered is written and synced, and a journal that is half full is committed. Nothing is
+    /// synced where nothing was written since the last time.
     pub fn work(&mut self) -> Result<(), WriteError> {
         self.check_usable()?;
         let is_long = self.log.journal_bytes() > self.ubifs.superblock.journal_bytes_max / 2;
-        let result = match is_long && self.committed != self.sequence {
+        let written = match is_long && self.committed != self.sequence {
             true => self.commit_to(State::Mounted),
             false => self.sync_heads(),
         };
+        let result = written.and_then(|()| match self.synced == self.sequence {
+            true => Ok(()),
+            false => self.sync_volume(),
+        });
         self.guard(result)
     }
 
@@ -69,7 +74,7 @@ impl Writer {
         let closed = self
             .commit_to(state)
             .and_then(|()| self.volume.flush().map_err(WriteError::from))
-            .and_then(|()| self.volume.sync().map_err(WriteError::from));
+            .and_then(|()| self.sync_volume());
         self.guard(closed)?;
         self.stopped = Some(Stopped::Unmounted);
         Ok(())

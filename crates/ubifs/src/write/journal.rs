@@ -185,11 +185,16 @@ impl Writer {
     /// Writes what is buffered: all operations that returned are there after a power cut.
     pub fn fsync(&mut self) -> Result<(), WriteError> {
         self.check_usable()?;
-        let result = self
-            .sync_heads()
-            .and_then(|()| self.volume.sync().map_err(WriteError::from));
+        let result = self.sync_heads().and_then(|()| self.sync_volume());
         self.guard(result)?;
         self.counts.syncs += 1;
+        Ok(())
+    }
+
+    /// Has the medium keep what was written: an image of a chip is in the host's page cache until then.
+    pub(super) fn sync_volume(&mut self) -> Result<(), WriteError> {
+        self.volume.sync()?;
+        self.synced = self.sequence;
         Ok(())
     }
 

@@ -229,6 +229,8 @@ pub struct Writer {
     gap_bytes: OnceLock<u64>,
     /// The last sequence number of the last commit.
     committed: u64,
+    /// The last sequence number when the volume was synced.
+    synced: u64,
     counts: Counts,
 }
 

@@ -81,6 +81,7 @@ impl Writer {
             changes_max: None,
             gap_bytes: OnceLock::new(),
             committed: 0,
+            synced: 0,
             counts: Counts::default(),
             ubifs,
             buffers,
