@@ -26,6 +26,7 @@ use crate::inode_states::InodeStates;
 use crate::mount_sync::MountSync;
 use crate::reply::{Listing, Trust, attr_out, entry_out, statfs_out, statx_out};
 use crate::request::{Request, take_name};
+use crate::write::SyncedByKernel;
 
 /// Attribute of the root directory that the edge itself answers.
 const STATS_XATTR: &[u8] = b"user.tidegate.stats";
@@ -47,6 +48,7 @@ pub struct Dispatcher {
     pub writeback: bool,
     /// What is synced with each change.
     pub mount_sync: MountSync,
+    pub synced_by_kernel: SyncedByKernel,
     pub inodes: InodeStates,
     pub counters: Counters,
     pub errors: ErrorLog,

@@ -22,6 +22,7 @@ use crate::inode_states::InodeStates;
 use crate::mount_sync::MountSync;
 use crate::reply::Trust;
 use crate::request::Request;
+use crate::write::SyncedByKernel;
 
 /// The largest reply a request may ask for here; the kernel's are bounded by its own buffers.
 const REPLY_BYTES_MAX: u32 = 1 << 20;
@@ -54,9 +55,10 @@ fn dispatcher(file_system: MemFs) -> (Dispatcher, u64, u64) {
             attr: Duration::ZERO,
             entry: Duration::ZERO,
         },
-        direct_io: DirectIo::Writers,
+        direct_io: DirectIo::Off,
         writeback: false,
         mount_sync: MountSync::All,
+        synced_by_kernel: SyncedByKernel::new(u32::MAX, DirectIo::Off),
         inodes: InodeStates::new(None),
         counters: Counters::new(),
         errors: ErrorLog::new(Box::new(|_| {})),

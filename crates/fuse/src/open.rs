@@ -78,6 +78,7 @@ impl Dispatcher {
         };
         if direct_io {
             open_flags |= fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES;
+            self.synced_by_kernel.opened_direct(opened.handle);
         }
         if opened.cache_still_valid {
             open_flags |= fopen::KEEP_CACHE;
@@ -95,6 +96,8 @@ impl Dispatcher {
     }
 
     pub(crate) fn release(&self, ino: Ino, handle: Handle) {
+        // Before the number may be another's.
+        self.synced_by_kernel.released(handle);
         self.file_system.release(ino, handle);
         self.inodes.release(ino);
     }

@@ -25,6 +25,7 @@ use crate::negotiate::{self, Surroundings};
 use crate::reply::Trust;
 use crate::uring::{self, RingChannel};
 use crate::worker::{Life, Serve, Shared, Worker};
+use crate::write::SyncedByKernel;
 use crate::{MountConfig, MountError, Negotiated, SessionStats, Transport, mount, resident};
 
 /// How long a stopped session serves files that are still open after the lazy unmount.
@@ -124,6 +125,7 @@ impl Session {
                 direct_io: negotiated.direct_io,
                 writeback: negotiated.writeback,
                 mount_sync: mount::sync_of(&config.kernel_options),
+                synced_by_kernel: SyncedByKernel::new(negotiated.kernel_protocol.1, negotiated.direct_io),
                 inodes: InodeStates::new(negotiated.passthrough.then(|| Registrar::new(device.clone()))),
                 forget_attributes: {
                     let device = device.clone();

@@ -1,16 +1,70 @@
 //! WRITE: a request's data handed down with what the kernel says about it, and what the kernel makes of the reply.
 //!
 //! The mode goes down as it comes: durability, appending and direct I/O are the file system's to keep ([`vfs::WriteMode`]).
-//! With two exceptions, both about the kernel's page cache:
+//! With three exceptions, all about the kernel's page cache:
 //! - The kernel never looks at the count in the reply to a page that it writes back, so such a write is whole or fails.
 //! - With the writeback cache the kernel's pages may end behind the file that the file system knows. Data appended behind
 //!   them has its place there, not at the file system's end.
+//! - A synchronous write through the page cache ends with an FSYNC of the kernel's own, so that the WRITE before it need not
+//!   be synced as well: see [`SyncedByKernel`].
 
-use vfs::{FsError, FsResult, Handle, OpenFlags, WriteMode};
+use std::collections::HashSet;
+use std::sync::{PoisonError, RwLock};
+
+use vfs::{Durability, FsError, FsResult, Handle, OpenFlags, WriteMode};
 
 use crate::abi::{WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut};
+use crate::config::DirectIo;
 use crate::dispatch::{Dispatcher, privileges_if, usize_of};
 use crate::request::Request;
+
+/// The minor number of the protocol (Linux 6.6) from which on each synchronous write through the page cache is followed by
+/// FSYNC. Older kernels may do so, too; it is not relied on.
+const FSYNC_FOLLOWS_MINOR: u32 = 39;
+
+/// Knows the writes that the kernel follows by FSYNC before its caller goes on.
+///
+/// These are the ones through its page cache. Of those with `O_DIRECT` it is not known: the kernel sends no FSYNC where they
+/// are asynchronous (AIO, `io_uring`), so they are synced by themselves, and where they are not, once more.
+#[derive(Debug, Default)]
+pub struct SyncedByKernel {
+    /// Writes go through the page cache unless their handle is in `direct`.
+    is_possible: bool,
+    /// Handles whose writes skip the page cache.
+    direct: RwLock<HashSet<u64>>,
+}
+
+impl SyncedByKernel {
+    pub fn new(minor: u32, direct_io: DirectIo) -> Self {
+        Self {
+            is_possible: minor >= FSYNC_FOLLOWS_MINOR && direct_io == DirectIo::Off,
+            direct: RwLock::default(),
+        }
+    }
+
+    /// The kernel was told to skip its page cache for this handle.
+    pub fn opened_direct(&self, Handle(number): Handle) {
+        if self.is_possible {
+            let mut direct = self.direct.write().unwrap_or_else(PoisonError::into_inner);
+            direct.insert(number);
+        }
+    }
+
+    pub fn released(&self, Handle(number): Handle) {
+        if self.is_possible {
+            let mut direct = self.direct.write().unwrap_or_else(PoisonError::into_inner);
+            direct.remove(&number);
+        }
+    }
+
+    fn includes(&self, Handle(number): Handle, mode: WriteMode) -> bool {
+        let is_direct = || {
+            let direct = self.direct.read().unwrap_or_else(PoisonError::into_inner);
+            direct.contains(&number)
+        };
+        self.is_possible && !mode.is_direct() && !is_direct()
+    }
+}
 
 impl Dispatcher {
     pub(crate) fn write(&self, request: &Request, data: &[u8]) -> FsResult<WriteOut> {
@@ -23,6 +77,9 @@ impl Dispatcher {
         };
         if self.writeback && mode.appends() && self.ends_before(request, &args)? {
             mode.flags = mode.flags.without(libc::O_APPEND);
+        }
+        if mode.durability() != Durability::None && self.synced_by_kernel.includes(Handle(args.fh), mode) {
+            mode.flags = mode.flags.without(libc::O_SYNC);
         }
         let written = self.write_out(request, &args, data, mode)?;
         self.counters.write(written);
