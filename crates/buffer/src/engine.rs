@@ -14,7 +14,8 @@
 //! These are made at once, behind what the file has buffered: durable and direct ones, which keep their flags; those to files
 //! that the file system below syncs by itself ([`FileSystem::is_synchronous`]); those on
 //! probation after a failure (see [`Probation`]); a file's first past 4 GiB and past each doubling of that, so that a file
-//! system that can't hold so much tells the writer; and small scattered ones. A scattered write that neither continues
+//! system that can't hold so much tells the writer; appended ones longer than an entry, since a record comes below in one
+//! piece; and small scattered ones. A scattered write that neither continues
 //! the tail entry nor the write before would cost an entry and a copy and save nothing. After a few of them in a row a
 //! file's scattered writes go through, and so does a small write that finds no free entry when its file has nothing
 //! buffered. Random I/O thus costs what it costs without a buffer, and the first write that continues the one before is
@@ -106,8 +107,7 @@ impl<F: FileSystem> Engine<F> {
         };
         let turn = file.inode.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = self.accept(&file, handle, offset, data, mode);
-        // An appended record stays whole: none may go past another one that is between two entries.
-        let _turn = (mode.appends() && taken < data.len()).then_some(turn);
+        drop(turn);
         if taken > 0 && self.writes_out_inline() {
             self.inline_tick();
         }
@@ -190,7 +190,7 @@ impl<F: FileSystem> Engine<F> {
         byte_count(data.len()) < self.config.entry_bytes / SMALL_PART_OF_ENTRY
     }
 
-    /// Appends `data` to the tail entry and as many more as it takes. Returns how much was taken; the rest is to be written
+    /// Appends `data` to the tail entry and as many more as it takes: appended data to one entry, or to none. Returns how much was taken; the rest is to be written
     /// through, behind what the file has buffered. The caller holds [`InodeBuffer::turn`].
     fn accept(&self, file: &OpenFile, handle: Handle, offset: u64, data: &[u8], mode: WriteMode) -> usize {
         let inode = &file.inode;
@@ -200,8 +200,9 @@ impl<F: FileSystem> Engine<F> {
         let mut state = inode.lock();
         let continues = state.note_write(offset, end) || kind.appends;
         let is_scattered = !continues && state.scattered > SCATTERED_MAX && self.is_small(data);
+        let is_too_long = kind.appends && byte_count(data.len()) > self.config.entry_bytes;
         let is_far = end > NEAR_BYTES && end.ilog2() > state.reached.max(1).ilog2();
-        if is_scattered || is_far || !self.may_buffer(file, &state, end, mode) {
+        if is_scattered || is_too_long || is_far || !self.may_buffer(file, &state, end, mode) {
             return 0;
         }
         let mut at = offset;
@@ -210,7 +211,7 @@ impl<F: FileSystem> Engine<F> {
             if let Some(tail) = state
                 .entries
                 .back_mut()
-                .filter(|tail| tail.is_continued_by(kind, at))
+                .filter(|tail| tail.is_continued_by(kind, at, rest.len()))
             {
                 let taken = tail.append(rest, now);
                 let full = tail.sealed.is_some();
@@ -223,7 +224,12 @@ impl<F: FileSystem> Engine<F> {
                 continue;
             }
             if let Some(tail) = state.entries.back_mut().filter(|tail| tail.sealed.is_none()) {
-                tail.sealed = Some(FlushCause::Scattered);
+                let is_full = kind.appends && tail.is_of(kind);
+                tail.sealed = Some(if is_full {
+                    FlushCause::Full
+                } else {
+                    FlushCause::Scattered
+                });
                 state = self.hand_over(inode, state);
                 continue;
             }
@@ -233,7 +239,9 @@ impl<F: FileSystem> Engine<F> {
                     self.central.free_slot(slot);
                     break;
                 }
-                state.entries.push_back(Entry::new(slot, handle, at, mode, now));
+                state
+                    .entries
+                    .push_back(Entry::new(slot, handle, at, rest.len(), mode, now));
                 state.opened += 1;
                 self.central.activate(inode, &mut state);
                 continue;

@@ -52,7 +52,8 @@ pub struct Entry {
     kind: WriteKind,
     used: usize,
     /// Bytes that fit: entries end where a multiple of the entry size in the file does, so that a stream that
-    /// starts anywhere soon makes aligned writes.
+    /// starts anywhere soon makes aligned writes. Appended records like the first that this would cut make it the
+    /// whole slot.
     room: usize,
     /// When the first byte came.
     pub created: Instant,
@@ -83,12 +84,24 @@ impl Piece {
 }
 
 impl Entry {
-    /// An empty entry for data at `offset`; append to it before anyone else sees it.
-    pub fn new(slot: Slot, handle: Handle, offset: u64, mode: WriteMode, now: Instant) -> Self {
+    /// An empty entry for `length` bytes and more at `offset`; append to it before anyone else sees it.
+    pub fn new(
+        slot: Slot,
+        handle: Handle,
+        offset: u64,
+        length: usize,
+        mode: WriteMode,
+        now: Instant,
+    ) -> Self {
         let bytes = slot.bytes().len();
         let into_entry = usize::try_from(offset % byte_count(bytes)).expect("a remainder of a usize fits it");
+        let aligned = bytes - into_entry;
         Self {
-            room: bytes - into_entry,
+            room: if mode.appends() && !aligned.is_multiple_of(length) {
+                bytes
+            } else {
+                aligned
+            },
             slot: Arc::new(slot),
             handle,
             offset,
@@ -102,9 +115,18 @@ impl Entry {
     }
 
     /// True when a write of `kind` at `offset` goes on where this entry stops. Appended data always does, as nothing else
-    /// was written to the file in between.
-    pub fn is_continued_by(&self, kind: WriteKind, offset: u64) -> bool {
-        self.sealed.is_none() && self.kind == kind && (kind.appends || self.end() == offset)
+    /// was written to the file in between; but all of it has to fit, so that it comes below in one piece.
+    pub fn is_continued_by(&self, kind: WriteKind, offset: u64, length: usize) -> bool {
+        let goes_on = match kind.appends {
+            true => length <= self.room - self.used,
+            false => self.end() == offset,
+        };
+        self.sealed.is_none() && self.is_of(kind) && goes_on
+    }
+
+    /// True when its data came by writes of this kind.
+    pub fn is_of(&self, kind: WriteKind) -> bool {
+        self.kind == kind
     }
 
     /// Takes as much of `data` as fits and says how much; seals the entry when it is full.

@@ -13,7 +13,7 @@
 //! # Guarantees
 //!
 //! - Order: entries of one inode reach the file system below in the order of their writes, one at a time.
-//!   Inodes are independent of each other.
+//!   Inodes are independent of each other. An appended write is in one entry, or goes through: it comes below in one piece.
 //! - Coherence: size, space, mode, holes and bytes of a file are those after all acknowledged writes, through every call.
 //!   Questions are answered from the buffer where it has the data and from below where it has not (`query`); changes
 //!   (truncation, copies, times) come behind a flush. An entry can be seen until the write below has ended.

@@ -1,5 +1,7 @@
 //! What reaches the file system below, and when: coalescing, intervals, bounds, order.
 
+mod appending;
+#[path = "../scene/mod.rs"]
 mod scene;
 
 use std::sync::Arc;
