@@ -3,6 +3,9 @@
 //! The daemon has a file in memory (memfd), whose descriptor the document of `tidegate stats` names, and writes there how it ended,
 //! as the last thing that it does. `unmount` opens the file through /proc while the daemon lives, and reads it once the process is
 //! gone: that nothing is in it means that the daemon was killed. Whoever may unmount may open it: root and the daemon's user.
+//!
+//! The daemon holds a lock on it until it is gone, however it ends, so that one that lives in another process namespace can be waited for
+//! wherever a /proc shows it.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -10,9 +13,12 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
-use rustix::fs::{MemfdFlags, OFlags, memfd_create};
+use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, MemfdFlags, OFlags, flock, memfd_create};
+use rustix::io::Errno;
 
 use crate::output;
 
@@ -21,13 +27,19 @@ const NAME: &str = "tidegate-end";
 const DONE: &str = "done";
 /// A message is a line or two.
 const BYTES_MAX: u64 = 64 << 10;
+/// Between two looks at the lock.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// One process serves one mount.
 static FILE: OnceLock<Option<File>> = OnceLock::new();
 
 /// The descriptor of this process's file; `None` where the kernel gives none.
 pub fn descriptor() -> Option<i32> {
-    let file = FILE.get_or_init(|| memfd_create(NAME, MemfdFlags::CLOEXEC).ok().map(File::from));
+    let file = FILE.get_or_init(|| {
+        let file = memfd_create(NAME, MemfdFlags::CLOEXEC).ok()?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+        Some(File::from(file))
+    });
     file.as_ref().map(AsRawFd::as_raw_fd)
 }
 
@@ -54,6 +66,19 @@ pub fn open(pid: u32, descriptor: i32) -> Option<File> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let flags = i32::try_from(flags.bits()).ok()?;
     OpenOptions::new().read(true).custom_flags(flags).open(path).ok()
+}
+
+/// Waits until the daemon of a file is gone; `false` when it still lives after `timeout`.
+pub fn wait(file: &File, timeout: Duration) -> Result<bool> {
+    let begun = Instant::now();
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => return Ok(true),
+            Err(Errno::WOULDBLOCK) if begun.elapsed() < timeout => thread::sleep(PAUSE),
+            Err(Errno::WOULDBLOCK) => return Ok(false),
+            Err(error) => return Err(error).context("the daemon's lock can't be waited for"),
+        }
+    }
 }
 
 /// The error that a daemon, which is gone by now, ended with.

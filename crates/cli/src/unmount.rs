@@ -1,9 +1,10 @@
 //! `tidegate unmount`: takes the mount away and waits until its daemon has written everything to the source.
 //!
 //! The daemon ends only after it has drained its buffer, so its end is the sign that all data is on its way, and says whether that
-//! failed ([`end_status`]). A dead mount, whose daemon was killed, is removed without waiting.
+//! failed ([`end_status`]). A dead mount, whose daemon was killed, is removed without waiting. Where the daemon can't be waited for,
+//! as its process is not to be seen from here, the mount is taken away and that is an error.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -20,7 +21,7 @@ use crate::arguments::UnmountArguments;
 use crate::end_status;
 use crate::mount_table::{self, Mount};
 use crate::output::{self, print_error};
-use crate::stats_document::{self, ReadError};
+use crate::stats_document::{self, Document, ReadError};
 
 /// How often a busy mount is tried again, and the pause before each: half a second in all.
 const BUSY_TRIES: u32 = 25;
@@ -51,36 +52,53 @@ pub fn run(arguments: &UnmountArguments) -> Result<()> {
         }
         Err(failure) => return Err(explain(failure, &mount.mountpoint)),
     };
+    let mountpoint = mount.mountpoint.display();
     match daemon {
-        Some(daemon) if detached => {
+        Found::Dead => {}
+        _ if detached => {
+            let process = match &daemon {
+                Found::Daemon(daemon) => format!("process {}", daemon.pid),
+                _ => "its process".to_owned(),
+            };
             output::print_line(&format!(
-                "{}: out of sight; process {} ends when the last open file is closed",
-                mount.mountpoint.display(),
-                daemon.pid
+                "{mountpoint}: out of sight; {process} ends when the last open file is closed"
             ))?;
         }
-        Some(daemon) => {
+        Found::Daemon(daemon) => {
             daemon.wait_for_end(arguments.timeout)?;
             daemon.check_end().with_context(|| {
-                let mountpoint = mount.mountpoint.display();
                 format!("{mountpoint}: the mount is gone, but its process ended with an error")
             })?;
         }
-        None => {}
+        Found::OutOfReach(why) => bail!(
+            "{mountpoint}: the mount is gone, but its process can't be waited for: {why}; what it held back may not be \
+             written yet, so see to its end before the source is unmounted"
+        ),
     }
     Ok(())
 }
 
+/// What is known of the process behind a mount.
+enum Found {
+    /// It was gone before.
+    Dead,
+    /// It can be waited for.
+    Daemon(Daemon),
+    /// It can't, and why.
+    OutOfReach(&'static str),
+}
+
 /// The process that serves a mount.
 struct Daemon {
+    /// In its own process namespace.
     pid: u32,
-    descriptor: OwnedFd,
+    /// `None` where it lives in another process namespace: its end is waited for by the lock of `end`.
+    descriptor: Option<OwnedFd>,
     /// Says how it ended, once it has.
     end: Option<File>,
 }
 
-/// The daemon of a live mount; `None` where it is dead or lives in a process namespace that we can't see into.
-fn find_daemon(mount: &Mount) -> Result<Option<Daemon>> {
+fn find_daemon(mount: &Mount) -> Result<Found> {
     let document = match stats_document::read(&mount.mountpoint) {
         Ok(document) => document,
         Err(ReadError::Dead) if mount.is_tidegate() => {
@@ -89,25 +107,64 @@ fn find_daemon(mount: &Mount) -> Result<Option<Daemon>> {
                  one, in the system log (`journalctl -t tidegate`)",
                 mount.mountpoint.display()
             ));
-            return Ok(None);
+            return Ok(Found::Dead);
         }
-        Err(ReadError::Refused { .. }) if mount.is_tidegate() => return Ok(None),
+        Err(ReadError::Refused { .. }) if mount.is_tidegate() => {
+            return Ok(Found::OutOfReach("only the user that mounted it may ask for it"));
+        }
         Err(error) => return Err(error.into()),
     };
     if document.pid_namespace != stats_document::own_pid_namespace() {
-        return Ok(None);
+        return Ok(find_in_other_namespace(&document));
     }
     let pid = i32::try_from(document.pid).ok().and_then(Pid::from_raw);
     // It may end at any moment, for example by a signal: then there is nothing to wait for.
-    Ok(pid
-        .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
-        .map(|descriptor| Daemon {
+    let descriptor = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    Ok(descriptor.map_or(Found::Dead, |descriptor| {
+        Found::Daemon(Daemon {
             pid: document.pid,
-            descriptor,
+            descriptor: Some(descriptor),
             end: document
                 .end_descriptor
                 .and_then(|end| end_status::open(document.pid, end)),
-        }))
+        })
+    }))
+}
+
+/// A daemon of another process namespace, if a process of this /proc is it.
+fn find_in_other_namespace(document: &Document) -> Found {
+    let end = document
+        .end_descriptor
+        .zip(number_in_proc(document))
+        .and_then(|(end, number)| end_status::open(number, end));
+    match end {
+        None => Found::OutOfReach("it lives in another process namespace, which is not to be seen from here"),
+        Some(end) => Found::Daemon(Daemon {
+            pid: document.pid,
+            descriptor: None,
+            end: Some(end),
+        }),
+    }
+}
+
+/// The number that a daemon has in the process namespace that /proc shows, which need not be this process's own.
+fn number_in_proc(document: &Document) -> Option<u32> {
+    let namespace = document.pid_namespace.as_ref()?;
+    let own_number = |process: &Path| {
+        let status = fs::read_to_string(process.join("status")).ok()?;
+        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+        numbers.split_whitespace().next_back()?.parse::<u32>().ok()
+    };
+    let mut processes = fs::read_dir("/proc").ok()?.filter_map(|entry| {
+        let entry = entry.ok()?;
+        let number = entry.file_name().to_str()?.parse::<u32>().ok()?;
+        Some((number, entry.path()))
+    });
+    let found = processes.find(|(_, process)| {
+        let is_there = fs::read_link(process.join("ns/pid")).is_ok_and(|found| found == *namespace);
+        is_there && own_number(process) == Some(document.pid)
+    });
+    found.map(|(number, _)| number)
 }
 
 impl Daemon {
@@ -119,11 +176,12 @@ impl Daemon {
     }
 
     fn wait_for_end(&self, timeout: Duration) -> Result<()> {
-        let timeout_spec = Timespec::try_from(timeout).context("the timeout is too long")?;
-        let mut watched = [PollFd::new(&self.descriptor, PollFlags::IN)];
-        let ended = rustix::io::retry_on_intr(|| poll(&mut watched, Some(&timeout_spec)))
-            .context("the daemon can't be waited for")?;
-        if ended == 0 {
+        let has_ended = match (&self.descriptor, &self.end) {
+            (Some(descriptor), _) => ends_within(descriptor, timeout)?,
+            (None, Some(end)) => end_status::wait(end, timeout)?,
+            (None, None) => true,
+        };
+        if !has_ended {
             bail!(
                 "the mount is gone, but process {} still writes to the source after {} s; wait for its end before \
                  the source is unmounted",
@@ -133,6 +191,14 @@ impl Daemon {
         }
         Ok(())
     }
+}
+
+fn ends_within(process: &OwnedFd, timeout: Duration) -> Result<bool> {
+    let timeout = Timespec::try_from(timeout).context("the timeout is too long")?;
+    let mut watched = [PollFd::new(process, PollFlags::IN)];
+    let ended = rustix::io::retry_on_intr(|| poll(&mut watched, Some(&timeout)))
+        .context("the daemon can't be waited for")?;
+    Ok(ended > 0)
 }
 
 /// Tries for a moment: programs that look at every mount (`df`, indexers) hold each one for an instant, and so does the

@@ -11,6 +11,7 @@ mod log;
 mod mkfs;
 mod mount;
 mod mount_writable;
+mod periodic;
 mod source;
 mod tar_archive;
 mod walk;

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 
-use crate::harness::{Mounted, tidegate, wait_for_end};
+use crate::harness::{Mounted, tidegate, unmount_in_a_process_namespace, wait_for_end};
 use rustix::process::{PidfdFlags, Signal, pidfd_open};
 
 /// Every byte passes the daemon and its buffer, none the kernel's shortcut; unflushed data waits for half a minute.
@@ -59,6 +59,20 @@ fn unmount_returns_after_the_daemon_has_ended() {
     assert!(!mounted.is_listed());
     wait_for_end(&daemon);
     assert_eq!(fs::read_to_string(mounted.source().join("file")).unwrap(), "kept");
+}
+
+#[test]
+fn unmount_that_can_not_see_the_daemon_says_so_and_fails() {
+    let Some(mounted) = Mounted::start(&[]) else {
+        return;
+    };
+    fs::write(mounted.mountpoint().join("file"), "kept").unwrap();
+    let Some(output) = unmount_in_a_process_namespace(&mounted.mountpoint(), &["--mount-proc"]) else {
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("can't be waited for"), "{said}");
 }
 
 #[test]

@@ -162,6 +162,31 @@ pub fn tidegate() -> Command {
     Command::new(std::env::var_os(BINARY).unwrap_or_else(built))
 }
 
+/// Runs `tidegate unmount` in a process namespace of its own, which `unshare` makes with these options. `None`, with a reason
+/// printed, where there can be none.
+pub fn unmount_in_a_process_namespace(mountpoint: &Path, options: &[&str]) -> Option<Output> {
+    let unshare = || {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--pid", "--fork"]).args(options);
+        unshare
+    };
+    let is_possible = unshare()
+        .arg("true")
+        .status()
+        .is_ok_and(|status| status.success());
+    if !is_possible {
+        report_skip("an unmount from another process namespace: this needs root and unshare");
+        return None;
+    }
+    let program = tidegate();
+    let output = unshare()
+        .arg(program.get_program())
+        .arg("unmount")
+        .arg(mountpoint)
+        .output();
+    Some(output.expect("unshare runs"))
+}
+
 /// Waits until the process behind a descriptor has ended.
 pub fn wait_for_end(descriptor: &rustix::fd::OwnedFd) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};

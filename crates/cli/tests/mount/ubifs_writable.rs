@@ -1,19 +1,20 @@
 //! `tidegate ubifs mount -o rw` on chips and arrays in files: what programs write is there afterwards, however the mount ends.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, RenameFlags, XattrFlags, renameat_with};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{can_mount, tidegate, wait_for_end};
+use crate::harness::{can_mount, tidegate, unmount_in_a_process_namespace, wait_for_end};
 
 /// Chips in files with a file system, and where it is mounted.
 pub struct Scene {
@@ -320,18 +321,14 @@ fn a_full_mount_says_so_and_takes_files_again_once_others_go() {
     scene.check();
 }
 
-/// The device fails where UBI can't mend it: reads go on, statistics say why, and the exit code of the unmount tells it.
-#[test]
-fn an_unmount_that_could_not_write_everything_fails_and_says_what_is_lost() {
-    let Some(mut scene) = Scene::new(1) else { return };
-    let places = |page: &str| {
-        (0..144)
-            .map(|block| format!("{block}{page}"))
-            .collect::<Vec<_>>()
-            .join(",")
-    };
-    scene.succeeds(&["nand", "fail"], &["--program", &places(":20")]);
-    scene.mount("rw");
+/// One page of each block, as `nand fail` names it.
+fn places(page: &str) -> String {
+    let places: Vec<String> = (0..144).map(|block| format!("{block}{page}")).collect();
+    places.join(",")
+}
+
+/// Writes through a mount of which no block takes more than 20 pages until that fails, and looks at what calls answer then.
+fn write_until_it_fails(scene: &Scene) {
     let root = scene.path("mountpoint");
     let mut synced = File::create(root.join("synced")).expect("there is room");
     synced.write_all(&content(9000, 3)).expect("there is room");
@@ -353,7 +350,25 @@ fn an_unmount_that_could_not_write_everything_fails_and_says_what_is_lost() {
     let refused = File::create(root.join("late")).expect_err("it is read-only");
     assert_eq!(refused.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
     assert!(fs::read(root.join("synced")).expect("reads go on") == content(9000, 3));
-    drop((synced, large));
+}
+
+/// What was synced is there once the device works again.
+fn assert_synced_is_there(scene: &mut Scene) {
+    scene.succeeds(&["nand", "fail"], &["--mend", &places("")]);
+    scene.check();
+    scene.mount("ro");
+    let kept = fs::read(scene.path("mountpoint").join("synced")).expect("it was synced");
+    assert!(kept == content(9000, 3));
+    scene.end(None);
+}
+
+/// The device fails where UBI can't mend it: reads go on, statistics say why, and the exit code of the unmount tells it.
+#[test]
+fn an_unmount_that_could_not_write_everything_fails_and_says_what_is_lost() {
+    let Some(mut scene) = Scene::new(1) else { return };
+    scene.succeeds(&["nand", "fail"], &["--program", &places(":20")]);
+    scene.mount("rw");
+    write_until_it_fails(&scene);
     let stats = tidegate()
         .args(["stats", "--json", &scene.text("mountpoint")])
         .output();
@@ -371,11 +386,76 @@ fn an_unmount_that_could_not_write_everything_fails_and_says_what_is_lost() {
     for words in ["the mount is gone", "what was synced is on the medium", "LEB "] {
         assert!(said.contains(words), "{words}: {said}");
     }
-    scene.succeeds(&["nand", "fail"], &["--mend", &places("")]);
-    scene.check();
-    scene.mount("ro");
-    assert!(fs::read(root.join("synced")).expect("it was synced") == content(9000, 3));
-    scene.end(None);
+    assert_synced_is_there(&mut scene);
+}
+
+/// The same of a mount in the foreground, which is its own daemon: its exit code is that of the end, by an unmount or a signal.
+#[test]
+fn a_mount_in_the_foreground_whose_writer_failed_exits_with_2() {
+    for signal in [None, Some(Signal::TERM)] {
+        let Some(mut scene) = Scene::new(1) else { return };
+        scene.succeeds(&["nand", "fail"], &["--program", &places(":20")]);
+        let mut daemon = tidegate()
+            .args(["ubifs", "mount", "--foreground", "--json", "-o", "rw"])
+            .args([scene.path("chip"), scene.path("mountpoint")])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it runs");
+        let mut report = String::new();
+        let output = daemon.stdout.take().expect("a pipe");
+        BufReader::new(output)
+            .read_line(&mut report)
+            .expect("it reports that it is mounted");
+        assert!(report.contains("mountpoint"), "{report}");
+        scene.pid = Some(Pid::from_child(&daemon));
+        write_until_it_fails(&scene);
+        scene.pid = None;
+        match signal {
+            Some(signal) => kill_process(Pid::from_child(&daemon), signal).expect("it is there"),
+            None => assert_eq!(scene.unmount().status.code(), Some(2)),
+        }
+        let ended = daemon.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(2), "{signal:?}: {said}");
+        assert!(
+            said.contains("what was synced is on the medium"),
+            "{signal:?}: {said}"
+        );
+        assert_synced_is_there(&mut scene);
+    }
+}
+
+/// It returned at once, with 0, while the daemon still wrote.
+#[test]
+fn an_unmount_from_another_process_namespace_waits_for_the_daemon_and_tells_how_it_ended() {
+    for fails in [false, true] {
+        let Some(mut scene) = Scene::new(1) else { return };
+        if fails {
+            scene.succeeds(&["nand", "fail"], &["--program", &places(":20")]);
+        }
+        scene.mount("rw");
+        match fails {
+            true => write_until_it_fails(&scene),
+            // What is overwritten waits to be erased.
+            false => (0..8).for_each(|round| {
+                let file = scene.path("mountpoint").join("file");
+                fs::write(file, content(500_000, round + 3)).expect("there is room");
+            }),
+        }
+        let daemon = pidfd_open(scene.pid.expect("it is mounted"), PidfdFlags::empty()).expect("possible");
+        let Some(output) = unmount_in_a_process_namespace(&scene.path("mountpoint"), &[]) else {
+            return;
+        };
+        let mut watched = [PollFd::new(&daemon, PollFlags::IN)];
+        let ended = poll(&mut watched, Some(&Timespec::default())).expect("possible");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(ended, 1, "the daemon still runs: {said}");
+        scene.pid = None;
+        let code = if fails { 2 } else { 0 };
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert_eq!(said.contains("what was synced is on the medium"), fails, "{said}");
+    }
 }
 
 /// `sync` of the mountpoint reaches all files; what nobody synced is written by itself.
