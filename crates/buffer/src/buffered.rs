@@ -1,27 +1,16 @@
-//! [`Buffered`]: the calls of a file system, each with what it must flush first. Questions are answered in `query`.
+//! [`Buffered`]: making, draining and ending a buffer, and its statistics. Its calls are in `calls`.
 
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
-use vfs::{
-    Attr, Caller, CopyRange, DirSink, Entry, FallocateMode, FileSystem, FsError, FsResult, Handle, Ino,
-    IoctlReply, NewNode, OpenFlags, Opened, Privileges, RenameFlags, SeekFrom, SetAttr, StatFs, WriteMode,
-    XattrFlags,
-};
+use vfs::FileSystem;
 
 use crate::config::{BufferConfig, BufferConfigError, Flusher};
 use crate::engine::Engine;
 use crate::entry::byte_count;
-use crate::inode::{InodeBuffer, OpenFile, Told};
 use crate::manager;
 use crate::slot::Slot;
-use crate::stats::{BufferStats, FlushCause, add};
-
-/// File capabilities, which the host drops when the file is written to.
-const CAPABILITY: &[u8] = b"security.capability";
+use crate::stats::{BufferStats, FlushCause};
 
 /// A file system whose writes are buffered.
 ///
@@ -29,7 +18,7 @@ const CAPABILITY: &[u8] = b"security.capability";
 /// it drains the buffer and ends the thread.
 #[derive(Debug)]
 pub struct Buffered<F: FileSystem> {
-    engine: Arc<Engine<F>>,
+    pub(crate) engine: Arc<Engine<F>>,
     /// Joined on drop; `None` without a manager thread.
     manager: Option<JoinHandle<()>>,
 }
@@ -78,69 +67,6 @@ impl<F: FileSystem> Buffered<F> {
             ..self.engine.counters.snapshot()
         }
     }
-
-    /// `outcome`, unless this handle has an error of an earlier write to be told of, which goes first.
-    fn with_write_error(
-        &self,
-        handle: Handle,
-        outcome: FsResult<()>,
-        told: impl Fn(&OpenFile) -> Option<Told>,
-    ) -> FsResult<()> {
-        let file = self.engine.registry.file(handle);
-        let Some(Told { error, first, fresh }) = file.and_then(|file| told(&file)) else {
-            return outcome;
-        };
-        let counters = &self.engine.counters;
-        add(&counters.errors_reported, u64::from(fresh));
-        if first {
-            counters.errors_pending.fetch_sub(1, Ordering::Relaxed);
-        }
-        Err(error)
-    }
-
-    /// `entry`, which was found while the files `active` had data buffered, with attributes that include it. `entry` was
-    /// counted, so a failure takes it back.
-    fn complete(&self, active: &[Arc<InodeBuffer>], entry: Entry) -> FsResult<Entry> {
-        let completed = self.engine.complete(active, entry);
-        completed.inspect_err(|_| self.engine.inner.forget(entry.ino, 1))
-    }
-
-    /// Registers an open file. A page cache above is void if data was lost that it may have.
-    fn opened(&self, ino: Ino, opened: Opened, flags: OpenFlags) -> Opened {
-        let inode = self.engine.registry.opened(ino, opened.handle, flags);
-        if flags.writes() {
-            self.note_synchronous(&inode, opened.handle);
-        }
-        let is_void = std::mem::take(&mut inode.lock().cache_is_void);
-        Opened {
-            cache_still_valid: opened.cache_still_valid && !is_void,
-            ..opened
-        }
-    }
-
-    /// Asks below whether writes may be held back.
-    fn note_synchronous(&self, inode: &InodeBuffer, handle: Handle) {
-        let is_synchronous = self.engine.inner.is_synchronous(inode.ino, handle);
-        inode.lock().is_synchronous = is_synchronous;
-    }
-
-    /// Buffered writes that take privileges away come before `ino` is given some.
-    fn flush_before_privileges(&self, ino: Ino) {
-        if self.engine.kills_privileges(ino) {
-            self.engine.flush_ino(ino, FlushCause::Other);
-        }
-    }
-
-    /// A `create` that truncates may meet a file that exists and has data buffered: that data is older.
-    fn flush_existing(&self, parent: Ino, name: &[u8], flags: OpenFlags) {
-        if self.engine.central.is_clean() || !flags.has(libc::O_TRUNC) || flags.has(libc::O_EXCL) {
-            return;
-        }
-        if let Ok(entry) = self.engine.inner.lookup(parent, name) {
-            self.engine.flush_ino(entry.ino, FlushCause::Other);
-            self.engine.inner.forget(entry.ino, 1);
-        }
-    }
 }
 
 fn slots(config: &BufferConfig) -> Result<Vec<Slot>, BufferConfigError> {
@@ -166,265 +92,5 @@ impl<F: FileSystem> Drop for Buffered<F> {
             let _ = manager.join();
         }
         self.drain();
-    }
-}
-
-impl<F: FileSystem> FileSystem for Buffered<F> {
-    fn mounted_as(&self, device: u32) {
-        self.engine.inner.mounted_as(device);
-    }
-
-    fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        let active = self.engine.central.active();
-        self.complete(&active, self.engine.inner.lookup(parent, name)?)
-    }
-
-    fn forget(&self, ino: Ino, count: u64) {
-        self.engine.registry.forgotten(ino);
-        self.engine.inner.forget(ino, count);
-    }
-
-    fn getattr(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Attr> {
-        self.engine.attributes(ino, handle)
-    }
-
-    fn setattr(&self, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> FsResult<Attr> {
-        self.engine.change_attributes(ino, handle, change)
-    }
-
-    fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
-        self.engine.inner.readlink(ino)
-    }
-
-    fn mknod(&self, caller: &Caller, parent: Ino, name: &[u8], node: NewNode) -> FsResult<Entry> {
-        self.engine.inner.mknod(caller, parent, name, node)
-    }
-
-    fn mkdir(&self, caller: &Caller, parent: Ino, name: &[u8], node: NewNode) -> FsResult<Entry> {
-        self.engine.inner.mkdir(caller, parent, name, node)
-    }
-
-    fn symlink(&self, caller: &Caller, parent: Ino, name: &[u8], target: &[u8]) -> FsResult<Entry> {
-        self.engine.inner.symlink(caller, parent, name, target)
-    }
-
-    fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        self.engine.inner.unlink(parent, name)
-    }
-
-    fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        self.engine.inner.rmdir(parent, name)
-    }
-
-    fn rename(
-        &self,
-        caller: &Caller,
-        from: (Ino, &[u8]),
-        to: (Ino, &[u8]),
-        flags: RenameFlags,
-    ) -> FsResult<()> {
-        self.engine.inner.rename(caller, from, to, flags)
-    }
-
-    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        let active = self.engine.central.active();
-        self.complete(&active, self.engine.inner.link(ino, parent, name)?)
-    }
-
-    fn open(&self, ino: Ino, flags: OpenFlags, privileges: Privileges) -> FsResult<Opened> {
-        if flags.has(libc::O_TRUNC) {
-            self.engine.flush_ino(ino, FlushCause::Other);
-        }
-        let opened = self.engine.inner.open(ino, flags, privileges)?;
-        Ok(self.opened(ino, opened, flags))
-    }
-
-    fn create(
-        &self,
-        caller: &Caller,
-        parent: Ino,
-        name: &[u8],
-        node: NewNode,
-        flags: OpenFlags,
-    ) -> FsResult<(Entry, Opened)> {
-        self.flush_existing(parent, name, flags);
-        let active = self.engine.central.active();
-        let (entry, opened) = self.engine.inner.create(caller, parent, name, node, flags)?;
-        let ino = entry.ino;
-        // Without `O_EXCL` it may have found a file with data buffered.
-        let entry = self
-            .complete(&active, entry)
-            .inspect_err(|_| self.engine.inner.release(ino, opened.handle))?;
-        Ok((entry, self.opened(ino, opened, flags)))
-    }
-
-    fn tmpfile(
-        &self,
-        caller: &Caller,
-        parent: Ino,
-        node: NewNode,
-        flags: OpenFlags,
-    ) -> FsResult<(Entry, Opened)> {
-        let (entry, opened) = self.engine.inner.tmpfile(caller, parent, node, flags)?;
-        Ok((entry, self.opened(entry.ino, opened, flags)))
-    }
-
-    fn read(&self, ino: Ino, handle: Handle, offset: u64, out: &mut [u8]) -> FsResult<usize> {
-        self.engine.read(ino, handle, offset, out)
-    }
-
-    fn write(&self, ino: Ino, handle: Handle, offset: u64, data: &[u8], mode: WriteMode) -> FsResult<usize> {
-        self.engine.write(ino, handle, offset, data, mode)
-    }
-
-    fn flush(&self, ino: Ino, handle: Handle) -> FsResult<()> {
-        self.engine.flush_ino(ino, FlushCause::Close);
-        let outcome = self.engine.inner.flush(ino, handle);
-        self.with_write_error(handle, outcome, OpenFile::show_error)
-    }
-
-    fn fsync(&self, ino: Ino, handle: Handle, data_only: bool) -> FsResult<()> {
-        self.engine.flush_ino(ino, FlushCause::Fsync);
-        let outcome = self.engine.inner.fsync(ino, handle, data_only);
-        self.with_write_error(handle, outcome, OpenFile::take_error)
-    }
-
-    fn release(&self, ino: Ino, handle: Handle) {
-        if let Some(inode) = self.engine.registry.inode(ino)
-            && inode.lock().uses(handle)
-        {
-            self.engine.flush_inode(&inode, FlushCause::Close);
-        }
-        let last = self.engine.registry.released(handle);
-        if last.is_some_and(|inode| inode.lock().forget_untold()) {
-            let counters = &self.engine.counters;
-            counters.errors_pending.fetch_sub(1, Ordering::Relaxed);
-            add(&counters.errors_unclaimed, 1);
-        }
-        self.engine.inner.release(ino, handle);
-    }
-
-    fn backing_file(&self, ino: Ino, handle: Handle) -> Option<Arc<OwnedFd>> {
-        let file = self.engine.inner.backing_file(ino, handle)?;
-        // The kernel reads it without asking here.
-        self.engine.flush_ino(ino, FlushCause::Other);
-        Some(file)
-    }
-
-    fn is_synchronous(&self, ino: Ino, handle: Handle) -> bool {
-        self.engine.inner.is_synchronous(ino, handle)
-    }
-
-    fn path_of(&self, ino: Ino, handle: Option<Handle>) -> Option<PathBuf> {
-        self.engine.inner.path_of(ino, handle)
-    }
-
-    fn fallocate(
-        &self,
-        ino: Ino,
-        handle: Handle,
-        mode: FallocateMode,
-        offset: u64,
-        length: u64,
-        privileges: Privileges,
-    ) -> FsResult<()> {
-        self.engine.flush_ino(ino, FlushCause::Other);
-        self.engine
-            .inner
-            .fallocate(ino, handle, mode, offset, length, privileges)
-    }
-
-    fn lseek(&self, ino: Ino, handle: Handle, from: SeekFrom) -> FsResult<u64> {
-        self.engine.seek(ino, handle, from)
-    }
-
-    fn copy_file_range(&self, copy: &CopyRange) -> FsResult<u64> {
-        self.engine.flush_ino(copy.source.0, FlushCause::Other);
-        self.engine.flush_ino(copy.target.0, FlushCause::Other);
-        self.engine.inner.copy_file_range(copy)
-    }
-
-    fn ioctl(
-        &self,
-        ino: Ino,
-        handle: Handle,
-        command: u32,
-        input: &[u8],
-        output_bytes_max: usize,
-    ) -> FsResult<IoctlReply> {
-        self.engine.flush_ino(ino, FlushCause::Other);
-        let reply = self
-            .engine
-            .inner
-            .ioctl(ino, handle, command, input, output_bytes_max);
-        if let Some(inode) = self.engine.registry.inode(ino) {
-            self.note_synchronous(&inode, handle);
-        }
-        reply
-    }
-
-    fn opendir(&self, ino: Ino) -> FsResult<Handle> {
-        self.engine.inner.opendir(ino)
-    }
-
-    fn readdir(&self, ino: Ino, handle: Handle, offset: u64, sink: &mut dyn DirSink) -> FsResult<()> {
-        self.engine.inner.readdir(ino, handle, offset, sink)
-    }
-
-    fn readdir_plus(&self, ino: Ino, handle: Handle, offset: u64, sink: &mut dyn DirSink) -> FsResult<()> {
-        self.engine.list(ino, handle, offset, sink)
-    }
-
-    fn fsyncdir(&self, ino: Ino, handle: Handle, data_only: bool) -> FsResult<()> {
-        self.engine.inner.fsyncdir(ino, handle, data_only)
-    }
-
-    fn releasedir(&self, ino: Ino, handle: Handle) {
-        self.engine.inner.releasedir(ino, handle);
-    }
-
-    fn statfs(&self, ino: Ino) -> FsResult<StatFs> {
-        self.engine.inner.statfs(ino)
-    }
-
-    fn sync(&self) -> FsResult<()> {
-        self.drain();
-        self.engine.inner.sync()
-    }
-
-    fn setxattr(
-        &self,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        flags: XattrFlags,
-        clear_setgid: bool,
-    ) -> FsResult<()> {
-        self.flush_before_privileges(ino);
-        self.engine.inner.setxattr(ino, name, value, flags, clear_setgid)
-    }
-
-    fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
-        // The one attribute that a write takes away.
-        if name == CAPABILITY && self.engine.kills_privileges(ino) {
-            return Err(FsError::NoData);
-        }
-        self.engine.inner.getxattr(ino, name)
-    }
-
-    fn listxattr(&self, ino: Ino) -> FsResult<Vec<u8>> {
-        let hides_capability = self.engine.kills_privileges(ino);
-        let mut names = self.engine.inner.listxattr(ino)?;
-        if hides_capability {
-            let left = names.split_inclusive(|byte| *byte == 0);
-            let left = left.filter(|name| name.strip_suffix(b"\0") != Some(CAPABILITY));
-            names = left.flatten().copied().collect();
-        }
-        Ok(names)
-    }
-
-    fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
-        self.flush_before_privileges(ino);
-        self.engine.inner.removexattr(ino, name)
     }
 }
