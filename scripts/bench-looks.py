@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Loads that look at a file between their writes, on mounts of two builds and on the folder itself, in turns.
 
-    scripts/bench-looks.py OLD NEW [--folder FOLDER] [--rounds 7]
+    scripts/bench-looks.py OLD NEW [--folder FOLDER] [--rounds 7] [--quick]
 
 OLD and NEW are `tidegate` binaries, such as target/release/tidegate of two revisions. FOLDER lies on the disk to be measured.
 Prints operations per second (median of the rounds, lowest and highest) and how many times as fast NEW is as OLD. Run it on a
-quiet machine: the rounds alternate, so that slow changes of the machine meet all three.
+quiet machine: the rounds alternate, so that slow changes of the machine meet all three. --quick shows that it works: one
+short round, whose figures mean nothing.
 """
 
 import argparse
@@ -21,20 +22,17 @@ import time
 LINE = b"x" * 99 + b"\n"
 
 
-def log(folder, look):
+def log(folder, lines, look):
     """A log of lines of 100 bytes."""
-    lines = 20000
     descriptor = os.open(folder / "log", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o644)
     for _ in range(lines):
         os.write(descriptor, LINE)
         look(descriptor)
     os.close(descriptor)
-    return lines
 
 
-def sqlite(folder, mode):
+def sqlite(folder, rows, mode):
     """Transactions of one row each."""
-    rows = 300
     path = folder / f"{mode}.db"
     database = sqlite3.connect(path, isolation_level=None)
     database.execute(f"PRAGMA journal_mode={mode}")
@@ -43,36 +41,40 @@ def sqlite(folder, mode):
     for number in range(rows):
         database.execute("INSERT INTO rows VALUES (?, ?)", (number, LINE))
     database.close()
-    return rows
 
 
+# By name: operations, and of --quick, and the load.
 LOADS = {
-    "log, fstat after each line": lambda folder: log(folder, os.fstat),
-    "log, pread of the head after each line": lambda folder: log(folder, lambda file: os.pread(file, 4096, 0)),
-    "log, no look": lambda folder: log(folder, lambda _: None),
-    "SQLite, WAL": lambda folder: sqlite(folder, "WAL"),
-    "SQLite, DELETE": lambda folder: sqlite(folder, "DELETE"),
+    "log, fstat after each line": (20000, 200, lambda folder, count: log(folder, count, os.fstat)),
+    "log, pread of the head after each line": (
+        20000,
+        200,
+        lambda folder, count: log(folder, count, lambda file: os.pread(file, 4096, 0)),
+    ),
+    "log, no look": (20000, 200, lambda folder, count: log(folder, count, lambda _: None)),
+    "SQLite, WAL": (300, 5, lambda folder, count: sqlite(folder, count, "WAL")),
+    "SQLite, DELETE": (300, 5, lambda folder, count: sqlite(folder, count, "DELETE")),
 }
 
 
-def rate(load, folder):
+def rate(load, count, folder):
     place = folder / "load"
     place.mkdir()
     started = time.perf_counter()
-    count = load(place)
+    load(place, count)
     elapsed = time.perf_counter() - started
     shutil.rmtree(place)
     return count / elapsed
 
 
-def mounted_rate(binary, load, folder):
+def mounted_rate(binary, load, count, folder):
     source, mountpoint = folder / "source", folder / "mountpoint"
     source.mkdir(exist_ok=True)
     mountpoint.mkdir(exist_ok=True)
     mount = [binary, "mount", "--passthrough=off", source, mountpoint]
     subprocess.run(mount, check=True, stdout=subprocess.DEVNULL)
     try:
-        return rate(load, mountpoint)
+        return rate(load, count, mountpoint)
     finally:
         subprocess.run([binary, "unmount", mountpoint], check=True)
 
@@ -83,15 +85,18 @@ def main():
     parser.add_argument("new", type=pathlib.Path)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path.cwd())
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
+    rounds = 1 if options.quick else options.rounds
     rates = {name: {"native": [], "old": [], "new": []} for name in LOADS}
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         folder = pathlib.Path(folder)
-        for _ in range(options.rounds):
-            for name, load in LOADS.items():
-                rates[name]["native"].append(rate(load, folder))
-                rates[name]["old"].append(mounted_rate(options.old.absolute(), load, folder))
-                rates[name]["new"].append(mounted_rate(options.new.absolute(), load, folder))
+        for _ in range(rounds):
+            for name, (full, quick, load) in LOADS.items():
+                count = quick if options.quick else full
+                rates[name]["native"].append(rate(load, count, folder))
+                rates[name]["old"].append(mounted_rate(options.old.absolute(), load, count, folder))
+                rates[name]["new"].append(mounted_rate(options.new.absolute(), load, count, folder))
     for name, found in rates.items():
         shown = ", ".join(
             f"{who} {statistics.median(values):.0f} ({min(values):.0f} to {max(values):.0f})"

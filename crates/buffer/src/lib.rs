@@ -35,9 +35,10 @@
 //!
 //! # Where things are
 //!
-//! `buffered` makes and ends the buffer, `calls` adapts the calls; `engine` takes writes in; `write_out` writes entries out; `query` answers from the buffer,
-//! with `overlay` (size, space, holes) and `times`; `manager` is the thread; `inode` is the state and the errors of one
-//! file; `central` the slots and the queues; `registry` finds inodes by number and handle; `slot` is the memory.
+//! `buffered` makes and ends the buffer, `calls` adapts the calls; `engine` takes writes in; `write_out` writes entries out;
+//! `query` answers from the buffer, with `overlay` (size, space, holes) and `times`; `manager` is the thread; `inode` is the
+//! state and the errors of one file; `central` the slots and the queues; `registry` finds inodes by number and handle; `slot`
+//! is the memory.
 
 mod buffered;
 mod calls;
