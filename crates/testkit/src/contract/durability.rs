@@ -42,6 +42,7 @@ pub fn cases<P: PowerCut>() -> Vec<DurableCase<P>> {
         a_synchronous_write_over_buffered_data_is_what_the_medium_has,
         a_synchronous_write_through_one_handle_needs_nothing_of_another,
         a_write_after_a_synchronous_one_takes_nothing_off_the_medium,
+        a_write_to_a_file_that_is_synchronous_is_on_the_medium_when_it_returns,
         fsync_covers_what_every_handle_wrote,
         fsync_of_a_handle_that_only_reads_covers_what_others_wrote,
         fdatasync_covers_data_and_size,
@@ -195,6 +196,31 @@ fn a_write_after_a_synchronous_one_takes_nothing_off_the_medium<P: PowerCut>(med
     let flushed = medium.scene.file_system.flush(file.ino, file.handle);
     assert_eq!(flushed, Ok(()));
     medium.holds_at(b"file", 0, &data);
+}
+
+fn a_write_to_a_file_that_is_synchronous_is_on_the_medium_when_it_returns<P: PowerCut>(
+    medium: &Medium<'_, P>,
+) {
+    /// `FS_IOC_SETFLAGS`, `FS_SYNC_FL`
+    const SET_FLAGS: u32 = 0x4008_6602;
+    const SYNC: u32 = 0x8;
+    let file_system = medium.scene.file_system;
+    let file = medium.create(b"file");
+    medium.write(file, 0, &bytes(3000, 30), 0);
+    let set = file_system.ioctl(file.ino, file.handle, SET_FLAGS, &SYNC.to_ne_bytes(), 0);
+    if matches!(set, Err(FsError::NotATerminal | FsError::NotSupported)) {
+        // A file system without attributes has no such files.
+        assert!(!file_system.is_synchronous(file.ino, file.handle));
+        return;
+    }
+    set.expect("the owner may set it");
+    let later = medium.scene.open(file.ino, libc::O_RDWR);
+    for (number, handle) in [(1, file), (2, later)] {
+        assert!(file_system.is_synchronous(handle.ino, handle.handle));
+        let data = bytes(3000, 30 + number);
+        medium.write(handle, number * 3000, &data, 0);
+        medium.holds_at(b"file", usize::try_from(number * 3000).expect("small"), &data);
+    }
 }
 
 fn fsync_covers_what_every_handle_wrote<P: PowerCut>(medium: &Medium<'_, P>) {
