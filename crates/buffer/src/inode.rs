@@ -167,7 +167,7 @@ pub struct OpenFile {
     pub inode: Arc<InodeBuffer>,
     /// Opened for writing: only then is a write worth buffering.
     pub writable: bool,
-    /// Opened for reading: only then is a read worth answering.
+    /// Opened for reading: whether others may read is for the file system below to say.
     pub readable: bool,
     /// `error_count` that this handle was told of by an fsync.
     told: AtomicU64,

@@ -27,7 +27,9 @@
 //!   flags of the write decide, not those of the open. Each appended write is in one piece, and no two overlap. Where writes are
 //!   held back, those of one file keep their order, and the place is found when they are written out.
 //! - **Short reads** (`short_reads`). Fewer bytes than asked mean the end of the file and nothing else. A failure anywhere in the
-//!   range is the outcome of the whole call. Holes read as zeros, also between the last data and the end.
+//!   range is the outcome of the whole call. Holes read as zeros, also between the last data and the end. A handle that was
+//!   opened for writing alone is refused with [`FsError::BadHandle`], or reads what any other does: a page cache above fills
+//!   up pages by it.
 //! - **Errors** (`errors`). What a call returns is told by that call alone. An error of a write that was acknowledged earlier is
 //!   told to each handle of its file that was open when it failed: at every [`FileSystem::flush`] until a
 //!   [`FileSystem::fsync`] of that handle has told it, which happens once; to no handle opened later, and to none of another

@@ -59,7 +59,17 @@ impl Mode {
     );
     pub const WRITEBACK: Self = Self {
         writeback: true,
-        ..Self::new("writeback cache", &["--passthrough", "off", "--writeback", "on"])
+        ..Self::new(
+            "writeback cache",
+            &[
+                "--passthrough",
+                "off",
+                "--flush-interval",
+                "30s",
+                "--writeback",
+                "on",
+            ],
+        )
     };
     pub const IO_URING: Self = Self::new("io_uring", &["--passthrough", "off", "--uring", "on"]);
 

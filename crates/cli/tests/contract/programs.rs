@@ -21,6 +21,7 @@ pub fn appending() -> Vec<Program> {
 pub fn short_reads() -> Vec<Program> {
     programs!["short reads":
         a_read_is_short_at_the_end_of_the_file_alone,
+        pieces_of_a_page_that_leaves_the_cache_between_them_are_all_kept,
     ]
 }
 
@@ -147,6 +148,29 @@ fn a_read_is_short_at_the_end_of_the_file_alone(place: &Place<'_>) {
             );
         }
     }
+}
+
+/// The kernel then reads the rest of the page by a descriptor that was opened for writing alone.
+fn pieces_of_a_page_that_leaves_the_cache_between_them_are_all_kept(place: &Place<'_>) {
+    let path = place.root.join("file");
+    let opened = OpenOptions::new().write(true).create_new(true).open(&path);
+    let file = opened.expect("the file can be made");
+    let mut model = Vec::new();
+    for piece in 1..=8_u8 {
+        file.write_all_at(&[piece; 100], u64::try_from(model.len()).expect("small"))
+            .expect("there is room");
+        model.extend([piece; 100]);
+        // The first has the page written back; one that comes after that finds it clean and drops it.
+        for _ in 0..5_000 {
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("it is a file");
+        }
+    }
+    file.sync_all().expect("it can be synced");
+    drop(file);
+    assert!(
+        fs::read(&path).expect("it is there") == model,
+        "a piece that was synced is lost"
+    );
 }
 
 /// Size, time of modification, time of change.

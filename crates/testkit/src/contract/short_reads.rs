@@ -1,6 +1,6 @@
 //! Cases of the clause on short reads: fewer bytes than asked mean the end of the file and nothing else.
 
-use vfs::{FileSystem, SetAttr};
+use vfs::{FileSystem, FsError, SetAttr};
 
 use super::{Case, Scene, cases};
 
@@ -9,6 +9,7 @@ pub fn cases<F: FileSystem>() -> Vec<Case<F>> {
         a_read_is_short_only_at_the_end_wherever_it_starts_and_stops,
         a_file_that_ends_in_a_hole_is_read_to_its_end,
         a_read_across_a_hole_and_data_just_written_is_whole,
+        a_handle_that_only_writes_is_refused_or_reads_what_was_written,
     ]
 }
 
@@ -81,4 +82,24 @@ fn a_read_across_a_hole_and_data_just_written_is_whole<F: FileSystem>(scene: &Sc
     assert_eq!(found.len(), 100_004);
     assert!(found.starts_with(b"head\0") && found.ends_with(b"\0tail"));
     assert!(found[4..100_000].iter().all(|byte| *byte == 0));
+}
+
+/// A page cache above reads the rest of a page by the handle that writes a part of it.
+fn a_handle_that_only_writes_is_refused_or_reads_what_was_written<F: FileSystem>(scene: &Scene<'_, F>) {
+    let made = scene.create(b"file");
+    let file = scene.open(made.ino, libc::O_WRONLY);
+    let mut model = Vec::new();
+    for number in 0..5 {
+        let piece = vec![number + 1; 100];
+        scene.write(file, u64::try_from(model.len()).expect("small"), &piece);
+        model.extend(piece);
+        let mut found = vec![0xAA; 4096];
+        match scene.file_system.read(file.ino, file.handle, 0, &mut found) {
+            Err(FsError::BadHandle) => {}
+            read => {
+                assert_eq!(read, Ok(model.len()), "after piece {number}");
+                assert!(found[..model.len()] == model, "wrong bytes after piece {number}");
+            }
+        }
+    }
 }
