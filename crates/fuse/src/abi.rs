@@ -374,6 +374,9 @@ pub struct InitOut {
     pub unused: [u16; 11],
 }
 
+/// `IoctlIn::flags`: a 32-bit program asks.
+pub const IOCTL_COMPAT: u32 = 1;
+
 /// IOCTL.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]

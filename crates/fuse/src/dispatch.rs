@@ -14,9 +14,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{
     AttrOut, BatchForgetIn, CopyFileRangeIn, CopyFileRangeOut, FallocateIn, FlushIn, ForgetIn, ForgetOne,
-    FsyncIn, GETATTR_FH, GetattrIn, GetxattrIn, GetxattrOut, IoctlIn, IoctlOut, LinkIn, LseekIn, LseekOut,
-    MkdirIn, MknodIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn, SETXATTR_ACL_KILL_SGID, SetattrIn,
-    SetxattrIn, StatxIn, WriteOut, fattr, opcode,
+    FsyncIn, GETATTR_FH, GetattrIn, GetxattrIn, GetxattrOut, LinkIn, LseekIn, LseekOut, MkdirIn, MknodIn,
+    OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn, SETXATTR_ACL_KILL_SGID, SetattrIn, SetxattrIn, StatxIn,
+    WriteOut, fattr, opcode,
 };
 use crate::abi::{FSYNC_FDATASYNC, StatfsOut};
 use crate::config::DirectIo;
@@ -49,6 +49,8 @@ pub struct Dispatcher {
     /// What is synced with each change.
     pub mount_sync: MountSync,
     pub synced_by_kernel: SyncedByKernel,
+    /// The kernel has checked who sets attributes by ioctl, see [`crate::ioctl`].
+    pub kernel_checks_ioctls: bool,
     pub inodes: InodeStates,
     pub counters: Counters,
     pub errors: ErrorLog,
@@ -456,7 +458,8 @@ impl Dispatcher {
                     fs.getxattr(ino, name)?
                 }
             }
-            _ => fs.listxattr(ino)?,
+            _ if request.header.uid == 0 => fs.listxattr(ino)?,
+            _ => without_trusted(&fs.listxattr(ino)?),
         };
         let args: GetxattrIn = request.fixed()?;
         let bytes = u32::try_from(value.len()).map_err(|_| FsError::OutOfRange)?;
@@ -512,28 +515,13 @@ impl Dispatcher {
         }
         Ok(())
     }
+}
 
-    fn ioctl(&self, request: &Request, input: &[u8], out: &mut Vec<u8>) -> FsResult<()> {
-        let args: IoctlIn = request.fixed()?;
-        let input = input.get(..usize_of(args.in_size)).ok_or(FsError::Invalid)?;
-        let output_bytes_max = usize_of(args.out_size);
-        let reply =
-            self.file_system
-                .ioctl(request.ino(), Handle(args.fh), args.cmd, input, output_bytes_max)?;
-        if !input.is_empty() {
-            // Setting flags changes the inode's time, which the kernel would go on showing from its cache.
-            (self.forget_attributes)(request.ino());
-        }
-        put(
-            out,
-            &IoctlOut {
-                result: reply.result,
-                ..IoctlOut::default()
-            },
-        );
-        out.extend_from_slice(&reply.data[..reply.data.len().min(output_bytes_max)]);
-        Ok(())
-    }
+/// Names of `trusted.` attributes are for the superuser, as on a local file system, whose kernel leaves them out.
+fn without_trusted(names: &[u8]) -> Vec<u8> {
+    let shown = names.split_inclusive(|byte| *byte == 0);
+    let shown = shown.filter(|name| !name.starts_with(b"trusted."));
+    shown.flatten().copied().collect()
 }
 
 /// With the writeback cache the kernel sends the times that it gave the file itself, at fsync and when it drops the

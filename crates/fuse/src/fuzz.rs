@@ -59,6 +59,7 @@ fn dispatcher(file_system: MemFs) -> (Dispatcher, u64, u64) {
         writeback: false,
         mount_sync: MountSync::All,
         synced_by_kernel: SyncedByKernel::new(u32::MAX, DirectIo::Off),
+        kernel_checks_ioctls: false,
         inodes: InodeStates::new(None),
         counters: Counters::new(),
         errors: ErrorLog::new(Box::new(|_| {})),

@@ -14,6 +14,7 @@ mod error_log;
 #[cfg(test)]
 mod fuzz;
 mod inode_states;
+mod ioctl;
 mod mount;
 mod mount_sync;
 mod negotiate;

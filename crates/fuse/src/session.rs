@@ -26,7 +26,7 @@ use crate::reply::Trust;
 use crate::uring::{self, RingChannel};
 use crate::worker::{Life, Serve, Shared, Worker};
 use crate::write::SyncedByKernel;
-use crate::{MountConfig, MountError, Negotiated, SessionStats, Transport, mount, resident};
+use crate::{MountConfig, MountError, Negotiated, SessionStats, Transport, ioctl, mount, resident};
 
 /// How long a stopped session serves files that are still open after the lazy unmount.
 const GRACE: Duration = Duration::from_secs(2);
@@ -126,6 +126,7 @@ impl Session {
                 writeback: negotiated.writeback,
                 mount_sync: mount::sync_of(&config.kernel_options),
                 synced_by_kernel: SyncedByKernel::new(negotiated.kernel_protocol.1, negotiated.direct_io),
+                kernel_checks_ioctls: negotiated.kernel_protocol.1 >= ioctl::CHECKING_MINOR,
                 inodes: InodeStates::new(negotiated.passthrough.then(|| Registrar::new(device.clone()))),
                 forget_attributes: {
                     let device = device.clone();

@@ -1,0 +1,114 @@
+//! IOCTL: commands that change an inode, and who may give them.
+//!
+//! Since Linux 5.13 the kernel checks the owner, the mount (`ro`) and the privileges of a caller that sets attributes
+//! (chattr(1), project ids) before it asks, as long as the command has its native number. Two ways lead past these checks:
+//! - The number that the command has for 32-bit programs, given by a 64-bit program: the kernel knows no such command, and hands
+//!   it on. A local file system answers ENOTTY, and so does this one.
+//! - An older kernel hands on every number. There the checks are made here, for the owner and the superuser.
+
+use vfs::{Attr, FsError, FsResult, Handle};
+
+use crate::abi::{IOCTL_COMPAT, IoctlIn, IoctlOut};
+use crate::dispatch::{Dispatcher, put, usize_of};
+use crate::request::Request;
+
+/// `FS_IOC32_GETFLAGS`, `FS_IOC32_SETFLAGS`, `FS_IOC32_GETVERSION`, where programs of this machine's size have other numbers.
+const OF_32_BITS: &[u32] = if cfg!(target_pointer_width = "64") {
+    &[0x8004_6601, 0x4004_6602, 0x8004_7601]
+} else {
+    &[]
+};
+/// `FS_IOC_FSSETXATTR`
+const FSSETXATTR: u32 = 0x401c_5820;
+/// `STATX_ATTR_IMMUTABLE` and `STATX_ATTR_APPEND`, which have the numbers of `FS_IMMUTABLE_FL` and `FS_APPEND_FL`.
+const PRIVILEGED: u64 = 0x30;
+/// The protocol of the first kernel release that surely makes the checks.
+pub const CHECKING_MINOR: u32 = 34;
+
+impl Dispatcher {
+    pub(crate) fn ioctl(&self, request: &Request, input: &[u8], out: &mut Vec<u8>) -> FsResult<()> {
+        let args: IoctlIn = request.fixed()?;
+        let input = input.get(..usize_of(args.in_size)).ok_or(FsError::Invalid)?;
+        if OF_32_BITS.contains(&args.cmd) && args.flags & IOCTL_COMPAT == 0 {
+            return Err(FsError::NotATerminal);
+        }
+        let changes = !input.is_empty();
+        if changes && !self.kernel_checks_ioctls && request.header.uid != 0 {
+            let attr = self.file_system.getattr(request.ino(), Some(Handle(args.fh)))?;
+            check(request.header.uid, &attr, args.cmd, input)?;
+        }
+        let output_bytes_max = usize_of(args.out_size);
+        let reply =
+            self.file_system
+                .ioctl(request.ino(), Handle(args.fh), args.cmd, input, output_bytes_max)?;
+        if changes {
+            // Setting flags changes the inode's time, which the kernel would go on showing from its cache.
+            (self.forget_attributes)(request.ino());
+        }
+        put(
+            out,
+            &IoctlOut {
+                result: reply.result,
+                ..IoctlOut::default()
+            },
+        );
+        out.extend_from_slice(&reply.data[..reply.data.len().min(output_bytes_max)]);
+        Ok(())
+    }
+}
+
+/// What Linux asks of a caller without privileges that sets attributes.
+fn check(uid: u32, attr: &Attr, command: u32, input: &[u8]) -> FsResult<()> {
+    let word = input.first_chunk::<4>().copied().map_or(0, u32::from_ne_bytes);
+    // `FS_XFLAG_IMMUTABLE` and `FS_XFLAG_APPEND` are half of the others.
+    let wanted = if command == FSSETXATTR { word << 1 } else { word };
+    let stays = (u64::from(wanted) ^ attr.attributes) & PRIVILEGED == 0;
+    match uid == attr.uid && stays {
+        true => Ok(()),
+        false => Err(FsError::NotPermitted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vfs::Timestamp;
+
+    use super::*;
+
+    fn attr(uid: u32, attributes: u64) -> Attr {
+        let time = Timestamp::default();
+        Attr {
+            shown_ino: 1,
+            size: 0,
+            blocks: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: None,
+            mode: libc::S_IFREG | 0o666,
+            nlink: 1,
+            uid,
+            gid: 0,
+            rdev: 0,
+            block_size: 4096,
+            attributes,
+            attributes_mask: PRIVILEGED,
+        }
+    }
+
+    #[test]
+    fn owners_set_what_needs_no_privilege_and_others_nothing() {
+        const SETFLAGS: u32 = 0x4008_6602;
+        const NO_DUMP: u32 = 0x40;
+        let asked = |uid, attributes, command, flags: u32| {
+            check(uid, &attr(7, attributes), command, &flags.to_ne_bytes())
+        };
+        let refused = Err(FsError::NotPermitted);
+        assert_eq!(asked(7, 0, SETFLAGS, NO_DUMP), Ok(()));
+        assert_eq!(asked(8, 0, SETFLAGS, NO_DUMP), refused);
+        assert_eq!(asked(7, 0, SETFLAGS, 0x10), refused, "made immutable");
+        assert_eq!(asked(7, 0x10, SETFLAGS, 0), refused, "made changeable");
+        assert_eq!(asked(7, 0, FSSETXATTR, 0x8), refused, "made immutable");
+        assert_eq!(asked(7, 0x20, FSSETXATTR, 0x10), Ok(()), "stays for appending");
+    }
+}
