@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use fuse::{MountConfig, Negotiated, RequestError, Session, StatsDocument};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use rustix::process::{Resource, Rlimit};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use vfs::{FileSystem, FsError};
 
@@ -60,6 +61,7 @@ fn serve_to_the_end(
     served: Served,
     announce: impl FnOnce(&Negotiated) -> Result<()>,
 ) -> Result<()> {
+    outlive_limits().context("the limits of this process can't be met")?;
     // Caught from before the mount on: a signal that comes in between must not leave a dead mount.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("signals can't be caught")?;
     let file_system = served.file_system.clone();
@@ -103,6 +105,28 @@ fn serve_to_the_end(
         log::message(Level::Info, &text);
     }
     drained
+}
+
+/// Limits that a shell gave this process are no limits of the programs that it serves: they go as far as privileges allow. What
+/// is left of the one on file sizes is an error of the write that meets it (EFBIG); by default it would kill the process, with
+/// everything that it holds back.
+fn outlive_limits() -> Result<()> {
+    for resource in [Resource::Fsize, Resource::Cpu] {
+        let unlimited = Rlimit {
+            current: None,
+            maximum: None,
+        };
+        let hard = rustix::process::getrlimit(resource).maximum;
+        let up_to_hard = Rlimit {
+            current: hard,
+            maximum: hard,
+        };
+        let raised = |limit| rustix::process::setrlimit(resource, limit).is_ok();
+        // The second can't fail: any process may raise the one to the other.
+        let _ = raised(unlimited) || raised(up_to_hard);
+    }
+    signal_hook::flag::register(SIGXFSZ, Arc::default())?;
+    Ok(())
 }
 
 fn name_of(signal: i32) -> &'static str {

@@ -229,6 +229,38 @@ fn an_ordinary_users_write_drops_setuid_and_asks_for_no_attribute_each_time() {
     assert!(questions < 20, "{questions} getxattr requests for 1,024 writes");
 }
 
+/// The shell that mounts may have limits; by default the kernel kills a process whose write meets the one on file sizes.
+#[test]
+fn a_limit_on_file_sizes_is_an_error_of_the_write_that_meets_it_and_nobody_elses() {
+    if !rustix::process::geteuid().is_root() || Command::new("prlimit").arg("--version").output().is_err() {
+        report_skip("a daemon with a limit on file sizes: this needs root and util-linux");
+        return;
+    }
+    let limited = |limit: &str| {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--inh-caps=-sys_resource", "--bounding-set=-sys_resource", "--"])
+            .args(["prlimit", &format!("--fsize={limit}"), "--"])
+            .arg(tidegate().get_program());
+        command
+    };
+    let arguments = ["--passthrough", "off", "--flush-interval", "30s"];
+    for (limit, expected) in [("1048576:1048576", Err(Errno::FBIG)), ("1048576:", Ok(()))] {
+        let Some(mounted) = Mounted::start_by(limited(limit), |_| {}, &arguments) else {
+            return;
+        };
+        let small = File::create(mounted.mountpoint().join("small")).unwrap();
+        small.write_all_at(b"held back", 0).unwrap();
+        let large = File::create(mounted.mountpoint().join("large")).unwrap();
+        let data = vec![1; 3 << 20];
+        let told = large.write_all_at(&data, 0).and_then(|()| large.sync_all());
+        let told = told.map_err(|error| Errno::from_io_error(&error).unwrap());
+        assert_eq!(told, expected, "limit {limit}");
+        small.sync_all().unwrap();
+        assert_eq!(fs::read(mounted.source().join("small")).unwrap(), b"held back");
+    }
+}
+
 fn process_file(mounted: &Mounted, name: &str) -> String {
     format!("/proc/{}/{name}", mounted.pid().as_raw_nonzero())
 }
