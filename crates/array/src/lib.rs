@@ -25,6 +25,6 @@ pub use executor::{Execution, Executor};
 pub use identity::{IdentityError, MAX_LABEL_BYTES, MAX_MEMBERS, MemberIdentity};
 pub use open::{Array, attach, format};
 pub use proxy::Proxy;
-pub use resolve::Resolution;
+pub use resolve::{LostShare, Resolution};
 pub use stripe::{MemberRange, Stripe};
 pub use virtual_volume::VirtualVolume;

@@ -117,7 +117,7 @@ pub fn attach<N: Nand + 'static>(
     }
     let identity = found.into_iter().next().expect("an array has members").identity;
     let name = format!("{} of {} devices", identity.label, identity.members).into();
-    let volume = VirtualVolume::new(name, members, executor, resolution.last_generation);
+    let volume = VirtualVolume::new(name, members, executor, &resolution);
     Ok(Array {
         volume: Arc::new(volume),
         devices,
@@ -145,10 +145,10 @@ impl<N: Nand + 'static> Array<N> {
         &self.identity
     }
 
-    /// What was decided about operations that a power cut interrupted.
+    /// What was decided about operations that a power cut interrupted, and what damage took.
     #[must_use]
-    pub const fn resolution(&self) -> Resolution {
-        self.resolution
+    pub const fn resolution(&self) -> &Resolution {
+        &self.resolution
     }
 
     /// Does the background work of all members until there is none.

@@ -1,20 +1,28 @@
-//! Which blocks are a virtual LEB after a power cut: the newest generation that is complete on all members.
+//! Which blocks are a virtual LEB: the newest generation that was ever in force on all members.
 //!
-//! Every block of a virtual LEB carries the generation that it was mapped or changed with. Three things can have been
-//! under way when power went:
-//! - a map (before a first write): the new generation is on some members only, and is dropped;
-//! - a change: the new generation is on some members only, or torn on one, and is dropped; the old one is still on all, since
-//!   nobody lets it go before the new one is on all;
-//! - an unmap: the generation is on some members only, and is dropped: the LEB is not mapped.
+//! Every block of a virtual LEB carries the generation that it was mapped or changed with. Two things can make members disagree.
 //!
-//! In all three it is the newest complete one, or none. What is dropped is erased later; should it come back after another
-//! cut, it is incomplete still, and its number is never given to another.
+//! **A power cut.** Generations are given one after the other, so that at most one was being written when power went: the highest of
+//! all, which a map or a change had brought to some members only. It is dropped, and erased before anything else is written;
+//! a change leaves the old generation on all members, since nobody lets it go before the new one is on all. Besides, blocks of LEBs
+//! that were unmapped, or of generations that were superseded, are erased by each member in its own time, so any number of them
+//! may be on some members only.
+//!
+//! **Damage.** A member has no block of a generation that was in force, because the VID header can't be read any more, or it has one whose
+//! data is wrong. A VID header that can't be read in front of data is what no power cut leaves; UBI keeps such a block. So where a generation is
+//! missing on members that each have such a block, the LEB stays mapped: what is left of it is read, what is lost is an error, and
+//! nothing of it is erased. Should the block have held another LEB, this one had been unmapped, and coming back does no harm: that is what an
+//! unmapped LEB may do after a power cut.
+//!
+//! A block with two headers that can't be read is what a cut erase leaves, and is taken for that.
 
-use media::{Leb, Nand, NandError};
+use std::cmp::Reverse;
+
+use media::{Leb, Nand, NandError, Peb};
 use ubi::{AttachError, Candidate, Scanned, VolumeId};
 
 /// What was decided about the LEBs of an array.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolution {
     /// The highest generation on any block, also on dropped ones.
     pub last_generation: u64,
@@ -22,7 +30,30 @@ pub struct Resolution {
     pub rolled_back: u32,
     /// LEBs that are not mapped because no generation was complete.
     pub forgotten: u32,
+    /// What damage took of LEBs that are mapped.
+    pub lost_shares: Vec<LostShare>,
 }
+
+/// A member's part of a LEB that can't be found any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LostShare {
+    /// The LEB.
+    pub leb: Leb,
+    /// Place of the member.
+    pub member: usize,
+}
+
+/// What one member has of a generation.
+enum Share {
+    /// A block with nothing against it.
+    Whole(Peb),
+    /// A block whose data is not what its header vouches for: it was cut, or it is damaged.
+    Torn(Candidate),
+    Missing,
+}
+
+/// Which block of each member is the LEB; `None` where damage took it.
+type Blocks = Vec<Option<Peb>>;
 
 /// Decides for every LEB, and has the members choose the same. Nothing is written. Place `i` of `volumes` is the number of the
 /// volume of member `i`.
@@ -42,22 +73,30 @@ pub(crate) fn resolve<N: Nand>(
             .zip(volumes)
             .map(|(member, volume)| member.candidates(*volume, leb))
             .collect();
-        let newest = newest_of(&groups).unwrap_or(0);
-        match newest_complete(members, &groups)? {
-            Some((generation, pebs)) => {
-                resolution.rolled_back += u32::from(generation < newest);
-                for ((member, volume), peb) in members.iter_mut().zip(volumes).zip(pebs) {
-                    member.choose(*volume, leb, peb)?;
-                }
+        let in_force = newest_in_force(members, &groups, last_generation)?;
+        let generation = in_force.as_ref().map(|(generation, _)| *generation);
+        match generation {
+            Some(generation) => {
+                resolution.rolled_back += u32::from(Some(generation) < newest_of(&groups));
             }
-            None => {
-                resolution.forgotten += 1;
-                for ((member, volume), group) in members.iter_mut().zip(volumes).zip(&groups) {
-                    if !group.is_empty() {
-                        member.forget(*volume, leb);
-                    }
+            None => resolution.forgotten += 1,
+        }
+        let blocks = in_force.map_or_else(|| vec![None; groups.len()], |(_, blocks)| blocks);
+        for (place, (block, group)) in blocks.into_iter().zip(&groups).enumerate() {
+            let (member, volume) = (&mut members[place], volumes[place]);
+            match block {
+                Some(peb) => member.choose(volume, leb, peb)?,
+                None if generation.is_some() => {
+                    resolution.lost_shares.push(LostShare { leb, member: place });
+                    member.forget(volume, leb);
                 }
+                None if !group.is_empty() => member.forget(volume, leb),
+                None => {}
             }
+            let dropped = group
+                .iter()
+                .filter(|one| one.generation == last_generation && Some(one.generation) != generation);
+            dropped.for_each(|one| member.erase_first(one));
         }
     }
     Ok(resolution)
@@ -97,57 +136,111 @@ fn newest_of(groups: &[Vec<Candidate>]) -> Option<u64> {
         .max()
 }
 
-/// Whether every member has one block for the LEB and all are of one generation: nothing was under way.
+/// Whether every member has one block for the LEB, which is chosen, and all are of one generation: nothing was under way.
 fn is_settled(groups: &[Vec<Candidate>]) -> bool {
-    let first = groups
-        .first()
-        .and_then(|group| group.first())
-        .map(|candidate| candidate.generation);
-    groups
-        .iter()
-        .all(|group| group.len() == 1 && group.first().map(|one| one.generation) == first)
+    let first = groups.first().and_then(|group| group.first());
+    groups.iter().all(|group| match (&group[..], first) {
+        ([one], Some(first)) => one.chosen && one.generation == first.generation,
+        _ => false,
+    })
 }
 
-/// The newest generation of which every member has a whole block, and those blocks.
-fn newest_complete<N: Nand>(
+/// The newest generation that was in force on all members, and the blocks that are left of it.
+fn newest_in_force<N: Nand>(
     members: &mut [Scanned<N>],
     groups: &[Vec<Candidate>],
-) -> Result<Option<(u64, Vec<media::Peb>)>, NandError> {
+    last_generation: u64,
+) -> Result<Option<(u64, Blocks)>, NandError> {
     let mut generations: Vec<u64> = groups
         .iter()
         .flatten()
         .map(|candidate| candidate.generation)
         .collect();
-    generations.sort_unstable_by(|a, b| b.cmp(a));
+    generations.sort_unstable_by_key(|generation| Reverse(*generation));
     generations.dedup();
+    let mut damaged_last = None;
     for generation in generations {
-        let mut pebs = Vec::with_capacity(groups.len());
-        for (member, group) in members.iter_mut().zip(groups) {
-            let Some(peb) = whole_of(member, group, generation)? else {
-                break;
-            };
-            pebs.push(peb);
-        }
-        if pebs.len() == groups.len() {
-            return Ok(Some((generation, pebs)));
+        let shares = members
+            .iter_mut()
+            .zip(groups)
+            .map(|(member, group)| share_of(member, group, generation))
+            .collect::<Result<Vec<_>, _>>()?;
+        let is_last = generation == last_generation;
+        let explained = explanation(members, &shares, is_last);
+        let blocks = shares.into_iter().map(|share| match share {
+            Share::Whole(peb) => Some(peb),
+            Share::Torn(candidate) => Some(candidate.peb),
+            Share::Missing => None,
+        });
+        let found = Some((generation, blocks.collect()));
+        match explained {
+            Explanation::Whole | Explanation::Damage => return Ok(found),
+            // Should an older one be in force, it was power.
+            Explanation::DamageOrPower if !is_mapped_only(members, groups, generation)? => {
+                damaged_last = found
+            }
+            Explanation::DamageOrPower | Explanation::Power => {}
         }
     }
-    Ok(None)
+    Ok(damaged_last)
 }
 
-/// The latest whole block of a generation: wear levelling copies blocks, and a copy may be torn.
-fn whole_of<N: Nand>(
+/// What a member has of a generation. Wear levelling copies blocks, so there may be several: the latest whole one counts.
+fn share_of<N: Nand>(
     member: &mut Scanned<N>,
     group: &[Candidate],
     generation: u64,
-) -> Result<Option<media::Peb>, NandError> {
+) -> Result<Share, NandError> {
+    let mut torn = None;
     for candidate in group
         .iter()
         .filter(|candidate| candidate.generation == generation)
     {
         if member.is_whole(candidate)? {
-            return Ok(Some(candidate.peb));
+            return Ok(Share::Whole(candidate.peb));
+        }
+        torn.get_or_insert(*candidate);
+    }
+    Ok(torn.map_or(Share::Missing, Share::Torn))
+}
+
+/// What a generation came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Explanation {
+    /// It is on all members.
+    Whole,
+    /// It was on all members.
+    Damage,
+    /// It is the last, and power may have gone before it was on all members.
+    DamageOrPower,
+    /// It never was on all members, or it was given up and is being erased.
+    Power,
+}
+
+/// The worst of what the shares tell. A torn block of any generation but the last was whole once.
+fn explanation<N: Nand>(members: &[Scanned<N>], shares: &[Share], is_last: bool) -> Explanation {
+    let of_share = |(member, share): (&Scanned<N>, &Share)| match share {
+        Share::Whole(_) => Explanation::Whole,
+        Share::Missing if member.damaged_blocks() == 0 => Explanation::Power,
+        Share::Torn(_) | Share::Missing if is_last => Explanation::DamageOrPower,
+        Share::Torn(_) | Share::Missing => Explanation::Damage,
+    };
+    let all = members.iter().zip(shares).map(of_share);
+    all.max().unwrap_or(Explanation::Whole)
+}
+
+/// Whether a generation has nothing but headers, as a map that power cut short leaves it.
+fn is_mapped_only<N: Nand>(
+    members: &mut [Scanned<N>],
+    groups: &[Vec<Candidate>],
+    generation: u64,
+) -> Result<bool, NandError> {
+    for (member, group) in members.iter_mut().zip(groups) {
+        for candidate in group.iter().filter(|one| one.generation == generation) {
+            if candidate.copied || !member.is_blank(candidate)? {
+                return Ok(false);
+            }
         }
     }
-    Ok(None)
+    Ok(true)
 }

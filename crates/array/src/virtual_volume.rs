@@ -11,17 +11,24 @@
 //! - **A change is written completely on all members before any lets the old content go.** After a cut the newest generation
 //!   that is complete on all members is the LEB ([`crate::resolve`]); what is incomplete is dropped.
 //! - **A member that writes no more freezes all.** Nothing is acknowledged that is not on every member.
+//! - **Generations are given one after the other**: a map or a change is on all members before the next begins, so that a cut leaves at
+//!   most one that is not. None is ever used twice.
 //!
-//! Generations count up over the whole array, so that none is ever used twice.
+//! # Damage
+//! A member may have lost its share of a LEB ([`crate::LostShare`]). Then what is on the others is read, what was on this one is
+//! [`VolumeError::Uncorrectable`] (the bytes are zeroes, which nobody takes for erased flash), and nothing is written to the LEB until it is
+//! changed as a whole or unmapped.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::collections::BTreeSet;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use media::{Clock, Leb, index};
 use ubi::{MemberVolume, ReadPart, Volume, VolumeError, VolumeGeometry, WritePart};
 
 use crate::executor::Executor;
 use crate::members::Members;
+use crate::resolve::{LostShare, Resolution};
 use crate::stripe::{MemberRange, Stripe};
 
 /// Several UBI volumes as one.
@@ -31,13 +38,14 @@ pub struct VirtualVolume<M: MemberVolume + 'static> {
     members: Members<M>,
     geometry: VolumeGeometry,
     stripe: Stripe,
-    generation: AtomicU64,
+    /// The last generation that was given. Whoever maps or changes holds it until that is on all members.
+    generation: Mutex<u64>,
+    lost: RwLock<BTreeSet<LostShare>>,
     frozen: OnceLock<Arc<str>>,
 }
 
 impl<M: MemberVolume + 'static> VirtualVolume<M> {
-    /// Makes one volume of `members`, which have one shape and agree on what is mapped. `last_generation` is the highest
-    /// that any of their LEBs carries.
+    /// Makes one volume of `members`, which have one shape and agree on what is mapped, as `resolution` says.
     ///
     /// # Panics
     /// When there are no members, or LEBs or pages of different sizes.
@@ -46,7 +54,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         name: Arc<str>,
         members: Vec<(Arc<M>, Clock)>,
         executor: Executor,
-        last_generation: u64,
+        resolution: &Resolution,
     ) -> Self {
         let shapes: Vec<VolumeGeometry> = members.iter().map(|(member, _)| member.geometry()).collect();
         let first = *shapes.first().expect("an array has members");
@@ -73,7 +81,8 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
             members: Members::new(members, executor),
             geometry,
             stripe,
-            generation: AtomicU64::new(last_generation),
+            generation: Mutex::new(resolution.last_generation),
+            lost: RwLock::new(resolution.lost_shares.iter().copied().collect()),
             frozen: OnceLock::new(),
         }
     }
@@ -89,8 +98,53 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         self.members.iter()
     }
 
-    fn next_generation(&self) -> u64 {
-        self.generation.fetch_add(1, Ordering::Relaxed) + 1
+    /// The turn of one map or change, which lasts until it is dropped.
+    fn turn(&self) -> Turn<'_> {
+        Turn(self.generation.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What is lost now.
+    #[must_use]
+    pub fn lost_shares(&self) -> Vec<LostShare> {
+        let lost = self.lost.read().unwrap_or_else(PoisonError::into_inner);
+        lost.iter().copied().collect()
+    }
+
+    /// The members that lost their share of a LEB.
+    fn lost_of(&self, leb: Leb) -> Vec<usize> {
+        let lost = self.lost.read().unwrap_or_else(PoisonError::into_inner);
+        let all = LostShare { leb, member: 0 }..=LostShare {
+            leb,
+            member: usize::MAX,
+        };
+        lost.range(all).map(|share| share.member).collect()
+    }
+
+    /// Nothing is lost any more of a LEB that was replaced or unmapped.
+    fn forget_lost(&self, leb: Leb) {
+        let mut lost = self.lost.write().unwrap_or_else(PoisonError::into_inner);
+        lost.retain(|share| share.leb != leb);
+    }
+
+    /// What a read of a lost share says.
+    fn lost(&self, part: &ReadPart<'_>) -> VolumeError {
+        VolumeError::Uncorrectable {
+            volume: Arc::clone(&self.name),
+            leb: part.leb,
+            offset: part.offset,
+            len: part.out.len(),
+        }
+    }
+
+    fn check_whole(&self, leb: Leb) -> Result<(), VolumeError> {
+        match self.lost_of(leb).first() {
+            None => Ok(()),
+            Some(member) => Err(VolumeError::Damaged {
+                volume: Arc::clone(&self.name),
+                leb,
+                device: self.members.get(*member).name(),
+            }),
+        }
     }
 
     /// Refuses when nothing may be written any more, and takes over a member's reason.
@@ -125,8 +179,8 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         Err(error)
     }
 
-    fn map_all(&self, leb: Leb) -> Result<(), VolumeError> {
-        let generation = self.next_generation();
+    fn map_all(&self, leb: Leb, turn: &mut Turn<'_>) -> Result<(), VolumeError> {
+        let generation = turn.next_generation();
         let results = self
             .members
             .on_all(move |member| member.map_with_generation(leb, generation));
@@ -147,7 +201,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         let results = self.members.together(inputs, |member, pieces: Vec<MemberPiece>| {
             pieces
                 .iter()
-                .try_for_each(|(leb, offset, bytes)| member.write(*leb, *offset, bytes))
+                .try_for_each(|(leb, offset, bytes)| member.write_mapped(*leb, *offset, bytes))
         });
         let what = || {
             let places = rows
@@ -173,11 +227,12 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         &self,
         leb: Leb,
         data: &[u8],
+        turn: &mut Turn<'_>,
     ) -> Result<Vec<(usize, <M as MemberVolume>::Prepared)>, VolumeError>
     where
         M::Prepared: 'static,
     {
-        let generation = self.next_generation();
+        let generation = turn.next_generation();
         let results = self
             .members
             .together(self.shares(data), move |member, share: Vec<u8>| {
@@ -201,6 +256,17 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
             self.freeze(&format!("a change of {leb} could not be taken back: {second}"));
         }
         Err(error)
+    }
+}
+
+/// The right to give generations.
+struct Turn<'a>(MutexGuard<'a, u64>);
+
+impl Turn<'_> {
+    fn next_generation(&mut self) -> NonZeroU64 {
+        *self.0 += 1;
+        NonZeroU64::new(*self.0)
+            .expect("it counts up from at least 1, and attaching refuses numbers near the end")
     }
 }
 
@@ -229,10 +295,18 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
             .map(|member| (member, Vec::new()))
             .collect();
         let mut places: Vec<Vec<usize>> = vec![Vec::new(); self.members.len()];
-        for (place, part) in parts.iter().enumerate() {
+        let mut uncorrectable = None;
+        for (place, part) in parts.iter_mut().enumerate() {
             self.geometry
                 .check_range(&self.name, part.leb, part.offset, part.out.len())?;
+            let lost = self.lost_of(part.leb);
             for piece in self.stripe.pieces(part.offset, part.out.len()) {
+                if lost.contains(&piece.member) {
+                    self.stripe
+                        .gather(part.offset, part.out, piece, &vec![0; piece.len]);
+                    uncorrectable.get_or_insert_with(|| self.lost(part));
+                    continue;
+                }
                 inputs[piece.member].1.push((part.leb, piece));
                 places[piece.member].push(place);
             }
@@ -242,7 +316,6 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
         let results = self
             .members
             .together(inputs, |member, pieces| read_pieces(member, &pieces));
-        let mut uncorrectable = None;
         for (member, result) in order.into_iter().zip(results) {
             let (read, damaged) = result?;
             uncorrectable = uncorrectable.or(damaged);
@@ -265,8 +338,11 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
         }
         self.check_writable()?;
         for part in parts {
+            self.check_whole(part.leb)?;
+        }
+        for part in parts {
             if !self.is_mapped(part.leb)? {
-                self.map_all(part.leb)?;
+                self.map_all(part.leb, &mut self.turn())?;
             }
         }
         let mut rows: Vec<_> = parts
@@ -297,15 +373,18 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
     fn leb_change(&self, leb: Leb, data: &[u8]) -> Result<(), VolumeError> {
         self.geometry.check_write(&self.name, leb, 0, data.len())?;
         self.check_writable()?;
+        let mut turn = self.turn();
         // A torn first content would be the only one on a member, and nothing would vouch for it.
         if !self.is_mapped(leb)? {
-            self.map_all(leb)?;
+            self.map_all(leb, &mut turn)?;
         }
-        let prepared = self.prepare_all(leb, data)?;
+        let prepared = self.prepare_all(leb, data, &mut turn)?;
         let results = self.members.together(prepared, |member, change: M::Prepared| {
             member.commit_change(change)
         });
-        self.all_or_frozen(|| format!("the change of {leb}"), results)
+        self.all_or_frozen(|| format!("the change of {leb}"), results)?;
+        self.forget_lost(leb);
+        Ok(())
     }
 
     fn map(&self, leb: Leb) -> Result<(), VolumeError> {
@@ -317,19 +396,21 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
                 leb,
             });
         }
-        self.map_all(leb)
+        self.map_all(leb, &mut self.turn())
     }
 
     fn unmap(&self, leb: Leb) -> Result<(), VolumeError> {
         self.geometry.check_range(&self.name, leb, 0, 0)?;
         self.check_writable()?;
         let results = self.members.on_all(move |member| member.unmap(leb));
-        self.all_or_frozen(|| format!("unmapping {leb}"), results)
+        self.all_or_frozen(|| format!("unmapping {leb}"), results)?;
+        self.forget_lost(leb);
+        Ok(())
     }
 
     fn is_mapped(&self, leb: Leb) -> Result<bool, VolumeError> {
         self.geometry.check_range(&self.name, leb, 0, 0)?;
-        self.members.get(0).is_mapped(leb)
+        Ok(!self.lost_of(leb).is_empty() || self.members.get(0).is_mapped(leb)?)
     }
 
     fn flush(&self) -> Result<(), VolumeError> {

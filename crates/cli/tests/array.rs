@@ -110,3 +110,55 @@ fn the_bench_of_arrays_scales_in_virtual_time() {
     let error = fails(folder.path(), &["array", "bench", "--devices", "17"]);
     assert!(error.contains("1 to 16 devices"), "{error}");
 }
+
+#[test]
+fn a_damaged_header_of_one_member_costs_the_others_nothing_and_is_said() {
+    const BLOCK: usize = 16 * 512;
+    let folder = array_of_three();
+    std::fs::write(folder.path().join("content"), vec![7; 200_000]).expect("written");
+    let array = ["flash.img", "--devices", "3"];
+    succeeds(
+        folder.path(),
+        &[&["ubi", "update"], &array[..], &["media", "content"]].concat(),
+    );
+    let member = |number: usize| folder.path().join(format!("flash.img.{number}"));
+    let block_of = |number: usize, leb: u8| {
+        let image = std::fs::read(member(number)).expect("there");
+        let holds =
+            |block: &[u8]| block[512..516] == *b"UBI!" && block[520..528] == [0, 0, 0, 0, 0, 0, 0, leb];
+        let place = image.chunks(BLOCK).position(holds).expect("LEB is mapped") * BLOCK;
+        (place, image[place..place + BLOCK].to_vec())
+    };
+    let healthy = [block_of(0, 3), block_of(2, 3)];
+    let (place, _) = block_of(1, 3);
+    let mut image = std::fs::read(member(1)).expect("there");
+    image[place + 512..place + 572].fill(0x5A);
+    std::fs::write(member(1), image).expect("written");
+
+    let checked = tidegate(folder.path(), &[&["ubi", "check"], &array[..]].concat());
+    let text = String::from_utf8_lossy(&checked.stdout);
+    assert_eq!(checked.status.code(), Some(1), "{text}");
+    assert!(text.contains("LEB 3 on flash.img.1"), "{text}");
+    let scrubbed = tidegate(folder.path(), &[&["ubi", "scrub"], &array[..]].concat());
+    let said = String::from_utf8_lossy(&scrubbed.stderr);
+    assert!(said.contains("LEB 3 on flash.img.1"), "{said}");
+    assert_eq!([block_of(0, 3), block_of(2, 3)], healthy);
+    let said = fails(
+        folder.path(),
+        &[&["ubi", "dump"], &array[..], &["media", "-o", "back"]].concat(),
+    );
+    assert!(
+        said.contains("LEB 3") && said.contains("beyond correction"),
+        "{said}"
+    );
+    succeeds(
+        folder.path(),
+        &[&["ubi", "update"], &array[..], &["media", "content"]].concat(),
+    );
+    succeeds(
+        folder.path(),
+        &[&["ubi", "dump"], &array[..], &["media", "-o", "back"]].concat(),
+    );
+    let back = std::fs::read(folder.path().join("back")).expect("dumped");
+    assert!(back[..200_000].iter().all(|byte| *byte == 7));
+}

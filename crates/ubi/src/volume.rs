@@ -6,6 +6,7 @@
 //! All methods take `&self` and may be called from several threads; what locks that takes is the implementation's affair.
 //! Two writes into one LEB at the same time are the caller's mistake: it owns the order within a LEB.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use media::Leb;
@@ -227,11 +228,19 @@ pub trait MemberVolume: Volume {
     fn generation(&self, leb: Leb) -> Result<Option<u64>, VolumeError>;
 
     /// Maps a LEB, empty, with a generation. [`VolumeError::AlreadyMapped`] when it is mapped.
-    fn map_with_generation(&self, leb: Leb, generation: u64) -> Result<(), VolumeError>;
+    fn map_with_generation(&self, leb: Leb, generation: NonZeroU64) -> Result<(), VolumeError>;
+
+    /// Writes to a LEB that is mapped, otherwise as [`Volume::write`]. A member never maps by itself: [`VolumeError::NotMapped`].
+    fn write_mapped(&self, leb: Leb, offset: u32, data: &[u8]) -> Result<(), VolumeError>;
 
     /// Writes `data` completely into a block of its own. Reads still give the old content; an attach from here on finds both,
     /// and takes the new one unless the owner of the volume says otherwise.
-    fn prepare_change(&self, leb: Leb, data: &[u8], generation: u64) -> Result<Self::Prepared, VolumeError>;
+    fn prepare_change(
+        &self,
+        leb: Leb,
+        data: &[u8],
+        generation: NonZeroU64,
+    ) -> Result<Self::Prepared, VolumeError>;
 
     /// Makes a prepared change the content of the LEB, and lets the old content go.
     fn commit_change(&self, prepared: Self::Prepared) -> Result<(), VolumeError>;
@@ -285,6 +294,26 @@ pub enum VolumeError {
     /// A change of this LEB is prepared and waits to be committed or abandoned. Nothing was done.
     #[error("{volume}: {leb} has a prepared change; commit or abandon it first")]
     ChangePending {
+        /// Name of the volume.
+        volume: Arc<str>,
+        /// The LEB.
+        leb: Leb,
+    },
+    /// A part of this LEB is damaged, so nothing can be added to it. Nothing was done.
+    #[error(
+        "{volume}: {leb} lost what was on {device}; it can be replaced as a whole or unmapped, not written to"
+    )]
+    Damaged {
+        /// Name of the volume.
+        volume: Arc<str>,
+        /// The LEB.
+        leb: Leb,
+        /// The member that lost it.
+        device: Arc<str>,
+    },
+    /// A LEB of a member that should be mapped is not. Nothing was done.
+    #[error("{volume}: {leb} is not mapped, though it is on other members of the array")]
+    NotMapped {
         /// Name of the volume.
         volume: Arc<str>,
         /// The LEB.

@@ -1,5 +1,6 @@
 //! Volumes made, written, changed and found again at the next attach.
 
+use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex};
 
 use media::{Leb, Nand, NandGeometry, RamNand};
@@ -11,6 +12,10 @@ use ubi::{
 };
 
 type Chip = Arc<Mutex<RamNand>>;
+
+fn generation(number: u64) -> NonZeroU64 {
+    NonZeroU64::new(number).expect("generations begin at 1")
+}
 
 fn chip() -> Chip {
     let geometry = NandGeometry::new(512, 8, 64)
@@ -169,9 +174,9 @@ fn a_prepared_change_is_the_owners_to_choose_at_the_next_attach() {
     let ubi = format(&chip);
     let id = ubi.make_volume(dynamic("member", 4)).unwrap();
     let volume = ubi.open(id).unwrap();
-    volume.map_with_generation(Leb(1), 5).unwrap();
+    volume.map_with_generation(Leb(1), generation(5)).unwrap();
     volume.write(Leb(1), 0, &[5; 512]).unwrap();
-    let prepared = volume.prepare_change(Leb(1), &[6; 1024], 6).unwrap();
+    let prepared = volume.prepare_change(Leb(1), &[6; 1024], generation(6)).unwrap();
     assert_eq!(content(&volume, 1)[..512], [5; 512]);
     assert!(matches!(
         volume.write(Leb(1), 512, &[0; 512]),
@@ -260,4 +265,52 @@ fn memory_stays_below_what_was_promised() {
     assert!(bytes <= 8192 * 8 + 300 * 1024, "{bytes}");
     let attached = attach(&chip).summary().memory_bytes;
     assert!(attached <= 8192 * 8 + 300 * 1024, "{attached}");
+}
+
+#[test]
+fn a_moved_block_with_a_damaged_page_stays_the_leb() {
+    let chip = chip();
+    let ubi = format(&chip);
+    let id = ubi.make_volume(dynamic("data", 4)).unwrap();
+    let volume = ubi.open(id).unwrap();
+    volume.leb_change(Leb(2), &[7; 2048]).unwrap();
+    ubi.settle().unwrap();
+    let peb = ubi.mapping(id)[2].unwrap();
+    drop((volume, ubi));
+    // The last block that was written, and the only one of its LEB, as each move leaves one; its second page goes wrong.
+    let offset = 512 + 512;
+    let damaged = Arc::new(Mutex::new(with_damage(&chip, peb, offset)));
+    let ubi = attach(&damaged);
+    let bytes = content(&ubi.open(id).unwrap(), 2);
+    assert_eq!(bytes[..512], [7; 512]);
+    assert_ne!(bytes[512], 7);
+    assert_eq!(bytes[513..2048], [7; 1535]);
+    ubi.settle().unwrap();
+    drop(ubi);
+    let ubi = attach(&damaged);
+    assert_eq!(content(&ubi.open(id).unwrap(), 2)[513..2048], [7; 1535]);
+}
+
+/// A copy of the chip in which one byte is another.
+fn with_damage(chip: &Chip, peb: media::Peb, offset: u32) -> RamNand {
+    let mut source = chip.lock().expect("the chip of this test works");
+    let geometry = source.geometry();
+    let mut copy = RamNand::new("chip", geometry);
+    let block_bytes = usize::try_from(geometry.block_bytes()).expect("the chip of this test works");
+    for from in geometry.pebs() {
+        let mut block = vec![0; block_bytes];
+        let _ = source
+            .read(from, 0, &mut block)
+            .expect("the chip of this test works");
+        if from == peb {
+            block[usize::try_from(offset).expect("the chip of this test works")] ^= 0x55;
+        }
+        let programmed = block
+            .iter()
+            .rposition(|byte| *byte != 0xFF)
+            .map_or(0, |last| (last + 1).next_multiple_of(128));
+        copy.program(from, 0, &block[..programmed])
+            .expect("the chip of this test works");
+    }
+    copy
 }

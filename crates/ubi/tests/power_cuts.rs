@@ -190,7 +190,10 @@ fn step(ubi: &Ubi<Chip>, volume: &UbiVolume<Chip>, model: &mut Model, prng: &mut
             let count = prng.below(8);
             let data = pages(prng, count);
             let new = vec![Content::Bytes(data.clone(), 0)];
-            model.attempt(leb, new.clone(), new, || volume.leb_change(leb, &data))?;
+            // A LEB that is not mapped is mapped first.
+            let mapped = (known == Content::NotMapped).then_some(Content::Bytes(Vec::new(), 0));
+            let during = mapped.into_iter().chain(new.clone()).collect();
+            model.attempt(leb, new, during, || volume.leb_change(leb, &data))?;
         }
         70..80 => {
             // Lazily erased: until then the old content may be back.

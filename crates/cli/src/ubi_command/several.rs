@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Write};
 
 use anyhow::{Context, Result, bail};
-use array::{Array, Execution, MemberIdentity, Resolution};
+use array::{Array, Execution, LostShare, MemberIdentity, Resolution};
 use media::{Leb, Nand};
 use nand::Access;
 use serde_json::json;
@@ -17,11 +17,19 @@ use super::format::FormatArguments;
 use super::info;
 use super::update::UpdateArguments;
 use crate::Finding;
-use crate::output::print_line;
+use crate::output::{print_error, print_line};
 use crate::quantity::show_bytes;
 
-/// Attaches an array.
+/// Attaches an array, and tells what damage took of it.
 pub fn attach(chips: &[ChipArguments], access: ubi::Access) -> Result<Array<Chip>> {
+    let array = open(chips, access)?;
+    if let Some(line) = lost(array.resolution(), chips) {
+        print_error(&line);
+    }
+    Ok(array)
+}
+
+fn open(chips: &[ChipArguments], access: ubi::Access) -> Result<Array<Chip>> {
     let of_nand = match access {
         ubi::Access::ReadOnly => Access::ReadOnly,
         ubi::Access::ReadWrite => Access::ReadWrite,
@@ -100,7 +108,7 @@ fn random_id() -> u128 {
 
 /// `tidegate ubi info` on several chips.
 pub fn info(arguments: &info::InfoArguments, chips: &[ChipArguments]) -> Result<()> {
-    let array = attach(chips, ubi::Access::ReadOnly)?;
+    let array = open(chips, ubi::Access::ReadOnly)?;
     let (identity, geometry) = (array.identity(), array.volume().geometry());
     let resolution = array.resolution();
     if arguments.json {
@@ -116,6 +124,11 @@ pub fn info(arguments: &info::InfoArguments, chips: &[ChipArguments]) -> Result<
             "last_generation": resolution.last_generation,
             "lebs_rolled_back": resolution.rolled_back,
             "lebs_forgotten": resolution.forgotten,
+            "lost_shares": resolution
+                .lost_shares
+                .iter()
+                .map(|share| json!({ "leb": share.leb.0, "member": share.member }))
+                .collect::<Vec<_>>(),
             "members": array.devices().iter().map(member).collect::<Vec<_>>(),
         });
         print_line(&document.to_string())?;
@@ -131,7 +144,7 @@ pub fn info(arguments: &info::InfoArguments, chips: &[ChipArguments]) -> Result<
         show_bytes(u64::from(geometry.min_io_bytes)),
         show_bytes(u64::from(geometry.max_write_bytes)),
     ))?;
-    if let Some(line) = interrupted(resolution) {
+    for line in interrupted(resolution).into_iter().chain(lost(resolution, chips)) {
         print_line(&line)?;
     }
     for (chip, device) in chips.iter().zip(array.devices()) {
@@ -145,8 +158,8 @@ pub fn info(arguments: &info::InfoArguments, chips: &[ChipArguments]) -> Result<
     Ok(())
 }
 
-fn interrupted(resolution: Resolution) -> Option<String> {
-    let Resolution {
+fn interrupted(resolution: &Resolution) -> Option<String> {
+    let &Resolution {
         rolled_back,
         forgotten,
         ..
@@ -159,6 +172,27 @@ fn interrupted(resolution: Resolution) -> Option<String> {
     })
 }
 
+/// What damage took, and what to do.
+fn lost(resolution: &Resolution, chips: &[ChipArguments]) -> Option<String> {
+    let shares = &resolution.lost_shares;
+    if shares.is_empty() {
+        return None;
+    }
+    let name = |share: &LostShare| format!("{} on {}", share.leb, chips[share.member].image.display());
+    let mut named: Vec<String> = shares.iter().take(LOST_SHOWN).map(name).collect();
+    if let Some(more) = shares.len().checked_sub(LOST_SHOWN).filter(|more| *more > 0) {
+        named.push(format!("{more} more"));
+    }
+    Some(format!(
+        "damaged headers hide data of the array: {}; the other members' part of these LEBs can be read and is kept. \
+         Copy what can be read; a LEB is whole again once it is written anew or unmapped",
+        named.join(", ")
+    ))
+}
+
+/// Lost shares that a message names; there can be thousands.
+const LOST_SHOWN: usize = 8;
+
 /// `tidegate ubi check` on several chips: each by itself, then all together.
 pub fn check(arguments: &super::check::CheckArguments, chips: &[ChipArguments]) -> Result<Finding> {
     let mut finding = Finding::Nothing;
@@ -170,12 +204,21 @@ pub fn check(arguments: &super::check::CheckArguments, chips: &[ChipArguments]) 
             finding = Finding::Something;
         }
     }
-    let together = attach(chips, ubi::Access::ReadOnly).map(|array| array.resolution());
-    let line = match &together {
-        Ok(resolution) => interrupted(*resolution).unwrap_or_else(|| "the members agree".to_owned()),
-        Err(error) => format!("they make no array: {error}"),
+    let found = match open(chips, ubi::Access::ReadOnly) {
+        Ok(array) => {
+            let resolution = array.resolution();
+            interrupted(resolution)
+                .into_iter()
+                .chain(lost(resolution, chips))
+                .collect()
+        }
+        Err(error) => vec![format!("they make no array: {error}")],
     };
-    let agree = together.is_ok_and(|resolution| interrupted(resolution).is_none());
+    let agree = found.is_empty();
+    let line = match agree {
+        true => "the members agree".to_owned(),
+        false => found.join("; "),
+    };
     print_line(&match arguments.json {
         true => json!({ "together": line, "agree": agree }).to_string(),
         false => line,

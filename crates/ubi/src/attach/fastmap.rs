@@ -67,7 +67,6 @@ pub(super) fn survey_by(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> R
         found: Vec::new(),
         profiles: Vec::new(),
         last_sequence_number,
-        last_written: None,
         tally: super::survey::Tally::default(),
         first_corrupted: None,
         anchor: looked.anchor,

@@ -275,6 +275,23 @@ impl<N: Nand> Scanned<N> {
         Ok(!candidate.copied || select::is_whole(&self.survey, &mut self.nand, candidate.peb)?)
     }
 
+    /// Whether nothing was written behind the headers of a candidate.
+    pub fn is_blank(&mut self, candidate: &Candidate) -> Result<bool, NandError> {
+        let behind = self.survey.behind_headers(&mut self.nand, candidate.peb)?;
+        Ok(behind == Behind::Blank)
+    }
+
+    /// Blocks whose VID headers can't be read though data is behind them. No power cut leaves that: each held a LEB, which can't be told.
+    #[must_use]
+    pub const fn damaged_blocks(&self) -> u32 {
+        self.survey.tally.corrupted
+    }
+
+    /// Has a candidate that is not the LEB be erased before anything else is written.
+    pub fn erase_first(&mut self, candidate: &Candidate) {
+        self.survey.erase_first.push((u64::MAX, candidate.peb));
+    }
+
     /// Has another block be the LEB than the one that UBI would take.
     pub fn choose(&mut self, volume: VolumeId, leb: Leb, peb: Peb) -> Result<(), AttachError> {
         let group = self.group(volume, leb);

@@ -14,7 +14,7 @@ use crate::format::{LAYOUT_VOLUME, VidHeader, VolumeKind};
 use crate::peb_table::PebState;
 use crate::retry;
 
-/// Chooses for every LEB the latest block, unless that is a copy that was torn. The others are to be erased.
+/// Chooses for every LEB the latest block, unless that is a copy that was torn and there is an older one. The others are to be erased.
 pub(super) fn choose_latest(survey: &mut Survey, nand: &mut impl Nand) -> Result<(), NandError> {
     let profiles = std::mem::take(&mut survey.profiles);
     let volume = |found: &Found| profiles[usize::from(found.profile)].volume;
@@ -88,29 +88,23 @@ pub(super) fn choose(survey: &mut Survey, group: std::ops::Range<usize>, winner:
     }
 }
 
-/// The last block that was written may be an atomic change that was cut off of a LEB that was not mapped before: with nothing to
-/// go back to, the LEB is not mapped then. Linux, and we where it is not the last, trust a copy that is alone: checking all of
-/// them would read the whole chip. So such a block has to go before another takes the last number.
+/// A block that is alone is the LEB, whatever its CRC says, as in Linux: a change of a LEB that is not mapped maps it first (`Core::change`), so
+/// a power cut leaves no torn copy alone, and what is wrong with it is damage of some pages, which costs no others.
 fn choose_one(
     survey: &mut Survey,
     nand: &mut impl Nand,
     group: std::ops::Range<usize>,
 ) -> Result<usize, NandError> {
     let mut winner = group.start;
-    while winner < group.end {
+    loop {
         let found = survey.found[winner];
-        let last = winner + 1 == group.end;
-        let doubtful = found.copied && (!last || survey.last_written == Some(found.peb));
-        if !doubtful || is_whole(survey, nand, found.peb)? {
+        let alone = winner + 1 == group.end;
+        if alone || !found.copied || is_whole(survey, nand, found.peb)? {
             break;
         }
         let place = survey.layout.data_offset();
         survey.note(found.peb, place, AnomalyKind::TornCopy);
         winner += 1;
-        if last {
-            survey.erase_first.push((survey.last_sequence_number, found.peb));
-            return Ok(usize::MAX);
-        }
     }
     let by = survey.found[winner].peb;
     for place in winner + 1..group.end {

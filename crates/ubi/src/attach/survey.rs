@@ -64,13 +64,11 @@ pub(crate) struct Survey {
     pub(crate) found: Vec<Found>,
     pub(crate) profiles: Vec<Profile>,
     pub(crate) last_sequence_number: u64,
-    /// The block that has it.
-    pub(crate) last_written: Option<Peb>,
     pub(crate) tally: Tally,
     pub(crate) first_corrupted: Option<Peb>,
     pub(crate) anchor: Option<(u64, Peb)>,
     /// Blocks to be erased before anything else is written, lowest sequence number first: anchors of fastmaps, of which an older one
-    /// must not outlive the latest, and a torn copy (see `select`).
+    /// must not outlive the latest, and what the owner of a volume drops ([`super::Scanned::erase_first`]).
     pub(crate) erase_first: Vec<(u64, Peb)>,
     pub(crate) writing_forbidden: Option<Arc<str>>,
     pub(crate) anomalies: Vec<Anomaly>,
@@ -149,7 +147,6 @@ impl Survey {
             found: Vec::new(),
             profiles: Vec::new(),
             last_sequence_number: 0,
-            last_written: None,
             tally: Tally::default(),
             first_corrupted: None,
             anchor: None,
@@ -291,10 +288,7 @@ impl Survey {
     }
 
     fn take_vid_header(&mut self, peb: Peb, header: &VidHeader, bits_flipped: bool) {
-        if header.sequence_number > self.last_sequence_number {
-            self.last_sequence_number = header.sequence_number;
-            self.last_written = Some(peb);
-        }
+        self.last_sequence_number = self.last_sequence_number.max(header.sequence_number);
         let fastmap = [FASTMAP_SUPERBLOCK_VOLUME, FASTMAP_DATA_VOLUME].contains(&header.volume);
         if header.volume >= MAX_VOLUMES && header.volume != LAYOUT_VOLUME && !fastmap {
             self.take_internal(peb, header);

@@ -24,7 +24,7 @@ pub(super) fn build<N: Nand>(
         Access::ReadWrite => survey.writing_forbidden.clone(),
     };
     let waiting = |peb: &Peb| survey.pebs.state(*peb) == PebState::Erase;
-    let first = || survey.erase_first.iter().map(|(_, peb)| *peb);
+    let first = || survey.erase_first.iter().map(|(_, peb)| *peb).filter(&waiting);
     let later = |peb: &Peb| waiting(peb) && !first().any(|first| first == *peb);
     let mut erase_queue = VecDeque::with_capacity(index(survey.pebs.counts().of(PebState::Erase)));
     erase_queue.extend(first());

@@ -29,6 +29,10 @@ impl PreparedChange {
 impl<N: Nand> Core<N> {
     pub(crate) fn change(&mut self, volume: u32, leb: Leb, data: &[u8]) -> Result<(), Trouble> {
         self.check_writable()?;
+        // A torn first content would be alone, and an attach takes what is alone.
+        if self.state(volume).peb(leb).is_none() {
+            self.map(volume, leb, 0)?;
+        }
         let header = self.copied_header(volume, leb, 0, data);
         let peb = self.write_fresh(header, 0, data)?;
         self.assign(volume, leb, peb);

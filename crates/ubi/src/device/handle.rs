@@ -14,6 +14,7 @@ use super::volume::UbiVolume;
 use super::wear::Work;
 use crate::attach::{Access, AttachError, AttachOptions, Survey, VolumeId};
 use crate::format::volume_table::{VolumeName, VolumeTable};
+use crate::peb_table::PebState;
 use crate::volume::VolumeGeometry;
 
 /// The one lock of a device. Whoever holds it takes no other.
@@ -48,7 +49,8 @@ impl<N: Nand> Ubi<N> {
         table: VolumeTable,
         stale_copy: Option<u32>,
     ) -> Result<Self, AttachError> {
-        let erase_first = survey.erase_first.len();
+        let waits = |(_, peb): &&(u64, Peb)| survey.pebs.state(*peb) == PebState::Erase;
+        let erase_first = survey.erase_first.iter().filter(waits).count();
         let mut core = build(nand, options, survey, table)?;
         if options.access == Access::ReadWrite && core.frozen.is_none() {
             prepare_for_writing(&mut core, erase_first, stale_copy)?;

@@ -1,5 +1,6 @@
 //! Handles of volumes, which are shared between threads: what the contracts [`Volume`] and [`MemberVolume`] ask for.
 
+use std::num::NonZeroU64;
 use std::sync::{Arc, MutexGuard};
 
 use media::{Leb, Nand};
@@ -218,14 +219,32 @@ impl<N: Nand> MemberVolume for UbiVolume<N> {
             .map_err(|trouble| self.error(trouble, leb, 0, 0))
     }
 
-    fn map_with_generation(&self, leb: Leb, generation: u64) -> Result<(), VolumeError> {
-        self.map_tagged(leb, generation)
+    fn map_with_generation(&self, leb: Leb, generation: NonZeroU64) -> Result<(), VolumeError> {
+        self.map_tagged(leb, generation.get())
     }
 
-    fn prepare_change(&self, leb: Leb, data: &[u8], generation: u64) -> Result<PreparedChange, VolumeError> {
+    fn write_mapped(&self, leb: Leb, offset: u32, data: &[u8]) -> Result<(), VolumeError> {
+        self.geometry.check_write(&self.name, leb, offset, data.len())?;
+        let mut core = self.writable(leb)?;
+        if core.state(self.id.0).peb(leb).is_none() {
+            return Err(VolumeError::NotMapped {
+                volume: Arc::clone(&self.name),
+                leb,
+            });
+        }
+        core.write(self.id.0, leb, offset, data)
+            .map_err(|trouble| self.error(trouble, leb, offset, data.len()))
+    }
+
+    fn prepare_change(
+        &self,
+        leb: Leb,
+        data: &[u8],
+        generation: NonZeroU64,
+    ) -> Result<PreparedChange, VolumeError> {
         self.geometry.check_write(&self.name, leb, 0, data.len())?;
         self.writable(leb)?
-            .prepare_change(self.id.0, leb, data, generation)
+            .prepare_change(self.id.0, leb, data, generation.get())
             .map_err(|trouble| self.error(trouble, leb, 0, data.len()))
     }
 

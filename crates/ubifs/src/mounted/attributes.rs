@@ -81,6 +81,8 @@ const fn errno_of_volume(error: &VolumeError) -> FsError {
         | VolumeError::Misaligned { .. }
         | VolumeError::AlreadyMapped { .. }
         | VolumeError::ChangePending { .. }
+        | VolumeError::Damaged { .. }
+        | VolumeError::NotMapped { .. }
         | VolumeError::Uncorrectable { .. }
         | VolumeError::Unusable { .. }
         | VolumeError::Device { .. } => FsError::Io,

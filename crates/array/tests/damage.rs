@@ -1,0 +1,314 @@
+//! One block of one member is damaged: its VID header, or one page of its data. What is on the other members stays, what was lost is
+//! an error, and whoever attaches is told. Then the array is used, and all of it holds still.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use array::{Array, Execution, LostShare, MemberIdentity, attach};
+use media::{Leb, NandGeometry, Page, Peb};
+use nand::{ChipModel, CutPoint, CutTime, FaultModel, PowerCut, PowerSupply, SimNand};
+use testkit::prng::Prng;
+use ubi::{Access, AttachOptions, FormatOptions, Layout, Volume, VolumeError};
+
+type Chip = Arc<Mutex<SimNand>>;
+
+const PAGE: usize = 512;
+const BLOCKS: u32 = 40;
+const PAGES: u32 = 8;
+/// LEBs that the workload uses.
+const LEBS: u32 = 20;
+/// The page of the VID header; data begins behind it.
+const VID_PAGE: u32 = 1;
+/// More than is corrected.
+const BITS: u32 = 64;
+
+/// What a LEB holds; `None` where it is not mapped. The last content of all is the last one; those before it may come back.
+type Contents = BTreeMap<u32, Option<Vec<u8>>>;
+
+fn chips(members: usize) -> Vec<SimNand> {
+    let geometry = NandGeometry::new(512, PAGES, BLOCKS).expect("a geometry");
+    let chip = |member| {
+        SimNand::new(
+            &format!("chip{member}"),
+            ChipModel::new(geometry),
+            FaultModel::none(),
+        )
+    };
+    let chips: Vec<Chip> = (0..members)
+        .map(|member| Arc::new(Mutex::new(chip(member))))
+        .collect();
+    let options = FormatOptions {
+        layout: Layout::usual(&geometry).expect("a layout"),
+        image_sequence: 1,
+        erase_counter: None,
+    };
+    let identity = MemberIdentity {
+        array: 0xDA,
+        index: 0,
+        members: 0,
+        label: "damage".to_owned(),
+    };
+    array::format(chips.clone(), options, &identity, &mut |_, _| {}).expect("formatted");
+    taken(&chips)
+}
+
+fn taken(chips: &[Chip]) -> Vec<SimNand> {
+    chips
+        .iter()
+        .map(|chip| chip.lock().expect("no panic").clone())
+        .collect()
+}
+
+fn on_one_supply(chips: &[SimNand], supply: &PowerSupply) -> Vec<Chip> {
+    chips
+        .iter()
+        .map(|chip| Arc::new(Mutex::new(chip.clone().with_supply(supply))))
+        .collect()
+}
+
+fn open(chips: &[Chip], access: Access) -> Array<Chip> {
+    attach(chips.to_vec(), AttachOptions::linux(access), Execution::Inline).expect("attached")
+}
+
+fn pages(prng: &mut Prng, most: u64) -> Vec<u8> {
+    let count = 1 + usize::try_from(prng.below(most)).expect("few");
+    let mut data = prng.bytes(count * PAGE);
+    data.chunks_mut(PAGE).for_each(|page| page[0] = 0x11);
+    data
+}
+
+/// Fills an array, changes, unmaps and writes. Ends where power goes.
+fn used(array: &Array<Chip>, prng: &mut Prng, steps: u32, lazily: bool) {
+    let volume = array.volume();
+    let pages_of_leb = u64::from(volume.geometry().leb_bytes) / 512;
+    for _ in 0..steps {
+        let leb = Leb(u32::try_from(prng.below(u64::from(LEBS))).expect("few"));
+        let done = match prng.below(10) {
+            0..5 => volume.leb_change(leb, &pages(prng, pages_of_leb)),
+            5..7 => volume.unmap(leb),
+            _ if volume.is_mapped(leb).expect("in range") => Ok(()),
+            _ => volume.write(leb, 0, &pages(prng, pages_of_leb)),
+        };
+        if done.is_err() || !lazily && volume.flush().is_err() {
+            return;
+        }
+    }
+}
+
+/// What an array without damage holds, looked at without writing.
+fn contents(chips: &[SimNand]) -> Contents {
+    let chips = on_one_supply(chips, &PowerSupply::new());
+    let array = open(&chips, Access::ReadOnly);
+    let volume = array.volume();
+    let read = |leb| {
+        let mut bytes = vec![0; usize::try_from(volume.geometry().leb_bytes).expect("small")];
+        match volume.read(Leb(leb), 0, &mut bytes) {
+            Ok(()) | Err(VolumeError::Uncorrectable { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        volume.is_mapped(Leb(leb)).expect("in range").then_some(bytes)
+    };
+    (0..LEBS).map(|leb| (leb, read(leb))).collect()
+}
+
+/// Which LEB each block of a member holds, where it is in force.
+fn blocks_in_force(chips: &[SimNand], member: usize) -> Vec<Option<Peb>> {
+    let chips = on_one_supply(chips, &PowerSupply::new());
+    let array = open(&chips, Access::ReadOnly);
+    array.devices()[member].mapping(ubi::VolumeId(0))
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Damage {
+    member: usize,
+    peb: Peb,
+    page: u32,
+}
+
+struct Judge {
+    healthy: Vec<SimNand>,
+    expected: Contents,
+    in_force: Vec<Vec<Option<Peb>>>,
+    what: String,
+}
+
+impl Judge {
+    fn of(healthy: Vec<SimNand>, what: String) -> Self {
+        Self {
+            expected: contents(&healthy),
+            in_force: (0..healthy.len())
+                .map(|member| blocks_in_force(&healthy, member))
+                .collect(),
+            healthy,
+            what,
+        }
+    }
+
+    fn try_one(&self, damage: Damage) {
+        let mut chips = self.healthy.clone();
+        let Damage { member, peb, page } = damage;
+        chips[member].inject_bit_flips(peb, Page(page), BITS);
+        let what = format!("{}, {damage:?}", self.what);
+        let supply = PowerSupply::new();
+        let chips = on_one_supply(&chips, &supply);
+        let lost = (0..)
+            .zip(&self.in_force[member])
+            .find(|(_, of_leb)| **of_leb == Some(peb))
+            .map(|(leb, _)| leb)
+            .filter(|leb| *leb < LEBS);
+        let array = open(&chips, Access::ReadWrite);
+        let resolution = array.resolution().clone();
+        let header = page <= VID_PAGE;
+        let is_lost = |share: &LostShare| Some(share.leb.0) == lost && share.member == member;
+        if let Some(leb) = lost.filter(|_| page == VID_PAGE)
+            && self.has_data(leb, member)
+        {
+            let told = resolution.lost_shares.iter().any(is_lost) || resolution.rolled_back > 0;
+            assert!(
+                told,
+                "{what}: nobody says that {leb} lost something: {resolution:?}"
+            );
+        }
+        let damaged = lost.map(|leb| (leb, header, page));
+        self.compare(&array, member, damaged, resolution.rolled_back > 0, &what);
+        // Used, and closed, it holds all of it still.
+        for leb in LEBS..LEBS + 2 {
+            array.volume().leb_change(Leb(leb), &[0x22; PAGE]).expect("room");
+        }
+        if let Some(leb) = resolution.lost_shares.first().map(|share| share.leb) {
+            let refused = array.volume().write(leb, 0, &[0; PAGE]);
+            assert!(
+                matches!(refused, Err(VolumeError::Damaged { .. })),
+                "{what}: {refused:?}"
+            );
+        }
+        array.settle().expect("nothing fails");
+        drop(array);
+        let again = open(&chips, Access::ReadWrite);
+        // A damaged page of a block that was free is met by what is written there now.
+        let of_before = |share: &&LostShare| share.leb.0 < LEBS;
+        let lost: Vec<&LostShare> = again.resolution().lost_shares.iter().filter(of_before).collect();
+        assert_eq!(
+            lost,
+            resolution.lost_shares.iter().collect::<Vec<_>>(),
+            "{what}: what is lost changed"
+        );
+        self.compare(&again, member, damaged, resolution.rolled_back > 0, &what);
+        // Replaced as a whole, nothing is lost.
+        for share in again.resolution().lost_shares.clone() {
+            again.volume().leb_change(share.leb, &[0x33; PAGE]).expect("room");
+        }
+        assert_eq!(again.volume().lost_shares(), [], "{what}");
+        drop(again);
+        let healed = open(&chips, Access::ReadWrite);
+        let lost: Vec<&LostShare> = healed.resolution().lost_shares.iter().filter(of_before).collect();
+        assert_eq!(lost, Vec::<&LostShare>::new(), "{what}");
+    }
+
+    /// Whether a member's share of a LEB has a page of its own: without one nothing is lost, and nothing can be told from a cut.
+    fn has_data(&self, leb: u32, member: usize) -> bool {
+        let bytes = self.expected[&leb].as_ref().expect("mapped");
+        let members = self.healthy.len();
+        let of_member = bytes.chunks(PAGE).skip(member).step_by(members);
+        of_member
+            .into_iter()
+            .any(|page| page.iter().any(|byte| *byte != 0xFF))
+    }
+
+    fn compare(
+        &self,
+        array: &Array<Chip>,
+        member: usize,
+        damaged: Option<(u32, bool, u32)>,
+        rolled_back: bool,
+        what: &str,
+    ) {
+        let volume = array.volume();
+        let members = self.healthy.len();
+        for (leb, expected) in &self.expected {
+            let Some(expected) = expected else { continue };
+            let mine = damaged.filter(|(of, _, _)| of == leb);
+            if mine.is_some() && rolled_back {
+                continue;
+            }
+            let mapped = volume.is_mapped(Leb(*leb)).expect("in range");
+            let header_of_nothing = mine.is_some_and(|(_, header, _)| header) && !self.has_data(*leb, member);
+            assert!(
+                mapped || header_of_nothing,
+                "{what}: LEB {leb} is not mapped any more"
+            );
+            if !mapped {
+                continue;
+            }
+            for (number, page) in expected.chunks(PAGE).enumerate() {
+                let mut found = vec![0; PAGE];
+                let offset = u32::try_from(number * PAGE).expect("small");
+                match volume.read(Leb(*leb), offset, &mut found) {
+                    Ok(()) => assert!(
+                        found == page,
+                        "{what}: LEB {leb}, page {number} is wrong, and nobody says so"
+                    ),
+                    Err(VolumeError::Uncorrectable { .. }) => {
+                        let on_block = mine.is_some_and(|(_, header, page)| {
+                            let row = u32::try_from(number / members).expect("small");
+                            header || page == VID_PAGE + 1 + row
+                        });
+                        assert!(
+                            number % members == member && on_block,
+                            "{what}: LEB {leb}, page {number} can't be read"
+                        );
+                    }
+                    Err(error) => panic!("{what}: {error}"),
+                }
+            }
+        }
+    }
+}
+
+/// An array as it was left: closed with all erases done, with erases waiting, or cut.
+fn left(members: usize, seed: u64) -> Vec<SimNand> {
+    let supply = PowerSupply::new();
+    let chips = on_one_supply(&chips(members), &supply);
+    let mut prng = Prng::named(seed, "damage");
+    let array = open(&chips, Access::ReadWrite);
+    used(&array, &mut prng, 60, false);
+    match seed % 3 {
+        0 => array.settle().expect("nothing fails"),
+        1 => used(&array, &mut prng, 6, true),
+        _ => {
+            supply.plan(PowerCut {
+                time: CutTime::Write(supply.writes() + prng.below(60), CutPoint::Partway(200)),
+                torn_is_uncorrectable: true,
+            });
+            used(&array, &mut prng, 40, true);
+        }
+    }
+    drop(array);
+    let left = taken(&chips);
+    left.into_iter()
+        .map(|chip| chip.with_supply(&PowerSupply::new()))
+        .collect()
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "`--nocapture` shows how many there were")]
+fn damage_of_one_page_costs_that_page_and_nothing_else() {
+    let seeds = if testkit::is_full() { 36 } else { 3 };
+    let mut damages = 0;
+    for members in [2, 3, 4] {
+        for seed in 0..seeds {
+            let judge = Judge::of(left(members, seed), format!("{members} members, seed {seed}"));
+            for member in 0..members {
+                for peb in (0..BLOCKS).map(Peb) {
+                    // The volume table of a member has copies of its own; `ubi` has tests of it.
+                    let every = if testkit::is_full() { 1 } else { 3 };
+                    for page in (VID_PAGE..PAGES).filter(|page| (page + peb.0) % every == 0) {
+                        judge.try_one(Damage { member, peb, page });
+                        damages += 1;
+                    }
+                }
+            }
+        }
+    }
+    println!("{damages} damaged pages");
+}
