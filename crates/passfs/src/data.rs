@@ -119,8 +119,9 @@ impl PassFs {
 
     pub(crate) fn flush_file(&self, handle: Handle) -> FsResult<()> {
         let open = self.handles.file(handle)?;
-        // Under passthrough the caller's kernel writes, and nobody says so here. It asks only where a close may fail.
-        if !open.wrote.load(Ordering::Acquire) && !self.config.offer_backing {
+        // Who wrote does not matter: layers above may hand down by one handle what came by another, and under passthrough the
+        // caller's kernel writes, and nobody says so here.
+        if !open.writes {
             return Ok(());
         }
         let told = close_a_duplicate(&open.file);

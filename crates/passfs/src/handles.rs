@@ -29,6 +29,8 @@ pub(crate) enum Open {
 pub(crate) struct OpenFile {
     pub file: Arc<OwnedFd>,
     pub inode: Arc<Inode>,
+    /// Opened for writing: a close may have something to push out.
+    pub writes: bool,
     /// Changed content since the last stamp of the inode.
     pub wrote: AtomicBool,
     /// The host lets this file grow only (`chattr +a`): the descriptor has `O_APPEND`.
@@ -64,6 +66,7 @@ impl OpenFile {
         Self {
             file,
             inode,
+            writes: flags.writes(),
             wrote: AtomicBool::new(false),
             append_only: false,
             durability: flags.durability(),

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -192,4 +193,43 @@ except OSError as error: print(error.errno)";
     let told = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     let expected = rustix::io::Errno::NOSPC.raw_os_error().to_string();
     assert_eq!(told, expected, "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Without passthrough, too, whichever descriptor wrote: the buffer puts what several wrote together.
+#[test]
+fn each_close_has_a_source_that_writes_at_close_write_what_all_descriptors_wrote() {
+    let Some(lower) = Mounted::start(&["--passthrough", "off", "--flush-interval", "30s"]) else {
+        return;
+    };
+    for flusher in ["thread", "inline", "off"] {
+        let place = tempfile::TempDir::new().unwrap();
+        let upper = tidegate()
+            .arg("mount")
+            .args([lower.mountpoint().as_path(), place.path()])
+            .args(["--passthrough", "off", "--flusher", flusher])
+            .output()
+            .unwrap();
+        assert!(
+            upper.status.success(),
+            "{}",
+            String::from_utf8_lossy(&upper.stderr)
+        );
+        let open = || {
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(false);
+            options.open(place.path().join(flusher)).unwrap()
+        };
+        let (one, other) = (open(), open());
+        one.write_all_at(b"of the one ", 0).unwrap();
+        other.write_all_at(b"of the other", 11).unwrap();
+        drop(other);
+        let found = fs::read(lower.source().join(flusher)).unwrap();
+        drop(one);
+        let _ = tidegate().args(["unmount", "--lazy"]).arg(place.path()).output();
+        assert_eq!(
+            String::from_utf8_lossy(&found),
+            "of the one of the other",
+            "{flusher}"
+        );
+    }
 }
