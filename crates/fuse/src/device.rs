@@ -16,6 +16,7 @@ use zerocopy::IntoBytes;
 use crate::abi::{InHeader, NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader, WriteIn, opcode};
 use crate::dispatch::{Answer, Dispatcher};
 use crate::region::Region;
+use crate::reply::error_out;
 use crate::request::Request;
 use crate::worker::Serve;
 
@@ -143,7 +144,7 @@ pub fn forget_attributes(device: &OwnedFd, ino: Ino) {
 pub fn reply(device: &OwnedFd, unique: u64, result: Result<&[u8], FsError>) -> io::Result<()> {
     let (error, data) = match result {
         Ok(data) => (0, data),
-        Err(error) => (-error.errno(), &[][..]),
+        Err(error) => (error_out(error), &[][..]),
     };
     let length = u32::try_from(size_of::<OutHeader>() + data.len()).expect("replies are below 4 GiB");
     let header = OutHeader {

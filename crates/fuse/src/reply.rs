@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use vfs::{Attr, DirEntry, DirSink, Entry, StatFs, Timestamp};
+use vfs::{Attr, DirEntry, DirSink, Entry, FsError, StatFs, Timestamp};
 use zerocopy::IntoBytes;
 
 use crate::abi::{AttrOut, AttrOutBody, Dirent, EntryOut, StatfsOut, Statx, StatxOut, SxTime};
@@ -12,6 +12,15 @@ use crate::abi::{AttrOut, AttrOutBody, Dirent, EntryOut, StatfsOut, Statx, Statx
 pub struct Trust {
     pub attr: Duration,
     pub entry: Duration,
+}
+
+/// An error as replies carry it. Linux has numbers for its own use from 512 on, which some file systems let out; a reply with
+/// one is refused, and would end the session.
+pub const fn error_out(error: FsError) -> i32 {
+    match error.errno() {
+        errno @ 1..512 => -errno,
+        _ => -libc::EIO,
+    }
 }
 
 fn seconds(time: Timestamp) -> u64 {

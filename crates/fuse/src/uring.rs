@@ -27,6 +27,7 @@ use crate::abi::{
 use crate::device::DATA_BYTES_LEAST;
 use crate::dispatch::{Answer, Dispatcher};
 use crate::region::Region;
+use crate::reply::error_out;
 use crate::request::Request;
 use crate::worker::Serve;
 
@@ -204,7 +205,7 @@ impl RingChannel {
     fn answer(&mut self, pending: Pending, result: FsResult<usize>) -> io::Result<()> {
         let (error, bytes) = match result {
             Ok(bytes) => (0, u32::try_from(bytes).expect("replies are below 4 GiB")),
-            Err(error) => (-error.errno(), 0),
+            Err(error) => (error_out(error), 0),
         };
         let out = OutHeader {
             len: bytes,

@@ -9,7 +9,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use fuse::{MountConfig, MountError, Session, Switch};
-use testkit::{Faults, FaultyFs, MemFs};
+use testkit::{Call, Faults, FaultyFs, MemFs, Times};
+use vfs::FsError;
 
 /// More than every limit of the session together.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -136,6 +137,23 @@ fn a_panic_answers_its_request_and_ends_the_mount_with_an_error() {
     let error = served.ended().unwrap_err();
     assert!(error.to_string().contains("panicked"), "{error}");
     assert!(!is_mounted(served.folder.path()));
+}
+
+/// `ENOTSUPP`, which is for the kernel's own use and comes out of some file systems all the same.
+#[test]
+fn an_error_number_that_no_reply_can_carry_is_an_io_error_and_ends_nothing() {
+    let Some(served) = Served::start(2, Switch::Off, Switch::Off) else {
+        return;
+    };
+    fs::write(served.path("file"), "before").unwrap();
+    served.faults.fail(Call::Read, Times::ForEver, FsError::Host(524));
+    let path = served.path("file");
+    let error = within_limit(move || fs::read(path)).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EIO));
+    served.faults.heal();
+    assert_eq!(fs::read(served.path("file")).unwrap(), b"before");
+    rustix::mount::unmount(served.folder.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
+    served.ended().unwrap();
 }
 
 #[test]
