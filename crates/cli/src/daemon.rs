@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use fuse::{MountConfig, Negotiated, RequestError, Session, StatsDocument};
+use fuse::{MountConfig, MountError, Negotiated, RequestError, Session, StatsDocument};
 use rustix::process::{Resource, Rlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
@@ -87,7 +87,10 @@ fn serve_to_the_end(
         session.stopper().stop();
     }
     let waited = session.wait();
-    if let Err(failure) = waited {
+    let aborted = matches!(waited, Err(MountError::Aborted));
+    if let Err(failure) = waited
+        && !aborted
+    {
         // So that no destructor of it runs, whoever else lets go of it.
         std::mem::forget(file_system);
         let failure = anyhow::Error::new(failure);
@@ -100,6 +103,10 @@ fn serve_to_the_end(
     watcher.close();
     // The signal thread returns nothing; a panic in it was printed by the panic hook.
     let _ = announced?.join();
+    if aborted {
+        drained?;
+        return Err(MountError::Aborted.into());
+    }
     if drained.is_ok() {
         let text = format!("{}: unmounted, and nothing is held back", mountpoint.display());
         log::message(Level::Info, &text);

@@ -46,6 +46,7 @@ fn list(as_json: bool) -> Result<()> {
         .map(|mount| match stats_document::read(&mount.mountpoint) {
             Ok(document) => (mount, Some(document.pid), "serves"),
             Err(ReadError::Dead) => (mount, None, "dead"),
+            Err(ReadError::Silent { .. }) => (mount, None, "silent"),
             Err(_) => (mount, None, "not for this user"),
         })
         .collect();

@@ -4,6 +4,9 @@
 //! layers below put in their own counters as they are; their members are flat objects of numbers and small lists.
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use fuse::{Negotiated, SessionStats, StatsDocument};
 use rustix::io::Errno;
@@ -18,6 +21,9 @@ pub const ATTRIBUTE: &str = "user.tidegate.stats";
 
 /// Version of the document that this program writes and reads.
 pub const VERSION: u32 = 1;
+
+/// How long a daemon is waited for that is asked for its document.
+pub const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// Largest value of an extended attribute in bytes, by Linux.
 const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
@@ -144,6 +150,16 @@ pub enum ReadError {
          (`journalctl -t tidegate`); remove the mount with `tidegate unmount`"
     )]
     Dead,
+    /// The daemon does not answer: it hangs, or what it waits for does.
+    #[error(
+        "{}: its daemon did not answer within {} s; it may be stopped, or wait for its source", mountpoint.display(), limit.as_secs_f64()
+    )]
+    Silent {
+        /// Where.
+        mountpoint: PathBuf,
+        /// How long it was waited for.
+        limit: Duration,
+    },
     /// This user may not enter the mount.
     #[error("{}: {source}; only the user that mounted it may ask, unless it has allow_other", mountpoint.display())]
     Refused {
@@ -178,8 +194,25 @@ pub enum ReadError {
     },
 }
 
-/// Asks the daemon behind `mountpoint` for its document, as bytes.
-pub fn read_raw(mountpoint: &Path) -> Result<Vec<u8>, ReadError> {
+/// Asks the daemon behind `mountpoint` for its document, as bytes, and waits for `limit`.
+///
+/// By a thread, which is left behind with a daemon that does not answer: no call on a mount has a limit of its own.
+fn read_raw(mountpoint: &Path, limit: Duration) -> Result<Vec<u8>, ReadError> {
+    let (sender, answer) = mpsc::channel();
+    let asked = mountpoint.to_owned();
+    let asking = thread::Builder::new().spawn(move || sender.send(ask(&asked)));
+    match asking.map(|_| answer.recv_timeout(limit)) {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) => Err(ReadError::Silent {
+            mountpoint: mountpoint.to_owned(),
+            limit,
+        }),
+        // No thread is to be had.
+        Err(_) => ask(mountpoint),
+    }
+}
+
+fn ask(mountpoint: &Path) -> Result<Vec<u8>, ReadError> {
     let mut value = vec![0; ATTRIBUTE_BYTES_MAX];
     match rustix::fs::getxattr(mountpoint, ATTRIBUTE, value.as_mut_slice()) {
         Ok(length) => {
@@ -200,7 +233,12 @@ pub fn read_raw(mountpoint: &Path) -> Result<Vec<u8>, ReadError> {
 
 /// Asks the daemon behind `mountpoint` for its document.
 pub fn read(mountpoint: &Path) -> Result<Document, ReadError> {
-    parse(mountpoint, &read_raw(mountpoint)?)
+    read_within(ANSWER_LIMIT, mountpoint)
+}
+
+/// The same, with another limit than [`ANSWER_LIMIT`].
+pub fn read_within(limit: Duration, mountpoint: &Path) -> Result<Document, ReadError> {
+    parse(mountpoint, &read_raw(mountpoint, limit)?)
 }
 
 /// Identity of this process's process namespace; `None` without /proc.

@@ -21,7 +21,7 @@ use crate::arguments::UnmountArguments;
 use crate::end_status;
 use crate::mount_table::{self, Mount};
 use crate::output::{self, print_error};
-use crate::stats_document::{self, Document, ReadError};
+use crate::stats_document::{self, ANSWER_LIMIT, Document, ReadError};
 
 /// How often a busy mount is tried again, and the pause before each: half a second in all.
 const BUSY_TRIES: u32 = 25;
@@ -43,7 +43,7 @@ pub fn run(arguments: &UnmountArguments) -> Result<()> {
             mount.kind
         );
     }
-    let daemon = find_daemon(&mount)?;
+    let daemon = find_daemon(&mount, arguments)?;
     let detached = match take_away_patiently(&mount.mountpoint) {
         Ok(()) => false,
         Err(UnmountFailure::Busy) if arguments.lazy => {
@@ -98,8 +98,9 @@ struct Daemon {
     end: Option<File>,
 }
 
-fn find_daemon(mount: &Mount) -> Result<Found> {
-    let document = match stats_document::read(&mount.mountpoint) {
+fn find_daemon(mount: &Mount, arguments: &UnmountArguments) -> Result<Found> {
+    let limit = arguments.timeout.min(ANSWER_LIMIT);
+    let document = match stats_document::read_within(limit, &mount.mountpoint) {
         Ok(document) => document,
         Err(ReadError::Dead) if mount.is_tidegate() => {
             print_error(&format!(
@@ -111,6 +112,15 @@ fn find_daemon(mount: &Mount) -> Result<Found> {
         }
         Err(ReadError::Refused { .. }) if mount.is_tidegate() => {
             return Ok(Found::OutOfReach("only the user that mounted it may ask for it"));
+        }
+        Err(ReadError::Silent { .. }) if mount.is_tidegate() && arguments.lazy => {
+            return Ok(Found::OutOfReach("it does not answer"));
+        }
+        Err(error @ ReadError::Silent { .. }) => {
+            return Err(anyhow::Error::new(error).context(
+                "nothing was unmounted, as it could not be waited for what the daemon holds back; --lazy takes the mount away all \
+                 the same",
+            ));
         }
         Err(error) => return Err(error.into()),
     };

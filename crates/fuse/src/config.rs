@@ -231,6 +231,12 @@ pub enum MountError {
         /// What the host said.
         source: std::io::Error,
     },
+    /// Somebody cut the connection while files were open.
+    #[error(
+        "the connection was aborted (`umount -f`, or its file in /sys/fs/fuse/connections) and the mount taken away; what \
+         programs had not handed over by then is lost"
+    )]
+    Aborted,
     /// A request panicked: a defect of the program.
     #[error(
         "a request panicked in thread {worker}, and the mount was ended; what was acknowledged before is written where that \

@@ -30,8 +30,54 @@ pub fn mount(mountpoint: &Path, config: &MountConfig, max_read: Option<u32>) -> 
     mount_by_fusermount(mountpoint, config, max_read)
 }
 
+/// Where a mount of ours was made. Something else may be there by now, above it or in its place.
+#[derive(Clone, Debug)]
+pub struct Place {
+    mountpoint: PathBuf,
+    /// Of the mount's device; nobody else's while the connection lives.
+    device: u32,
+}
+
+impl Place {
+    /// Of what is in sight at `mountpoint`, an absolute path.
+    pub fn of(mountpoint: PathBuf) -> Result<Self, MountError> {
+        let device = device_number(&mountpoint)?;
+        Ok(Self { mountpoint, device })
+    }
+
+    pub const fn device(&self) -> u32 {
+        self.device
+    }
+
+    /// Pushes out what the kernel holds back for the mount, and takes it off lazily. What else is there is left alone.
+    pub fn write_back_and_unmount(&self) {
+        if self.is_in_sight() {
+            // Errors are the files' own and reach their users.
+            let _ = write_back(&self.mountpoint);
+            self.unmount();
+        }
+    }
+
+    /// Takes the mount off lazily. What else is there is left alone; one that is gone already is fine.
+    pub fn unmount(&self) {
+        if self.is_in_sight() {
+            let _ = unmount(&self.mountpoint, true);
+        }
+    }
+
+    /// True when the mount is here and answers nothing any more: its connection was aborted, and nobody took it off.
+    pub fn is_dead(&self) -> bool {
+        let answer = || std::fs::metadata(&self.mountpoint).err()?.raw_os_error();
+        self.is_in_sight() && matches!(answer(), Some(libc::ENOTCONN | libc::ECONNABORTED))
+    }
+
+    fn is_in_sight(&self) -> bool {
+        device_number(&self.mountpoint).is_ok_and(|device| device == self.device)
+    }
+}
+
 /// The device number of what is mounted there, 12 bits major and 20 bits minor; the mount itself is asked nothing.
-pub fn device_number(mountpoint: &Path) -> Result<u32, MountError> {
+fn device_number(mountpoint: &Path) -> Result<u32, MountError> {
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
     rustix::fs::statx(rustix::fs::CWD, mountpoint, flags, StatxFlags::empty())
         .map(|stat| stat.stx_dev_major << 20 | stat.stx_dev_minor)
@@ -359,7 +405,7 @@ pub fn unmount(mountpoint: &Path, lazily: bool) -> io::Result<()> {
 }
 
 /// Pushes out what the kernel's page cache holds for the mount.
-pub fn write_back(mountpoint: &Path) -> io::Result<()> {
+fn write_back(mountpoint: &Path) -> io::Result<()> {
     let root = rustix::fs::open(
         mountpoint,
         OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,

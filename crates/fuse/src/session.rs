@@ -5,7 +5,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
@@ -21,6 +21,7 @@ use crate::device::{self, Channel, reply};
 use crate::dispatch::Dispatcher;
 use crate::error_log::{ErrorListener, ErrorLog};
 use crate::inode_states::InodeStates;
+use crate::mount::Place;
 use crate::negotiate::{self, Surroundings};
 use crate::reply::Trust;
 use crate::uring::{self, RingChannel};
@@ -45,7 +46,7 @@ pub struct Session {
     dispatcher: Arc<Dispatcher>,
     negotiated: Arc<Negotiated>,
     shared: Arc<Shared>,
-    mountpoint: PathBuf,
+    place: Place,
     device: Arc<OwnedFd>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -54,16 +55,19 @@ pub struct Session {
 #[derive(Clone)]
 pub struct Stopper {
     shared: Arc<Shared>,
-    mountpoint: PathBuf,
+    place: Place,
 }
 
 impl Stopper {
     /// Pushes out what the kernel holds back (syncfs), unmounts lazily and lets [`Session::wait`] return.
     ///
-    /// Errors of the write-back are the files' own and reach their users; a mount that is gone already is fine.
+    /// A mount that is gone already is fine, and what was mounted over it or in its place stays: a mount that is not in sight
+    /// is left behind, and answers nothing once this process has ended.
     pub fn stop(&self) {
-        let _ = mount::write_back(&self.mountpoint);
-        let _ = mount::unmount(&self.mountpoint, true);
+        // Without a worker the mount is gone, and its device number may be another one's.
+        if self.shared.life().workers > 0 {
+            self.place.write_back_and_unmount();
+        }
         self.shared.life().stop_asked = true;
         self.shared.changed.notify_all();
     }
@@ -90,14 +94,15 @@ impl Session {
         };
         let (device, negotiated) = handshake(device, config, &surroundings)?;
         let negotiated = Arc::new(negotiated);
-        file_system.mounted_as(mount::device_number(&mountpoint)?);
+        let place = Place::of(mountpoint.clone())?;
+        file_system.mounted_as(place.device());
         let dispatcher = Self::dispatcher(file_system, config, &device, &negotiated, (document, errors));
         let shared = Arc::new(Shared::default());
         let mut session = Self {
             dispatcher,
             negotiated,
             shared,
-            mountpoint: mountpoint.clone(),
+            place,
             device,
             threads: Vec::new(),
         };
@@ -199,7 +204,7 @@ impl Session {
     pub fn stopper(&self) -> Stopper {
         Stopper {
             shared: self.shared.clone(),
-            mountpoint: self.mountpoint.clone(),
+            place: self.place.clone(),
         }
     }
 
@@ -207,7 +212,9 @@ impl Session {
     /// what was acknowledged is in the layers below.
     ///
     /// # Errors
-    /// When a request panicked or the connection broke. The mount was ended as by [`Stopper::stop`], but nothing was waited
+    /// [`MountError::Aborted`] when somebody cut the connection; all that was acknowledged here is in the layers below.
+    ///
+    /// Else when a request panicked or the connection broke. The mount was ended as by [`Stopper::stop`], but nothing was waited
     /// for without a limit: requests that never returned may still be being served, and what layers below hold may wait for
     /// them.
     pub fn wait(mut self) -> Result<(), MountError> {
@@ -231,7 +238,14 @@ impl Session {
                 let _ = thread.join();
             }
         }
-        failure.map_or(Ok(()), |failure| Err(failure.into_error()))
+        if let Some(failure) = failure {
+            return Err(failure.into_error());
+        }
+        if self.place.is_dead() {
+            self.place.unmount();
+            return Err(MountError::Aborted);
+        }
+        Ok(())
     }
 
     /// Waits while `condition` holds, for `limit` at most. Workers that panic meanwhile are replaced: what the kernel and
@@ -265,7 +279,7 @@ impl Session {
             self.serve_while(WRITE_BACK_LIMIT, |life| !life.stop_asked);
         }
         // It may hang in the write-back, and the mount is not to stay.
-        let _ = mount::unmount(&self.mountpoint, true);
+        self.place.unmount();
     }
 
     /// Lets no request in any more and waits for those being served: without limit where all is well, as an fsync may take

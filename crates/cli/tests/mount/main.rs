@@ -16,6 +16,7 @@ mod mounted_twice;
 #[cfg(test)]
 mod own_source;
 mod passthrough;
+mod place;
 mod privileges;
 mod quota;
 mod sync_reach;

@@ -1,0 +1,114 @@
+//! A daemon's own mount and what else is at its mountpoint; a connection that somebody cuts, and a daemon that is silent.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::harness::{Mounted, report_skip, tidegate};
+
+fn runs(command: &mut Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn a_daemon_that_is_ended_leaves_a_later_mount_at_its_place_alone() {
+    let Some(mounted) = Mounted::start(&["--passthrough", "off"]) else {
+        return;
+    };
+    let root = mounted.mountpoint();
+    let open = File::create(root.join("open")).expect("it can be made");
+    assert!(mounted.run("unmount", &["--lazy"]).status.success());
+    let other = mounted.source().with_file_name("other");
+    fs::create_dir(&other).expect("a temporary folder takes folders");
+    assert!(runs(tidegate().arg("mount").arg(&other).arg(&root)));
+
+    mounted.end_daemon(Signal::TERM);
+    fs::write(root.join("file"), "of the later mount").expect("it is there still");
+    assert_eq!(
+        fs::read_to_string(other.join("file")).expect("it is in its source"),
+        "of the later mount"
+    );
+    drop(open);
+    assert!(mounted.run("unmount", &[]).status.success());
+}
+
+#[test]
+fn a_daemon_that_is_ended_leaves_what_was_mounted_over_it_alone() {
+    let Some(mounted) = Mounted::start(&["--passthrough", "off"]) else {
+        return;
+    };
+    let root = mounted.mountpoint();
+    if !runs(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&root)) {
+        report_skip("only root mounts a tmpfs");
+        return;
+    }
+    fs::write(root.join("file"), "in memory alone").expect("there is room");
+    mounted.end_daemon(Signal::TERM);
+    let kept = fs::read_to_string(root.join("file"));
+    assert!(runs(Command::new("umount").arg(&root)) || kept.is_err());
+    assert_eq!(kept.expect("the daemon took it away"), "in memory alone");
+}
+
+#[test]
+fn a_connection_that_is_cut_is_told_of_and_leaves_no_dead_mount() {
+    if !rustix::process::geteuid().is_root() {
+        report_skip("only root may force an unmount");
+        return;
+    }
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let log = folder.path().join("log");
+    let log_argument = log.display().to_string();
+    let Some(mounted) = Mounted::start(&["--passthrough", "off", "--log-file", &log_argument]) else {
+        return;
+    };
+    let mut open = File::create(mounted.mountpoint().join("open")).expect("it can be made");
+    open.write_all(b"acknowledged").expect("there is room");
+    let daemon = rustix::process::pidfd_open(mounted.pid(), rustix::process::PidfdFlags::empty())
+        .expect("the daemon runs");
+    // It says that the mount is busy, and cuts the connection all the same.
+    assert!(!runs(Command::new("umount").arg("-f").arg(mounted.mountpoint())));
+    crate::harness::wait_for_end(&daemon);
+    assert!(!mounted.is_listed(), "a dead mount was left behind");
+    let said = fs::read_to_string(&log).expect("the log is there");
+    assert!(said.contains("aborted"), "{said}");
+    assert!(!said.contains("nothing is held back"), "{said}");
+    assert_eq!(
+        fs::read(mounted.source().join("open")).expect("it was made"),
+        b"acknowledged"
+    );
+}
+
+#[test]
+fn a_daemon_that_does_not_answer_holds_no_unmount_up() {
+    let Some(mounted) = Mounted::start(&["--passthrough", "off"]) else {
+        return;
+    };
+    let daemon = rustix::process::pidfd_open(mounted.pid(), rustix::process::PidfdFlags::empty())
+        .expect("the daemon runs");
+    let send = |signal| rustix::process::pidfd_send_signal(&daemon, signal).expect("it may be signalled");
+    send(Signal::STOP);
+    let unmount = |more: &[&str]| {
+        let mut command = Command::new("timeout");
+        command
+            .args(["--signal=KILL", "20"])
+            .arg(tidegate().get_program());
+        command.args(["unmount", "--timeout", "1s"]).args(more);
+        command.arg(mounted.mountpoint()).output().expect("it runs")
+    };
+    let refused = unmount(&[]);
+    let listed = mounted.is_listed();
+    let lazy = unmount(&["--lazy"]);
+    send(Signal::CONT);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("--lazy") && said.contains("did not answer"),
+        "{said}"
+    );
+    assert!(listed, "it was unmounted with nobody to wait for");
+    assert!(lazy.status.success(), "{lazy:?}");
+    assert!(!mounted.is_listed());
+    crate::harness::wait_for_end(&daemon);
+}
