@@ -162,3 +162,28 @@ fn a_damaged_header_of_one_member_costs_the_others_nothing_and_is_said() {
     let back = std::fs::read(folder.path().join("back")).expect("dumped");
     assert!(back[..200_000].iter().all(|byte| *byte == 7));
 }
+
+#[test]
+fn a_member_is_not_written_to_by_itself() {
+    let folder = array_of_three();
+    std::fs::write(folder.path().join("content"), vec![7; 5000]).expect("written");
+    let member = folder.path().join("flash.img.1");
+    let before = std::fs::read(&member).expect("there");
+    for words in [
+        &["ubi", "update", "flash.img.1", "0", "content"][..],
+        &["ubi", "resize", "flash.img.1", "0", "-S", "5"],
+        &["ubi", "rename", "flash.img.1", "0", "other"],
+        &["ubi", "rmvol", "flash.img.1", "0"],
+        &["ubi", "mkvol", "flash.img.1", "-N", "other", "-S", "3"],
+        &["ubi", "scrub", "flash.img.1"],
+    ] {
+        let said = fails(folder.path(), words);
+        assert!(
+            said.contains("member 1 of the 3 of array media") && said.contains("--alone"),
+            "{words:?}: {said}"
+        );
+        assert!(std::fs::read(&member).expect("there") == before, "{words:?}");
+    }
+    succeeds(folder.path(), &["ubi", "info", "flash.img.1"]);
+    succeeds(folder.path(), &["ubi", "scrub", "flash.img.1", "--alone"]);
+}

@@ -4,13 +4,14 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
+use array::MemberIdentity;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use media::{Nand, NandGeometry};
 use nand::{
     Access, ChipModel, FileError, FileNand, ImageKind, Lateness, MtdNand, PlainImage, RealClock, RealTime,
 };
-use ubi::{AttachOptions, AttachedBy, FastmapUse, Ubi, VolumeId, Work};
+use ubi::{AttachOptions, AttachedBy, FastmapUse, Scanned, Ubi, VolumeId, Work};
 
 use crate::output::print_error;
 use crate::quantity::{parse_bytes, show_bytes};
@@ -35,6 +36,9 @@ pub struct ChipArguments {
     /// Bytes of OOB that follow each page in the image [default: none, or guessed]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip", requires = "page")]
     pub oob: Option<u64>,
+    /// Write to a member of an array by itself, after which the array may have lost data
+    #[arg(long, help_heading = "Chip")]
+    pub alone: bool,
     /// Whether simulated chips take the time that they say.
     #[arg(skip)]
     pub in_real_time: bool,
@@ -106,7 +110,33 @@ impl ChipArguments {
                 self.image.display()
             ));
         }
+        if access == ubi::Access::ReadWrite {
+            self.refuse_member(&scanned)?;
+        }
         scanned.attach().map_err(|error| self.explain(error))
+    }
+
+    /// Even an attach for writing without a command erases what the array would go back to.
+    fn refuse_member(&self, scanned: &Scanned<Chip>) -> Result<()> {
+        let mut names = scanned
+            .volumes()
+            .iter()
+            .flatten()
+            .map(|record| String::from_utf8_lossy(record.name.as_bytes()).into_owned());
+        let Some(member) = names.find_map(|name| name.parse::<MemberIdentity>().ok()) else {
+            return Ok(());
+        };
+        if self.alone {
+            return Ok(());
+        }
+        bail!(
+            "{}: it is member {} of the {} of array {}, which may lose data when one is written to by itself; \
+             name all of them in their order, separated by commas, or give --alone",
+            self.image.display(),
+            member.index,
+            member.members,
+            member.label
+        )
     }
 
     /// An error of the attach, with what to do next.
