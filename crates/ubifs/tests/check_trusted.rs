@@ -30,6 +30,26 @@ fn to_usize(number: u32) -> usize {
     usize::try_from(number).expect("small")
 }
 
+/// A value of some bits, the lowest first.
+fn take(raw: &[u8], at: u32, width: u32) -> u32 {
+    (0..width).rfold(0, |value, bit| {
+        let byte = raw[to_usize((at + bit) / 8)];
+        value << 1 | u32::from(byte >> ((at + bit) % 8) & 1)
+    })
+}
+
+fn put(raw: &mut [u8], at: u32, width: u32, value: u32) {
+    for bit in 0..width {
+        let mask = 1 << ((at + bit) % 8);
+        let byte = &mut raw[to_usize((at + bit) / 8)];
+        *byte = if value >> bit & 1 == 1 {
+            *byte | mask
+        } else {
+            *byte & !mask
+        };
+    }
+}
+
 /// A file system that was unmounted, with the journal's heads in the middle of LEBs, and with LEBs that are partly free.
 struct Subject {
     volume: Arc<dyn Volume>,
@@ -156,6 +176,54 @@ impl Subject {
         self.set_leb(leb, &raw);
     }
 
+    /// Changes bits of a part of the LPT, of so many bits without its CRC, and mends that.
+    fn change_lpt(&self, (leb, offset): (u32, u32), bits: u32, change: impl FnOnce(&mut [u8])) {
+        let mut raw = self.leb(leb);
+        let from = to_usize(offset);
+        let part = &mut raw[from..from + to_usize((16 + bits).div_ceil(8))];
+        change(part);
+        let crc = part[2..].iter().fold(u16::MAX, |crc, byte| {
+            (0..8).fold(crc ^ u16::from(*byte), |crc, _| match crc & 1 {
+                0 => crc >> 1,
+                _ => crc >> 1 ^ 0xA001,
+            })
+        });
+        part[..2].copy_from_slice(&crc.to_le_bytes());
+        self.set_leb(leb, &raw);
+    }
+
+    /// The place of the LPT's first leaf. The small model's parts have no numbers.
+    fn first_pnode(&self) -> (u32, u32) {
+        let superblock = self.ubifs().superblock().clone();
+        let width = |number: u32| u32::BITS - number.leading_zeros();
+        let leb_bits = width(superblock.lpt_lebs);
+        let master = self.master();
+        let mut place = (master.lpt_leb, master.lpt_offset);
+        loop {
+            let part = &self.leb(place.0)[to_usize(place.1)..];
+            match take(part, 16, 4) {
+                0 => return place,
+                kind => assert_eq!(kind, 1, "an inner node"),
+            }
+            let leb = LOG_LEB + superblock.log_lebs + take(part, 20, leb_bits);
+            place = (leb, take(part, 20 + leb_bits, width(superblock.leb_bytes - 1)));
+        }
+    }
+
+    /// Changes the entry of a LEB in use in the LPT's first leaf: where its free and dirty bytes and its flag are, and its
+    /// used bytes divided by 8.
+    fn change_space_in_use(&self, change: impl FnOnce(&mut [u8], [u32; 3], u32)) {
+        let leb_bytes = self.volume.geometry().leb_bytes;
+        let width = u32::BITS - leb_bytes.leading_zeros() - 3;
+        self.change_lpt(self.first_pnode(), 4 + 4 * (2 * width + 1), |leaf| {
+            let mut slots = (0..4).map(|slot| 20 + slot * (2 * width + 1));
+            let used = |at: u32| leb_bytes / 8 - take(leaf, at, width) - take(leaf, at + width, width);
+            let at = slots.find(|at| used(*at) > 0).expect("one is in use");
+            let used = used(at);
+            change(leaf, [at, at + width, at + 2 * width], used);
+        });
+    }
+
     fn findings(&self) -> Vec<(Area, String)> {
         let report = check(&*self.volume);
         let findings = report.findings.iter();
@@ -168,7 +236,7 @@ impl Subject {
 /// What is damaged, the area that it is told of, a part of what is told, and how.
 type Case = (&'static str, Area, &'static str, fn(&Subject));
 
-const CASES: [Case; 29] = [
+const CASES: [Case; 32] = [
     (
         "the LEB for garbage collection is in use",
         Area::Master,
@@ -256,6 +324,43 @@ const CASES: [Case; 29] = [
         |subject| {
             let master = subject.master();
             subject.write(master.lpt_head_leb, master.lpt_head_offset);
+        },
+    ),
+    (
+        "the LPT says that its own LEB is empty",
+        Area::Lpt,
+        "what the ltab says to be free",
+        |subject| {
+            let (master, superblock) = (subject.master(), subject.ubifs().superblock().clone());
+            let width = u32::BITS - superblock.leb_bytes.leading_zeros();
+            let number = master.ltab_leb - LOG_LEB - superblock.log_lebs;
+            let place = (master.ltab_leb, master.ltab_offset);
+            subject.change_lpt(place, 4 + superblock.lpt_lebs * 2 * width, |table| {
+                put(table, 20 + number * 2 * width, width, superblock.leb_bytes);
+                put(table, 20 + (number * 2 + 1) * width, width, 0);
+            });
+        },
+    ),
+    (
+        "the LPT says that a LEB in use is dirty",
+        Area::Lpt,
+        "what is said to be used of the LEB",
+        |subject| {
+            subject.change_space_in_use(|leaf, [free, dirty, _], used| {
+                let width = dirty - free;
+                put(leaf, dirty, width, take(leaf, dirty, width) + used);
+            });
+        },
+    ),
+    (
+        "the LPT says that a LEB has the index, or has not",
+        Area::Lpt,
+        "that it holds the index",
+        |subject| {
+            subject.change_space_in_use(|leaf, [.., is_index], _| {
+                let value = take(leaf, is_index, 1);
+                put(leaf, is_index, 1, 1 - value);
+            });
         },
     ),
     (
