@@ -17,6 +17,9 @@
  * A power cut at an exact operation: cut_at=N ends the machine in the middle of the Nth program of a page or erase of a
  * block over all chips, counted from 1, after torn bytes of it (by default half). Nothing reaches a chip afterwards.
  * How many operations there were so far: /sys/module/tidegate_flash/parameters/operations.
+ *
+ * cuts=N,... does so for each chip alone, counted over its own operations: the machine goes on, and the chip fails every
+ * program and erase from there on, as read-only as a host's file of it is. So many cuts take one boot.
  */
 #include <linux/io.h>
 #include <linux/kernel.h>
@@ -60,6 +63,11 @@ static int torn = -1;
 module_param(torn, int, 0644);
 MODULE_PARM_DESC(torn, "bytes of that operation that are done (-1: half)");
 
+static unsigned long cuts[CHIPS_MAX];
+static int cuts_count;
+module_param_array(cuts, ulong, &cuts_count, 0444);
+MODULE_PARM_DESC(cuts, "the operation of each chip that its own power fails in, counted from 1 (0: never)");
+
 static unsigned long operations;
 module_param(operations, ulong, 0444);
 MODULE_PARM_DESC(operations, "pages programmed and blocks erased so far");
@@ -71,10 +79,13 @@ struct chip {
 	/* Of each block: the first page that may be programmed. */
 	u32 *free_page;
 	unsigned long *bad_blocks;
+	unsigned long operations;
+	unsigned long cut_at;
+	bool is_off;
 	char name[16];
 };
 
-/* Guards operations and the cut: one operation at a time is the last one. */
+/* Guards operations and cuts: one operation at a time is the last one. */
 static DEFINE_MUTEX(count_lock);
 static bool power_is_off;
 static int chips;
@@ -98,20 +109,30 @@ static bool is_erased(const u8 *memory, u32 length)
  * Counts an operation of length bytes and returns how many of them are to be done: all, or with *last set perhaps
  * fewer, when it is the one that the power fails in, or a negative error when it has failed before.
  */
-static int begin_operation(u32 length, bool *last)
+static int begin_operation(struct chip *chip, u32 length, bool *last)
 {
 	int done = length;
 
 	mutex_lock(&count_lock);
-	if (power_is_off) {
+	if (power_is_off || chip->is_off) {
 		done = -EIO;
-	} else if (++operations == cut_at) {
-		power_is_off = true;
-		*last = true;
-		done = torn < 0 ? length / 2 : min_t(u32, torn, length);
+	} else {
+		power_is_off = ++operations == cut_at;
+		chip->is_off = ++chip->operations == chip->cut_at;
+		*last = power_is_off || chip->is_off;
+		if (*last)
+			done = torn < 0 ? length / 2 : min_t(u32, torn, length);
 	}
 	mutex_unlock(&count_lock);
 	return done;
+}
+
+/* Behind the last operation: the machine ends, or the chip has failed. */
+static int end_power(void)
+{
+	if (power_is_off)
+		emergency_restart();
+	return -EIO;
 }
 
 static int chip_read(struct mtd_info *mtd, loff_t from, size_t length, size_t *done, u_char *out)
@@ -142,7 +163,7 @@ static int program_page(struct chip *chip, loff_t to, const u8 *data)
 		       chip->name, in_block, index, chip->free_page[in_block]);
 		return -EIO;
 	}
-	length = begin_operation(page, &last);
+	length = begin_operation(chip, page, &last);
 	if (length < 0)
 		return length;
 	for (i = 0; i + (int)sizeof(long) <= length; i += sizeof(long))
@@ -150,9 +171,7 @@ static int program_page(struct chip *chip, loff_t to, const u8 *data)
 	for (; i < length; i++)
 		memory[i] &= data[i];
 	chip->free_page[in_block] = index + 1;
-	if (last)
-		emergency_restart();
-	return 0;
+	return last ? end_power() : 0;
 }
 
 static int chip_write(struct mtd_info *mtd, loff_t to, size_t length, size_t *done, const u_char *data)
@@ -186,14 +205,12 @@ static int erase_block(struct chip *chip, u32 number)
 		pr_err("%s: block %u is bad and was to be erased\n", chip->name, number);
 		return -EIO;
 	}
-	length = begin_operation(block, &last);
+	length = begin_operation(chip, block, &last);
 	if (length < 0)
 		return length;
 	memset(chip->memory + (size_t)number * block, 0xff, length);
 	chip->free_page[number] = 0;
-	if (last)
-		emergency_restart();
-	return 0;
+	return last ? end_power() : 0;
 }
 
 static int chip_erase(struct mtd_info *mtd, struct erase_info *what)
@@ -300,6 +317,7 @@ static int chip_probe(struct pci_dev *device, const struct pci_device_id *id)
 	if (error)
 		return error;
 	find_free_pages(chip, blocks);
+	chip->cut_at = number < cuts_count ? cuts[number] : 0;
 
 	chip->mtd.name = chip->name;
 	chip->mtd.owner = THIS_MODULE;

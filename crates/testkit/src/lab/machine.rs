@@ -39,6 +39,8 @@ pub(super) fn qemu(lab: &Lab, options: &Options, own_folder: &Path, share: &Path
         "mitigations=off nokaslr random.trust_cpu=on tsc=reliable clocksource=tsc cryptomgr.notests=1",
         // On a busy host the timer's interrupts come too late for the kernel's test of them, and it panics.
         "no_timer_check",
+        // UBIFS prints whole LEBs with an error, and none of the first lines may go.
+        "log_buf_len=16M",
         &format!("lab.modules={}", lab.modules.display()),
         &format!("lab.guest={}", source_folder("guest").display()),
         &format!("lab.flash={}", sizes.trim_start_matches(',')),

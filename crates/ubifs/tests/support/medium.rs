@@ -23,17 +23,18 @@ pub struct Medium {
 }
 
 impl Medium {
+    /// Chips that are there.
+    pub const fn of(chips: Vec<Chip>) -> Self {
+        Self { chips }
+    }
+
     /// `members` chips of a shape with an empty file system over all of them.
     pub fn formatted(shape: Shape, members: usize) -> Self {
         if members == 1 {
-            return Self {
-                chips: vec![Arc::new(Mutex::new(shape.formatted()))],
-            };
+            return Self::of(vec![Arc::new(Mutex::new(shape.formatted()))]);
         }
         let geometry = NandGeometry::new(shape.page, shape.pages, shape.blocks).expect("a geometry");
-        let medium = Self {
-            chips: array_of(members, ChipModel::new(geometry)),
-        };
+        let medium = Self::of(array_of(members, ChipModel::new(geometry)));
         shape.make_file_system(&*medium.volume().expect("it attaches"));
         medium
     }
