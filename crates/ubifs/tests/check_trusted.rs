@@ -515,6 +515,31 @@ fn what_linux_trusts_at_a_clean_mount_is_checked() {
     }
 }
 
+/// The last master node of a mount may be the first in its LEBs. Where power goes, or the device fails, before it is in the second one, that
+/// was unmapped and holds none. It was called damage, though a mount goes by the first one, here and in Linux.
+#[test]
+fn a_second_leb_of_master_nodes_that_was_to_begin_anew_is_no_damage() {
+    let second = Leb(MASTER_LEB + 1);
+    let subject = Subject::new();
+    subject.change_master(|_| {});
+    subject.volume.unmap(second).expect("it takes it");
+    assert_eq!(subject.findings(), [], "not mapped yet");
+    subject.volume.map(second).expect("it takes it");
+    assert_eq!(subject.findings(), [], "not written yet");
+    let writer = open(Arc::clone(&subject.volume)).expect("it opens");
+    writer.unmount().expect("it unmounts");
+    assert_eq!(subject.findings(), [], "mounted and unmounted");
+
+    let subject = Subject::new();
+    subject.volume.unmap(second).expect("it takes it");
+    let found = subject.findings();
+    let is_told = found.iter().any(|(_, text)| text.contains("no master node"));
+    assert!(
+        is_told,
+        "the first LEB holds several, so the second had some: {found:#?}"
+    );
+}
+
 #[test]
 fn a_file_without_a_name_that_a_mount_will_not_remove_is_found() {
     let chip: Chip = Arc::new(Mutex::new(SMALL.formatted()));

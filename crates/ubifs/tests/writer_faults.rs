@@ -8,10 +8,7 @@
 //! - the unmount fails unless all that was written is on the medium;
 //! - the medium as it was left is whole for `check`, before and after its recovery, and has all that was synced.
 //!
-//! Programs and erases of a chip that fail are the other half: UBI moves the data, and nobody notices, unless no block is good any more.
-//!
-//! A failure names its fault; `TIDEGATE_REPLAY` runs that one alone. Without `TIDEGATE_FULL` one in some is tried. With it all are, or with
-//! `TIDEGATE_PART=1/8` one in eight, so that a long run can be done in pieces:
+//! Programs and erases of a chip that fail are the other half: see `chip_faults.rs`. How to run all of it, or parts:
 //!
 //! `TIDEGATE_FULL=1 CARGO_PROFILE_TEST_OPT_LEVEL=3 cargo test -p ubifs --test writer_faults -- --nocapture`
 #![expect(
@@ -22,6 +19,7 @@
 mod support {
     pub mod array_of;
     pub mod fault_run;
+    pub mod fault_sweep;
     #[expect(dead_code, reason = "some faults are for other tests")]
     pub mod faulty;
     #[expect(dead_code, reason = "raw images are for other tests")]
@@ -33,11 +31,9 @@ mod support {
     pub mod sweep;
 }
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use support::fault_run::{Left, Tally, hush, judge, run};
-use support::faulty::{Class, Fault, Lasting, Outcome};
-use support::sweep::{Segment, Sweep};
+use support::fault_run::{Faults, Left, judge, run};
+use support::fault_sweep::{Extent, sweep};
+use support::faulty::{Class, Fault, FaultyVolume, Lasting, Outcome};
 
 /// Faults of each operation that writes.
 const OF_WRITES: [(Outcome, Lasting); 6] = [
@@ -62,9 +58,6 @@ const OF_SETTLES: [(Outcome, Lasting); 2] = [
     (Outcome::Nothing, Lasting::Once),
     (Outcome::Nothing, Lasting::ForEver),
 ];
-
-/// One in so many faults is tried without `TIDEGATE_FULL`: a number without a divisor in common with those of the kinds.
-const EVERY: usize = 41;
 
 /// All faults of a segment.
 fn faults(sound: &Left) -> Vec<Fault> {
@@ -94,113 +87,71 @@ fn faults(sound: &Left) -> Vec<Fault> {
     faults
 }
 
-fn replay_of(sweep: Sweep, segment: &Segment, fault: Fault) -> String {
+fn name_of(fault: Fault) -> String {
     let Fault {
         class,
         operation,
         outcome,
         lasting,
     } = fault;
-    let (members, number) = (sweep.members, segment.number);
-    format!(
-        "TIDEGATE_FULL=1 TIDEGATE_REPLAY={members}:{number}:{class:?}:{operation}:{outcome:?}:{lasting:?}"
-    )
+    format!("{class:?}:{operation}:{outcome:?}:{lasting:?}")
 }
 
-/// A part of all faults: `TIDEGATE_PART=2/8` has the second of eight, so that a long run can be done in pieces.
-struct Part {
-    number: u64,
-    of: u64,
-}
-
-impl Part {
-    fn from_environment() -> Self {
-        let Ok(text) = std::env::var("TIDEGATE_PART") else {
-            return Self { number: 1, of: 1 };
-        };
-        let part = text.split_once('/').and_then(|(number, of)| {
-            let (number, of) = (number.parse().ok()?, of.parse().ok()?);
-            (1..=of).contains(&number).then_some(Self { number, of })
-        });
-        part.unwrap_or_else(|| panic!("TIDEGATE_PART={text}: expected a part such as 2/8"))
+impl Faults for FaultyVolume {
+    fn hit(&self) -> Option<String> {
+        Self::hit(self)
     }
 
-    fn has(&self, turn: usize) -> bool {
-        u64::try_from(turn).expect("few") % self.of == self.number - 1
+    fn mend(&self) {
+        Self::mend(self);
+    }
+
+    fn reads(&self) -> u64 {
+        self.done(Class::Read)
+    }
+
+    fn writes(&self) -> u64 {
+        self.done(Class::Write)
+    }
+
+    fn are_of_reads(&self) -> bool {
+        self.fault().is_some_and(|fault| fault.class == Class::Read)
+    }
+
+    fn panic(&self) -> bool {
+        self.fault().is_some_and(|fault| fault.outcome == Outcome::Panic)
     }
 }
 
-/// All faults of a script, or some of them.
-fn sweep(members: usize, segments: u64) {
-    hush();
-    let only = std::env::var("TIDEGATE_REPLAY").ok();
-    let part = Part::from_environment();
-    let sweep = Sweep {
+fn sweep_volume(members: usize, segments: u64) {
+    let extent = Extent {
         members,
-        segments: if testkit::is_full() { segments } else { 4 },
-        steps: 60,
-        // So few that garbage is collected. An array has all of them.
-        blocks: if members == 1 { 50 } else { 40 },
+        segments,
+        every: 41,
+        least: (10_000, 150),
     };
-    let (mut tally, mut collected, mut failures) = (Tally::default(), 0, Vec::new());
-    for segment in sweep.segments() {
-        let start = segment.start.copy();
-        let sound = run(
-            sweep,
-            &segment,
-            &start,
-            None,
-            "without a fault",
-            &mut Tally::default(),
-        );
-        judge(&start, &sound, "without a fault");
-        collected += sound.collected;
-        for (turn, fault) in faults(&sound).into_iter().enumerate() {
-            let replay = replay_of(sweep, &segment, fault);
-            let wanted = match &only {
-                Some(only) => replay.ends_with(&format!("={only}")),
-                None if testkit::is_full() => part.has(turn),
-                None => turn.is_multiple_of(EVERY),
-            };
-            if !wanted {
-                continue;
-            }
-            let medium = segment.start.copy();
-            let noticed = (tally.mounts, tally.calls, tally.read_only, tally.ends);
-            let judged = catch_unwind(AssertUnwindSafe(|| {
-                let left = run(sweep, &segment, &medium, Some(fault), &replay, &mut tally);
-                judge(&medium, &left, &replay);
-            }));
-            if let Err(why) = judged {
-                let why = why.downcast_ref::<String>().cloned().unwrap_or_default();
-                let why: String = why.chars().take(600).collect();
-                println!("FAILED {why}");
-                failures.push(why);
-            }
-            tally.faults += 1;
-            let is_unnoticed = noticed == (tally.mounts, tally.calls, tally.read_only, tally.ends);
-            tally.unnoticed += u64::from(is_unnoticed);
-        }
-    }
-    println!("{members} members: {tally:?}, {} failures", failures.len());
-    failures.truncate(12);
-    assert!(failures.is_empty(), "the first ones: {failures:#?}");
-    assert!(collected > 0, "no garbage was collected");
-    let least = if testkit::is_full() { 10_000 / part.of } else { 150 };
-    assert!(tally.faults >= least || only.is_some(), "{tally:?}");
+    sweep(extent, name_of, faults, |trial| {
+        let (medium, replay) = (trial.medium, trial.replay);
+        let (volume, work) = medium.attached().expect("it attaches");
+        let faulty = FaultyVolume::new(volume, trial.fault);
+        let mut left = run(trial, (faulty.clone(), &*work), &*faulty);
+        left.operations = Class::ALL.map(|class| faulty.done(class));
+        judge(medium, &left, replay);
+        left
+    });
 }
 
 #[test]
 fn one_chip_reads_on_and_keeps_what_was_synced_whatever_fails() {
-    sweep(1, 12);
+    sweep_volume(1, 12);
 }
 
 #[test]
 fn an_array_of_two_reads_on_and_keeps_what_was_synced_whatever_fails() {
-    sweep(2, 9);
+    sweep_volume(2, 9);
 }
 
 #[test]
 fn an_array_of_four_reads_on_and_keeps_what_was_synced_whatever_fails() {
-    sweep(4, 9);
+    sweep_volume(4, 9);
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use media::{Clock, Nand, NandError, NandGeometry, Page, Peb, ReadReport};
@@ -26,6 +27,8 @@ pub enum ChipFault {
     Host(u32),
     /// A read gives wrong data and says so, that time and the next ones: so many in all.
     Uncorrectable(u32),
+    /// What is read there is wrong beyond correction from then on, until the block is erased or [`ChipPlan::mend`].
+    Lost,
     /// Bits of the pages that are read flip for good, fewer than ECC corrects, and so many that the data has to move.
     Flips,
     /// The program of a page, or the erase, fails once.
@@ -44,6 +47,8 @@ struct State {
     done: BTreeMap<ChipOperation, u64>,
     /// Operations that are still to fail.
     left: u32,
+    /// Chip, block and bytes that are lost.
+    lost: Option<(Arc<str>, Peb, Range<u32>)>,
     hit: Option<String>,
     mended: bool,
 }
@@ -62,7 +67,7 @@ impl ChipPlan {
         let mut state = self.state();
         let before = state.done.get(&operation).copied().unwrap_or(0);
         state.fault = Some((operation, before + number, fault));
-        (state.hit, state.left, state.mended) = (None, 0, false);
+        (state.hit, state.left, state.mended, state.lost) = (None, 0, false, None);
     }
 
     /// Operations of a class so far.
@@ -80,6 +85,23 @@ impl ChipPlan {
         self.state().mended = true;
     }
 
+    /// Whether bytes that are read are lost; those of a read that was just told to lose them are from here on.
+    fn are_lost(&self, chip: &Arc<str>, peb: Peb, bytes: &Range<u32>, now: bool) -> bool {
+        let mut state = self.state();
+        if now {
+            state.lost = Some((Arc::clone(chip), peb, bytes.clone()));
+        }
+        let overlaps = |(of, block, lost): &(Arc<str>, Peb, Range<u32>)| {
+            of == chip && *block == peb && lost.start < bytes.end && bytes.start < lost.end
+        };
+        !state.mended && state.lost.as_ref().is_some_and(overlaps)
+    }
+
+    fn erased(&self, chip: &Arc<str>, peb: Peb) {
+        let is_it = |(of, block, _): &mut (Arc<str>, Peb, Range<u32>)| of == chip && *block == peb;
+        self.state().lost.take_if(is_it);
+    }
+
     /// Counts an operation; how it is to fail.
     fn judge(&self, operation: ChipOperation, what: impl FnOnce() -> String) -> Option<ChipFault> {
         let mut state = self.state();
@@ -95,7 +117,11 @@ impl ChipPlan {
             state.left = match fault {
                 ChipFault::Host(times) | ChipFault::Uncorrectable(times) => times,
                 ChipFault::Everywhere => u32::MAX,
-                ChipFault::Flips | ChipFault::Once | ChipFault::ForEver | ChipFault::Panic => 1,
+                ChipFault::Lost
+                | ChipFault::Flips
+                | ChipFault::Once
+                | ChipFault::ForEver
+                | ChipFault::Panic => 1,
             };
         }
         if state.left == 0 {
@@ -151,9 +177,13 @@ impl Nand for FaultyChip {
         let fault = self.plan.judge(ChipOperation::Read, what);
         let geometry = self.geometry();
         let (first, parts) = (geometry.page_of(offset), geometry.page_parts(offset, out.len()));
+        let bytes = offset..offset + u32::try_from(out.len()).expect("at most a block");
+        let are_lost = self
+            .plan
+            .are_lost(&self.name(), peb, &bytes, fault == Some(ChipFault::Lost));
         match fault {
-            None => self.chip().read(peb, offset, out),
-            Some(ChipFault::Uncorrectable(_)) => {
+            None if !are_lost => self.chip().read(peb, offset, out),
+            None | Some(ChipFault::Lost | ChipFault::Uncorrectable(_)) => {
                 let mut report = self.chip().read(peb, offset, out)?;
                 for byte in out.iter_mut().step_by(7) {
                     *byte ^= 0x11;
@@ -215,6 +245,7 @@ impl Nand for FaultyChip {
             Some(ChipFault::Panic) => panic!("a test has an erase of {peb} panic"),
             Some(_) => return Err(self.host_error(format!("erasing {peb}"))),
         }
+        self.plan.erased(&self.name(), peb);
         self.chip().erase(peb)
     }
 

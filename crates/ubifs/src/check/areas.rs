@@ -184,18 +184,20 @@ impl Masters {
 
     /// Whether both LEBs have the one that counts, or the second not yet, or the first none because the next one was to be its first.
     fn is_whole_but_for_the_next(&self, checker: &Checker<'_>) -> bool {
+        let is_whole = |one: &Candidate| !self.broken.iter().any(|(at, _)| at.leb == one.at.leb);
         match &self.copies {
             [Some(one), Some(other)] => {
                 let is_last_of_two = one.sequence > other.sequence && other.master.flags & MASTER_DIRTY != 0;
-                let is_of_first = |(at, _): &(At, Fault)| at.leb == one.at.leb;
-                one.body == other.body || is_last_of_two && !self.broken.iter().any(is_of_first)
+                one.body == other.body || is_last_of_two && is_whole(one)
             }
+            // The first of its LEB: the second one was unmapped to begin with it, too.
+            [Some(one), None] => one.at.offset == 0 && is_whole(one),
             [None, Some(other)] => {
                 let step = to_word(HEADER_BYTES + other.body.len())
                     .next_multiple_of(checker.superblock.min_io_bytes.max(8));
                 other.at.offset + 2 * step > checker.superblock.leb_bytes
             }
-            [_, None] => false,
+            [None, None] => false,
         }
     }
 

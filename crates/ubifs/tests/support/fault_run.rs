@@ -4,13 +4,30 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, Once};
 
 use testkit::contract;
+use ubi::Volume;
 use ubifs::{Finding, MountedWriter, OpenOptions, Writer};
 use vfs::{FileSystem, FsError, Handle, Ino, OpenFlags};
 
-use super::faulty::{Class, Fault, FaultyVolume, Outcome};
+use super::fault_sweep::Trial;
 use super::medium::{Medium, clock};
 use super::script::{Script, Tree, readable_tree_of, tree_of};
 use super::sweep::{Segment, Sweep};
+
+/// What fails below a file system.
+pub trait Faults {
+    /// The operation that failed first.
+    fn hit(&self) -> Option<String>;
+    /// Nothing fails any more, but what broke for good.
+    fn mend(&self);
+    /// Reads so far.
+    fn reads(&self) -> u64;
+    /// Writes so far.
+    fn writes(&self) -> u64;
+    /// Whether reads fail, and nothing else.
+    fn are_of_reads(&self) -> bool;
+    /// Whether the code below panics.
+    fn panic(&self) -> bool;
+}
 
 /// What came of faults.
 #[derive(Debug, Default)]
@@ -28,12 +45,19 @@ pub struct Tally {
     pub unnoticed: u64,
 }
 
+impl Tally {
+    /// What of it counts faults that were noticed.
+    pub const fn noticed(&self) -> [u64; 4] {
+        [self.mounts, self.calls, self.read_only, self.ends]
+    }
+}
+
 /// What a run leaves.
 pub struct Left {
     script: Script,
     /// Whether the unmount said that all is there.
     closed: bool,
-    /// How many operations there were of each class.
+    /// How many operations there were of each class that is counted.
     pub operations: [u64; 3],
     /// Reads until it was mounted.
     pub mount_reads: u64,
@@ -55,77 +79,94 @@ pub fn hush() {
     });
 }
 
-/// A mounted file system over a volume that fails.
+impl Left {
+    /// That of a run which did not even mount.
+    pub fn unmounted(segment: &Segment) -> Self {
+        Self {
+            script: Script::after(&segment.script),
+            closed: false,
+            operations: [0; 3],
+            mount_reads: 0,
+            collected: 0,
+        }
+    }
+
+    /// All is there that has to be.
+    pub fn assert_explains(&self, found: &Tree, replay: &str) {
+        let explained = match self.closed {
+            true => self.script.recent(1).explain(found),
+            false => self.script.explain(found),
+        };
+        if let Err(why) = explained {
+            panic!("{replay}: on the medium: {why}");
+        }
+    }
+}
+
+/// A mounted file system over what fails.
 struct Run<'a> {
-    fault: Option<Fault>,
+    faults: &'a dyn Faults,
+    volume: &'a dyn Volume,
     /// How to run it alone.
     replay: &'a str,
-    faulty: &'a FaultyVolume,
     script: Script,
     file_system: MountedWriter,
 }
 
 /// Makes a call that may panic where that is the fault: `None` then.
-fn calling<T>(fault: Option<Fault>, call: impl FnOnce() -> T) -> Option<T> {
-    match fault.is_some_and(|fault| fault.outcome == Outcome::Panic) {
+pub fn calling<T>(faults: &dyn Faults, call: impl FnOnce() -> T) -> Option<T> {
+    match faults.panic() {
         true => catch_unwind(AssertUnwindSafe(call)).ok(),
         false => Some(call()),
     }
 }
 
-/// Mounts and runs a segment with a fault, or without one.
-pub fn run(
-    sweep: Sweep,
-    segment: &Segment,
-    medium: &Medium,
-    fault: Option<Fault>,
-    replay: &str,
-    tally: &mut Tally,
+/// Mounts a volume below which something may fail, and runs a segment.
+pub fn run<F>(
+    trial: Trial<'_, F>,
+    (volume, work): (Arc<dyn Volume>, &dyn Fn() -> Result<(), String>),
+    faults: &dyn Faults,
 ) -> Left {
-    let (volume, work) = medium.attached().expect("it attaches");
-    let faulty = FaultyVolume::new(volume, fault);
-    let mut left = Left {
-        script: Script::after(&segment.script),
-        closed: false,
-        operations: [0; 3],
-        mount_reads: 0,
-        collected: 0,
-    };
+    let Trial {
+        sweep,
+        segment,
+        replay,
+        tally,
+        ..
+    } = trial;
+    let mut left = Left::unmounted(segment);
     let options = OpenOptions {
         // Half of the segments read the index again and again.
         index_cache_bytes: if segment.number % 4 < 2 { 1 << 20 } else { 0 },
         ..OpenOptions::standard()
     };
-    let volume = Arc::clone(&faulty);
-    let writer = match calling(fault, || Writer::open(volume, options)) {
+    let writer = match calling(faults, || Writer::open(Arc::clone(&volume), options)) {
         Some(Ok(writer)) => writer,
         refused => {
             let why = refused.map(|opened| opened.err());
-            assert!(faulty.hit().is_some(), "{replay}: {why:?}");
+            assert!(faults.hit().is_some(), "{replay}: {why:?}");
             tally.mounts += 1;
             return left;
         }
     };
-    left.mount_reads = faulty.done(Class::Read);
+    left.mount_reads = faults.reads();
     let told = Arc::new(Mutex::new(Vec::new()));
     let listener = {
         let told = Arc::clone(&told);
         Box::new(move |finding: &Finding| told.lock().expect("no panic").push(finding.to_string()))
     };
     let mut run = Run {
-        fault,
+        faults,
+        volume: &*volume,
         replay,
-        faulty: &faulty,
         script: left.script,
         file_system: MountedWriter::new(writer, listener, clock()),
     };
-    left.closed = run.finish(sweep, segment, &*work, tally);
-    left.operations = Class::ALL.map(|class| faulty.done(class));
+    left.closed = run.finish(sweep, segment, work, tally);
     left.collected = run.file_system.statistics().collected_lebs;
     left.script = run.script;
     let told = told.lock().expect("no panic");
-    let reads_fail = fault.is_some_and(|fault| fault.class == Class::Read);
-    assert!(told.is_empty() || reads_fail, "{replay}: {told:?}");
+    assert!(told.is_empty() || faults.are_of_reads(), "{replay}: {told:?}");
     left
 }
 
@@ -141,9 +182,12 @@ impl Run<'_> {
         let mut prng = sweep.stream(&format!("segment {}", segment.number));
         for _ in 0..sweep.steps {
             let (script, file_system) = (&mut self.script, &self.file_system);
-            match calling(self.fault, || script.step(file_system, &mut prng, work)) {
+            match calling(self.faults, || script.step(file_system, &mut prng, work)) {
                 Some(Ok(())) => continue,
-                Some(Err(error)) => assert_eq!(error, FsError::Io, "{}", self.what()),
+                Some(Err(FsError::Io)) => {}
+                // The device had stopped before: this call is the first that writes.
+                Some(Err(FsError::ReadOnly)) if self.volume.frozen().is_some() => {}
+                Some(Err(error)) => panic!("{}: {error}", self.what()),
                 None => {}
             }
             if self.file_system.statistics().failure.is_some() {
@@ -154,15 +198,23 @@ impl Run<'_> {
                 return false;
             }
             tally.calls += 1;
-            self.go_on_after_a_failed_read();
+            match self.faults.are_of_reads() {
+                true => self.go_on_after_a_failed_read(),
+                // The work of the device met it: the next call that writes will say so.
+                false => assert!(
+                    self.volume.frozen().is_some(),
+                    "{}: it goes on writing",
+                    self.what()
+                ),
+            }
         }
         let closes = segment.number.is_multiple_of(2);
         let (script, file_system) = (&mut self.script, &self.file_system);
-        match calling(self.fault, || script.finish(file_system, closes)) {
+        match calling(self.faults, || script.finish(file_system, closes)) {
             Some(Ok(())) if closes => return true,
             Some(Ok(())) => {}
             Some(Err(_)) | None => {
-                assert!(self.faulty.hit().is_some(), "{}", self.what());
+                assert!(self.faults.hit().is_some(), "{}", self.what());
                 tally.ends += 1;
             }
         }
@@ -171,15 +223,13 @@ impl Run<'_> {
     }
 
     fn what(&self) -> String {
-        format!("{}, {:?}", self.replay, self.faulty.hit())
+        format!("{}, {:?}", self.replay, self.faults.hit())
     }
 
     /// The call that met it changed nothing, or, where it wrote, a part of the file.
     fn go_on_after_a_failed_read(&mut self) {
-        let class = self.fault.map(|fault| fault.class);
-        assert_eq!(class, Some(Class::Read), "{}: it goes on writing", self.what());
         self.assert_readable_is_right();
-        self.faulty.mend();
+        self.faults.mend();
         let found = self.tree();
         if let Err(why) = self.script.settle(&found) {
             panic!("{}: {why}", self.what());
@@ -192,7 +242,7 @@ impl Run<'_> {
 
     /// While reads fail, what can be read is right, and what can't be says so.
     fn assert_readable_is_right(&self) {
-        let Some((tree, unreadable)) = calling(self.fault, || readable_tree_of(&self.file_system)) else {
+        let Some((tree, unreadable)) = calling(self.faults, || readable_tree_of(&self.file_system)) else {
             return;
         };
         let mut paths = Vec::new();
@@ -207,7 +257,7 @@ impl Run<'_> {
 
     /// Nothing is written any more, and each call says so.
     fn assert_read_only(&self) {
-        let writes = self.faulty.done(Class::Write);
+        let writes = self.faults.writes();
         let mount = &self.file_system;
         let flags = OpenFlags(libc::O_RDWR | libc::O_CREAT);
         let made = mount.create(&contract::caller(), Ino::ROOT, b"late", contract::FILE, flags);
@@ -215,15 +265,15 @@ impl Run<'_> {
         let synced = [mount.fsync(Ino::ROOT, Handle(0), false), mount.sync()];
         assert_eq!(synced, [Err(FsError::Io); 2], "{}", self.what());
         assert!(mount.work().is_err() && mount.close().is_err(), "{}", self.what());
-        let more = self.faulty.done(Class::Write) - writes;
+        let more = self.faults.writes() - writes;
         assert_eq!(more, 0, "{}: writes after it", self.what());
     }
 
     /// Reads give what so many of the last calls left, one of them.
     fn assert_reads_go_on(&self, calls: usize) {
-        if self.fault.is_some_and(|fault| fault.class == Class::Read) {
+        if self.faults.are_of_reads() {
             self.assert_readable_is_right();
-            self.faulty.mend();
+            self.faults.mend();
         }
         if let Err(why) = self.script.recent(calls).explain(&self.tree()) {
             panic!("{}: {why}", self.what());
@@ -238,13 +288,7 @@ pub fn judge(medium: &Medium, left: &Left, replay: &str) {
         .judge(None, &format!("{replay}, before it is mounted"));
     let file_system = medium.mount().unwrap_or_else(|error| panic!("{replay}: {error}"));
     let found = tree_of(&file_system).unwrap_or_else(|error| panic!("{replay}: {error}"));
-    let explained = match left.closed {
-        true => left.script.recent(1).explain(&found),
-        false => left.script.explain(&found),
-    };
-    if let Err(why) = explained {
-        panic!("{replay}: on the medium: {why}");
-    }
+    left.assert_explains(&found, replay);
     let closed = file_system.close();
     closed.unwrap_or_else(|error| panic!("{replay}: {error}"));
     drop(file_system);

@@ -92,6 +92,11 @@ impl FaultyVolume {
         })
     }
 
+    /// The fault that is planned.
+    pub fn fault(&self) -> Option<Fault> {
+        self.state().fault
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -12,7 +12,7 @@ use ubifs::mkfs::Time;
 use ubifs::{Clock, MountedWriter, OpenOptions, Writer};
 
 use super::array_of::array_of;
-use super::rig::{Chip, Shape, device, dump};
+use super::rig::{Chip, Shape, device_on, dump};
 
 /// Has devices erase and level wear, a few steps a call.
 pub type DeviceWork = Box<dyn Fn() -> Result<(), String>>;
@@ -73,18 +73,37 @@ impl Medium {
 
     /// Attaches; also what has the devices erase.
     pub fn attached(&self) -> Result<(Arc<dyn Volume>, DeviceWork), String> {
+        self.attached_through(Arc::clone, Access::ReadWrite)
+    }
+
+    /// The same through what wraps each chip.
+    pub fn attached_through<N: Nand + 'static>(
+        &self,
+        wrap: impl Fn(&Chip) -> N,
+        access: Access,
+    ) -> Result<(Arc<dyn Volume>, DeviceWork), String> {
         if let [only] = self.chips.as_slice() {
-            let device = device(only).map_err(|error| error.to_string())?;
+            let device = device_on(wrap(only), access).map_err(|error| error.to_string())?;
             let volume = device.open(VolumeId(0)).map_err(|error| error.to_string())?;
             return Ok((
                 Arc::new(volume),
                 Box::new(move || work(std::slice::from_ref(&device))),
             ));
         }
-        let options = AttachOptions::linux(Access::ReadWrite);
-        let array = array::attach(self.chips.clone(), options, Execution::Inline);
+        let options = AttachOptions::linux(access);
+        let chips = self.chips.iter().map(wrap).collect();
+        let array = array::attach(chips, options, Execution::Inline);
         let array = array.map_err(|error| error.to_string())?;
         Ok((array.volume().clone(), Box::new(move || work(array.devices()))))
+    }
+
+    /// Blocks that are marked bad.
+    pub fn bad_blocks(&self) -> usize {
+        let bad = |chip: &Chip| {
+            let chip = chip.lock().expect("no panic");
+            chip.blocks().iter().filter(|block| block.is_bad).count()
+        };
+        self.chips.iter().map(bad).sum()
     }
 
     /// Attaches.
@@ -138,7 +157,7 @@ pub fn assert_sound(volume: &dyn Volume, what: &str) {
 }
 
 /// A few steps of what a device has to do.
-fn work(devices: &[Ubi<Chip>]) -> Result<(), String> {
+fn work<N: Nand>(devices: &[Ubi<N>]) -> Result<(), String> {
     for device in devices {
         for _ in 0..4 {
             device.work().map_err(|error| error.to_string())?;

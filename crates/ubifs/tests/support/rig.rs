@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use media::{Leb, NandGeometry};
+use media::{Leb, Nand, NandGeometry};
 use nand::{ChipModel, FaultModel, SimNand};
 use testkit::prng::Prng;
 use ubi::format::VolumeKind;
@@ -96,11 +96,16 @@ impl Shape {
 
 /// The UBI device of a chip.
 pub fn device(chip: &Chip) -> Result<Ubi<Chip>, ubi::AttachError> {
+    device_on(Arc::clone(chip), Access::ReadWrite)
+}
+
+/// The same on what wraps the chip.
+pub fn device_on<N: Nand>(chip: N, access: Access) -> Result<Ubi<N>, ubi::AttachError> {
     let options = AttachOptions {
         wear_threshold: 1 << 20,
-        ..AttachOptions::linux(Access::ReadWrite)
+        ..AttachOptions::linux(access)
     };
-    scan(Arc::clone(chip), options)?.attach()
+    scan(chip, options)?.attach()
 }
 
 /// The volume of a chip.

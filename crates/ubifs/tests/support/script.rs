@@ -608,7 +608,7 @@ fn block_of(content: &[u8], number: usize) -> [u8; BLOCK] {
 }
 
 /// A file without a name, which may be open still when power goes.
-fn unnamed(file_system: &MountedWriter, prng: &mut Prng) -> FsResult<()> {
+fn unnamed(file_system: &dyn FileSystem, prng: &mut Prng) -> FsResult<()> {
     let flags = OpenFlags(libc::O_RDWR);
     let (made, opened) = file_system.tmpfile(&contract::caller(), Ino::ROOT, contract::FILE, flags)?;
     let mode = contract::plain(libc::O_RDWR);
@@ -620,7 +620,7 @@ fn unnamed(file_system: &MountedWriter, prng: &mut Prng) -> FsResult<()> {
     Ok(())
 }
 
-fn create(file_system: &MountedWriter, path: &str) -> FsResult<()> {
+fn create(file_system: &dyn FileSystem, path: &str) -> FsResult<()> {
     let (parent, name) = parent_of(file_system, path)?;
     let flags = OpenFlags(libc::O_RDWR | libc::O_CREAT | libc::O_EXCL);
     let (entry, opened) = file_system.create(&contract::caller(), parent, name, contract::FILE, flags)?;
@@ -630,7 +630,7 @@ fn create(file_system: &MountedWriter, path: &str) -> FsResult<()> {
 }
 
 /// The directory that a path ends in, which nobody removes before the next call, and the last name.
-fn parent_of<'a>(file_system: &MountedWriter, path: &'a str) -> FsResult<(Ino, &'a [u8])> {
+fn parent_of<'a>(file_system: &dyn FileSystem, path: &'a str) -> FsResult<(Ino, &'a [u8])> {
     let Some((above, name)) = path.rsplit_once('/') else {
         return Ok((Ino::ROOT, path.as_bytes()));
     };
@@ -640,13 +640,13 @@ fn parent_of<'a>(file_system: &MountedWriter, path: &'a str) -> FsResult<(Ino, &
 }
 
 /// The inode of a path, which is to be forgotten.
-fn resolve(file_system: &MountedWriter, path: &str) -> FsResult<Ino> {
+fn resolve(file_system: &dyn FileSystem, path: &str) -> FsResult<Ino> {
     let (parent, name) = parent_of(file_system, path)?;
     file_system.lookup(parent, name).map(|entry| entry.ino)
 }
 
 fn with_file<T>(
-    file_system: &MountedWriter,
+    file_system: &dyn FileSystem,
     path: &str,
     flags: i32,
     call: impl FnOnce(Ino, Handle) -> FsResult<T>,
@@ -680,7 +680,7 @@ impl DirSink for Names {
 }
 
 /// All that is there; `Err` where something can't be read.
-pub fn tree_of(file_system: &MountedWriter) -> Result<Tree, String> {
+pub fn tree_of(file_system: &dyn FileSystem) -> Result<Tree, String> {
     let (tree, unreadable) = readable_tree_of(file_system);
     match unreadable.into_iter().next() {
         None => Ok(tree),
@@ -689,7 +689,7 @@ pub fn tree_of(file_system: &MountedWriter) -> Result<Tree, String> {
 }
 
 /// All that can be read, and the paths that can't.
-pub fn readable_tree_of(file_system: &MountedWriter) -> (Tree, Vec<(String, FsError)>) {
+pub fn readable_tree_of(file_system: &dyn FileSystem) -> (Tree, Vec<(String, FsError)>) {
     let (mut tree, mut unreadable) = (Tree::new(), Vec::new());
     let mut pending = vec![String::new()];
     while let Some(directory) = pending.pop() {
@@ -720,7 +720,7 @@ pub fn readable_tree_of(file_system: &MountedWriter) -> (Tree, Vec<(String, FsEr
     (tree, unreadable)
 }
 
-fn list(file_system: &MountedWriter, directory: &str, names: &mut Names) -> FsResult<()> {
+fn list(file_system: &dyn FileSystem, directory: &str, names: &mut Names) -> FsResult<()> {
     let ino = match directory {
         "" => Ino::ROOT,
         path => resolve(file_system, path)?,
@@ -738,7 +738,7 @@ fn list(file_system: &MountedWriter, directory: &str, names: &mut Names) -> FsRe
     listed
 }
 
-fn seen(file_system: &MountedWriter, path: &str) -> FsResult<Seen> {
+fn seen(file_system: &dyn FileSystem, path: &str) -> FsResult<Seen> {
     let ino = resolve(file_system, path)?;
     let attr = file_system.getattr(ino, None)?;
     let note = match file_system.getxattr(ino, NOTE) {
