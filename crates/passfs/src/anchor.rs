@@ -262,6 +262,11 @@ impl Anchors {
         self.handles == Use::Always
     }
 
+    /// True where an inode can be held by handle when descriptors run short.
+    pub(crate) fn has_handles(&self, device: u32) -> bool {
+        self.handles != Use::Never && device == self.device
+    }
+
     /// True where attributes that the host has in its memory are those of the file.
     pub(crate) fn is_local(&self, device: u32) -> bool {
         self.is_local && device == self.device

@@ -2,7 +2,9 @@
 //!
 //! The caller's programs share this process's descriptors: one that opens as many files as it may could take all. The last
 //! ones are kept for what this file system needs in order to go on for everybody: looking names up, listing, attributes of
-//! inodes held by handle, duplicates at close. So opening and creating fail first, before anything is made or truncated.
+//! inodes held by handle, duplicates at close. So opening and creating fail first, before anything is made or truncated. Open
+//! folders, and inodes that only a descriptor holds, take a half of what is kept at most: the other half is for descriptors that a
+//! call closes before it returns. So a close never fails for want of one.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,6 +23,8 @@ pub(crate) struct Descriptors {
     pub max: u64,
     /// Numbers from here on are not for open files.
     files_max: u64,
+    /// Numbers from here on are for descriptors that do not outlive a call.
+    held_max: u64,
     /// An open file was given one of the last numbers for files.
     is_tight: AtomicBool,
 }
@@ -46,9 +50,11 @@ impl Descriptors {
     }
 
     fn of(max: u64) -> Self {
+        let kept = (max / 64).clamp(16, 256);
         Self {
             max,
-            files_max: max.saturating_sub((max / 64).clamp(16, 256)),
+            files_max: max.saturating_sub(kept),
+            held_max: max.saturating_sub(kept / 2),
             is_tight: AtomicBool::new(false),
         }
     }
@@ -68,6 +74,14 @@ impl Descriptors {
             self.is_tight.store(false, Relaxed);
         }
         Ok(())
+    }
+
+    /// Fails for a descriptor that must not outlive this call.
+    pub(crate) fn admit_held(&self, descriptor: impl AsFd) -> FsResult<()> {
+        match number(descriptor) < self.held_max {
+            true => Ok(()),
+            false => Err(FsError::TooManyOpenFiles),
+        }
     }
 
     /// Takes note of the number that an open file was given.

@@ -47,6 +47,14 @@ impl PassFs {
         }
         let fd = open_path(directory, name)?;
         let stat = self.stat_found(&fd)?;
+        let key = HostKey::of(&stat);
+        if !self.anchors.has_handles(key.device)
+            && let Err(error) = self.descriptors.admit_held(&fd)
+        {
+            // What is held already needs no further descriptor.
+            let known = self.inodes.count_held(key);
+            return known.map(|ino| self.entry_as(ino, &stat)).ok_or(error);
+        }
         Ok(self.entry(fd, &stat).0)
     }
 
@@ -325,6 +333,7 @@ impl PassFs {
         let inode = self.inodes.get(ino)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(inode.fd()?, ".", flags, Mode::empty()).map_err(errno)?;
+        self.descriptors.admit_held(&fd)?;
         let open = OpenDirectory {
             fd,
             inode,

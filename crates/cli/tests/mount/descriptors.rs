@@ -5,7 +5,7 @@ use std::process::Command;
 
 use rustix::io::Errno;
 
-use crate::harness::{Mounted, report_skip};
+use crate::harness::{Mounted, as_nobody, in_a_thread_of_nobody, report_skip};
 
 const LIMIT: usize = 400;
 
@@ -68,4 +68,48 @@ fn a_program_that_takes_all_descriptors_is_told_of_it_and_others_go_on() {
         assert_eq!(fs::read(root.join("300")).unwrap(), b"content");
         fs::write(root.join("new"), "room again").unwrap();
     }
+}
+
+/// An ordinary user's daemon holds each folder that is known by a descriptor, and one more while it is open.
+#[test]
+fn a_program_that_takes_all_descriptors_by_folders_fails_no_close() {
+    let mut limited = as_nobody();
+    limited.args(["prlimit", "--nofile=256:256", "--"]);
+    let Some(mounted) = Mounted::start_as_nobody_by(limited, &["--passthrough", "off"]) else {
+        return;
+    };
+    let root = mounted.mountpoint();
+    for number in 0..256 {
+        fs::create_dir(mounted.source().join(number.to_string())).expect("root may");
+    }
+    in_a_thread_of_nobody(|| {
+        let file = File::create(root.join("file")).unwrap();
+        let mut open = Vec::new();
+        let error = loop {
+            match File::open(root.join(open.len().to_string())) {
+                Ok(folder) => open.push(folder),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.raw_os_error(), Some(Errno::NFILE.raw_os_error()), "{error}");
+        assert!(open.len() > 100, "only {} folders were opened", open.len());
+        rustix::io::write(&file, b"written while there were none").unwrap();
+        drop(file);
+        // What is known can be looked at.
+        assert!(fs::metadata(root.join("0")).unwrap().is_dir());
+        drop(open);
+        fs::write(root.join("new"), "room again").unwrap();
+    });
+    let kept = fs::read(mounted.source().join("file")).unwrap();
+    assert_eq!(kept, b"written while there were none");
+    let stats = as_nobody()
+        .arg(mounted.binary())
+        .args(["stats", "--json"])
+        .arg(&root)
+        .output()
+        .unwrap();
+    let stats: serde_json::Value = serde_json::from_slice(&stats.stdout).unwrap();
+    let operations = stats["session"]["operations"].as_array().unwrap().iter();
+    let mut closes = operations.filter(|counted| counted["operation"] == "flush");
+    assert_eq!(closes.next().unwrap()["errors"], 0, "a close failed");
 }

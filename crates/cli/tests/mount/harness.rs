@@ -55,6 +55,11 @@ impl Mounted {
 
     /// Mounts as [`NOBODY`], who owns the source. `None`, with a reason printed, where root can't have that user mount.
     pub fn start_as_nobody(arguments: &[&str]) -> Option<Self> {
+        Self::start_as_nobody_by(as_nobody(), arguments)
+    }
+
+    /// The same, by a command that ends in the binary.
+    pub fn start_as_nobody_by(mut program: Command, arguments: &[&str]) -> Option<Self> {
         if !can_mount_as_nobody() {
             return None;
         }
@@ -68,13 +73,12 @@ impl Mounted {
             std::fs::create_dir(owned).expect("a folder");
             std::os::unix::fs::chown(owned, Some(NOBODY), Some(NOBODY)).expect("root may");
         }
-        let mut command = as_nobody();
-        command
+        program
             .arg(&binary)
             .args(["mount", "--json"])
             .arg(&source)
             .arg(&mountpoint);
-        let output = command.args(arguments).output().expect("setpriv runs");
+        let output = program.args(arguments).output().expect("setpriv runs");
         assert!(
             output.status.success(),
             "mount failed: {}",
