@@ -104,3 +104,40 @@ fn each_synchronous_write_and_each_sync_tells_the_device_to_flush() {
     }
     assert_eq!(ext4.flushes(), before, "canary: a plain write needs none");
 }
+
+/// Direct writes leave nothing in the page cache either way, so that only the device tells whether the flags reached it.
+#[test]
+fn a_synchronous_write_past_the_page_cache_tells_the_device_to_flush_too() {
+    const PIECE: usize = 1 << 20;
+    let ext4 = match Ext4::new(48) {
+        Ok(ext4) => ext4,
+        Err(reason) => return testkit::report_left_out(&reason),
+    };
+    let [_, config] = configurations();
+    let file_system = open_in(ext4.folder(), &config);
+    let flags = OpenFlags(libc::O_RDWR | libc::O_CREAT);
+    let made = file_system.create(&contract::caller(), Ino::ROOT, b"file", contract::FILE, flags);
+    let (entry, opened) = made.unwrap();
+    let room = vec![7; PIECE + 4096];
+    let start = room.as_ptr().addr().next_multiple_of(4096) - room.as_ptr().addr();
+    let mut offset = 0;
+    let mut write = |flags: i32| {
+        let mode = contract::plain(libc::O_RDWR | flags);
+        let data = &room[start..start + PIECE];
+        let written = file_system.write(entry.ino, opened.handle, offset, data, mode);
+        assert_eq!(written, Ok(PIECE));
+        offset += 1 << 20;
+    };
+    write(0);
+    for flags in [libc::O_DSYNC, libc::O_SYNC] {
+        let before = ext4.flushes();
+        (0..8).for_each(|_| write(flags));
+        let flushes = ext4.flushes() - before;
+        assert!(
+            flushes >= 8,
+            "{flushes} flushes for 8 direct writes with {flags:o}"
+        );
+    }
+    let direct = file_system.counters().direct_writes;
+    assert!(direct >= 16, "canary: {direct} writes were direct");
+}
