@@ -63,7 +63,7 @@ done
 cd /mnt
 [ -z "$numbers" ] || lab-hash $numbers >/host/before.txt || finish 5
 for number in $numbers; do
-    [ -z "$TOUCH" ] || { : >"$number/touched" && sync && rm "$number/touched" && echo "$number" >>/host/touched.txt; } 2>/dev/null
+    [ -z "$TOUCH" ] || { touch "$number/touched" && sync && rm "$number/touched" && echo "$number" >>/host/touched.txt; } 2>/dev/null
 done
 number=$(complaints)
 [ -z "$number" ] || finish 8
