@@ -5,6 +5,7 @@ mod support {
     pub mod faulty_chip;
 }
 
+use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
@@ -172,7 +173,9 @@ fn after_a_panic_in_an_operation_nothing_is_written_and_reads_go_on() {
             volume.write(Leb(2), 512, &[9; 512]),
             volume.leb_change(Leb(2), &[9; 512]),
             volume.unmap(Leb(2)),
-            volume.prepare_change(Leb(2), &[9; 512], 1).map(drop),
+            volume
+                .prepare_change(Leb(2), &[9; 512], NonZeroU64::MIN)
+                .map(drop),
             volume.flush(),
         ];
         for refused in refused {
