@@ -8,7 +8,7 @@ use ubi::Volume;
 use crate::content::Workspaces;
 use crate::encryption::Keyring;
 use crate::fetch::{self, Extent};
-use crate::file_system::Ubifs;
+use crate::file_system::{Ubifs, UbifsError};
 use crate::finding::{Damage, Finding, Place, Subject};
 use crate::format::{
     COMMIT_LAST_FLAG, EntryKind, HEADER_BYTES, InodeNumber, LOG_LEB, MASTER_DIRTY, MASTER_LEB,
@@ -280,9 +280,21 @@ fn remove_orphans(ubifs: &mut Ubifs) {
 }
 
 fn remove_if_unlinked(ubifs: &mut Ubifs, inode: InodeNumber) {
-    if ubifs.inode(inode).is_ok_and(|found| found.links == 0) {
-        ubifs.journal.remove_inode(inode);
-        ubifs.report.orphans.push(inode);
+    match ubifs.inode(inode) {
+        Ok(found) if found.links == 0 => {
+            ubifs.journal.remove_inode(inode);
+            ubifs.report.orphans.push(inode);
+        }
+        // It was removed, or it got a name again.
+        Ok(_) | Err(UbifsError::NoInode { .. }) => {}
+        Err(error) => keep(ubifs, error),
+    }
+}
+
+/// Keeps damage that leaves the recovery undone: whoever opens it for writing has to know, as a commit would make that last.
+fn keep(ubifs: &mut Ubifs, error: UbifsError) {
+    if let UbifsError::Damaged { finding, .. } = error {
+        ubifs.findings.push(*finding);
     }
 }
 
@@ -298,8 +310,7 @@ fn fix_size(ubifs: &mut Ubifs, number: InodeNumber, seen: SizeSeen) {
         }
         Ok(_) => {}
         // Data of a file that was never there: the cut took its inode.
-        Err(crate::UbifsError::NoInode { .. }) => ubifs.journal.remove_inode(number),
-        // Damage, which whoever reads the inode will hear of.
-        Err(_) => {}
+        Err(UbifsError::NoInode { .. }) => ubifs.journal.remove_inode(number),
+        Err(error) => keep(ubifs, error),
     }
 }
