@@ -158,7 +158,7 @@ fn newest_in_force<N: Nand>(
         .collect();
     generations.sort_unstable_by_key(|generation| Reverse(*generation));
     generations.dedup();
-    let mut damaged_last = None;
+    let mut damaged_last: Option<(u64, Blocks, bool)> = None;
     for generation in generations {
         let shares = members
             .iter_mut()
@@ -167,22 +167,29 @@ fn newest_in_force<N: Nand>(
             .collect::<Result<Vec<_>, _>>()?;
         let is_last = generation == last_generation;
         let explained = explanation(members, &shares, is_last);
+        let is_torn = shares.iter().any(|share| matches!(share, Share::Torn(_)));
+        let is_missing = shares.iter().any(|share| matches!(share, Share::Missing));
         let blocks = shares.into_iter().map(|share| match share {
             Share::Whole(peb) => Some(peb),
             Share::Torn(candidate) => Some(candidate.peb),
             Share::Missing => None,
         });
-        let found = Some((generation, blocks.collect()));
+        let blocks: Blocks = blocks.collect();
         match explained {
-            Explanation::Whole | Explanation::Damage => return Ok(found),
-            // Should an older one be in force, it was power.
-            Explanation::DamageOrPower if !is_mapped_only(members, groups, generation)? => {
-                damaged_last = found
-            }
-            Explanation::DamageOrPower | Explanation::Power => {}
+            Explanation::Whole => return Ok(Some((generation, blocks))),
+            // What a member lacks of an older one was let go once the last was on all, unless the last is torn.
+            Explanation::Damage if is_missing && damaged_last.as_ref().is_some_and(|(.., torn)| !torn) => {}
+            Explanation::Damage => return Ok(Some((generation, blocks))),
+            Explanation::DamageOrPower => match evidence(members, groups, generation)? {
+                Evidence::Written => return Ok(Some((generation, blocks))),
+                // Should an older one be in force, it was power.
+                Evidence::Changed => damaged_last = Some((generation, blocks, is_torn)),
+                Evidence::MappedOnly => {}
+            },
+            Explanation::Power => {}
         }
     }
-    Ok(damaged_last)
+    Ok(damaged_last.map(|(generation, blocks, _)| (generation, blocks)))
 }
 
 /// What a member has of a generation. Wear levelling copies blocks, so there may be several: the latest whole one counts.
@@ -229,18 +236,30 @@ fn explanation<N: Nand>(members: &[Scanned<N>], shares: &[Share], is_last: bool)
     all.max().unwrap_or(Explanation::Whole)
 }
 
-/// Whether a generation has nothing but headers, as a map that power cut short leaves it.
-fn is_mapped_only<N: Nand>(
+/// What the blocks of the last generation tell of how far it came.
+enum Evidence {
+    /// Pages were written behind a map, which happens once it is on all members.
+    Written,
+    /// A change, which may have been on some members only.
+    Changed,
+    /// Nothing but headers, as a map that power cut short leaves it.
+    MappedOnly,
+}
+
+fn evidence<N: Nand>(
     members: &mut [Scanned<N>],
     groups: &[Vec<Candidate>],
     generation: u64,
-) -> Result<bool, NandError> {
+) -> Result<Evidence, NandError> {
+    let mut evidence = Evidence::MappedOnly;
     for (member, group) in members.iter_mut().zip(groups) {
         for candidate in group.iter().filter(|one| one.generation == generation) {
-            if candidate.copied || !member.is_blank(candidate)? {
-                return Ok(false);
+            if candidate.copied {
+                evidence = Evidence::Changed;
+            } else if !member.is_blank(candidate)? {
+                return Ok(Evidence::Written);
             }
         }
     }
-    Ok(true)
+    Ok(evidence)
 }

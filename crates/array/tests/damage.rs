@@ -312,3 +312,54 @@ fn damage_of_one_page_costs_that_page_and_nothing_else() {
     }
     println!("{damages} damaged pages");
 }
+
+/// The block that is a LEB on a member now.
+fn block_of(array: &Array<Chip>, member: usize, leb: Leb) -> Peb {
+    let mapping = array.devices()[member].mapping(ubi::VolumeId(0));
+    mapping[usize::try_from(leb.0).expect("few")].expect("mapped")
+}
+
+/// The first page of member 0 of a LEB, and how many shares are lost, after the VID header of `peb` of member 1 was damaged.
+fn first_page_without(chips: &[Chip], peb: Peb, leb: Leb) -> (Vec<u8>, Vec<LostShare>) {
+    chips[1]
+        .lock()
+        .expect("no panic")
+        .inject_bit_flips(peb, Page(VID_PAGE), BITS);
+    let array = open(chips, Access::ReadWrite);
+    let mut page = vec![0; PAGE];
+    let read = array.volume().read(leb, 0, &mut page);
+    assert!(read.is_ok(), "{:?}: {read:?}", array.resolution());
+    (page, array.resolution().lost_shares.clone())
+}
+
+#[test]
+fn a_last_change_whose_old_content_a_member_let_go_was_complete() {
+    let chips = on_one_supply(&chips(2), &PowerSupply::new());
+    let array = open(&chips, Access::ReadWrite);
+    let leb = Leb(3);
+    array.volume().leb_change(leb, &[0x11; 4 * PAGE]).expect("room");
+    array.settle().expect("nothing fails");
+    array.volume().leb_change(leb, &[0x22; 4 * PAGE]).expect("room");
+    array.devices()[1].settle().expect("nothing fails");
+    let peb = block_of(&array, 1, leb);
+    drop(array);
+    let (page, lost) = first_page_without(&chips, peb, leb);
+    assert_eq!(page, [0x22; PAGE], "what was acknowledged last is gone");
+    assert_eq!(lost, [LostShare { leb, member: 1 }]);
+}
+
+#[test]
+fn a_last_map_behind_which_pages_were_written_was_complete() {
+    let chips = on_one_supply(&chips(2), &PowerSupply::new());
+    let array = open(&chips, Access::ReadWrite);
+    let leb = Leb(3);
+    array.volume().leb_change(leb, &[0x11; 4 * PAGE]).expect("room");
+    array.settle().expect("nothing fails");
+    array.volume().unmap(leb).expect("nothing fails");
+    array.volume().write(leb, 0, &[0x22; 4 * PAGE]).expect("room");
+    let peb = block_of(&array, 1, leb);
+    drop(array);
+    let (page, lost) = first_page_without(&chips, peb, leb);
+    assert_eq!(page, [0x22; PAGE], "a former life of the LEB came back");
+    assert_eq!(lost, [LostShare { leb, member: 1 }]);
+}
