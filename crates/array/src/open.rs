@@ -145,7 +145,7 @@ impl<N: Nand + 'static> Array<N> {
         &self.identity
     }
 
-    /// What was decided about operations that a power cut interrupted, and what damage took.
+    /// The decisions about operations that a power cut interrupted, and about damaged blocks.
     #[must_use]
     pub const fn resolution(&self) -> &Resolution {
         &self.resolution

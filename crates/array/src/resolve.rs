@@ -21,7 +21,7 @@ use std::cmp::Reverse;
 use media::{Leb, Nand, NandError, Peb};
 use ubi::{AttachError, Candidate, Scanned, VolumeId};
 
-/// What was decided about the LEBs of an array.
+/// The decisions about the LEBs of an array.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolution {
     /// The highest generation on any block, also on dropped ones.
@@ -30,7 +30,7 @@ pub struct Resolution {
     pub rolled_back: u32,
     /// LEBs that are not mapped because no generation was complete.
     pub forgotten: u32,
-    /// What damage took of LEBs that are mapped.
+    /// The shares of mapped LEBs that damage made unreadable.
     pub lost_shares: Vec<LostShare>,
 }
 
@@ -43,13 +43,22 @@ pub struct LostShare {
     pub member: usize,
 }
 
-/// What one member has of a generation.
+/// One member's blocks of a generation.
 enum Share {
     /// A block with nothing against it.
     Whole(Peb),
     /// A block whose data is not what its header vouches for: it was cut, or it is damaged.
-    Torn(Candidate),
+    Torn(Peb),
     Missing,
+}
+
+impl Share {
+    const fn peb(&self) -> Option<Peb> {
+        match self {
+            Self::Whole(peb) | Self::Torn(peb) => Some(*peb),
+            Self::Missing => None,
+        }
+    }
 }
 
 /// Which block of each member is the LEB; `None` where damage took it.
@@ -169,15 +178,11 @@ fn newest_in_force<N: Nand>(
         let explained = explanation(members, &shares, is_last);
         let is_torn = shares.iter().any(|share| matches!(share, Share::Torn(_)));
         let is_missing = shares.iter().any(|share| matches!(share, Share::Missing));
-        let blocks = shares.into_iter().map(|share| match share {
-            Share::Whole(peb) => Some(peb),
-            Share::Torn(candidate) => Some(candidate.peb),
-            Share::Missing => None,
-        });
-        let blocks: Blocks = blocks.collect();
+        let blocks = shares.iter().map(Share::peb).collect();
         match explained {
             Explanation::Whole => return Ok(Some((generation, blocks))),
-            // What a member lacks of an older one was let go once the last was on all, unless the last is torn.
+            // A member erases the old content of a LEB once the change is on all members. So where the old content is missing, the last
+            // change was complete, unless one of its blocks is torn.
             Explanation::Damage if is_missing && damaged_last.as_ref().is_some_and(|(.., torn)| !torn) => {}
             Explanation::Damage => return Ok(Some((generation, blocks))),
             Explanation::DamageOrPower => match evidence(members, groups, generation)? {
@@ -192,7 +197,7 @@ fn newest_in_force<N: Nand>(
     Ok(damaged_last.map(|(generation, blocks, _)| (generation, blocks)))
 }
 
-/// What a member has of a generation. Wear levelling copies blocks, so there may be several: the latest whole one counts.
+/// Finds a member's block of a generation. Wear levelling copies blocks, so there may be several: the latest whole one counts.
 fn share_of<N: Nand>(
     member: &mut Scanned<N>,
     group: &[Candidate],
@@ -206,12 +211,12 @@ fn share_of<N: Nand>(
         if member.is_whole(candidate)? {
             return Ok(Share::Whole(candidate.peb));
         }
-        torn.get_or_insert(*candidate);
+        torn.get_or_insert(candidate.peb);
     }
     Ok(torn.map_or(Share::Missing, Share::Torn))
 }
 
-/// What a generation came to.
+/// Whether a generation was on all members, and if it is not now, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Explanation {
     /// It is on all members.
@@ -236,7 +241,7 @@ fn explanation<N: Nand>(members: &[Scanned<N>], shares: &[Share], is_last: bool)
     all.max().unwrap_or(Explanation::Whole)
 }
 
-/// What the blocks of the last generation tell of how far it came.
+/// How far the last generation came, by its blocks.
 enum Evidence {
     /// Pages were written behind a map, which happens once it is on all members.
     Written,

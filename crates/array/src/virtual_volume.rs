@@ -103,7 +103,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         Turn(self.generation.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What is lost now.
+    /// The shares that can't be read at present.
     #[must_use]
     pub fn lost_shares(&self) -> Vec<LostShare> {
         let lost = self.lost.read().unwrap_or_else(PoisonError::into_inner);
@@ -126,7 +126,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         lost.retain(|share| share.leb != leb);
     }
 
-    /// What a read of a lost share says.
+    /// The error of a read that needs a lost share.
     fn lost(&self, part: &ReadPart<'_>) -> VolumeError {
         VolumeError::Uncorrectable {
             volume: Arc::clone(&self.name),

@@ -22,7 +22,7 @@ const VID_PAGE: u32 = 1;
 /// More than is corrected.
 const BITS: u32 = 64;
 
-/// What a LEB holds; `None` where it is not mapped. The last content of all is the last one; those before it may come back.
+/// The content of each LEB; `None` where it is not mapped.
 type Contents = BTreeMap<u32, Option<Vec<u8>>>;
 
 fn chips(members: usize) -> Vec<SimNand> {
@@ -95,7 +95,7 @@ fn used(array: &Array<Chip>, prng: &mut Prng, steps: u32, lazily: bool) {
     }
 }
 
-/// What an array without damage holds, looked at without writing.
+/// The content of an undamaged array, read without writing to it.
 fn contents(chips: &[SimNand]) -> Contents {
     let chips = on_one_supply(chips, &PowerSupply::new());
     let array = open(&chips, Access::ReadOnly);
