@@ -3,7 +3,7 @@
 //! Ratios are formed inside each round (see [`results::paired_ratio`]), and are always "higher is better": throughput
 //! over the baseline's, or the baseline's time over the configuration's. Incomplete runs take no part.
 
-use results::{PairedRatio, RunRecord, Summary, nearest_f64, paired_ratio, values_by_round};
+use results::{HostInfo, PairedRatio, RunRecord, Summary, nearest_f64, paired_ratio, values_by_round};
 
 use crate::html::{self, escape};
 use crate::number;
@@ -268,15 +268,19 @@ pub fn markdown(comparisons: &[Comparison], records: &[RunRecord]) -> String {
         "\nThe baseline's median speed; for the others the median of their ratios to it in the same round, and the \
          smallest and largest. Rounds: {rounds}.\n"
     );
-    for host in page::distinct(records.iter().map(|record| &record.host)) {
-        let processor = host.processor.as_deref().unwrap_or("unknown processor");
-        let memory = number::bytes(host.memory_bytes);
-        text += &format!(
-            "Machine: {}, {}, {} x {processor}, {memory}.\n",
-            host.kernel, host.machine, host.cpus
-        );
+    for machine in page::distinct(records.iter().map(|record| machine(&record.host))) {
+        text += &machine;
     }
     text
+}
+
+fn machine(host: &HostInfo) -> String {
+    let processor = host.processor.as_deref().unwrap_or("unknown processor");
+    let memory = number::bytes(host.memory_bytes);
+    format!(
+        "Machine: {}, {}, {} x {processor}, {memory}.\n",
+        host.kernel, host.machine, host.cpus
+    )
 }
 
 fn markdown_cell(comparison: &Comparison, row: &ComparisonRow) -> String {
@@ -430,6 +434,25 @@ mod tests {
         assert_eq!(lines[1], "|---|---:|---:|");
         assert_eq!(lines[2], "| write | 1,000 MB/s | **0.38** (0.25–0.50) |");
         assert!(lines[3].starts_with("| files | 250 files/s | **0.40**"), "{text}");
+    }
+
+    #[test]
+    fn a_machine_is_told_once_whatever_its_load_was() {
+        let mut records = records();
+        for (load, record) in [0.5, 1.25].iter().cycle().zip(&mut records) {
+            record.host.load_average = Some(*load);
+        }
+        let comparisons = Comparison::all(&records, "native");
+        let text = markdown(&comparisons, &records);
+        assert_eq!(text.matches("Machine:").count(), 1, "{text}");
+        let page = render(&ComparisonInput {
+            title: "t".to_owned(),
+            subtitle: String::new(),
+            comparisons,
+            records,
+            notes: Vec::new(),
+        });
+        assert_eq!(page.matches("<dt>kernel</dt>").count(), 1, "{page}");
     }
 
     #[test]

@@ -164,8 +164,10 @@ pub(crate) fn environment(records: &[RunRecord]) -> String {
     if records.is_empty() {
         return html + "<p class=\"empty\">No run was recorded.</p>\n";
     }
-    for host in distinct(records.iter().map(|record| &record.host)) {
-        html += &host_list(host, &versions(records));
+    // The load of a host is another one each time: the lists are told apart, not the hosts.
+    let versions = versions(records);
+    for host in distinct(records.iter().map(|record| host_list(&record.host, &versions))) {
+        html += &host;
     }
     html += &html::text("h3", "File systems under test");
     let columns = [
