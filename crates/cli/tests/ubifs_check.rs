@@ -246,7 +246,8 @@ fn gnu_tar_unpacks_extended_attributes_of_an_archive() {
             "{path}"
         );
     }
-    bench.ends(0, "ubifs extract volume -o folder");
+    let preserve = if is_root { "--preserve " } else { "" };
+    bench.ends(0, &format!("ubifs extract {preserve}volume -o folder"));
     for path in ["a", "a/small", "a/b", "a/b/file"] {
         assert_eq!(
             attributes(&bench.path("folder").join(path)),

@@ -458,7 +458,7 @@ impl Ubifs {
         let mut workspace = self.workspace();
         let mut take = |number: usize, raw: Result<&[u8], Damage>| {
             let (key, place) = found[number];
-            match raw.and_then(|raw| entry(key, raw, kind)) {
+            match raw.and_then(|raw| self.entry(key, raw, kind)) {
                 // The journal has the last word on this name.
                 Ok(entry) if number < of_index && self.journal.has_name(key, &entry.name) => {}
                 // What a name of the journal replaced may be gone.
@@ -485,6 +485,25 @@ impl Ubifs {
         all.into_values().collect()
     }
 
+    /// The entry in a node. With the hash of its name as its key, a directory can't have a name twice.
+    fn entry(&self, key: Key, raw: &[u8], kind: NodeKind) -> Result<Entry, Damage> {
+        let entry = DirectoryEntry::decode(raw, kind)?;
+        if entry.key != key {
+            return Err(Damage::Contradiction("it has another key than the index says"));
+        }
+        if self.name_hash(&entry.name) != key.low() {
+            return Err(Damage::Contradiction("its key is not the hash of the name"));
+        }
+        let inode = u32::try_from(entry.inode)
+            .map_err(|_| Damage::Contradiction("its inode number has more than 32 bits"))?;
+        Ok(Entry {
+            name: entry.name,
+            inode: InodeNumber(inode),
+            kind: EntryKind::from_number(entry.kind),
+            cookie: entry.cookie,
+        })
+    }
+
     pub(crate) fn damaged(&self, finding: Finding) -> UbifsError {
         UbifsError::Damaged {
             volume: self.volume.name(),
@@ -498,19 +517,4 @@ impl Ubifs {
             None => Ok(()),
         }
     }
-}
-
-fn entry(key: Key, raw: &[u8], kind: NodeKind) -> Result<Entry, Damage> {
-    let entry = DirectoryEntry::decode(raw, kind)?;
-    if entry.key != key {
-        return Err(Damage::Contradiction("it has another key than the index says"));
-    }
-    let inode = u32::try_from(entry.inode)
-        .map_err(|_| Damage::Contradiction("its inode number has more than 32 bits"))?;
-    Ok(Entry {
-        name: entry.name,
-        inode: InodeNumber(inode),
-        kind: EntryKind::from_number(entry.kind),
-        cookie: entry.cookie,
-    })
 }

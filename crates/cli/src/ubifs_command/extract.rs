@@ -1,6 +1,7 @@
 //! `tidegate ubifs extract` and `cat`.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -10,18 +11,21 @@ use ubifs::format::EntryKind;
 
 use super::Losses;
 use super::content::{Run, RunReader};
+use super::folder::{self, Rules};
 use super::source::SourceArguments;
+use super::tar_archive;
 use super::walk::{Visited, resolve};
-use super::{folder, tar_archive};
 use crate::Finding;
 use crate::output::{Printed, print_bytes, print_line};
+use crate::quantity::parse_bytes;
 
 /// Arguments of `tidegate ubifs extract`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Owners, devices and extended attributes other than user.* need root; without it owners stay the \
-                        user's and the rest is told and left out. An archive needs no root: it holds all but sockets. What is damaged \
-                        is told, a line each; the exit code is 1 then."
+    after_help = "An image is not trusted: nothing is made outside FOLDER, and nothing in it that gives rights to others. \
+                  Owners, devices, setuid and setgid bits and extended attributes other than user.* come with --preserve alone, \
+                  which needs root. An archive holds all of them, and needs no root; it has no form for sockets. What is \
+                  damaged or left out is told, a line each; the exit code is 1 then."
 )]
 pub struct ExtractArguments {
     /// The file system
@@ -36,6 +40,15 @@ pub struct ExtractArguments {
     /// Write a tar archive (PAX) to this file instead, or to standard output for -
     #[arg(long, value_name = "FILE", conflicts_with = "output")]
     pub tar: Option<PathBuf>,
+    /// Take over owners, devices, setuid and setgid bits and all extended attributes: only for images that you trust
+    #[arg(long, conflicts_with = "tar")]
+    pub preserve: bool,
+    /// Copy no more content than this: files that do not fit are left out
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "64g")]
+    pub max_size: u64,
+    /// Make no more files and folders than this
+    #[arg(long, value_name = "N", default_value_t = 10_000_000)]
+    pub max_files: u64,
     /// Print what was copied and what was lost as one JSON object
     #[arg(long)]
     pub json: bool,
@@ -49,6 +62,55 @@ pub struct CatArguments {
     pub source: SourceArguments,
     /// The file
     pub path: String,
+}
+
+/// What may still be copied.
+pub struct Budget {
+    bytes: AtomicU64,
+    files: AtomicU64,
+    files_max: u64,
+}
+
+impl Budget {
+    fn new(bytes: u64, files: u64) -> Self {
+        Self {
+            bytes: AtomicU64::new(bytes),
+            files: AtomicU64::new(files),
+            files_max: files,
+        }
+    }
+
+    /// Takes the room of a file's content, which holes have no part in.
+    ///
+    /// # Errors
+    /// When there is less left: the file does not fit.
+    pub fn take_bytes(&self, bytes: u64) -> Result<()> {
+        let taken = self
+            .bytes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                left.checked_sub(bytes)
+            });
+        match taken {
+            Ok(_) => Ok(()),
+            Err(left) => bail!("its {bytes} bytes are left out: --max-size leaves {left}"),
+        }
+    }
+
+    /// Takes the room of a file or folder; `false` if there is none.
+    pub fn take_file(&self) -> bool {
+        let taken = self
+            .files
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        taken.is_ok()
+    }
+
+    /// What is told when there is no room for a file.
+    pub fn too_many_files(&self) -> String {
+        format!(
+            "this and all that follows is left out: --max-files is {}",
+            self.files_max
+        )
+    }
 }
 
 /// What was copied so far, which a bar on the terminal shows.
@@ -132,12 +194,24 @@ pub fn run(arguments: &ExtractArguments) -> Result<Finding> {
     if arguments.json && arguments.tar.as_ref().is_some_and(|tar| tar.as_os_str() == "-") {
         bail!("--json with --tar -: both would go to standard output");
     }
+    if arguments.preserve && !rustix::process::geteuid().is_root() {
+        bail!("--preserve needs root: nobody else may give files to others or make devices");
+    }
     let ubifs = arguments.source.open(&mut losses)?;
     let start = resolve(&ubifs, &arguments.path)?;
     let mut progress = Progress::new();
+    let budget = Budget::new(arguments.max_size, arguments.max_files);
     match (&arguments.output, &arguments.tar) {
-        (Some(root), _) => folder::extract(&ubifs, start, root, &mut losses, &mut progress)?,
-        (None, Some(archive)) => tar_archive::write(&ubifs, start, archive, &mut losses, &mut progress)?,
+        (Some(root), _) => {
+            let rules = match arguments.preserve {
+                true => Rules::Preserve,
+                false => Rules::Harmless,
+            };
+            folder::extract(&ubifs, start, root, rules, &budget, &mut losses, &mut progress)?;
+        }
+        (None, Some(archive)) => {
+            tar_archive::write(&ubifs, start, archive, &budget, &mut losses, &mut progress)?;
+        }
         (None, None) => bail!("say where to: -o FOLDER or --tar FILE"),
     }
     progress.bar.finish_and_clear();

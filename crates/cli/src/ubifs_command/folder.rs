@@ -1,65 +1,103 @@
 //! A file system copied to a folder of the host.
 //!
-//! Everything is made under a name that was free, and nothing is followed: an image can't lead out of the folder. One thread
-//! goes through the tree and makes what has no content; files are filled by others. Hard links come when the files are
-//! there, and directories get their modes and times last, for what is made in them changes those.
+//! An image can't lead out of the folder: everything is made below descriptors of folders that this made itself, under names
+//! that were free, and nothing is followed. Until the end the folder is its owner's alone, so nobody else meets what is in it
+//! before it has its modes. Unless [`Rules::preserves`], nothing is made that gives rights to others: no devices, no
+//! setuid and setgid bits, no owners, no extended attributes but `user.*`.
+//!
+//! One thread goes through the tree and makes what has no content; files are filled by others. Hard links come when the files are
+//! there, and directories get their attributes last, for what is made in them changes those.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs::{self, OpenOptions};
-use std::io;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, lchown, symlink};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
 use ubifs::Ubifs;
 use ubifs::format::{EntryKind, InodeNumber};
 
 use super::Losses;
+use super::attributes::Made;
 use super::content::{RunReader, runs};
-use super::extract::Progress;
-use super::walk::{Named, Visited, shown, walk};
-use crate::output::with_causes;
+use super::extract::{Budget, Progress};
+use super::folder_tree::{FolderNumber, FolderTree, open_folder};
+use super::walk::{Named, Next, Visited, walk};
+use crate::output::{print_error, with_causes};
 
-/// Files that wait to be filled, at most.
+/// Files that wait to be filled, at most. Each holds a descriptor of its folder.
 const QUEUE: usize = 256;
 /// Threads that fill files, at most.
 const FILLERS_MAX: usize = 8;
+
+/// What an extraction takes over of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rules {
+    /// What gives no rights to others.
+    Harmless,
+    /// Everything.
+    Preserve,
+}
 
 /// Copies `start` and all below it to `root`, which must not exist or be an empty folder.
 pub fn extract(
     ubifs: &Ubifs,
     start: Named,
     root: &Path,
+    rules: Rules,
+    budget: &Budget,
     losses: &mut Losses,
     progress: &mut Progress,
 ) -> Result<()> {
-    let is_free = match fs::read_dir(root) {
-        Ok(mut entries) => entries.next().is_none() && fs::remove_dir(root).is_ok(),
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
-    };
-    if !is_free {
-        bail!(
+    let in_use = || {
+        format!(
             "{}: it exists and is not an empty folder; say another one",
             root.display()
-        );
+        )
+    };
+    let name = root.file_name().with_context(in_use)?;
+    let parent = root.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    let outside = rustix::fs::openat(
+        CWD,
+        parent,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .with_context(|| format!("{} can't be opened", parent.display()))?;
+    match rustix::fs::unlinkat(&outside, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(_) => bail!(in_use()),
     }
     let maker = Maker {
         ubifs,
-        root,
-        is_root: rustix::process::geteuid().is_root(),
+        top_name: name,
+        rules,
+        budget,
         untold: Mutex::default(),
     };
-    let mut later = Later::default();
+    let mut state = State {
+        open: vec![Arc::new(OpenFolder {
+            descriptor: outside,
+            number: FolderNumber::OUTSIDE,
+        })],
+        tree: FolderTree::default(),
+        first_names: HashMap::new(),
+        links: Vec::new(),
+        foreign_owners: 0,
+    };
     let fillers = thread::available_parallelism()
         .map_or(1, usize::from)
         .min(FILLERS_MAX);
-    let (queue, files) = sync_channel::<Visited>(QUEUE);
+    let (queue, files) = sync_channel::<Job>(QUEUE);
     let files = Mutex::new(files);
     thread::scope(|scope| {
         for _ in 0..fillers {
@@ -68,47 +106,68 @@ pub fn extract(
         // Moved here, so that the fillers end with it.
         let queue = queue;
         walk(ubifs, start, losses, &mut |visited, losses| {
+            if !budget.take_file() {
+                losses.tell(&visited.path, &budget.too_many_files());
+                return Ok(Next::Stop);
+            }
             progress.count(visited);
-            maker.make(visited, &queue, &mut later).or_else(|error| {
-                if visited.path.is_empty() {
-                    return Err(error);
+            match maker.make(visited, &queue, &mut state) {
+                Ok(next) => Ok(next),
+                Err(error) if visited.path.is_empty() => Err(error),
+                Err(error) => {
+                    losses.tell(&visited.path, &with_causes(&error));
+                    Ok(Next::Past)
                 }
-                losses.tell(&visited.path, &with_causes(&error));
-                Ok(())
-            })
+            }
         })
     })?;
-    maker.finish(&later);
+    maker.finish(&mut state);
     maker.tell(losses);
+    if state.foreign_owners > 0 {
+        print_error(&format!(
+            "note: {} of the files belong to others in the image, and to you here; --preserve keeps owners",
+            state.foreign_owners
+        ));
+    }
     Ok(())
 }
 
-/// What is to be done when all files are there.
-#[derive(Default)]
-struct Later {
-    /// Files with several names, and the first one.
-    first_names: HashMap<InodeNumber, PathBuf>,
-    /// The other names: the first one, and the path in the image.
-    links: Vec<(PathBuf, Vec<u8>)>,
-    directories: Vec<Visited>,
+/// A folder that was made, while something may still be made in it.
+struct OpenFolder {
+    descriptor: OwnedFd,
+    number: FolderNumber,
+}
+
+/// A file to be filled.
+struct Job {
+    visited: Visited,
+    parent: Arc<OpenFolder>,
+}
+
+/// What the thread that goes through the tree knows.
+struct State {
+    /// The folders above what is visited, the one that all is made in first.
+    open: Vec<Arc<OpenFolder>>,
+    tree: FolderTree,
+    /// Files and their first names: an image says what it likes of the number of a file's names.
+    first_names: HashMap<InodeNumber, (FolderNumber, Vec<u8>)>,
+    /// The other names.
+    links: Vec<(InodeNumber, FolderNumber, Vec<u8>)>,
+    /// Files whose owners are not kept, where they could be.
+    foreign_owners: u64,
 }
 
 struct Maker<'a> {
     ubifs: &'a Ubifs,
-    root: &'a Path,
-    is_root: bool,
+    /// What `start` is to be called.
+    top_name: &'a OsStr,
+    rules: Rules,
+    budget: &'a Budget,
     /// Losses of all threads: path and what.
     untold: Mutex<Vec<(Vec<u8>, String)>>,
 }
 
 impl Maker<'_> {
-    fn target(&self, path: &[u8]) -> PathBuf {
-        match path.is_empty() {
-            true => self.root.to_owned(),
-            false => self.root.join(OsStr::from_bytes(path)),
-        }
-    }
-
     fn lose(&self, path: &[u8], what: &dyn std::fmt::Display) {
         let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
         untold.push((path.to_vec(), what.to_string()));
@@ -123,84 +182,134 @@ impl Maker<'_> {
         }
     }
 
-    fn make(&self, visited: &Visited, files: &SyncSender<Visited>, later: &mut Later) -> Result<()> {
-        let target = self.target(&visited.path);
-        let inode = &visited.inode;
-        if inode.links > 1 && inode.kind() != Some(EntryKind::Directory) {
-            if let Some(first) = later.first_names.get(&visited.number) {
-                later.links.push((first.clone(), visited.path.clone()));
-                return Ok(());
-            }
-            later.first_names.insert(visited.number, target.clone());
+    fn name<'b>(&'b self, visited: &'b Visited) -> &'b OsStr {
+        match visited.path.is_empty() {
+            true => self.top_name,
+            false => OsStr::from_bytes(visited.name()),
         }
-        match inode.kind() {
-            Some(EntryKind::File) => {
-                let is_taken = files.send(visited.clone()).is_ok();
+    }
+
+    fn make(&self, visited: &Visited, files: &SyncSender<Job>, state: &mut State) -> Result<Next> {
+        state.open.truncate(visited.depth + 1);
+        let parent = state.open.last().context("the walk left the folder")?.clone();
+        let (folder, name) = (&parent.descriptor, self.name(visited));
+        let inode = &visited.inode;
+        let kind = inode
+            .kind()
+            .with_context(|| format!("mode {:o} is no kind of file", inode.mode))?;
+        if kind != EntryKind::Directory {
+            let own = (parent.number, visited.name().to_vec());
+            if state.first_names.contains_key(&visited.number) {
+                state.links.push((visited.number, own.0, own.1));
+                return Ok(Next::Past);
+            }
+            state.first_names.insert(visited.number, own);
+        }
+        let is_foreign = (inode.user, inode.group) != (0, 0);
+        if is_foreign && self.rules == Rules::Harmless && rustix::process::geteuid().is_root() {
+            state.foreign_owners += 1;
+        }
+        match kind {
+            EntryKind::Directory => {
+                rustix::fs::mkdirat(folder, name, Mode::RWXU).context("the folder can't be made")?;
+                let descriptor =
+                    open_folder(folder.as_fd(), name).context("the folder that was made can't be opened")?;
+                let number = state.tree.add(parent.number, visited);
+                state.open.push(Arc::new(OpenFolder { descriptor, number }));
+                return Ok(Next::Below);
+            }
+            EntryKind::File => {
+                let (visited, parent) = (visited.clone(), Arc::clone(&parent));
+                let is_taken = files.send(Job { visited, parent }).is_ok();
                 return is_taken
-                    .then_some(())
+                    .then_some(Next::Past)
                     .context("the threads that fill files have ended");
             }
-            Some(EntryKind::Directory) => fs::create_dir(&target).context("the folder can't be made")?,
-            Some(EntryKind::Symlink) => {
-                symlink(OsStr::from_bytes(&self.ubifs.read_link(inode)?), &target)
+            EntryKind::Symlink => {
+                let target = self.ubifs.read_link(inode)?;
+                rustix::fs::symlinkat(OsStr::from_bytes(&target), folder, name)
                     .context("the symbolic link can't be made")?;
             }
-            Some(EntryKind::Fifo) => make_node(&target, FileType::Fifo, 0)?,
-            Some(EntryKind::Socket) => make_node(&target, FileType::Socket, 0)?,
-            Some(kind @ (EntryKind::BlockDevice | EntryKind::CharacterDevice)) => {
-                let (major, minor) = inode.device().context("the device has no number")?;
-                let number = rustix::fs::makedev(major, minor);
-                let kind = match kind {
-                    EntryKind::BlockDevice => FileType::BlockDevice,
-                    _ => FileType::CharacterDevice,
-                };
-                make_node(&target, kind, number)?;
+            EntryKind::Fifo => make_node(folder.as_fd(), name, FileType::Fifo, 0)?,
+            EntryKind::Socket => make_node(folder.as_fd(), name, FileType::Socket, 0)?,
+            EntryKind::BlockDevice | EntryKind::CharacterDevice => {
+                self.make_device(visited, folder.as_fd(), name)?
             }
-            None => bail!("mode {:o} is no kind of file", inode.mode),
         }
-        self.set_xattrs(visited, &target);
-        if inode.kind() == Some(EntryKind::Directory) {
-            later.directories.push(visited.clone());
-            return Ok(());
-        }
-        set_attributes(&target, visited, self.is_root)
+        self.set_attributes(visited, &Made::Name(folder.as_fd(), name))?;
+        Ok(Next::Past)
     }
 
-    fn finish(&self, later: &Later) {
-        for (first, path) in &later.links {
-            if let Err(error) = fs::hard_link(first, self.target(path)) {
-                self.lose(path, &format!("the hard link can't be made: {error}"));
+    fn make_device(&self, visited: &Visited, folder: BorrowedFd<'_>, name: &OsStr) -> Result<()> {
+        if self.rules == Rules::Harmless {
+            bail!("it is a device and is left out; --preserve makes it, as root");
+        }
+        let (major, minor) = visited.inode.device().context("the device has no number")?;
+        let number = rustix::fs::makedev(major, minor);
+        let kind = match visited.inode.kind() {
+            Some(EntryKind::BlockDevice) => FileType::BlockDevice,
+            _ => FileType::CharacterDevice,
+        };
+        make_node(folder, name, kind, number)
+    }
+
+    /// Hard links, and the attributes of directories, those below before those above.
+    fn finish(&self, state: &mut State) {
+        let Some(top) = state.open.get(1).map(Arc::clone) else {
+            return;
+        };
+        let top = top.descriptor.as_fd();
+        for (number, folder, name) in &state.links {
+            let Some((first_folder, first_name)) = state.first_names.get(number) else {
+                continue;
+            };
+            let linked = state.tree.open(top, *first_folder).and_then(|from| {
+                let to = state.tree.open(top, *folder)?;
+                let (from_name, to_name) = (OsStr::from_bytes(first_name), OsStr::from_bytes(name));
+                rustix::fs::linkat(from, from_name, to, to_name, AtFlags::empty())
+            });
+            if let Err(error) = linked {
+                let path = state.tree.path(*folder, name);
+                self.lose(&path, &format!("the hard link can't be made: {error}"));
             }
         }
-        for visited in later.directories.iter().rev() {
-            if let Err(error) = set_attributes(&self.target(&visited.path), visited, self.is_root) {
+        while let Some((number, visited)) = state.tree.last() {
+            let opened = state
+                .tree
+                .open(top, number)
+                .context("the folder can't be opened again");
+            if let Err(error) =
+                opened.and_then(|folder| self.set_attributes(&visited, &Made::Open(folder.as_fd())))
+            {
                 self.lose(&visited.path, &with_causes(&error));
             }
+            state.tree.remove_last();
         }
     }
 
-    fn fill_files(&self, files: &Mutex<Receiver<Visited>>) {
+    fn fill_files(&self, files: &Mutex<Receiver<Job>>) {
         loop {
             let next = files.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let Ok(visited) = next else { return };
-            if let Err(error) = self.fill(&visited) {
-                self.lose(&visited.path, &with_causes(&error));
+            let Ok(job) = next else { return };
+            if let Err(error) = self.fill(&job) {
+                self.lose(&job.visited.path, &with_causes(&error));
             }
         }
     }
 
     /// Blocks that the file has are written; the others stay holes.
-    fn fill(&self, visited: &Visited) -> Result<()> {
+    fn fill(&self, Job { visited, parent }: &Job) -> Result<()> {
         self.ubifs.check_key(&visited.inode)?;
-        let target = self.target(&visited.path);
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&target)
-            .context("the file can't be made")?;
         let mut lost = Vec::new();
         let runs = runs(self.ubifs, &visited.inode, &mut lost);
+        self.budget.take_bytes(runs.iter().map(|run| run.bytes).sum())?;
+        let file = rustix::fs::openat(
+            &parent.descriptor,
+            self.name(visited),
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::RUSR | Mode::WUSR,
+        );
+        let file = File::from(file.context("the file can't be made")?);
         let end = runs.last().map_or(0, |run| run.offset + run.bytes);
         if end < visited.inode.size_bytes {
             file.set_len(visited.inode.size_bytes)
@@ -214,20 +323,41 @@ impl Maker<'_> {
         for finding in lost.iter().chain(&reader.lost) {
             self.lose(&visited.path, finding);
         }
-        self.set_xattrs(visited, &target);
-        set_attributes(&target, visited, self.is_root)
+        self.set_attributes(visited, &Made::Open(file.as_fd()))
     }
 
-    fn set_xattrs(&self, visited: &Visited, target: &Path) {
+    /// Owner, extended attributes, mode, times, in this order: a change of the owner takes capabilities and setuid bits away, and
+    /// who may not write to a file may not give it `user.*`.
+    fn set_attributes(&self, visited: &Visited, made: &Made<'_>) -> Result<()> {
+        let inode = &visited.inode;
+        let mut mode = inode.mode & 0o7777;
+        match self.rules {
+            Rules::Preserve => made.set_owner(inode).context("the owner can't be set")?,
+            Rules::Harmless if mode & 0o6000 != 0 => {
+                mode &= 0o1777;
+                let what = format!(
+                    "mode {:o} becomes {mode:o}; --preserve keeps setuid and setgid, as root",
+                    inode.mode & 0o7777
+                );
+                self.lose(&visited.path, &what);
+            }
+            Rules::Harmless => {}
+        }
+        self.set_xattrs(visited, made);
+        made.set_mode(inode, mode).context("the mode can't be set")?;
+        made.set_times(inode).context("the times can't be set")
+    }
+
+    fn set_xattrs(&self, visited: &Visited, made: &Made<'_>) {
         let mut lost = Vec::new();
         for xattr in self.ubifs.xattrs_lossy(visited.number, &mut lost) {
-            let name = OsStr::from_bytes(&xattr.name);
-            if let Err(error) = rustix::fs::lsetxattr(target, name, &xattr.value, XattrFlags::empty()) {
-                let name = shown(&xattr.name);
-                self.lose(
-                    &visited.path,
-                    &format!("extended attribute {name} can't be set: {error}"),
-                );
+            let name = super::walk::shown(&xattr.name);
+            if self.rules == Rules::Harmless && !xattr.name.starts_with(b"user.") {
+                let what = format!("extended attribute {name} is left out; --preserve sets it, as root");
+                self.lose(&visited.path, &what);
+            } else if let Err(error) = made.set_xattr(&xattr) {
+                let what = format!("extended attribute {name} can't be set: {error}");
+                self.lose(&visited.path, &what);
             }
         }
         for finding in &lost {
@@ -236,26 +366,6 @@ impl Maker<'_> {
     }
 }
 
-fn make_node(target: &Path, kind: FileType, number: u64) -> Result<()> {
-    rustix::fs::mknodat(CWD, target, kind, Mode::RUSR | Mode::WUSR, number).context("the node can't be made")
-}
-
-fn set_attributes(target: &Path, visited: &Visited, is_root: bool) -> Result<()> {
-    let inode = &visited.inode;
-    if is_root {
-        lchown(target, Some(inode.user), Some(inode.group)).context("the owner can't be set")?;
-    }
-    if inode.kind() != Some(EntryKind::Symlink) {
-        let mode = Mode::from_raw_mode(inode.mode & 0o7777);
-        rustix::fs::chmod(target, mode).context("the mode can't be set")?;
-    }
-    let time = |seconds: u64, nanoseconds: u32| Timespec {
-        tv_sec: seconds.cast_signed(),
-        tv_nsec: i64::from(nanoseconds.min(999_999_999)),
-    };
-    let times = Timestamps {
-        last_access: time(inode.accessed_seconds, inode.accessed_nanoseconds),
-        last_modification: time(inode.modified_seconds, inode.modified_nanoseconds),
-    };
-    rustix::fs::utimensat(CWD, target, &times, AtFlags::SYMLINK_NOFOLLOW).context("the times can't be set")
+fn make_node(folder: BorrowedFd<'_>, name: &OsStr, kind: FileType, number: u64) -> Result<()> {
+    rustix::fs::mknodat(folder, name, kind, Mode::RUSR | Mode::WUSR, number).context("the node can't be made")
 }

@@ -7,7 +7,7 @@ use ubifs::format::{EntryKind, Inode, InodeNumber};
 
 use super::Losses;
 use super::source::SourceArguments;
-use super::walk::{resolve, shown, walk};
+use super::walk::{Next, resolve, shown, walk};
 use crate::Finding;
 use crate::output::{Printed, print_line};
 
@@ -90,8 +90,11 @@ pub fn tree(arguments: &TreeArguments) -> Result<Finding> {
             Some(EntryKind::Symlink) => format!(" -> {}", target(&ubifs, &visited.inode)),
             _ => String::new(),
         };
-        print_line(&format!("{} {}{target}", attributes(&visited.inode), shown(path)))?;
-        Ok(())
+        let line = format!("{} {}{target}", attributes(&visited.inode), shown(path));
+        Ok(match print_line(&line)? {
+            Printed::Done => Next::Below,
+            Printed::Closed => Next::Stop,
+        })
     })?;
     Ok(losses.result())
 }

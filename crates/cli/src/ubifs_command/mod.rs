@@ -1,10 +1,12 @@
 //! `tidegate ubifs`: file systems on flash, made, read and written without the kernel. Only `mkfs` and `mount -o rw` write.
 
+mod attributes;
 mod bench;
 mod check;
 mod content;
 mod extract;
 mod folder;
+mod folder_tree;
 mod info;
 mod list;
 mod log;
@@ -82,10 +84,14 @@ pub struct Losses {
     count: u64,
     /// The same as told, for who prints a document.
     lines: Vec<String>,
+    /// Bytes of these lines.
+    bytes: usize,
 }
 
 /// Lines that are kept for a document.
 const LINES_MAX: usize = 10_000;
+/// Bytes of them: paths may be long.
+const LINE_BYTES_MAX: usize = 4 << 20;
 
 impl Losses {
     fn tell(&mut self, path: &[u8], what: &dyn std::fmt::Display) {
@@ -95,7 +101,8 @@ impl Losses {
             false => format!("{}: {what}", walk::shown(path)),
         };
         print_error(&line);
-        if self.lines.len() < LINES_MAX {
+        if self.lines.len() < LINES_MAX && self.bytes < LINE_BYTES_MAX {
+            self.bytes += line.len();
             self.lines.push(line);
         }
     }

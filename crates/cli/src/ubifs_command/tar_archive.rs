@@ -1,7 +1,8 @@
 //! A file system as a tar archive, in one pass: PAX (POSIX.1-2001) with extended attributes as `SCHILY.xattr.*` and holes in
 //! the sparse format 1.0 of GNU tar, which GNU tar and bsdtar read.
 //!
-//! A header says how long its content is before it comes, so blocks that are lost are zeros.
+//! A header says how long its content is before it comes, so blocks that are lost are zeros. No name comes twice, and only
+//! folders have names below theirs: what unpacks an archive need not be on its guard.
 
 use std::collections::HashMap;
 use std::io::{self, Cursor, Read, Write};
@@ -14,8 +15,8 @@ use ubifs::format::{EntryKind, InodeNumber};
 
 use super::Losses;
 use super::content::{Run, RunReader, runs};
-use super::extract::Progress;
-use super::walk::{Named, Visited, shown, walk};
+use super::extract::{Budget, Progress};
+use super::walk::{Named, Next, Visited, shown, walk};
 use crate::ubi_command::dump::to_output;
 
 /// Bytes of names and link targets in a header; longer ones are in its PAX records alone.
@@ -28,25 +29,33 @@ pub fn write(
     ubifs: &Ubifs,
     start: Named,
     archive: &Path,
+    budget: &Budget,
     losses: &mut Losses,
     progress: &mut Progress,
 ) -> Result<()> {
     to_output(archive, &mut |out| {
         let mut archive = Archive {
             ubifs,
+            budget,
             builder: Builder::new(out),
             first_names: HashMap::new(),
         };
         walk(ubifs, start, losses, &mut |visited, losses| {
+            if !budget.take_file() {
+                losses.tell(&visited.path, &budget.too_many_files());
+                return Ok(Next::Stop);
+            }
             progress.count(visited);
             match archive.add(visited, losses) {
                 // Where the archive can't be written there is no going on.
                 Err(error) if error.downcast_ref::<io::Error>().is_some() => Err(error),
                 Err(error) => {
+                    // Its next name is no link to one that the archive lacks.
+                    archive.first_names.remove(&visited.number);
                     losses.tell(&visited.path, &crate::output::with_causes(&error));
-                    Ok(())
+                    Ok(Next::Past)
                 }
-                Ok(()) => Ok(()),
+                Ok(()) => Ok(Next::Below),
             }
         })?;
         archive.builder.into_inner()?.flush()?;
@@ -56,8 +65,9 @@ pub fn write(
 
 struct Archive<'a, W: Write> {
     ubifs: &'a Ubifs,
+    budget: &'a Budget,
     builder: Builder<W>,
-    /// Files with several names, and the first one.
+    /// Files and their first names, which may have others whatever their inodes say of that.
     first_names: HashMap<InodeNumber, Vec<u8>>,
 }
 
@@ -73,7 +83,7 @@ impl<W: Write> Archive<'_, W> {
         }
         let mut records = self.records(visited, losses);
         let mut header = header_of(visited);
-        if inode.links > 1 && kind != EntryKind::Directory {
+        if kind != EntryKind::Directory {
             if let Some(first) = self.first_names.get(&visited.number) {
                 header.set_entry_type(EntryType::Link);
                 let first = first.clone();
@@ -119,6 +129,7 @@ impl<W: Write> Archive<'_, W> {
         let mut lost = Vec::new();
         let runs = runs(self.ubifs, inode, &mut lost);
         let stored: u64 = runs.iter().map(|run| run.bytes).sum();
+        self.budget.take_bytes(stored)?;
         let is_sparse = stored < inode.size_bytes;
         let map = if is_sparse {
             records.push(("GNU.sparse.major".to_owned(), b"1".to_vec()));

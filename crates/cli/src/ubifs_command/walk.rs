@@ -1,6 +1,10 @@
-//! Paths in a file system, and all files below one of them, each directory once.
+//! Paths in a file system, and all files below one of them: each directory once, each name once in its directory, no deeper
+//! than [`DEPTH_MAX`].
+//!
+//! An image may hold anything. What the walk keeps is a batch of inodes and the names of a directory for each level above.
 
 use std::collections::HashSet;
+use std::vec::IntoIter;
 
 use anyhow::{Result, bail};
 use ubifs::format::{EntryKind, Inode, InodeNumber, ROOT_INODE};
@@ -8,15 +12,32 @@ use ubifs::{Entry, Ubifs, UbifsError};
 
 use super::Losses;
 
+/// Folders within each other, at most. An extraction holds a descriptor of each.
+pub const DEPTH_MAX: usize = 256;
+/// Bytes of a path, at most: Linux takes no longer ones (`PATH_MAX`).
+const PATH_BYTES_MAX: usize = 4095;
+/// Inodes that are fetched together.
+const BATCH: usize = 128;
+
 /// A file that was come by.
 #[derive(Clone, Debug)]
 pub struct Visited {
     /// Its path below where the walk began; empty for that itself.
     pub path: Vec<u8>,
+    /// Folders above it, up to where the walk began.
+    pub depth: usize,
     /// Its number.
     pub number: InodeNumber,
     /// Its inode.
     pub inode: Inode,
+}
+
+impl Visited {
+    /// The last name of its path.
+    pub fn name(&self) -> &[u8] {
+        let start = self.path.iter().rposition(|byte| *byte == b'/');
+        &self.path[start.map_or(0, |slash| slash + 1)..]
+    }
 }
 
 /// A path for people: bytes that are no UTF-8, and control characters, are escaped.
@@ -53,65 +74,184 @@ pub fn resolve(ubifs: &Ubifs, path: &str) -> Result<Named> {
     Ok(at)
 }
 
+/// What is next after a visit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// What is in it, if it is a directory.
+    Below,
+    /// What follows it, without anything that is in it.
+    Past,
+    /// Nothing: the walk ends.
+    Stop,
+}
+
+/// A directory whose entries are being visited.
+struct Level {
+    entries: IntoIter<Entry>,
+    /// Entries with their inodes, where these can be read.
+    batch: IntoIter<(Entry, Option<Inode>)>,
+    /// Bytes of its path.
+    path_bytes: usize,
+}
+
+impl Level {
+    /// The next entry, with its inode if that can be read.
+    fn next(&mut self, ubifs: &Ubifs) -> Option<(Entry, Option<Inode>)> {
+        if self.batch.as_slice().is_empty() {
+            let entries: Vec<Entry> = self.entries.by_ref().take(BATCH).collect();
+            let numbers: Vec<InodeNumber> = entries.iter().map(|entry| entry.inode).collect();
+            let inodes = ubifs.inodes(&numbers).into_iter().map(Result::ok);
+            self.batch = entries.into_iter().zip(inodes).collect::<Vec<_>>().into_iter();
+        }
+        self.batch.next()
+    }
+}
+
 /// Visits a file and, where it is a directory, all below it: parents first, names in their order.
 pub fn walk(
     ubifs: &Ubifs,
     start: Named,
     losses: &mut Losses,
-    visit: &mut dyn FnMut(&Visited, &mut Losses) -> Result<()>,
+    visit: &mut dyn FnMut(&Visited, &mut Losses) -> Result<Next>,
 ) -> Result<()> {
-    let mut pending = vec![(start, Vec::new(), None)];
-    let mut directories = HashSet::new();
-    while let Some((Named { inode: number, kind }, path, fetched)) = pending.pop() {
-        let inode = match fetched {
-            Some(inode) => inode,
-            None => {
-                let mut lost = Vec::new();
-                let inode = ubifs.inode_lossy(number, kind, &mut lost);
-                for finding in &lost {
-                    losses.tell(&path, finding);
-                }
-                let Some(inode) = inode else { continue };
-                inode
+    let mut walk = Walk {
+        ubifs,
+        path: Vec::new(),
+        levels: Vec::new(),
+        directories: HashSet::new(),
+        visit,
+    };
+    let mut next = walk.come_by(start, None, losses)?;
+    while next != Next::Stop {
+        let Some(level) = walk.levels.last_mut() else {
+            break;
+        };
+        walk.path.truncate(level.path_bytes);
+        let Some((entry, inode)) = level.next(ubifs) else {
+            walk.levels.pop();
+            continue;
+        };
+        if level.path_bytes > 0 {
+            walk.path.push(b'/');
+        }
+        walk.path.extend_from_slice(&entry.name);
+        let (inode_number, kind) = (entry.inode, entry.kind);
+        next = match refusal(&entry.name, &walk.path) {
+            None => walk.come_by(
+                Named {
+                    inode: inode_number,
+                    kind,
+                },
+                inode,
+                losses,
+            )?,
+            Some(why) => {
+                losses.tell(&walk.path, &why);
+                Next::Past
             }
         };
-        let is_directory = inode.kind() == Some(EntryKind::Directory);
-        if is_directory && !directories.insert(number) {
-            losses.tell(
-                &path,
-                &"the directory has a second place in the tree; it is left out here",
-            );
-            continue;
-        }
-        let visited = Visited { path, number, inode };
-        visit(&visited, losses)?;
-        if is_directory {
-            let mut lost = Vec::new();
-            let mut entries = ubifs.read_directory_lossy(number, &mut lost);
-            for finding in &lost {
-                losses.tell(&visited.path, finding);
-            }
-            entries.sort_by(|one, other| other.name.cmp(&one.name));
-            let numbers: Vec<InodeNumber> = entries.iter().map(|entry| entry.inode).collect();
-            for (entry, fetched) in entries.iter().zip(ubifs.inodes(&numbers)) {
-                let mut path = visited.path.clone();
-                if !path.is_empty() {
-                    path.push(b'/');
-                }
-                path.extend_from_slice(&entry.name);
-                if is_possible(&entry.name) {
-                    let (inode, kind) = (entry.inode, entry.kind);
-                    pending.push((Named { inode, kind }, path, fetched.ok()));
-                } else {
-                    losses.tell(&path, &"no file of a host can have this name; it is left out");
-                }
-            }
-        }
     }
     Ok(())
 }
 
-/// Whether a name is one: an image may hold any bytes, and they must not lead out of a folder.
-fn is_possible(name: &[u8]) -> bool {
-    !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
+struct Walk<'a> {
+    ubifs: &'a Ubifs,
+    /// Of what is visited.
+    path: Vec<u8>,
+    levels: Vec<Level>,
+    /// Those that were visited.
+    directories: HashSet<InodeNumber>,
+    visit: &'a mut dyn FnMut(&Visited, &mut Losses) -> Result<Next>,
+}
+
+impl Walk<'_> {
+    /// Visits what `path` names.
+    fn come_by(&mut self, named: Named, fetched: Option<Inode>, losses: &mut Losses) -> Result<Next> {
+        let number = named.inode;
+        let inode = match fetched {
+            Some(inode) => inode,
+            None => {
+                let mut lost = Vec::new();
+                let inode = self.ubifs.inode_lossy(number, named.kind, &mut lost);
+                for finding in &lost {
+                    losses.tell(&self.path, finding);
+                }
+                let Some(inode) = inode else { return Ok(Next::Past) };
+                inode
+            }
+        };
+        let is_directory = inode.kind() == Some(EntryKind::Directory);
+        if is_directory && !self.directories.insert(number) {
+            let why = "the directory has a second place in the tree; it is left out here";
+            losses.tell(&self.path, &why);
+            return Ok(Next::Past);
+        }
+        let visited = Visited {
+            path: self.path.clone(),
+            depth: self.levels.len(),
+            number,
+            inode,
+        };
+        let next = (self.visit)(&visited, losses)?;
+        if is_directory && next == Next::Below {
+            match self.levels.len() < DEPTH_MAX {
+                true => self.descend(number, losses),
+                false => losses.tell(
+                    &self.path,
+                    &format!("it is {DEPTH_MAX} folders deep; what is in it is left out"),
+                ),
+            }
+        }
+        Ok(next)
+    }
+
+    fn descend(&mut self, directory: InodeNumber, losses: &mut Losses) {
+        let mut lost = Vec::new();
+        let mut entries = self.ubifs.read_directory_lossy(directory, &mut lost);
+        for finding in &lost {
+            losses.tell(&self.path, finding);
+        }
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        entries.dedup_by(|later, first| {
+            let is_second = later.name == first.name;
+            if is_second {
+                let what = format!(
+                    "it has the name {} twice; the second one is left out",
+                    shown(&later.name)
+                );
+                losses.tell(&self.path, &what);
+            }
+            is_second
+        });
+        self.levels.push(Level {
+            entries: entries.into_iter(),
+            batch: Vec::new().into_iter(),
+            path_bytes: self.path.len(),
+        });
+    }
+}
+
+/// Why a name can't be one of a file here: an image may hold any bytes, and they must not lead out of a folder.
+fn refusal(name: &[u8], path: &[u8]) -> Option<String> {
+    if matches!(name, b"" | b"." | b"..") || name.contains(&b'/') || name.contains(&0) {
+        return Some("no file of a host can have this name; it is left out".to_owned());
+    }
+    let is_long = path.len() > PATH_BYTES_MAX;
+    is_long.then(|| format!("its path has more than {PATH_BYTES_MAX} bytes; it is left out"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_out_of_a_folder_are_refused() {
+        for name in [b"".as_slice(), b".", b"..", b"/etc", b"a/b", b"a\0b"] {
+            assert!(refusal(name, name).is_some(), "{name:?}");
+        }
+        for name in [b"...".as_slice(), b"..a", b" ", b"\x1b[2J", b"\xFF"] {
+            assert_eq!(refusal(name, name), None, "{name:?}");
+        }
+        assert!(refusal(b"a", &[b'a'; PATH_BYTES_MAX + 1]).is_some());
+    }
 }

@@ -1,0 +1,129 @@
+//! A folder with a tree, the volume that is made of it, and changes of its nodes with their CRCs mended.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+use ubifs::format::{Group, HEADER_BYTES, Inode, NodeKind, check, seal};
+
+pub struct Bench(TempDir);
+
+impl Bench {
+    /// With an empty folder `tree`.
+    pub fn new() -> Self {
+        let folder = TempDir::new().expect("a folder");
+        fs::create_dir(folder.path().join("tree")).expect("made");
+        Self(folder)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Runs the program in the folder: exit code, standard output, standard error.
+    pub fn run(&self, words: &str) -> (i32, String, String) {
+        let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(words.split(' '))
+            .current_dir(&self.0)
+            .output()
+            .expect("the program runs");
+        let text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
+        let code = output.status.code().expect("it ends by itself");
+        (code, text(&output.stdout), text(&output.stderr))
+    }
+
+    pub fn ends(&self, code: i32, words: &str) {
+        let (found, out, told) = self.run(words);
+        assert_eq!(found, code, "{words}: {out}{told}");
+    }
+
+    /// Makes the file `volume` of `tree`.
+    pub fn make_volume(&self) {
+        self.ends(0, "ubifs mkfs -r tree -m 2048 -e 126976 -c 200 -x none volume");
+    }
+
+    /// Gives entries of the name `from` the name `to`, of the same length. Their keys stay.
+    pub fn rename_in_image(&self, from: &[u8], to: &[u8]) {
+        assert_eq!(from.len(), to.len());
+        let mut changed = 0;
+        self.change_nodes(NodeKind::Entry, |node| {
+            // The name begins behind the fixed fields, and a zero follows it.
+            if node[56..].strip_suffix(&[0]) == Some(from) {
+                node[56..56 + to.len()].copy_from_slice(to);
+                changed += 1;
+            }
+        });
+        assert_eq!(changed, 1, "entries with that name");
+    }
+
+    /// Changes the fields of inodes that have no data of their own.
+    pub fn change_inodes(&self, mut change: impl FnMut(&mut Inode)) {
+        self.change_nodes(NodeKind::Inode, |node| {
+            let mut inode = Inode::decode(node).expect("mkfs made it");
+            change(&mut inode);
+            let sequence = u64::from_le_bytes(node[8..16].try_into().expect("8 bytes"));
+            node.copy_from_slice(&inode.encode(sequence, Group::None));
+        });
+    }
+
+    fn change_nodes(&self, kind: NodeKind, mut change: impl FnMut(&mut [u8])) {
+        let mut raw = fs::read(self.path("volume")).expect("it was made");
+        for at in (0..raw.len() - HEADER_BYTES).step_by(8) {
+            let Ok(header) = check(&raw[at..]) else { continue };
+            if header.kind == kind {
+                let bytes = usize::try_from(header.bytes).expect("small");
+                let node = &mut raw[at..at + bytes];
+                change(node);
+                seal(node, kind, Group::None, header.sequence);
+            }
+        }
+        fs::write(self.path("volume"), raw).expect("written");
+    }
+
+    /// What GNU tar lists.
+    pub fn names_in_archive(&self, archive: &str) -> Vec<String> {
+        let listed = Command::new("tar")
+            .args(["-tf", archive])
+            .current_dir(&self.0)
+            .output()
+            .expect("tar runs");
+        assert!(listed.status.success(), "{listed:?}");
+        let names = String::from_utf8_lossy(&listed.stdout);
+        names.lines().map(str::to_owned).collect()
+    }
+}
+
+/// Everything below a folder and the folder itself: mode, owner, group and time, then the content.
+pub fn snapshot(folder: &Path) -> BTreeMap<PathBuf, ([i64; 4], Vec<u8>)> {
+    let mut all = BTreeMap::new();
+    let mut pending = vec![folder.to_owned()];
+    while let Some(path) = pending.pop() {
+        let status = fs::symlink_metadata(&path).expect("it is there");
+        let content = match status.file_type() {
+            kind if kind.is_file() => fs::read(&path).expect("it can be read"),
+            kind if kind.is_symlink() => fs::read_link(&path)
+                .expect("it is one")
+                .into_os_string()
+                .into_encoded_bytes(),
+            _ => Vec::new(),
+        };
+        if status.is_dir() {
+            pending.extend(
+                fs::read_dir(&path)
+                    .expect("listed")
+                    .map(|entry| entry.expect("listed").path()),
+            );
+        }
+        let attributes = [
+            status.mode().into(),
+            status.uid().into(),
+            status.gid().into(),
+            status.mtime(),
+        ];
+        all.insert(path, (attributes, content));
+    }
+    all
+}
