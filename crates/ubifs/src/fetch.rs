@@ -95,6 +95,17 @@ pub(crate) fn leb(volume: &dyn Volume, leb: u32) -> Result<Vec<u8>, Damage> {
     )
 }
 
+/// The bytes at a place as they were written, for who can't tell by a CRC: what is beyond correction is an error.
+pub(crate) fn correct(volume: &dyn Volume, place: Place) -> Result<Vec<u8>, Damage> {
+    if !is_inside(volume, place) {
+        return Err(outside(volume));
+    }
+    let mut raw = vec![0; to_usize(place.bytes)];
+    let read = volume.read(Leb(place.leb), place.offset, &mut raw);
+    read.map_err(|error| Damage::Medium(Arc::from(error.to_string())))?;
+    Ok(raw)
+}
+
 /// How much of a LEB is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {

@@ -4,6 +4,7 @@
 mod support {
     #[expect(dead_code, reason = "the script and other judges are for other tests")]
     pub mod rig;
+    pub mod unsteady;
 }
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use media::Leb;
 use nand::{PowerCut, SimNand};
 use support::rig::{Chip, SMALL, Shape, attach, lines_of, open};
+use support::unsteady::UnsteadyVolume;
 use testkit::prng::Prng;
 use ubi::Volume;
 use ubifs::check::check;
@@ -304,4 +306,34 @@ fn power_cuts_leave_the_index_whole_where_new_nodes_go_between_old_ones() {
         let findings = check(&*attach(&chip).expect("it attaches")).findings;
         assert!(findings.is_empty(), "{what}, unmounted: {findings:?}");
     }
+}
+
+/// The nodes that are in use were copied as they were read, without a look at their CRC.
+#[test]
+fn a_page_that_reads_wrong_while_new_nodes_go_between_old_ones_is_what_it_was() {
+    let start = cut_without_room_for_the_index();
+    let before = read(&copy(&start));
+    let expected = lines_of(&before);
+    let (mut mounts, page) = (0, usize::try_from(SMALL.page).expect("small"));
+    for number in index_lebs(&before) {
+        let end = leb(&before, number).iter().rposition(|byte| *byte != 0xFF);
+        for offset in (0..u32::try_from(end.expect("it is written")).expect("small")).step_by(page) {
+            for good_reads in 0.. {
+                let what = format!("LEB {number}, offset {offset}, read {good_reads}");
+                let chip = copy(&start);
+                let volume = attach(&chip).expect("it attaches");
+                let unsteady = UnsteadyVolume::new(volume, (number, offset), good_reads);
+                // Whether it goes on with it or not.
+                drop(open(unsteady.clone()));
+                if !unsteady.was_hit() {
+                    break;
+                }
+                assert_eq!(lines_of(&read(&chip)), expected, "{what}");
+                let findings = check(&*attach(&chip).expect("it attaches")).findings;
+                assert!(findings.is_empty(), "{what}: {findings:?}");
+                mounts += 1;
+            }
+        }
+    }
+    assert!(mounts > 20, "{mounts}");
 }

@@ -13,9 +13,9 @@ use super::commit_index::Failed;
 use super::space_table::SpaceTable;
 use super::{WriteError, Writer};
 use crate::fetch;
-use crate::finding::{Finding, Place, Subject};
-use crate::format::pad;
-use crate::index::Step;
+use crate::finding::{Finding, Place};
+use crate::format::{NodeKind, pad};
+use crate::index::{Step, damage_at};
 use crate::scan::to_usize;
 use crate::space::LebSpace;
 
@@ -28,8 +28,8 @@ pub(super) struct Gaps {
 #[derive(Clone)]
 struct GapLeb {
     leb: u32,
-    /// Nodes in use, in the order of their places: offset and aligned length.
-    used: Vec<(u32, u32)>,
+    /// Nodes in use, in the order of their places.
+    used: Vec<Place>,
     /// What is left of the gaps: from, to.
     free: Vec<(u32, u32)>,
     /// New nodes and their offsets.
@@ -37,14 +37,15 @@ struct GapLeb {
 }
 
 impl GapLeb {
-    fn new(leb: u32, mut used: Vec<(u32, u32)>, leb_bytes: u32) -> Self {
+    fn new(leb: u32, mut used: Vec<Place>, leb_bytes: u32) -> Self {
         used.sort_unstable();
         let (mut free, mut end) = (Vec::new(), 0);
-        for (offset, bytes) in used.iter().copied().chain([(leb_bytes, 0)]) {
+        let places = used.iter().map(|node| (node.offset, node.bytes));
+        for (offset, bytes) in places.chain([(leb_bytes, 0)]) {
             if offset > end {
                 free.push((end, offset));
             }
-            end = offset + bytes;
+            end = offset + bytes.next_multiple_of(8);
         }
         Self {
             leb,
@@ -60,12 +61,30 @@ impl GapLeb {
         gaps.map(|bytes| bytes.saturating_sub(largest)).sum()
     }
 
-    /// The content with the new nodes, and the LEB's space with it.
-    fn content(&self, raw: &[u8], leb_bytes: u32, min_io_bytes: u32) -> (Vec<u8>, LebSpace) {
+    /// The nodes in use as they are on the medium, each with its CRC checked: the LEB is to hold nothing else of what it held.
+    fn kept(&self, volume: &dyn Volume) -> Result<Vec<Vec<u8>>, Box<Finding>> {
+        let (mut kept, mut lost) = (Vec::new(), None);
+        fetch::nodes(
+            volume,
+            &self.used,
+            NodeKind::Index,
+            &mut Vec::new(),
+            &mut |number, node| match node {
+                Ok(node) => kept.push(node.to_vec()),
+                Err(damage) => lost = lost.take().or(Some((self.used[number], damage))),
+            },
+        );
+        match lost {
+            None => Ok(kept),
+            Some((place, damage)) => Err(damage_at(place, damage)),
+        }
+    }
+
+    /// The content with the new nodes, and the LEB's space with it. `kept` are those in use.
+    fn content(&self, kept: &[Vec<u8>], leb_bytes: u32, min_io_bytes: u32) -> (Vec<u8>, LebSpace) {
         let mut pieces: BTreeMap<usize, &[u8]> = BTreeMap::new();
-        for (offset, bytes) in &self.used {
-            let offset = to_usize(*offset);
-            pieces.insert(offset, &raw[offset..offset + to_usize(*bytes)]);
+        for (place, node) in self.used.iter().zip(kept) {
+            pieces.insert(to_usize(place.offset), node);
         }
         for (offset, node) in &self.nodes {
             pieces.insert(to_usize(*offset), node);
@@ -132,20 +151,7 @@ impl Gaps {
         (leb_bytes, min_io_bytes): (u32, u32),
     ) -> Result<(), Failed> {
         for gap in self.lebs.iter().filter(|gap| !gap.nodes.is_empty()) {
-            let place = Place {
-                leb: gap.leb,
-                offset: 0,
-                bytes: 0,
-            };
-            let raw = fetch::leb(volume, gap.leb).map_err(|damage| {
-                Box::new(Finding {
-                    inode: None,
-                    subject: Subject::Index,
-                    place,
-                    damage,
-                })
-            })?;
-            let (content, after) = gap.content(&raw, leb_bytes, min_io_bytes);
+            let (content, after) = gap.content(&gap.kept(volume)?, leb_bytes, min_io_bytes);
             volume.leb_change(Leb(gap.leb), &content)?;
             space.set(gap.leb, after);
         }
@@ -158,7 +164,7 @@ impl Writer {
     pub(super) fn gaps(&self) -> Result<Gaps, WriteError> {
         let leb_bytes = self.ubifs.superblock.leb_bytes;
         let head = self.index_head.map(|(leb, _)| leb);
-        let mut used: BTreeMap<u32, Vec<(u32, u32)>> = self
+        let mut used: BTreeMap<u32, Vec<Place>> = self
             .space
             .iter()
             .filter(|(leb, space)| space.index && space.free + space.dirty > 0 && Some(*leb) != head)
@@ -168,18 +174,11 @@ impl Writer {
             if let Step::Node(place) = step
                 && let Some(nodes) = used.get_mut(&place.leb)
             {
-                nodes.push((place.offset, place.bytes.next_multiple_of(8)));
+                nodes.push(place);
             }
             Ok(())
         });
-        walked.map_err(|(place, damage)| {
-            self.unreadable(Box::new(Finding {
-                inode: None,
-                subject: Subject::Index,
-                place,
-                damage,
-            }))
-        })?;
+        walked.map_err(|(place, damage)| self.unreadable(damage_at(place, damage)))?;
         let lebs = used
             .into_iter()
             .map(|(leb, nodes)| GapLeb::new(leb, nodes, leb_bytes));
@@ -216,22 +215,29 @@ mod tests {
         IndexNode { level: 0, branches }.encode(7)
     }
 
+    const fn place(offset: u32, bytes: u32) -> Place {
+        Place {
+            leb: 20,
+            offset,
+            bytes,
+        }
+    }
+
     #[test]
     fn nodes_in_use_stay_where_they_are_and_new_ones_fill_the_gaps() {
         // Nodes of 48, 68 and 188 bytes; the second and the last but one are of no use any more.
         let old: Vec<Vec<u8>> = [1, 2, 8, 1, 8, 2].map(node).to_vec();
-        let (mut raw, mut places) = (Vec::new(), Vec::new());
+        let (mut end, mut places) = (0, Vec::new());
         for node in &old {
-            places.push((raw.len(), node.len()));
-            raw.extend_from_slice(node);
-            raw.resize(raw.len().next_multiple_of(8), 0);
+            places.push((end, node.len()));
+            end += node.len().next_multiple_of(8);
         }
-        raw.resize(to_usize(LEB_BYTES), 0xFF);
         let small = |bytes: usize| u32::try_from(bytes).expect("small");
-        let used: Vec<(u32, u32)> = [0, 2, 3, 5]
+        let used: Vec<Place> = [0, 2, 3, 5]
             .map(|number: usize| places[number])
-            .map(|(offset, bytes)| (small(offset), small(bytes.next_multiple_of(8))))
+            .map(|(offset, bytes)| place(small(offset), small(bytes)))
             .to_vec();
+        let kept = [0, 2, 3, 5].map(|number: usize| old[number].clone());
         let mut gaps = Gaps {
             lebs: vec![GapLeb::new(20, used, LEB_BYTES)],
         };
@@ -244,7 +250,7 @@ mod tests {
         // The large one does not fit into the gap of the second, the small one does.
         assert_eq!(offsets[0], small(places[4].0));
         assert_eq!(offsets[1], small(places[1].0));
-        let (content, space) = gaps.lebs[0].content(&raw, LEB_BYTES, 512);
+        let (content, space) = gaps.lebs[0].content(&kept, LEB_BYTES, 512);
         for number in [0, 2, 3, 5] {
             let (offset, bytes) = places[number];
             assert_eq!(
@@ -280,7 +286,7 @@ mod tests {
                 if end + gap + bytes > LEB_BYTES {
                     break;
                 }
-                used.push((end + gap, bytes));
+                used.push(place(end + gap, bytes));
                 end += gap + bytes;
             }
             let mut gaps = Gaps {

@@ -102,7 +102,7 @@ impl Writer {
         let (raw, is_uncorrectable) = match was_clean {
             // Nothing was being written when it was unmounted well.
             true => (self.leb_from(bud.leb, bud.offset)?, false),
-            false => self.leb_as_it_is(bud.leb)?,
+            false => self.leb_as_it_is(bud.leb, bud.offset)?,
         };
         let scanned = scan(&raw, to_usize(bud.offset));
         if scanned.nodes.len() < bud.nodes {
@@ -120,8 +120,9 @@ impl Writer {
         // Where bits were beyond correction and came out right by luck alone, they may not the next time.
         let is_torn = !end.is_multiple_of(unit) || is_uncorrectable;
         if is_torn || matches!(scanned.stop, Stop::Broken(_)) || end < scanned.end {
-            let whole = if was_clean { self.leb(bud.leb)? } else { raw };
-            self.clean_leb(bud.leb, &whole[..end])?;
+            let mut good = self.beginning_of_leb(Subject::Journal, bud.leb, bud.offset)?;
+            good.extend_from_slice(&raw[good.len()..end]);
+            self.clean_leb(bud.leb, &good)?;
         }
         let written = u32::try_from(end.next_multiple_of(unit)).expect("less than a LEB");
         let before = match bud.offset {
@@ -140,16 +141,39 @@ impl Writer {
         Ok(())
     }
 
-    /// All of a LEB, and whether some of its bits were beyond correction.
-    fn leb_as_it_is(&self, leb: u32) -> Result<(Vec<u8>, bool), WriteError> {
-        let mut raw = vec![0; to_usize(self.ubifs.superblock.leb_bytes)];
-        match self.volume.read(Leb(leb), 0, &mut raw) {
+    /// A LEB, and whether some of its bits were beyond correction; what is before `offset` is not read, and 0xFF.
+    pub(super) fn leb_as_it_is(&self, leb: u32, offset: u32) -> Result<(Vec<u8>, bool), WriteError> {
+        let mut raw = vec![0xFF; to_usize(self.ubifs.superblock.leb_bytes)];
+        let from = to_usize(offset).min(raw.len());
+        match self.volume.read(Leb(leb), offset, &mut raw[from..]) {
             Ok(()) => Ok((raw, false)),
             Err(VolumeError::Uncorrectable { .. }) => Ok((raw, true)),
             Err(error) => {
                 let damage = Damage::Medium(error.to_string().into());
                 Err(self.unreadable_leb(Subject::Journal, leb, damage))
             }
+        }
+    }
+
+    /// The first bytes of a LEB that is to be written anew: they are as they were written, or an error. Where the medium can't
+    /// say so, each node of them has to have its CRC.
+    pub(super) fn beginning_of_leb(
+        &self,
+        subject: Subject,
+        leb: u32,
+        bytes: u32,
+    ) -> Result<Vec<u8>, WriteError> {
+        let offset = 0;
+        let place = Place { leb, offset, bytes };
+        let unreadable = |damage| self.unreadable_leb(subject, leb, damage);
+        let refused = match fetch::correct(&*self.volume, place) {
+            Ok(raw) => return Ok(raw),
+            Err(damage) => damage,
+        };
+        let raw = fetch::read(&*self.volume, place).map_err(unreadable)?;
+        match scan(&raw, 0).end == raw.len() {
+            true => Ok(raw),
+            false => Err(unreadable(refused)),
         }
     }
 
@@ -243,7 +267,7 @@ impl Writer {
             if !self.volume.is_mapped(Leb(leb))? {
                 continue;
             }
-            let raw = self.leb(leb)?;
+            let raw = self.beginning_of_leb(Subject::Data, leb, self.ubifs.superblock.leb_bytes)?;
             let used = raw
                 .iter()
                 .rposition(|byte| *byte != 0xFF)

@@ -10,6 +10,7 @@ use ubi::Volume;
 
 use super::buffers::HeadKind;
 use super::{WriteError, Writer};
+use crate::finding::Subject;
 use crate::format::{InodeNumber, Key};
 use crate::scan::{Found, is_erased, scan, to_usize};
 use crate::space::LebSpace;
@@ -19,9 +20,10 @@ impl Writer {
     pub(super) fn take_fixed_lebs(&mut self) -> Result<(), WriteError> {
         if let Some((leb, offset)) = self.index_head {
             self.space.take(leb);
-            self.cut_behind(leb, offset)?;
+            self.cut_behind(Subject::Index, (leb, offset))?;
         }
-        self.cut_behind(self.lpt.first + self.lpt.head.leb, self.lpt.head.offset)?;
+        let lpt_head = (self.lpt.first + self.lpt.head.leb, self.lpt.head.offset);
+        self.cut_behind(Subject::Space, lpt_head)?;
         for leb in 0..self.ubifs.superblock.lpt_lebs {
             if !self.lpt.in_use.contains(&leb) && leb != self.lpt.head.leb {
                 self.volume.unmap(Leb(self.lpt.first + leb))?;
@@ -49,14 +51,18 @@ impl Writer {
         Ok(())
     }
 
-    /// Erases what a commit wrote behind a head before power went.
-    fn cut_behind(&self, leb: u32, offset: u32) -> Result<(), WriteError> {
-        let raw = self.leb_from(leb, offset)?;
-        let offset = to_usize(offset).min(raw.len());
-        match is_erased(&raw[offset..]) {
-            true => Ok(()),
-            false => Ok(self.volume.leb_change(Leb(leb), &self.leb(leb)?[..offset])?),
+    /// Erases what a commit wrote behind a head before power went, or began to write: of that the medium may say no more than that it
+    /// reads badly.
+    fn cut_behind(&self, subject: Subject, (leb, offset): (u32, u32)) -> Result<(), WriteError> {
+        let (raw, is_uncorrectable) = match self.ubifs.report.was_clean {
+            true => (self.leb_from(leb, offset)?, false),
+            false => self.leb_as_it_is(leb, offset)?,
+        };
+        if !is_uncorrectable && is_erased(&raw[to_usize(offset).min(raw.len())..]) {
+            return Ok(());
         }
+        let beginning = self.beginning_of_leb(subject, leb, offset)?;
+        Ok(self.volume.leb_change(Leb(leb), &beginning)?)
     }
 
     /// The journal goes on in the LEBs that it ended in.
