@@ -58,17 +58,17 @@ impl Writable {
     /// Ends the work, commits, and unmounts.
     pub fn finish(self) -> Result<()> {
         let worked = self.work.finish();
-        let closed = self.mounted.close().map_err(anyhow::Error::from);
-        closed
-            .and_then(|()| self.devices.finish())
-            .with_context(|| {
-                let heads = self.mounted.statistics().heads;
-                let bytes: u64 = heads.iter().map(|head| head.buffered_bytes).sum();
-                format!(
-                    "the file system was not closed: what was synced is on the medium, of what was written since up to {bytes} \
-                     bytes are lost, and the next mount recovers the rest"
-                )
-            })?;
+        self.mounted.close().with_context(|| {
+            let bytes = self.mounted.statistics().unwritten_bytes;
+            format!(
+                "the file system was not closed: what was synced is on the medium, of what was written since up to {bytes} \
+                 bytes are lost, and the next mount recovers the rest"
+            )
+        })?;
+        let device = self.devices.finish();
+        device.context(
+            "the file system was closed, and all of it is on the medium; the device's own work failed",
+        )?;
         worked.context("the file system was closed, and all of it is on the medium")
     }
 }
@@ -135,24 +135,90 @@ pub fn counters(statistics: &WriterStatistics) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::channel;
 
-    use media::{Nand, NandGeometry};
+    use media::{Clock, Nand, NandError, NandGeometry, Peb, ReadReport};
     use nand::{ChipModel, FaultModel, SimNand};
+    use testkit::prng::Prng;
     use ubi::format::VolumeKind;
     use ubi::format::volume_table::VolumeName;
     use ubi::{FormatOptions, Layout, NewVolume, SizeInLebs, Ubi, VolumeId};
-    use ubifs::OpenOptions;
+    use ubifs::format::ROOT_INODE;
     use ubifs::mkfs::{Attributes, MkfsOptions, Tree, VolumeSink, make};
+    use ubifs::{NewFile, OpenOptions};
 
     use super::*;
     use crate::ubi_command::chip::Chip;
 
+    /// A chip whose host loses what was written since the last sync, and says so once.
+    #[derive(Clone)]
+    struct Losing {
+        chip: Arc<Mutex<SimNand>>,
+        loses: Arc<AtomicBool>,
+    }
+
+    impl Nand for Losing {
+        fn name(&self) -> Arc<str> {
+            self.chip.name()
+        }
+
+        fn geometry(&self) -> NandGeometry {
+            self.chip.geometry()
+        }
+
+        fn clock(&self) -> Clock {
+            self.chip.clock()
+        }
+
+        fn read(&mut self, peb: Peb, offset: u32, out: &mut [u8]) -> Result<ReadReport, NandError> {
+            self.chip.read(peb, offset, out)
+        }
+
+        fn program(&mut self, peb: Peb, offset: u32, data: &[u8]) -> Result<(), NandError> {
+            self.chip.program(peb, offset, data)
+        }
+
+        fn erase(&mut self, peb: Peb) -> Result<(), NandError> {
+            self.chip.erase(peb)
+        }
+
+        fn is_bad(&mut self, peb: Peb) -> Result<bool, NandError> {
+            self.chip.is_bad(peb)
+        }
+
+        fn mark_bad(&mut self, peb: Peb) -> Result<(), NandError> {
+            self.chip.mark_bad(peb)
+        }
+
+        fn sync(&mut self) -> Result<(), NandError> {
+            match self.loses.swap(false, Ordering::Relaxed) {
+                false => Ok(()),
+                true => Err(NandError::Host {
+                    device: self.name(),
+                    action: "fdatasync".to_owned(),
+                    source: std::io::Error::other("the disk fails"),
+                }),
+            }
+        }
+    }
+
     /// A file system in memory, and its device.
     fn file_system() -> (Writer, Ubi<Chip>) {
+        let (writer, device, _) = file_system_of_a_losing_host();
+        (writer, device)
+    }
+
+    /// The same; also what has its host lose something.
+    fn file_system_of_a_losing_host() -> (Writer, Ubi<Chip>, Arc<AtomicBool>) {
         let geometry = NandGeometry::new(512, 32, 72).expect("a geometry");
-        let chip: Box<dyn Nand> =
-            Box::new(SimNand::new("chip", ChipModel::new(geometry), FaultModel::none()));
+        let chip = SimNand::new("chip", ChipModel::new(geometry), FaultModel::none());
+        let losing = Losing {
+            chip: Arc::new(Mutex::new(chip)),
+            loses: Arc::default(),
+        };
+        let chip: Box<dyn Nand> = Box::new(losing.clone());
         let options = FormatOptions {
             layout: Layout::usual(&geometry).expect("a layout"),
             image_sequence: 1,
@@ -182,7 +248,32 @@ mod tests {
         .expect("made");
         sink.finish().expect("it takes writes");
         let writer = Writer::open(Arc::new(volume), OpenOptions::standard()).expect("it opens");
-        (writer, device)
+        (writer, device, losing.loses)
+    }
+
+    /// Nothing was buffered any more, so 0 bytes were said to be lost.
+    #[test]
+    fn a_mount_whose_image_was_not_synced_says_how_much_is_lost() {
+        let (mut writer, device, loses) = file_system_of_a_losing_host();
+        let file = NewFile {
+            mode: 0o100_644,
+            user: 0,
+            group: 0,
+            data: Vec::new(),
+        };
+        let made = writer.create(ROOT_INODE, b"file", &file, now());
+        let inode = made.expect("there is room");
+        let content = Prng::new(1).bytes(3000);
+        writer.write(inode, 0, &content, now()).expect("there is room");
+        loses.store(true, Ordering::Relaxed);
+        writer.fsync().expect_err("the host fails");
+        let options = MountedOptions::standard();
+        let writable = Writable::start(writer, options, Devices::One(device), Box::new(|_| {}));
+        let ended = writable.expect("it starts").finish();
+        let why = crate::output::with_causes(&ended.expect_err("something is lost"));
+        let lost = why.split("up to ").nth(1).and_then(|rest| rest.split(' ').next());
+        let lost: u32 = lost.and_then(|bytes| bytes.parse().ok()).unwrap_or(0);
+        assert!((3000..4000).contains(&lost), "{why}");
     }
 
     /// The outcome of the thread was thrown away, and the mount ended with 0.

@@ -41,19 +41,16 @@ impl Writer {
     }
 
     /// Work that nobody waits for: what is buffered is written and synced, and a journal that is half full is committed. Nothing is
-    /// synced where nothing was written since the last time.
+    /// synced where nothing was written since the last time. A commit that fails keeps nothing from being synced.
     pub fn work(&mut self) -> Result<(), WriteError> {
         self.check_usable()?;
         let is_long = self.log.journal_bytes() > self.ubifs.superblock.journal_bytes_max / 2;
-        let written = match is_long && self.committed != self.sequence {
+        let committed = match is_long && self.committed != self.sequence {
             true => self.commit_to(State::Mounted),
-            false => self.sync_heads(),
+            false => Ok(()),
         };
-        let result = written.and_then(|()| match self.synced == self.sequence {
-            true => Ok(()),
-            false => self.sync_volume(),
-        });
-        self.guard(result)
+        let committed = self.guard(committed);
+        committed.and(self.save_journal())
     }
 
     /// Commits and notes that the file system is not in use.
@@ -61,23 +58,30 @@ impl Writer {
         self.close()
     }
 
-    /// The same for who has no more than a reference. Nothing is written after it.
+    /// The same for who has no more than a reference. Nothing is written after it. Where it fails, what was written before is synced as far as
+    /// that can be done.
     pub fn close(&mut self) -> Result<(), WriteError> {
         self.check_usable()?;
-        let buried = self.bury_all();
-        self.guard(buried)?;
+        let closed = self.close_journal();
+        let closed = self.guard(closed);
+        match closed {
+            Ok(()) => self.stopped = Some(Stopped::Unmounted),
+            // What comes of it is noted; the first error is what is told.
+            Err(_) => drop(self.save_journal()),
+        }
+        closed
+    }
+
+    fn close_journal(&mut self) -> Result<(), WriteError> {
+        self.bury_all()?;
         // A mount looks for orphans only where the one before did not end well.
         let state = match self.orphans.is_empty() {
             true => State::Unmounted,
             false => State::Mounted,
         };
-        let closed = self
-            .commit_to(state)
-            .and_then(|()| self.volume.flush().map_err(WriteError::from))
-            .and_then(|()| self.sync_volume());
-        self.guard(closed)?;
-        self.stopped = Some(Stopped::Unmounted);
-        Ok(())
+        self.commit_to(state)?;
+        self.volume.flush()?;
+        self.sync_volume()
     }
 
     pub(super) fn commit_to(&mut self, state: State) -> Result<(), WriteError> {

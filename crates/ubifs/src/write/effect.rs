@@ -87,6 +87,7 @@ impl Writer {
 
     /// Brings a node that is in a write buffer into the journal in memory. Nothing here may fail.
     pub(super) fn apply(&mut self, node: &NewNode, effect: Effect, place: Place) {
+        self.unsynced.note(node.inode());
         match node {
             NewNode::Inode(inode) if self.removes(inode) => self.space.add_dirty(place),
             NewNode::Inode(inode) => {

@@ -10,8 +10,7 @@ use super::log::Bud;
 use super::{WriteError, Writer};
 use crate::finding::Place;
 use crate::format::{
-    Data, DirectoryEntry, Group, Inode, InodeNumber, Key, KeyKind, NodeKind, Superblock, SuperblockFlags,
-    Truncation, crc,
+    Data, DirectoryEntry, Group, Inode, InodeNumber, NodeKind, Superblock, SuperblockFlags, Truncation, crc,
 };
 use crate::scan::to_usize;
 
@@ -38,6 +37,15 @@ impl NewNode {
                 .encode(*kind, sequence, group)
             }
             Self::Truncation(truncation) => truncation.encode(sequence, group),
+        }
+    }
+
+    /// The inode that it is of; of a name, that of the directory.
+    pub(super) const fn inode(&self) -> InodeNumber {
+        match self {
+            Self::Inode(Inode { key, .. }) | Self::Data(Data { key, .. }) => key.inode_number(),
+            Self::Entry(_, entry) => entry.key.inode_number(),
+            Self::Truncation(truncation) => InodeNumber(truncation.inode),
         }
     }
 
@@ -175,40 +183,11 @@ impl Writer {
             .is_some_and(|(_, end)| end.checked_add(bytes).is_some_and(|end| end <= leb_bytes))
     }
 
-    fn flush(&mut self, heads: &[HeadKind]) -> Result<(), WriteError> {
+    pub(super) fn flush(&mut self, heads: &[HeadKind]) -> Result<(), WriteError> {
         for (leb, padding) in self.buffers.flush_heads(heads, &mut self.sequence)? {
             self.space.fill(leb, padding, padding);
         }
         Ok(())
-    }
-
-    /// Writes what is buffered: all operations that returned are there after a power cut.
-    pub fn fsync(&mut self) -> Result<(), WriteError> {
-        self.check_usable()?;
-        let result = self.sync_heads().and_then(|()| self.sync_volume());
-        self.guard(result)?;
-        self.counts.syncs += 1;
-        Ok(())
-    }
-
-    /// Has the medium keep what was written: an image of a chip is in the host's page cache until then.
-    pub(super) fn sync_volume(&mut self) -> Result<(), WriteError> {
-        self.volume.sync()?;
-        self.synced = self.sequence;
-        Ok(())
-    }
-
-    /// Whether some of an inode, or of its blocks, is not on the medium.
-    #[must_use]
-    pub fn is_unsynced(&self, inode: InodeNumber) -> bool {
-        let (first, last) = (Key::inode(inode), Key::last(inode, KeyKind::XattrEntry));
-        let mut places = self.ubifs.journal.range(first, last);
-        places.any(|(_, place)| self.buffers.is_buffered(place))
-    }
-
-    /// Writes all buffers, at the same time: what only some of them brought to the medium is what no call returned for.
-    pub(super) fn sync_heads(&mut self) -> Result<(), WriteError> {
-        self.flush(&HeadKind::ALL)
     }
 
     /// Unmaps a LEB of the main area that is torn behind `end`, and writes it without that.

@@ -6,7 +6,7 @@
 //!
 //! - [`buffers`]: the write buffers of the heads, which reads look through.
 //! - [`log`]: which LEBs the journal has. [`space_table`]: what is free, dirty, taken.
-//! - [`journal`]: from an operation's nodes to a head, as one atomic group. [`effect`]: what that changes in memory. [`room`]: the room for it, before it is written.
+//! - [`journal`]: from an operation's nodes to a head, as one atomic group. [`syncing`]: what of it is on the medium. [`effect`]: what that changes in memory. [`room`]: the room for it, before it is written.
 //! - [`names`], [`rename`], [`content`], [`xattrs`]: the operations. [`held`]: files that are open without a name.
 //! - [`merge`]: the index with the journal's changes. [`commit`], with [`commit_index`], [`index_gaps`] and [`commit_areas`]: log, index, LPT, orphans, master
 //!   node, in an order that a power cut at any point leaves the old state or the new one. [`gc`]: LEBs of dirty space become empty ones;
@@ -47,6 +47,7 @@ mod rename;
 mod room;
 mod space_table;
 mod statistics;
+mod syncing;
 mod verify;
 mod xattrs;
 
@@ -63,6 +64,7 @@ use self::log::Log;
 use self::room::Purpose;
 use self::space_table::SpaceTable;
 use self::statistics::Counts;
+use self::syncing::Unsynced;
 use crate::compress::Packer;
 use crate::file_system::{Ubifs, UbifsError};
 use crate::finding::{Damage, Finding, Place, Subject};
@@ -229,8 +231,7 @@ pub struct Writer {
     gap_bytes: OnceLock<u64>,
     /// The last sequence number of the last commit.
     committed: u64,
-    /// The last sequence number when the volume was synced.
-    synced: u64,
+    unsynced: Unsynced,
     counts: Counts,
 }
 
@@ -328,9 +329,13 @@ impl Writer {
         result
     }
 
-    /// Writes nothing any more, because of an error. The first one is kept.
+    /// Writes nothing any more, because of an error. The first one is kept. What was written before it is synced, or known to be lost.
     pub(crate) fn stop(&mut self, error: &str) {
-        self.stopped.get_or_insert_with(|| Stopped::Failed(error.into()));
+        if self.stopped.is_none() {
+            self.stopped = Some(Stopped::Failed(error.into()));
+            // Its outcome is noted, and the first error is what is told.
+            let _ = self.sync_what_was_written();
+        }
     }
 
     /// The error since which nothing is written any more.

@@ -13,6 +13,7 @@ use super::buffers::WriteBuffers;
 use super::held::Holds;
 use super::log::Log;
 use super::space_table::SpaceTable;
+use super::syncing::Unsynced;
 use super::verify::verify;
 use super::{Counts, LptState, SpaceUser, WriteError, Writer};
 use crate::compress::{Compressor, Packer};
@@ -81,7 +82,7 @@ impl Writer {
             changes_max: None,
             gap_bytes: OnceLock::new(),
             committed: 0,
-            synced: 0,
+            unsynced: Unsynced::default(),
             counts: Counts::default(),
             ubifs,
             buffers,

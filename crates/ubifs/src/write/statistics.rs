@@ -43,6 +43,9 @@ pub struct WriterStatistics {
     pub reclaimed_lebs: u64,
     /// The journal heads.
     pub heads: Vec<HeadStatistics>,
+    /// Bytes of nodes that are not on the medium as far as is known: those that are buffered, and after a sync that failed all since the one
+    /// before.
+    pub unwritten_bytes: u64,
     /// Bytes of the journal: a mount would have to replay them.
     pub journal_bytes: u64,
     /// More of them make a commit necessary.
@@ -88,6 +91,7 @@ impl Writer {
             collected_bytes: self.counts.collected_bytes,
             reclaimed_lebs: self.counts.reclaimed_lebs,
             heads: HeadKind::ALL.map(head).to_vec(),
+            unwritten_bytes: self.unwritten_bytes(),
             journal_bytes: self.log.journal_bytes(),
             journal_bytes_max: self.ubifs.superblock.journal_bytes_max,
             index_bytes: self.ubifs.master.index_bytes,

@@ -363,7 +363,9 @@ impl FileSystem for MountedWriter {
 
     fn sync(&self) -> FsResult<()> {
         let mut writer = self.writer_mut();
-        let synced = writer.commit().and_then(|()| writer.fsync());
+        // Of a commit that fails the journal has all.
+        let committed = writer.commit();
+        let synced = committed.and(writer.fsync());
         synced.map_err(|error| self.fail_sync(&error))
     }
 
