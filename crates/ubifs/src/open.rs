@@ -176,12 +176,13 @@ fn read_superblock(volume: &dyn Volume) -> Result<Superblock, OpenError> {
     Ok(superblock)
 }
 
-/// The newest good master node. Each of the two LEBs holds a copy of each; a power cut between the two leaves one behind.
+/// The newest good master node. Each of the two LEBs holds a copy of each, the first one first; a power cut between the two leaves
+/// the second behind.
 fn read_master(volume: &dyn Volume, findings: &mut Vec<Finding>) -> Result<Master, OpenError> {
-    let mut candidates: Vec<(u64, Master)> = Vec::new();
+    let mut candidates: Vec<(u32, LastMaster)> = Vec::new();
     for leb in [MASTER_LEB, MASTER_LEB + 1] {
         match last_master(volume, leb) {
-            Ok(found) => candidates.extend(found),
+            Ok(found) => candidates.extend(found.map(|found| (leb, found))),
             Err(damage) => findings.push(Finding {
                 inode: None,
                 subject: Subject::Master,
@@ -194,17 +195,25 @@ fn read_master(volume: &dyn Volume, findings: &mut Vec<Finding>) -> Result<Maste
             }),
         }
     }
-    // Of equals, the first LEB's.
-    let best = candidates
-        .into_iter()
-        .rev()
-        .max_by_key(|(sequence, master)| (master.flags & MASTER_RECOVERED != 0, master.commit, *sequence));
-    best.map(|(_, master)| master).ok_or(OpenError::NoMaster {
+    // Of equals, the first LEB's. What a recovery put there counts, whatever it has not come to replace in the second one.
+    let best = candidates.into_iter().rev().max_by_key(|(leb, last)| {
+        let is_recovered = *leb == MASTER_LEB && last.is_of_recovery;
+        (is_recovered, last.master.commit, last.sequence)
+    });
+    best.map(|(_, last)| last.master).ok_or(OpenError::NoMaster {
         volume: volume.name(),
     })
 }
 
-fn last_master(volume: &dyn Volume, leb: u32) -> Result<Option<(u64, Master)>, Damage> {
+/// The last good master node of a LEB.
+struct LastMaster {
+    sequence: u64,
+    master: Master,
+    /// Whether a recovery wrote it, and nothing has followed.
+    is_of_recovery: bool,
+}
+
+fn last_master(volume: &dyn Volume, leb: u32) -> Result<Option<LastMaster>, Damage> {
     let raw = fetch::extent_of_leb(volume, leb, Extent::WrittenFrom(0))?;
     let mut last = None;
     let mut from = 0;
@@ -212,7 +221,14 @@ fn last_master(volume: &dyn Volume, leb: u32) -> Result<Option<(u64, Master)>, D
         let scanned = scan(&raw, from);
         for Found { offset, header } in scanned.nodes {
             if header.kind == NodeKind::Master {
-                last = Some((header.sequence, Master::decode(&raw[offset..])?));
+                let master = Master::decode(&raw[offset..])?;
+                last = Some(LastMaster {
+                    sequence: header.sequence,
+                    is_of_recovery: offset == 0
+                        && master.flags & MASTER_RECOVERED != 0
+                        && matches!(scanned.stop, Stop::Erased),
+                    master,
+                });
             }
         }
         match scanned.stop {

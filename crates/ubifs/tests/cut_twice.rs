@@ -2,6 +2,8 @@
 //! the same journal, index and orphans, and nothing of them may be gone or be taken for damage.
 
 mod support {
+    #[expect(dead_code, reason = "other judges are for other tests")]
+    pub mod cut_again;
     #[expect(dead_code, reason = "the script and other judges are for other tests")]
     pub mod rig;
 }
@@ -9,117 +11,13 @@ mod support {
 use std::sync::{Arc, Mutex};
 
 use media::Leb;
-use nand::{PowerCut, SimNand};
-use support::rig::{Chip, SMALL, attach, device, lines_of, open};
+use support::cut_again::{assert_whole, create, each_cut, recover, recovered, volume};
+use support::rig::{Chip, SMALL, lines_of, open};
 use testkit::prng::Prng;
-use ubi::{Ubi, UbiVolume, Volume, VolumeError, VolumeGeometry, VolumeId};
-use ubifs::check::check;
-use ubifs::format::{CommitStart, Data, Group, InodeNumber, Key, LOG_LEB, LogReference, ROOT_INODE};
+use ubi::Volume;
+use ubifs::format::{CommitStart, Data, Group, Key, LOG_LEB, LogReference, ROOT_INODE};
 use ubifs::mkfs::Time;
-use ubifs::{NewFile, OpenOptions, Ubifs, Writer};
-
-const NEW_FILE: NewFile = NewFile {
-    mode: 0o100_644,
-    user: 0,
-    group: 0,
-    data: Vec::new(),
-};
-
-fn copy(chip: &Chip) -> Chip {
-    let now: SimNand = chip.lock().expect("no panic").clone();
-    Arc::new(Mutex::new(now))
-}
-
-fn writes(chip: &Chip) -> u64 {
-    chip.lock().expect("no panic").supply().writes()
-}
-
-fn volume(chip: &Chip) -> Arc<dyn Volume> {
-    attach(chip).expect("it attaches")
-}
-
-/// A volume whose LEBs are erased as soon as they are unmapped: until then a cut brings them back.
-struct Eager {
-    device: Ubi<Chip>,
-    volume: UbiVolume<Chip>,
-}
-
-impl Eager {
-    fn of(chip: &Chip) -> Result<Arc<Self>, ubi::AttachError> {
-        let device = device(chip)?;
-        let volume = device.open(VolumeId(0)).expect("the volume is there");
-        Ok(Arc::new(Self { device, volume }))
-    }
-}
-
-impl Volume for Eager {
-    fn name(&self) -> Arc<str> {
-        self.volume.name()
-    }
-
-    fn geometry(&self) -> VolumeGeometry {
-        self.volume.geometry()
-    }
-
-    fn read(&self, leb: Leb, offset: u32, out: &mut [u8]) -> Result<(), VolumeError> {
-        self.volume.read(leb, offset, out)
-    }
-
-    fn write(&self, leb: Leb, offset: u32, data: &[u8]) -> Result<(), VolumeError> {
-        self.volume.write(leb, offset, data)
-    }
-
-    fn leb_change(&self, leb: Leb, data: &[u8]) -> Result<(), VolumeError> {
-        self.volume.leb_change(leb, data)
-    }
-
-    fn map(&self, leb: Leb) -> Result<(), VolumeError> {
-        self.volume.map(leb)
-    }
-
-    fn unmap(&self, leb: Leb) -> Result<(), VolumeError> {
-        self.volume.unmap(leb)?;
-        // A cut in it is told by the next write.
-        let _ = self.device.settle();
-        Ok(())
-    }
-
-    fn is_mapped(&self, leb: Leb) -> Result<bool, VolumeError> {
-        self.volume.is_mapped(leb)
-    }
-
-    fn flush(&self) -> Result<(), VolumeError> {
-        self.volume.flush()
-    }
-
-    fn sync(&self) -> Result<(), VolumeError> {
-        self.volume.sync()
-    }
-
-    fn freeze(&self, reason: &str) {
-        self.volume.freeze(reason);
-    }
-
-    fn frozen(&self) -> Option<Arc<str>> {
-        self.volume.frozen()
-    }
-}
-
-fn create(writer: &mut Writer, name: &str, content: &[u8]) -> InodeNumber {
-    let made = writer.create(ROOT_INODE, name.as_bytes(), &NEW_FILE, Time::default());
-    let inode = made.expect("there is room");
-    let written = writer.write(inode, 0, content, Time::default());
-    assert_eq!(written.expect("there is room"), content.len());
-    inode
-}
-
-fn assert_whole(chip: &Chip, what: &str) {
-    let volume = volume(chip);
-    let ubifs = Ubifs::open(Arc::clone(&volume), OpenOptions::standard()).expect("it is a file system");
-    assert!(ubifs.findings().is_empty(), "{what}: {:?}", ubifs.findings());
-    let findings = check(&*volume).findings;
-    assert!(findings.is_empty(), "{what}: {findings:?}");
-}
+use ubifs::{OpenOptions, Ubifs, Writer};
 
 #[test]
 fn files_without_a_name_are_removed_however_often_power_goes_while_they_are() {
@@ -148,28 +46,13 @@ fn files_without_a_name_are_removed_however_often_power_goes_while_they_are() {
     create(&mut writer, "kept as well", &[3; 3000]);
     writer.commit().expect("it commits");
     drop(writer);
-    let uncut = copy(&chip);
-    let before = writes(&uncut);
-    let recovered = open(Eager::of(&uncut).expect("it attaches")).expect("it opens");
-    let expected = lines_of(recovered.read());
+    let (_, expected) = recovered(&chip, "without another cut");
     assert_eq!(expected.len(), 3, "{expected:?}");
-    let count = writes(&uncut) - before;
-    drop(recovered);
-    for cut in 0..count {
-        let what = format!("cut {cut} of {count}");
-        let chip = copy(&chip);
-        let way = usize::try_from(cut % 5).expect("few");
-        let supply = chip.lock().expect("no panic").supply().clone();
-        supply.plan(PowerCut::of_write(supply.writes() + cut, way));
-        // The outcome is power's.
-        drop(Eager::of(&chip).map(|volume| open(volume)));
-        supply.power_on();
-        assert_whole(&chip, &what);
-        let writer = open(volume(&chip)).unwrap_or_else(|error| panic!("{what}: {error}"));
-        assert_eq!(lines_of(writer.read()), expected, "{what}");
-        writer.unmount().unwrap_or_else(|error| panic!("{what}: {error}"));
-        assert_whole(&chip, &format!("{what}, unmounted"));
-    }
+    let count = each_cut(&chip, &recover, &mut |chip, cut| {
+        let what = format!("cut {cut}");
+        assert_whole(chip, &what);
+        assert_eq!(recovered(chip, &what).1, expected, "{what}");
+    });
     assert!(count > 4, "only {count} writes");
 }
 

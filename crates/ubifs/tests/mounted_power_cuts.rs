@@ -29,7 +29,7 @@ use support::ends::assert_ends_are_those_of_linux;
 use support::medium::Medium;
 use support::rig::SMALL;
 use support::script::{Script, tree_of};
-use support::sweep::{QUICK, Segment, Sweep, Which, plan};
+use support::sweep::{QUICK, Segment, Sweep, Which, cut_recovery, plan};
 use testkit::contract;
 use testkit::lab::Fsck;
 use testkit::prng::Prng;
@@ -113,7 +113,7 @@ fn cut_and_judge(
     };
     if cut % 8 == 3 {
         let again = medium.copy();
-        if cut_recovery(&again, cut) {
+        if cut_recovery(&again, cut, cut / 8) {
             done.second_cuts += 1;
             judge(&again, &script, which, fsck, &format!("{replay}, second cut"));
         }
@@ -124,24 +124,6 @@ fn cut_and_judge(
     }
     done.fsck += u64::from(fsck.is_some());
     judge(&medium, &script, which, fsck, &replay);
-}
-
-/// Has power go while a file system is recovered; `false` where nothing is written then.
-fn cut_recovery(medium: &Medium, number: u64) -> bool {
-    let uncut = medium.copy();
-    let before = uncut.supply().writes();
-    drop(uncut.mount());
-    let writes = uncut.supply().writes() - before;
-    if writes == 0 {
-        return false;
-    }
-    let supply = medium.supply();
-    plan(&supply, number.wrapping_mul(7919) % writes, number / 8);
-    // The outcome is power's.
-    drop(medium.mount());
-    assert!(supply.is_off(), "recovery is the same each time");
-    supply.power_on();
-    true
 }
 
 /// All that has to be right after a cut.

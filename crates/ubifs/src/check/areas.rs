@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::Checker;
 use super::fault::{Area, At, Fault};
 use super::medium::{Ending, Medium, Spot, blank, explained_by_a_cut, nodes_of, to_usize, to_word};
+use super::{Checker, master_places};
 use crate::format::{
     COMMIT_LAST_FLAG, Compression, HEADER_BYTES, InodeNumber, LOG_LEB, MASTER_DIRTY, MASTER_LEB,
     MASTER_RECOVERED, Master, NodeKind, Orphans, SUPERBLOCK_LEB, Superblock,
@@ -112,7 +112,11 @@ pub(super) fn masters(medium: &mut Medium<'_>) -> (Option<Masters>, Vec<(At, Fau
     let copies = [MASTER_LEB, MASTER_LEB + 1].map(|leb| newest_master(medium, leb, &mut broken));
     // Of equal ones the first.
     let best = copies.iter().flatten().rev().max_by_key(|candidate| {
-        let recovered = candidate.master.flags & MASTER_RECOVERED != 0;
+        let at = candidate.at;
+        // A recovery writes it to the first LEB, then to the second; what follows there is newer.
+        let is_first =
+            (at.leb, at.offset) == (MASTER_LEB, 0) && !broken.iter().any(|(place, _)| place.leb == at.leb);
+        let recovered = is_first && candidate.master.flags & MASTER_RECOVERED != 0;
         (recovered, candidate.master.commit, candidate.sequence)
     });
     let best = best.cloned();
@@ -203,7 +207,7 @@ impl Masters {
 
     /// Tells what is wrong with them: a cut while one is written leaves it torn, or the other one behind.
     pub(super) fn judge(self, checker: &mut Checker<'_>) {
-        let dirty = checker.is_dirty();
+        let (dirty, told) = (checker.is_dirty(), checker.report.findings.len());
         // The first write of a mount makes it dirty, the last one clean: each of them may be the one that is cut.
         let may_be_torn = dirty || self.is_whole_but_for_the_next(checker);
         for (place, fault) in self.broken {
@@ -258,6 +262,9 @@ impl Masters {
                     ),
                 }
             }
+        }
+        if checker.report.findings.len() == told {
+            master_places::check(checker);
         }
         fields(checker, self.best.at);
     }

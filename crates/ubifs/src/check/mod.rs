@@ -20,6 +20,7 @@ mod index;
 mod journal;
 mod load;
 mod lpt;
+mod master_places;
 mod medium;
 mod model;
 mod space;

@@ -11,8 +11,8 @@ use super::{WriteError, Writer};
 use crate::fetch::{self, Extent};
 use crate::finding::{Damage, Place, Subject};
 use crate::format::{
-    DirectoryEntry, InodeNumber, Key, KeyKind, LOG_LEB, MASTER_DIRTY, MASTER_LEB, MASTER_NO_ORPHANS, Master,
-    NodeKind, SUPERBLOCK_LEB, Superblock, SuperblockFlags, pad,
+    DirectoryEntry, InodeNumber, Key, KeyKind, LOG_LEB, MASTER_DIRTY, MASTER_LEB, MASTER_NO_ORPHANS,
+    MASTER_RECOVERED, Master, NodeKind, SUPERBLOCK_LEB, Superblock, SuperblockFlags, pad,
 };
 use crate::report::BudReport;
 use crate::scan::{Found, Stop, scan, to_usize};
@@ -209,7 +209,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Both LEBs of the master node end with the one that counts, or are made to.
+    /// Both LEBs of the master node end with the one that counts, or are made to: the first one first, and flagged. By that a mount
+    /// after another power cut knows that the second one counts no more, wherever its nodes are (Linux refuses the two otherwise).
     fn settle_master(&mut self) -> Result<(), WriteError> {
         let unit = self.ubifs.superblock.min_io_bytes;
         let mut ends = Vec::new();
@@ -222,30 +223,34 @@ impl Writer {
             });
             let is_good = matches!(scanned.stop, Stop::Erased)
                 && matches!(&last, Some(Ok(last)) if *last == self.ubifs.master);
-            ends.push((is_good, scanned.end));
+            ends.push(is_good.then_some(scanned.end));
         }
-        if let [(true, first), (true, second)] = ends.as_slice()
-            && first == second
-        {
-            self.master_offset = u32::try_from(*first)
-                .expect("less than a LEB")
-                .next_multiple_of(unit);
-            return Ok(());
-        }
-        let sequence = self.next_sequence();
-        let mut raw = self.ubifs.master.encode(sequence);
-        raw.resize(raw.len().next_multiple_of(to_usize(unit)), 0);
+        let end = match ends.as_slice() {
+            [Some(first), Some(second)] if first == second => *first,
+            _ => self.write_recovered_master()?,
+        };
+        self.master_offset = u32::try_from(end)
+            .expect("less than a LEB")
+            .next_multiple_of(unit);
+        // It says how this node was written: the next one is none of a recovery.
+        self.ubifs.master.flags &= !MASTER_RECOVERED;
+        Ok(())
+    }
+
+    /// Begins both LEBs of the master node anew; returns where they end.
+    fn write_recovered_master(&mut self) -> Result<usize, WriteError> {
+        let master = Master {
+            flags: self.ubifs.master.flags | MASTER_RECOVERED,
+            ..self.ubifs.master.clone()
+        };
+        let mut raw = master.encode(self.next_sequence());
+        let unit = to_usize(self.ubifs.superblock.min_io_bytes);
+        raw.resize(raw.len().next_multiple_of(unit), 0);
         pad(&mut raw[512..]);
-        // First the one that holds no newer node than the other.
-        let mut lebs = [MASTER_LEB, MASTER_LEB + 1];
-        if ends[0].0 {
-            lebs.reverse();
-        }
-        for leb in lebs {
+        for leb in [MASTER_LEB, MASTER_LEB + 1] {
             self.volume.leb_change(Leb(leb), &raw)?;
         }
-        self.master_offset = u32::try_from(raw.len()).expect("less than a LEB");
-        Ok(())
+        Ok(raw.len())
     }
 
     fn write_superblock(&mut self) -> Result<(), WriteError> {

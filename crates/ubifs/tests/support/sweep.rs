@@ -155,3 +155,21 @@ pub fn plan(supply: &PowerSupply, write: u64, way: u64) {
     let way = usize::try_from(way).expect("few");
     supply.plan(PowerCut::of_write(supply.writes() + write, way));
 }
+
+/// Has power go while a file system is recovered, in a write that follows from `number`; `false` where nothing is written then.
+pub fn cut_recovery(medium: &Medium, number: u64, way: u64) -> bool {
+    let uncut = medium.copy();
+    let before = uncut.supply().writes();
+    drop(uncut.mount());
+    let writes = uncut.supply().writes() - before;
+    if writes == 0 {
+        return false;
+    }
+    let supply = medium.supply();
+    plan(&supply, number.wrapping_mul(7919) % writes, way);
+    // The outcome is power's.
+    drop(medium.mount());
+    assert!(supply.is_off(), "recovery is the same each time");
+    supply.power_on();
+    true
+}

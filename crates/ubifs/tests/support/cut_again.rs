@@ -1,0 +1,170 @@
+//! Power that goes in each write of something, and once more in each write of the recovery from that.
+
+use std::sync::{Arc, Mutex};
+
+use media::Leb;
+use nand::{PowerCut, SimNand};
+use testkit::lab::{Fsck, FsckReport};
+use ubi::{Ubi, UbiVolume, Volume, VolumeError, VolumeGeometry, VolumeId};
+use ubifs::check::check;
+use ubifs::format::{InodeNumber, ROOT_INODE};
+use ubifs::mkfs::Time;
+use ubifs::{NewFile, OpenOptions, Ubifs, Writer};
+
+use super::rig::{Chip, Lines, attach, device, dump, lines_of, open};
+
+pub const NEW_FILE: NewFile = NewFile {
+    mode: 0o100_644,
+    user: 0,
+    group: 0,
+    data: Vec::new(),
+};
+
+pub fn copy(chip: &Chip) -> Chip {
+    let now: SimNand = chip.lock().expect("no panic").clone();
+    Arc::new(Mutex::new(now))
+}
+
+pub fn writes(chip: &Chip) -> u64 {
+    chip.lock().expect("no panic").supply().writes()
+}
+
+pub fn volume(chip: &Chip) -> Arc<dyn Volume> {
+    attach(chip).expect("it attaches")
+}
+
+/// A volume whose LEBs are erased as soon as they are unmapped: until then a cut brings them back.
+pub struct Eager {
+    device: Ubi<Chip>,
+    volume: UbiVolume<Chip>,
+}
+
+impl Eager {
+    pub fn of(chip: &Chip) -> Result<Arc<Self>, ubi::AttachError> {
+        let device = device(chip)?;
+        let volume = device.open(VolumeId(0)).expect("the volume is there");
+        Ok(Arc::new(Self { device, volume }))
+    }
+}
+
+impl Volume for Eager {
+    fn name(&self) -> Arc<str> {
+        self.volume.name()
+    }
+
+    fn geometry(&self) -> VolumeGeometry {
+        self.volume.geometry()
+    }
+
+    fn read(&self, leb: Leb, offset: u32, out: &mut [u8]) -> Result<(), VolumeError> {
+        self.volume.read(leb, offset, out)
+    }
+
+    fn write(&self, leb: Leb, offset: u32, data: &[u8]) -> Result<(), VolumeError> {
+        self.volume.write(leb, offset, data)
+    }
+
+    fn leb_change(&self, leb: Leb, data: &[u8]) -> Result<(), VolumeError> {
+        self.volume.leb_change(leb, data)
+    }
+
+    fn map(&self, leb: Leb) -> Result<(), VolumeError> {
+        self.volume.map(leb)
+    }
+
+    fn unmap(&self, leb: Leb) -> Result<(), VolumeError> {
+        self.volume.unmap(leb)?;
+        // A cut in it is told by the next write.
+        let _ = self.device.settle();
+        Ok(())
+    }
+
+    fn is_mapped(&self, leb: Leb) -> Result<bool, VolumeError> {
+        self.volume.is_mapped(leb)
+    }
+
+    fn flush(&self) -> Result<(), VolumeError> {
+        self.volume.flush()
+    }
+
+    fn sync(&self) -> Result<(), VolumeError> {
+        self.volume.sync()
+    }
+
+    fn freeze(&self, reason: &str) {
+        self.volume.freeze(reason);
+    }
+
+    fn frozen(&self) -> Option<Arc<str>> {
+        self.volume.frozen()
+    }
+}
+
+/// Makes a file in the root, with content.
+pub fn create(writer: &mut Writer, name: &str, content: &[u8]) -> InodeNumber {
+    let made = writer.create(ROOT_INODE, name.as_bytes(), &NEW_FILE, Time::default());
+    let inode = made.expect("there is room");
+    let written = writer.write(inode, 0, content, Time::default());
+    assert_eq!(written.expect("there is room"), content.len());
+    inode
+}
+
+/// Nothing is wrong with it, as it is.
+pub fn assert_whole(chip: &Chip, what: &str) {
+    let volume = volume(chip);
+    let ubifs = Ubifs::open(Arc::clone(&volume), OpenOptions::standard()).expect("it is a file system");
+    assert!(ubifs.findings().is_empty(), "{what}: {:?}", ubifs.findings());
+    let findings = check(&*volume).findings;
+    assert!(findings.is_empty(), "{what}: {findings:?}");
+}
+
+/// What `fsck.ubifs` says of it, which mounts by Linux' rules.
+pub fn fsck_of(fsck: &Fsck, chip: &Chip) -> FsckReport {
+    let volume = volume(chip);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("volume");
+    dump(&*volume, &path);
+    let geometry = volume.geometry();
+    let judged = fsck.check(&path, geometry.leb_bytes, geometry.min_io_bytes);
+    judged.expect("it runs")
+}
+
+/// It says that nothing is wrong.
+pub fn assert_whole_for_linux(fsck: &Fsck, chip: &Chip, what: &str) {
+    let judged = fsck_of(fsck, chip);
+    assert!(judged.clean, "{what}: {}", judged.text);
+}
+
+/// Mounts for writing; what is erased is gone at once. The outcome is power's.
+pub fn recover(chip: &Chip) {
+    drop(Eager::of(chip).map(|volume| open(volume)));
+}
+
+/// Recovers a copy, and has the file system ended; returns what is in it.
+pub fn recovered(chip: &Chip, what: &str) -> (Chip, Lines) {
+    let chip = copy(chip);
+    let writer = open(volume(&chip)).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let lines = lines_of(writer.read());
+    writer.unmount().unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_whole(&chip, &format!("{what}, unmounted"));
+    (chip, lines)
+}
+
+/// Has power go in each write of `run` on a copy of a chip, and hands over what each cut leaves. Returns how many there were.
+pub fn each_cut(chip: &Chip, run: &dyn Fn(&Chip), judge: &mut dyn FnMut(&Chip, u64)) -> u64 {
+    let uncut = copy(chip);
+    let before = writes(&uncut);
+    run(&uncut);
+    let count = writes(&uncut) - before;
+    for cut in 0..count {
+        let chip = copy(chip);
+        let way = usize::try_from(cut % 5).expect("few");
+        let supply = chip.lock().expect("no panic").supply().clone();
+        supply.plan(PowerCut::of_write(supply.writes() + cut, way));
+        run(&chip);
+        assert!(supply.is_off(), "power did not go in write {cut} of {count}");
+        supply.power_on();
+        judge(&chip, cut);
+    }
+    count
+}
