@@ -13,6 +13,8 @@
 //! - Memory is bounded by the session's limits, not by the trace; what does not fit is sorted on disk.
 //! - Queries only read.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod comparison;
 mod density;
 mod error;

@@ -10,6 +10,8 @@
 //!
 //! It is not: a file system, an FTL, or redundancy.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod error;
 mod executor;
 mod identity;

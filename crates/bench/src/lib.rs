@@ -17,6 +17,8 @@
 //! a failed flush that dropping a `File` would hide, a ring shares memory with the kernel, and some calls have no safe
 //! form. Each module that has such blocks says why.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod access;
 pub mod app;
 mod bus_fault;

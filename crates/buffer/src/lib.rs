@@ -40,6 +40,8 @@
 //! state and the errors of one file; `central` the slots and the queues; `registry` finds inodes by number and handle; `slot`
 //! is the memory.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod buffered;
 mod calls;
 mod central;

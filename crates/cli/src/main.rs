@@ -3,6 +3,8 @@
 //! Everything that does something is in the other crates; here they are put together. Exit codes: 0 done, 1 done and
 //! something was found, 2 could not do it. Messages go to standard error, results to standard output.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod arguments;
 mod array_command;
 mod background;

@@ -1,10 +1,10 @@
 //! Standard output and messages. A pipe that its reader closed is success: `tidegate stats --watch | head` must not complain.
 
-use std::fs;
-use std::io::{ErrorKind, Write, stdout};
+use std::io::{BufWriter, ErrorKind, IntoInnerError, Write, stdout};
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use outfile::{OutFile, Unfinished};
 
 use crate::log::{self, Level};
 
@@ -38,13 +38,48 @@ pub fn write_result(target: &Path, text: &str) -> Result<()> {
         print_bytes(text.as_bytes())?;
         return Ok(());
     }
-    let partial = results::partial_name(target);
-    let written = fs::File::create(&partial).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&partial, target)
+    outfile::write(target, text.as_bytes()).with_context(|| format!("{} can't be written", target.display()))
+}
+
+/// Writes to a file, or to standard output for `-`.
+pub fn to_output(output: &Path, write: &mut dyn FnMut(&mut dyn Write) -> Result<()>) -> Result<()> {
+    match output.as_os_str() == "-" {
+        true => closed_is_done(write(&mut stdout().lock())),
+        false => to_file(output, write),
+    }
+}
+
+/// A reader that has seen enough is no error.
+fn closed_is_done(written: Result<()>) -> Result<()> {
+    let is_closed = |error: &anyhow::Error| {
+        error
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+    };
+    match written {
+        Err(error) if is_closed(&error) => Ok(()),
+        other => other,
+    }
+}
+
+/// The file appears under its name when it is complete and on the medium; a device or a FIFO is written straight.
+pub fn to_file(path: &Path, write: &mut dyn FnMut(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let failed = || format!("{} can't be written", path.display());
+    let output = OutFile::create(path, Unfinished::Remove).with_context(failed)?;
+    let is_straight = output.is_straight();
+    let mut out = BufWriter::with_capacity(1 << 20, output);
+    let written = write(&mut out).and_then(|()| {
+        let output = out
+            .into_inner()
+            .map_err(IntoInnerError::into_error)
+            .with_context(failed)?;
+        output.finish().with_context(failed)?;
+        Ok(())
     });
-    written.with_context(|| format!("{} can't be written", target.display()))
+    match is_straight {
+        true => closed_is_done(written),
+        false => written,
+    }
 }
 
 /// Tells people of an error: on standard error, or where messages of a mount in the background go.

@@ -9,24 +9,25 @@ use std::path::{Path, PathBuf};
 
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
-/// Who may depend on whom, in what is shipped. Contract crates (`vfs`, `media`, `results`) depend on nobody.
+/// Who may depend on whom, in what is shipped. Contract crates (`vfs`, `media`, `results`) depend on nobody but `outfile`.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("vfs", &[]),
     ("media", &[]),
-    ("nand", &["media"]),
+    ("outfile", &[]),
+    ("nand", &["media", "outfile"]),
     ("emmc", &["media", "results"]),
-    ("live", &["emmc", "media", "nand", "results", "vfs"]),
-    ("results", &[]),
+    ("live", &["emmc", "media", "nand", "outfile", "results", "vfs"]),
+    ("results", &["outfile"]),
     ("passfs", &["vfs"]),
     ("buffer", &["vfs"]),
     ("fuse", &["vfs"]),
     ("bench", &["formats", "results"]),
     ("trace", &["fsmap", "results"]),
     ("fsmap", &[]),
-    ("formats", &["results"]),
+    ("formats", &["outfile", "results"]),
     ("analysis", &["formats", "report", "results"]),
     ("history", &["results"]),
-    ("ui", &["history", "results"]),
+    ("ui", &["history", "outfile", "results"]),
     ("report", &["results"]),
     ("testkit", &["vfs"]),
     ("ubi", &["media"]),
@@ -37,7 +38,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "cli",
         &[
             "analysis", "array", "bench", "buffer", "emmc", "formats", "fsmap", "fuse", "history", "live",
-            "media", "nand", "passfs", "report", "results", "ubi", "ubifs", "trace", "ui", "vfs",
+            "media", "nand", "outfile", "passfs", "report", "results", "ubi", "ubifs", "trace", "ui", "vfs",
         ],
     ),
 ];
@@ -199,6 +200,36 @@ fn canary_an_unsafe_block_is_seen() {
     assert!(has_unsafe(&format!("let x = {block};")));
     assert!(!has_unsafe(&format!("// why {block} is not needed")));
     assert!(!has_unsafe("#![deny(unsafe_code)]"));
+}
+
+/// Crates whose programs no user runs.
+const NOT_SHIPPED: &[&str] = &["judge", "testkit"];
+
+#[test]
+fn every_crate_that_is_shipped_asks_clippy_for_the_methods_that_follow_planted_links() {
+    for package in std::fs::read_dir(workspace_root().join("crates")).expect("crates/ is readable") {
+        let package = package.expect("crates/ is readable").path();
+        let is_shipped = !NOT_SHIPPED.iter().any(|name| package.ends_with(name));
+        for root in ["src/lib.rs", "src/main.rs"].map(|root| package.join(root)) {
+            assert!(
+                !is_shipped || !root.exists() || bans_methods(&read(&root)),
+                "{} lacks the line",
+                root.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn canary_a_crate_that_does_not_ask_is_seen() {
+    assert!(!bans_methods("//! A crate.\n\npub mod x;\n"));
+    assert!(bans_methods(
+        "//! A crate.\n\n#![cfg_attr(not(test), warn(clippy::disallowed_methods))]\n"
+    ));
+}
+
+fn bans_methods(root: &str) -> bool {
+    root.contains("\n#![cfg_attr(not(test), warn(clippy::disallowed_methods))]\n")
 }
 
 fn has_unsafe(source: &str) -> bool {

@@ -4,6 +4,7 @@
 //! The images are made by the program itself and then changed, with their CRCs mended.
 
 mod support {
+    pub mod bench;
     pub mod hostile;
 }
 
@@ -12,7 +13,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, lgetxattr, lsetxattr, makedev, mknodat};
-use support::hostile::{Bench, snapshot};
+use support::bench::Bench;
+use support::hostile::snapshot;
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()

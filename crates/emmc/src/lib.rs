@@ -9,6 +9,8 @@
 //! What it is not: a store (there is no data), a recorder, or anything that waits. No thread, no clock, no randomness but
 //! from a seed: the same input gives the same output to the nanosecond.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod block;
 pub mod card;
 pub mod cell;

@@ -8,6 +8,8 @@
 //! The feature `native` adds the native folder of Parquet files (`docs/formats/block-trace.md`), and with it arrow and
 //! parquet; everything else is without them, so that a reader of text does not pay for columns.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod error;
 pub mod export;
 pub mod import;

@@ -7,6 +7,8 @@
 //! It is not a file system: it reads no content and writes nothing. Bounds: memory is proportional to files, names, extents
 //! and groups; each byte of metadata is read at most twice. Layouts: docs/trace-map.md.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod block_type;
 mod bytes;
 mod checksum;

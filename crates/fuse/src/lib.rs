@@ -4,6 +4,8 @@
 //! are below the trait. Source of the protocol: `include/uapi/linux/fuse.h` (7.45) and the kernel's
 //! `Documentation/filesystems/fuse*.rst`.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod abi;
 mod backing;
 mod config;

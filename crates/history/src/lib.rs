@@ -11,6 +11,8 @@
 //!
 //! It measures nothing and prints nothing. The schema is in `schema.rs`.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod error;
 mod export;
 mod schema;

@@ -111,6 +111,10 @@ impl IssuedFlags {
     }
 
     /// Follows no longer; nothing is found from here on.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a file of the kernel: it is there, and takes no other's place"
+    )]
     pub fn stop(&self) {
         let _ = fs::write(self.folder.join("tracing_on"), "0");
         // The instance can't go while its pipe is open.
@@ -127,6 +131,10 @@ impl Drop for IssuedFlags {
     }
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a file of the kernel: it is there, and takes no other's place"
+)]
 fn start(folder: &Path, device: u32) -> io::Result<File> {
     fs::create_dir(folder)?;
     let event = folder.join("events/block/block_rq_issue");

@@ -9,6 +9,8 @@
 //! Invariants: a client sees its request done no earlier than the model says (as well as the way to it is known); what was answered survives a power cut exactly when the
 //! model had programmed it by then.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod device;
 mod engine;
 mod error;

@@ -328,6 +328,10 @@ impl LoopDevice {
         Ok(file)
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a file of the kernel: it is there, and takes no other's place"
+    )]
     fn set(&self, setting: &'static str, value: &str) -> Result<(), LiveError> {
         let path = format!("/sys/block/{}/queue/{setting}", self.name());
         fs::write(&path, value).map_err(|source| LiveError::Setting {

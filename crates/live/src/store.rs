@@ -4,7 +4,7 @@
 //! store that is in use is locked (`flock`); the description is replaced whole, and so is `NAME.maps` with the card's maps and wear.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -99,13 +99,7 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
 
 /// Replaces a file whole: whatever is interrupted, there is the old one or the new one.
 fn replace(path: &Path, content: &[u8]) -> Result<(), LiveError> {
-    let partial = beside(path, ".partial");
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let written = File::create(&partial)
-        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
-        .and_then(|()| std::fs::rename(&partial, path))
-        .and_then(|()| File::open(folder.unwrap_or(Path::new(".")))?.sync_all());
-    written.map_err(failed(path, "writing it"))
+    outfile::write(path, content).map_err(failed(path, "writing it"))
 }
 
 fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> LiveError {

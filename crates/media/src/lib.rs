@@ -22,6 +22,8 @@
 //! The alternative, `now` as an argument and a completion as a result of each operation, would have put time into the
 //! signature of everything between a file system and a chip.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 #[cfg(feature = "testing")]
 pub mod contract;
 mod error;

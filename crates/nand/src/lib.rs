@@ -13,6 +13,8 @@
 //!
 //! The files of a simulated chip are specified in `docs/formats/nand-image.md`, the assumptions in `docs/media.md`.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod block;
 mod file;
 mod hamming;

@@ -48,6 +48,8 @@
 //!   still holds an `O_PATH` descriptor of it.
 //! - Special files are shown but never opened; the caller's kernel does that itself.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod access_times;
 mod anchor;
 mod attributes;

@@ -11,6 +11,8 @@
 //! [`comparison`] that for several, [`record_comparison`] two sets of records that were measured at any time,
 //! [`number`] is the one place where numbers become text.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod comparison;
 pub mod html;
 pub mod ladder;

@@ -1,14 +1,14 @@
 //! Records in files: one JSON object on each line.
 //!
-//! A new file is written under the name `NAME.partial`, synced and renamed to `NAME` when it is finished. A run
+//! A new file is written under the name `NAME.partial`, synced and renamed to `NAME` when it is finished (see `outfile`). A run
 //! that dies leaves the partial file, readable and marked by its name; it never leaves half a file under the
 //! name that was asked for. A history file is appended to, one synced line at a time.
 
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
+use outfile::{OutFile, Unfinished, partial_name};
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -20,7 +20,7 @@ pub enum WriteError {
     /// A system call failed.
     #[error("{}: cannot {operation}: {source}", path.display())]
     Io {
-        /// What was tried (`create`, `write`, `sync`, `rename`).
+        /// What was tried (`create`, `write`, `sync`, `finish`).
         operation: &'static str,
         /// The file.
         path: PathBuf,
@@ -105,9 +105,7 @@ pub enum ReadError {
 /// Writes a new file of records; it has its name only after [`RecordWriter::finish`].
 #[derive(Debug)]
 pub struct RecordWriter {
-    path: PathBuf,
-    partial: PathBuf,
-    file: File,
+    output: OutFile,
 }
 
 impl RecordWriter {
@@ -116,13 +114,9 @@ impl RecordWriter {
     /// # Errors
     /// When the partial file cannot be made.
     pub fn create(path: &Path) -> Result<Self, WriteError> {
-        let partial = partial_name(path);
-        let file = File::create(&partial).map_err(|source| failed("create", &partial, source))?;
-        Ok(Self {
-            path: path.to_owned(),
-            partial,
-            file,
-        })
+        let created = OutFile::create(path, Unfinished::Keep);
+        let output = created.map_err(|source| failed("create", &partial_name(path), source))?;
+        Ok(Self { output })
     }
 
     /// Adds one record. After an error the partial file may end in half a line.
@@ -131,9 +125,8 @@ impl RecordWriter {
     /// When a counter is not finite or the file cannot be written.
     pub fn write(&mut self, record: &RunRecord) -> Result<(), WriteError> {
         let line = encode(record)?;
-        self.file
-            .write_all(&line)
-            .map_err(|source| failed("write", &self.partial, source))
+        let written = self.output.write_all(&line);
+        written.map_err(|source| failed("write", self.output.path(), source))
     }
 
     /// Syncs the file and gives it its name. After an error the records are in the partial file.
@@ -141,23 +134,12 @@ impl RecordWriter {
     /// # Errors
     /// When the file cannot be synced or renamed.
     pub fn finish(self) -> Result<(), WriteError> {
-        self.file
-            .sync_all()
-            .map_err(|source| failed("sync", &self.partial, source))?;
-        fs::rename(&self.partial, &self.path).map_err(|source| failed("rename", &self.partial, source))?;
-        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let directory = directory.unwrap_or(Path::new("."));
-        let synced = File::open(directory).and_then(|opened| opened.sync_all());
-        synced.map_err(|source| failed("sync", directory, source))
+        let path = self.output.path().to_owned();
+        let finished = self.output.finish();
+        finished
+            .map(drop)
+            .map_err(|source| failed("finish", &path, source))
     }
-}
-
-/// The name that a file of records has until it is finished.
-#[must_use]
-pub fn partial_name(path: &Path) -> PathBuf {
-    let mut name = OsString::from(path.as_os_str());
-    name.push(".partial");
-    PathBuf::from(name)
 }
 
 /// Adds one record to the end of a history file, made when missing, and syncs it.
@@ -254,7 +236,7 @@ mod tests {
     fn written(text: &str) -> (tempfile::TempDir, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("runs.jsonl");
-        fs::write(&path, text).unwrap();
+        std::fs::write(&path, text).unwrap();
         (directory, path)
     }
 

@@ -11,6 +11,8 @@
 //! - A record of an interrupted run says `complete: false`, and comparisons leave it out.
 //! - The schema has a version; the reader refuses any other one and says which it found.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod block_trace;
 pub mod call_trace;
 mod histogram;
@@ -26,7 +28,7 @@ pub use interval::{
     CLAIM_COVERAGE, Estimate, NOISY_LOAD_PERCENT, NOISY_STEAL_PERCENT, NOISY_WIDTH, Noise, RatioVerdict,
     WANTED_COVERAGE,
 };
-pub use json_lines::{ReadError, RecordWriter, WriteError, append_record, partial_name, read_records};
+pub use json_lines::{ReadError, RecordWriter, WriteError, append_record, read_records};
 pub use rate::{Headline, RateUnit, has_own_speed};
 pub use record::{HostInfo, ImpossibleLatency, RunRecord, SCHEMA, Sample, TargetInfo, TimedWindow, counter};
 pub use record_comparison::{

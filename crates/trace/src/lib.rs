@@ -15,6 +15,8 @@
 //! have no safe form. All of it is in [`process`]. The map of a file system is asked for with an ioctl, in
 //! `block::fsmap`. Nothing else in this crate is unsafe.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod block;
 mod call;
 mod error;

@@ -8,6 +8,8 @@
 //!
 //! There is no thread and no clock in here: background work is [`Ubi::work`], a step a call, and time is the chip's.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod attach;
 mod device;
 pub mod format;

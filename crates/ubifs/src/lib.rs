@@ -14,6 +14,8 @@
 //! Files are read without the LPT and all other accounting of space; [`Ubifs::space`] reads it. There is no thread and no clock
 //! in here. All methods of what reads may be called from several threads; a writer has one owner at a time.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod bud;
 pub mod check;
 mod compress;

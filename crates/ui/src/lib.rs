@@ -12,6 +12,8 @@
 //!
 //! One thread serves everything (a page or two is all there is); SQLite runs on threads of its own.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod error;
 mod guard;
 mod pages;

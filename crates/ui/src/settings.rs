@@ -1,6 +1,6 @@
 //! What the Settings tab holds, in a file. The usual values are those of the original's app, where it has them.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -221,14 +221,9 @@ impl SettingsFile {
         if let Some(folder) = self.path.parent() {
             std::fs::create_dir_all(folder)?;
         }
-        let mut name = self.path.as_os_str().to_owned();
-        name.push(".partial");
-        let partial = PathBuf::from(name);
-        let mut file = std::fs::File::create(&partial)?;
-        serde_json::to_writer_pretty(&mut file, settings)?;
-        file.write_all(b"\n")?;
-        file.sync_all()?;
-        std::fs::rename(&partial, &self.path)
+        let mut text = serde_json::to_vec_pretty(settings)?;
+        text.push(b'\n');
+        outfile::write(&self.path, &text)
     }
 }
 

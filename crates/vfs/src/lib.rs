@@ -47,6 +47,8 @@
 //!   whichever handle, and its size. [`FileSystem::sync`] covers all files and names, [`FileSystem::fsyncdir`] the names of the
 //!   directory.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod attr;
 mod error;
 mod file_system;

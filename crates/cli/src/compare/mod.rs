@@ -297,7 +297,7 @@ impl Run<'_> {
                 drop(writer);
                 output::print_error(&format!(
                     "records so far: {}",
-                    results::partial_name(path).display()
+                    outfile::partial_name(path).display()
                 ));
             }
             (Some(writer), _) => writer.finish()?,

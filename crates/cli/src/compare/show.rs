@@ -1,6 +1,5 @@
 //! What a comparison looks like: tables on the terminal, one Markdown table, one HTML file.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -59,25 +58,10 @@ pub fn write_html(
     write_text(path, &page)
 }
 
-/// Writes a file under another name first; `-` is standard output.
+/// Writes a result, and makes its folder where that is missing.
 pub fn write_text(path: &Path, text: &str) -> Result<()> {
-    if path == Path::new("-") {
-        output::print_bytes(text.as_bytes())?;
-        return Ok(());
-    }
-    let failed = || format!("{} can't be written", path.display());
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        std::fs::create_dir_all(parent).with_context(failed)?;
+        std::fs::create_dir_all(parent).with_context(|| format!("{} can't be made", parent.display()))?;
     }
-    let mut name = path
-        .file_name()
-        .ok_or(ErrorKind::InvalidInput)
-        .map_err(std::io::Error::from)
-        .with_context(failed)?
-        .to_owned();
-    name.push(".partial");
-    let partial = path.with_file_name(name);
-    std::fs::write(&partial, text)
-        .and_then(|()| std::fs::rename(&partial, path))
-        .with_context(failed)
+    output::write_result(path, text)
 }

@@ -116,7 +116,7 @@ impl Attached {
     /// Writes the description.
     pub fn write(&self) -> Result<()> {
         let path = self.description();
-        std::fs::write(&path, serde_json::to_vec(self)?)
+        outfile::write(&path, &serde_json::to_vec(self)?)
             .with_context(|| format!("{} can't be written", path.display()))
     }
 

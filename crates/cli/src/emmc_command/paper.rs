@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use emmc::paper::{Exhibit, Mixes, PaperScale, exhibits};
 use indicatif::ProgressBar;
@@ -66,7 +66,7 @@ pub fn run(arguments: &PaperArguments) -> Result<Finding> {
         }
     }
     if let Some(path) = &arguments.html {
-        std::fs::write(path, page(&shown)).with_context(|| format!("{} can't be written", path.display()))?;
+        output::write_result(path, &page(&shown))?;
     }
     if arguments.json {
         output::print_line(&json!({ "scale_permille": arguments.scale, "exhibits": shown }).to_string())?;

@@ -1,8 +1,7 @@
 //! `tidegate nand dump`: a chip into an image.
 
-use std::fs::File;
-use std::io::{BufWriter, Write, stdout};
-use std::path::{Path, PathBuf};
+use std::io::stdout;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -84,36 +83,15 @@ pub fn run(arguments: &DumpArguments) -> Result<Finding> {
     let dumped = if is_dash(&arguments.image) {
         dump(device.raw(), &mut stdout().lock(), options, &mut progress)?
     } else {
-        to_file(&mut device, &arguments.image, options, &mut progress)?
+        let mut dumped = None;
+        output::to_file(&arguments.image, &mut |out| {
+            dumped = Some(dump(device.raw(), out, options, &mut progress)?);
+            Ok(())
+        })?;
+        dumped.context("nothing was dumped")?
     };
     bar.finish_and_clear();
     report(arguments, &dumped)
-}
-
-/// Writes to another name first, so that a file of the image's name is a whole image.
-fn to_file(
-    device: &mut Device,
-    path: &Path,
-    options: DumpOptions,
-    progress: &mut dyn FnMut(u64),
-) -> Result<Dumped> {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
-    let context = || format!("{} can't be written", partial.display());
-    let file = File::create(&partial).with_context(context)?;
-    let mut sink = BufWriter::with_capacity(1 << 20, file);
-    let result = dump(device.raw(), &mut sink, options, progress).map_err(anyhow::Error::from);
-    let result = result.and_then(|dumped| {
-        sink.flush().with_context(context)?;
-        sink.get_ref().sync_data().with_context(context)?;
-        std::fs::rename(&partial, path).with_context(|| format!("{} can't be written", path.display()))?;
-        Ok(dumped)
-    });
-    if result.is_err() {
-        let _ = std::fs::remove_file(&partial);
-    }
-    result
 }
 
 fn report(arguments: &DumpArguments, dumped: &Dumped) -> Result<Finding> {

@@ -157,7 +157,7 @@ fn unfinished(error: CaptureError, file: &RecordFile) -> anyhow::Error {
         None => error.context("nothing was traced"),
         Some(path) => error.context(format!(
             "the trace ends early; what there is stays in {}",
-            results::partial_name(path).display()
+            outfile::partial_name(path).display()
         )),
     }
 }

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use formats::export::ForeignFormat;
 use formats::{TraceSink, WriteError};
+use outfile::partial_name;
 use results::block_trace::{Event, Request, TraceHeader};
-use results::partial_name;
 use trace::block::{Captured, Sink, disk_under};
 
 use super::destination::{self, To};

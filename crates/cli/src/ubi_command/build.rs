@@ -10,10 +10,10 @@ use ubi::format::VolumeKind;
 use ubi::{ImageOptions, ImageVolume, Layout, VolumeId, aligned_leb_bytes, build_image};
 
 use super::chip::{bar, geometry};
-use super::dump::to_file;
 use super::format::random;
 use super::ini::{self, Section};
 use super::volumes::volume_name;
+use crate::output::to_file;
 use crate::quantity::parse_bytes;
 
 /// Arguments of `tidegate ubi build`. The short options are ubinize's.

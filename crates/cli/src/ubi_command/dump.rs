@@ -1,10 +1,9 @@
 //! `tidegate ubi dump`.
 
-use std::fs::File;
-use std::io::{BufWriter, ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use clap::Args;
 use media::Leb;
 use ubi::format::VolumeKind;
@@ -12,7 +11,7 @@ use ubi::{Access, Volume, VolumeError, VolumeTableError};
 
 use super::chip::{ChipArguments, bar, find_volume};
 use crate::Finding;
-use crate::output::print_error;
+use crate::output::{print_error, to_output};
 
 /// Arguments of `tidegate ubi dump`.
 #[derive(Args, Debug)]
@@ -102,44 +101,4 @@ fn explain(error: VolumeTableError) -> anyhow::Error {
         }
         other => other.into(),
     }
-}
-
-/// Writes to a file, or to standard output for `-`.
-pub fn to_output(output: &Path, write: &mut dyn FnMut(&mut dyn Write) -> Result<()>) -> Result<()> {
-    match output.as_os_str() == "-" {
-        true => closed_is_done(write(&mut std::io::stdout().lock())),
-        false => to_file(output, write),
-    }
-}
-
-/// A reader that has seen enough is no error.
-fn closed_is_done(written: Result<()>) -> Result<()> {
-    let is_closed = |error: &anyhow::Error| {
-        error
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
-    };
-    match written {
-        Err(error) if is_closed(&error) => Ok(()),
-        other => other,
-    }
-}
-
-/// The file appears under its name when it is complete and on the medium.
-pub fn to_file(path: &Path, write: &mut dyn FnMut(&mut dyn Write) -> Result<()>) -> Result<()> {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
-    let mut make = || -> Result<()> {
-        let file = File::create(&partial).with_context(|| format!("{} can't be made", partial.display()))?;
-        let mut out = BufWriter::with_capacity(1 << 20, file);
-        write(&mut out)?;
-        let file = out.into_inner().context("the last bytes can't be written")?;
-        file.sync_all()?;
-        std::fs::rename(&partial, path).with_context(|| format!("{} can't be made", path.display()))
-    };
-    make().inspect_err(|_| {
-        // What is there already says more than that it could not be removed.
-        let _ = std::fs::remove_file(&partial);
-    })
 }

@@ -236,7 +236,7 @@ pub fn dump(arguments: &DumpArguments, chips: &[ChipArguments]) -> Result<()> {
         u64::from(geometry.leb_bytes) * u64::from(geometry.lebs),
         "reading",
     );
-    super::dump::to_output(&arguments.output, &mut |out: &mut dyn Write| {
+    crate::output::to_output(&arguments.output, &mut |out: &mut dyn Write| {
         let mut data = vec![0; usize::try_from(geometry.leb_bytes)?];
         for leb in (0..geometry.lebs).map(Leb) {
             volume.read(leb, 0, &mut data)?;

@@ -1,13 +1,14 @@
 //! `tidegate ubifs mkfs`: a file system, empty or with the files of a folder, in a file or on a volume.
 
-use std::fs::{File, OpenOptions};
-use std::io::BufReader;
+use std::fs::File;
+use std::io::{BufReader, Seek};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use array::Execution;
 use clap::{Args, ValueEnum};
+use outfile::{OutFile, Unfinished};
 use serde_json::json;
 use ubi::format::VolumeKind;
 use ubi::{Access, AttachOptions, ImageOptions, ImageVolume, Layout, Volume, VolumeId, build_image};
@@ -20,10 +21,9 @@ use ubifs::mkfs::{
 
 use super::info::uuid_text;
 use super::source::choose_volume;
-use crate::output::print_line;
+use crate::output::{print_line, to_file};
 use crate::quantity::parse_bytes;
 use crate::ubi_command::chip::{ChipArguments, bar, finish, geometry};
-use crate::ubi_command::dump::to_file;
 use crate::ubi_command::format::random;
 use crate::ubi_command::volumes::volume_name;
 
@@ -290,26 +290,13 @@ fn check_new(arguments: &MkfsArguments) -> Result<&Path> {
     Ok(path)
 }
 
-/// Beside `path`, until it is complete.
-fn partial(path: &Path) -> PathBuf {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(".volume.partial");
-    partial.into()
-}
-
 fn to_volume_file(
     path: &Path,
+    file: File,
     tree: &Tree,
     options: &MkfsOptions,
     step: &mut dyn FnMut(),
 ) -> Result<(MkfsReport, File)> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(path)
-        .with_context(|| format!("{} can't be made", path.display()))?;
     let mut sink = FileSink::new(file, options.leb_bytes);
     let report = make(tree, options, &mut sink, step)?;
     let written = sink.finish(report.lebs_written_end);
@@ -335,16 +322,17 @@ fn bare(
         LebCount::Fewest,
         epoch,
     );
-    let partial = partial(path);
-    let made = to_volume_file(&partial, tree, &options, step).and_then(|(report, file)| {
-        file.sync_all()?;
-        std::fs::rename(&partial, path).with_context(|| format!("{} can't be made", path.display()))?;
-        Ok(report)
-    });
-    made.inspect_err(|_| {
-        // What is there already says more than that it could not be removed.
-        let _ = std::fs::remove_file(&partial);
-    })
+    let failed = || format!("{} can't be made", path.display());
+    let output = OutFile::create(path, Unfinished::Remove).with_context(failed)?;
+    if output.is_straight() {
+        bail!(
+            "{} is no regular file; an image of a volume is written to one",
+            path.display()
+        );
+    }
+    let (report, _) = to_volume_file(path, output.file().try_clone()?, tree, &options, step)?;
+    output.finish().with_context(failed)?;
+    Ok(report)
 }
 
 fn ubi_image(
@@ -372,38 +360,43 @@ fn ubi_image(
         Some(_) => u32::from_be_bytes([0x54, 0x69, 0x64, 0x65]),
         None => random(),
     };
-    let partial = partial(path);
-    let mut build = || -> Result<MkfsReport> {
-        let (report, _) = to_volume_file(&partial, tree, &options, step)?;
-        let content_bytes = u64::from(report.lebs_written_end) * u64::from(layout.leb_bytes());
-        let volume = ImageVolume {
-            id: VolumeId(0),
-            name: volume_name(&arguments.volume_name)?,
-            kind: VolumeKind::Dynamic,
-            bytes: u64::from(report.lebs) * u64::from(layout.leb_bytes()),
-            alignment: 1,
-            autoresize: true,
-            skip_check: false,
-            content_bytes,
-        };
-        let image = ImageOptions {
-            layout,
-            geometry,
-            image_sequence,
-            erase_counter: 0,
-        };
-        to_file(path, &mut |out| {
-            let content = BufReader::new(File::open(&partial)?);
-            build_image(&image, vec![(volume.clone(), content)], &mut |block| {
-                out.write_all(block)
-            })?;
-            Ok(())
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    // Beside the image, where there is room for that too; the folder of a device takes no files.
+    let scratch = tempfile::tempfile_in(folder.unwrap_or(Path::new(".")))
+        .or_else(|_| tempfile::tempfile())
+        .with_context(|| {
+            format!(
+                "a temporary file for the volume of {} can't be made",
+                path.display()
+            )
         })?;
-        Ok(report)
+    let (report, mut scratch) = to_volume_file(path, scratch, tree, &options, step)?;
+    let content_bytes = u64::from(report.lebs_written_end) * u64::from(layout.leb_bytes());
+    let volume = ImageVolume {
+        id: VolumeId(0),
+        name: volume_name(&arguments.volume_name)?,
+        kind: VolumeKind::Dynamic,
+        bytes: u64::from(report.lebs) * u64::from(layout.leb_bytes()),
+        alignment: 1,
+        autoresize: true,
+        skip_check: false,
+        content_bytes,
     };
-    let made = build();
-    let _ = std::fs::remove_file(&partial);
-    made
+    let image = ImageOptions {
+        layout,
+        geometry,
+        image_sequence,
+        erase_counter: 0,
+    };
+    to_file(path, &mut |out| {
+        scratch.rewind()?;
+        let content = BufReader::new(&scratch);
+        build_image(&image, vec![(volume.clone(), content)], &mut |block| {
+            out.write_all(block)
+        })?;
+        Ok(())
+    })?;
+    Ok(report)
 }
 
 fn on_chip(

@@ -17,7 +17,7 @@ use super::Losses;
 use super::content::{Run, RunReader, runs};
 use super::extract::{Budget, Progress};
 use super::walk::{Named, Next, Visited, shown, walk};
-use crate::ubi_command::dump::to_output;
+use crate::output::to_output;
 
 /// Bytes of names and link targets in a header; longer ones are in its PAX records alone.
 const NAME_BYTES: usize = 100;

@@ -1,4 +1,4 @@
-//! A folder with a tree, the volume that is made of it, and changes of its nodes with their CRCs mended.
+//! Changes of the nodes of a volume with their CRCs mended, and what is in a folder or an archive.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,45 +6,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tempfile::TempDir;
 use ubifs::format::{Group, HEADER_BYTES, Inode, NodeKind, check, seal};
 
-pub struct Bench(TempDir);
+use super::bench::Bench;
 
 impl Bench {
-    /// With an empty folder `tree`.
-    pub fn new() -> Self {
-        let folder = TempDir::new().expect("a folder");
-        fs::create_dir(folder.path().join("tree")).expect("made");
-        Self(folder)
-    }
-
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    /// Runs the program in the folder: exit code, standard output, standard error.
-    pub fn run(&self, words: &str) -> (i32, String, String) {
-        let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .args(words.split(' '))
-            .current_dir(&self.0)
-            .output()
-            .expect("the program runs");
-        let text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
-        let code = output.status.code().expect("it ends by itself");
-        (code, text(&output.stdout), text(&output.stderr))
-    }
-
-    pub fn ends(&self, code: i32, words: &str) {
-        let (found, out, told) = self.run(words);
-        assert_eq!(found, code, "{words}: {out}{told}");
-    }
-
-    /// Makes the file `volume` of `tree`.
-    pub fn make_volume(&self) {
-        self.ends(0, "ubifs mkfs -r tree -m 2048 -e 126976 -c 200 -x none volume");
-    }
-
     /// Gives entries of the name `from` the name `to`, of the same length. Their keys stay.
     pub fn rename_in_image(&self, from: &[u8], to: &[u8]) {
         assert_eq!(from.len(), to.len());

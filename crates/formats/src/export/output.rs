@@ -1,8 +1,9 @@
 //! Where a foreign trace goes: a file that gets its name when it is whole, or a stream.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IntoInnerError, Write};
 use std::path::{Path, PathBuf};
+
+use outfile::{OutFile, Unfinished, partial_name};
 
 use crate::error::WriteError;
 
@@ -32,7 +33,7 @@ pub struct Output {
 }
 
 enum Inner {
-    File { file: BufWriter<File>, path: PathBuf },
+    File(BufWriter<OutFile>),
     Stream(BufWriter<Box<dyn Write + Send>>),
 }
 
@@ -40,12 +41,11 @@ impl Output {
     pub fn create(target: Target) -> Result<Self, WriteError> {
         match target {
             Target::File(path) => {
-                let partial = results::partial_name(&path);
-                let file = File::create(&partial).map_err(|source| failed("create", &partial, source))?;
-                let file = BufWriter::with_capacity(BUFFER_BYTES, file);
+                let created = OutFile::create(&path, Unfinished::Keep);
+                let file = created.map_err(|source| failed("create", &partial_name(&path), source))?;
                 Ok(Self {
-                    inner: Inner::File { file, path },
-                    name: partial,
+                    name: file.path().to_owned(),
+                    inner: Inner::File(BufWriter::with_capacity(BUFFER_BYTES, file)),
                 })
             }
             Target::Stream(stream, name) => Ok(Self {
@@ -57,7 +57,7 @@ impl Output {
 
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
         let written = match &mut self.inner {
-            Inner::File { file, .. } => file.write_all(bytes),
+            Inner::File(file) => file.write_all(bytes),
             Inner::Stream(stream) => stream.write_all(bytes),
         };
         written.map_err(|source| failed("write", &self.name, source))
@@ -66,7 +66,7 @@ impl Output {
     /// Hands what is gathered to the system.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         let flushed = match &mut self.inner {
-            Inner::File { file, .. } => file.flush(),
+            Inner::File(file) => file.flush(),
             Inner::Stream(stream) => stream.flush(),
         };
         flushed.map_err(|source| failed("write", &self.name, source))
@@ -77,12 +77,10 @@ impl Output {
         let name = self.name;
         match self.inner {
             Inner::Stream(mut stream) => stream.flush().map_err(|source| failed("write", &name, source)),
-            Inner::File { file, path } => {
-                let file = file
-                    .into_inner()
-                    .map_err(|error| failed("write", &name, error.into_error()))?;
-                file.sync_all().map_err(|source| failed("sync", &name, source))?;
-                fs::rename(&name, &path).map_err(|source| failed("rename", &name, source))
+            Inner::File(file) => {
+                let finished = file.into_inner().map_err(IntoInnerError::into_error);
+                let finished = finished.and_then(OutFile::finish).map(drop);
+                finished.map_err(|source| failed("finish", &name, source))
             }
         }
     }

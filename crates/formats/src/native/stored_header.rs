@@ -4,7 +4,7 @@
 //! it names.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 
 use results::block_trace::{READABLE_SCHEMAS, TraceHeader};
@@ -110,14 +110,19 @@ impl StoredHeader {
     pub(super) fn write(&self, folder: &Path, durability: Durability) -> Result<(), NativeWriteError> {
         let path = folder.join(HEADER_FILE);
         let next = folder.join(NEXT_HEADER_FILE);
+        // Of a writer that was killed.
+        let _ = fs::remove_file(&next);
         let mut text = serde_json::to_vec_pretty(self).map_err(|source| NativeWriteError::Header {
             path: path.clone(),
             source,
         })?;
         text.push(b'\n');
-        let written = fs::write(&next, &text).and_then(|()| match durability {
-            Durability::Process => Ok(()),
-            Durability::Power => File::open(&next)?.sync_all(),
+        let written = File::create_new(&next).and_then(|mut file| {
+            file.write_all(&text)?;
+            match durability {
+                Durability::Process => Ok(()),
+                Durability::Power => file.sync_all(),
+            }
         });
         let replaced = written.and_then(|()| fs::rename(&next, &path));
         replaced.map_err(|source| {

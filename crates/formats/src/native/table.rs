@@ -101,7 +101,7 @@ pub struct TableWriter {
 impl TableWriter {
     pub fn create(path: &Path, columns: &[Column]) -> Result<Self, NativeWriteError> {
         let schema = schema_of(columns);
-        let file = File::create(path).map_err(|source| NativeWriteError::Io {
+        let file = File::create_new(path).map_err(|source| NativeWriteError::Io {
             operation: "create",
             path: path.to_owned(),
             source,

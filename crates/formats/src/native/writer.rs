@@ -206,12 +206,16 @@ impl NativeWriter {
         // Without a slash at its end, to which a suffix could not be added.
         let path: PathBuf = path.components().collect();
         check_target(&path, existing)?;
-        let partial = results::partial_name(&path);
+        let partial = outfile::partial_name(&path);
         if partial.symlink_metadata().is_ok() {
             check_target(&partial, Existing::Replace)?;
             fs::remove_dir_all(&partial).map_err(|source| failed("replace", &partial, source))?;
         }
-        fs::create_dir_all(&partial).map_err(|source| failed("create", &partial, source))?;
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(|source| failed("create", parent, source))?;
+        }
+        // Not one that somebody else put there meanwhile.
+        fs::create_dir(&partial).map_err(|source| failed("create", &partial, source))?;
         let mut tables = Tables {
             requests: TableWriter::create(&partial.join(REQUESTS_FILE), &REQUEST_COLUMNS)?,
             runs: TableWriter::create(&partial.join(RUNS_FILE), &RUN_COLUMNS)?,

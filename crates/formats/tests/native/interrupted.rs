@@ -102,7 +102,7 @@ fn a_killed_writer_leaves_what_its_last_checkpoint_had() {
     assert!(is_ready, "the child wrote its rows");
     assert!(!path.exists(), "what is not whole has another name");
 
-    let partial = results::partial_name(&path);
+    let partial = outfile::partial_name(&path);
     let kept = read(&partial);
     assert_eq!(kept.requests, requests(KEPT));
     assert!(!kept.header.complete);

@@ -17,6 +17,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use media::{Nanos, index};
+use outfile::{OutFile, Unfinished};
 use rustix::fs::{FlockOperation, flock};
 
 pub use self::cells::FileCells;
@@ -56,12 +57,9 @@ impl FileNand {
         if path.exists() {
             return Err(FileError::Exists { path: path.into() });
         }
-        let partial = partial_path(path);
-        let image = options(Access::ReadWrite)
-            .create(true)
-            .truncate(true)
-            .open(&partial)
-            .map_err(|source| host(&partial, "creating the image", source))?;
+        let making = |source| host(path, "creating the image", source);
+        let output = OutFile::create(path, Unfinished::Remove).map_err(making)?;
+        let image = output.file().try_clone().map_err(making)?;
         lock(&image, path, Access::ReadWrite)?;
         let geometry = model.geometry;
         let mut blocks = vec![BlockState::default(); index(geometry.blocks())];
@@ -78,15 +76,19 @@ impl FileNand {
             })
             .and_then(|()| {
                 let header = Header { kind, model, faults };
-                cells.sidecar = Some(new_sidecar(&sidecar_path(path), &header)?);
+                let sidecar = sidecar_path(path);
+                // Of an image that is gone.
+                match std::fs::remove_file(&sidecar) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => cells.sidecar = Some(new_sidecar(&sidecar, &header)?),
+                }
                 for peb in geometry.pebs() {
                     cells.save(peb, &blocks[index(peb.0)], Nanos::ZERO)?;
                 }
                 cells.sync(Nanos::ZERO, &blocks)?;
-                std::fs::rename(&partial, path)
+                output.finish()
             });
         if let Err(source) = made {
-            let _ = std::fs::remove_file(&partial);
             return Err(host(path, "writing the image", source));
         }
         let name = path.display().to_string();
@@ -257,10 +259,7 @@ fn lock(image: &File, path: &Path, access: Access) -> Result<(), FileError> {
 }
 
 fn new_sidecar(path: &Path, header: &Header) -> io::Result<File> {
-    let file = options(Access::ReadWrite)
-        .create(true)
-        .truncate(true)
-        .open(path)?;
+    let file = options(Access::ReadWrite).create_new(true).open(path)?;
     file.write_all_at(&header.encode(), 0)?;
     Ok(file)
 }
@@ -273,10 +272,4 @@ fn read_all(file: &File) -> io::Result<Vec<u8>> {
 
 fn record(raw: &[u8], at: u64) -> Option<[u8; RECORD_BYTES]> {
     raw.get(usize::try_from(at).ok()?..)?.first_chunk().copied()
-}
-
-fn partial_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".partial");
-    PathBuf::from(name)
 }

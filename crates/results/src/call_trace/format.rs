@@ -7,16 +7,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
-use std::fs::{self, File};
 use std::io::{self, BufRead, BufWriter, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use outfile::{OutFile, Unfinished, partial_name};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{Action, Call, Handle, Layer, Name, Trace};
-use crate::json_lines::partial_name;
 
 /// Name and version of the format, in the header.
 pub const CALL_TRACE_SCHEMA: &str = "tidegate.calls/1";
@@ -110,8 +109,7 @@ pub fn starts_like_call_trace(beginning: &[u8]) -> bool {
 #[derive(Debug)]
 pub struct CallTraceWriter {
     path: PathBuf,
-    partial: PathBuf,
-    file: BufWriter<File>,
+    file: BufWriter<OutFile>,
     names: HashMap<PathBuf, Name>,
     end: End,
 }
@@ -122,11 +120,10 @@ impl CallTraceWriter {
     /// # Errors
     /// When the partial file cannot be made.
     pub fn create(path: &Path, header: &Header) -> Result<Self, CallTraceError> {
-        let partial = partial_name(path);
-        let file = File::create(&partial).map_err(|source| failed("create", &partial, source))?;
+        let created = OutFile::create(path, Unfinished::Keep);
+        let file = created.map_err(|source| failed("create", &partial_name(path), source))?;
         let mut writer = Self {
             path: path.to_owned(),
-            partial,
             file: BufWriter::with_capacity(1 << 18, file),
             names: HashMap::new(),
             end: End::default(),
@@ -188,8 +185,11 @@ impl CallTraceWriter {
     /// # Errors
     /// When the file cannot be written, synced or renamed; what was written is in the partial file.
     pub fn finish(mut self) -> Result<PathBuf, CallTraceError> {
-        self.finish_as(true)?;
-        fs::rename(&self.partial, &self.path).map_err(|source| failed("rename", &self.partial, source))?;
+        self.end_as(true)?;
+        let partial = self.file.get_ref().path().to_owned();
+        let output = self.file.into_inner().map_err(io::IntoInnerError::into_error);
+        let finished = output.and_then(OutFile::finish);
+        finished.map_err(|source| failed("finish", &partial, source))?;
         Ok(self.path)
     }
 
@@ -198,25 +198,26 @@ impl CallTraceWriter {
     /// # Errors
     /// When the file cannot be written or synced.
     pub fn abandon(mut self) -> Result<PathBuf, CallTraceError> {
-        self.finish_as(false)?;
-        Ok(self.partial)
+        self.end_as(false)?;
+        let partial = self.file.get_ref().path().to_owned();
+        let output = self.file.into_inner().map_err(io::IntoInnerError::into_error);
+        let left = output.and_then(OutFile::leave);
+        left.map_err(|source| failed("sync", &partial, source))
     }
 
-    fn finish_as(&mut self, complete: bool) -> Result<(), CallTraceError> {
+    fn end_as(&mut self, complete: bool) -> Result<(), CallTraceError> {
         let mut end = std::mem::take(&mut self.end);
         end.complete = complete;
         self.line(&EndLine { end })?;
-        self.file
-            .flush()
-            .and_then(|()| self.file.get_ref().sync_all())
-            .map_err(|source| failed("write", &self.partial, source))
+        let flushed = self.file.flush();
+        flushed.map_err(|source| failed("write", self.file.get_ref().path(), source))
     }
 
     fn line(&mut self, value: &impl Serialize) -> Result<(), CallTraceError> {
         let written = serde_json::to_writer(&mut self.file, value).map_err(io::Error::from);
         written
             .and_then(|()| self.file.write_all(b"\n"))
-            .map_err(|source| failed("write", &self.partial, source))
+            .map_err(|source| failed("write", self.file.get_ref().path(), source))
     }
 }
 
@@ -479,7 +480,7 @@ mod tests {
     }
 
     fn read(path: &Path) -> Result<Trace, CallTraceError> {
-        read_call_trace(fs::read(path).unwrap().as_slice(), path, 100)
+        read_call_trace(std::fs::read(path).unwrap().as_slice(), path, 100)
     }
 
     #[test]
@@ -519,7 +520,7 @@ mod tests {
             r#"{"end":{"calls":3,"skipped":{"mmap":1},"complete":true}}"#,
             "\n",
         );
-        assert_eq!(fs::read_to_string(path).unwrap(), expected);
+        assert_eq!(std::fs::read_to_string(path).unwrap(), expected);
     }
 
     #[test]
@@ -533,7 +534,7 @@ mod tests {
     #[test]
     fn a_trace_cut_anywhere_is_partial_or_refused_and_never_complete() {
         let (_directory, path) = written(true);
-        let bytes = fs::read(&path).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
         let end = bytes.len() - 1;
         for cut in 0..end {
             if let Ok(trace) = read_call_trace(&bytes[..cut], &path, 100) {
@@ -546,7 +547,7 @@ mod tests {
     #[test]
     fn flipped_bytes_never_panic() {
         let (_directory, path) = written(true);
-        let mut bytes = fs::read(&path).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
         for place in 0..bytes.len() {
             for value in [0, b'"', b'9', b'{', 0xFF] {
                 let before = std::mem::replace(&mut bytes[place], value);
@@ -588,7 +589,7 @@ mod tests {
     #[test]
     fn calls_beyond_the_limit_are_counted() {
         let (_directory, path) = written(true);
-        let trace = read_call_trace(fs::read(&path).unwrap().as_slice(), &path, 1).unwrap();
+        let trace = read_call_trace(std::fs::read(&path).unwrap().as_slice(), &path, 1).unwrap();
         assert_eq!((trace.calls.len(), trace.skipped[BEYOND_LIMIT]), (1, 2));
     }
 }
