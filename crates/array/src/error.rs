@@ -112,6 +112,62 @@ pub enum ArrayError {
         /// The generation.
         last: u64,
     },
+    /// A member of an earlier epoch.
+    #[error(
+        "{device}: member {index} of array {label} is stale: it was last used in epoch {found} of the array, the others in \
+         {expected}; it is an older copy, or the array was used without it. Give the right device"
+    )]
+    Stale {
+        /// The device.
+        device: Arc<str>,
+        /// Its place.
+        index: u32,
+        /// Label of the array.
+        label: String,
+        /// Its epoch.
+        found: u64,
+        /// The epoch of the array.
+        expected: u64,
+    },
+    /// A member that something else wrote to.
+    #[error(
+        "{device}: member {index} of array {label} was written to by itself, not as part of the array: what it holds need \
+         not fit the other members. Give the device, or a copy of it, as the array left it"
+    )]
+    WrittenAlone {
+        /// The device.
+        device: Arc<str>,
+        /// Its place.
+        index: u32,
+        /// Label of the array.
+        label: String,
+    },
+    /// An epoch that no array reaches.
+    #[error(
+        "array {label}: the last epoch is {last:#x}, which no array reaches; one of the members was damaged on purpose"
+    )]
+    Epoch {
+        /// Label of the array.
+        label: String,
+        /// The epoch.
+        last: u64,
+    },
+    /// The array could not be closed, so its members stay marked.
+    #[error("array {label} could not be closed, and its members stay marked as open: {source}")]
+    Close {
+        /// Label of the array.
+        label: String,
+        /// Why.
+        source: ubi::VolumeError,
+    },
+    /// The members could not be marked.
+    #[error("array {label} could not be opened for writing: {source}")]
+    Open {
+        /// Label of the array.
+        label: String,
+        /// Why.
+        source: ubi::VolumeError,
+    },
     /// No threads.
     #[error("no thread for a member could be started: {source}")]
     Threads {

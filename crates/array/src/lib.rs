@@ -14,7 +14,10 @@
 
 mod error;
 mod executor;
+mod history;
 mod identity;
+mod log;
+mod mark;
 mod members;
 mod open;
 mod proxy;
@@ -24,6 +27,7 @@ mod virtual_volume;
 
 pub use error::{ArrayError, ProxyError, ShapesDiffer};
 pub use executor::{Execution, Executor};
+pub use history::ArrayState;
 pub use identity::{IdentityError, MAX_LABEL_BYTES, MAX_MEMBERS, MemberIdentity};
 pub use open::{Array, attach, format};
 pub use proxy::Proxy;

@@ -10,13 +10,15 @@ use media::{Clock, Nand, Peb};
 use ubi::format::VolumeKind;
 use ubi::format::volume_table::VolumeName;
 use ubi::{
-    AttachError, AttachOptions, FormatOptions, NewVolume, Scanned, SizeInLebs, Ubi, UbiVolume, VolumeId,
-    VolumeTableError,
+    AttachError, AttachOptions, FormatOptions, NewVolume, Scanned, SizeInLebs, Ubi, UbiVolume, Unwritten,
+    VolumeId, VolumeTableError,
 };
 
 use crate::error::{ArrayError, check_shapes};
 use crate::executor::{Execution, Executor};
+use crate::history::judge;
 use crate::identity::{MAX_MEMBERS, MemberIdentity};
+use crate::log::Log;
 use crate::resolve::{Resolution, resolve};
 use crate::virtual_volume::VirtualVolume;
 
@@ -98,7 +100,13 @@ pub fn attach<N: Nand + 'static>(
     check_membership(&found)?;
     let volumes: Vec<VolumeId> = found.iter().map(|member| member.volume).collect();
     let lebs = found.iter().map(|member| member.lebs).max().unwrap_or(0);
-    let resolution = resolve(&mut scanned, &volumes, lebs)?;
+    let history = judge(
+        scanned
+            .iter_mut()
+            .zip(&found)
+            .map(|(member, found)| (member, &found.device, &found.identity)),
+    )?;
+    let resolution = resolve(&mut scanned, &volumes, lebs, &history)?;
     if resolution.last_generation >= GENERATIONS_MAX {
         return Err(ArrayError::Generation {
             label: found[0].identity.label.clone(),
@@ -107,17 +115,34 @@ pub fn attach<N: Nand + 'static>(
     }
     let executor =
         Executor::new(execution, scanned.len()).map_err(|source| ArrayError::Threads { source })?;
-    let devices = scanned
+    let mut unwritten = scanned
         .into_iter()
-        .map(Scanned::attach)
+        .map(Scanned::build)
         .collect::<Result<Vec<_>, _>>()?;
+    let is_writable = unwritten.iter().all(|member| member.frozen().is_none());
+    if is_writable {
+        unwritten
+            .iter_mut()
+            .try_for_each(|member| member.mark(history.next_epoch))?;
+    }
+    // With a member that can't be written to, nothing is written to the others.
+    let finish = match is_writable {
+        true => Unwritten::finish,
+        false => Unwritten::finish_unwritten,
+    };
+    let devices = unwritten.into_iter().map(finish).collect::<Result<Vec<_>, _>>()?;
     let mut members = Vec::with_capacity(devices.len());
     for ((device, volume), clock) in devices.iter().zip(volumes).zip(clocks) {
         members.push((Arc::new(device.open(volume)?), clock));
     }
     let identity = found.into_iter().next().expect("an array has members").identity;
     let name = format!("{} of {} devices", identity.label, identity.members).into();
-    let volume = VirtualVolume::new(name, members, executor, &resolution);
+    let log = is_writable.then(|| Log::new(&identity, history.next_epoch));
+    let volume = VirtualVolume::new(name, members, executor, &resolution, log);
+    volume.begin().map_err(|source| ArrayError::Open {
+        label: identity.label.clone(),
+        source,
+    })?;
     Ok(Array {
         volume: Arc::new(volume),
         devices,
@@ -149,6 +174,16 @@ impl<N: Nand + 'static> Array<N> {
     #[must_use]
     pub const fn resolution(&self) -> &Resolution {
         &self.resolution
+    }
+
+    /// Closes an array that was open for writing: does the background work of all members, and has them say that nothing was
+    /// under way. Linux attaches them after that. Nothing can be written any more. An array that is dropped without it is as if
+    /// power had gone.
+    pub fn close(&self) -> Result<(), ArrayError> {
+        self.volume.close().map_err(|source| ArrayError::Close {
+            label: self.identity.label.clone(),
+            source,
+        })
     }
 
     /// Does the background work of all members until there is none.

@@ -1,4 +1,4 @@
-//! Which blocks are a virtual LEB: the newest generation that was ever in force on all members.
+//! Which blocks are a virtual LEB: the newest generation that was ever in force on all members, and was not given up.
 //!
 //! Every block of a virtual LEB carries the generation that it was mapped or changed with. Two things can make members disagree.
 //!
@@ -6,25 +6,35 @@
 //! all, which a map or a change had brought to some members only. It is dropped, and erased before anything else is written;
 //! a change leaves the old generation on all members, since nobody lets it go before the new one is on all. Besides, blocks of LEBs
 //! that were unmapped, or of generations that were superseded, are erased by each member in its own time, so any number of them
-//! may be on some members only.
+//! may be on some members only. An unmapped LEB is in the marks of all members before that ([`crate::history`]), and of generations
+//! that were superseded there is a newer one.
 //!
-//! **Damage.** A member has no block of a generation that was in force, because the VID header can't be read any more, or it has one whose
-//! data is wrong. A VID header that can't be read in front of data is what no power cut leaves; UBI keeps such a block. So where a generation is
-//! missing on members that each have such a block, the LEB stays mapped: what is left of it is read, what is lost is an error, and
-//! nothing of it is erased. Should the block have held another LEB, this one had been unmapped, and coming back does no harm: that is what an
-//! unmapped LEB may do after a power cut.
+//! **Damage.** A member has no block of a generation that was in force, because its headers can't be read any more, or it has one whose
+//! data is wrong. So whatever else is missing is damage: the LEB stays mapped, what is left of it is read, what is lost is an error, and
+//! nothing of it is erased. In an array that was closed nothing was under way, and all that is missing is damage.
 //!
-//! A block with two headers that can't be read is what a cut erase leaves, and is taken for that.
+//! In arrays of earlier versions, without marks, a LEB that is missing on a member may have been unmapped, unless that member has a block whose VID
+//! header can't be read in front of data, which no power cut leaves.
 
 use std::cmp::Reverse;
 
 use media::{Leb, Nand, NandError, Peb};
 use ubi::{AttachError, Candidate, Scanned, VolumeId};
 
+use crate::history::{ArrayState, History};
+
 /// The decisions about the LEBs of an array.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolution {
-    /// The highest generation on any block, also on dropped ones.
+    /// Whether the array was closed.
+    pub state: ArrayState,
+    /// How often it was opened for writing; 0 where its members have no marks.
+    pub epoch: u64,
+    /// Members that something else attached, and moved blocks of, since the array was closed.
+    pub moved: Vec<usize>,
+    /// Members whose marks can't be read.
+    pub lost_marks: Vec<usize>,
+    /// The highest generation on any block, also on dropped ones, and in any mark.
     pub last_generation: u64,
     /// LEBs of which a newer generation was dropped because it was not complete.
     pub rolled_back: u32,
@@ -32,6 +42,8 @@ pub struct Resolution {
     pub forgotten: u32,
     /// The shares of mapped LEBs that damage made unreadable.
     pub lost_shares: Vec<LostShare>,
+    /// LEBs that are not mapped though members have blocks of them: unmapped, or forgotten.
+    pub(crate) given_up: Vec<Leb>,
 }
 
 /// A member's part of a LEB that can't be found any more.
@@ -70,10 +82,15 @@ pub(crate) fn resolve<N: Nand>(
     members: &mut [Scanned<N>],
     volumes: &[VolumeId],
     lebs: u32,
+    history: &History,
 ) -> Result<Resolution, AttachError> {
-    let (last_generation, unsettled) = look_over(members, volumes, lebs);
+    let (last_generation, unsettled) = look_over(members, volumes, lebs, history);
     let mut resolution = Resolution {
-        last_generation,
+        state: history.state,
+        epoch: history.epoch,
+        moved: history.moved.clone(),
+        lost_marks: history.lost_marks.clone(),
+        last_generation: last_generation.max(history.last_generation),
         ..Resolution::default()
     };
     for leb in unsettled {
@@ -82,13 +99,17 @@ pub(crate) fn resolve<N: Nand>(
             .zip(volumes)
             .map(|(member, volume)| member.candidates(*volume, leb))
             .collect();
-        let in_force = newest_in_force(members, &groups, last_generation)?;
+        let in_force = newest_in_force(members, &groups, last_generation, leb, history)?;
         let generation = in_force.as_ref().map(|(generation, _)| *generation);
         match generation {
             Some(generation) => {
                 resolution.rolled_back += u32::from(Some(generation) < newest_of(&groups));
             }
-            None => resolution.forgotten += 1,
+            None => {
+                let unmapped = newest_of(&groups).is_some_and(|newest| history.is_given_up(leb, newest));
+                resolution.forgotten += u32::from(!unmapped);
+                resolution.given_up.push(leb);
+            }
         }
         let blocks = in_force.map_or_else(|| vec![None; groups.len()], |(_, blocks)| blocks);
         for (place, (block, group)) in blocks.into_iter().zip(&groups).enumerate() {
@@ -113,7 +134,12 @@ pub(crate) fn resolve<N: Nand>(
 
 /// The highest generation of all, and the LEBs that something was under way with. Only those are remembered: of all others, which
 /// are as many as there are blocks, one is looked at a time.
-fn look_over<N: Nand>(members: &[Scanned<N>], volumes: &[VolumeId], lebs: u32) -> (u64, Vec<Leb>) {
+fn look_over<N: Nand>(
+    members: &[Scanned<N>],
+    volumes: &[VolumeId],
+    lebs: u32,
+    history: &History,
+) -> (u64, Vec<Leb>) {
     let mut of_members: Vec<_> = members
         .iter()
         .zip(volumes)
@@ -130,7 +156,7 @@ fn look_over<N: Nand>(members: &[Scanned<N>], volumes: &[VolumeId], lebs: u32) -
             continue;
         };
         last_generation = last_generation.max(newest);
-        if !is_settled(&groups) {
+        if history.is_given_up(leb, newest) || !is_settled(&groups) {
             unsettled.push(leb);
         }
     }
@@ -159,11 +185,14 @@ fn newest_in_force<N: Nand>(
     members: &mut [Scanned<N>],
     groups: &[Vec<Candidate>],
     last_generation: u64,
+    leb: Leb,
+    history: &History,
 ) -> Result<Option<(u64, Blocks)>, NandError> {
     let mut generations: Vec<u64> = groups
         .iter()
         .flatten()
         .map(|candidate| candidate.generation)
+        .filter(|generation| !history.is_given_up(leb, *generation))
         .collect();
     generations.sort_unstable_by_key(|generation| Reverse(*generation));
     generations.dedup();
@@ -174,16 +203,22 @@ fn newest_in_force<N: Nand>(
             .zip(groups)
             .map(|(member, group)| share_of(member, group, generation))
             .collect::<Result<Vec<_>, _>>()?;
-        let is_last = generation == last_generation;
-        let explained = explanation(members, &shares, is_last);
+        let may_be_cut = generation == last_generation && generation > history.complete;
+        let explained = explanation(members, &shares, may_be_cut, history.state);
         let is_torn = shares.iter().any(|share| matches!(share, Share::Torn(_)));
         let is_missing = shares.iter().any(|share| matches!(share, Share::Missing));
+        let was_erased = members
+            .iter()
+            .zip(&shares)
+            .any(|(member, share)| matches!(share, Share::Missing) && member.unreadable_headers() == 0);
         let blocks = shares.iter().map(Share::peb).collect();
         match explained {
             Explanation::Whole => return Ok(Some((generation, blocks))),
             // A member erases the old content of a LEB once the change is on all members. So where the old content is missing, the last
-            // change was complete, unless one of its blocks is torn.
-            Explanation::Damage if is_missing && damaged_last.as_ref().is_some_and(|(.., torn)| !torn) => {}
+            // change was complete, unless one of its blocks is torn, and damage explains what is missing.
+            Explanation::Damage
+                if was_erased && damaged_last.is_some()
+                    || is_missing && damaged_last.as_ref().is_some_and(|(.., torn)| !torn) => {}
             Explanation::Damage => return Ok(Some((generation, blocks))),
             Explanation::DamageOrPower => match evidence(members, groups, generation)? {
                 Evidence::Written => return Ok(Some((generation, blocks))),
@@ -229,12 +264,20 @@ enum Explanation {
     Power,
 }
 
-/// The worst of what the shares tell. A torn block of any generation but the last was whole once.
-fn explanation<N: Nand>(members: &[Scanned<N>], shares: &[Share], is_last: bool) -> Explanation {
+/// The worst of what the shares tell. A torn block of any generation but one that was under way was whole once, and so a missing one
+/// was there once: where members have marks, a LEB that was unmapped is in them before any member erases it. Without marks it takes
+/// a block that can't be read to tell one that is missing from one that was erased.
+fn explanation<N: Nand>(
+    members: &[Scanned<N>],
+    shares: &[Share],
+    may_be_cut: bool,
+    state: ArrayState,
+) -> Explanation {
+    let is_told = |member: &Scanned<N>| state != ArrayState::Unmarked || member.damaged_blocks() > 0;
     let of_share = |(member, share): (&Scanned<N>, &Share)| match share {
         Share::Whole(_) => Explanation::Whole,
-        Share::Missing if member.damaged_blocks() == 0 => Explanation::Power,
-        Share::Torn(_) | Share::Missing if is_last => Explanation::DamageOrPower,
+        Share::Missing if !is_told(member) => Explanation::Power,
+        Share::Torn(_) | Share::Missing if may_be_cut => Explanation::DamageOrPower,
         Share::Torn(_) | Share::Missing => Explanation::Damage,
     };
     let all = members.iter().zip(shares).map(of_share);

@@ -21,12 +21,15 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use media::{Clock, Leb, index};
-use ubi::{MemberVolume, ReadPart, Volume, VolumeError, VolumeGeometry, WritePart};
+use ubi::{Appended, MemberVolume, ReadPart, Volume, VolumeError, VolumeGeometry, WritePart};
 
 use crate::executor::Executor;
+use crate::log::Log;
+use crate::mark::{MarkPage, Unmapped};
 use crate::members::Members;
 use crate::resolve::{LostShare, Resolution};
 use crate::stripe::{MemberRange, Stripe};
@@ -40,6 +43,12 @@ pub struct VirtualVolume<M: MemberVolume + 'static> {
     stripe: Stripe,
     /// The last generation that was given. Whoever maps or changes holds it until that is on all members.
     generation: Mutex<u64>,
+    /// The last generation that was on all members. Behind the lock above.
+    complete: AtomicU64,
+    /// What goes into the members' marks, while the array is open for writing. Whoever holds it takes no other lock of this volume's.
+    log: Mutex<Option<Log>>,
+    /// LEBs that were given up, and of which members may have blocks that are not erased yet.
+    given_up: Vec<Leb>,
     lost: RwLock<BTreeSet<LostShare>>,
     frozen: OnceLock<Arc<str>>,
 }
@@ -50,11 +59,12 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
     /// # Panics
     /// When there are no members, or LEBs or pages of different sizes.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         name: Arc<str>,
         members: Vec<(Arc<M>, Clock)>,
         executor: Executor,
         resolution: &Resolution,
+        log: Option<Log>,
     ) -> Self {
         let shapes: Vec<VolumeGeometry> = members.iter().map(|(member, _)| member.geometry()).collect();
         let first = *shapes.first().expect("an array has members");
@@ -82,6 +92,9 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
             geometry,
             stripe,
             generation: Mutex::new(resolution.last_generation),
+            complete: AtomicU64::new(resolution.last_generation),
+            log: Mutex::new(log),
+            given_up: resolution.given_up.clone(),
             lost: RwLock::new(resolution.lost_shares.iter().copied().collect()),
             frozen: OnceLock::new(),
         }
@@ -98,9 +111,94 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         self.members.iter()
     }
 
-    /// The turn of one map or change, which lasts until it is dropped.
-    fn turn(&self) -> Turn<'_> {
-        Turn(self.generation.lock().unwrap_or_else(PoisonError::into_inner))
+    /// The turn of one map or change, which lasts until it is dropped. An array in which one panicked is frozen: its generation may be
+    /// on some members only.
+    fn turn(&self) -> Result<Turn<'_>, VolumeError> {
+        let turn = self.generation.lock();
+        if turn.is_err() {
+            self.freeze("a thread panicked in the middle of a change; this is a defect of the program");
+        }
+        let turn = Turn {
+            generation: turn.unwrap_or_else(PoisonError::into_inner),
+            complete: &self.complete,
+        };
+        // Who waited for its turn may have waited for what froze the array.
+        self.check_writable()?;
+        Ok(turn)
+    }
+
+    /// Has the marks of all members say that all have one, and what is known by now.
+    pub(crate) fn begin(&self) -> Result<(), VolumeError> {
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(log) = &*log else { return Ok(()) };
+        let generation = self.complete.load(Ordering::Acquire);
+        let mut records: Vec<Unmapped> = self
+            .given_up
+            .iter()
+            .map(|leb| Unmapped {
+                leb: *leb,
+                generation,
+            })
+            .collect();
+        if records.len() > MarkPage::capacity(self.geometry.min_io_bytes) {
+            let flushed = self.members.on_all(|member| member.flush());
+            self.all_or_frozen(|| "erasing what was unmapped".to_owned(), flushed)?;
+            records.clear();
+        }
+        self.record(log, &records)?;
+        let dropped = self.members.on_all(|member| member.drop_old_marks());
+        self.all_or_frozen(|| "letting former marks go".to_owned(), dropped)
+    }
+
+    /// Closes the array: all work is done, the epoch goes into every member's volume table, and then the marks go.
+    pub(crate) fn close(&self) -> Result<(), VolumeError> {
+        let log = || self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(epoch) = log().as_ref().map(Log::epoch) else {
+            return Ok(());
+        };
+        let turn = self.turn()?;
+        log().take();
+        // Nobody writes from here on; the members still do.
+        self.frozen.get_or_init(|| "the array was closed".into());
+        drop(turn);
+        let sealed = self.members.on_all(move |member| member.seal(epoch));
+        let mut closed = most_important(sealed.into_iter().filter_map(Result::err));
+        if closed.is_none() {
+            let unmarked = self.members.on_all(|member| member.drop_marks());
+            closed = most_important(unmarked.into_iter().filter_map(Result::err));
+        }
+        self.freeze("the array was closed");
+        closed.map_or(Ok(()), Err)
+    }
+
+    /// Writes a page with `unmapped` into every member's mark, and begins new marks where one is full.
+    fn record(&self, log: &Log, unmapped: &[Unmapped]) -> Result<(), VolumeError> {
+        let what = || "a record in the members' marks".to_owned();
+        let complete = self.complete.load(Ordering::Acquire);
+        let pages = log.pages(self.geometry.min_io_bytes, complete, unmapped);
+        let (mut full, mut results) = (Vec::new(), Vec::new());
+        let appended = self.members.together(pages.clone(), |member, page: Vec<u8>| {
+            member.append_to_mark(&page)
+        });
+        for (page, appended) in pages.into_iter().zip(appended) {
+            match appended {
+                Ok(Appended::Written) => {}
+                Ok(Appended::Full) => full.push(page),
+                Err(error) => results.push(Err(error)),
+            }
+        }
+        self.all_or_frozen(what, results)?;
+        if full.is_empty() {
+            return Ok(());
+        }
+        // With all blocks of unmapped LEBs erased, nothing needs the former records.
+        let flushed = self.members.on_all(|member| member.flush());
+        self.all_or_frozen(|| "erasing what was unmapped".to_owned(), flushed)?;
+        let epoch = log.epoch();
+        let begun = self.members.together(full, move |member, page: Vec<u8>| {
+            begin_mark_with(member, epoch, &page)
+        });
+        self.all_or_frozen(what, begun)
     }
 
     /// The shares that can't be read at present.
@@ -184,7 +282,9 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         let results = self
             .members
             .on_all(move |member| member.map_with_generation(leb, generation));
-        self.all_or_frozen(|| format!("mapping {leb}"), results)
+        self.all_or_frozen(|| format!("mapping {leb}"), results)?;
+        turn.is_complete();
+        Ok(())
     }
 
     /// Writes rows of different LEBs at the same time. A member that has pieces of several writes one after the other.
@@ -246,6 +346,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
             }
         }
         let Some(error) = most_important(errors.into_iter()) else {
+            turn.is_complete();
             return Ok(prepared);
         };
         let given_up = self.members.together(prepared, |member, change: M::Prepared| {
@@ -260,14 +361,43 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
 }
 
 /// The right to give generations.
-struct Turn<'a>(MutexGuard<'a, u64>);
+struct Turn<'a> {
+    generation: MutexGuard<'a, u64>,
+    complete: &'a AtomicU64,
+}
 
 impl Turn<'_> {
     fn next_generation(&mut self) -> NonZeroU64 {
-        *self.0 += 1;
-        NonZeroU64::new(*self.0)
+        *self.generation += 1;
+        NonZeroU64::new(*self.generation)
             .expect("it counts up from at least 1, and attaching refuses numbers near the end")
     }
+
+    /// The last generation that was given is on all members.
+    fn is_complete(&self) {
+        self.complete.store(*self.generation, Ordering::Release);
+    }
+}
+
+/// Marks in a row that fail are not the blocks' fault.
+const MARK_ATTEMPTS: u32 = 4;
+
+/// Begins a mark with its first page, and lets former ones go.
+fn begin_mark_with<M: MemberVolume + ?Sized>(
+    member: &M,
+    epoch: NonZeroU64,
+    page: &[u8],
+) -> Result<(), VolumeError> {
+    for _ in 0..MARK_ATTEMPTS {
+        member.begin_mark(epoch)?;
+        if member.append_to_mark(page)? == Appended::Written {
+            return member.drop_old_marks();
+        }
+    }
+    Err(VolumeError::NoSpace {
+        volume: member.name(),
+        leb: Leb(0),
+    })
 }
 
 /// A loss of power says more than what followed from it.
@@ -342,7 +472,7 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
         }
         for part in parts {
             if !self.is_mapped(part.leb)? {
-                self.map_all(part.leb, &mut self.turn())?;
+                self.map_all(part.leb, &mut self.turn()?)?;
             }
         }
         let mut rows: Vec<_> = parts
@@ -372,36 +502,43 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
 
     fn leb_change(&self, leb: Leb, data: &[u8]) -> Result<(), VolumeError> {
         self.geometry.check_write(&self.name, leb, 0, data.len())?;
-        self.check_writable()?;
-        let mut turn = self.turn();
+        let mut turn = self.turn()?;
         // A torn first content would be the only one on a member, and nothing would vouch for it.
         if !self.is_mapped(leb)? {
             self.map_all(leb, &mut turn)?;
         }
         let prepared = self.prepare_all(leb, data, &mut turn)?;
-        let results = self.members.together(prepared, |member, change: M::Prepared| {
-            member.commit_change(change)
+        self.members.together(prepared, |member, change: M::Prepared| {
+            member.commit_change(change);
         });
-        self.all_or_frozen(|| format!("the change of {leb}"), results)?;
         self.forget_lost(leb);
         Ok(())
     }
 
     fn map(&self, leb: Leb) -> Result<(), VolumeError> {
         self.geometry.check_range(&self.name, leb, 0, 0)?;
-        self.check_writable()?;
+        let mut turn = self.turn()?;
         if self.is_mapped(leb)? {
             return Err(VolumeError::AlreadyMapped {
                 volume: Arc::clone(&self.name),
                 leb,
             });
         }
-        self.map_all(leb, &mut self.turn())
+        self.map_all(leb, &mut turn)
     }
 
     fn unmap(&self, leb: Leb) -> Result<(), VolumeError> {
         self.geometry.check_range(&self.name, leb, 0, 0)?;
         self.check_writable()?;
+        if !self.is_mapped(leb)? {
+            return Ok(());
+        }
+        // Held until all members have it among what waits to be erased: whoever writes the next mark erases all of that first.
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(log) = &*log {
+            let generation = self.complete.load(Ordering::Acquire);
+            self.record(log, &[Unmapped { leb, generation }])?;
+        }
         let results = self.members.on_all(move |member| member.unmap(leb));
         self.all_or_frozen(|| format!("unmapping {leb}"), results)?;
         self.forget_lost(leb);

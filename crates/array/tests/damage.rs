@@ -173,7 +173,12 @@ impl Judge {
             .find(|(_, of_leb)| **of_leb == Some(peb))
             .map(|(leb, _)| leb)
             .filter(|leb| *leb < LEBS);
-        let array = open(&chips, Access::ReadWrite);
+        let array = attach(
+            chips.clone(),
+            AttachOptions::linux(Access::ReadWrite),
+            Execution::Inline,
+        )
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
         let resolution = array.resolution().clone();
         let header = page <= VID_PAGE;
         let is_lost = |share: &LostShare| Some(share.leb.0) == lost && share.member == member;
@@ -350,6 +355,22 @@ fn damage_of_one_page_costs_that_page_and_nothing_else() {
         }
     }
     println!("{damages} damaged pages");
+}
+
+/// Power went while the first change of a LEB was written on member 3, after the LEB was mapped; then the header of its empty block on member 0
+/// went. The change was taken with its torn share, and nobody said so.
+#[test]
+fn a_torn_first_change_is_not_taken_where_a_header_of_the_empty_leb_is_damaged() {
+    let judge = Judge::of(left(4, 23), "4 members, seed 23".to_owned());
+    for peb in (0..BLOCKS).map(Peb) {
+        if judge.is_written(0, peb, VID_PAGE) {
+            judge.try_one(Damage {
+                member: 0,
+                peb,
+                page: VID_PAGE,
+            });
+        }
+    }
 }
 
 /// The block that is a LEB on a member now.

@@ -1,5 +1,5 @@
-//! Linux as the judge, in the lab guest: each member of an array is a UBI device that it attaches, also after a power cut, and
-//! holds what this project reads, LEB for LEB.
+//! Linux as the judge, in the lab guest: each member of an array that was closed is a UBI device that it attaches, and holds what this
+//! project reads, LEB for LEB. A member of one that was not closed it refuses, and writes nothing to it.
 
 use std::sync::{Arc, Mutex};
 
@@ -69,19 +69,33 @@ fn image(chip: &Chip) -> Vec<u8> {
     image
 }
 
-fn attached_by_linux(guest: &mut Guest, chip: &Chip, what: &str) -> Outcome {
+fn given_to_linux(guest: &mut Guest, chip: &Chip) -> Outcome {
     let job = Job::ready_made("attach.sh")
         .expect("the script is there")
         .file("image.bin", image(chip))
         .variable("IMAGE", "image.bin")
         .variable("CHIP", CHIP);
-    let outcome = guest.run(&job).expect("the guest works");
+    guest.run(&job).expect("the guest works")
+}
+
+fn attached_by_linux(guest: &mut Guest, chip: &Chip, what: &str) -> Outcome {
+    let outcome = given_to_linux(guest, chip);
     assert_eq!(outcome.ended, Ended::Code(0), "{what}:\n{}", outcome.text());
+    let log = outcome.read_text("attach.log").expect("it is there");
+    assert!(!log.contains("assert failed"), "{what}:\n{log}");
     outcome
 }
 
+/// Code 3 of the script: UBI refuses the image.
+fn refused_by_linux(guest: &mut Guest, chip: &Chip, what: &str) {
+    let outcome = given_to_linux(guest, chip);
+    let text = outcome.text();
+    assert_eq!(outcome.ended, Ended::Code(3), "{what}:\n{text}");
+    assert!(text.contains("incompatible internal volume"), "{what}:\n{text}");
+}
+
 #[test]
-fn linux_attaches_every_member_also_after_a_power_cut() {
+fn linux_attaches_every_member_of_a_closed_array_and_none_of_an_open_one() {
     let Some(mut guest) = lab::shared() else {
         return;
     };
@@ -108,19 +122,20 @@ fn linux_attaches_every_member_also_after_a_power_cut() {
     let stopped = load(&open(&chips), &mut prng).expect_err("power goes");
     assert!(stopped.is_power_cut(), "{stopped}");
     supply.power_on();
-    for (place, chip) in chips.iter().enumerate() {
-        let outcome = attached_by_linux(&mut guest, chip, "right after the cut");
-        let volumes = outcome.read_text("volumes.txt").expect("it is there");
-        assert!(
-            volumes.contains(&identity.at(u32::try_from(place).expect("few")).label),
-            "{volumes}"
-        );
+    for chip in &chips {
+        refused_by_linux(&mut guest, chip, "right after the cut");
     }
 
     let array = open(&chips);
     array.settle().expect("settled");
+    for chip in &chips {
+        refused_by_linux(&mut guest, chip, "open, with nothing to do");
+    }
+    array.close().expect("nothing fails");
     for (place, (chip, member)) in chips.iter().zip(array.volume().members()).enumerate() {
-        let outcome = attached_by_linux(&mut guest, chip, "after recovery");
+        let outcome = attached_by_linux(&mut guest, chip, "closed");
+        let volumes = outcome.read_text("volumes.txt").expect("it is there");
+        assert!(volumes.contains(&identity.label), "{volumes}");
         let theirs = outcome.read("volume-0.img").expect("a dump");
         let geometry = member.geometry();
         let leb_bytes = usize::try_from(geometry.leb_bytes).expect("small");

@@ -22,14 +22,14 @@ mod volume;
 
 pub use attach::{
     Access, Anomaly, AnomalyKind, AttachError, AttachOptions, AttachedBy, Behind, Candidate, CheckReport,
-    FastmapUse, Holes, Scanned, VolumeId, check, scan,
+    FastmapUse, Holes, Mark, MemberState, Scanned, Seal, VolumeId, check, scan,
 };
 pub use device::{
-    DeviceSummary, FormatOptions, LebDamage, NewVolume, PreparedChange, SizeInLebs, Ubi, UbiVolume, Update,
-    VolumeSummary, VolumeTableError, Work,
+    DeviceSummary, FormatOptions, LebDamage, NewVolume, PreparedChange, SizeInLebs, Ubi, UbiVolume,
+    Unwritten, Update, VolumeSummary, VolumeTableError, Work,
 };
 pub use guess::{GuessedShape, guess_shape};
 pub use image::{ImageError, ImageOptions, ImageVolume, aligned_leb_bytes, build_image};
 pub use layout::{Layout, LayoutError};
 pub use peb_table::WearSummary;
-pub use volume::{MemberVolume, ReadPart, Volume, VolumeError, VolumeGeometry, WritePart};
+pub use volume::{Appended, MemberVolume, ReadPart, Volume, VolumeError, VolumeGeometry, WritePart};

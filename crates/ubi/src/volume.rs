@@ -242,11 +242,38 @@ pub trait MemberVolume: Volume {
         generation: NonZeroU64,
     ) -> Result<Self::Prepared, VolumeError>;
 
-    /// Makes a prepared change the content of the LEB, and lets the old content go.
-    fn commit_change(&self, prepared: Self::Prepared) -> Result<(), VolumeError>;
+    /// Makes a prepared change the content of the LEB, and lets the old content go. It writes nothing, and so it does not fail, also
+    /// where the volume was frozen meanwhile.
+    fn commit_change(&self, prepared: Self::Prepared);
+
+    /// Begins a mark of an array that is open for writing: a block of its own, which has Linux refuse the device, with the array's epoch.
+    /// Marks from before stay until [`MemberVolume::drop_old_marks`].
+    fn begin_mark(&self, epoch: NonZeroU64) -> Result<(), VolumeError>;
+
+    /// Writes a page of the array's into the mark. [`Appended::Full`] when the mark takes no more: begin another one.
+    fn append_to_mark(&self, page: &[u8]) -> Result<Appended, VolumeError>;
+
+    /// Erases all marks but the one that was begun last; one of them may wait for the next erase.
+    fn drop_old_marks(&self) -> Result<(), VolumeError>;
+
+    /// Ends all background work, and writes the epoch into the headers of the volume table. The mark stays. Nothing may be written
+    /// after this.
+    fn seal(&self, epoch: NonZeroU64) -> Result<(), VolumeError>;
+
+    /// Erases all marks, which has Linux attach the member again, and waits until that is on the medium.
+    fn drop_marks(&self) -> Result<(), VolumeError>;
 
     /// Gives up a prepared change. It is erased before this returns, so that no attach will find it.
     fn abandon_change(&self, prepared: Self::Prepared) -> Result<(), VolumeError>;
+}
+
+/// Whether a mark took a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Appended {
+    /// It is on the medium.
+    Written,
+    /// It is not: the mark is full, or its block failed.
+    Full,
 }
 
 /// Why an operation on a volume failed.

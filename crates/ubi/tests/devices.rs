@@ -196,7 +196,7 @@ fn a_prepared_change_is_the_owners_to_choose_at_the_next_attach() {
     older.settle().unwrap();
     assert_eq!(content(&older.open(id).unwrap(), 1)[..512], [5; 512]);
 
-    volume.commit_change(prepared).unwrap();
+    volume.commit_change(prepared);
     assert_eq!(content(&volume, 1)[..1024], [6; 1024]);
     assert_eq!(volume.generation(Leb(1)).unwrap(), Some(6));
 }

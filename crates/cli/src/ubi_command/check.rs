@@ -6,7 +6,7 @@ use media::Nand;
 use nand::Access;
 use serde_json::{Value, json};
 use ubi::format::VolumeKind;
-use ubi::{Anomaly, CheckReport, Holes};
+use ubi::{Anomaly, CheckReport, Holes, MemberState};
 
 use super::chip::{ChipArguments, bar};
 use crate::Finding;
@@ -71,10 +71,13 @@ fn text(anomaly: &Anomaly, at: u64) -> String {
 
 fn sum(report: &CheckReport, as_json: bool) -> String {
     let refusal = report.refusal.as_ref().map(ToString::to_string);
+    let (array_state, array_epoch) = super::info::member_state(report.member_state);
     if as_json {
         return json!({
             "findings": report.anomalies.len(),
             "refused": refusal,
+            "array_state": array_state,
+            "array_epoch": array_epoch,
             "blocks": report.blocks,
             "bad_blocks": report.bad_blocks,
             "used_blocks": report.used_blocks,
@@ -107,6 +110,9 @@ fn sum(report: &CheckReport, as_json: bool) -> String {
              `tidegate ubifs check`",
             names.join(", ")
         ));
+    }
+    if report.member_state != MemberState::Unmarked {
+        lines.push(report.member_state.to_string());
     }
     lines.extend(refusal.map(|refusal| format!("it can't be attached: {refusal}")));
     lines.join("\n")

@@ -11,7 +11,7 @@ use media::{Nand, NandGeometry};
 use nand::{
     Access, ChipModel, FileError, FileNand, ImageKind, Lateness, MtdNand, PlainImage, RealClock, RealTime,
 };
-use ubi::{AttachOptions, AttachedBy, FastmapUse, Scanned, Ubi, VolumeId, Work};
+use ubi::{AttachOptions, AttachedBy, FastmapUse, MemberState, Scanned, Ubi, VolumeId, Work};
 
 use crate::output::print_error;
 use crate::quantity::{parse_bytes, show_bytes};
@@ -113,7 +113,15 @@ impl ChipArguments {
         if access == ubi::Access::ReadWrite {
             self.refuse_member(&scanned)?;
         }
-        scanned.attach().map_err(|error| self.explain(error))
+        let state = scanned.member_state();
+        if matches!(state, MemberState::Open { .. } | MemberState::WrittenAlone { .. }) {
+            print_error(&format!("{}: {state}", self.image.display()));
+        }
+        let attached = match self.alone {
+            true => scanned.attach_alone(),
+            false => scanned.attach(),
+        };
+        attached.map_err(|error| self.explain(error))
     }
 
     /// Even an attach for writing without a command erases what the array would go back to.

@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
 use ubi::format::VolumeKind;
-use ubi::{Access, DeviceSummary, VolumeSummary};
+use ubi::{Access, DeviceSummary, MemberState, VolumeSummary};
 
 use super::chip::ChipArguments;
 use crate::output::print_line;
@@ -63,7 +63,10 @@ pub fn volume_json(volume: &VolumeSummary) -> Value {
 
 /// A device as a JSON object.
 pub fn as_json(device: &DeviceSummary, volumes: &[VolumeSummary]) -> Value {
+    let (array_state, array_epoch) = member_state(device.member_state);
     json!({
+        "array_state": array_state,
+        "array_epoch": array_epoch,
         "image_sequence": device.image_sequence,
         "vid_header_offset_bytes": device.layout.vid_header_offset(),
         "data_offset_bytes": device.layout.data_offset(),
@@ -85,6 +88,16 @@ pub fn as_json(device: &DeviceSummary, volumes: &[VolumeSummary]) -> Value {
         "memory_bytes": device.memory_bytes,
         "volumes": volumes.iter().map(volume_json).collect::<Vec<_>>(),
     })
+}
+
+/// What a device says about its array: a word, and the epoch.
+pub const fn member_state(state: MemberState) -> (Option<&'static str>, Option<u64>) {
+    match state {
+        MemberState::Unmarked => (None, None),
+        MemberState::Closed { epoch } => (Some("closed"), Some(epoch)),
+        MemberState::Open { epoch } => (Some("open"), Some(epoch)),
+        MemberState::WrittenAlone { epoch } => (Some("written alone"), Some(epoch)),
+    }
 }
 
 /// A device as text.
@@ -123,6 +136,9 @@ pub fn as_text(image: &str, device: &DeviceSummary, volumes: &[VolumeSummary]) -
             u64::from(device.blocks) * 8 + (300 << 10)
         ),
     ];
+    if device.member_state != MemberState::Unmarked {
+        lines.push(format!("  {}", device.member_state));
+    }
     if volumes.is_empty() {
         lines.push("no volumes".to_owned());
     } else {

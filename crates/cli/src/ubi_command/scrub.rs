@@ -48,6 +48,7 @@ pub fn run(arguments: &ScrubArguments) -> Result<Finding> {
             for device in array.devices() {
                 scrub(device, &mut done)?;
             }
+            array.close()?;
         }
     }
     print_line(&match arguments.json {

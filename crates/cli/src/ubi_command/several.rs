@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Write};
 
 use anyhow::{Context, Result, bail};
-use array::{Array, Execution, LostShare, MemberIdentity, Resolution};
+use array::{Array, ArrayState, Execution, LostShare, MemberIdentity, Resolution};
 use media::{Leb, Nand};
 use nand::Access;
 use serde_json::json;
@@ -23,7 +23,7 @@ use crate::quantity::show_bytes;
 /// Attaches an array, and tells what damage took of it.
 pub fn attach(chips: &[ChipArguments], access: ubi::Access) -> Result<Array<Chip>> {
     let array = open(chips, access)?;
-    if let Some(line) = lost(array.resolution(), chips) {
+    for line in told(array.resolution(), chips) {
         print_error(&line);
     }
     Ok(array)
@@ -121,6 +121,8 @@ pub fn info(arguments: &info::InfoArguments, chips: &[ChipArguments]) -> Result<
             "lebs": geometry.lebs,
             "min_io_bytes": geometry.min_io_bytes,
             "max_write_bytes": geometry.max_write_bytes,
+            "state": state_name(resolution.state),
+            "epoch": resolution.epoch,
             "last_generation": resolution.last_generation,
             "lebs_rolled_back": resolution.rolled_back,
             "lebs_forgotten": resolution.forgotten,
@@ -144,7 +146,10 @@ pub fn info(arguments: &info::InfoArguments, chips: &[ChipArguments]) -> Result<
         show_bytes(u64::from(geometry.min_io_bytes)),
         show_bytes(u64::from(geometry.max_write_bytes)),
     ))?;
-    for line in interrupted(resolution).into_iter().chain(lost(resolution, chips)) {
+    if let Some(line) = state(resolution) {
+        print_line(&line)?;
+    }
+    for line in told(resolution, chips) {
         print_line(&line)?;
     }
     for (chip, device) in chips.iter().zip(array.devices()) {
@@ -158,6 +163,45 @@ pub fn info(arguments: &info::InfoArguments, chips: &[ChipArguments]) -> Result<
     Ok(())
 }
 
+/// The state as one word.
+const fn state_name(state: ArrayState) -> &'static str {
+    match state {
+        ArrayState::Unmarked => "unmarked",
+        ArrayState::Closed => "closed",
+        ArrayState::Open => "open",
+    }
+}
+
+fn state(resolution: &Resolution) -> Option<String> {
+    let epoch = resolution.epoch;
+    match resolution.state {
+        ArrayState::Unmarked => None,
+        ArrayState::Closed => Some(format!("the array was closed (epoch {epoch})")),
+        ArrayState::Open => Some(format!(
+            "the array was not closed (epoch {epoch}); the next attach for writing recovers it"
+        )),
+    }
+}
+
+/// Everything that an attach decided and a user should know.
+fn told(resolution: &Resolution, chips: &[ChipArguments]) -> Vec<String> {
+    let name = |member: &usize| chips[*member].image.display();
+    let moved = resolution.moved.iter().map(|member| {
+        format!(
+            "{}: something else attached this member and moved blocks of it since the array was closed; nothing shows that it changed data",
+            name(member)
+        )
+    });
+    let marks = resolution.lost_marks.iter().map(|member| {
+        format!(
+            "{}: the mark of this member can't be read; it is taken for what the array left, as a damaged block explains it",
+            name(member)
+        )
+    });
+    let others = interrupted(resolution).into_iter().chain(lost(resolution, chips));
+    moved.chain(marks).chain(others).collect()
+}
+
 fn interrupted(resolution: &Resolution) -> Option<String> {
     let &Resolution {
         rolled_back,
@@ -167,7 +211,7 @@ fn interrupted(resolution: &Resolution) -> Option<String> {
     (rolled_back + forgotten > 0).then(|| {
         format!(
             "a power cut interrupted operations: {rolled_back} LEBs have their content of before, {forgotten} are not \
-             mapped; the next attach for writing erases the rest"
+             mapped; an attach for writing erases the rest"
         )
     })
 }
@@ -204,21 +248,21 @@ pub fn check(arguments: &super::check::CheckArguments, chips: &[ChipArguments]) 
             finding = Finding::Something;
         }
     }
+    let mut state_line = None;
     let found = match open(chips, ubi::Access::ReadOnly) {
         Ok(array) => {
-            let resolution = array.resolution();
-            interrupted(resolution)
-                .into_iter()
-                .chain(lost(resolution, chips))
-                .collect()
+            state_line = state(array.resolution());
+            told(array.resolution(), chips)
         }
         Err(error) => vec![format!("they make no array: {error}")],
     };
     let agree = found.is_empty();
-    let line = match agree {
-        true => "the members agree".to_owned(),
-        false => found.join("; "),
+    let agreement = "the members agree".to_owned();
+    let lines: Vec<String> = match agree {
+        true => std::iter::once(agreement).chain(state_line).collect(),
+        false => state_line.into_iter().chain(found).collect(),
     };
+    let line = lines.join("; ");
     print_line(&match arguments.json {
         true => json!({ "together": line, "agree": agree }).to_string(),
         false => line,
@@ -316,6 +360,7 @@ pub fn update(arguments: &UpdateArguments, chips: &[ChipArguments]) -> Result<()
     volume.flush()?;
     progress.finish_and_clear();
     array.devices().iter().try_for_each(finish)?;
+    array.close()?;
     if arguments.json {
         let document = json!({
             "id": 0,

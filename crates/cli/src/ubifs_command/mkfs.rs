@@ -411,7 +411,9 @@ fn on_chip(
             .map(|member| member.open(nand::Access::ReadWrite))
             .collect::<Result<Vec<_>>>()?;
         let array = array::attach(chips, AttachOptions::linux(Access::ReadWrite), Execution::Threads)?;
-        return on_volume(arguments, &**array.volume(), epoch, tree, step);
+        let report = on_volume(arguments, &**array.volume(), epoch, tree, step)?;
+        array.close()?;
+        return Ok(report);
     }
     let ubi = arguments.chip.attach(Access::ReadWrite)?;
     let id = choose_volume(&ubi, &arguments.chip.image, arguments.volume.as_deref())?;

@@ -114,9 +114,13 @@ impl Devices {
         })
     }
 
-    /// Does all of that, and waits until the images are safe.
+    /// Does all of that, waits until the images are safe, and closes an array.
     pub fn finish(&self) -> Result<()> {
-        self.all().iter().try_for_each(finish)
+        self.all().iter().try_for_each(finish)?;
+        match self {
+            Self::One(_) => Ok(()),
+            Self::Several(array) => Ok(array.close()?),
+        }
     }
 }
 

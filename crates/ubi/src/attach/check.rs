@@ -7,7 +7,7 @@ use super::error::AttachError;
 use super::losses::{self, Holes};
 use super::select::vid_header;
 use super::survey::Survey;
-use super::{Access, AttachOptions, VolumeId, examine};
+use super::{Access, AttachOptions, MemberState, VolumeId, examine};
 use crate::format::volume_table::VolumeTable;
 use crate::format::{LAYOUT_VOLUME, VolumeKind, crc32};
 use crate::retry;
@@ -27,6 +27,8 @@ pub struct CheckReport {
     pub used_blocks: u32,
     /// Blocks that may have held a LEB of which nothing else is known.
     pub may_be_lost: u32,
+    /// What it says about its array.
+    pub member_state: MemberState,
     /// Volumes that lack LEBs: where those blocks may belong, or a static one's data is not complete.
     pub holes: Vec<Holes>,
     /// Dynamic volumes and their names: UBI keeps no checksum of their data, so it can't be verified here.
@@ -52,6 +54,7 @@ pub fn check(
                 bad_blocks: 0,
                 used_blocks: 0,
                 may_be_lost: 0,
+                member_state: MemberState::Unmarked,
                 holes: Vec::new(),
                 unverified: Vec::new(),
             });
@@ -86,6 +89,7 @@ pub fn check(
     });
     Ok(CheckReport {
         may_be_lost,
+        member_state: survey.member_state(),
         holes: losses::holes(&survey, &tables.table, may_be_lost > 0),
         unverified: dynamic.collect(),
         anomalies,

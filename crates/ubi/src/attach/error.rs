@@ -113,6 +113,17 @@ pub enum AttachError {
         /// Its number.
         volume: u32,
     },
+    /// A member of an array that was not closed.
+    #[error(
+        "{device}: it is a member of an array that was not closed (epoch {epoch}); attach the whole array: this member by itself \
+         does not tell what was complete on all of them"
+    )]
+    OpenMember {
+        /// Name of the device.
+        device: Arc<str>,
+        /// Of the array.
+        epoch: u64,
+    },
     /// A VID header does not fit the volume it names.
     #[error(
         "{device}: {peb}: VID header of volume {volume}: {field} is {found}, expected {expected}; \

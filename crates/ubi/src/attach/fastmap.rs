@@ -60,6 +60,11 @@ fn because(why: impl Into<String>) -> Unusable {
 
 /// Makes a survey from the fastmap of `anchor`. `looked` is the survey of the first blocks.
 pub(super) fn survey_by(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> Result<Survey, Unusable> {
+    if !looked.marks.is_empty() {
+        return Err(because(
+            "the device is a member of an array, which erases fastmaps",
+        ));
+    }
     let (mut map, last_sequence_number) = read(nand, looked, anchor)?;
     let mut survey = Survey {
         device: Arc::clone(&looked.device),
@@ -72,6 +77,7 @@ pub(super) fn survey_by(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> R
         anchor: looked.anchor,
         erase_first: looked.erase_first.clone(),
         writing_forbidden: None,
+        marks: Vec::new(),
         anomalies: Vec::new(),
         refusal: None,
         ..*looked
@@ -240,7 +246,11 @@ fn look_at_pool_block(survey: &mut Survey, nand: &mut impl Nand, peb: Peb) -> Re
     for Anomaly { peb, offset, kind } in noted {
         survey.note(peb, offset, kind);
     }
-    if damaged || survey.refusal.is_some() || survey.pebs.state(peb) == PebState::Bad {
+    if damaged
+        || !survey.marks.is_empty()
+        || survey.refusal.is_some()
+        || survey.pebs.state(peb) == PebState::Bad
+    {
         return Err(because(format!("{peb} of its pool is damaged")));
     }
     Ok(())

@@ -9,6 +9,7 @@ mod error;
 mod fastmap;
 mod headers;
 mod losses;
+mod mark;
 mod select;
 mod survey;
 mod table;
@@ -21,10 +22,12 @@ pub use error::AttachError;
 pub use fastmap::AttachedBy;
 pub(crate) use headers::{RawHeaders, Seen};
 pub use losses::Holes;
+pub(crate) use mark::{MARK_OF_ARRAY, MARK_OF_ONE};
+pub use mark::{Mark, MemberState, Seal};
 use survey::Found;
 pub(crate) use survey::Survey;
 
-use crate::device::Ubi;
+use crate::device::{Ubi, Unwritten};
 use crate::format::volume_table::VolumeTable;
 use crate::layout::Layout;
 
@@ -199,6 +202,9 @@ fn candidate(found: &Found) -> Candidate {
     }
 }
 
+/// In place of a sequence number of what is to be erased first: the owner of the volume dropped it.
+pub(crate) const DROPPED: u64 = u64::MAX;
+
 /// Where sequence numbers are taken for invented: at a million writes a second it takes 290,000 years. Counting on from there could
 /// pass the end of 64 bits, so nothing is written.
 const SEQUENCE_NUMBERS_MAX: u64 = 1 << 63;
@@ -287,9 +293,15 @@ impl<N: Nand> Scanned<N> {
         self.survey.tally.corrupted
     }
 
+    /// Blocks whose VID headers can't be read, whatever is behind them; power cuts leave such blocks, too.
+    #[must_use]
+    pub const fn unreadable_headers(&self) -> u32 {
+        self.survey.unreadable_headers
+    }
+
     /// Has a candidate that is not the LEB be erased before anything else is written.
     pub fn erase_first(&mut self, candidate: &Candidate) {
-        self.survey.erase_first.push((u64::MAX, candidate.peb));
+        self.survey.erase_first.push((DROPPED, candidate.peb));
     }
 
     /// Has another block be the LEB than the one that UBI would take.
@@ -326,8 +338,34 @@ impl<N: Nand> Scanned<N> {
 
     /// Attaches it. For writing, the copy of the volume table that an interrupted change left behind is written again, and a volume
     /// that is to take all free blocks does.
+    ///
+    /// A member of an array that was not closed is refused for writing, as by Linux: what it holds can be told from the other members alone.
     pub fn attach(self) -> Result<Ubi<N>, AttachError> {
-        Ubi::from_scan(
+        if let (Access::ReadWrite, MemberState::Open { epoch } | MemberState::WrittenAlone { epoch }) =
+            (self.options.access, self.member_state())
+        {
+            return Err(AttachError::OpenMember {
+                device: self.survey.device,
+                epoch,
+            });
+        }
+        self.build()?.finish()
+    }
+
+    /// Attaches a member of an array by itself. One that was not closed gets a mark for this, so that its array does not
+    /// take it for what it was.
+    pub fn attach_alone(self) -> Result<Ubi<N>, AttachError> {
+        let state = self.member_state();
+        let mut unwritten = self.build()?;
+        if let MemberState::Open { epoch } = state {
+            unwritten.mark_alone(epoch)?;
+        }
+        unwritten.finish()
+    }
+
+    /// Makes everything that an attach needs, and writes nothing yet: an array marks all its members first.
+    pub fn build(self) -> Result<Unwritten<N>, AttachError> {
+        Unwritten::from_scan(
             self.nand,
             self.options,
             self.survey,

@@ -12,10 +12,11 @@ use super::VolumeId;
 use super::anomaly::{Anomaly, AnomalyKind, Behind};
 use super::error::AttachError;
 use super::headers::{RawHeaders, Seen};
+use super::mark::{MARK_OF_ARRAY, Mark};
 use crate::format::fastmap::ANCHOR_PEBS;
 use crate::format::{
     Compatibility, Damage, Decoded, EcHeader, FASTMAP_DATA_VOLUME, FASTMAP_SUPERBLOCK_VOLUME, HEADER_BYTES,
-    LAYOUT_VOLUME, MAX_VOLUMES, Refusal, VidHeader, VolumeKind,
+    LAYOUT_VOLUME, MARK_VOLUME, MAX_VOLUMES, Refusal, VidHeader, VolumeKind,
 };
 use crate::layout::Layout;
 use crate::peb_table::{PebState, PebTable};
@@ -71,11 +72,22 @@ pub(crate) struct Survey {
     /// must not outlive the latest, and what the owner of a volume drops ([`super::Scanned::erase_first`]).
     pub(crate) erase_first: Vec<(u64, Peb)>,
     pub(crate) writing_forbidden: Option<Arc<str>>,
+    /// The marks of an array that is open, or was not closed.
+    pub(crate) marks: Vec<Mark>,
+    /// Of blocks that are neither the volume table nor a mark.
+    pub(crate) last_data_sequence_number: u64,
+    /// Of blocks of user volumes without a generation.
+    pub(crate) last_untagged_sequence_number: u64,
+    /// Blocks whose VID header can't be read, whatever is behind it.
+    pub(crate) unreadable_headers: u32,
     pub(crate) anomalies: Vec<Anomaly>,
     /// How many of them are kept.
     pub(crate) anomalies_max: usize,
     pub(crate) refusal: Option<AttachError>,
 }
+
+/// Marks that are kept: an array has one a member, and two while it changes them. It bounds memory on hostile images.
+const MARKS_MAX: usize = 16;
 
 /// More kinds of headers than volumes can have is not UBI; it bounds memory on hostile images.
 const PROFILES_MAX: usize = 1024;
@@ -152,6 +164,10 @@ impl Survey {
             anchor: None,
             erase_first: Vec::new(),
             writing_forbidden: None,
+            marks: Vec::new(),
+            last_data_sequence_number: 0,
+            last_untagged_sequence_number: 0,
+            unreadable_headers: 0,
             anomalies: Vec::new(),
             anomalies_max,
             refusal: None,
@@ -289,6 +305,17 @@ impl Survey {
 
     fn take_vid_header(&mut self, peb: Peb, header: &VidHeader, bits_flipped: bool) {
         self.last_sequence_number = self.last_sequence_number.max(header.sequence_number);
+        if header.volume == MARK_VOLUME {
+            self.take_mark(peb, header);
+            return;
+        }
+        let up_to = |last: &mut u64| *last = header.sequence_number.max(*last);
+        if header.volume != LAYOUT_VOLUME {
+            up_to(&mut self.last_data_sequence_number);
+        }
+        if header.volume < MAX_VOLUMES && header.generation == 0 {
+            up_to(&mut self.last_untagged_sequence_number);
+        }
         let fastmap = [FASTMAP_SUPERBLOCK_VOLUME, FASTMAP_DATA_VOLUME].contains(&header.volume);
         if header.volume >= MAX_VOLUMES && header.volume != LAYOUT_VOLUME && !fastmap {
             self.take_internal(peb, header);
@@ -335,6 +362,20 @@ impl Survey {
             profile,
             copied: header.copied,
             chosen: false,
+        });
+    }
+
+    fn take_mark(&mut self, peb: Peb, header: &VidHeader) {
+        if self.marks.len() == MARKS_MAX {
+            self.refuse_contradiction(peb, header.volume, "blocks of marks", 17, 16);
+            return;
+        }
+        self.pebs.set_state(peb, PebState::Held);
+        self.marks.push(Mark {
+            peb,
+            epoch: header.generation,
+            sequence_number: header.sequence_number,
+            alone: header.leb != MARK_OF_ARRAY,
         });
     }
 
@@ -423,6 +464,7 @@ impl Survey {
         uncorrectable: bool,
         ec_damage: Option<(Damage, bool)>,
     ) -> Result<(), NandError> {
+        self.unreadable_headers += 1;
         if let Some((ec_damage, ec_uncorrectable)) = ec_damage {
             // Nothing tells a block with two damaged headers from one whose erase was cut off.
             if uncorrectable && ec_uncorrectable {

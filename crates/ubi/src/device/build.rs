@@ -1,12 +1,14 @@
 //! From what a scan found to the state of a device, and what is put right before it is written to.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use media::{Leb, Nand, Peb, index};
 
 use super::core::{Core, Trouble, VolumeState, layout_volume_record};
-use crate::attach::{Access, AttachError, AttachOptions, Survey};
+use super::handle::Ubi;
+use crate::attach::{Access, AttachError, AttachOptions, DROPPED, MARK_OF_ARRAY, MARK_OF_ONE, Survey};
 use crate::format::volume_table::VolumeTable;
 use crate::peb_table::PebState;
 
@@ -23,6 +25,7 @@ pub(super) fn build<N: Nand>(
         Access::ReadOnly => Some("attached for reading".into()),
         Access::ReadWrite => survey.writing_forbidden.clone(),
     };
+    let member_state = survey.member_state();
     let waiting = |peb: &Peb| survey.pebs.state(*peb) == PebState::Erase;
     let first = || survey.erase_first.iter().map(|(_, peb)| *peb).filter(&waiting);
     let later = |peb: &Peb| waiting(peb) && !first().any(|first| first == *peb);
@@ -47,6 +50,9 @@ pub(super) fn build<N: Nand>(
         frozen,
         erase_queue,
         pending_changes: Vec::new(),
+        member_state,
+        mark: None,
+        old_marks: survey.marks.iter().map(|mark| mark.peb).collect(),
     };
     for found in survey.found.iter().filter(|found| found.chosen) {
         let profile = survey.profiles[usize::from(found.profile)];
@@ -84,12 +90,115 @@ fn read_sizes_of_static_volumes<N: Nand>(core: &mut Core<N>) -> Result<(), Attac
     Ok(())
 }
 
-/// Repairs what an interrupted operation left, and has a volume take all free blocks that is to.
-pub(super) fn prepare_for_writing<N: Nand>(
-    core: &mut Core<N>,
-    erase_first: usize,
+/// A device that is attached but for what has to be put right on the medium.
+#[derive(Debug)]
+pub struct Unwritten<N> {
+    core: Core<N>,
+    /// Fastmaps that the first write makes wrong; they are first of what waits to be erased.
+    anchors: usize,
+    /// What was dropped and must not come back; next of what waits to be erased.
+    dropped: usize,
     stale_copy: Option<u32>,
-) -> Result<(), AttachError> {
+}
+
+impl<N: Nand> Unwritten<N> {
+    /// Everything that can refuse an attach for writing is found here.
+    pub(crate) fn from_scan(
+        nand: N,
+        options: AttachOptions,
+        survey: Survey,
+        table: VolumeTable,
+        stale_copy: Option<u32>,
+    ) -> Result<Self, AttachError> {
+        let waiting = |(_, peb): &&(u64, Peb)| survey.pebs.state(*peb) == PebState::Erase;
+        let first: Vec<u64> = survey
+            .erase_first
+            .iter()
+            .filter(waiting)
+            .map(|(age, _)| *age)
+            .collect();
+        let anchors = first.iter().filter(|age| **age != DROPPED).count();
+        let mut core = build(nand, options, survey, table)?;
+        if core.frozen.is_none() {
+            check_writable(&mut core)?;
+        }
+        Ok(Self {
+            core,
+            anchors,
+            dropped: first.len() - anchors,
+            stale_copy,
+        })
+    }
+
+    /// Why nothing will be written.
+    #[must_use]
+    pub const fn frozen(&self) -> Option<&Arc<str>> {
+        self.core.frozen.as_ref()
+    }
+
+    /// Marks a member of an array that is being opened for writing. Nothing else is written to any member before all have their mark.
+    pub fn mark(&mut self, epoch: NonZeroU64) -> Result<(), AttachError> {
+        self.put_mark(epoch.get(), MARK_OF_ARRAY)
+    }
+
+    /// Marks a member that is attached without the others.
+    pub(crate) fn mark_alone(&mut self, epoch: u64) -> Result<(), AttachError> {
+        self.put_mark(epoch, MARK_OF_ONE)
+    }
+
+    fn put_mark(&mut self, epoch: u64, kind: u32) -> Result<(), AttachError> {
+        if self.core.frozen.is_some() {
+            return Ok(());
+        }
+        let marked = self
+            .erase_anchors()
+            .and_then(|()| self.core.begin_mark(epoch, kind));
+        marked.map_err(|trouble| self.error(&trouble))
+    }
+
+    /// Puts right what an interrupted operation left, and has a volume take all free blocks that is to.
+    pub fn finish(mut self) -> Result<Ubi<N>, AttachError> {
+        if self.core.frozen.is_none() {
+            self.repair().map_err(|trouble| self.error(&trouble))?;
+        }
+        Ok(Ubi::from_core(self.core))
+    }
+
+    /// As [`Self::finish`], but nothing is written from here on: another member of the array can't be written to.
+    pub fn finish_unwritten(mut self) -> Result<Ubi<N>, AttachError> {
+        self.core
+            .freeze("another member of the array can't be written to");
+        Ok(Ubi::from_core(self.core))
+    }
+
+    fn repair(&mut self) -> Result<(), Trouble> {
+        self.erase_anchors()?;
+        for _ in 0..self.dropped {
+            self.core.erase_one()?;
+        }
+        if let Some(copy) = self.stale_copy {
+            let table = self.core.table();
+            self.core.write_table_copy(&table, copy, 0)?;
+        }
+        self.core.autoresize()
+    }
+
+    fn erase_anchors(&mut self) -> Result<(), Trouble> {
+        for _ in 0..std::mem::take(&mut self.anchors) {
+            self.core.erase_one()?;
+        }
+        Ok(())
+    }
+
+    fn error(&self, trouble: &Trouble) -> AttachError {
+        AttachError::Repair {
+            device: Arc::clone(&self.core.device),
+            why: self.core.error(trouble).to_string(),
+        }
+    }
+}
+
+fn check_writable<N: Nand>(core: &mut Core<N>) -> Result<(), AttachError> {
     core.layout
         .check_writable()
         .map_err(|source| AttachError::Layout {
@@ -107,18 +216,5 @@ pub(super) fn prepare_for_writing<N: Nand>(
     }
     // What is promised to volumes goes first; what is kept back for bad blocks is what can be had.
     core.bad_block_reserve = core.bad_block_reserve.min(available - needed);
-    let mut repair = || {
-        for _ in 0..erase_first {
-            core.erase_one()?;
-        }
-        if let Some(copy) = stale_copy {
-            let table = core.table();
-            core.write_table_copy(&table, copy)?;
-        }
-        core.autoresize()
-    };
-    repair().map_err(|trouble: Trouble| AttachError::Repair {
-        device: Arc::clone(&core.device),
-        why: core.error(&trouble).to_string(),
-    })
+    Ok(())
 }

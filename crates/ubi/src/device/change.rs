@@ -27,13 +27,19 @@ impl PreparedChange {
 }
 
 impl<N: Nand> Core<N> {
-    pub(crate) fn change(&mut self, volume: u32, leb: Leb, data: &[u8]) -> Result<(), Trouble> {
+    pub(crate) fn change(
+        &mut self,
+        volume: u32,
+        leb: Leb,
+        data: &[u8],
+        generation: u64,
+    ) -> Result<(), Trouble> {
         self.check_writable()?;
         // A torn first content would be alone, and an attach takes what is alone.
         if self.state(volume).peb(leb).is_none() {
             self.map(volume, leb, 0)?;
         }
-        let header = self.copied_header(volume, leb, 0, data);
+        let header = self.copied_header(volume, leb, generation, data);
         let peb = self.write_fresh(header, 0, data)?;
         self.assign(volume, leb, peb);
         Ok(())
@@ -53,11 +59,10 @@ impl<N: Nand> Core<N> {
         Ok(PreparedChange { volume, leb, peb })
     }
 
-    pub(crate) fn commit_change(&mut self, change: &PreparedChange) -> Result<(), Trouble> {
-        self.check_writable()?;
+    /// It writes nothing, so it can't fail: an array must not be stopped between its members. A device that is frozen erases nothing either.
+    pub(crate) fn commit_change(&mut self, change: &PreparedChange) {
         self.assign(change.volume, change.leb, change.peb);
         self.answered(change);
-        Ok(())
     }
 
     pub(crate) fn abandon_change(&mut self, change: &PreparedChange) -> Result<(), Trouble> {

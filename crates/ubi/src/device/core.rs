@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use media::{Leb, Nand, NandError, NandGeometry, Peb, index};
 
-use crate::attach::{AttachOptions, RawHeaders, Seen};
+use super::mark::OpenMark;
+use crate::attach::{AttachOptions, MemberState, RawHeaders, Seen};
 use crate::format::volume_table::VolumeRecord;
 use crate::format::{Compatibility, LAYOUT_VOLUME, LAYOUT_VOLUME_LEBS, VidHeader, VolumeKind, crc32};
 use crate::layout::Layout;
@@ -114,6 +115,12 @@ pub(crate) struct Core<N> {
     pub(crate) erase_queue: VecDeque<Peb>,
     /// LEBs with a prepared change: nothing may move or change them until it is answered.
     pub(crate) pending_changes: Vec<(u32, Leb)>,
+    /// What the attach found it to say about its array.
+    pub(crate) member_state: MemberState,
+    /// The mark of an array that is open for writing.
+    pub(crate) mark: Option<OpenMark>,
+    /// Marks that are not needed any more once the present one says all that they do.
+    pub(crate) old_marks: Vec<Peb>,
 }
 
 /// Data that could not be written to so many blocks in a row is not the blocks' fault.

@@ -10,7 +10,7 @@ use media::{Nand, NandError, Peb, index};
 use super::core::{Core, Trouble, VolumeState, layout_volume_record};
 use super::handle::Ubi;
 use super::table::VolumeTableError;
-use crate::attach::{Access, AttachOptions};
+use crate::attach::{Access, AttachOptions, MemberState};
 use crate::format::volume_table::TableLimits;
 use crate::format::{Decoded, EcHeader, HEADER_BYTES};
 use crate::layout::Layout;
@@ -118,6 +118,9 @@ fn blank<N: Nand>(nand: N, options: FormatOptions) -> Core<N> {
         frozen: None,
         erase_queue: VecDeque::new(),
         pending_changes: Vec::new(),
+        member_state: MemberState::Unmarked,
+        mark: None,
+        old_marks: Vec::new(),
     }
 }
 

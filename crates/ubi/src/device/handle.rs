@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use media::{Nand, Peb};
 
-use super::build::{build, prepare_for_writing};
 use super::core::{Core, Trouble};
 use super::static_check::LebDamage;
 use super::summary::{DeviceSummary, VolumeSummary};
@@ -12,9 +11,8 @@ use super::table::{NewVolume, SizeInLebs, VolumeTableError};
 use super::update::Update;
 use super::volume::UbiVolume;
 use super::wear::Work;
-use crate::attach::{Access, AttachError, AttachOptions, Survey, VolumeId};
-use crate::format::volume_table::{VolumeName, VolumeTable};
-use crate::peb_table::PebState;
+use crate::attach::VolumeId;
+use crate::format::volume_table::VolumeName;
 use crate::volume::VolumeGeometry;
 
 /// The one lock of a device. Whoever holds it takes no other.
@@ -42,22 +40,6 @@ pub struct Ubi<N> {
 }
 
 impl<N: Nand> Ubi<N> {
-    pub(crate) fn from_scan(
-        nand: N,
-        options: AttachOptions,
-        survey: Survey,
-        table: VolumeTable,
-        stale_copy: Option<u32>,
-    ) -> Result<Self, AttachError> {
-        let waits = |(_, peb): &&(u64, Peb)| survey.pebs.state(*peb) == PebState::Erase;
-        let erase_first = survey.erase_first.iter().filter(waits).count();
-        let mut core = build(nand, options, survey, table)?;
-        if options.access == Access::ReadWrite && core.frozen.is_none() {
-            prepare_for_writing(&mut core, erase_first, stale_copy)?;
-        }
-        Ok(Self::from_core(core))
-    }
-
     pub(super) fn from_core(core: Core<N>) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -176,16 +158,7 @@ impl<N: Nand> Ubi<N> {
     /// Does background work until there is none, and waits until everything survives a crash of the host.
     pub fn settle(&self) -> Result<(), VolumeTableError> {
         let mut core = self.shared.lock();
-        // Every step ends an erase, moves a block once, or lets one go: more than twice all blocks is not possible.
-        for _ in 0..core.pebs.blocks().saturating_mul(4) {
-            match core.work() {
-                Ok(Work::Idle) => break,
-                Ok(_) => {}
-                Err(trouble) => return Err(core.error(&trouble)),
-            }
-        }
-        let synced = core.nand.sync();
-        synced.map_err(|error| core.error(&Trouble::Device(error)))
+        core.settle().map_err(|trouble| core.error(&trouble))
     }
 
     /// Why nothing is written any more.

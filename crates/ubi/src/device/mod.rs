@@ -11,6 +11,7 @@ mod change;
 mod core;
 mod format;
 mod handle;
+mod mark;
 mod static_check;
 mod summary;
 mod table;
@@ -18,6 +19,7 @@ mod update;
 mod volume;
 mod wear;
 
+pub use build::Unwritten;
 pub use change::PreparedChange;
 pub use format::FormatOptions;
 pub use handle::Ubi;

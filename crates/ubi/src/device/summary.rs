@@ -3,7 +3,7 @@
 use media::{Nand, Peb};
 
 use super::core::Core;
-use crate::attach::VolumeId;
+use crate::attach::{MemberState, VolumeId};
 use crate::format::volume_table::VolumeRecord;
 use crate::layout::Layout;
 use crate::peb_table::{PebState, WearSummary};
@@ -39,6 +39,8 @@ pub struct DeviceSummary {
     pub wear: WearSummary,
     /// Bytes of memory that the attached device takes, the chip's own storage apart.
     pub memory_bytes: u64,
+    /// What the attach found it to say about its array.
+    pub member_state: MemberState,
     /// Why nothing is written, when that is so.
     pub frozen: Option<String>,
 }
@@ -77,6 +79,7 @@ impl<N: Nand> Core<N> {
             available_lebs: self.available_blocks(),
             wear: self.pebs.wear(),
             memory_bytes: u64::try_from(self.memory_bytes()).expect("sizes fit 64 bits"),
+            member_state: self.member_state,
             frozen: self.frozen.as_deref().map(str::to_owned),
         }
     }

@@ -190,14 +190,19 @@ impl<N: Nand> Core<N> {
         self.volumes.iter().map(record).collect()
     }
 
-    pub(crate) fn write_table_copy(&mut self, table: &VolumeTable, copy: u32) -> Result<(), Trouble> {
+    pub(crate) fn write_table_copy(
+        &mut self,
+        table: &VolumeTable,
+        copy: u32,
+        generation: u64,
+    ) -> Result<(), Trouble> {
         let mut raw = volume_table::encode(table);
         raw.resize(raw.len().next_multiple_of(index(self.layout.min_io_bytes())), 0);
-        self.change(LAYOUT_VOLUME, Leb(copy), &raw)
+        self.change(LAYOUT_VOLUME, Leb(copy), &raw, generation)
     }
 
     pub(crate) fn write_table(&mut self, table: &VolumeTable) -> Result<(), Trouble> {
-        (0..LAYOUT_VOLUME_LEBS).try_for_each(|copy| self.write_table_copy(table, copy))
+        (0..LAYOUT_VOLUME_LEBS).try_for_each(|copy| self.write_table_copy(table, copy, 0))
     }
 
     pub(super) fn error(&self, trouble: &Trouble) -> VolumeTableError {

@@ -8,9 +8,9 @@ use media::{Leb, Nand};
 use super::change::PreparedChange;
 use super::core::{Core, Trouble};
 use super::handle::Shared;
-use crate::attach::VolumeId;
+use crate::attach::{MARK_OF_ARRAY, VolumeId};
 use crate::format::VolumeKind;
-use crate::volume::{MemberVolume, ReadPart, Volume, VolumeError, VolumeGeometry};
+use crate::volume::{Appended, MemberVolume, ReadPart, Volume, VolumeError, VolumeGeometry};
 
 /// A volume of an attached device.
 #[derive(Debug)]
@@ -100,6 +100,10 @@ impl<N: Nand> UbiVolume<N> {
         Ok(core)
     }
 
+    fn on_marks<T>(&self, action: impl FnOnce(&mut Core<N>) -> Result<T, Trouble>) -> Result<T, VolumeError> {
+        action(&mut *self.usable()?).map_err(|trouble| self.error(trouble, Leb(0), 0, 0))
+    }
+
     fn map_tagged(&self, leb: Leb, generation: u64) -> Result<(), VolumeError> {
         self.geometry.check_range(&self.name, leb, 0, 0)?;
         let mut core = self.writable(leb)?;
@@ -165,7 +169,7 @@ impl<N: Nand> Volume for UbiVolume<N> {
     fn leb_change(&self, leb: Leb, data: &[u8]) -> Result<(), VolumeError> {
         self.geometry.check_write(&self.name, leb, 0, data.len())?;
         self.writable(leb)?
-            .change(self.id.0, leb, data)
+            .change(self.id.0, leb, data, 0)
             .map_err(|trouble| self.error(trouble, leb, 0, data.len()))
     }
 
@@ -248,11 +252,28 @@ impl<N: Nand> MemberVolume for UbiVolume<N> {
             .map_err(|trouble| self.error(trouble, leb, 0, data.len()))
     }
 
-    fn commit_change(&self, prepared: PreparedChange) -> Result<(), VolumeError> {
-        self.shared
-            .lock()
-            .commit_change(&prepared)
-            .map_err(|trouble| self.error(trouble, prepared.leb, 0, 0))
+    fn commit_change(&self, prepared: PreparedChange) {
+        self.shared.lock().commit_change(&prepared);
+    }
+
+    fn begin_mark(&self, epoch: NonZeroU64) -> Result<(), VolumeError> {
+        self.on_marks(|core| core.begin_mark(epoch.get(), MARK_OF_ARRAY))
+    }
+
+    fn append_to_mark(&self, page: &[u8]) -> Result<Appended, VolumeError> {
+        self.on_marks(|core| core.append_to_mark(page))
+    }
+
+    fn drop_old_marks(&self) -> Result<(), VolumeError> {
+        self.on_marks(Core::drop_old_marks)
+    }
+
+    fn seal(&self, epoch: NonZeroU64) -> Result<(), VolumeError> {
+        self.on_marks(|core| core.seal(epoch.get()))
+    }
+
+    fn drop_marks(&self) -> Result<(), VolumeError> {
+        self.on_marks(Core::drop_marks)
     }
 
     fn abandon_change(&self, prepared: PreparedChange) -> Result<(), VolumeError> {

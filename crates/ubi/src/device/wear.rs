@@ -63,6 +63,17 @@ impl<N: Nand> Core<N> {
         Ok(Work::Idle)
     }
 
+    /// Works until there is nothing to do, and waits until everything survives a crash of the host.
+    pub(crate) fn settle(&mut self) -> Result<(), Trouble> {
+        // Every step ends an erase, moves a block once, or lets one go: more than twice all blocks is not possible.
+        for _ in 0..self.pebs.blocks().saturating_mul(4) {
+            if self.work()? == Work::Idle {
+                break;
+            }
+        }
+        Ok(self.nand.sync()?)
+    }
+
     fn pair_to_scrub(&self) -> Option<(Peb, Peb)> {
         let from = self.pebs.smallest_by(&[PebState::Scrub], |peb, erases| {
             self.may_move(peb).then_some(erases)

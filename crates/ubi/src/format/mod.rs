@@ -39,6 +39,10 @@ pub const FASTMAP_SUPERBLOCK_VOLUME: u32 = INTERNAL_VOLUMES_START + 1;
 /// The volume of the other blocks of a fastmap.
 pub const FASTMAP_DATA_VOLUME: u32 = INTERNAL_VOLUMES_START + 2;
 
+/// The volume of the marks that arrays put on their members. Linux does not know it, and the marks have it refuse the device.
+/// Spec: `docs/formats/array.md`.
+pub const MARK_VOLUME: u32 = INTERNAL_VOLUMES_START + 0x7A2;
+
 /// The CRC-32 of UBI and UBIFS.
 #[must_use]
 pub fn crc32(bytes: &[u8]) -> u32 {

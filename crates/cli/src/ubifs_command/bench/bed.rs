@@ -108,8 +108,7 @@ impl Bed {
         let tree = Tree::empty(Attributes::default());
         make(&tree, &options, &mut sink, &mut || {})?;
         sink.finish()?;
-        array.settle()?;
-        Ok(())
+        Ok(array.close()?)
     }
 
     /// Attaches and mounts. All devices begin at the same moment.
@@ -212,7 +211,7 @@ impl Mounted {
     /// Ends the mount; then the devices are idle until all that waits to be erased is.
     pub fn unmount(self) -> Result<()> {
         self.file_system.close()?;
-        Ok(self.array.settle()?)
+        Ok(self.array.close()?)
     }
 }
 

@@ -1,0 +1,221 @@
+//! In which epoch the members of an array are, and whether they belong together.
+//!
+//! Each opening for writing is an epoch. Opening: all members get a mark with the new epoch, in order; then each a first page in its mark; only then
+//! anything else is written. Closing: the new epoch goes into the headers of each member's volume table; once it is on all, the marks are
+//! erased. So a member whose epoch is lower than another's is stale, unless the marking was cut: then no mark has a page and nothing was
+//! written, and the array is in the epoch before. An opening that was cut is repeated with the same epoch.
+//!
+//! An array whose members have neither marks nor sealed tables was made by a version that wrote none.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use media::{Leb, Nand};
+use ubi::{AttachError, Mark, Scanned, Seal};
+
+use crate::error::ArrayError;
+use crate::identity::MemberIdentity;
+use crate::mark::MarkPage;
+
+/// Whether an array was closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ArrayState {
+    /// It was never opened for writing by a version that marks members.
+    #[default]
+    Unmarked,
+    /// It was closed: nothing was under way.
+    Closed,
+    /// It is open, or power went while it was.
+    Open,
+}
+
+/// What the marks say.
+#[derive(Debug)]
+pub(crate) struct History {
+    pub(crate) state: ArrayState,
+    /// The epoch that was; 0 in arrays without marks.
+    pub(crate) epoch: u64,
+    /// The epoch of the next opening for writing.
+    pub(crate) next_epoch: NonZeroU64,
+    /// Generations up to this one are complete on all members, or were dropped.
+    pub(crate) complete: u64,
+    /// The last generation that the marks know of. Its blocks may all be erased, and it must not be given again while a mark gives it up.
+    pub(crate) last_generation: u64,
+    /// The generations up to which LEBs were given up.
+    pub(crate) unmapped: BTreeMap<Leb, u64>,
+    /// Members that something else attached and moved blocks of since the array was closed.
+    pub(crate) moved: Vec<usize>,
+    /// Members whose marks can't be read.
+    pub(crate) lost_marks: Vec<usize>,
+}
+
+impl History {
+    /// Whether a LEB was unmapped after it had this generation.
+    pub(crate) fn is_given_up(&self, leb: Leb, generation: u64) -> bool {
+        self.unmapped.get(&leb).is_some_and(|up_to| generation <= *up_to)
+    }
+}
+
+/// Where epochs are taken for invented.
+const EPOCHS_MAX: u64 = 1 << 63;
+
+/// What one member says.
+struct Evidence {
+    device: Arc<str>,
+    identity: MemberIdentity,
+    marks: Vec<Mark>,
+    seal: Option<Seal>,
+    pages: Vec<MarkPage>,
+    last_data: u64,
+    last_untagged: u64,
+    is_damaged: bool,
+}
+
+impl Evidence {
+    fn of<N: Nand>(
+        member: &mut Scanned<N>,
+        device: &Arc<str>,
+        identity: &MemberIdentity,
+    ) -> Result<Self, ArrayError> {
+        let marks = member.marks().to_vec();
+        let mut pages = Vec::new();
+        for mark in &marks {
+            let mut take = |raw: &[u8]| {
+                pages.extend(MarkPage::decode(raw).filter(|page| page.is_of(identity)));
+            };
+            member.read_mark(mark, &mut take).map_err(AttachError::from)?;
+        }
+        Ok(Self {
+            device: Arc::clone(device),
+            identity: identity.clone(),
+            marks,
+            seal: member.seal().map_err(AttachError::from)?,
+            pages,
+            last_data: member.last_data_sequence_number(),
+            last_untagged: member.last_untagged_sequence_number(),
+            is_damaged: member.unreadable_headers() > 0,
+        })
+    }
+
+    /// The latest epoch up to a limit.
+    fn epoch(&self, limit: u64) -> u64 {
+        let marks = self.marks.iter().map(|mark| mark.epoch);
+        let all = marks.chain(self.seal.iter().map(|seal| seal.epoch));
+        all.filter(|epoch| *epoch <= limit).max().unwrap_or(0)
+    }
+
+    fn sealed(&self) -> Option<u64> {
+        self.seal.map(|seal| seal.epoch)
+    }
+
+    /// Whether this member shows that all had the mark of an epoch: it was used, or closed, or a LEB was written after the mark.
+    fn shows_opened(&self, epoch: u64) -> bool {
+        let of_epoch = self.marks.iter().filter(|mark| mark.epoch == epoch);
+        let marked = of_epoch.map(|mark| mark.sequence_number).min();
+        self.sealed() == Some(epoch)
+            || self.pages.iter().any(|page| page.epoch == epoch)
+            || marked.is_some_and(|marked| self.last_data > marked)
+    }
+
+    /// Whether the mark may have been lost by damage: a block can't be read, and LEBs were written since the last close.
+    fn lost_its_mark(&self) -> bool {
+        let sealed = self.seal.map_or(0, |seal| seal.sequence_number);
+        self.marks.is_empty() && self.is_damaged && self.last_data > sealed
+    }
+}
+
+/// Holds the members against one another. Nothing is written.
+pub(crate) fn judge<'a, N: Nand + 'a>(
+    members: impl Iterator<Item = (&'a mut Scanned<N>, &'a Arc<str>, &'a MemberIdentity)>,
+) -> Result<History, ArrayError> {
+    let evidence = members
+        .map(|(member, device, identity)| Evidence::of(member, device, identity))
+        .collect::<Result<Vec<_>, _>>()?;
+    let first = &evidence[0].identity;
+    let latest = evidence.iter().map(|one| one.epoch(u64::MAX)).max().unwrap_or(0);
+    if latest >= EPOCHS_MAX {
+        return Err(ArrayError::Epoch {
+            label: first.label.clone(),
+            last: latest,
+        });
+    }
+    if let Some(one) = evidence
+        .iter()
+        .find(|one| one.marks.iter().any(|mark| mark.alone))
+    {
+        return Err(one.written_alone());
+    }
+    let opened = latest > 0 && evidence.iter().any(|one| one.shows_opened(latest));
+    let epoch = match opened {
+        true => latest,
+        false => latest.saturating_sub(1),
+    };
+    let next_epoch = if opened { latest + 1 } else { latest.max(1) };
+    let mut lost_marks = Vec::new();
+    for (place, one) in evidence.iter().enumerate() {
+        match one.epoch(epoch) {
+            own if own == epoch => {}
+            _ if one.lost_its_mark() => lost_marks.push(place),
+            own => {
+                return Err(ArrayError::Stale {
+                    device: Arc::clone(&one.device),
+                    index: one.identity.index,
+                    label: one.identity.label.clone(),
+                    found: own,
+                    expected: epoch,
+                });
+            }
+        }
+    }
+    let sealed = |one: &Evidence| epoch > 0 && one.sealed() == Some(epoch);
+    let state = match epoch {
+        0 => ArrayState::Unmarked,
+        _ if evidence.iter().all(sealed) => ArrayState::Closed,
+        _ => ArrayState::Open,
+    };
+    let mut moved = Vec::new();
+    if state == ArrayState::Closed {
+        for (place, one) in evidence.iter().enumerate() {
+            let closed = one.seal.map_or(0, |seal| seal.sequence_number);
+            if one.last_untagged > closed {
+                return Err(one.written_alone());
+            }
+            if one.last_data > closed {
+                moved.push(place);
+            }
+        }
+    }
+    let mut unmapped = BTreeMap::new();
+    let pages = || evidence.iter().flat_map(|one| &one.pages);
+    for record in pages().flat_map(|page| &page.unmapped) {
+        let last = unmapped.entry(record.leb).or_insert(0);
+        *last = record.generation.max(*last);
+    }
+    let last_generation = pages().map(|page| page.complete).max().unwrap_or(0);
+    let complete = match evidence.iter().any(sealed) {
+        // Closing begins once nothing is under way.
+        true => u64::MAX,
+        false => last_generation,
+    };
+    Ok(History {
+        state,
+        epoch,
+        next_epoch: NonZeroU64::new(next_epoch).expect("it is at least 1"),
+        complete,
+        last_generation: last_generation.max(unmapped.values().copied().max().unwrap_or(0)),
+        unmapped,
+        moved,
+        lost_marks,
+    })
+}
+
+impl Evidence {
+    fn written_alone(&self) -> ArrayError {
+        ArrayError::WrittenAlone {
+            device: Arc::clone(&self.device),
+            index: self.identity.index,
+            label: self.identity.label.clone(),
+        }
+    }
+}

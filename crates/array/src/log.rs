@@ -1,0 +1,47 @@
+//! What an open array writes into the marks of its members; see [`crate::mark`].
+
+use std::num::NonZeroU64;
+
+use crate::identity::MemberIdentity;
+use crate::mark::{MarkPage, Unmapped};
+
+/// The pages of the marks of an epoch.
+#[derive(Debug)]
+pub(crate) struct Log {
+    identity: MemberIdentity,
+    epoch: NonZeroU64,
+}
+
+impl Log {
+    pub(crate) fn new(identity: &MemberIdentity, epoch: NonZeroU64) -> Self {
+        Self {
+            identity: identity.clone(),
+            epoch,
+        }
+    }
+
+    pub(crate) const fn epoch(&self) -> NonZeroU64 {
+        self.epoch
+    }
+
+    /// The next page of each member's mark.
+    pub(crate) fn pages(
+        &self,
+        page_bytes: u32,
+        complete: u64,
+        unmapped: &[Unmapped],
+    ) -> Vec<(usize, Vec<u8>)> {
+        let page = |(place, index)| {
+            let page = MarkPage {
+                array: self.identity.array,
+                index,
+                members: self.identity.members,
+                epoch: self.epoch.get(),
+                complete,
+                unmapped: unmapped.to_vec(),
+            };
+            (place, page.encode(page_bytes))
+        };
+        (0..).zip(0..self.identity.members).map(page).collect()
+    }
+}

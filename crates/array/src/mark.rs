@@ -1,0 +1,171 @@
+//! The pages of a mark: which member of which array it is on, and which LEBs were unmapped while it is there.
+//!
+//! | bytes  | field      | meaning                                                                        |
+//! |--------|------------|--------------------------------------------------------------------------------|
+//! | 0..4   | magic      | `TGAM`                                                                         |
+//! | 4      | version    | 1                                                                              |
+//! | 5      | role       | 0: the member holds data                                                       |
+//! | 6..8   | records    | how many follow                                                                |
+//! | 8..24  | array      | as in the name of the member's volume                                          |
+//! | 24..28 | index      | place of the member                                                            |
+//! | 28..32 | members    | number of members                                                              |
+//! | 32..40 | epoch      | of the array                                                                   |
+//! | 40..48 | complete   | generations up to this one were complete on all members, or dropped            |
+//! | 60..64 | CRC-32     | of bytes 0..60 and of the records, as UBI has it                               |
+//! | 64..   | records    | 12 bytes each: a LEB (4), and the generation (8) up to which it was given up   |
+//!
+//! Big-endian; bytes not listed are zero. There is a page only once all members have their mark. Spec: `docs/formats/array.md`.
+
+use media::{Leb, index};
+use ubi::format::crc32;
+
+use crate::identity::MemberIdentity;
+
+const MAGIC: [u8; 4] = *b"TGAM";
+const VERSION: u8 = 1;
+const HEADER_BYTES: usize = 64;
+const RECORD_BYTES: usize = 12;
+
+/// A LEB that was unmapped: no block of it with this generation, or an earlier one, counts any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unmapped {
+    pub(crate) leb: Leb,
+    pub(crate) generation: u64,
+}
+
+/// A page of a mark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MarkPage {
+    pub(crate) array: u128,
+    pub(crate) index: u32,
+    pub(crate) members: u32,
+    pub(crate) epoch: u64,
+    pub(crate) complete: u64,
+    pub(crate) unmapped: Vec<Unmapped>,
+}
+
+impl MarkPage {
+    /// How many records a page of `page_bytes` has room for.
+    pub(crate) fn capacity(page_bytes: u32) -> usize {
+        index(page_bytes).saturating_sub(HEADER_BYTES) / RECORD_BYTES
+    }
+
+    /// # Panics
+    /// When there are more records than fit.
+    pub(crate) fn encode(&self, page_bytes: u32) -> Vec<u8> {
+        let records = self.unmapped.len();
+        assert!(records <= Self::capacity(page_bytes), "{records} records");
+        let mut page = vec![0; index(page_bytes)];
+        let mut put = |at: usize, bytes: &[u8]| page[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0, &MAGIC);
+        put(4, &[VERSION, 0]);
+        put(6, &u16::try_from(records).expect("a page has few").to_be_bytes());
+        put(8, &self.array.to_be_bytes());
+        put(24, &self.index.to_be_bytes());
+        put(28, &self.members.to_be_bytes());
+        put(32, &self.epoch.to_be_bytes());
+        put(40, &self.complete.to_be_bytes());
+        for (number, record) in self.unmapped.iter().enumerate() {
+            let at = HEADER_BYTES + number * RECORD_BYTES;
+            put(at, &record.leb.0.to_be_bytes());
+            put(at + 4, &record.generation.to_be_bytes());
+        }
+        let crc = checksum(&page, records);
+        page[60..64].copy_from_slice(&crc.to_be_bytes());
+        page
+    }
+
+    /// `None` when it is none, or a damaged one.
+    pub(crate) fn decode(page: &[u8]) -> Option<Self> {
+        let head = page.get(..HEADER_BYTES)?;
+        let records = usize::from(u16::from_be_bytes(bytes_at(head, 6)));
+        if head[..4] != MAGIC || records > (page.len() - HEADER_BYTES) / RECORD_BYTES {
+            return None;
+        }
+        if checksum(page, records) != u32::from_be_bytes(bytes_at(head, 60)) || head[4] != VERSION {
+            return None;
+        }
+        let unmapped = page[HEADER_BYTES..].chunks_exact(RECORD_BYTES).take(records);
+        let record = |raw| Unmapped {
+            leb: Leb(u32::from_be_bytes(bytes_at(raw, 0))),
+            generation: u64::from_be_bytes(bytes_at(raw, 4)),
+        };
+        Some(Self {
+            array: u128::from_be_bytes(bytes_at(head, 8)),
+            index: u32::from_be_bytes(bytes_at(head, 24)),
+            members: u32::from_be_bytes(bytes_at(head, 28)),
+            epoch: u64::from_be_bytes(bytes_at(head, 32)),
+            complete: u64::from_be_bytes(bytes_at(head, 40)),
+            unmapped: unmapped.map(record).collect(),
+        })
+    }
+
+    pub(crate) fn is_of(&self, identity: &MemberIdentity) -> bool {
+        (self.array, self.index, self.members) == (identity.array, identity.index, identity.members)
+    }
+}
+
+fn checksum(page: &[u8], records: usize) -> u32 {
+    let end = HEADER_BYTES + records * RECORD_BYTES;
+    crc32(&[&page[..60], &page[HEADER_BYTES..end]].concat())
+}
+
+fn bytes_at<const N: usize>(raw: &[u8], at: usize) -> [u8; N] {
+    raw[at..at + N].try_into().expect("the range has N bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page() -> MarkPage {
+        MarkPage {
+            array: 0xA5 << 120 | 1,
+            index: 2,
+            members: 4,
+            epoch: 7,
+            complete: 0x1_0000_0001,
+            unmapped: vec![
+                Unmapped {
+                    leb: Leb(3),
+                    generation: 9,
+                },
+                Unmapped {
+                    leb: Leb(0xFFFF),
+                    generation: 1 << 40,
+                },
+            ],
+        }
+    }
+
+    #[test]
+    fn a_page_has_these_bytes_and_is_read_back() {
+        let raw = page().encode(512);
+        assert_eq!(MarkPage::decode(&raw), Some(page()));
+        assert_eq!(raw[..8], *b"TGAM\x01\x00\x00\x02");
+        assert_eq!(raw[8..25], [0xA5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+        assert_eq!(raw[24..40], [0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 7]);
+        assert_eq!(raw[40..48], [0, 0, 0, 1, 0, 0, 0, 1]);
+        assert_eq!(raw[64..76], [0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 9]);
+        let full = MarkPage {
+            unmapped: vec![page().unmapped[0]; MarkPage::capacity(512)],
+            ..page()
+        };
+        assert_eq!(MarkPage::decode(&full.encode(512)), Some(full));
+    }
+
+    #[test]
+    fn one_flipped_bit_anywhere_is_never_accepted() {
+        let raw = page().encode(512);
+        let used = HEADER_BYTES + 2 * RECORD_BYTES;
+        for bit in 0..used * 8 {
+            let mut flipped = raw.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(MarkPage::decode(&flipped), None, "bit {bit}");
+        }
+        for bytes in [0, 63, 64, 75] {
+            assert_eq!(MarkPage::decode(&raw[..bytes]), None, "{bytes} bytes");
+        }
+        assert_eq!(MarkPage::decode(&[0xFF; 512]), None);
+    }
+}

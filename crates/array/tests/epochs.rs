@@ -1,0 +1,388 @@
+//! The epoch of an array: members that were left behind or used by themselves are refused by name, and power that goes while an array is
+//! opened or closed costs nothing.
+
+use std::sync::{Arc, Mutex};
+
+use array::{Array, ArrayError, ArrayState, Execution, LostShare, MemberIdentity, attach, format};
+use media::{Leb, Nand, NandGeometry, Page, Peb};
+use nand::{ChipModel, CutPoint, CutTime, FaultModel, PowerCut, PowerSupply, SimNand};
+use ubi::{
+    Access, AttachError, AttachOptions, FormatOptions, Layout, MemberState, Ubi, Volume, VolumeError,
+    VolumeId,
+};
+
+type Chip = Arc<Mutex<SimNand>>;
+
+const PAGE: usize = 512;
+const BLOCKS: u32 = 40;
+const PAGES: u32 = 8;
+/// The page of the VID header.
+const VID_PAGE: u32 = 1;
+
+fn array_of(members: usize) -> Vec<SimNand> {
+    let geometry = NandGeometry::new(512, PAGES, BLOCKS).expect("a geometry");
+    let chip = |member| {
+        SimNand::new(
+            &format!("chip{member}"),
+            ChipModel::new(geometry),
+            FaultModel::none(),
+        )
+    };
+    let chips: Vec<Chip> = (0..members)
+        .map(|member| Arc::new(Mutex::new(chip(member))))
+        .collect();
+    let options = FormatOptions {
+        layout: Layout::usual(&geometry).expect("a layout"),
+        image_sequence: 1,
+        erase_counter: None,
+    };
+    let identity = MemberIdentity {
+        array: 0xE9,
+        index: 0,
+        members: 0,
+        label: "data".to_owned(),
+    };
+    format(chips.clone(), options, &identity, &mut |_, _| {}).expect("formatted");
+    taken(&chips)
+}
+
+fn taken(chips: &[Chip]) -> Vec<SimNand> {
+    let chip = |chip: &Chip| {
+        chip.lock()
+            .expect("no panic")
+            .clone()
+            .with_supply(&PowerSupply::new())
+    };
+    chips.iter().map(chip).collect()
+}
+
+fn on_supply(chips: &[SimNand], supply: &PowerSupply) -> Vec<Chip> {
+    let chip = |chip: &SimNand| Arc::new(Mutex::new(chip.clone().with_supply(supply)));
+    chips.iter().map(chip).collect()
+}
+
+fn try_open(chips: &[Chip], access: Access) -> Result<Array<Chip>, ArrayError> {
+    attach(chips.to_vec(), AttachOptions::linux(access), Execution::Inline)
+}
+
+fn open(chips: &[Chip]) -> Array<Chip> {
+    try_open(chips, Access::ReadWrite).expect("attached")
+}
+
+fn whole(members: usize, byte: u8) -> Vec<u8> {
+    vec![byte; members * 6 * PAGE]
+}
+
+fn read(array: &Array<Chip>, leb: u32) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(array.volume().geometry().leb_bytes).expect("small")];
+    array.volume().read(Leb(leb), 0, &mut bytes).expect("readable");
+    bytes
+}
+
+/// An array whose LEB 3 holds `byte`, closed or left open.
+fn with_content(chips: &[SimNand], byte: u8, closed: bool) -> Vec<SimNand> {
+    let chips = on_supply(chips, &PowerSupply::new());
+    let array = open(&chips);
+    array
+        .volume()
+        .leb_change(Leb(3), &whole(chips.len(), byte))
+        .expect("room");
+    if closed {
+        array.close().expect("nothing fails");
+    }
+    drop(array);
+    taken(&chips)
+}
+
+fn member_alone(chip: &SimNand, access: Access) -> Result<Ubi<Chip>, AttachError> {
+    let chip = Arc::new(Mutex::new(chip.clone()));
+    ubi::scan(chip, AttachOptions::linux(access)).and_then(ubi::Scanned::attach)
+}
+
+fn refused(chips: &[SimNand]) -> String {
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        let supply = PowerSupply::new();
+        let error = try_open(&on_supply(chips, &supply), access).expect_err("refused");
+        assert!(
+            matches!(error, ArrayError::Stale { .. } | ArrayError::WrittenAlone { .. }),
+            "{error}"
+        );
+        assert_eq!(supply.writes(), 0, "a refused array was written to");
+    }
+    let error = try_open(&on_supply(chips, &PowerSupply::new()), Access::ReadOnly);
+    error.expect_err("refused").to_string()
+}
+
+#[test]
+fn an_older_copy_of_a_member_is_refused_by_name() {
+    for closed in [true, false] {
+        for place in 0..3 {
+            let first = with_content(&array_of(3), 1, closed);
+            let mut later = with_content(&first, 2, closed);
+            later[place] = first[place].clone();
+            let text = refused(&later);
+            assert!(
+                text.contains(&format!("chip{place}: member {place} of array data is stale")),
+                "closed {closed}, {place}: {text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_copy_of_before_the_first_mark_is_refused_too() {
+    let formatted = array_of(2);
+    let mut later = with_content(&formatted, 2, true);
+    later[1] = formatted[1].clone();
+    assert!(refused(&later).contains("stale"));
+}
+
+#[test]
+fn members_are_refused_by_themselves_until_the_array_is_closed() {
+    let open = with_content(&array_of(2), 1, false);
+    for chip in &open {
+        let error = member_alone(chip, Access::ReadWrite).expect_err("refused");
+        assert!(
+            matches!(error, AttachError::OpenMember { epoch: 1, .. }),
+            "{error}"
+        );
+        let read_only = member_alone(chip, Access::ReadOnly).expect("it can be read");
+        assert_eq!(read_only.summary().member_state, MemberState::Open { epoch: 1 });
+    }
+    let closed = with_content(&open, 2, true);
+    for chip in &closed {
+        let device = member_alone(chip, Access::ReadWrite).expect("attached");
+        assert_eq!(device.summary().member_state, MemberState::Closed { epoch: 2 });
+    }
+    let array = try_open(&on_supply(&closed, &PowerSupply::new()), Access::ReadOnly).expect("attached");
+    assert_eq!(
+        (array.resolution().state, array.resolution().epoch),
+        (ArrayState::Closed, 2)
+    );
+}
+
+#[test]
+fn a_member_that_was_attached_by_itself_while_the_array_was_open_is_refused() {
+    let mut chips = with_content(&array_of(2), 1, false);
+    let alone = Arc::new(Mutex::new(chips[1].clone()));
+    let scanned = ubi::scan(Arc::clone(&alone), AttachOptions::linux(Access::ReadWrite)).expect("scanned");
+    drop(scanned.attach_alone().expect("attached"));
+    chips[1] = taken(&[alone]).remove(0);
+    assert!(refused(&chips).contains("chip1: member 1 of array data was written to by itself"));
+    assert!(member_alone(&chips[1], Access::ReadWrite).is_err());
+}
+
+#[test]
+fn a_member_of_a_closed_array_that_was_written_to_by_itself_is_refused() {
+    let mut chips = with_content(&array_of(2), 1, true);
+    let alone = Arc::new(Mutex::new(chips[0].clone()));
+    let scanned = ubi::scan(Arc::clone(&alone), AttachOptions::linux(Access::ReadWrite)).expect("scanned");
+    let device = scanned.attach().expect("it was closed");
+    let volume = device.open(VolumeId(0)).expect("it is there");
+    volume.leb_change(Leb(3), &[9; PAGE]).expect("room");
+    device.settle().expect("nothing fails");
+    drop((volume, device));
+    chips[0] = taken(&[alone]).remove(0);
+    assert!(refused(&chips).contains("chip0: member 0 of array data was written to by itself"));
+}
+
+#[test]
+fn a_closed_array_takes_no_writes_and_says_why() {
+    let chips = on_supply(&array_of(2), &PowerSupply::new());
+    let array = open(&chips);
+    array.close().expect("nothing fails");
+    array.close().expect("it is closed");
+    let error = array.volume().write(Leb(0), 0, &[1; PAGE]).expect_err("refused");
+    assert!(
+        matches!(&error, VolumeError::ReadOnly { reason, .. } if reason.contains("closed")),
+        "{error}"
+    );
+}
+
+#[test]
+fn attaching_for_reading_writes_nothing() {
+    for closed in [true, false] {
+        let chips = with_content(&array_of(2), 7, closed);
+        let supply = PowerSupply::new();
+        let array = try_open(&on_supply(&chips, &supply), Access::ReadOnly).expect("attached");
+        assert_eq!(read(&array, 3), whole(2, 7));
+        array.close().expect("there is nothing to close");
+        assert_eq!(supply.writes(), 0);
+    }
+}
+
+/// Every program and erase of an opening, some use and a closing is cut, in three ways; then the array is attached for reading and for
+/// writing, used, and closed.
+#[test]
+fn a_power_cut_while_an_array_is_opened_or_closed_costs_nothing() {
+    let ways = [CutPoint::Before, CutPoint::Partway(300), CutPoint::After];
+    for members in [1, 2, 3] {
+        let starts = [
+            array_of(members),
+            with_content(&array_of(members), 7, true),
+            with_content(&with_content(&array_of(members), 6, false), 7, false),
+        ];
+        for (start, chips) in starts.iter().enumerate() {
+            let mut cuts = 0;
+            loop {
+                let mut done = false;
+                for way in ways {
+                    done = opened_and_closed(chips, start > 0, cuts, way);
+                }
+                if done {
+                    break;
+                }
+                cuts += 1;
+            }
+            assert!(cuts > 20, "{members} members, start {start}: {cuts} cuts");
+        }
+    }
+}
+
+/// Whether it ended before the cut.
+fn opened_and_closed(chips: &[SimNand], filled: bool, cut: u64, way: CutPoint) -> bool {
+    let what = format!("{} members, filled {filled}, cut {cut}, {way:?}", chips.len());
+    let supply = PowerSupply::new();
+    let chips = on_supply(chips, &supply);
+    let members = chips.len();
+    supply.plan(PowerCut {
+        time: CutTime::Write(cut, way),
+        torn_is_uncorrectable: true,
+    });
+    let mut unmapped = false;
+    let mut work = || -> Result<(), String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let array = try_open(&chips, Access::ReadWrite).map_err(|error| text(&error))?;
+        array
+            .volume()
+            .leb_change(Leb(5), &whole(members, 8))
+            .map_err(|error| text(&error))?;
+        unmapped = true;
+        array.volume().unmap(Leb(5)).map_err(|error| text(&error))?;
+        array.close().map_err(|error| text(&error))
+    };
+    let ended = work();
+    assert!(ended.is_ok() || supply.is_off(), "{what}: {ended:?}");
+    supply.power_on();
+    let check = |array: &Array<Chip>| {
+        assert_eq!(
+            array.resolution().lost_shares,
+            [],
+            "{what}: {:?}",
+            array.resolution()
+        );
+        if filled {
+            assert_eq!(read(array, 3), whole(members, 7), "{what}");
+        }
+        let leb = read(array, 5);
+        let empty = leb.iter().all(|byte| *byte == 0xFF);
+        assert!(empty || leb == whole(members, 8), "{what}: LEB 5 is torn");
+    };
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        let array = try_open(&chips, access).unwrap_or_else(|error| panic!("{what}: {error}"));
+        check(&array);
+        if access == Access::ReadWrite {
+            array
+                .volume()
+                .leb_change(Leb(6), &whole(members, 9))
+                .expect("room");
+            array.close().unwrap_or_else(|error| panic!("{what}: {error}"));
+        }
+    }
+    let array = open(&chips);
+    assert_eq!(array.resolution().state, ArrayState::Closed, "{what}");
+    check(&array);
+    ended.is_ok()
+}
+
+/// In an array that was closed, nothing was under way: whatever a damaged block held is said to be lost, also where it was the last of all.
+#[test]
+fn after_a_close_a_damaged_header_is_always_said() {
+    for members in [2, 3] {
+        let chips = with_content(&array_of(members), 7, true);
+        let array = try_open(&on_supply(&chips, &PowerSupply::new()), Access::ReadOnly).expect("attached");
+        for member in 0..members {
+            let mapping = array.devices()[member].mapping(VolumeId(0));
+            let peb = mapping[3].expect("mapped");
+            let mut damaged = chips.clone();
+            damaged[member].inject_bit_flips(peb, Page(VID_PAGE), 64);
+            let array = open(&on_supply(&damaged, &PowerSupply::new()));
+            let leb = Leb(3);
+            assert_eq!(array.resolution().lost_shares, [LostShare { leb, member }]);
+        }
+    }
+}
+
+/// The marks of one member are damaged, block by block and page by page: the array is attached, and has its content.
+#[test]
+fn damage_of_a_mark_costs_nothing() {
+    for members in [1, 2, 3] {
+        let chips = with_content(&with_content(&array_of(members), 6, true), 7, false);
+        for member in 0..members {
+            for peb in (0..BLOCKS).map(Peb).filter(|peb| is_mark(&chips[member], *peb)) {
+                for page in VID_PAGE..VID_PAGE + 2 {
+                    let what = format!("{members} members, member {member}, {peb}, page {page}");
+                    let mut damaged = chips.clone();
+                    damaged[member].inject_bit_flips(peb, Page(page), 64);
+                    let damaged = on_supply(&damaged, &PowerSupply::new());
+                    for _ in 0..2 {
+                        let array = try_open(&damaged, Access::ReadWrite);
+                        let array = array.unwrap_or_else(|error| panic!("{what}: {error}"));
+                        assert_eq!(read(&array, 3), whole(members, 7), "{what}");
+                        array.close().expect("nothing fails");
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn is_mark(chip: &SimNand, peb: Peb) -> bool {
+    let mut raw = [0; PAGE];
+    let _ = chip
+        .clone()
+        .read(peb, VID_PAGE * 512, &mut raw)
+        .expect("in range");
+    raw[..4] == *b"UBI!" && raw[8..12] == ubi::format::MARK_VOLUME.to_be_bytes()
+}
+
+/// More LEBs are unmapped than a mark has pages: the next one takes over, whenever power goes.
+#[test]
+fn unmapped_lebs_stay_unmapped_when_marks_are_full() {
+    let chips = array_of(2);
+    let mut cut = 0;
+    loop {
+        let supply = PowerSupply::new();
+        let chips = on_supply(&chips, &supply);
+        let array = open(&chips);
+        supply.plan(PowerCut {
+            time: CutTime::Write(supply.writes() + cut, CutPoint::Partway(100)),
+            torn_is_uncorrectable: true,
+        });
+        let work = || -> Result<(), VolumeError> {
+            for round in 0..20 {
+                let leb = Leb(round % 3);
+                array.volume().write(leb, 0, &[1; 3 * PAGE])?;
+                array.volume().unmap(leb)?;
+                array.devices()[usize::try_from(round % 2).expect("few")]
+                    .work()
+                    .map_err(|_| VolumeError::Unusable {
+                        volume: array.volume().name(),
+                        why: "power",
+                    })?;
+            }
+            Ok(())
+        };
+        let ended = work();
+        drop(array);
+        assert!(ended.is_ok() || supply.is_off(), "cut {cut}: {ended:?}");
+        supply.power_on();
+        let array = open(&chips);
+        assert_eq!(array.resolution().lost_shares, [], "cut {cut}");
+        if ended.is_ok() {
+            break;
+        }
+        cut += 1;
+    }
+    assert!(cut > 100, "{cut}");
+}
