@@ -57,12 +57,12 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
         self.engine.inner.symlink(caller, parent, name, target)
     }
 
-    fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        self.engine.inner.unlink(parent, name)
+    fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> FsResult<()> {
+        self.engine.inner.unlink(caller, parent, name)
     }
 
-    fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        self.engine.inner.rmdir(parent, name)
+    fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> FsResult<()> {
+        self.engine.inner.rmdir(caller, parent, name)
     }
 
     fn rename(
@@ -96,15 +96,8 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
         node: NewNode,
         flags: OpenFlags,
     ) -> FsResult<(Entry, Opened)> {
-        self.flush_existing(parent, name, flags);
-        let active = self.engine.central.active();
         let (entry, opened) = self.engine.inner.create(caller, parent, name, node, flags)?;
-        let ino = entry.ino;
-        // Without `O_EXCL` it may have found a file with data buffered.
-        let entry = self
-            .complete(&active, entry)
-            .inspect_err(|_| self.engine.inner.release(ino, opened.handle))?;
-        Ok((entry, self.opened(ino, opened, flags)))
+        Ok((entry, self.opened(entry.ino, opened, flags)))
     }
 
     fn tmpfile(
@@ -328,17 +321,6 @@ impl<F: FileSystem> Buffered<F> {
     fn flush_before_privileges(&self, ino: Ino) {
         if self.engine.kills_privileges(ino) {
             self.engine.flush_ino(ino, FlushCause::Other);
-        }
-    }
-
-    /// A `create` that truncates may meet a file that exists and has data buffered: that data is older.
-    fn flush_existing(&self, parent: Ino, name: &[u8], flags: OpenFlags) {
-        if self.engine.central.is_clean() || !flags.has(libc::O_TRUNC) || flags.has(libc::O_EXCL) {
-            return;
-        }
-        if let Ok(entry) = self.engine.inner.lookup(parent, name) {
-            self.engine.flush_ino(entry.ino, FlushCause::Other);
-            self.engine.inner.forget(entry.ino, 1);
         }
     }
 }

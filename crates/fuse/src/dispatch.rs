@@ -187,11 +187,11 @@ impl Dispatcher {
                 put(out, &entry_out(&entry, self.trust_in(entry.ino, &entry.attr)));
             }
             opcode::UNLINK => {
-                fs.unlink(ino, take_name(&mut input)?)?;
+                fs.unlink(&request.caller(), ino, take_name(&mut input)?)?;
                 self.sync_names(ino)?;
             }
             opcode::RMDIR => {
-                fs.rmdir(ino, take_name(&mut input)?)?;
+                fs.rmdir(&request.caller(), ino, take_name(&mut input)?)?;
                 self.sync_names(ino)?;
             }
             opcode::RENAME | opcode::RENAME2 => self.rename(request, input)?,
@@ -453,6 +453,11 @@ impl Dispatcher {
             opcode::GETXATTR => {
                 let name = take_name(&mut input)?;
                 if ino == Ino::ROOT && name == STATS_XATTR {
+                    // It names the source, its files and the daemon.
+                    let own = rustix::process::geteuid().as_raw();
+                    if ![0, own].contains(&request.header.uid) {
+                        return Err(FsError::AccessDenied);
+                    }
                     (self.stats_document)()
                 } else {
                     fs.getxattr(ino, name)?

@@ -268,7 +268,11 @@ fn mount_by_fusermount(
         mountpoint: mountpoint.to_owned(),
         reason,
     };
-    let mut options = format!("fsname={},subtype={}", escape(&config.source), config.subtype);
+    let mut options = format!(
+        "fsname={},subtype={}",
+        escape(&config.source),
+        escape(&config.subtype)
+    );
     options.push_str(&rules(config, max_read));
     if config.read_only {
         options.push_str(",ro");

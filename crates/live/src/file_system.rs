@@ -185,11 +185,11 @@ impl<T: TimeSource + Sync + 'static> FileSystem for CardFileSystem<T> {
         Err(FsError::NotPermitted)
     }
 
-    fn unlink(&self, _: Ino, _: &[u8]) -> FsResult<()> {
+    fn unlink(&self, _: &Caller, _: Ino, _: &[u8]) -> FsResult<()> {
         Err(FsError::NotPermitted)
     }
 
-    fn rmdir(&self, _: Ino, _: &[u8]) -> FsResult<()> {
+    fn rmdir(&self, _: &Caller, _: Ino, _: &[u8]) -> FsResult<()> {
         Err(FsError::NotPermitted)
     }
 

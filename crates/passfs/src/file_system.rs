@@ -60,12 +60,12 @@ impl FileSystem for PassFs {
         self.make_symlink(caller, parent, name, target)
     }
 
-    fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        self.remove(parent, name, AtFlags::empty())
+    fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> FsResult<()> {
+        self.remove(caller, parent, name, AtFlags::empty())
     }
 
-    fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        self.remove(parent, name, AtFlags::REMOVEDIR)
+    fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> FsResult<()> {
+        self.remove(caller, parent, name, AtFlags::REMOVEDIR)
     }
 
     fn rename(

@@ -1,12 +1,12 @@
-//! Who the worker thread is towards the host: file system ids, umask, and `CAP_FSETID`.
+//! Who the worker thread is towards the host: file system ids, umask, `CAP_FSETID` and `CAP_FOWNER`.
 //!
-//! Linux keeps all three per thread, so each worker thread changes its own and no lock is needed. At rest a thread has the
-//! daemon's ids and capabilities. [`acting_as`] and [`with_privileges`] change them for one closure and change them back
+//! Linux keeps them per thread, so each worker thread changes its own and no lock is needed. At rest a thread has the
+//! daemon's ids and capabilities. [`acting_as`], [`with_privileges`] and [`owning`] change them for one closure and change them back
 //! behind it, also when it fails or panics: whatever else the thread does, for this file system or another layer, it does
 //! as the daemon. A caller with the daemon's own ids costs no system call.
 //!
 //! It is not: a permission check (the kernel above made it), nor a sandbox. Real, effective and saved ids stay as
-//! they are, and so do the capabilities except `CAP_FSETID` in the effective set. Supplementary groups are given up on
+//! they are, and so do the capabilities except these two in the effective set. Supplementary groups are given up on
 //! each thread that changes ids: the protocol names one group of the caller, and the daemon's are not the caller's.
 //!
 //! Invariants:
@@ -99,7 +99,20 @@ pub(crate) fn with_privileges<T>(privileges: Privileges, call: impl FnOnce() -> 
     };
     let _changed = Changed::by(|thread| {
         thread.set_gid(gid);
-        thread.set_fsetid(false)
+        thread.set_effective(CapabilitySet::FSETID, false)
+    })?;
+    Ok(call())
+}
+
+/// Runs `call` as `ids` and without `CAP_FOWNER`, so that the host asks whether files are theirs. All other capabilities stay.
+pub(crate) fn owning<T>((uid, gid): (u32, u32), call: impl FnOnce() -> T) -> FsResult<T> {
+    let _changed = Changed::by(|thread| {
+        thread.set_ids(uid, gid)?;
+        // A daemon that can't become the caller has no more rights than its user.
+        if thread.changes_ids {
+            thread.set_effective(CapabilitySet::FOWNER, false)?;
+        }
+        Ok(())
     })?;
     Ok(call())
 }
@@ -132,9 +145,10 @@ impl ThreadIdentity {
     /// When the host refuses, which is short of memory then: no call may be made as somebody else.
     fn restore(&mut self) {
         let own_ids = self.set_ids(self.daemon.0, self.daemon.1);
-        let own_capabilities = self.set_fsetid(true);
+        let own_capabilities = [CapabilitySet::FSETID, CapabilitySet::FOWNER]
+            .map(|capability| self.set_effective(capability, true));
         assert!(
-            own_ids.and(own_capabilities).is_ok(),
+            own_ids.is_ok() && own_capabilities.iter().all(Result::is_ok),
             "a worker thread is user {} and group {} and can't become {:?} again",
             self.uid,
             self.gid,
@@ -181,13 +195,13 @@ impl ThreadIdentity {
         Ok(())
     }
 
-    fn set_fsetid(&mut self, raised: bool) -> FsResult<()> {
-        let may_raise = self.capabilities.permitted.contains(CapabilitySet::FSETID);
-        if self.capabilities.effective.contains(CapabilitySet::FSETID) == (raised && may_raise) {
+    fn set_effective(&mut self, capability: CapabilitySet, raised: bool) -> FsResult<()> {
+        let may_raise = self.capabilities.permitted.contains(capability);
+        if self.capabilities.effective.contains(capability) == (raised && may_raise) {
             return Ok(());
         }
         let mut wanted = self.capabilities;
-        wanted.effective.set(CapabilitySet::FSETID, raised);
+        wanted.effective.set(capability, raised);
         set_capabilities(None, wanted).map_err(errno)?;
         self.capabilities = wanted;
         Ok(())

@@ -57,6 +57,10 @@ impl PassFs {
         let mut argument = [0; ARGUMENT_BYTES_MAX];
         if command.writes {
             self.check_writable()?;
+            if self.config.id_map.is_some() {
+                // The owner that is shown is not the file's.
+                return Err(FsError::NotSupported);
+            }
             let given = input.get(..command.host_bytes).ok_or(FsError::Invalid)?;
             argument[..command.host_bytes].copy_from_slice(given);
         }

@@ -7,8 +7,7 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx};
 use rustix::io::Errno;
 use vfs::{
-    Caller, DirSink, Entry, FileKind, FsError, FsResult, Handle, Ino, NewNode, OpenFlags, Opened, Privileges,
-    RenameFlags,
+    Caller, DirSink, Entry, FileKind, FsError, FsResult, Handle, Ino, NewNode, OpenFlags, Opened, RenameFlags,
 };
 
 use crate::anchor::HostHandle;
@@ -191,10 +190,13 @@ impl PassFs {
         self.find_in(fd.as_fd(), name)
     }
 
-    pub(crate) fn remove(&self, parent: Ino, name: &[u8], flags: AtFlags) -> FsResult<()> {
+    pub(crate) fn remove(&self, caller: &Caller, parent: Ino, name: &[u8], flags: AtFlags) -> FsResult<()> {
         self.check_writable()?;
         let directory = self.inodes.get(parent)?;
-        rustix::fs::unlinkat(directory.fd()?, name, flags).map_err(errno)
+        let fd = directory.fd()?;
+        self.taking_away(caller, &[(fd.as_fd(), name)], || {
+            rustix::fs::unlinkat(&fd, name, flags)
+        })
     }
 
     pub(crate) fn move_name(
@@ -210,12 +212,14 @@ impl PassFs {
         let flags = rustix::fs::RenameFlags::from_bits_retain(flags.0);
         let (source, target) = (source.fd()?, target.fd()?);
         let rename = || rustix::fs::renameat_with(&source, from.1, &target, to.1, flags);
-        if flags.contains(rustix::fs::RenameFlags::WHITEOUT) {
-            self.acting_as(caller, 0, rename)?
-        } else {
+        let places = [(source.as_fd(), from.1), (target.as_fd(), to.1)];
+        self.taking_away(caller, &places, || {
+            if flags.contains(rustix::fs::RenameFlags::WHITEOUT) {
+                let renamed = self.acting_as(caller, 0, rename);
+                return renamed.unwrap_or_else(|error| Err(Errno::from_raw_os_error(error.errno())));
+            }
             rename()
-        }
-        .map_err(errno)
+        })
     }
 
     pub(crate) fn add_name(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
@@ -240,7 +244,7 @@ impl PassFs {
         self.entry_of(ino, &fd)
     }
 
-    /// Makes the file, or opens it when it is there and `flags` allow that.
+    /// Makes the file. One that is there is not opened: see [`vfs::FileSystem::create`].
     pub(crate) fn make_file(
         &self,
         caller: &Caller,
@@ -253,30 +257,11 @@ impl PassFs {
         self.descriptors.admit_file(&self.proc_fd)?;
         let directory = self.inodes.get(parent)?;
         let fd = directory.fd()?;
-        // Always O_EXCL: a name that appeared meanwhile may be a FIFO, on which an open would wait.
         let new = host_flags(flags) | OFlags::CREATE | OFlags::EXCL;
         let made = || open_new(fd.as_fd(), name, new, permissions(node.mode));
         match self.acting_as(caller, node.umask, made)? {
             Ok(file) => self.opened_new(file, flags),
-            Err(Errno::EXIST) if !flags.has(libc::O_EXCL) => {
-                let entry = self.find_in(fd.as_fd(), name)?;
-                let privileges = match caller.uid {
-                    0 => Privileges::Keep,
-                    _ => Privileges::Kill { gid: caller.gid },
-                };
-                match self.open_file(entry.ino, flags, privileges) {
-                    Ok(opened) => {
-                        // The entry was found before the open emptied the file.
-                        let found = self.handles.file(opened.handle).and_then(|open| stat(&open.file));
-                        let attr = found.map_or(entry.attr, |stat| self.attr(&stat));
-                        Ok((Entry { attr, ..entry }, opened))
-                    }
-                    Err(error) => {
-                        self.inodes.forget(entry.ino, 1);
-                        Err(error)
-                    }
-                }
-            }
+            Err(Errno::EXIST) if !flags.has(libc::O_EXCL) => Err(FsError::Stale),
             Err(error) => Err(errno(error)),
         }
     }

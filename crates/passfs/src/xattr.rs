@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 
 use rustix::fs::XattrFlags as HostFlags;
 use rustix::io::Errno;
-use vfs::{FsResult, Ino, XattrFlags};
+use vfs::{FsError, FsResult, Ino, XattrFlags};
 
 use crate::attributes::stat;
 use crate::identity::errno;
@@ -18,6 +18,8 @@ use crate::{PassFs, proc_path};
 const SMALL_BYTES: usize = 512;
 /// `XATTR_SIZE_MAX` and `XATTR_LIST_MAX`.
 const VALUE_BYTES_MAX: usize = 64 * 1024;
+/// Both ACLs of a file.
+const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 
 impl PassFs {
     pub(crate) fn set_attribute(
@@ -29,6 +31,7 @@ impl PassFs {
         clear_setgid: bool,
     ) -> FsResult<()> {
         self.check_writable()?;
+        self.check_attribute(name)?;
         let inode = self.inodes.get(ino)?;
         // With the daemon's CAP_FSETID the host does not decide by our groups whether the setgid bit stays.
         let flags = HostFlags::from_bits_retain(flags.0.cast_unsigned());
@@ -44,6 +47,9 @@ impl PassFs {
     }
 
     pub(crate) fn attribute(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
+        if self.config.id_map.is_some() && name.starts_with(ACL_PREFIX) {
+            return Err(FsError::NoData);
+        }
         let inode = self.inodes.get(ino)?;
         let fd = inode.fd()?;
         let path = proc_path(fd.as_fd());
@@ -54,15 +60,32 @@ impl PassFs {
         let inode = self.inodes.get(ino)?;
         let fd = inode.fd()?;
         let path = proc_path(fd.as_fd());
-        with_room(|out| rustix::fs::listxattr(path.as_str(), out))
+        let names = with_room(|out| rustix::fs::listxattr(path.as_str(), out))?;
+        if self.config.id_map.is_none() {
+            return Ok(names);
+        }
+        let shown = names
+            .split_inclusive(|byte| *byte == 0)
+            .filter(|name| !name.starts_with(ACL_PREFIX));
+        Ok(shown.flatten().copied().collect())
     }
 
     pub(crate) fn remove_attribute(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
         self.check_writable()?;
+        self.check_attribute(name)?;
         let inode = self.inodes.get(ino)?;
         let fd = inode.fd()?;
         let path = proc_path(fd.as_fd());
         rustix::fs::removexattr(path, name).map_err(errno)
+    }
+
+    /// With an [`IdMap`](crate::IdMap) the owner that is shown is not the file's: ACLs, labels and capabilities give rights in
+    /// the source, and stay as they are there.
+    fn check_attribute(&self, name: &[u8]) -> FsResult<()> {
+        if self.config.id_map.is_some() && !name.starts_with(b"user.") {
+            return Err(FsError::NotSupported);
+        }
+        Ok(())
     }
 }
 

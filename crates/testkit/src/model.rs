@@ -396,8 +396,8 @@ impl<'a, F: FileSystem> Twin<'a, F> {
     fn unlink(&mut self, prng: &mut Prng) {
         let name = *prng.pick(&NAMES);
         self.doing = format!("{}: unlink", self.doing);
-        let real = self.real.unlink(self.real_dir, name);
-        self.same(&real, &self.model.unlink(self.model_dir, name));
+        let real = self.real.unlink(&caller(), self.real_dir, name);
+        self.same(&real, &self.model.unlink(&caller(), self.model_dir, name));
     }
 
     fn rename(&mut self, prng: &mut Prng) {

@@ -157,7 +157,9 @@ fn a_commit_that_fails_anywhere_leaves_every_file_readable() {
 fn a_call_that_meets_a_failed_read_changes_nothing() {
     type Call = fn(&MountedWriter, Ino) -> FsResult<()>;
     let calls: [(&str, Call); 4] = [
-        ("unlink", |mount, _| mount.unlink(Ino::ROOT, b"file-5")),
+        ("unlink", |mount, _| {
+            mount.unlink(&contract::caller(), Ino::ROOT, b"file-5")
+        }),
         ("rename over", |mount, _| {
             let (from, to) = ((Ino::ROOT, &b"file-6"[..]), (Ino::ROOT, &b"file-5"[..]));
             mount.rename(&contract::caller(), from, to, vfs::RenameFlags(0))
@@ -214,7 +216,10 @@ fn after_a_panic_in_a_change_nothing_is_written_and_reads_go_on() {
     let panicked = catch_unwind(AssertUnwindSafe(|| write(&file_system, file, 0, &[7; 9000])));
     assert!(panicked.is_err(), "{panicked:?}");
     let writes = faulty.done(Class::Write);
-    assert_eq!(file_system.unlink(Ino::ROOT, b"file-1"), Err(FsError::ReadOnly));
+    assert_eq!(
+        file_system.unlink(&contract::caller(), Ino::ROOT, b"file-1"),
+        Err(FsError::ReadOnly)
+    );
     assert_eq!(write(&file_system, file, 0, b"x"), Err(FsError::ReadOnly));
     assert_eq!(sync(&file_system), Err(FsError::Io));
     file_system.close().expect_err("it panicked");
@@ -358,7 +363,10 @@ fn after_a_failed_write_each_call_says_so_and_statistics_name_the_place() {
     );
     assert_eq!(write(&file_system, synced, 0, b"more"), Err(FsError::ReadOnly));
     assert_eq!(create(&file_system, b"new").map(drop), Err(FsError::ReadOnly));
-    assert_eq!(file_system.unlink(Ino::ROOT, b"file-1"), Err(FsError::ReadOnly));
+    assert_eq!(
+        file_system.unlink(&contract::caller(), Ino::ROOT, b"file-1"),
+        Err(FsError::ReadOnly)
+    );
     let opened = file_system.open(synced.0, OpenFlags(libc::O_WRONLY), Privileges::Keep);
     assert_eq!(opened.map(drop), Err(FsError::ReadOnly));
     assert_eq!(

@@ -162,7 +162,7 @@ fn use_it(file_system: &dyn FileSystem, replay: &str) {
         assert!(back == [7; 9000], "{replay}");
         file_system.release(entry.ino, opened.handle);
         file_system.forget(entry.ino, 1);
-        file_system.unlink(Ino::ROOT, b"after the cut")?;
+        file_system.unlink(&contract::caller(), Ino::ROOT, b"after the cut")?;
         file_system.fsync(Ino::ROOT, Handle(0), false)
     };
     let used: vfs::FsResult<()> = run();

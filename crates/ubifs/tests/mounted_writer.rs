@@ -165,7 +165,7 @@ fn a_full_file_system_says_so_keeps_what_it_has_and_is_usable_once_files_go() {
                 assert!(out == *content, "round {round}: another content");
                 file_system.release(entry.ino, handle);
                 file_system.forget(entry.ino, 2);
-                let removed = file_system.unlink(Ino::ROOT, name);
+                let removed = file_system.unlink(&contract::caller(), Ino::ROOT, name);
                 assert_eq!(removed, Ok(()), "round {round}: a full file system lets files go");
             }
         }
@@ -224,7 +224,9 @@ fn files_without_a_name_live_until_they_are_closed_and_not_longer() {
     let file_system = medium.mount().expect("it mounts");
     let held = create(&file_system, b"held");
     assert_eq!(write(&file_system, held, 0, &[5; 9000]), Ok(9000));
-    file_system.unlink(Ino::ROOT, b"held").expect("it has that name");
+    file_system
+        .unlink(&contract::caller(), Ino::ROOT, b"held")
+        .expect("it has that name");
     // It is an orphan in a commit, and in the journal behind it.
     file_system.sync().expect("it commits");
     assert_eq!(write(&file_system, held, 9000, &[6; 9000]), Ok(9000));
@@ -316,7 +318,10 @@ fn flags_forbid_changes_until_they_are_taken_back() {
     let file = create(&file_system, b"file");
     let set = |flags: u32| file_system.ioctl(file.0, file.1, SET_FLAGS, &flags.to_le_bytes(), 0);
     set(0x10).expect("it can be immutable");
-    assert_eq!(file_system.unlink(Ino::ROOT, b"file"), Err(FsError::NotPermitted));
+    assert_eq!(
+        file_system.unlink(&contract::caller(), Ino::ROOT, b"file"),
+        Err(FsError::NotPermitted)
+    );
     let shorter = SetAttr {
         size: Some(0),
         ..SetAttr::default()
@@ -325,7 +330,10 @@ fn flags_forbid_changes_until_they_are_taken_back() {
     assert_eq!(cut.map(|_| ()), Err(FsError::NotPermitted));
     assert_eq!(set(0x4000_0000).map(|_| ()), Err(FsError::NotSupported));
     set(0).expect("it can be taken back");
-    assert_eq!(file_system.unlink(Ino::ROOT, b"file"), Ok(()));
+    assert_eq!(
+        file_system.unlink(&contract::caller(), Ino::ROOT, b"file"),
+        Ok(())
+    );
 }
 
 #[test]

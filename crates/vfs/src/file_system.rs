@@ -196,11 +196,12 @@ pub trait FileSystem: Send + Sync + 'static {
     fn mkdir(&self, caller: &Caller, parent: Ino, name: &[u8], node: NewNode) -> FsResult<Entry>;
     /// Makes a symbolic link to `target`.
     fn symlink(&self, caller: &Caller, parent: Ino, name: &[u8], target: &[u8]) -> FsResult<Entry>;
-    /// Removes a name of a file.
-    fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()>;
+    /// Removes a name of a file. In a sticky directory, [`FsError::Stale`] where the name leads to a file by now that `caller` may
+    /// not remove; the same for `rmdir`, and for both names of `rename`.
+    fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> FsResult<()>;
     /// Removes an empty directory.
-    fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()>;
-    /// Renames; `caller` owns the whiteout that `RENAME_WHITEOUT` leaves.
+    fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> FsResult<()>;
+    /// Renames; `caller` also owns the whiteout that `RENAME_WHITEOUT` leaves.
     fn rename(
         &self,
         caller: &Caller,
@@ -213,7 +214,9 @@ pub trait FileSystem: Send + Sync + 'static {
 
     /// Opens a file. `O_CREAT` and `O_EXCL` are never among the flags; `privileges` goes with `O_TRUNC`.
     fn open(&self, ino: Ino, flags: OpenFlags, privileges: Privileges) -> FsResult<Opened>;
-    /// Makes (or, without `O_EXCL`, finds) a regular file and opens it.
+    /// Makes a regular file and opens it. For a name that is there: [`FsError::Exists`] with `O_EXCL`, otherwise
+    /// [`FsError::Stale`], also where the flags would let the file be opened. The kernel found the name free, and has checked no right
+    /// on the file that got it since; after this error it looks the name up again and checks.
     fn create(
         &self,
         caller: &Caller,

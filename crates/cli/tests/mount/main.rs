@@ -19,6 +19,8 @@ mod passthrough;
 mod place;
 mod privileges;
 mod quota;
+#[cfg(test)]
+mod rights;
 mod sync_reach;
 #[cfg(test)]
 mod synchronous;

@@ -6,7 +6,7 @@ use vfs::{
     Timestamp, XattrFlags,
 };
 
-use crate::source::{PLAIN, Source};
+use crate::source::{PLAIN, Source, daemon};
 
 const FOUR_GIB: u64 = 4 << 30;
 
@@ -15,7 +15,7 @@ fn an_unlinked_open_file_stays_readable_and_writable() {
     let source = Source::new();
     let file = source.create("file");
     source.write(file, 0, b"before").unwrap();
-    source.fs.unlink(Ino::ROOT, b"file").unwrap();
+    source.fs.unlink(&daemon(), Ino::ROOT, b"file").unwrap();
     source.write(file, 6, b" after").unwrap();
     assert_eq!(source.read(file, 0, 100).unwrap(), b"before after");
     assert_eq!(source.fs.getattr(file.0.ino, Some(file.1)).unwrap().nlink, 0);
@@ -160,7 +160,7 @@ fn times_are_set_also_before_the_epoch_and_on_symbolic_links() {
     assert_eq!((attr.mtime, attr.atime), (old, file.attr.atime));
     let link = source
         .fs
-        .symlink(&crate::source::daemon(), Ino::ROOT, b"link", b"nowhere")
+        .symlink(&daemon(), Ino::ROOT, b"link", b"nowhere")
         .unwrap();
     assert_eq!(source.fs.setattr(link.ino, None, &change).unwrap().mtime, old);
     let now = SetAttr {
@@ -204,7 +204,7 @@ fn a_symbolic_link_has_extended_attributes_of_its_own() {
     std::fs::write(source.path("target"), b"").unwrap();
     let link = source
         .fs
-        .symlink(&crate::source::daemon(), Ino::ROOT, b"link", b"target")
+        .symlink(&daemon(), Ino::ROOT, b"link", b"target")
         .unwrap();
     let refused = source
         .fs

@@ -42,9 +42,9 @@ fn each_call_for_another_user_leaves_the_thread_with_the_daemons_credentials() {
     assert_eq!(again.err(), Some(FsError::Exists));
     unchanged_after("a create that fails");
     let opens = OpenFlags(libc::O_RDWR | libc::O_TRUNC);
-    fs.create(&nobody, Ino::ROOT, b"file", node(0o644), opens)
-        .unwrap();
-    unchanged_after("a create that truncates");
+    let met = fs.create(&nobody, Ino::ROOT, b"file", node(0o644), opens);
+    assert_eq!(met.err(), Some(FsError::Stale));
+    unchanged_after("a create that meets a file");
     fs.mkdir(&nobody, Ino::ROOT, b"folder", node_of(libc::S_IFDIR))
         .unwrap();
     unchanged_after("mkdir");

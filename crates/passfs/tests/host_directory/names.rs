@@ -157,10 +157,19 @@ fn removing_needs_the_right_kind_and_an_empty_directory() {
     let source = Source::new();
     source.create("file");
     std::fs::create_dir_all(source.path("full/inner")).unwrap();
-    assert_eq!(source.fs.rmdir(Ino::ROOT, b"file"), Err(FsError::NotADirectory));
-    assert_eq!(source.fs.unlink(Ino::ROOT, b"full"), Err(FsError::IsADirectory));
-    assert_eq!(source.fs.rmdir(Ino::ROOT, b"full"), Err(FsError::NotEmpty));
-    source.fs.unlink(Ino::ROOT, b"file").unwrap();
+    assert_eq!(
+        source.fs.rmdir(&daemon(), Ino::ROOT, b"file"),
+        Err(FsError::NotADirectory)
+    );
+    assert_eq!(
+        source.fs.unlink(&daemon(), Ino::ROOT, b"full"),
+        Err(FsError::IsADirectory)
+    );
+    assert_eq!(
+        source.fs.rmdir(&daemon(), Ino::ROOT, b"full"),
+        Err(FsError::NotEmpty)
+    );
+    source.fs.unlink(&daemon(), Ino::ROOT, b"file").unwrap();
     assert_eq!(source.lookup("file").err(), Some(FsError::NotFound));
 }
 
@@ -222,21 +231,18 @@ fn a_failed_call_keeps_no_descriptor() {
 }
 
 #[test]
-fn an_existing_name_is_opened_by_create_unless_it_is_exclusive() {
+fn create_opens_nothing_that_is_there() {
     let source = Source::new();
     std::fs::write(source.path("file"), b"content").unwrap();
-    let flags = OpenFlags(libc::O_RDWR);
-    let (entry, opened) = source
-        .fs
-        .create(&daemon(), Ino::ROOT, b"file", node(0o600), flags)
-        .unwrap();
-    assert_eq!(source.read((entry, opened.handle), 0, 100).unwrap(), b"content");
-
     std::os::unix::fs::symlink("/etc/passwd", source.path("link")).unwrap();
-    let through_link = source
-        .fs
-        .create(&daemon(), Ino::ROOT, b"link", node(0o600), flags);
-    assert_eq!(through_link.err(), Some(FsError::TooManySymlinks));
+    let before = source.descriptors();
+    for name in [&b"file"[..], b"link"] {
+        let flags = OpenFlags(libc::O_RDWR | libc::O_TRUNC);
+        let met = source.fs.create(&daemon(), Ino::ROOT, name, node(0o600), flags);
+        assert_eq!(met.err(), Some(FsError::Stale));
+    }
+    assert_eq!(source.descriptors(), before);
+    assert_eq!(std::fs::read(source.path("file")).unwrap(), b"content");
 }
 
 #[test]
@@ -284,7 +290,7 @@ fn a_read_only_source_answers_each_change_with_read_only() {
         source.fs.symlink(&daemon(), Ino::ROOT, b"new", b"x").err(),
         refused
     );
-    assert_eq!(source.fs.unlink(Ino::ROOT, b"file").err(), refused);
+    assert_eq!(source.fs.unlink(&daemon(), Ino::ROOT, b"file").err(), refused);
     assert_eq!(source.fs.link(entry.ino, Ino::ROOT, b"new").err(), refused);
     assert_eq!(
         source

@@ -271,3 +271,109 @@ fn a_file_that_may_only_be_written_is_opened_for_writing_alone() {
         );
     });
 }
+
+#[test]
+fn in_a_sticky_directory_a_name_that_leads_to_a_file_of_another_user_stays() {
+    if !is_root("in_a_sticky_directory_a_name_that_leads_to_a_file_of_another_user_stays") {
+        return;
+    }
+    let source = Source::new();
+    let folder = source.path("folder");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o1777)).unwrap();
+    let place = source.fs.lookup(Ino::ROOT, b"folder").unwrap().ino;
+    let put = |name: &str, uid: u32| {
+        std::fs::write(folder.join(name), name).unwrap();
+        std::os::unix::fs::chown(folder.join(name), Some(uid), Some(uid)).unwrap();
+    };
+    let content = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
+    for name in ["own", "own too"] {
+        put(name, 4321);
+    }
+    for name in ["foreign", "foreign too"] {
+        put(name, 4322);
+    }
+    // No process has the number 0, so nobody tells of capabilities.
+    let user = vfs::Caller {
+        pid: 0,
+        ..caller(4321, 4321)
+    };
+    let stale = Err(FsError::Stale);
+    let fs = &source.fs;
+    assert_eq!(fs.unlink(&user, place, b"foreign"), stale);
+    let rename =
+        |from: &[u8], to: &[u8], flags| fs.rename(&user, (place, from), (place, to), vfs::RenameFlags(flags));
+    assert_eq!(rename(b"foreign", b"stolen", 0), stale);
+    assert_eq!(rename(b"own", b"foreign", 0), stale);
+    assert_eq!(rename(b"own", b"foreign", libc::RENAME_EXCHANGE), stale);
+    assert_eq!(content("foreign").as_deref(), Some("foreign"));
+    assert_eq!(content("own").as_deref(), Some("own"));
+
+    assert_eq!(rename(b"own", b"mine", 0), Ok(()));
+    assert_eq!(fs.unlink(&user, place, b"mine"), Ok(()));
+    // Whoever may treat all files as his own may, and so may root.
+    let able = vfs::Caller {
+        pid: std::process::id(),
+        ..user
+    };
+    assert_eq!(fs.unlink(&able, place, b"foreign"), Ok(()));
+    assert_eq!(fs.unlink(&caller(0, 0), place, b"foreign too"), Ok(()));
+    // The owner of the directory may, and without the sticky bit everybody whom the kernel lets.
+    put("again", 4322);
+    std::os::unix::fs::chown(&folder, Some(4321), None).unwrap();
+    assert_eq!(fs.unlink(&user, place, b"again"), Ok(()));
+    put("once more", 4322);
+    std::os::unix::fs::chown(&folder, Some(0), None).unwrap();
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
+    assert_eq!(fs.unlink(&user, place, b"once more"), Ok(()));
+}
+
+#[test]
+fn under_a_map_nothing_that_gives_rights_in_the_source_can_be_set() {
+    let map = IdMap {
+        uid: 1023,
+        gid: 1015,
+        umask: 0o077,
+    };
+    let source = Source::with(PassConfig {
+        id_map: Some(map),
+        ..PLAIN
+    });
+    let (file, opened) = source
+        .create_as(&caller(1023, 1015), Ino::ROOT, "file", 0o600)
+        .unwrap();
+    let path = source.path("file");
+    let names: [&[u8]; 5] = [
+        b"system.posix_acl_access",
+        b"system.posix_acl_default",
+        b"security.capability",
+        b"security.selinux",
+        b"trusted.overlay.opaque",
+    ];
+    for name in names {
+        let set = source
+            .fs
+            .setxattr(file.ino, name, &shared_acl(), XattrFlags(0), false);
+        assert_eq!(set, Err(FsError::NotSupported), "{}", name.escape_ascii());
+        let removed = source.fs.removexattr(file.ino, name);
+        assert_eq!(removed, Err(FsError::NotSupported), "{}", name.escape_ascii());
+    }
+    // FS_IOC_SETFLAGS with FS_NOATIME_FL, and FS_IOC_FSSETXATTR.
+    for number in [0x4008_6602, 0x401c_5820] {
+        let set = source.fs.ioctl(file.ino, opened.handle, number, &[0x80; 28], 0);
+        assert_eq!(set.map(|_| ()), Err(FsError::NotSupported));
+    }
+    assert_eq!(mode_of(&path), 0o600);
+    // What the source has is not shown either: the kernel would grant by it.
+    if rustix::fs::setxattr(
+        &path,
+        "system.posix_acl_access",
+        &shared_acl(),
+        rustix::fs::XattrFlags::empty(),
+    )
+    .is_ok()
+    {
+        assert_eq!(source.fs.getxattr(file.ino, names[0]), Err(FsError::NoData));
+        assert_eq!(source.fs.listxattr(file.ino), Ok(Vec::new()));
+    }
+}

@@ -76,7 +76,7 @@ fn ten_thousand_known_files_take_no_descriptors() {
 fn an_open_file_without_a_name_works_until_its_last_handle_is_released() {
     let source = Source::new();
     let (entry, first) = source.create("file");
-    source.fs.unlink(Ino::ROOT, b"file").unwrap();
+    source.fs.unlink(&daemon(), Ino::ROOT, b"file").unwrap();
     source.write((entry, first), 0, b"0123456789").unwrap();
 
     assert_eq!(source.fs.getattr(entry.ino, None).unwrap().nlink, 0);
@@ -114,7 +114,7 @@ fn a_fifo_without_a_name_stays_reachable() {
         ..node(0)
     };
     let entry = source.fs.mknod(&daemon(), Ino::ROOT, b"fifo", fifo).unwrap();
-    source.fs.unlink(Ino::ROOT, b"fifo").unwrap();
+    source.fs.unlink(&daemon(), Ino::ROOT, b"fifo").unwrap();
     assert_eq!(source.fs.getattr(entry.ino, None).unwrap().nlink, 0);
 }
 

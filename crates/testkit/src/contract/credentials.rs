@@ -119,8 +119,12 @@ fn no_call_is_made_with_the_ids_of_an_earlier_caller<F: FileSystem>(scene: &Scen
         ("readdir", &|| scene.list(folder, 10, true).len() < 2),
         ("sync", &|| file_system.sync().is_ok()),
         ("link", &|| file_system.link(file.ino, folder, b"link").is_ok()),
-        ("unlink", &|| file_system.unlink(folder, b"link").is_ok()),
-        ("rmdir", &|| file_system.rmdir(Ino::ROOT, b"folder").is_ok()),
+        ("unlink", &|| {
+            file_system.unlink(&caller(), folder, b"link").is_ok()
+        }),
+        ("rmdir", &|| {
+            file_system.rmdir(&caller(), Ino::ROOT, b"folder").is_ok()
+        }),
     ];
     for (turn, (call, make)) in calls.into_iter().enumerate() {
         let name = format!("of nobody {turn}").into_bytes();

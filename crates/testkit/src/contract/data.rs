@@ -1,8 +1,8 @@
 //! Cases about the bytes of files, their sizes, times and extended attributes.
 
 use vfs::{
-    CopyRange, FallocateMode, FileSystem, FsError, OpenFlags, Privileges, SeekFrom, SetAttr, SetTime,
-    Timestamp, WriteMode, XattrFlags,
+    CopyRange, FallocateMode, FileSystem, FsError, Privileges, SeekFrom, SetAttr, SetTime, Timestamp,
+    WriteMode, XattrFlags,
 };
 
 use super::{Case, Scene, plain};
@@ -28,10 +28,6 @@ pub fn cases<F: FileSystem>() -> Vec<Case<F>> {
         (
             "opening_with_truncation_empties_a_file_with_unflushed_writes",
             open_with_truncation,
-        ),
-        (
-            "creating_over_a_file_with_truncation_empties_it",
-            create_with_truncation,
         ),
         (
             "writes_through_one_handle_are_seen_through_another",
@@ -194,18 +190,6 @@ fn open_with_truncation<F: FileSystem>(scene: &Scene<'_, F>) {
     assert_eq!(scene.read(file, 0, 100), b"new");
 }
 
-fn create_with_truncation<F: FileSystem>(scene: &Scene<'_, F>) {
-    let file = scene.create(b"file");
-    scene.write(file, 0, b"old content");
-    let flags = OpenFlags(libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC);
-    let made = scene
-        .file_system
-        .create(&super::caller(), vfs::Ino::ROOT, b"file", super::FILE, flags);
-    let (entry, _) = made.expect("an existing file can be created over");
-    assert_eq!((entry.ino, entry.attr.size), (file.ino, 0));
-    assert_eq!(scene.read(file, 0, 100), b"");
-}
-
 fn two_handles_agree<F: FileSystem>(scene: &Scene<'_, F>) {
     let one = scene.create(b"file");
     let other = scene.open(one.ino, libc::O_RDWR);
@@ -353,7 +337,7 @@ fn data_outlives_the_name<F: FileSystem>(scene: &Scene<'_, F>) {
     scene.write(file, 0, b"before ");
     scene
         .file_system
-        .unlink(vfs::Ino::ROOT, b"file")
+        .unlink(&super::caller(), vfs::Ino::ROOT, b"file")
         .expect("the name can be removed");
     scene.write(file, 7, b"after");
     assert_eq!(scene.read(file, 0, 100), b"before after");

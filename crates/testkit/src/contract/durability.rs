@@ -309,7 +309,10 @@ fn fsyncdir_covers_a_removal<P: PowerCut>(medium: &Medium<'_, P>) {
     let file = medium.create(b"file");
     medium.write(file, 0, b"content", libc::O_SYNC);
     medium.scene.close(file);
-    assert_eq!(medium.scene.file_system.unlink(Ino::ROOT, b"file"), Ok(()));
+    assert_eq!(
+        medium.scene.file_system.unlink(&caller(), Ino::ROOT, b"file"),
+        Ok(())
+    );
     medium.fsyncdir();
     assert_eq!(medium.power.after_power_cut(b"file"), None);
 }

@@ -48,7 +48,7 @@ fn a_handle_writes_to_its_file_after_another_took_the_name<F: FileSystem>(scene:
 fn a_name_made_anew_is_another_file<F: FileSystem>(scene: &Scene<'_, F>) {
     let old = scene.create(b"name");
     scene.write(old, 0, b"of the old one");
-    assert_eq!(scene.file_system.unlink(Ino::ROOT, b"name"), Ok(()));
+    assert_eq!(scene.file_system.unlink(&caller(), Ino::ROOT, b"name"), Ok(()));
     let new = scene.create(b"name");
     assert_ne!(old.ino, new.ino);
     assert_eq!(scene.attr(new.ino).size, 0);
@@ -96,7 +96,7 @@ fn a_rename_of_the_folder_leaves_handles_on_their_files<F: FileSystem>(scene: &S
 fn a_file_without_a_name_can_be_cut_synced_and_read<F: FileSystem>(scene: &Scene<'_, F>) {
     let file = scene.create(b"file");
     scene.write(file, 0, &[5; 10_000]);
-    assert_eq!(scene.file_system.unlink(Ino::ROOT, b"file"), Ok(()));
+    assert_eq!(scene.file_system.unlink(&caller(), Ino::ROOT, b"file"), Ok(()));
     let change = SetAttr {
         size: Some(7_000),
         ..SetAttr::default()

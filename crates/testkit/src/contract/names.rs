@@ -12,10 +12,7 @@ pub fn cases<F: FileSystem>() -> Vec<Case<F>> {
             missing_and_long_names,
         ),
         ("names_keep_any_bytes", names_keep_any_bytes),
-        (
-            "creating_over_a_name_fails_when_it_must_be_new",
-            exclusive_creation,
-        ),
+        ("creating_never_opens_a_file_that_is_there", exclusive_creation),
         ("the_umask_applies_to_what_is_made", the_umask_applies),
         (
             "a_directory_counts_its_subdirectories",
@@ -95,6 +92,7 @@ fn names_keep_any_bytes<F: FileSystem>(scene: &Scene<'_, F>) {
 
 fn exclusive_creation<F: FileSystem>(scene: &Scene<'_, F>) {
     let file = scene.create(b"file");
+    scene.write(file, 0, b"content");
     let create = |flags: i32| {
         let flags = OpenFlags(libc::O_RDWR | libc::O_CREAT | flags);
         scene
@@ -102,7 +100,10 @@ fn exclusive_creation<F: FileSystem>(scene: &Scene<'_, F>) {
             .create(&caller(), Ino::ROOT, b"file", super::FILE, flags)
     };
     assert_eq!(create(libc::O_EXCL).map(|_| ()), Err(FsError::Exists));
-    assert_eq!(create(0).map(|(entry, _)| entry.ino), Ok(file.ino));
+    // The kernel believed the name free, and has checked no right on the file.
+    assert_eq!(create(0).map(|_| ()), Err(FsError::Stale));
+    assert_eq!(create(libc::O_TRUNC).map(|_| ()), Err(FsError::Stale));
+    assert_eq!(scene.read(file, 0, 100), b"content");
     let made = scene
         .file_system
         .mkdir(&caller(), Ino::ROOT, b"file", super::DIRECTORY);
@@ -144,11 +145,11 @@ fn a_full_directory_stays<F: FileSystem>(scene: &Scene<'_, F>) {
     let above = scene.mkdir(Ino::ROOT, b"above");
     scene.mkdir(above, b"below");
     assert_eq!(
-        scene.file_system.rmdir(Ino::ROOT, b"above"),
+        scene.file_system.rmdir(&caller(), Ino::ROOT, b"above"),
         Err(FsError::NotEmpty)
     );
-    assert_eq!(scene.file_system.rmdir(above, b"below"), Ok(()));
-    assert_eq!(scene.file_system.rmdir(Ino::ROOT, b"above"), Ok(()));
+    assert_eq!(scene.file_system.rmdir(&caller(), above, b"below"), Ok(()));
+    assert_eq!(scene.file_system.rmdir(&caller(), Ino::ROOT, b"above"), Ok(()));
     assert_eq!(
         scene.lookup(Ino::ROOT, b"above").map(|_| ()),
         Err(FsError::NotFound)
@@ -159,17 +160,17 @@ fn removal_by_kind<F: FileSystem>(scene: &Scene<'_, F>) {
     scene.mkdir(Ino::ROOT, b"dir");
     scene.create(b"file");
     assert_eq!(
-        scene.file_system.rmdir(Ino::ROOT, b"file"),
+        scene.file_system.rmdir(&caller(), Ino::ROOT, b"file"),
         Err(FsError::NotADirectory)
     );
-    let unlinked = scene.file_system.unlink(Ino::ROOT, b"dir");
+    let unlinked = scene.file_system.unlink(&caller(), Ino::ROOT, b"dir");
     assert!(
         matches!(unlinked, Err(FsError::IsADirectory | FsError::NotPermitted)),
         "{unlinked:?}"
     );
-    assert_eq!(scene.file_system.unlink(Ino::ROOT, b"file"), Ok(()));
+    assert_eq!(scene.file_system.unlink(&caller(), Ino::ROOT, b"file"), Ok(()));
     assert_eq!(
-        scene.file_system.unlink(Ino::ROOT, b"file"),
+        scene.file_system.unlink(&caller(), Ino::ROOT, b"file"),
         Err(FsError::NotFound)
     );
 }
@@ -197,7 +198,7 @@ fn hard_links<F: FileSystem>(scene: &Scene<'_, F>) {
         scene.lookup(Ino::ROOT, b"two").map(|entry| entry.ino),
         Ok(file.ino)
     );
-    assert_eq!(scene.file_system.unlink(Ino::ROOT, b"one"), Ok(()));
+    assert_eq!(scene.file_system.unlink(&caller(), Ino::ROOT, b"one"), Ok(()));
     assert_eq!(scene.attr(file.ino).nlink, 1);
     let again = scene.open(entry.ino, libc::O_RDONLY);
     assert_eq!(scene.read(again, 0, 100), b"shared");

@@ -75,12 +75,12 @@ impl<F: FileSystem> FileSystem for FaultyFs<F> {
         self.inner.symlink(caller, parent, name, target)
     }
 
-    fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        self.inner.unlink(parent, name)
+    fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> FsResult<()> {
+        self.inner.unlink(caller, parent, name)
     }
 
-    fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        self.inner.rmdir(parent, name)
+    fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> FsResult<()> {
+        self.inner.rmdir(caller, parent, name)
     }
 
     fn rename(

@@ -174,7 +174,7 @@ impl FileSystem for MemFs {
             .make_named(caller, parent, name, Body::Symlink(target.to_vec()), node)
     }
 
-    fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
+    fn unlink(&self, _: &Caller, parent: Ino, name: &[u8]) -> FsResult<()> {
         let mut state = self.lock();
         let ino = state.find(parent, name)?;
         if state.node(ino)?.directory().is_ok() {
@@ -185,7 +185,7 @@ impl FileSystem for MemFs {
         Ok(())
     }
 
-    fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
+    fn rmdir(&self, _: &Caller, parent: Ino, name: &[u8]) -> FsResult<()> {
         if name == b"." {
             return Err(FsError::Invalid);
         }
@@ -286,13 +286,7 @@ impl FileSystem for MemFs {
         };
         let entry = match state.find(parent, name) {
             Ok(_) if flags.has(libc::O_EXCL) => return Err(FsError::Exists),
-            Ok(ino) => {
-                state.node(ino)?.content()?;
-                if flags.has(libc::O_TRUNC) {
-                    state.truncate(ino, 0, Privileges::Keep)?;
-                }
-                state.entry(ino)?
-            }
+            Ok(_) => return Err(FsError::Stale),
             Err(FsError::NotFound) => {
                 state.make_named(caller, parent, name, Body::File(Content::default()), node)?
             }

@@ -132,11 +132,11 @@ impl FileSystem for MountedUbifs {
         Err(FsError::ReadOnly)
     }
 
-    fn unlink(&self, _: Ino, _: &[u8]) -> FsResult<()> {
+    fn unlink(&self, _: &Caller, _: Ino, _: &[u8]) -> FsResult<()> {
         Err(FsError::ReadOnly)
     }
 
-    fn rmdir(&self, _: Ino, _: &[u8]) -> FsResult<()> {
+    fn rmdir(&self, _: &Caller, _: Ino, _: &[u8]) -> FsResult<()> {
         Err(FsError::ReadOnly)
     }
 

@@ -376,7 +376,7 @@ impl Script {
         let held = prng.chance(25).then(|| resolve(file_system, &path)).transpose()?;
         self.begin(|moment| moment.remove(&name));
         let (parent, last) = parent_of(file_system, &path)?;
-        file_system.unlink(parent, last)?;
+        file_system.unlink(&contract::caller(), parent, last)?;
         if let Some(ino) = held
             && prng.chance(50)
         {
@@ -396,7 +396,7 @@ impl Script {
         let path = self.last().path(&name);
         self.begin(|moment| moment.remove(&name));
         let (parent, last) = parent_of(file_system, &path)?;
-        file_system.rmdir(parent, last)
+        file_system.rmdir(&contract::caller(), parent, last)
     }
 
     fn rename(&mut self, file_system: &MountedWriter, prng: &mut Prng) -> FsResult<()> {

@@ -230,11 +230,11 @@ impl FileSystem for MountedWriter {
         self.make_link(caller, parent, name, target)
     }
 
-    fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
+    fn unlink(&self, _: &Caller, parent: Ino, name: &[u8]) -> FsResult<()> {
         self.remove_file(parent, name)
     }
 
-    fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
+    fn rmdir(&self, _: &Caller, parent: Ino, name: &[u8]) -> FsResult<()> {
         self.remove_directory(parent, name)
     }
 

@@ -111,19 +111,14 @@ impl MountedWriter {
         flags: OpenFlags,
     ) -> FsResult<(Entry, Opened)> {
         let mode = EntryKind::File.mode() | node.mode & PERMISSIONS;
-        let made = match self.make(caller, parent, name, NewNode { mode, ..node }, Vec::new()) {
-            Err(FsError::Exists) if !flags.has(libc::O_EXCL) => vfs::FileSystem::lookup(self, parent, name),
-            made => made,
-        };
-        let entry = made?;
-        let opened = self
-            .open_file(entry.ino, flags, Privileges::Keep)
-            .and_then(|opened| {
-                // A truncation changed it.
-                let attr = vfs::FileSystem::getattr(self, entry.ino, None)?;
-                Ok((Entry { attr, ..entry }, opened))
-            });
-        opened.inspect_err(|_| vfs::FileSystem::forget(self, entry.ino, 1))
+        let made = self.make(caller, parent, name, NewNode { mode, ..node }, Vec::new());
+        let entry = made.map_err(|error| match error {
+            FsError::Exists if !flags.has(libc::O_EXCL) => FsError::Stale,
+            error => error,
+        })?;
+        let opened = self.open_file(entry.ino, flags, Privileges::Keep);
+        let opened = opened.inspect_err(|_| vfs::FileSystem::forget(self, entry.ino, 1))?;
+        Ok((entry, opened))
     }
 
     pub(super) fn create_unnamed(
