@@ -26,6 +26,7 @@ mod mount_table;
 mod nand_command;
 mod nand_device;
 mod output;
+mod private_folder;
 mod quantity;
 mod remount;
 mod replay;

@@ -1,22 +1,28 @@
 //! `tidegate ui`: the web page, on loopback.
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
+use tempfile::TempDir;
 
 use crate::history_command::location::{config_folder, location};
+use crate::private_folder::private_folder;
 use crate::{Finding, output};
 
-/// Programs that open an address in the user's browser: on a desktop, and on a phone.
-const OPENERS: [&str; 2] = ["xdg-open", "termux-open-url"];
+/// Programs that open a file in the user's browser: on a desktop, and on a phone.
+const OPENERS: [&str; 2] = ["xdg-open", "termux-open"];
 
 /// Arguments of `tidegate ui`.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Prints the address of the page, which holds a secret: whoever has it may write files here.\n\
+                  --open gives the browser a file with that address, which its user alone can read.\n\
                   From another machine: ssh -L 8080:127.0.0.1:PORT, and open the same path on localhost:8080.\n\
                   Ctrl-C stops a run, waits until its files are removed, and ends the server."
 )]
@@ -50,25 +56,56 @@ pub fn run(arguments: &UiArguments) -> Result<Finding> {
         settings,
         directory: std::env::home_dir().unwrap_or_else(|| PathBuf::from("/")),
     };
+    // Removed when the server ends: a browser reads it when it likes.
+    let mut redirect = None;
     ui::serve(&options, |address| {
         // Nobody reads standard output: the page is served all the same, to whoever the browser was opened for.
         let _ = output::print_line(address);
-        if arguments.open && !open(address) {
-            output::print_error("no browser could be opened; open the address yourself");
+        if arguments.open {
+            match open(address) {
+                Ok(folder) => redirect = Some(folder),
+                Err(error) => output::print_error(&format!("{error:#}; open the address yourself")),
+            }
         }
     })?;
+    drop(redirect);
     Ok(Finding::Nothing)
 }
 
-fn open(address: &str) -> bool {
-    OPENERS.iter().any(|opener| {
-        let quiet = Stdio::null;
-        let started = Command::new(opener)
-            .arg(address)
-            .stdin(quiet())
-            .stdout(quiet())
-            .stderr(quiet())
-            .spawn();
-        started.is_ok()
-    })
+/// Opens the page in a browser by a file that leads there: everybody on the machine can see the arguments of processes.
+fn open(address: &str) -> Result<TempDir> {
+    let run = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let run = run
+        .filter(|folder| folder.is_dir())
+        .unwrap_or_else(std::env::temp_dir);
+    let folder = private_folder(&run, "tidegate-ui-")?;
+    let page = folder.path().join("open.html");
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&page)?;
+    file.write_all(redirect_page(address).as_bytes())?;
+    match OPENERS.iter().any(|opener| start(opener, &page)) {
+        true => Ok(folder),
+        false => bail!("no browser could be opened"),
+    }
+}
+
+fn redirect_page(address: &str) -> String {
+    format!(
+        "<!doctype html><meta charset=\"utf-8\"><meta name=\"referrer\" content=\"no-referrer\">\
+         <meta http-equiv=\"refresh\" content=\"0;url={address}\"><a href=\"{address}\">tidegate</a>\n"
+    )
+}
+
+fn start(opener: &str, page: &Path) -> bool {
+    let quiet = Stdio::null;
+    let started = Command::new(opener)
+        .arg(page)
+        .stdin(quiet())
+        .stdout(quiet())
+        .stderr(quiet())
+        .spawn();
+    started.is_ok()
 }

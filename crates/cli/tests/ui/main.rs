@@ -2,5 +2,6 @@
 
 mod browser;
 mod http;
+mod opening;
 mod page;
 mod server;

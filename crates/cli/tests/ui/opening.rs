@@ -1,0 +1,72 @@
+//! `tidegate ui --open`: arguments of processes are for everybody to see, so the browser gets the secret otherwise.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// In place of the user's browser: says what it was given.
+const OPENER: &str = "#!/bin/sh\nprintf '%s\\n' \"$*\" > \"$TIDEGATE_TEST_OPENED\"\n";
+
+/// A server that ends with the test, whatever that finds.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_browser_is_opened_with_a_file_of_its_user_alone() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir(path("programs")).expect("made");
+    fs::write(path("programs/xdg-open"), OPENER).expect("written");
+    fs::set_permissions(path("programs/xdg-open"), fs::Permissions::from_mode(0o755)).expect("changed");
+    fs::create_dir(path("run")).expect("made");
+    mknodat(CWD, path("opened"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("made");
+    let programs = format!(
+        "{}:{}",
+        path("programs").display(),
+        std::env::var("PATH").expect("there are programs")
+    );
+    let child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["ui", "--open", "--settings"])
+        .arg(path("ui.json"))
+        .arg("--history")
+        .arg(path("history.db"))
+        .env("PATH", programs)
+        .env("XDG_RUNTIME_DIR", path("run"))
+        .env("TIDEGATE_TEST_OPENED", path("opened"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut server = Killed(child);
+    let mut out = BufReader::new(server.0.stdout.take().expect("a pipe"));
+    let mut address = String::new();
+    out.read_line(&mut address).expect("the address");
+    let address = address.trim();
+    let secret = address.trim_end_matches('/').rsplit('/').next().expect("a path");
+    // Until the opener has written it.
+    let opened = fs::read_to_string(path("opened")).expect("what was opened");
+    let opened = opened.trim();
+    assert!(!opened.contains(secret), "{opened}");
+    let page = Path::new(opened.strip_prefix("file://").unwrap_or(opened));
+    let status = fs::metadata(page).expect("a file was opened");
+    assert_eq!(status.mode() & 0o7777, 0o600);
+    let private = page.parent().expect("it is in a folder");
+    assert_eq!(fs::metadata(private).expect("there").mode() & 0o7777, 0o700);
+    let text = fs::read_to_string(page).expect("it is the user's");
+    assert!(text.contains(&format!("url={address}\"")), "{text}");
+    let pid = i32::try_from(server.0.id()).ok().and_then(Pid::from_raw);
+    kill_process(pid.expect("a process"), Signal::INT).expect("it runs");
+    assert!(server.0.wait().expect("it ends").success());
+    assert!(!private.exists(), "it goes with the server");
+}
