@@ -2,6 +2,7 @@
 //! device, mounted. Their drop takes everything away again. All of it needs root.
 
 use std::fs::{self, File};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -94,7 +95,8 @@ impl WorkFolder {
     pub fn make(directory: &Path, command: &str) -> Result<Self> {
         fs::create_dir_all(directory).with_context(|| format!("{} can't be made", directory.display()))?;
         let path = directory.join(format!("{command}-{}", std::process::id()));
-        fs::create_dir(&path).with_context(|| format!("{} can't be made", path.display()))?;
+        let made = fs::DirBuilder::new().mode(0o700).create(&path);
+        made.with_context(|| format!("{} can't be made", path.display()))?;
         Ok(Self { path })
     }
 }

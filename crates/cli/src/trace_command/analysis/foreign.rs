@@ -7,17 +7,24 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use formats::native::{Existing, NativeReader, NativeWriter, TraceId};
 use formats::{BadLines, ReadOptions, TraceItem, TraceSink};
+use tempfile::TempDir;
+
+use crate::private_folder::private_folder;
 
 /// Native copies of foreign traces; its drop removes them.
 pub struct Copies {
-    folder: PathBuf,
+    /// Where temporary folders are made.
+    parent: PathBuf,
+    /// This user's alone. It is made with the first copy.
+    folder: Option<TempDir>,
     made: usize,
 }
 
 impl Copies {
     pub fn new() -> Self {
         Self {
-            folder: std::env::temp_dir().join(format!("tidegate-trace-{}", std::process::id())),
+            parent: std::env::temp_dir(),
+            folder: None,
             made: 0,
         }
     }
@@ -37,14 +44,16 @@ impl Copies {
         };
         let mut source = formats::open(path, options)?;
         let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
+        let folder = match self.folder.take() {
+            Some(folder) => folder,
+            None => private_folder(&self.parent, "tidegate-trace-")?,
+        };
+        let folder = self.folder.insert(folder).path();
         // Each in a folder of its own: two files may have the same name.
         self.made += 1;
-        let target = self
-            .folder
-            .join(self.made.to_string())
-            .join(format!("{name}.trace"));
-        fs::create_dir_all(target.parent().unwrap_or(&self.folder))
-            .with_context(|| format!("{} can't be made", self.folder.display()))?;
+        let own = folder.join(self.made.to_string());
+        fs::create_dir(&own).with_context(|| format!("{} can't be made", own.display()))?;
+        let target = own.join(format!("{name}.trace"));
         let id = TraceId::from_text(&format!("{name}-{}", self.made));
         let writer = NativeWriter::create(&target, id, source.header(), Existing::Refuse)?;
         let mut sink: Box<dyn TraceSink> = Box::new(writer);
@@ -59,11 +68,35 @@ impl Copies {
     }
 }
 
-impl Drop for Copies {
-    fn drop(&mut self) {
-        if self.made > 0 {
-            // A temporary folder that can't be removed is the system's to clean.
-            let _ = fs::remove_dir_all(&self.folder);
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    #[test]
+    fn copies_are_in_a_folder_that_nobody_could_have_planted() {
+        let parent = tempfile::tempdir().unwrap();
+        let victim = parent.path().join("victim");
+        fs::create_dir(&victim).unwrap();
+        let planted = format!("tidegate-trace-{}", std::process::id());
+        symlink(&victim, parent.path().join(planted)).unwrap();
+        let trace = parent.path().join("trace.txt");
+        fs::write(
+            &trace,
+            "  8,0    0        1     0.000000000   100  C   R 8 + 8 [0]\n",
+        )
+        .unwrap();
+        let mut copies = Copies {
+            parent: parent.path().to_owned(),
+            folder: None,
+            made: 0,
+        };
+        let copy = copies.native(&trace).unwrap();
+        assert!(copy.is_dir());
+        let folder = copies.folder.as_ref().unwrap().path().to_owned();
+        assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o7777, 0o700);
+        assert_eq!(fs::read_dir(&victim).unwrap().count(), 0);
+        drop(copies);
+        assert!(!folder.exists());
     }
 }
