@@ -7,7 +7,6 @@
 //! panic left behind may be waited for by either.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -205,12 +204,7 @@ pub fn let_go_of_terminal(log_file: Option<&Path>) -> Result<()> {
     std::env::set_current_dir("/").context("/ can't be entered")
 }
 
-/// Opens a log for appending; made readable by its owner alone.
+/// Opens a log for appending; made readable by its owner alone. Links of other users are refused.
 pub fn open_log(path: &Path) -> Result<File> {
-    OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .open(path)
-        .with_context(|| format!("log file {} can't be opened", path.display()))
+    outfile::append(path).with_context(|| format!("log file {} can't be opened", path.display()))
 }

@@ -95,3 +95,23 @@ fn a_descriptor_by_its_name_is_written() {
         assert!(!shown.is_empty(), "{words}");
     }
 }
+
+#[test]
+fn a_log_file_is_not_written_through_a_link_of_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let (secret, link) = (bench.path("secret"), bench.path("log"));
+    fs::write(&secret, "of its owner").expect("written");
+    fs::create_dir(bench.path("mnt")).expect("made");
+    symlink(&secret, &link).expect("planted");
+    std::os::unix::fs::lchown(&link, Some(1234), None).expect("root may");
+    let (code, _, told) = bench.run("mount --log-file log tree mnt");
+    if code == 0 {
+        bench.ends(0, "unmount mnt");
+    }
+    assert_eq!(fs::read_to_string(&secret).expect("there"), "of its owner");
+    assert_eq!(code, 2, "{told}");
+    assert!(told.contains("another user's symbolic link"), "{told}");
+}

@@ -9,10 +9,12 @@
 //! to one is followed if it belongs to root or the caller. In a sticky folder that anybody may write to, a FIFO or socket of
 //! another user is refused, as the kernel does with `fs.protected_fifos`.
 //!
-//! Not here: files that are changed in place (chips, stores of cards, logs that are appended to).
+//! Logs that are appended to follow no link of another user either: [`append`]. Not here: files that are changed in place
+//! (chips, stores of cards).
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod append;
 mod straight;
 
 use std::ffi::{OsStr, OsString};
@@ -23,6 +25,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
+
+pub use append::append;
 
 /// What becomes of an output that is not finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -87,7 +87,7 @@ fn is_special(found: &Stat) -> bool {
     )
 }
 
-fn is_own_or_root_s(found: &Stat) -> bool {
+pub fn is_own_or_root_s(found: &Stat) -> bool {
     found.st_uid == 0 || found.st_uid == rustix::process::geteuid().as_raw()
 }
 

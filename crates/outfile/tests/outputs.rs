@@ -185,3 +185,22 @@ fn a_folder_and_a_path_without_a_name_are_errors() {
     }
     assert_eq!(names(folder.path()), Vec::<String>::new());
 }
+
+#[test]
+fn a_log_goes_through_an_own_link_and_no_other() {
+    let folder = folder();
+    let (log, link) = (folder.path().join("log"), folder.path().join("link"));
+    let add =
+        |path: &Path, text: &str| outfile::append(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    add(&log, "one ").expect("made");
+    assert_eq!(fs::metadata(&log).expect("there").mode() & 0o7777, 0o600);
+    symlink(&log, &link).expect("made");
+    add(&link, "two").expect("the link is the caller's");
+    assert_eq!(fs::read(&log).expect("there"), b"one two");
+    if is_root() {
+        std::os::unix::fs::lchown(&link, Some(1234), None).expect("root may");
+        let refused = add(&link, "three").expect_err("another user's");
+        assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
+        assert_eq!(fs::read(&log).expect("there"), b"one two");
+    }
+}
