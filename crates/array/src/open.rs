@@ -11,7 +11,7 @@ use ubi::format::VolumeKind;
 use ubi::format::volume_table::VolumeName;
 use ubi::{
     AttachError, AttachOptions, FormatOptions, NewVolume, Scanned, SizeInLebs, Ubi, UbiVolume, Unwritten,
-    VolumeId, VolumeTableError,
+    VolumeError, VolumeId, VolumeTableError,
 };
 
 use crate::error::{ArrayError, check_shapes};
@@ -41,6 +41,7 @@ struct Found {
     identity: MemberIdentity,
     volume: VolumeId,
     lebs: u32,
+    update_marker: bool,
 }
 
 /// Erases `devices` and makes an empty array of them. `identity` names array and label; its place and number of members are
@@ -106,7 +107,8 @@ pub fn attach<N: Nand + 'static>(
             .zip(&found)
             .map(|(member, found)| (member, &found.device, &found.identity)),
     )?;
-    let resolution = resolve(&mut scanned, &volumes, lebs, &history)?;
+    let mut resolution = resolve(&mut scanned, &volumes, lebs, &history)?;
+    resolution.update_marker = found.iter().any(|member| member.update_marker);
     if resolution.last_generation >= GENERATIONS_MAX {
         return Err(ArrayError::Generation {
             label: found[0].identity.label.clone(),
@@ -186,6 +188,17 @@ impl<N: Nand + 'static> Array<N> {
         })
     }
 
+    /// Begins to replace the whole content: all members are marked, and until [`Self::end_update`] nobody else can use the volume, here or
+    /// in Linux.
+    pub fn begin_update(&self) -> Result<(), VolumeError> {
+        self.volume.begin_update()
+    }
+
+    /// Ends it: what was unmapped does not come back, and then the markers go.
+    pub fn end_update(&self) -> Result<(), VolumeError> {
+        self.volume.end_update()
+    }
+
     /// Does the background work of all members until there is none.
     pub fn settle(&self) -> Result<(), VolumeTableError> {
         self.devices.iter().try_for_each(Ubi::settle)
@@ -242,6 +255,7 @@ fn identify<N: Nand>(device: Arc<str>, member: &Scanned<N>) -> Result<Found, Arr
             identity,
             volume: VolumeId(id),
             lebs: record.reserved_pebs,
+            update_marker: record.update_marker,
         }),
         Err(source) => Err(ArrayError::Identity { device, source }),
     }

@@ -32,6 +32,8 @@ pub struct Resolution {
     pub epoch: u64,
     /// Members that something else attached, and moved blocks of, since the array was closed.
     pub moved: Vec<usize>,
+    /// An update did not end: the volume can't be used before one does.
+    pub update_marker: bool,
     /// Members whose marks can't be read.
     pub lost_marks: Vec<usize>,
     /// The highest generation on any block, also on dropped ones, and in any mark.

@@ -21,11 +21,11 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use media::{Clock, Leb, index};
-use ubi::{Appended, MemberVolume, ReadPart, Volume, VolumeError, VolumeGeometry, WritePart};
+use ubi::{Appended, MemberVolume, ReadPart, UpdateMarker, Volume, VolumeError, VolumeGeometry, WritePart};
 
 use crate::executor::Executor;
 use crate::log::Log;
@@ -51,6 +51,8 @@ pub struct VirtualVolume<M: MemberVolume + 'static> {
     given_up: Vec<Leb>,
     lost: RwLock<BTreeSet<LostShare>>,
     frozen: OnceLock<Arc<str>>,
+    /// An update did not end, and none was begun since.
+    update_cut: AtomicBool,
 }
 
 impl<M: MemberVolume + 'static> VirtualVolume<M> {
@@ -97,6 +99,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
             given_up: resolution.given_up.clone(),
             lost: RwLock::new(resolution.lost_shares.iter().copied().collect()),
             frozen: OnceLock::new(),
+            update_cut: AtomicBool::new(resolution.update_marker),
         }
     }
 
@@ -169,6 +172,39 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         }
         self.freeze("the array was closed");
         closed.map_or(Ok(()), Err)
+    }
+
+    /// Has all members say that the content is neither old nor new.
+    pub(crate) fn begin_update(&self) -> Result<(), VolumeError> {
+        self.set_update_marker(UpdateMarker::Set)?;
+        self.update_cut.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Has them say that the content is what was written.
+    pub(crate) fn end_update(&self) -> Result<(), VolumeError> {
+        self.check_usable()?;
+        self.flush()?;
+        self.set_update_marker(UpdateMarker::Cleared)
+    }
+
+    fn set_update_marker(&self, marker: UpdateMarker) -> Result<(), VolumeError> {
+        let _turn = self.turn()?;
+        let marked = self
+            .members
+            .on_all(move |member| member.set_update_marker(marker));
+        self.all_or_frozen(|| "the update marker".to_owned(), marked)
+    }
+
+    /// Refuses while the content is that of an update that did not end. One member may have been marked before the others were.
+    fn check_usable(&self) -> Result<(), VolumeError> {
+        match self.update_cut.load(Ordering::Acquire) {
+            false => Ok(()),
+            true => Err(VolumeError::Unusable {
+                volume: Arc::clone(&self.name),
+                why: "an update of the array did not end; update it again before it is used",
+            }),
+        }
     }
 
     /// Writes a page with `unmapped` into every member's mark, and begins new marks where one is full.
@@ -421,6 +457,7 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
     }
 
     fn read_many(&self, parts: &mut [ReadPart<'_>]) -> Result<(), VolumeError> {
+        self.check_usable()?;
         let mut inputs: Vec<(usize, Vec<(Leb, MemberRange)>)> = (0..self.members.len())
             .map(|member| (member, Vec::new()))
             .collect();
@@ -462,6 +499,7 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
     }
 
     fn write_many(&self, parts: &[WritePart<'_>]) -> Result<(), VolumeError> {
+        self.check_usable()?;
         for part in parts {
             self.geometry
                 .check_write(&self.name, part.leb, part.offset, part.data.len())?;
@@ -501,6 +539,7 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
     }
 
     fn leb_change(&self, leb: Leb, data: &[u8]) -> Result<(), VolumeError> {
+        self.check_usable()?;
         self.geometry.check_write(&self.name, leb, 0, data.len())?;
         let mut turn = self.turn()?;
         // A torn first content would be the only one on a member, and nothing would vouch for it.
@@ -516,6 +555,7 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
     }
 
     fn map(&self, leb: Leb) -> Result<(), VolumeError> {
+        self.check_usable()?;
         self.geometry.check_range(&self.name, leb, 0, 0)?;
         let mut turn = self.turn()?;
         if self.is_mapped(leb)? {
@@ -528,6 +568,7 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
     }
 
     fn unmap(&self, leb: Leb) -> Result<(), VolumeError> {
+        self.check_usable()?;
         self.geometry.check_range(&self.name, leb, 0, 0)?;
         self.check_writable()?;
         if !self.is_mapped(leb)? {
@@ -546,6 +587,7 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
     }
 
     fn is_mapped(&self, leb: Leb) -> Result<bool, VolumeError> {
+        self.check_usable()?;
         self.geometry.check_range(&self.name, leb, 0, 0)?;
         Ok(!self.lost_of(leb).is_empty() || self.members.get(0).is_mapped(leb)?)
     }

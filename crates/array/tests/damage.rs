@@ -1,10 +1,10 @@
-//! One block of one member is damaged: its VID header, or one page of its data. What is on the other members stays, what was lost is
+//! One block of one member is damaged: its VID header, one page of its data, or all of it. What is on the other members stays, what was lost is
 //! an error, and whoever attaches is told. Then the array is used, and all of it holds still.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use array::{Array, Execution, LostShare, MemberIdentity, attach};
+use array::{Array, ArrayState, Execution, LostShare, MemberIdentity, attach};
 use media::{Leb, Nand as _, NandGeometry, Page, Peb};
 use nand::{ChipModel, CutPoint, CutTime, FaultModel, PowerCut, PowerSupply, SimNand};
 use testkit::prng::Prng;
@@ -95,10 +95,8 @@ fn used(array: &Array<Chip>, prng: &mut Prng, steps: u32, lazily: bool) {
     }
 }
 
-/// The content of an undamaged array, read without writing to it.
-fn contents(chips: &[SimNand]) -> Contents {
-    let chips = on_one_supply(chips, &PowerSupply::new());
-    let array = open(&chips, Access::ReadOnly);
+/// The content of an undamaged array.
+fn contents(array: &Array<Chip>) -> Contents {
     let volume = array.volume();
     let read = |leb| {
         let mut bytes = vec![0; usize::try_from(volume.geometry().leb_bytes).expect("small")];
@@ -112,9 +110,7 @@ fn contents(chips: &[SimNand]) -> Contents {
 }
 
 /// The pages that can't be read without any damage.
-fn torn_pages(chips: &[SimNand]) -> BTreeSet<(u32, usize)> {
-    let chips = on_one_supply(chips, &PowerSupply::new());
-    let array = open(&chips, Access::ReadOnly);
+fn torn_pages(array: &Array<Chip>) -> BTreeSet<(u32, usize)> {
     let volume = array.volume();
     let pages = usize::try_from(volume.geometry().leb_bytes).expect("small") / PAGE;
     let all = (0..LEBS).flat_map(|leb| (0..pages).map(move |page| (leb, page)));
@@ -125,17 +121,14 @@ fn torn_pages(chips: &[SimNand]) -> BTreeSet<(u32, usize)> {
     .collect()
 }
 
-/// Which LEB each block of a member holds, where it is in force.
-fn blocks_in_force(chips: &[SimNand], member: usize) -> Vec<Option<Peb>> {
-    let chips = on_one_supply(chips, &PowerSupply::new());
-    let array = open(&chips, Access::ReadOnly);
-    array.devices()[member].mapping(ubi::VolumeId(0))
-}
+/// In place of a page: all pages of a block.
+const WHOLE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Damage {
     member: usize,
     peb: Peb,
+    /// Or [`WHOLE`].
     page: u32,
 }
 
@@ -145,17 +138,21 @@ struct Judge {
     /// Pages of LEBs that power had torn already.
     torn: BTreeSet<(u32, usize)>,
     in_force: Vec<Vec<Option<Peb>>>,
+    /// Nothing was under way, so that all can be told.
+    closed: bool,
     what: String,
 }
 
 impl Judge {
     fn of(healthy: Vec<SimNand>, what: String) -> Self {
+        // Read without a write to it.
+        let array = open(&on_one_supply(&healthy, &PowerSupply::new()), Access::ReadOnly);
+        let devices = array.devices().iter();
         Self {
-            expected: contents(&healthy),
-            torn: torn_pages(&healthy),
-            in_force: (0..healthy.len())
-                .map(|member| blocks_in_force(&healthy, member))
-                .collect(),
+            expected: contents(&array),
+            torn: torn_pages(&array),
+            in_force: devices.map(|device| device.mapping(ubi::VolumeId(0))).collect(),
+            closed: array.resolution().state == ArrayState::Closed,
             healthy,
             what,
         }
@@ -164,7 +161,9 @@ impl Judge {
     fn try_one(&self, damage: Damage) {
         let mut chips = self.healthy.clone();
         let Damage { member, peb, page } = damage;
-        chips[member].inject_bit_flips(peb, Page(page), BITS);
+        for page in (0..PAGES).filter(|one| page == *one || page == WHOLE) {
+            chips[member].inject_bit_flips(peb, Page(page), BITS);
+        }
         let what = format!("{}, {damage:?}", self.what);
         let supply = PowerSupply::new();
         let chips = on_one_supply(&chips, &supply);
@@ -180,9 +179,9 @@ impl Judge {
         )
         .unwrap_or_else(|error| panic!("{what}: {error}"));
         let resolution = array.resolution().clone();
-        let header = page <= VID_PAGE;
+        let header = page <= VID_PAGE || page == WHOLE;
         let is_lost = |share: &LostShare| Some(share.leb.0) == lost && share.member == member;
-        if let Some(leb) = lost.filter(|_| page == VID_PAGE)
+        if let Some(leb) = lost.filter(|_| header)
             && self.can_be_told(leb, member)
         {
             let told = resolution.lost_shares.iter().any(is_lost) || resolution.rolled_back > 0;
@@ -227,9 +226,12 @@ impl Judge {
         assert_eq!(lost, Vec::<&LostShare>::new(), "{what}");
     }
 
-    /// Whether what is left of a LEB tells damage of its block on a member from a power cut: data behind the header that can all be read,
+    /// Whether what is left of a LEB tells damage of its block on a member from a power cut: the array was closed, or there is data behind the header that can all be read,
     /// and data on another member.
     fn can_be_told(&self, leb: u32, member: usize) -> bool {
+        if self.closed {
+            return true;
+        }
         let mut others = (0..self.healthy.len()).filter(|other| *other != member);
         let is_torn = |(of, page): &(u32, usize)| *of == leb && page % self.healthy.len() == member;
         !self.torn.iter().any(is_torn)
@@ -306,7 +308,7 @@ impl Judge {
     }
 }
 
-/// An array as it was left: closed with all erases done, with erases waiting, or cut.
+/// An array as it was left: closed, with all erases done or waiting, or cut.
 fn left(members: usize, seed: u64) -> Vec<SimNand> {
     let supply = PowerSupply::new();
     let chips = on_one_supply(&chips(members), &supply);
@@ -314,6 +316,7 @@ fn left(members: usize, seed: u64) -> Vec<SimNand> {
     let array = open(&chips, Access::ReadWrite);
     used(&array, &mut prng, 60, false);
     match seed % 3 {
+        0 if seed.is_multiple_of(2) => array.close().expect("nothing fails"),
         0 => array.settle().expect("nothing fails"),
         1 => used(&array, &mut prng, 6, true),
         _ => {
@@ -355,6 +358,74 @@ fn damage_of_one_page_costs_that_page_and_nothing_else() {
         }
     }
     println!("{damages} damaged pages");
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "`--nocapture` shows how many there were")]
+fn a_block_of_which_nothing_can_be_read_costs_its_share_and_nothing_else() {
+    let seeds = if testkit::is_full() { 36 } else { 3 };
+    let mut damages = 0;
+    for members in [2, 3, 4] {
+        for seed in 0..seeds {
+            let judge = Judge::of(left(members, seed), format!("{members} members, seed {seed}"));
+            for member in 0..members {
+                for peb in (0..BLOCKS).map(Peb) {
+                    if judge.is_written(member, peb, VID_PAGE) {
+                        judge.try_one(Damage {
+                            member,
+                            peb,
+                            page: WHOLE,
+                        });
+                        damages += 1;
+                    }
+                }
+            }
+        }
+    }
+    println!("{damages} damaged blocks");
+}
+
+/// A member is a copy of an earlier time, whatever the array did since: it is refused, and nothing is written.
+#[test]
+#[expect(clippy::print_stdout, reason = "`--nocapture` shows how many there were")]
+fn a_member_of_an_earlier_time_is_refused_whatever_happened_since() {
+    let seeds = if testkit::is_full() { 120 } else { 6 };
+    let mut stale = 0;
+    for members in [2, 3, 4] {
+        for seed in 0..seeds {
+            let earlier = left(members, seed);
+            let supply = PowerSupply::new();
+            let chips = on_one_supply(&earlier, &supply);
+            let array = open(&chips, Access::ReadWrite);
+            used(
+                &array,
+                &mut Prng::named(seed, "later"),
+                10,
+                seed.is_multiple_of(2),
+            );
+            if seed.is_multiple_of(3) {
+                array.close().expect("nothing fails");
+            }
+            drop(array);
+            let later = taken(&chips);
+            for member in 0..members {
+                let mut mixed = later.clone();
+                mixed[member] = earlier[member].clone();
+                let supply = PowerSupply::new();
+                let mixed = on_one_supply(&mixed, &supply);
+                let options = AttachOptions::linux(Access::ReadWrite);
+                let error = attach(mixed, options, Execution::Inline).expect_err("refused");
+                let names = format!("chip{member}: member {member} of array damage is stale");
+                assert!(
+                    error.to_string().contains(&names),
+                    "{members} members, seed {seed}, member {member}: {error}"
+                );
+                assert_eq!(supply.writes(), 0, "a refused array was written to");
+                stale += 1;
+            }
+        }
+    }
+    println!("{stale} stale members");
 }
 
 /// Power went while the first change of a LEB was written on member 3, after the LEB was mapped; then the header of its empty block on member 0

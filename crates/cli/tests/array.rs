@@ -1,7 +1,10 @@
 //! `tidegate nand`, `ubi` and `array` on several chips, as a user has them: made, formatted, filled, read back, checked.
 
+use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
 
 fn tidegate(folder: &Path, words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tidegate"))
@@ -52,7 +55,7 @@ fn what_is_put_on_an_array_comes_back_and_the_members_agree() {
     let back = std::fs::read(folder.path().join("back")).expect("dumped");
     assert!(back.starts_with(&content));
     assert!(succeeds(folder.path(), &["ubi", "check", named]).contains("the members agree"));
-    let info: serde_json::Value =
+    let info: Value =
         serde_json::from_str(&succeeds(folder.path(), &["ubi", "info", named, "--json"])).expect("JSON");
     assert_eq!((&info["label"], &info["devices"]), (&"media".into(), &3.into()));
     for member in info["members"].as_array().expect("members") {
@@ -98,7 +101,7 @@ fn the_bench_of_arrays_scales_in_virtual_time() {
         "2M",
     ];
     let lines = succeeds(folder.path(), &[&bench[..], &["--json"]].concat());
-    let rows: Vec<serde_json::Value> = lines
+    let rows: Vec<Value> = lines
         .lines()
         .map(|line| serde_json::from_str(line).expect("JSON"))
         .collect();
@@ -186,4 +189,54 @@ fn a_member_is_not_written_to_by_itself() {
     }
     succeeds(folder.path(), &["ubi", "info", "flash.img.1"]);
     succeeds(folder.path(), &["ubi", "scrub", "flash.img.1", "--alone"]);
+}
+
+/// Old and new content were mixed after that, and `ubi check` said that the members agree.
+#[test]
+fn an_update_that_was_killed_is_marked_until_another_one_ends() {
+    let folder = array_of_three();
+    let array = ["flash.img", "--devices", "3"];
+    std::fs::write(folder.path().join("content"), vec![7; 500_000]).expect("written");
+    let update = [&["ubi", "update"], &array[..], &["media", "content"]].concat();
+    succeeds(folder.path(), &update);
+    let mut killed = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .current_dir(folder.path())
+        .args([&["ubi", "update"], &array[..], &["media", "-"]].concat())
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    // More than a pipe holds, so that some of it is on the chips.
+    let input = killed.stdin.as_mut().expect("a pipe");
+    input.write_all(&vec![9; 300_000]).expect("taken");
+    killed.kill().expect("it runs");
+    killed.wait().expect("it ended");
+
+    let dump = [&["ubi", "dump"], &array[..], &["media", "-o", "back"]].concat();
+    let said = fails(folder.path(), &dump);
+    assert!(said.contains("update of the array did not end"), "{said}");
+    let checked = tidegate(folder.path(), &[&["ubi", "check"], &array[..]].concat());
+    let text = String::from_utf8_lossy(&checked.stdout);
+    assert_eq!(checked.status.code(), Some(1), "{text}");
+    assert!(text.contains("update of the array did not end"), "{text}");
+    let info: Value = serde_json::from_str(&succeeds(
+        folder.path(),
+        &[&["ubi", "info", "--json"], &array[..]].concat(),
+    ))
+    .expect("JSON");
+    assert_eq!(
+        (&info["update_marker"], &info["state"]),
+        (&true.into(), &"open".into())
+    );
+    let member = succeeds(folder.path(), &["ubi", "info", "flash.img.2"]);
+    assert!(
+        member.contains("not closed") && member.contains("update not finished"),
+        "{member}"
+    );
+
+    succeeds(folder.path(), &update);
+    succeeds(folder.path(), &dump);
+    let back = std::fs::read(folder.path().join("back")).expect("dumped");
+    assert!(back[..500_000].iter().all(|byte| *byte == 7));
+    let text = succeeds(folder.path(), &[&["ubi", "check"], &array[..]].concat());
+    assert!(text.contains("the members agree; the array was closed"), "{text}");
 }

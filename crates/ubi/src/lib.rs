@@ -32,4 +32,6 @@ pub use guess::{GuessedShape, guess_shape};
 pub use image::{ImageError, ImageOptions, ImageVolume, aligned_leb_bytes, build_image};
 pub use layout::{Layout, LayoutError};
 pub use peb_table::WearSummary;
-pub use volume::{Appended, MemberVolume, ReadPart, Volume, VolumeError, VolumeGeometry, WritePart};
+pub use volume::{
+    Appended, MemberVolume, ReadPart, UpdateMarker, Volume, VolumeError, VolumeGeometry, WritePart,
+};

@@ -260,6 +260,9 @@ pub trait MemberVolume: Volume {
     /// after this.
     fn seal(&self, epoch: NonZeroU64) -> Result<(), VolumeError>;
 
+    /// Sets the update marker of the volume in the table, after which it can be used by who set it alone, or takes it away.
+    fn set_update_marker(&self, marker: UpdateMarker) -> Result<(), VolumeError>;
+
     /// Erases all marks, which has Linux attach the member again, and waits until that is on the medium.
     fn drop_marks(&self) -> Result<(), VolumeError>;
 
@@ -274,6 +277,15 @@ pub enum Appended {
     Written,
     /// It is not: the mark is full, or its block failed.
     Full,
+}
+
+/// The marker of a volume whose content is being replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpdateMarker {
+    /// It holds neither the old content nor the new.
+    Set,
+    /// It holds what was written.
+    Cleared,
 }
 
 /// Why an operation on a volume failed.

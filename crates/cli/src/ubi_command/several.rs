@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use array::{Array, ArrayState, Execution, LostShare, MemberIdentity, Resolution};
 use media::{Leb, Nand};
 use nand::Access;
-use serde_json::json;
+use serde_json::{Value, json};
 use ubi::{AttachOptions, FormatOptions, Layout, Volume};
 
 use super::chip::{Chip, ChipArguments, bar, finish, in_real_time};
@@ -123,6 +123,7 @@ pub fn info(arguments: &info::InfoArguments, chips: &[ChipArguments]) -> Result<
             "max_write_bytes": geometry.max_write_bytes,
             "state": state_name(resolution.state),
             "epoch": resolution.epoch,
+            "update_marker": resolution.update_marker,
             "last_generation": resolution.last_generation,
             "lebs_rolled_back": resolution.rolled_back,
             "lebs_forgotten": resolution.forgotten,
@@ -163,6 +164,18 @@ pub fn info(arguments: &info::InfoArguments, chips: &[ChipArguments]) -> Result<
     Ok(())
 }
 
+/// What the attach decided, for the statistics of a mount.
+pub fn statistics(array: &Array<Chip>) -> Value {
+    let resolution = array.resolution();
+    json!({
+        "state": state_name(resolution.state),
+        "epoch": resolution.epoch,
+        "lebs_rolled_back": resolution.rolled_back,
+        "lebs_forgotten": resolution.forgotten,
+        "lost_shares": array.volume().lost_shares().len(),
+    })
+}
+
 /// The state as one word.
 const fn state_name(state: ArrayState) -> &'static str {
     match state {
@@ -198,8 +211,12 @@ fn told(resolution: &Resolution, chips: &[ChipArguments]) -> Vec<String> {
             name(member)
         )
     });
+    let update = resolution.update_marker.then(|| {
+        "an update of the array did not end: it holds neither the old content nor the new, and can't be used before it is updated again"
+            .to_owned()
+    });
     let others = interrupted(resolution).into_iter().chain(lost(resolution, chips));
-    moved.chain(marks).chain(others).collect()
+    moved.chain(marks).chain(update).chain(others).collect()
 }
 
 fn interrupted(resolution: &Resolution) -> Option<String> {
@@ -301,7 +318,7 @@ fn check_name(array: &Array<Chip>, name: &str) -> Result<()> {
     bail!("there is no volume \"{name}\" on this array; it has {label} (0)")
 }
 
-/// `tidegate ubi update` on several chips. Each LEB changes atomically, the whole does not: arrays have no update marker.
+/// `tidegate ubi update` on several chips. An update that is cut leaves all members marked.
 pub fn update(arguments: &UpdateArguments, chips: &[ChipArguments]) -> Result<()> {
     let path = &arguments.file;
     let array = attach(chips, ubi::Access::ReadWrite)?;
@@ -322,6 +339,7 @@ pub fn update(arguments: &UpdateArguments, chips: &[ChipArguments]) -> Result<()
             path.display()
         );
     }
+    array.begin_update()?;
     let progress = bar(bytes.unwrap_or(room), "updating");
     let leb_bytes = u64::from(geometry.leb_bytes);
     let mut written = 0;
@@ -333,7 +351,7 @@ pub fn update(arguments: &UpdateArguments, chips: &[ChipArguments]) -> Result<()
             .read_to_end(&mut data)
             .with_context(|| {
                 format!(
-                    "{} can't be read; the volume is updated up to {leb}",
+                    "{} can't be read; the volume stays marked, update it again",
                     path.display()
                 )
             })?;
@@ -353,11 +371,11 @@ pub fn update(arguments: &UpdateArguments, chips: &[ChipArguments]) -> Result<()
     let mut more = [0];
     if content.read(&mut more)? > 0 {
         bail!(
-            "{}: there is more than the volume's {room} bytes; it holds the first of them",
+            "{}: there is more than the volume's {room} bytes; it stays marked, update it again",
             path.display()
         );
     }
-    volume.flush()?;
+    array.end_update()?;
     progress.finish_and_clear();
     array.devices().iter().try_for_each(finish)?;
     array.close()?;

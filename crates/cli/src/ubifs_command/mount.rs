@@ -207,7 +207,12 @@ fn serve_writable(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -
     let losses = Arc::new(AtomicU64::new(0));
     let writable = Writable::start(writer, plan.mounted, devices, listener(Arc::clone(&losses)))?;
     let mounted = Arc::clone(writable.mounted());
-    let counters = Box::new(move || mount_writable::counters(&mounted.statistics()));
+    let below = Arc::clone(writable.devices());
+    let counters = Box::new(move || {
+        let mut counters = mount_writable::counters(&mounted.statistics());
+        counters.extend(below.statistics().map(|array| ("array".to_owned(), array)));
+        counters
+    });
     let served_file_system: Arc<dyn FileSystem> = writable.mounted().clone();
     let served = Served {
         file_system: served_file_system,

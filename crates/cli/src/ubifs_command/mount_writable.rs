@@ -55,6 +55,11 @@ impl Writable {
         &self.mounted
     }
 
+    /// What is below it.
+    pub const fn devices(&self) -> &Arc<Devices> {
+        &self.devices
+    }
+
     /// Ends the work, commits, and unmounts.
     pub fn finish(self) -> Result<()> {
         let worked = self.work.finish();

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use array::Array;
 use clap::Args;
 use nand::MtdNand;
+use serde_json::Value;
 use ubi::{Access, Ubi, Volume, VolumeId, Work};
 use ubifs::format::SuperblockFlags;
 use ubifs::{ImageVolume, MasterKey, OpenOptions, Ubifs};
@@ -112,6 +113,14 @@ impl Devices {
                 .into_iter()
                 .try_for_each(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
         })
+    }
+
+    /// Counters of an array.
+    pub fn statistics(&self) -> Option<Value> {
+        match self {
+            Self::One(_) => None,
+            Self::Several(array) => Some(several::statistics(array)),
+        }
     }
 
     /// Does all of that, waits until the images are safe, and closes an array.

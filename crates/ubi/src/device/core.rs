@@ -46,6 +46,8 @@ pub(crate) struct VolumeState {
     pub(crate) last_leb_bytes: u32,
     /// Static volumes: its CRCs were found right, or written, since the attach.
     pub(crate) checked: bool,
+    /// The update that the marker in the table tells of goes on: an array writes to the volume meanwhile.
+    pub(crate) updating: bool,
 }
 
 impl VolumeState {
@@ -56,6 +58,7 @@ impl VolumeState {
             used_lebs: 0,
             last_leb_bytes: 0,
             checked: false,
+            updating: false,
         }
     }
 

@@ -134,6 +134,16 @@ impl<N: Nand> Core<N> {
         Ok(leb_bytes)
     }
 
+    /// Marks a volume, or takes the marker away, for an array that writes all its members itself.
+    pub(crate) fn set_update_of_array(&mut self, volume: VolumeId, marker: bool) -> Result<(), Trouble> {
+        self.check_writable()?;
+        self.set_update_marker(volume, marker)?;
+        if let Some(state) = self.volume_mut(volume.0) {
+            state.updating = marker;
+        }
+        Ok(())
+    }
+
     fn set_update_marker(&mut self, volume: VolumeId, marker: bool) -> Result<(), Trouble> {
         let mut table = self.table();
         if let Some(record) = &mut table[index(volume.0)] {

@@ -10,7 +10,7 @@ use super::core::{Core, Trouble};
 use super::handle::Shared;
 use crate::attach::{MARK_OF_ARRAY, VolumeId};
 use crate::format::VolumeKind;
-use crate::volume::{Appended, MemberVolume, ReadPart, Volume, VolumeError, VolumeGeometry};
+use crate::volume::{Appended, MemberVolume, ReadPart, UpdateMarker, Volume, VolumeError, VolumeGeometry};
 
 /// A volume of an attached device.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl<N: Nand> UbiVolume<N> {
             Some(state) if state.record.reserved_pebs < self.geometry.lebs => {
                 Some("the volume was made smaller; open it again")
             }
-            Some(state) if state.record.update_marker => {
+            Some(state) if state.record.update_marker && !state.updating => {
                 Some("an update of the volume did not end; update it again before it is used")
             }
             Some(_) => None,
@@ -100,8 +100,12 @@ impl<N: Nand> UbiVolume<N> {
         Ok(core)
     }
 
-    fn on_marks<T>(&self, action: impl FnOnce(&mut Core<N>) -> Result<T, Trouble>) -> Result<T, VolumeError> {
-        action(&mut *self.usable()?).map_err(|trouble| self.error(trouble, Leb(0), 0, 0))
+    /// What concerns the device, whatever is in the volume.
+    fn on_device<T>(
+        &self,
+        action: impl FnOnce(&mut Core<N>) -> Result<T, Trouble>,
+    ) -> Result<T, VolumeError> {
+        action(&mut *self.shared.lock()).map_err(|trouble| self.error(trouble, Leb(0), 0, 0))
     }
 
     fn map_tagged(&self, leb: Leb, generation: u64) -> Result<(), VolumeError> {
@@ -190,13 +194,11 @@ impl<N: Nand> Volume for UbiVolume<N> {
     }
 
     fn flush(&self) -> Result<(), VolumeError> {
-        self.usable()?
-            .flush()
-            .map_err(|trouble| self.error(trouble, Leb(0), 0, 0))
+        self.on_device(Core::flush)
     }
 
     fn sync(&self) -> Result<(), VolumeError> {
-        let synced = self.usable()?.nand.sync();
+        let synced = self.shared.lock().nand.sync();
         synced.map_err(|error| self.error(Trouble::Device(error), Leb(0), 0, 0))
     }
 
@@ -257,23 +259,27 @@ impl<N: Nand> MemberVolume for UbiVolume<N> {
     }
 
     fn begin_mark(&self, epoch: NonZeroU64) -> Result<(), VolumeError> {
-        self.on_marks(|core| core.begin_mark(epoch.get(), MARK_OF_ARRAY))
+        self.on_device(|core| core.begin_mark(epoch.get(), MARK_OF_ARRAY))
     }
 
     fn append_to_mark(&self, page: &[u8]) -> Result<Appended, VolumeError> {
-        self.on_marks(|core| core.append_to_mark(page))
+        self.on_device(|core| core.append_to_mark(page))
     }
 
     fn drop_old_marks(&self) -> Result<(), VolumeError> {
-        self.on_marks(Core::drop_old_marks)
+        self.on_device(Core::drop_old_marks)
     }
 
     fn seal(&self, epoch: NonZeroU64) -> Result<(), VolumeError> {
-        self.on_marks(|core| core.seal(epoch.get()))
+        self.on_device(|core| core.seal(epoch.get()))
+    }
+
+    fn set_update_marker(&self, marker: UpdateMarker) -> Result<(), VolumeError> {
+        self.on_device(|core| core.set_update_of_array(self.id, marker == UpdateMarker::Set))
     }
 
     fn drop_marks(&self) -> Result<(), VolumeError> {
-        self.on_marks(Core::drop_marks)
+        self.on_device(Core::drop_marks)
     }
 
     fn abandon_change(&self, prepared: PreparedChange) -> Result<(), VolumeError> {
