@@ -1,8 +1,9 @@
-//! Reads that are tried again, as Linux does: a bus that glitches, or a page at the edge of what ECC corrects, is often right the next time.
+//! Reads and erases that are tried again, as Linux does: a bus that glitches, or a page at the edge of what ECC corrects, is often right the
+//! next time.
 
 use media::{Nand, NandError, Peb, ReadReport};
 
-/// Reads after the first one that failed (`UBI_IO_RETRIES` in Linux).
+/// Reads, or erases, after the first one that failed (`UBI_IO_RETRIES` in Linux).
 const RETRIES: u32 = 3;
 
 /// [`Nand::read`], tried again where the device fails or data is wrong beyond correction. Returns the outcome of the last attempt.
@@ -22,6 +23,18 @@ pub(crate) fn read(
             break;
         }
         tried = nand.read(peb, offset, out);
+    }
+    tried
+}
+
+/// [`Nand::erase`], tried again where it fails. Returns the outcome of the last attempt.
+pub(crate) fn erase(nand: &mut impl Nand, peb: Peb) -> Result<(), NandError> {
+    let mut tried = nand.erase(peb);
+    for _ in 0..RETRIES {
+        if tried.as_ref().map_or_else(NandError::is_power_cut, |()| true) {
+            break;
+        }
+        tried = nand.erase(peb);
     }
     tried
 }

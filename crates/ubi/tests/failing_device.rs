@@ -98,6 +98,38 @@ fn a_read_that_fails_is_tried_three_times_again_before_it_is_an_error() {
     }
 }
 
+/// A block was marked bad, and the device frozen, by a single failure that Linux tries three times to get over.
+#[test]
+fn an_erase_that_fails_is_tried_three_times_again_before_its_block_is_bad() {
+    let chip = formatted();
+    for times in 1..=ATTEMPTS {
+        let plan = ChipPlan::default();
+        let (ubi, volume) = attach(&chip, &plan).unwrap();
+        volume.unmap(Leb(0)).unwrap();
+        volume.write(Leb(0), 0, &page_of(0)).unwrap();
+        let before = plan.done(ChipOperation::Erase);
+        plan.fail(ChipOperation::Erase, 0, ChipFault::Host(times));
+        let worked = ubi.work();
+        let tries = plan.done(ChipOperation::Erase) - before;
+        let what = format!("{times} failures: {worked:?}");
+        assert_eq!(tries, u64::from((times + 1).min(ATTEMPTS)), "{what}");
+        assert_eq!(worked.is_ok(), times < ATTEMPTS, "{what}");
+        assert_all_read(&volume, &what);
+    }
+    let (ubi, volume) = attach(&chip, &ChipPlan::default()).unwrap();
+    ubi.settle().unwrap();
+    drop((ubi, volume));
+    for (fault, bad) in [(ChipFault::Once, 0), (ChipFault::Everywhere, 1)] {
+        let plan = ChipPlan::default();
+        let (ubi, volume) = attach(&chip, &plan).unwrap();
+        volume.unmap(Leb(0)).unwrap();
+        volume.write(Leb(0), 0, &page_of(0)).unwrap();
+        plan.fail(ChipOperation::Erase, 0, fault);
+        let worked = ubi.work();
+        assert_eq!(ubi.summary().bad_blocks, bad, "{fault:?}: {worked:?}");
+    }
+}
+
 #[test]
 fn several_parts_are_each_tried_again() {
     let chip = formatted();

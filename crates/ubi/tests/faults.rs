@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use media::{Leb, Nand, NandGeometry, Page, Peb};
-use nand::{ChipModel, CutPoint, FaultModel, Pairing, SimNand};
+use nand::{ChipModel, CutPoint, Failing, FaultModel, Pairing, SimNand};
 use testkit::prng::Prng;
 use ubi::format::VolumeKind;
 use ubi::format::volume_table::VolumeName;
@@ -131,14 +131,13 @@ fn a_block_whose_erase_fails_retires_and_takes_one_that_was_kept_back() {
     let old = peb_of(&ubi, 0);
     volume.leb_change(Leb(0), &[2; 512]).unwrap();
     let before = ubi.summary();
+    let failing = Failing {
+        program_at: None,
+        erases: true,
+    };
+    chip.lock().unwrap().set_failing(old, failing).unwrap();
     let mut retired = None;
     for _ in 0..20 {
-        let next = writes(&chip);
-        // Whatever is erased before the block in question may live.
-        let waiting = ubi.summary().blocks_to_erase;
-        if waiting == 1 {
-            chip.lock().unwrap().fail_write(next);
-        }
         if let Work::Retired(peb) = ubi.work().unwrap() {
             retired = Some(peb);
         }

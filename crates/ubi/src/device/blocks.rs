@@ -69,7 +69,7 @@ impl<N: Nand> Core<N> {
 
     fn erase_bare(&mut self, peb: Peb) -> Result<(), NandError> {
         let erases = self.pebs.erases(peb).saturating_add(1).min(MAX_ERASE_COUNTER);
-        self.nand.erase(peb)?;
+        retry::erase(&mut self.nand, peb)?;
         self.pebs.set_erases(peb, erases);
         Ok(())
     }
