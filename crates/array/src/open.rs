@@ -82,7 +82,8 @@ pub fn format<N: Nand>(
     Ok(())
 }
 
-/// Attaches an array of `devices`, which are given in their order. Nothing is written when they are refused.
+/// Attaches an array of `devices`, which are given in their order. Nothing is written when they are refused; where a device fails while it is
+/// put right, those before it are put right.
 pub fn attach<N: Nand + 'static>(
     devices: Vec<N>,
     options: AttachOptions,
@@ -92,6 +93,10 @@ pub fn attach<N: Nand + 'static>(
     check_shapes(&devices)?;
     let names: Vec<Arc<str>> = devices.iter().map(Nand::name).collect();
     let clocks: Vec<Clock> = devices.iter().map(Nand::clock).collect();
+    // What is decided on here rests on what is there now, on all members.
+    for host in devices.iter().filter_map(Nand::host) {
+        host.sync().map_err(AttachError::from)?;
+    }
     let mut scanned = scan_all(devices, options, execution)?;
     let found = scanned
         .iter()
@@ -133,6 +138,7 @@ pub fn attach<N: Nand + 'static>(
         false => Unwritten::finish_unwritten,
     };
     let devices = unwritten.into_iter().map(finish).collect::<Result<Vec<_>, _>>()?;
+    Ubi::sync_together(&devices);
     let mut members = Vec::with_capacity(devices.len());
     for ((device, volume), clock) in devices.iter().zip(volumes).zip(clocks) {
         members.push((Arc::new(device.open(volume)?), clock));

@@ -16,7 +16,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use media::{Clock, Nand, NandError, NandGeometry, Page, Peb, ReadReport, index};
+use media::{Clock, Host, Nand, NandError, NandGeometry, Page, Peb, ReadReport, index};
 
 use crate::error::{ProxyError, check_shapes};
 use crate::executor::{Execution, Executor};
@@ -253,6 +253,28 @@ impl Nand for Proxy {
     fn sync(&mut self) -> Result<(), NandError> {
         let results = self.members.on_all(|member| member.device().sync());
         first_error(results.into_iter().enumerate()).map_err(|(_, error)| error)
+    }
+
+    fn host(&self) -> Option<Arc<dyn Host>> {
+        let hosts: Vec<_> = self
+            .members
+            .iter()
+            .filter_map(|member| member.device().host())
+            .collect();
+        match hosts.is_empty() {
+            true => None,
+            false => Some(Arc::new(Hosts(hosts))),
+        }
+    }
+}
+
+/// Those of all members.
+#[derive(Debug)]
+struct Hosts(Vec<Arc<dyn Host>>);
+
+impl Host for Hosts {
+    fn sync(&self) -> Result<(), NandError> {
+        self.0.iter().try_for_each(|host| host.sync())
     }
 }
 

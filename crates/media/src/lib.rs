@@ -36,7 +36,7 @@ mod units;
 
 pub use error::{GeometryError, NandError};
 pub use geometry::{NandGeometry, PagePart, index};
-pub use nand::{Nand, ReadReport};
+pub use nand::{Host, Nand, ReadReport};
 #[cfg(feature = "testing")]
 pub use ram_nand::RamNand;
 pub use time::{Clock, Nanos};

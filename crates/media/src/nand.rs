@@ -1,5 +1,6 @@
 //! The trait of raw NAND devices, and what a read has to say beside the data.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Clock, NandError, NandGeometry, Page, Peb};
@@ -45,6 +46,17 @@ pub trait Nand: Send {
 
     /// Waits until all that was done survives a crash of the host. Real chips have nothing to do here.
     fn sync(&mut self) -> Result<(), NandError>;
+
+    /// The host between the device and its medium, where there is one: an image in a file has, a chip has not.
+    fn host(&self) -> Option<Arc<dyn Host>>;
+}
+
+/// What keeps the bytes of a device, and loses any of what was not synced when it crashes: what was written last may be there and what was
+/// written before it not.
+pub trait Host: fmt::Debug + Send + Sync {
+    /// Waits until what was programmed and erased so far survives a crash. Other than [`Nand::sync`] it needs no turn at the device, and
+    /// leaves out what the device keeps for itself.
+    fn sync(&self) -> Result<(), NandError>;
 }
 
 /// What a read found out about the medium. The data is right if and only if `uncorrectable` is empty.
@@ -120,6 +132,10 @@ macro_rules! forward {
 
         fn sync(&mut $self) -> Result<(), NandError> {
             $target.sync()
+        }
+
+        fn host(&$self) -> Option<Arc<dyn Host>> {
+            $target.host()
         }
     };
 }

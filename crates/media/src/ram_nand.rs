@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use crate::nand::Host;
 use crate::{Clock, Nand, NandError, NandGeometry, Peb, ReadReport, index};
 
 /// A chip in memory. Clones are chips of their own, with the same content and time.
@@ -121,5 +122,9 @@ impl Nand for RamNand {
 
     fn sync(&mut self) -> Result<(), NandError> {
         Ok(())
+    }
+
+    fn host(&self) -> Option<Arc<dyn Host>> {
+        None
     }
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use media::{Clock, Nand, NandError, NandGeometry, Nanos, Peb, ReadReport};
+use media::{Clock, Host, Nand, NandError, NandGeometry, Nanos, Peb, ReadReport};
 use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -264,6 +264,10 @@ impl<N: Nand, T: TimeSource> Nand for RealTime<N, T> {
 
     fn sync(&mut self) -> Result<(), NandError> {
         self.device.sync()
+    }
+
+    fn host(&self) -> Option<Arc<dyn Host>> {
+        self.device.host()
     }
 }
 

@@ -144,7 +144,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::channel;
 
-    use media::{Clock, Nand, NandError, NandGeometry, Peb, ReadReport};
+    use media::{Clock, Host, Nand, NandError, NandGeometry, Peb, ReadReport};
     use nand::{ChipModel, FaultModel, SimNand};
     use testkit::prng::Prng;
     use ubi::format::VolumeKind;
@@ -206,6 +206,10 @@ mod tests {
                     source: std::io::Error::other("the disk fails"),
                 }),
             }
+        }
+
+        fn host(&self) -> Option<Arc<dyn Host>> {
+            None
         }
     }
 

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
 
 use media::{NandGeometry, Nanos, Page, PagePart, Peb, index};
 
@@ -13,9 +14,9 @@ use crate::{Access, BlockState, Cells};
 /// The bytes of a chip, in a file.
 #[derive(Debug)]
 pub struct FileCells {
-    pub(super) image: File,
+    pub(super) image: Arc<File>,
     /// Absent for a plain image that is only read.
-    pub(super) sidecar: Option<File>,
+    pub(super) sidecar: Option<Arc<File>>,
     pub(super) geometry: NandGeometry,
     pub(super) kind: ImageKind,
     access: Access,
@@ -35,8 +36,8 @@ impl FileCells {
         now: Nanos,
     ) -> Self {
         Self {
-            image,
-            sidecar,
+            image: Arc::new(image),
+            sidecar: sidecar.map(Arc::new),
             geometry,
             kind,
             access,
@@ -211,7 +212,19 @@ impl Cells for FileCells {
         }
         self.image.sync_data()?;
         self.keep_all(now, blocks)?;
-        self.sidecar.as_ref().map_or(Ok(()), File::sync_data)
+        self.sidecar
+            .as_ref()
+            .map_or(Ok(()), |sidecar| sidecar.sync_data())
+    }
+
+    fn host_files(&self) -> Vec<Arc<File>> {
+        match self.access {
+            Access::ReadOnly => Vec::new(),
+            Access::ReadWrite => std::iter::once(&self.image)
+                .chain(&self.sidecar)
+                .cloned()
+                .collect(),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use media::{Nanos, index};
 use outfile::{OutFile, Unfinished};
@@ -80,7 +81,7 @@ impl FileNand {
                 // Of an image that is gone.
                 match std::fs::remove_file(&sidecar) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                    _ => cells.sidecar = Some(new_sidecar(&sidecar, &header)?),
+                    _ => cells.sidecar = Some(Arc::new(new_sidecar(&sidecar, &header)?)),
                 }
                 for peb in geometry.pebs() {
                     cells.save(peb, &blocks[index(peb.0)], Nanos::ZERO)?;
@@ -233,7 +234,7 @@ fn adopted(
         let sidecar_path = sidecar_path(path);
         new_sidecar(&sidecar_path, &header)
             .and_then(|file| {
-                cells.sidecar = Some(file);
+                cells.sidecar = Some(Arc::new(file));
                 cells.keep_all(Nanos::ZERO, &blocks)
             })
             .map_err(|source| host(&sidecar_path, "writing the side-car", source))?;

@@ -17,7 +17,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use media::{ByteCount, Clock, Nand, NandError, NandGeometry, Page, PagePart, Peb, ReadReport, index};
+use media::{ByteCount, Clock, Host, Nand, NandError, NandGeometry, Page, PagePart, Peb, ReadReport, index};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use thiserror::Error;
@@ -351,6 +351,10 @@ impl Nand for MtdNand {
 
     fn sync(&mut self) -> Result<(), NandError> {
         Ok(())
+    }
+
+    fn host(&self) -> Option<Arc<dyn Host>> {
+        None
     }
 }
 

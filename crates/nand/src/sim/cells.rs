@@ -1,5 +1,6 @@
 //! Where the bytes of a simulated chip are. In memory: only what was programmed, shared between clones block by block.
 
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
@@ -29,6 +30,11 @@ pub trait Cells: Send {
 
     /// Waits until everything survives a crash of the host, read counters and the clock included.
     fn sync(&mut self, now: Nanos, blocks: &[BlockState]) -> io::Result<()>;
+
+    /// The files that hold bytes and states of blocks, and are written to.
+    fn host_files(&self) -> Vec<Arc<File>> {
+        Vec::new()
+    }
 }
 
 /// The bytes of a chip in memory.

@@ -8,9 +8,10 @@ mod faults;
 mod program;
 mod read;
 
+use std::fs::File;
 use std::sync::Arc;
 
-use media::{Clock, Nand, NandError, NandGeometry, Nanos, Page, Peb, ReadReport, index};
+use media::{Clock, Host, Nand, NandError, NandGeometry, Nanos, Page, Peb, ReadReport, index};
 
 pub use self::cells::{Cells, RamCells};
 pub use self::faults::FaultModel;
@@ -278,6 +279,32 @@ impl<C: Cells> Nand for SimNand<C> {
         self.cells
             .sync(now, &self.blocks)
             .map_err(|source| self.host_error("writing everything out", source))
+    }
+
+    fn host(&self) -> Option<Arc<dyn Host>> {
+        let (name, files) = (Arc::clone(&self.name), self.cells.host_files());
+        match files.is_empty() {
+            true => None,
+            false => Some(Arc::new(HostFiles { name, files })),
+        }
+    }
+}
+
+/// The files of a chip.
+#[derive(Debug)]
+struct HostFiles {
+    name: Arc<str>,
+    files: Vec<Arc<File>>,
+}
+
+impl Host for HostFiles {
+    fn sync(&self) -> Result<(), NandError> {
+        let synced = self.files.iter().try_for_each(|file| file.sync_data());
+        synced.map_err(|source| NandError::Host {
+            device: Arc::clone(&self.name),
+            action: "writing everything out".to_owned(),
+            source,
+        })
     }
 }
 

@@ -37,7 +37,8 @@ impl<N: Nand> Core<N> {
     /// Erases one of the blocks that wait for it, tests it first if it is suspicious, and retires it when it fails.
     pub(crate) fn erase_one(&mut self) -> Result<Option<Erased>, Trouble> {
         self.check_writable()?;
-        let Some(peb) = self.erase_queue.pop_front() else {
+        let next = self.erase_queue.pop(&self.sync_order);
+        let Some(peb) = next.map_err(|error| self.fatal(error))? else {
             return Ok(None);
         };
         let tested = match self.pebs.state(peb) {

@@ -8,6 +8,7 @@ use media::{Leb, Nand, Peb, index};
 
 use super::core::{Core, Trouble, VolumeState, layout_volume_record};
 use super::handle::Ubi;
+use super::order::{EraseQueue, SyncOrder};
 use crate::attach::{Access, AttachError, AttachOptions, DROPPED, MARK_OF_ARRAY, MARK_OF_ONE, Survey};
 use crate::format::volume_table::VolumeTable;
 use crate::peb_table::PebState;
@@ -32,6 +33,7 @@ pub(super) fn build<N: Nand>(
     let mut erase_queue = VecDeque::with_capacity(index(survey.pebs.counts().of(PebState::Erase)));
     erase_queue.extend(first());
     erase_queue.extend(survey.geometry.pebs().filter(later));
+    let sync_order = SyncOrder::alone(&nand);
     let mut core = Core {
         nand,
         device: survey.device,
@@ -48,7 +50,8 @@ pub(super) fn build<N: Nand>(
         last_sequence_number: survey.last_sequence_number,
         bad_block_reserve: reserve.saturating_sub(survey.tally.bad),
         frozen,
-        erase_queue,
+        sync_order,
+        erase_queue: EraseQueue::of(erase_queue),
         pending_changes: Vec::new(),
         member_state,
         mark: None,

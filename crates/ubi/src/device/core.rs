@@ -4,12 +4,12 @@
 //! LEB that has no block: VID header, data. Order of a change: VID header with copy flag and CRC, data, then the table in memory;
 //! the old block is erased later. So after a power cut a scan finds the old block, the new one, or both, and can tell.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use media::{Leb, Nand, NandError, NandGeometry, Peb, index};
 
 use super::mark::OpenMark;
+use super::order::{EraseQueue, SyncOrder};
 use crate::attach::{AttachOptions, MemberState, RawHeaders, Seen};
 use crate::format::volume_table::VolumeRecord;
 use crate::format::{Compatibility, LAYOUT_VOLUME, LAYOUT_VOLUME_LEBS, VidHeader, VolumeKind, crc32};
@@ -113,9 +113,8 @@ pub(crate) struct Core<N> {
     /// Blocks still kept back for those that go bad.
     pub(crate) bad_block_reserve: u32,
     pub(crate) frozen: Option<Arc<str>>,
-    /// Blocks that wait to be erased, in the order in which they were let go. Keeping it means that after a power cut a LEB that was
-    /// unmapped has its last content or none, never an older one.
-    pub(crate) erase_queue: VecDeque<Peb>,
+    pub(crate) sync_order: SyncOrder,
+    pub(crate) erase_queue: EraseQueue,
     /// LEBs with a prepared change: nothing may move or change them until it is answered.
     pub(crate) pending_changes: Vec<(u32, Leb)>,
     /// What the attach found it to say about its array.
@@ -170,6 +169,12 @@ impl<N: Nand> Core<N> {
     pub(crate) fn fatal(&mut self, error: NandError) -> Trouble {
         self.freeze(format!("{error}"));
         Trouble::Device(error)
+    }
+
+    /// Waits until all that was written survives a crash of the host.
+    pub(crate) fn sync(&mut self) -> Result<(), Trouble> {
+        let Self { nand, sync_order, .. } = self;
+        Ok(sync_order.sync(|| nand.sync())?)
     }
 
     pub(crate) fn next_sequence_number(&mut self) -> u64 {
@@ -305,7 +310,7 @@ impl<N: Nand> Core<N> {
     /// Puts a block at the end of those that wait to be erased, or tested and erased.
     pub(crate) fn erase_later(&mut self, peb: Peb, how: PebState) {
         self.pebs.set_state(peb, how);
-        self.erase_queue.push_back(peb);
+        self.erase_queue.push(peb, &self.sync_order);
     }
 
     /// Makes a block, which is held, the LEB. What was the LEB before is erased later.

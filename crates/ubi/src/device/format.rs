@@ -3,12 +3,11 @@
 //! Erase counters of blocks that have them are kept; the others get the mean. An image's own counters are not the chip's, so they
 //! are replaced. When this is interrupted, it is begun again: blocks of two image sequence numbers are not attached.
 
-use std::collections::VecDeque;
-
 use media::{Nand, NandError, Peb, index};
 
 use super::core::{Core, Trouble, VolumeState, layout_volume_record};
 use super::handle::Ubi;
+use super::order::{EraseQueue, SyncOrder};
 use super::table::VolumeTableError;
 use crate::attach::{Access, AttachOptions, MemberState};
 use crate::format::volume_table::TableLimits;
@@ -38,14 +37,14 @@ impl<N: Nand> Ubi<N> {
         let mut core = blank(nand, options);
         let mut format = || {
             prepare(&mut core, options)?;
-            while let Some(peb) = core.erase_queue.front().copied() {
+            while let Some(peb) = core.erase_queue.front() {
                 core.erase_one()?;
                 progress(peb);
             }
-            core.erase_queue.shrink_to_fit();
+            core.erase_queue.shrink();
             let table = core.table();
             core.write_table(&table)?;
-            Ok(core.nand.sync()?)
+            core.sync()
         };
         let formatted = format();
         finish(core, formatted)
@@ -79,7 +78,7 @@ impl<N: Nand> Ubi<N> {
                 progress(peb);
             }
             match pending {
-                None => Ok(core.nand.sync()?),
+                None => core.sync(),
                 Some(_) => Err(Trouble::NoFreeBlock),
             }
         };
@@ -103,6 +102,7 @@ fn blank<N: Nand>(nand: N, options: FormatOptions) -> Core<N> {
     };
     let attach = AttachOptions::linux(Access::ReadWrite);
     let reserve = u64::from(geometry.blocks()) * u64::from(attach.bad_block_reserve_per_1024);
+    let sync_order = SyncOrder::alone(&nand);
     Core {
         nand,
         device,
@@ -116,7 +116,8 @@ fn blank<N: Nand>(nand: N, options: FormatOptions) -> Core<N> {
         last_sequence_number: 0,
         bad_block_reserve: u32::try_from(reserve.div_ceil(1024)).unwrap_or(u32::MAX),
         frozen: None,
-        erase_queue: VecDeque::new(),
+        sync_order,
+        erase_queue: EraseQueue::default(),
         pending_changes: Vec::new(),
         member_state: MemberState::Unmarked,
         mark: None,

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use media::{Nand, Peb};
 
 use super::core::{Core, Trouble};
+use super::order::SyncOrder;
 use super::static_check::LebDamage;
 use super::summary::{DeviceSummary, VolumeSummary};
 use super::table::{NewVolume, SizeInLebs, VolumeTableError};
@@ -159,6 +160,19 @@ impl<N: Nand> Ubi<N> {
     pub fn settle(&self) -> Result<(), VolumeTableError> {
         let mut core = self.shared.lock();
         core.settle().map_err(|trouble| core.error(&trouble))
+    }
+
+    /// Devices whose data depend on each other, as those of an array: none erases anything before what was written to all of them survives
+    /// a crash of the host.
+    pub fn sync_together(devices: &[Self]) {
+        let hosts = devices.iter().map(|device| {
+            let core = device.shared.lock();
+            (Arc::clone(&core.device), core.nand.host())
+        });
+        let orders = SyncOrder::of(hosts);
+        for (device, order) in devices.iter().zip(orders) {
+            device.shared.lock().sync_order = order;
+        }
     }
 
     /// Why nothing is written any more.

@@ -80,7 +80,7 @@ impl<N: Nand> Core<N> {
                 self.erase_one()?;
             }
             self.pebs.set_state(peb, PebState::Erase);
-            self.erase_queue.push_front(peb);
+            self.erase_queue.push_front(peb, &self.sync_order);
         }
         Ok(())
     }
@@ -90,7 +90,7 @@ impl<N: Nand> Core<N> {
         self.settle()?;
         let table = self.table();
         (0..LAYOUT_VOLUME_LEBS).try_for_each(|copy| self.write_table_copy(&table, copy, epoch))?;
-        Ok(self.nand.sync()?)
+        self.sync()
     }
 
     pub(crate) fn drop_marks(&mut self) -> Result<(), Trouble> {
@@ -104,6 +104,6 @@ impl<N: Nand> Core<N> {
             self.erase_later(peb, how);
         }
         self.flush()?;
-        Ok(self.nand.sync()?)
+        self.sync()
     }
 }

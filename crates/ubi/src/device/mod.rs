@@ -12,6 +12,7 @@ mod core;
 mod format;
 mod handle;
 mod mark;
+mod order;
 mod static_check;
 mod summary;
 mod table;

@@ -116,7 +116,7 @@ impl<N: Nand> Core<N> {
         let places = self.volumes.capacity() * size_of::<Option<super::core::VolumeState>>();
         size_of::<Self>() - size_of::<N>()
             + self.pebs.memory_bytes()
-            + self.erase_queue.capacity() * size_of::<Peb>()
+            + self.erase_queue.memory_bytes()
             + places
             + volumes.sum::<usize>()
     }

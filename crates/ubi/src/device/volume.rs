@@ -198,8 +198,7 @@ impl<N: Nand> Volume for UbiVolume<N> {
     }
 
     fn sync(&self) -> Result<(), VolumeError> {
-        let synced = self.shared.lock().nand.sync();
-        synced.map_err(|error| self.error(Trouble::Device(error), Leb(0), 0, 0))
+        self.on_device(Core::sync)
     }
 
     fn freeze(&self, reason: &str) {

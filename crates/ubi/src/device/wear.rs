@@ -71,7 +71,7 @@ impl<N: Nand> Core<N> {
                 break;
             }
         }
-        Ok(self.nand.sync()?)
+        self.sync()
     }
 
     fn pair_to_scrub(&self) -> Option<(Peb, Peb)> {

@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use media::{Clock, Nand, NandError, NandGeometry, Page, Peb, ReadReport};
+use media::{Clock, Host, Nand, NandError, NandGeometry, Page, Peb, ReadReport};
 use nand::{Failing, SimNand};
 
 /// A chip that survives its users.
@@ -259,5 +259,9 @@ impl Nand for FaultyChip {
 
     fn sync(&mut self) -> Result<(), NandError> {
         self.chip().sync()
+    }
+
+    fn host(&self) -> Option<Arc<dyn Host>> {
+        self.chip().host()
     }
 }

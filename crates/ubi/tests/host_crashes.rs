@@ -1,0 +1,151 @@
+//! A chip in a file of a host that crashes: an erase must not be on the medium without what was written before it.
+
+mod support {
+    #[expect(dead_code, reason = "one that is hidden is for tests of what is above")]
+    pub mod hosted_chip;
+}
+
+use media::{Leb, NandGeometry};
+use nand::{ChipModel, FaultModel, SimNand};
+use support::hosted_chip::HostedChip;
+use ubi::format::VolumeKind;
+use ubi::format::volume_table::VolumeName;
+use ubi::{
+    Access, AttachOptions, FormatOptions, Layout, NewVolume, SizeInLebs, Ubi, UbiVolume, Volume, VolumeId,
+    Work, scan,
+};
+
+const LEBS: u32 = 16;
+
+type Device = (Ubi<HostedChip>, UbiVolume<HostedChip>);
+
+/// A chip with a volume that has a page of its number in each LEB, all of it synced.
+fn formatted() -> HostedChip {
+    let geometry = NandGeometry::new(512, 8, 64).expect("a geometry");
+    let chip = SimNand::new("chip", ChipModel::new(geometry), FaultModel::none());
+    let chip = HostedChip::new(chip);
+    let options = FormatOptions {
+        layout: Layout::usual(&geometry).expect("a layout"),
+        image_sequence: 1,
+        erase_counter: None,
+    };
+    let ubi = Ubi::format(chip.clone(), options, &mut |_| {}).expect("formatted");
+    let new = NewVolume {
+        id: None,
+        name: VolumeName::new(b"data").expect("a name"),
+        kind: VolumeKind::Dynamic,
+        size: SizeInLebs::Exactly(LEBS),
+        alignment: 1,
+        autoresize: false,
+        skip_check: false,
+    };
+    let id = ubi.make_volume(new).expect("room for it");
+    let volume = ubi.open(id).expect("it is there");
+    for leb in 0..LEBS {
+        volume.write(Leb(leb), 0, &page_of(leb)).expect("it takes writes");
+    }
+    ubi.settle().expect("it takes writes");
+    chip
+}
+
+fn page_of(leb: u32) -> [u8; 512] {
+    [u8::try_from(leb + 1).expect("few"); 512]
+}
+
+fn attach(chip: &HostedChip) -> Device {
+    let options = AttachOptions::linux(Access::ReadWrite);
+    let ubi = scan(chip.clone(), options).expect("it can be read").attach();
+    let ubi = ubi.expect("it attaches");
+    let volume = ubi.open(VolumeId(0)).expect("it is there");
+    (ubi, volume)
+}
+
+/// What is in the first page of each LEB.
+fn contents(chip: &HostedChip) -> Vec<u8> {
+    let (_ubi, volume) = attach(chip);
+    let first = |leb| {
+        let mut out = [0; 512];
+        volume.read(Leb(leb), 0, &mut out).expect("it can be read");
+        assert!(out.iter().all(|byte| *byte == out[0]), "LEB {leb}");
+        out[0]
+    };
+    (0..LEBS).map(first).collect()
+}
+
+fn work_until_idle(ubi: &Ubi<HostedChip>) {
+    while ubi.work().expect("the device works") != Work::Idle {}
+}
+
+/// The block with the old content was erased, and the new content was in the page cache of the host.
+#[test]
+fn after_a_crash_of_the_host_each_leb_has_its_old_content_or_its_new_one() {
+    let chip = formatted();
+    let (ubi, volume) = attach(&chip);
+    for leb in 0..LEBS {
+        volume
+            .leb_change(Leb(leb), &[0x77; 512])
+            .expect("it takes writes");
+        if leb % 3 == 0 {
+            work_until_idle(&ubi);
+        }
+    }
+    // Without anybody who works: writes erase what they need.
+    for round in 0..200_u32 {
+        let leb = round % LEBS;
+        volume
+            .leb_change(Leb(leb), &[0x78; 512])
+            .expect("it takes writes");
+        for programs in [0, 1, 7, chip.unsynced_programs()] {
+            for (leb, found) in (0..).zip(contents(&HostedChip::new(chip.crashed(programs)))) {
+                let known = [page_of(leb)[0], 0x77, 0x78];
+                assert!(
+                    known.contains(&found),
+                    "round {round}, {programs} programs: LEB {leb} has {found:#x}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_that_were_let_go_before_a_sync_are_erased_without_another_one() {
+    let chip = formatted();
+    let (ubi, volume) = attach(&chip);
+    for leb in 0..LEBS {
+        volume
+            .leb_change(Leb(leb), &[0x77; 512])
+            .expect("it takes writes");
+    }
+    volume.sync().expect("the host works");
+    let before = chip.syncs();
+    work_until_idle(&ubi);
+    assert_eq!(chip.syncs(), before, "they were synced");
+    // And one is enough for all that wait.
+    for leb in 0..LEBS {
+        volume
+            .leb_change(Leb(leb), &[0x78; 512])
+            .expect("it takes writes");
+    }
+    let before = chip.syncs();
+    work_until_idle(&ubi);
+    assert_eq!(chip.syncs(), before + 1, "they were not synced");
+}
+
+/// The host tells once that it lost something; whoever asked then was the eraser.
+#[test]
+fn after_a_sync_that_failed_nothing_is_erased_and_no_sync_succeeds() {
+    let chip = formatted();
+    let (ubi, volume) = attach(&chip);
+    volume.leb_change(Leb(1), &[0x77; 512]).expect("it takes writes");
+    chip.fail_syncs(1);
+    let error = ubi.work().expect_err("the host fails").to_string();
+    assert!(error.contains("fdatasync"), "{error}");
+    assert!(
+        ubi.frozen().is_some_and(|why| why.contains("fdatasync")),
+        "{:?}",
+        ubi.frozen()
+    );
+    let error = volume.sync().expect_err("something is lost").to_string();
+    assert!(error.contains("fdatasync"), "{error}");
+    assert_eq!(contents(&HostedChip::new(chip.crashed(0)))[1], page_of(1)[0]);
+}
