@@ -378,7 +378,8 @@ pub enum VolumeError {
         /// Why, and what to do.
         why: &'static str,
     },
-    /// No block is left to write to. Nothing was done.
+    /// No block is left to write to. Of a write to a LEB that holds something, a part may be there: its block may have failed in the middle. A
+    /// LEB that was to be changed may be mapped.
     #[error("{volume}: {leb}: no erased block is left and none can be made; too many blocks wore out")]
     NoSpace {
         /// Name of the volume.

@@ -1,4 +1,5 @@
-//! Why a device can't be attached. Nothing was written to it.
+//! Why a device can't be attached. Nothing was written to it, but where what an attach puts right failed in the middle
+//! ([`AttachError::Repair`]).
 
 use std::sync::Arc;
 

@@ -76,8 +76,9 @@ pub(super) fn errno_of_write(error: &WriteError) -> FsError {
 const fn errno_of_volume(error: &VolumeError) -> FsError {
     match error {
         VolumeError::ReadOnly { .. } => FsError::ReadOnly,
-        VolumeError::NoSpace { .. } => FsError::NoSpace,
-        VolumeError::OutOfRange { .. }
+        // The device has no good block left for a LEB that it promised: removing files would not help.
+        VolumeError::NoSpace { .. }
+        | VolumeError::OutOfRange { .. }
         | VolumeError::Misaligned { .. }
         | VolumeError::AlreadyMapped { .. }
         | VolumeError::ChangePending { .. }
@@ -220,4 +221,23 @@ pub(super) fn ioctl(inode: &Inode, command: u32, output_bytes_max: usize) -> FsR
     let mut data = u64::from(of_directory).to_le_bytes().to_vec();
     data.truncate(output_bytes_max);
     Ok(IoctlReply { result: 0, data })
+}
+
+#[cfg(test)]
+mod tests {
+    use media::Leb;
+
+    use super::*;
+
+    /// A program would have been told to remove files, of which no block comes back.
+    #[test]
+    fn a_device_without_a_good_block_is_no_full_file_system() {
+        let volume = "chip:data".into();
+        let worn_out = VolumeError::NoSpace { volume, leb: Leb(7) };
+        assert_eq!(errno_of_write(&WriteError::Volume(worn_out)), FsError::Io);
+        let full = WriteError::NoSpace {
+            volume: "chip:data".into(),
+        };
+        assert_eq!(errno_of_write(&full), FsError::NoSpace);
+    }
 }

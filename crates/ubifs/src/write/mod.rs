@@ -17,7 +17,7 @@
 //! Promise: what [`Writer::fsync`] returned for is there after a power cut, each operation entirely or not at all. A commit is
 //! not needed for it; [`Writer::commit`] shortens the next mount.
 //!
-//! Errors: an operation reads all that it needs before it writes anything ([`WriteError::Read`]: nothing was changed), then writes, and
+//! Errors: an operation reads all that it needs before it writes anything ([`WriteError::Read`]: nothing of it is there), then writes, and
 //! then changes what is in memory, which can't fail. A write that fails, or a panic, stops the writer for good: nothing is written
 //! any more, as what is on the medium is not known. What was readable stays readable: an operation shows in memory only once
 //! its nodes are in the write buffers, and a commit builds the new index and master node aside and turns to them at the end. State
@@ -77,7 +77,8 @@ pub use rename::NameIn;
 pub use room::SpaceUser;
 pub use statistics::{HeadStatistics, WriterStatistics};
 
-/// Why something could not be written. Unless it says otherwise, nothing was changed, and other operations may work.
+/// Why something could not be written. Unless it says otherwise, nothing of the operation is there, and other operations may work. Making room
+/// for it may have collected LEBs and committed what was there before.
 #[derive(Debug, Error)]
 pub enum WriteError {
     /// Something that is needed can't be read. Of a write of several blocks, those before are there.

@@ -21,7 +21,11 @@ pub(super) struct SpaceTable {
 }
 
 impl SpaceTable {
-    pub(super) const fn new(first: u32, leb_bytes: u32, min_io_bytes: u32, lebs: Vec<LebSpace>) -> Self {
+    pub(super) fn new(first: u32, leb_bytes: u32, min_io_bytes: u32, mut lebs: Vec<LebSpace>) -> Self {
+        // What an empty LEB was for is of no matter. One for the index that files went to would be taken for free of them.
+        for space in lebs.iter_mut().filter(|space| space.free == leb_bytes) {
+            *space = LebSpace::empty(leb_bytes);
+        }
         Self {
             first,
             leb_bytes,
@@ -156,5 +160,32 @@ impl SpaceTable {
                 && !self.is_taken(*leb)
         });
         all.map(|(leb, _)| leb).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An LPT can say of an empty LEB that it is for the index. Once it was kept for garbage collection and files went to it, the next commit
+    /// without an empty LEB would have written index nodes between those of the index, of which there are none.
+    #[test]
+    fn an_empty_leb_is_for_nothing_whatever_it_was_for() {
+        let index = true;
+        let full = LebSpace {
+            free: 0,
+            dirty: 8,
+            index,
+        };
+        let empty = LebSpace {
+            index,
+            ..LebSpace::empty(4096)
+        };
+        let mut table = SpaceTable::new(20, 4096, 512, vec![full, empty]);
+        assert!(table.has_empty(21) && !table.has_empty(20));
+        assert_eq!(table.take_empty(), Some(21));
+        table.fill(21, 512, 0);
+        let is_of_index = |leb| table.get(leb).map(|space| space.index);
+        assert_eq!((is_of_index(20), is_of_index(21)), (Some(true), Some(false)));
     }
 }

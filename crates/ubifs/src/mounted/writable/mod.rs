@@ -7,7 +7,8 @@
 //!
 //! After a write that failed, or a panic, the file system is read-only: the call that met it ends in an error (`EIO`), calls that change
 //! something answer `EROFS`, a sync `EIO`, and so does a close of a file of which something is not on the medium. Reads go on.
-//! [`MountedWriter::statistics`] has the first error. An error of a read alone ends the call that met it, which changed nothing.
+//! [`MountedWriter::statistics`] has the first error. An error of a read alone ends the call that met it. What that
+//! did before stays: of a write the blocks before and setuid bits that it took away, of several attributes the size.
 //!
 //! An inode that was handed out or is open is held: it outlives its last name until it is forgotten and closed.
 //!
