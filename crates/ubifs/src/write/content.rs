@@ -2,6 +2,7 @@
 //! synchronous one come with it, as one group.
 
 use super::buffers::HeadKind;
+use super::held::OrphanChange;
 use super::journal::NewNode;
 use super::names::touch;
 use super::{WriteError, Writer};
@@ -180,7 +181,7 @@ impl Writer {
             new_bytes: bytes,
         }));
         nodes.extend(last.map(NewNode::Data));
-        self.removal_operation(&nodes)
+        self.removal_operation(&nodes, OrphanChange::None)
     }
 
     /// Changes attributes: `change` gets the inode.

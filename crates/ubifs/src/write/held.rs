@@ -56,6 +56,17 @@ pub(super) enum Orphan {
     Alive,
 }
 
+/// What a group of nodes makes of an inode. That changes together with the nodes: a commit that makes room for them still writes down
+/// what was before, as after a power cut then nothing else would say that the inode is to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OrphanChange {
+    None,
+    /// It is kept without a name from then on.
+    Begins(InodeNumber),
+    /// It gets a name, or goes.
+    Ends(InodeNumber),
+}
+
 impl Writer {
     /// Holds an inode: it outlives its last name until it is let go as often.
     pub fn hold(&self, inode: InodeNumber) {
@@ -72,27 +83,21 @@ impl Writer {
         if self.holds.has(inode) {
             return Ok(());
         }
-        let Some(orphan) = self.orphans.remove(&inode.0) else {
-            return Ok(());
-        };
-        let buried = self.bury_orphan(inode, orphan);
-        if buried.is_err() {
-            // The next mount tries again.
-            self.orphans.insert(inode.0, orphan);
+        match self.orphans.get(&inode.0) {
+            None => Ok(()),
+            Some(Orphan::RemovedIn(commit)) if *commit == self.ubifs.master.commit => {
+                self.check_usable()?;
+                let removal = self.removal_of(inode)?;
+                self.orphans.remove(&inode.0);
+                self.forget(removal);
+                Ok(())
+            }
+            Some(_) => {
+                let mut file = self.ubifs.inode(inode)?;
+                file.data = Vec::new();
+                self.removal_operation(&[NewNode::Inode(file)], OrphanChange::Ends(inode))
+            }
         }
-        buried
-    }
-
-    fn bury_orphan(&mut self, inode: InodeNumber, orphan: Orphan) -> Result<(), WriteError> {
-        if orphan == Orphan::RemovedIn(self.ubifs.master.commit) {
-            self.check_usable()?;
-            let removal = self.removal_of(inode)?;
-            self.forget(removal);
-            return Ok(());
-        }
-        let mut file = self.ubifs.inode(inode)?;
-        file.data = Vec::new();
-        self.removal_operation(&[NewNode::Inode(file)])
     }
 
     /// Removes all that have no name.
@@ -113,16 +118,44 @@ impl Writer {
         self.holds.has(inode)
     }
 
-    /// Notes that an inode has no name and is to be kept.
-    pub(super) fn add_orphan(&mut self, inode: InodeNumber) -> Result<(), WriteError> {
-        if self.orphans.len() >= self.orphans_max() {
-            return Err(WriteError::Orphans {
+    /// An inode that is to be kept without a name, unless there are too many of them.
+    pub(super) fn new_orphan(&self, inode: InodeNumber) -> Result<OrphanChange, WriteError> {
+        match self.orphans.len() < self.orphans_max() {
+            true => Ok(OrphanChange::Begins(inode)),
+            false => Err(WriteError::Orphans {
                 volume: self.name(),
                 largest: self.orphans_max(),
-            });
+            }),
         }
-        self.orphans.insert(inode.0, Orphan::Alive);
-        Ok(())
+    }
+
+    /// An inode that is to have a name, if it had none.
+    pub(super) fn named_again(&self, inode: InodeNumber) -> OrphanChange {
+        match self.orphans.contains_key(&inode.0) {
+            true => OrphanChange::Ends(inode),
+            false => OrphanChange::None,
+        }
+    }
+
+    /// Writes a group that there is room for, and with it changes who is an orphan.
+    pub(super) fn write_changing(
+        &mut self,
+        nodes: &[NewNode],
+        change: OrphanChange,
+    ) -> Result<(), WriteError> {
+        let (inode, before) = match change {
+            OrphanChange::None => return self.write_group(nodes),
+            OrphanChange::Begins(inode) => (inode, self.orphans.insert(inode.0, Orphan::Alive)),
+            OrphanChange::Ends(inode) => (inode, self.orphans.remove(&inode.0)),
+        };
+        let written = self.write_group(nodes);
+        if written.is_err() {
+            match before {
+                Some(orphan) => self.orphans.insert(inode.0, orphan),
+                None => self.orphans.remove(&inode.0),
+            };
+        }
+        written
     }
 
     /// How many inodes without a name the area for them takes.

@@ -1,5 +1,6 @@
 //! Operations on names, and the inodes that come and go with them. Each is one group of nodes.
 
+use super::held::OrphanChange;
 use super::journal::NewNode;
 use super::{WriteError, Writer};
 use crate::file_system::UbifsError;
@@ -96,12 +97,9 @@ impl Writer {
         let mut inode = self.new_inode(file, inherited_flags(&host, file.mode), now)?;
         inode.links = 0;
         let number = inode.key.inode_number();
+        let orphan = self.new_orphan(number)?;
+        self.removal_operation(&[NewNode::Inode(inode)], orphan)?;
         self.hold(number);
-        self.add_orphan(number)
-            .and_then(|()| self.naming_operation(&[NewNode::Inode(inode)], Some(number)))
-            .inspect_err(|_| {
-                self.let_go(number, 1);
-            })?;
         Ok(number)
     }
 
@@ -125,12 +123,8 @@ impl Writer {
         host.size_bytes += entry_bytes(name);
         touch(&mut host, now, true);
         let entry = self.entry(directory, name, inode, kind)?;
-        let orphan = self.orphans.remove(&inode.0);
-        let linked = self.operation(&[entry, NewNode::Inode(file), NewNode::Inode(host)]);
-        if let (Err(_), Some(orphan)) = (&linked, orphan) {
-            self.orphans.insert(inode.0, orphan);
-        }
-        linked
+        let nodes = [entry, NewNode::Inode(file), NewNode::Inode(host)];
+        self.operation_for(&nodes, self.growth(), self.named_again(inode))
     }
 
     /// Removes a name that is no directory's. The file goes with its last name, once nobody holds it.
@@ -160,14 +154,10 @@ impl Writer {
     }
 
     fn remove(&mut self, mut host: Inode, file: Inode, name: &[u8], now: Time) -> Result<(), WriteError> {
-        let number = file.key.inode_number();
         let removed = self.removal(&mut host, name)?;
-        let file = self.without_a_name(file, now)?;
+        let (file, orphan) = self.without_a_name(file, now)?;
         touch(&mut host, now, true);
-        self.naming_operation(
-            &[removed, NewNode::Inode(file), NewNode::Inode(host)],
-            Some(number),
-        )
+        self.removal_operation(&[removed, NewNode::Inode(file), NewNode::Inode(host)], orphan)
     }
 
     /// The entry that removes a name, and what the directory shrinks by.
@@ -177,34 +167,25 @@ impl Writer {
     }
 
     /// A file that loses a name. One that is held without a name is an orphan until it is let go.
-    pub(super) fn without_a_name(&mut self, mut file: Inode, now: Time) -> Result<Inode, WriteError> {
+    pub(super) fn without_a_name(
+        &self,
+        mut file: Inode,
+        now: Time,
+    ) -> Result<(Inode, OrphanChange), WriteError> {
         file.links = match file.kind() {
             Some(EntryKind::Directory) => 0,
             _ => file.links.saturating_sub(1),
         };
         touch(&mut file, now, false);
         let number = file.key.inode_number();
+        let mut orphan = OrphanChange::None;
         if file.links == 0 {
             match self.is_held(number) {
-                true => self.add_orphan(number)?,
+                true => orphan = self.new_orphan(number)?,
                 false => file.data = Vec::new(),
             }
         }
-        Ok(file)
-    }
-
-    /// Writes a group that takes a name from `loser`, or none.
-    pub(super) fn naming_operation(
-        &mut self,
-        nodes: &[NewNode],
-        loser: Option<InodeNumber>,
-    ) -> Result<(), WriteError> {
-        let written = self.removal_operation(nodes);
-        if let (Err(_), Some(loser)) = (&written, loser) {
-            // It has its name still.
-            self.orphans.remove(&loser.0);
-        }
-        written
+        Ok((file, orphan))
     }
 
     pub(super) fn new_inode(&mut self, file: &NewFile, flags: u32, now: Time) -> Result<Inode, WriteError> {

@@ -1,5 +1,6 @@
 //! Renames: each is one group of nodes, so that a power cut leaves the old names or the new ones.
 
+use super::held::OrphanChange;
 use super::journal::NewNode;
 use super::names::{NewFile, entry_bytes, inherited_flags, kind_of, touch};
 use super::{WriteError, Writer};
@@ -88,14 +89,16 @@ impl Writer {
         if is_directory {
             host.links += 1;
         }
-        let number = replaced.as_ref().map(|replaced| replaced.key.inode_number());
+        let mut orphan = OrphanChange::None;
         if let Some(replaced) = replaced {
-            nodes.push(NewNode::Inode(self.without_a_name(replaced, now)?));
+            let (replaced, change) = self.without_a_name(replaced, now)?;
+            nodes.push(NewNode::Inode(replaced));
+            orphan = change;
         }
         nodes.push(NewNode::Inode(file));
         nodes.push(NewNode::Inode(source));
         nodes.extend(target.map(NewNode::Inode));
-        self.naming_operation(&nodes, number)
+        self.removal_operation(&nodes, orphan)
     }
 
     /// Whether a file can take the place of another.

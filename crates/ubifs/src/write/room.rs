@@ -7,6 +7,7 @@
 use super::buffers::HeadKind;
 use super::commit::State;
 use super::gc::Collected;
+use super::held::OrphanChange;
 use super::journal::{NewNode, group_bytes};
 use super::{WriteError, Writer};
 use crate::space::Watermarks;
@@ -87,20 +88,31 @@ impl Writer {
 
     /// Writes a group, after making room for it.
     pub(super) fn operation(&mut self, nodes: &[NewNode]) -> Result<(), WriteError> {
-        self.operation_for(nodes, self.growth())
+        self.operation_for(nodes, self.growth(), OrphanChange::None)
     }
 
-    /// The same for one that removes something.
-    pub(super) fn removal_operation(&mut self, nodes: &[NewNode]) -> Result<(), WriteError> {
-        self.operation_for(nodes, Purpose::Removal)
+    /// The same for one that removes something, or takes a name.
+    pub(super) fn removal_operation(
+        &mut self,
+        nodes: &[NewNode],
+        orphan: OrphanChange,
+    ) -> Result<(), WriteError> {
+        self.operation_for(nodes, Purpose::Removal, orphan)
     }
 
-    fn operation_for(&mut self, nodes: &[NewNode], purpose: Purpose) -> Result<(), WriteError> {
+    pub(super) fn operation_for(
+        &mut self,
+        nodes: &[NewNode],
+        purpose: Purpose,
+        orphan: OrphanChange,
+    ) -> Result<(), WriteError> {
         self.check_usable()?;
-        let bytes = LARGEST_GROUP.max(group_bytes(nodes));
+        let bytes = group_bytes(nodes);
+        // All commits that it takes come before any of it is in memory.
         let result = self
-            .make_room_for(HeadKind::Base, bytes, purpose)
-            .and_then(|()| self.write_group(nodes));
+            .make_room_for(HeadKind::Base, LARGEST_GROUP.max(bytes), purpose)
+            .and_then(|()| self.reserve(HeadKind::Base, bytes))
+            .and_then(|()| self.write_changing(nodes, orphan));
         self.guard(result)
     }
 

@@ -1,5 +1,6 @@
 //! Extended attributes: each is an inode of its own with the value, which an entry of the file leads to.
 
+use super::held::OrphanChange;
 use super::journal::NewNode;
 use super::names::{NewFile, entry_bytes, touch};
 use super::{WriteError, Writer};
@@ -101,7 +102,10 @@ impl Writer {
         holder.links = 0;
         holder.data = Vec::new();
         let entry = self.xattr_entry(inode, name, name_bytes, InodeNumber(0));
-        self.removal_operation(&[entry, NewNode::Inode(holder), NewNode::Inode(host)])
+        self.removal_operation(
+            &[entry, NewNode::Inode(holder), NewNode::Inode(host)],
+            OrphanChange::None,
+        )
     }
 
     fn xattr_entry(&self, inode: InodeNumber, name: &[u8], name_bytes: u16, value: InodeNumber) -> NewNode {

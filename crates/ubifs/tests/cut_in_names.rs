@@ -1,0 +1,176 @@
+//! Files without a name, in an operation that has to commit before there is room for it: power goes between that commit and the
+//! nodes of the operation. The commit has to list those that a mount is to remove by then, and no other.
+
+mod support {
+    #[expect(dead_code, reason = "cuts in a recovery are for other tests")]
+    pub mod cut_again;
+    #[expect(dead_code, reason = "the script and other judges are for other tests")]
+    pub mod rig;
+}
+
+use std::sync::{Arc, Mutex};
+
+use media::Leb;
+use nand::PowerCut;
+use support::cut_again::{NEW_FILE, assert_whole, copy, create, recovered, volume, writes};
+use support::rig::{Chip, SMALL, attach, lines_of, open};
+use ubifs::format::{COMMIT_LAST_FLAG, InodeNumber, LOG_LEB, MASTER_NO_ORPHANS, Orphans, ROOT_INODE, check};
+use ubifs::mkfs::Time;
+use ubifs::{OpenOptions, Ubifs, WriteError, Writer};
+
+/// An operation, after what has to be there for it.
+struct Case {
+    name: &'static str,
+    prepare: fn(&mut Writer) -> InodeNumber,
+    run: fn(&mut Writer, InodeNumber) -> Result<(), WriteError>,
+}
+
+const NOW: Time = Time {
+    seconds: 1_000_000_000,
+    nanoseconds: 0,
+};
+
+fn held(writer: &mut Writer) -> InodeNumber {
+    let inode = create(writer, "held", &[3; 9000]);
+    let value = writer.set_xattr(inode, b"user.name", b"value", NOW);
+    value.expect("there is room");
+    writer.hold(inode);
+    inode
+}
+
+const CASES: [Case; 5] = [
+    Case {
+        name: "it is let go",
+        prepare: |writer| {
+            let inode = held(writer);
+            writer.unlink(ROOT_INODE, b"held", NOW).expect("it is there");
+            inode
+        },
+        run: |writer, inode| {
+            assert!(writer.let_go(inode, 1), "it has no name");
+            writer.bury(inode)
+        },
+    },
+    Case {
+        name: "it gets a name",
+        prepare: |writer| {
+            let made = writer.create_unnamed(ROOT_INODE, &NEW_FILE, NOW);
+            let inode = made.expect("there is room");
+            let written = writer.write(inode, 0, &[4; 9000], NOW);
+            assert_eq!(written.expect("there is room"), 9000);
+            inode
+        },
+        run: |writer, inode| writer.link(inode, ROOT_INODE, b"named", NOW),
+    },
+    Case {
+        name: "it loses its name",
+        prepare: held,
+        run: |writer, _| writer.unlink(ROOT_INODE, b"held", NOW),
+    },
+    Case {
+        name: "another file takes its name",
+        prepare: |writer| {
+            create(writer, "other", &[5; 9000]);
+            held(writer)
+        },
+        run: |writer, _| writer.rename((ROOT_INODE, b"other"), (ROOT_INODE, b"held"), NOW),
+    },
+    Case {
+        name: "it is made without a name",
+        prepare: |_| ROOT_INODE,
+        run: |writer, _| writer.create_unnamed(ROOT_INODE, &NEW_FILE, NOW).map(drop),
+    },
+];
+
+/// A file system in which the operation is possible, and the writer of it.
+fn prepared(case: &Case, chip: &Chip) -> (Writer, InodeNumber) {
+    let mut writer = open(attach(chip).expect("it attaches")).expect("it opens");
+    let inode = (case.prepare)(&mut writer);
+    writer.commit().expect("it commits");
+    (writer, inode)
+}
+
+/// Changes that take as much of the journal as an inode; how many there are before one commits.
+fn fill(writer: &mut Writer, at_most: u32) -> u32 {
+    let commits = writer.statistics().commits;
+    for number in 0..at_most {
+        let changed = writer.set_attributes(ROOT_INODE, &|inode| inode.user = number);
+        changed.expect("there is room");
+        if writer.statistics().commits > commits {
+            return number;
+        }
+    }
+    at_most
+}
+
+/// Those that the commit of the master node lists have no name.
+fn assert_nobody_is_listed_with_a_name(chip: &Chip, what: &str) {
+    let volume = volume(chip);
+    let ubifs = Ubifs::open(Arc::clone(&volume), OpenOptions::standard()).expect("it is a file system");
+    let (superblock, master) = (ubifs.superblock(), ubifs.master());
+    if master.flags & MASTER_NO_ORPHANS != 0 {
+        return;
+    }
+    let first = LOG_LEB + superblock.log_lebs + superblock.lpt_lebs;
+    for leb in first..first + superblock.orphan_lebs {
+        let mut raw = vec![0; usize::try_from(superblock.leb_bytes).expect("small")];
+        volume.read(Leb(leb), 0, &mut raw).expect("it can be read");
+        let Ok(header) = check(&raw) else { continue };
+        let node = &raw[..usize::try_from(header.bytes).expect("small")];
+        let orphans = Orphans::decode(node).expect("nothing else is there");
+        if orphans.commit & !COMMIT_LAST_FLAG != master.commit {
+            continue;
+        }
+        for number in orphans.inodes {
+            let number = InodeNumber(u32::try_from(number).expect("it has 32 bits"));
+            let found = ubifs.inode(number);
+            assert!(
+                found.is_err(),
+                "{what}: {number} is listed and has a name: {found:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_commit_that_an_operation_begins_with_lists_who_has_no_name_by_then() {
+    for case in &CASES {
+        let start: Chip = Arc::new(Mutex::new(SMALL.formatted()));
+        let (mut writer, _) = prepared(case, &copy(&start));
+        let changes = fill(&mut writer, u32::MAX);
+        drop(writer);
+        // The operation is the first that finds no room.
+        let uncut = copy(&start);
+        let (mut writer, inode) = prepared(case, &uncut);
+        fill(&mut writer, changes);
+        let (begun, commits) = (writes(&uncut), writer.statistics().commits);
+        let without = lines_of(writer.read());
+        (case.run)(&mut writer, inode).expect("there is room");
+        assert_eq!(writer.statistics().commits, commits + 1, "{}", case.name);
+        let with = lines_of(writer.read());
+        let done = writes(&uncut);
+        drop(writer);
+        let judge = |chip: &Chip, what: &str| {
+            assert_whole(chip, what);
+            assert_nobody_is_listed_with_a_name(chip, what);
+            let (_, found) = recovered(chip, what);
+            assert!(found == without || found == with, "{what}: {found:#?}");
+        };
+        judge(&uncut, &format!("{}, not synced", case.name));
+        for cut in begun..done {
+            let what = format!("{}, cut {} of {}", case.name, cut - begun, done - begun);
+            let chip = copy(&start);
+            let (mut writer, inode) = prepared(case, &chip);
+            fill(&mut writer, changes);
+            let supply = chip.lock().expect("no panic").supply().clone();
+            let way = usize::try_from(cut % 5).expect("few");
+            supply.plan(PowerCut::of_write(cut, way));
+            // The outcome is power's.
+            let _ = (case.run)(&mut writer, inode);
+            assert!(supply.is_off(), "{what}: power did not go");
+            drop(writer);
+            supply.power_on();
+            judge(&chip, &what);
+        }
+    }
+}
