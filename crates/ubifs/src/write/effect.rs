@@ -36,6 +36,8 @@ pub(super) enum Effect {
 pub(super) struct Removal {
     inodes: Vec<InodeNumber>,
     old: Vec<Place>,
+    /// Entries of extended attributes that the index has of it.
+    indexed_entries: Vec<Place>,
 }
 
 impl Writer {
@@ -82,7 +84,16 @@ impl Writer {
         for inode in &inodes {
             old.extend(self.all_places(Key::inode(*inode), Key::last(*inode, KeyKind::XattrEntry))?);
         }
-        Ok(Removal { inodes, old })
+        let (first, last) = (
+            Key::first(inode, KeyKind::XattrEntry),
+            Key::last(inode, KeyKind::XattrEntry),
+        );
+        let indexed = self.index_range(first, last)?;
+        Ok(Removal {
+            inodes,
+            old,
+            indexed_entries: indexed.into_iter().map(|(_, place)| place).collect(),
+        })
     }
 
     /// Brings a node that is in a write buffer into the journal in memory. Nothing here may fail.
@@ -149,6 +160,10 @@ impl Writer {
     /// Forgets an inode with all it has.
     pub(super) fn forget(&mut self, removal: Removal) {
         self.obsolete(removal.old);
+        for entry in removal.indexed_entries {
+            // A replay finds the values by them.
+            self.space.keep_for_replay(entry.leb);
+        }
         for inode in removal.inodes {
             self.ubifs.journal.remove_inode(inode);
             self.ubifs.known_inodes.forget(inode);

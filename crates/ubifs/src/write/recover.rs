@@ -47,7 +47,8 @@ impl Writer {
         self.commit_to(State::Mounted)
     }
 
-    /// Removed inodes take their extended attributes along; space follows from what the journal has.
+    /// Removed inodes take their extended attributes along; space follows from what the journal has. LEBs that a replay looks into stay as they
+    /// are until the recovery's commit.
     fn account_for_buds(&mut self) -> Result<(), WriteError> {
         let mut entries = std::mem::take(&mut self.ubifs.journal.dropped_xattrs);
         for inode in self.ubifs.journal.removed_inodes() {
@@ -58,6 +59,7 @@ impl Writer {
             entries.extend(self.index_range(low, high)?.into_iter().map(|(_, place)| place));
         }
         for place in entries {
+            self.space.keep_for_replay(place.leb);
             let raw = fetch::node(&*self.volume, place, NodeKind::XattrEntry);
             if let Err(damage @ Damage::Medium(_)) = raw {
                 return Err(self.unreadable_leb(Subject::Xattr, place.leb, damage));
@@ -67,6 +69,16 @@ impl Writer {
                 .and_then(|raw| DirectoryEntry::decode(&raw, NodeKind::XattrEntry).ok());
             if let Some(value) = entry.and_then(|entry| u32::try_from(entry.inode).ok()) {
                 self.ubifs.journal.remove_inode(InodeNumber(value));
+            }
+        }
+        if !self.ubifs.report.orphans.is_empty() {
+            // They are in the index until then; Linux lists values of extended attributes, too.
+            let removed: Vec<InodeNumber> = self.ubifs.journal.removed_inodes().collect();
+            for inode in removed {
+                let all = self.index_range(Key::inode(inode), Key::last(inode, KeyKind::XattrEntry))?;
+                for (_, place) in all {
+                    self.space.keep_for_replay(place.leb);
+                }
             }
         }
         let mut starts: BTreeMap<u32, u32> = BTreeMap::new();
@@ -175,10 +187,6 @@ impl Writer {
             true => Ok(raw),
             false => Err(unreadable(refused)),
         }
-    }
-
-    pub(super) fn leb(&self, leb: u32) -> Result<Vec<u8>, WriteError> {
-        fetch::leb(&*self.volume, leb).map_err(|damage| self.unreadable_leb(Subject::Journal, leb, damage))
     }
 
     /// What is written of a LEB from an offset on; what is before it may be missing.

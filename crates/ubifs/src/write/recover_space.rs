@@ -3,16 +3,13 @@
 //! Until the recovery's commit, a mount after another power cut replays the same journal over the same index and looks up the same
 //! orphans. So nothing is erased that it needs for that.
 
-use std::collections::BTreeSet;
-
 use media::Leb;
 use ubi::Volume;
 
 use super::buffers::HeadKind;
 use super::{WriteError, Writer};
 use crate::finding::Subject;
-use crate::format::{InodeNumber, Key};
-use crate::scan::{Found, is_erased, scan, to_usize};
+use crate::scan::{is_erased, to_usize};
 use crate::space::LebSpace;
 
 impl Writer {
@@ -30,11 +27,9 @@ impl Writer {
             }
         }
         for leb in self.space.reclaimable(false) {
-            if !self.has_nodes_of_orphans(leb)? {
-                self.volume.unmap(Leb(leb))?;
-                self.space.set_empty(leb);
-                self.counts.reclaimed_lebs += 1;
-            }
+            self.volume.unmap(Leb(leb))?;
+            self.space.set_empty(leb);
+            self.counts.reclaimed_lebs += 1;
         }
         let leb_bytes = self.ubifs.superblock.leb_bytes;
         let empty: Vec<u32> = self
@@ -96,7 +91,7 @@ impl Writer {
                 }
                 return Ok(());
             }
-            let Some(victim) = self.victim_for_gc_head()? else {
+            let Some(victim) = self.victim_for_gc_head() else {
                 return match is_kept {
                     // The commit says what it lacks.
                     true => Ok(()),
@@ -118,43 +113,17 @@ impl Writer {
     }
 
     /// The LEB with the least in use that fits into what is left of the garbage collector's.
-    fn victim_for_gc_head(&self) -> Result<Option<u32>, WriteError> {
+    fn victim_for_gc_head(&self) -> Option<u32> {
         let leb_bytes = self.ubifs.superblock.leb_bytes;
-        let Some((_, end)) = self.buffers.position(HeadKind::Gc) else {
-            return Ok(None);
-        };
+        let (_, end) = self.buffers.position(HeadKind::Gc)?;
         let in_use = |space: LebSpace| leb_bytes - space.free - space.dirty;
-        let mut candidates: Vec<(u32, u32)> = self
+        let candidates = self
             .space
             .iter()
             .filter(|(leb, space)| !space.index && space.free < leb_bytes && !self.space.is_taken(*leb))
             .filter(|(leb, _)| !self.unreadable_lebs.contains_key(leb))
             .map(|(leb, space)| (in_use(space), leb))
-            .filter(|(bytes, _)| *bytes <= leb_bytes - end)
-            .collect();
-        candidates.sort_unstable();
-        for (_, leb) in candidates {
-            if !self.has_nodes_of_orphans(leb)? {
-                return Ok(Some(leb));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Whether a LEB has nodes of files that this recovery removes: before its commit they are needed to remove them again.
-    fn has_nodes_of_orphans(&self, leb: u32) -> Result<bool, WriteError> {
-        if self.ubifs.report.orphans.is_empty() {
-            return Ok(false);
-        }
-        // Values of their extended attributes are among them.
-        let removed: BTreeSet<InodeNumber> = self.ubifs.journal.removed_inodes().collect();
-        let raw = self.leb(leb)?;
-        let key = |found: &Found| {
-            raw.get(found.offset + 24..found.offset + 32)
-                .and_then(Key::from_bytes)
-        };
-        let nodes = scan(&raw, 0).nodes;
-        let mut keys = nodes.iter().filter_map(key);
-        Ok(keys.any(|key| removed.contains(&key.inode_number())))
+            .filter(|(bytes, _)| *bytes <= leb_bytes - end);
+        candidates.min().map(|(_, leb)| leb)
     }
 }

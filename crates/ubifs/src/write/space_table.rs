@@ -1,5 +1,5 @@
-//! Free and dirty space of each LEB of the main area, as it is now, and which LEBs are taken: by the journal, as the head of the
-//! index, for garbage collection.
+//! Free and dirty space of each LEB of the main area, as it is now, and which LEBs are taken: by the journal, for its replay, as the
+//! head of the index, for garbage collection.
 
 use std::collections::BTreeSet;
 
@@ -108,6 +108,13 @@ impl SpaceTable {
 
     pub(super) fn take(&mut self, leb: u32) {
         self.taken.insert(leb);
+    }
+
+    /// Takes a LEB, unless it is empty: until the next commit, a replay looks up something in it that may not be in use any more.
+    pub(super) fn keep_for_replay(&mut self, leb: u32) {
+        if self.get(leb).is_some_and(|space| space.free < self.leb_bytes) {
+            self.take(leb);
+        }
     }
 
     pub(super) fn release(&mut self, leb: u32) {
