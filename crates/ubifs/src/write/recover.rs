@@ -6,13 +6,13 @@ use media::Leb;
 use ubi::{Volume, VolumeError};
 
 use super::commit::State;
-use super::journal::NewNode;
 use super::{WriteError, Writer};
 use crate::fetch::{self, Extent};
 use crate::finding::{Damage, Place, Subject};
 use crate::format::{
-    DirectoryEntry, InodeNumber, Key, KeyKind, LOG_LEB, MASTER_DIRTY, MASTER_LEB, MASTER_NO_ORPHANS,
-    MASTER_RECOVERED, Master, NodeKind, SUPERBLOCK_LEB, Superblock, SuperblockFlags, pad,
+    DirectoryEntry, Inode, InodeNumber, Key, KeyKind, LOG_LEB, MASTER_DIRTY, MASTER_LEB, MASTER_NO_ORPHANS,
+    MASTER_RECOVERED, Master, NodeDefect, NodeKind, SUPERBLOCK_LEB, Superblock, SuperblockFlags,
+    check_expected, pad,
 };
 use crate::report::BudReport;
 use crate::scan::{Found, Stop, scan, to_usize};
@@ -40,10 +40,10 @@ impl Writer {
             self.write_master(master)?;
         }
         self.account_for_buds()?;
+        self.fix_sizes()?;
         self.resume_heads();
         self.take_fixed_lebs()?;
         self.settle_gc_leb()?;
-        self.fix_sizes()?;
         self.commit_to(State::Mounted)
     }
 
@@ -295,14 +295,37 @@ impl Writer {
         Ok(())
     }
 
-    /// Files whose inode a power cut took get the size that their data say.
+    /// Files whose inode a power cut took get the size that their data say: in place, as in Linux. The journal may have no room for all of
+    /// these inodes, and a commit before the last of them would leave the others with their old sizes.
     fn fix_sizes(&mut self) -> Result<(), WriteError> {
-        let sizes: Vec<InodeNumber> = self.ubifs.journal.sizes.keys().copied().collect();
-        for number in sizes {
-            let inode = self.ubifs.inode(number)?;
-            self.write_group(&[NewNode::Inode(inode)])?;
+        let mut sizes: BTreeMap<u32, Vec<(Place, u64)>> = BTreeMap::new();
+        for (number, bytes) in std::mem::take(&mut self.ubifs.journal.sizes) {
+            if let Some(place) = self.plain_place(Key::inode(number))? {
+                sizes.entry(place.leb).or_default().push((place, bytes));
+                self.ubifs.known_inodes.forget(number);
+            }
         }
-        self.ubifs.journal.sizes.clear();
+        for (leb, sizes) in sizes {
+            let free = self.space.get(leb).map_or(0, |space| space.free);
+            let written = self.ubifs.superblock.leb_bytes - free;
+            let mut raw = self.beginning_of_leb(Subject::Inode, leb, written)?;
+            for (place, bytes) in sizes {
+                set_size(&mut raw, place, bytes)
+                    .map_err(|defect| self.unreadable_leb(Subject::Inode, leb, defect.into()))?;
+            }
+            self.volume.leb_change(Leb(leb), &raw)?;
+        }
         Ok(())
     }
+}
+
+/// Changes the size in an inode of a LEB.
+fn set_size(raw: &mut [u8], place: Place, bytes: u64) -> Result<(), NodeDefect> {
+    let (from, to) = (to_usize(place.offset), to_usize(place.offset + place.bytes));
+    let node = raw.get_mut(from..to).unwrap_or_default();
+    let header = check_expected(node, NodeKind::Inode, place.bytes)?;
+    let mut inode = Inode::decode(node)?;
+    inode.size_bytes = bytes;
+    node.copy_from_slice(&inode.encode(header.sequence, header.group));
+    Ok(())
 }

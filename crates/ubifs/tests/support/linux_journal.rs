@@ -1,0 +1,71 @@
+//! Journals as Linux leaves them where power goes: commits that were started and came no further, and LEBs that it named since.
+
+use std::sync::Arc;
+
+use media::Leb;
+use ubi::Volume;
+use ubifs::format::{CommitStart, LOG_LEB, LogReference, pad};
+use ubifs::{OpenOptions, Ubifs};
+
+use super::cut_again::volume;
+use super::rig::Chip;
+
+fn opened(chip: &Chip) -> (Arc<dyn Volume>, Ubifs) {
+    let volume = volume(chip);
+    let ubifs = Ubifs::open(Arc::clone(&volume), OpenOptions::standard());
+    (volume, ubifs.expect("it is a file system"))
+}
+
+fn filled_up(mut raw: Vec<u8>, volume: &dyn Volume) -> Vec<u8> {
+    let unit = usize::try_from(volume.geometry().min_io_bytes).expect("small");
+    let end = raw.len();
+    raw.resize(end.next_multiple_of(unit), 0);
+    pad(&mut raw[end..]);
+    raw
+}
+
+/// Starts commits that come no further, as if power had gone in each, until so many LEBs of the log are left.
+pub fn start_commits(chip: &Chip, left: u32) {
+    loop {
+        let (volume, ubifs) = opened(chip);
+        let (report, lebs) = (ubifs.replay_report(), ubifs.superblock().log_lebs);
+        if u32::try_from(report.log_lebs.len()).expect("few") + left >= lebs {
+            return;
+        }
+        let commit = ubifs.master().commit + 1;
+        let raw = filled_up(CommitStart { commit }.encode(report.sequence_max + 1), &*volume);
+        let last = report.log_lebs.last().expect("it has a log");
+        let next = Leb(LOG_LEB + (last + 1 - LOG_LEB) % lebs);
+        volume.unmap(next).expect("it takes it");
+        volume.write(next, 0, &raw).expect("it takes it");
+    }
+}
+
+/// Adds a LEB to the journal that holds what `nodes` make of the next sequence numbers.
+pub fn add_bud<F: Fn(u64) -> Vec<u8>>(chip: &Chip, head: u32, nodes: impl IntoIterator<Item = F>) {
+    let (volume, ubifs) = opened(chip);
+    let (report, master) = (ubifs.replay_report(), ubifs.master());
+    let is_free = |leb: &u32| *leb != master.gc_leb && !volume.is_mapped(Leb(*leb)).expect("it says");
+    let leb = (0..volume.geometry().lebs).rev().find(is_free);
+    let leb = leb.expect("one is empty");
+    let reference = LogReference { leb, offset: 0, head };
+    let mut sequences = report.sequence_max + 1..;
+    let sequence = sequences.next().expect("it goes on");
+    let mut raw = Vec::new();
+    for (node, sequence) in nodes.into_iter().zip(sequences) {
+        raw.extend_from_slice(&node(sequence));
+        raw.resize(raw.len().next_multiple_of(8), 0);
+    }
+    let raw = filled_up(raw, &*volume);
+    volume.write(Leb(leb), 0, &raw).expect("it takes it");
+    let log = Leb(*report.log_lebs.last().expect("it has a log"));
+    let mut written = vec![0; usize::try_from(volume.geometry().leb_bytes).expect("small")];
+    volume.read(log, 0, &mut written).expect("it can be read");
+    let end = written.iter().rposition(|byte| *byte != 0xFF);
+    let unit = volume.geometry().min_io_bytes;
+    let end = u32::try_from(end.expect("it is written") + 1).expect("small");
+    let raw = filled_up(reference.encode(sequence), &*volume);
+    volume
+        .write(log, end.next_multiple_of(unit), &raw)
+        .expect("there is room");
+}
