@@ -59,6 +59,25 @@ fn assert_kept(chip: &Chip, what: &str) {
     assert!(count > 4, "{what}: only {count} writes");
 }
 
+/// Once Linux has started a commit, new LEBs of the journal are named behind its start, also in the last LEB of the log. That LEB was
+/// erased for the commit of the recovery, and until it was done nothing else named them.
+#[test]
+fn a_log_that_is_full_keeps_what_its_last_leb_names() {
+    for left in [0, 1] {
+        let chip: Chip = Arc::new(Mutex::new(SMALL.formatted()));
+        let mut writer = open(volume(&chip)).expect("it opens");
+        let inode = create(&mut writer, "file", &[1; 3000]);
+        create(&mut writer, "another", &[2; 3000]);
+        writer.fsync().expect("it syncs");
+        drop(writer);
+        let before = read(&chip);
+        start_commits(&chip, left);
+        add_bud(&chip, DATA_HEAD, [|sequence| block(inode, &[7; 3000], sequence)]);
+        assert_ne!(read(&chip), before, "the block is not the file's");
+        assert_kept(&chip, &format!("{left} LEBs left"));
+    }
+}
+
 /// Linux writes inodes that grew some time after their data. A recovery that had to commit before it had written all of them left the others
 /// with their old sizes.
 #[test]

@@ -4,6 +4,7 @@ use media::Leb;
 use ubi::{Volume, VolumeError};
 
 use super::buffers::HeadKind;
+use crate::file_system::Ubifs;
 use crate::format::{CommitStart, LOG_LEB, LogReference, pad};
 use crate::scan::to_usize;
 
@@ -29,7 +30,7 @@ pub(super) struct Log {
 }
 
 /// Units of bytes that the log was last written in.
-fn unit(bytes: Vec<u8>, min_io_bytes: u32) -> Vec<u8> {
+pub(super) fn unit(bytes: Vec<u8>, min_io_bytes: u32) -> Vec<u8> {
     let mut bytes = bytes;
     let end = bytes.len().next_multiple_of(8);
     bytes.resize(end, 0);
@@ -39,15 +40,16 @@ fn unit(bytes: Vec<u8>, min_io_bytes: u32) -> Vec<u8> {
 }
 
 impl Log {
-    /// A log whose last LEB was `last`: the next commit starts in the one behind it.
-    pub(super) fn behind(last: u32, tail: u32, lebs: u32, leb_bytes: u32, min_io_bytes: u32) -> Self {
+    /// The log that a replay read: the next commit starts in the LEB behind it.
+    pub(super) fn of(ubifs: &Ubifs) -> Self {
+        let (superblock, tail) = (&ubifs.superblock, ubifs.master.log_leb);
         Self {
-            lebs,
-            leb_bytes,
-            min_io_bytes,
-            head: last,
+            lebs: superblock.log_lebs,
+            leb_bytes: superblock.leb_bytes,
+            min_io_bytes: superblock.min_io_bytes,
+            head: ubifs.report.log_lebs.last().copied().unwrap_or(tail),
             // As if it were full.
-            offset: leb_bytes,
+            offset: superblock.leb_bytes,
             tail,
             buds: Vec::new(),
         }
@@ -58,6 +60,11 @@ impl Log {
             true => LOG_LEB,
             false => leb + 1,
         }
+    }
+
+    /// Whether no LEB is left for a commit to start in.
+    pub(super) const fn is_full(&self) -> bool {
+        self.next(self.head) == self.tail
     }
 
     /// Whether a reference can be added, and the next commit still has a LEB to start in.

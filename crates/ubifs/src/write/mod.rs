@@ -11,7 +11,7 @@
 //! - [`merge`]: the index with the journal's changes. [`commit`], with [`commit_index`], [`index_gaps`] and [`commit_areas`]: log, index, LPT, orphans, master
 //!   node, in an order that a power cut at any point leaves the old state or the new one. [`gc`]: LEBs of dirty space become empty ones;
 //!   [`gc_leb`]: the one that is kept for that.
-//! - [`open`], [`verify`], [`recover`], [`recover_space`]: from a medium in any state to a [`Writer`]: the replay of the reading half,
+//! - [`open`], [`verify`], [`recover`], [`recover_log`], [`recover_space`]: from a medium in any state to a [`Writer`]: the replay of the reading half,
 //!   then a commit.
 //!
 //! Promise: what [`Writer::fsync`] returned for is there after a power cut, each operation entirely or not at all. A commit is
@@ -42,6 +42,7 @@ mod merge;
 mod names;
 mod open;
 mod recover;
+mod recover_log;
 mod recover_space;
 mod rename;
 mod room;

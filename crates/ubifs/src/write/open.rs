@@ -56,7 +56,7 @@ impl Writer {
         let lpt_first = LptGeometry::first_leb(superblock.log_lebs);
         let mut writer = Self {
             space: SpaceTable::new(first, superblock.leb_bytes, superblock.min_io_bytes, lebs),
-            log: log(&ubifs),
+            log: Log::of(&ubifs),
             lpt: LptState {
                 geometry: LptGeometry::of(&superblock),
                 first: lpt_first,
@@ -129,30 +129,6 @@ fn grown(superblock: &Superblock, lebs: u32) -> Superblock {
         lebs,
         ..superblock.clone()
     }
-}
-
-fn log(ubifs: &Ubifs) -> Log {
-    let superblock = &ubifs.superblock;
-    let tail = ubifs.master.log_leb;
-    let used = &ubifs.report.log_lebs;
-    let next = |leb: u32| match leb + 1 == LOG_LEB + superblock.log_lebs {
-        true => LOG_LEB,
-        false => leb + 1,
-    };
-    let mut last = used.last().copied().unwrap_or(tail);
-    // A commit that was interrupted has taken the last LEB: it starts there once more.
-    if next(last) == tail
-        && let [.., before, _] = used.as_slice()
-    {
-        last = *before;
-    }
-    Log::behind(
-        last,
-        tail,
-        superblock.log_lebs,
-        superblock.leb_bytes,
-        superblock.min_io_bytes,
-    )
 }
 
 fn highest_inode(ubifs: &Ubifs) -> u32 {

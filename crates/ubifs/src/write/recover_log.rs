@@ -1,0 +1,67 @@
+//! Recovery of a log that commits which were interrupted have filled.
+
+use media::Leb;
+use ubi::Volume;
+
+use super::log::{Log, unit};
+use super::{WriteError, Writer};
+use crate::finding::Subject;
+use crate::format::{CommitStart, LogReference};
+use crate::report::{LogEntry, LogNode, LogVerdict};
+use crate::scan::to_usize;
+
+impl Writer {
+    /// Sees to it that a commit finds a LEB of the log to start in. Each that was interrupted took one, and Linux names new LEBs of the
+    /// journal in it meanwhile.
+    ///
+    /// All references move together at the start of the log, each once. The LEBs are changed as a whole, one after the other: none
+    /// gets ahead of what it has had, so that at any time each reference is in one of them.
+    pub(super) fn make_room_in_log(&mut self) -> Result<(), WriteError> {
+        if !self.log.is_full() {
+            return Ok(());
+        }
+        let (leb_bytes, unit_bytes) = (
+            self.ubifs.superblock.leb_bytes,
+            self.ubifs.superblock.min_io_bytes,
+        );
+        let log = self.ubifs.report.log.iter();
+        let nodes = log
+            .filter(|leb| leb.verdict == LogVerdict::Taken)
+            .flat_map(|leb| &leb.nodes);
+        let mut lebs: Vec<Vec<u8>> = vec![Vec::new()];
+        for node in nodes.filter_map(|node| self.still_needed(node)) {
+            match lebs.last_mut() {
+                Some(last) if last.len() + node.len() <= to_usize(leb_bytes) => last.extend(node),
+                _ => lebs.push(node),
+            }
+        }
+        if lebs.len() >= self.ubifs.report.log_lebs.len() {
+            let why = "the log has no room for another commit";
+            let start = (self.ubifs.master.log_leb, 0);
+            return Err(self.contradiction(Subject::Log, start, why));
+        }
+        // The others are unmapped with all that is none of the log.
+        self.ubifs.report.log_lebs.truncate(lebs.len());
+        for (leb, raw) in self.ubifs.report.log_lebs.iter().zip(lebs) {
+            self.volume.leb_change(Leb(*leb), &unit(raw, unit_bytes))?;
+        }
+        self.log = Log::of(&self.ubifs);
+        Ok(())
+    }
+
+    /// A node of the log as it was, unless an earlier one says the same.
+    fn still_needed(&self, node: &LogNode) -> Option<Vec<u8>> {
+        match node.what {
+            LogEntry::CommitStart { commit } if commit == self.ubifs.master.commit => {
+                Some(CommitStart { commit }.encode(node.sequence))
+            }
+            LogEntry::Reference {
+                leb,
+                offset,
+                head,
+                is_repeated: false,
+            } => Some(LogReference { leb, offset, head }.encode(node.sequence)),
+            _ => None,
+        }
+    }
+}
