@@ -14,7 +14,7 @@ use ubi::{Access, AttachOptions, Volume, Work};
 use ubifs::format::Compression;
 use ubifs::mkfs::{Attributes, LebCount, MkfsOptions, Time, Tree, VolumeSink, make};
 use ubifs::{Compressor, MountedWriter, OpenOptions, Writer};
-use vfs::{Caller, FileSystem, Handle, Ino, NewNode, OpenFlags, Privileges, WriteMode};
+use vfs::{Caller, FileSystem, FsError, Handle, Ino, NewNode, OpenFlags, Privileges, WriteMode};
 
 use crate::array_command::format_options;
 
@@ -161,11 +161,16 @@ impl Mounted {
             umask: 0,
             rdev: 0,
         };
-        let flags = OpenFlags((OFlags::RDWR | OFlags::CREATE).bits().cast_signed());
-        let (entry, opened) = self
-            .file_system
-            .create(&caller, Ino::ROOT, name.as_bytes(), node, flags)
-            .with_context(|| format!("{name} can't be opened"))?;
+        let flags = OpenFlags(OFlags::RDWR.bits().cast_signed());
+        let (files, bytes) = (&self.file_system, name.as_bytes());
+        let found = match files.lookup(Ino::ROOT, bytes) {
+            Err(FsError::NotFound) => files.create(&caller, Ino::ROOT, bytes, node, flags),
+            Err(error) => Err(error),
+            Ok(entry) => files
+                .open(entry.ino, flags, Privileges::Keep)
+                .map(|opened| (entry, opened)),
+        };
+        let (entry, opened) = found.with_context(|| format!("{name} can't be opened"))?;
         Ok(OpenFile {
             ino: entry.ino,
             handle: opened.handle,
