@@ -334,9 +334,8 @@ fn left(members: usize, seed: u64) -> Vec<SimNand> {
         .collect()
 }
 
-#[test]
-#[expect(clippy::print_stdout, reason = "`--nocapture` shows how many there were")]
-fn damage_of_one_page_costs_that_page_and_nothing_else() {
+/// Tries each damage that `pages` has of a block, a page or [`WHOLE`], of each block of each member. Returns how many there were.
+fn each_block_damaged(pages: impl Fn(&Judge, usize, Peb) -> Vec<u32>) -> usize {
     let seeds = if testkit::is_full() { 36 } else { 3 };
     let mut damages = 0;
     for members in [2, 3, 4] {
@@ -344,44 +343,38 @@ fn damage_of_one_page_costs_that_page_and_nothing_else() {
             let judge = Judge::of(left(members, seed), format!("{members} members, seed {seed}"));
             for member in 0..members {
                 for peb in (0..BLOCKS).map(Peb) {
-                    // The volume table of a member has copies of its own; `ubi` has tests of it.
-                    let every = if testkit::is_full() { 1 } else { 3 };
-                    for page in (VID_PAGE..PAGES).filter(|page| (page + peb.0) % every == 0) {
-                        // Bits that flip in an erased page are met by what is written there later.
-                        if judge.is_written(member, peb, page) {
-                            judge.try_one(Damage { member, peb, page });
-                            damages += 1;
-                        }
-                    }
-                }
-            }
-        }
-    }
-    println!("{damages} damaged pages");
-}
-
-#[test]
-#[expect(clippy::print_stdout, reason = "`--nocapture` shows how many there were")]
-fn a_block_of_which_nothing_can_be_read_costs_its_share_and_nothing_else() {
-    let seeds = if testkit::is_full() { 36 } else { 3 };
-    let mut damages = 0;
-    for members in [2, 3, 4] {
-        for seed in 0..seeds {
-            let judge = Judge::of(left(members, seed), format!("{members} members, seed {seed}"));
-            for member in 0..members {
-                for peb in (0..BLOCKS).map(Peb) {
-                    if judge.is_written(member, peb, VID_PAGE) {
-                        judge.try_one(Damage {
-                            member,
-                            peb,
-                            page: WHOLE,
-                        });
+                    for page in pages(&judge, member, peb) {
+                        judge.try_one(Damage { member, peb, page });
                         damages += 1;
                     }
                 }
             }
         }
     }
+    damages
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "`--nocapture` shows how many there were")]
+fn damage_of_one_page_costs_that_page_and_nothing_else() {
+    // The volume table of a member has copies of its own; `ubi` has tests of it.
+    let every = if testkit::is_full() { 1 } else { 3 };
+    let damages = each_block_damaged(|judge, member, peb| {
+        // Bits that flip in an erased page are met by what is written there later.
+        (VID_PAGE..PAGES)
+            .filter(|page| (page + peb.0) % every == 0 && judge.is_written(member, peb, *page))
+            .collect()
+    });
+    println!("{damages} damaged pages");
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "`--nocapture` shows how many there were")]
+fn a_block_of_which_nothing_can_be_read_costs_its_share_and_nothing_else() {
+    let damages = each_block_damaged(|judge, member, peb| {
+        let is_used = judge.is_written(member, peb, VID_PAGE);
+        is_used.then_some(WHOLE).into_iter().collect()
+    });
     println!("{damages} damaged blocks");
 }
 
