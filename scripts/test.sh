@@ -30,7 +30,7 @@ test_workspace --no-run --quiet
 step "unit, property and integration tests"
 [ -e /dev/fuse ] || echo "left out: tests that mount, as /dev/fuse is missing"
 [ "$(id -u)" -eq 0 ] || echo "left out: tests that need root (loop devices, ids of others), as this is $(id -un)"
-test_workspace --quiet
+test_workspace --quiet --no-fail-fast
 
 step "judges: pjdfstest and fsx on mounts in every mode"
 if [ "${TIDEGATE_FULL:-}" ]; then
