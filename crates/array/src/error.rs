@@ -115,7 +115,8 @@ pub enum ArrayError {
     /// A member of an earlier epoch.
     #[error(
         "{device}: member {index} of array {label} is stale: it was last used in epoch {found} of the array, the others in \
-         {expected}; it is an older copy, or the array was used without it. Give the right device"
+         {expected}; it is an older copy, or the array was used without it. Give the right device; where there is none, \
+         `tidegate array adopt` takes back what still fits"
     )]
     Stale {
         /// The device.
@@ -132,13 +133,34 @@ pub enum ArrayError {
     /// A member that something else wrote to.
     #[error(
         "{device}: member {index} of array {label} was written to by itself, not as part of the array: what it holds need \
-         not fit the other members. Give the device, or a copy of it, as the array left it"
+         not fit the other members. Give the device, or a copy of it, as the array left it; where there is none, \
+         `tidegate array adopt` takes back what still fits"
     )]
     WrittenAlone {
         /// The device.
         device: Arc<str>,
         /// Its place.
         index: u32,
+        /// Label of the array.
+        label: String,
+    },
+    /// A member that is to be adopted belongs to the array as it is.
+    #[error(
+        "{device}: member {index} of array {label} is not refused, so there is nothing to adopt; nothing was changed"
+    )]
+    NotRefused {
+        /// The device.
+        device: Arc<str>,
+        /// Its place.
+        index: u32,
+        /// Label of the array.
+        label: String,
+    },
+    /// All members are refused: none is left to say what fits.
+    #[error(
+        "array {label}: all of its members were written to by themselves, so nothing tells which blocks belong together; none can be adopted"
+    )]
+    AllRefused {
         /// Label of the array.
         label: String,
     },

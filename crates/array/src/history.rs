@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use media::{Leb, Nand};
+use media::{Leb, Nand, index};
 use ubi::{AttachError, Mark, Scanned, Seal};
 
 use crate::error::ArrayError;
@@ -30,7 +30,7 @@ pub enum ArrayState {
     Open,
 }
 
-/// What the marks say.
+/// State, epoch and records of an array, by the marks and volume tables of its members.
 #[derive(Debug)]
 pub(crate) struct History {
     pub(crate) state: ArrayState,
@@ -57,10 +57,10 @@ impl History {
     }
 }
 
-/// Where epochs are taken for invented.
+/// Epochs from here on are taken for forged.
 const EPOCHS_MAX: u64 = 1 << 63;
 
-/// What one member says.
+/// The marks and the seal of one member.
 struct Evidence {
     device: Arc<str>,
     identity: MemberIdentity,
@@ -125,7 +125,7 @@ impl Evidence {
     }
 }
 
-/// Holds the members against one another. Nothing is written.
+/// Holds members, at least one, against one another. Nothing is written.
 pub(crate) fn judge<'a, N: Nand + 'a>(
     members: impl Iterator<Item = (&'a mut Scanned<N>, &'a Arc<str>, &'a MemberIdentity)>,
 ) -> Result<History, ArrayError> {
@@ -153,10 +153,10 @@ pub(crate) fn judge<'a, N: Nand + 'a>(
     };
     let next_epoch = if opened { latest + 1 } else { latest.max(1) };
     let mut lost_marks = Vec::new();
-    for (place, one) in evidence.iter().enumerate() {
+    for one in &evidence {
         match one.epoch(epoch) {
             own if own == epoch => {}
-            _ if one.lost_its_mark() => lost_marks.push(place),
+            _ if one.lost_its_mark() => lost_marks.push(index(one.identity.index)),
             own => {
                 return Err(ArrayError::Stale {
                     device: Arc::clone(&one.device),
@@ -176,13 +176,13 @@ pub(crate) fn judge<'a, N: Nand + 'a>(
     };
     let mut moved = Vec::new();
     if state == ArrayState::Closed {
-        for (place, one) in evidence.iter().enumerate() {
+        for one in &evidence {
             let closed = one.seal.map_or(0, |seal| seal.sequence_number);
             if one.last_untagged > closed {
                 return Err(one.written_alone());
             }
             if one.last_data > closed {
-                moved.push(place);
+                moved.push(index(one.identity.index));
             }
         }
     }

@@ -29,7 +29,7 @@ pub use error::{ArrayError, ProxyError, ShapesDiffer};
 pub use executor::{Execution, Executor};
 pub use history::ArrayState;
 pub use identity::{IdentityError, MAX_LABEL_BYTES, MAX_MEMBERS, MemberIdentity};
-pub use open::{Array, attach, format};
+pub use open::{Array, adopt, attach, format};
 pub use proxy::Proxy;
 pub use resolve::{LostShare, Resolution};
 pub use stripe::{MemberRange, Stripe};

@@ -6,20 +6,20 @@
 
 use std::sync::Arc;
 
-use media::{Clock, Nand, Peb};
+use media::{Clock, Nand, Peb, index};
 use ubi::format::VolumeKind;
 use ubi::format::volume_table::VolumeName;
 use ubi::{
     AttachError, AttachOptions, FormatOptions, NewVolume, Scanned, SizeInLebs, Ubi, UbiVolume, Unwritten,
-    VolumeError, VolumeId, VolumeTableError,
+    Volume, VolumeError, VolumeId, VolumeTableError,
 };
 
 use crate::error::{ArrayError, check_shapes};
 use crate::executor::{Execution, Executor};
-use crate::history::judge;
+use crate::history::{History, judge};
 use crate::identity::{MAX_MEMBERS, MemberIdentity};
 use crate::log::Log;
-use crate::resolve::{Resolution, resolve};
+use crate::resolve::{Member, Resolution, resolve};
 use crate::virtual_volume::VirtualVolume;
 
 /// An attached array.
@@ -31,10 +31,10 @@ pub struct Array<N: Nand + 'static> {
     resolution: Resolution,
 }
 
-/// Where generations are taken for invented: every map and change takes one, and counting on could pass the end of 64 bits.
+/// Generations from here on are taken for forged: every map and change takes one, and counting on could pass the end of 64 bits.
 const GENERATIONS_MAX: u64 = 1 << 63;
 
-/// What a member's volume is called, and where.
+/// The volume of a member, by its volume table.
 #[derive(Debug)]
 struct Found {
     device: Arc<str>,
@@ -89,11 +89,25 @@ pub fn attach<N: Nand + 'static>(
     options: AttachOptions,
     execution: Execution,
 ) -> Result<Array<N>, ArrayError> {
+    adopt(devices, &[], options, execution)
+}
+
+/// Attaches an array, and takes the members at `adopted` back, which it refuses: they are stale, or were written to by themselves.
+///
+/// The other members alone decide what the LEBs are. Of an adopted member those blocks count whose generation is the LEB's; the
+/// others are erased first of all, and the shares that it lacks are lost. Pages that were added to such a LEB while it was away, or that
+/// something else added on it, are not noticed.
+pub fn adopt<N: Nand + 'static>(
+    devices: Vec<N>,
+    adopted: &[u32],
+    options: AttachOptions,
+    execution: Execution,
+) -> Result<Array<N>, ArrayError> {
     count(devices.len())?;
     check_shapes(&devices)?;
     let names: Vec<Arc<str>> = devices.iter().map(Nand::name).collect();
     let clocks: Vec<Clock> = devices.iter().map(Nand::clock).collect();
-    // What is decided on here rests on what is there now, on all members.
+    // The decisions below rest on the present content of all members, so that has to survive a crash of the host.
     for host in devices.iter().filter_map(Nand::host) {
         host.sync().map_err(AttachError::from)?;
     }
@@ -106,13 +120,15 @@ pub fn attach<N: Nand + 'static>(
     check_membership(&found)?;
     let volumes: Vec<VolumeId> = found.iter().map(|member| member.volume).collect();
     let lebs = found.iter().map(|member| member.lebs).max().unwrap_or(0);
-    let history = judge(
-        scanned
-            .iter_mut()
-            .zip(&found)
-            .map(|(member, found)| (member, &found.device, &found.identity)),
-    )?;
-    let mut resolution = resolve(&mut scanned, &volumes, lebs, &history)?;
+    let history = history_without(adopted, &mut scanned, &found)?;
+    let is_adopted = |found: &Found| adopted.contains(&found.identity.index);
+    let members = scanned.iter_mut().zip(&found).map(|(scanned, found)| Member {
+        place: index(found.identity.index),
+        scanned,
+        volume: found.volume,
+        adopted: is_adopted(found),
+    });
+    let mut resolution = resolve(&mut members.collect::<Vec<_>>(), lebs, &history)?;
     resolution.update_marker = found.iter().any(|member| member.update_marker);
     if resolution.last_generation >= GENERATIONS_MAX {
         return Err(ArrayError::Generation {
@@ -128,6 +144,13 @@ pub fn attach<N: Nand + 'static>(
         .collect::<Result<Vec<_>, _>>()?;
     let is_writable = unwritten.iter().all(|member| member.frozen().is_none());
     if is_writable {
+        // An adopted member belongs to the array from its mark on, so what does not fit goes before.
+        let fit = unwritten
+            .iter_mut()
+            .zip(&found)
+            .filter(|(_, found)| is_adopted(found));
+        fit.map(|(member, _)| member)
+            .try_for_each(Unwritten::erase_dropped)?;
         unwritten
             .iter_mut()
             .try_for_each(|member| member.mark(history.next_epoch))?;
@@ -147,7 +170,14 @@ pub fn attach<N: Nand + 'static>(
     let name = format!("{} of {} devices", identity.label, identity.members).into();
     let log = is_writable.then(|| Log::new(&identity, history.next_epoch));
     let volume = VirtualVolume::new(name, members, executor, &resolution, log);
-    volume.begin().map_err(|source| ArrayError::Open {
+    let begun = volume
+        .begin()
+        .and_then(|()| match adopted.is_empty() || !is_writable {
+            true => Ok(()),
+            // Marks for which an adopted member was refused are gone for good.
+            false => volume.flush(),
+        });
+    begun.map_err(|source| ArrayError::Open {
         label: identity.label.clone(),
         source,
     })?;
@@ -264,6 +294,49 @@ fn identify<N: Nand>(device: Arc<str>, member: &Scanned<N>) -> Result<Found, Arr
             update_marker: record.update_marker,
         }),
         Err(source) => Err(ArrayError::Identity { device, source }),
+    }
+}
+
+/// The history by the members that are not refused. Those that are have to be `adopted`, and no others.
+fn history_without<N: Nand>(
+    adopted: &[u32],
+    scanned: &mut [Scanned<N>],
+    found: &[Found],
+) -> Result<History, ArrayError> {
+    let label = || found[0].identity.label.clone();
+    let mut refused = Vec::new();
+    loop {
+        let left = scanned
+            .iter_mut()
+            .zip(found)
+            .filter(|(_, found)| !refused.contains(&found.identity.index))
+            .map(|(member, found)| (member, &found.device, &found.identity));
+        let mut left = left.peekable();
+        if left.peek().is_none() {
+            return Err(ArrayError::AllRefused { label: label() });
+        }
+        match judge(left) {
+            Err(ArrayError::Stale { index, .. } | ArrayError::WrittenAlone { index, .. })
+                if adopted.contains(&index) =>
+            {
+                refused.push(index);
+            }
+            Err(error) => return Err(error),
+            Ok(history) => {
+                let sound = found.iter().find(|found| {
+                    let index = &found.identity.index;
+                    adopted.contains(index) && !refused.contains(index)
+                });
+                return match sound {
+                    None => Ok(history),
+                    Some(sound) => Err(ArrayError::NotRefused {
+                        device: Arc::clone(&sound.device),
+                        index: sound.identity.index,
+                        label: label(),
+                    }),
+                };
+            }
+        }
     }
 }
 

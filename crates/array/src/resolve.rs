@@ -78,99 +78,126 @@ impl Share {
 /// Which block of each member is the LEB; `None` where damage took it.
 type Blocks = Vec<Option<Peb>>;
 
-/// Decides for every LEB, and has the members choose the same. Nothing is written. Place `i` of `volumes` is the number of the
-/// volume of member `i`.
+/// A member whose blocks are held against those of the others.
+pub(crate) struct Member<'a, N> {
+    /// Its place in the array.
+    pub(crate) place: usize,
+    pub(crate) scanned: &'a mut Scanned<N>,
+    pub(crate) volume: VolumeId,
+    /// It has no part in the decisions: only blocks that fit them count, and all others are erased before it is a member again.
+    pub(crate) adopted: bool,
+}
+
+/// Decides for every LEB, and has the members choose the same. Nothing is written.
 pub(crate) fn resolve<N: Nand>(
-    members: &mut [Scanned<N>],
-    volumes: &[VolumeId],
+    members: &mut [Member<'_, N>],
     lebs: u32,
     history: &History,
 ) -> Result<Resolution, AttachError> {
-    let (last_generation, unsettled) = look_over(members, volumes, lebs, history);
+    let Overview {
+        last_generation,
+        last_of_all,
+        unsettled,
+    } = look_over(members, lebs, history);
     let mut resolution = Resolution {
         state: history.state,
         epoch: history.epoch,
         moved: history.moved.clone(),
         lost_marks: history.lost_marks.clone(),
-        last_generation: last_generation.max(history.last_generation),
+        last_generation: last_of_all.max(history.last_generation),
         ..Resolution::default()
     };
     for leb in unsettled {
         let groups: Vec<Vec<Candidate>> = members
             .iter()
-            .zip(volumes)
-            .map(|(member, volume)| member.candidates(*volume, leb))
+            .map(|member| member.scanned.candidates(member.volume, leb))
             .collect();
+        let newest = newest_of(voting(members, &groups));
         let in_force = newest_in_force(members, &groups, last_generation, leb, history)?;
         let generation = in_force.as_ref().map(|(generation, _)| *generation);
         match generation {
-            Some(generation) => {
-                resolution.rolled_back += u32::from(Some(generation) < newest_of(&groups));
-            }
+            Some(generation) => resolution.rolled_back += u32::from(Some(generation) < newest),
             None => {
-                let unmapped = newest_of(&groups).is_some_and(|newest| history.is_given_up(leb, newest));
+                let unmapped = newest.is_none_or(|newest| history.is_given_up(leb, newest));
                 resolution.forgotten += u32::from(!unmapped);
                 resolution.given_up.push(leb);
             }
         }
         let blocks = in_force.map_or_else(|| vec![None; groups.len()], |(_, blocks)| blocks);
-        for (place, (block, group)) in blocks.into_iter().zip(&groups).enumerate() {
-            let (member, volume) = (&mut members[place], volumes[place]);
+        for (member, (block, group)) in members.iter_mut().zip(blocks.into_iter().zip(&groups)) {
+            let Member { scanned, volume, .. } = member;
             match block {
-                Some(peb) => member.choose(volume, leb, peb)?,
+                Some(peb) => scanned.choose(*volume, leb, peb)?,
                 None if generation.is_some() => {
-                    resolution.lost_shares.push(LostShare { leb, member: place });
-                    member.forget(volume, leb);
+                    let member = member.place;
+                    resolution.lost_shares.push(LostShare { leb, member });
+                    scanned.forget(*volume, leb);
                 }
-                None if !group.is_empty() => member.forget(volume, leb),
+                None if !group.is_empty() => scanned.forget(*volume, leb),
                 None => {}
             }
-            let dropped = group
-                .iter()
-                .filter(|one| one.generation == last_generation && Some(one.generation) != generation);
-            dropped.for_each(|one| member.erase_first(one));
+            let dropped = group.iter().filter(|one| match member.adopted {
+                true => Some(one.peb) != block,
+                false => one.generation == last_generation && Some(one.generation) != generation,
+            });
+            dropped.for_each(|one| member.scanned.erase_first(one));
         }
     }
     Ok(resolution)
 }
 
-/// The highest generation of all, and the LEBs that something was under way with. Only those are remembered: of all others, which
-/// are as many as there are blocks, one is looked at a time.
-fn look_over<N: Nand>(
-    members: &[Scanned<N>],
-    volumes: &[VolumeId],
-    lebs: u32,
-    history: &History,
-) -> (u64, Vec<Leb>) {
+/// The blocks of a LEB on the members that decide.
+fn voting<'a, N>(
+    members: &'a [Member<'_, N>],
+    groups: &'a [Vec<Candidate>],
+) -> impl Iterator<Item = &'a Vec<Candidate>> {
+    let voters = members.iter().zip(groups).filter(|(member, _)| !member.adopted);
+    voters.map(|(_, group)| group)
+}
+
+/// The first look at all LEBs.
+struct Overview {
+    /// The highest generation on the members that decide.
+    last_generation: u64,
+    /// The highest generation on any member.
+    last_of_all: u64,
+    /// LEBs that something was under way with, or that are damaged.
+    unsettled: Vec<Leb>,
+}
+
+/// Finds the highest generations and the LEBs that are unsettled. Only those are remembered: of all others, which are as many as there
+/// are blocks, one is looked at a time.
+fn look_over<N: Nand>(members: &[Member<'_, N>], lebs: u32, history: &History) -> Overview {
     let mut of_members: Vec<_> = members
         .iter()
-        .zip(volumes)
-        .map(|(member, volume)| member.lebs(*volume).peekable())
+        .map(|member| member.scanned.lebs(member.volume).peekable())
         .collect();
-    let (mut last_generation, mut unsettled) = (0, Vec::new());
+    let mut overview = Overview {
+        last_generation: 0,
+        last_of_all: 0,
+        unsettled: Vec::new(),
+    };
     for leb in (0..lebs).map(Leb) {
         let groups: Vec<Vec<Candidate>> = of_members
             .iter_mut()
             .map(|lebs| lebs.next_if(|(next, _)| *next == leb))
             .map(|found| found.map(|(_, group)| group).unwrap_or_default())
             .collect();
-        let Some(newest) = newest_of(&groups) else {
+        let Some(newest) = newest_of(groups.iter()) else {
             continue;
         };
-        last_generation = last_generation.max(newest);
+        overview.last_of_all = overview.last_of_all.max(newest);
+        let voted = newest_of(voting(members, &groups)).unwrap_or(0);
+        overview.last_generation = overview.last_generation.max(voted);
         if history.is_given_up(leb, newest) || !is_settled(&groups) {
-            unsettled.push(leb);
+            overview.unsettled.push(leb);
         }
     }
-    (last_generation, unsettled)
+    overview
 }
 
-fn newest_of(groups: &[Vec<Candidate>]) -> Option<u64> {
-    groups
-        .iter()
-        .flatten()
-        .map(|candidate| candidate.generation)
-        .max()
+fn newest_of<'a>(groups: impl Iterator<Item = &'a Vec<Candidate>>) -> Option<u64> {
+    groups.flatten().map(|candidate| candidate.generation).max()
 }
 
 /// Whether every member has one block for the LEB, which is chosen, and all are of one generation: nothing was under way.
@@ -184,14 +211,13 @@ fn is_settled(groups: &[Vec<Candidate>]) -> bool {
 
 /// The newest generation that was in force on all members, and the blocks that are left of it.
 fn newest_in_force<N: Nand>(
-    members: &mut [Scanned<N>],
+    members: &mut [Member<'_, N>],
     groups: &[Vec<Candidate>],
     last_generation: u64,
     leb: Leb,
     history: &History,
 ) -> Result<Option<(u64, Blocks)>, NandError> {
-    let mut generations: Vec<u64> = groups
-        .iter()
+    let mut generations: Vec<u64> = voting(members, groups)
         .flatten()
         .map(|candidate| candidate.generation)
         .filter(|generation| !history.is_given_up(leb, *generation))
@@ -203,17 +229,23 @@ fn newest_in_force<N: Nand>(
         let shares = members
             .iter_mut()
             .zip(groups)
-            .map(|(member, group)| share_of(member, group, generation))
+            .map(|(member, group)| share_of(member.scanned, group, generation))
             .collect::<Result<Vec<_>, _>>()?;
         let may_be_cut = generation == last_generation && generation > history.complete;
-        let explained = explanation(members, &shares, may_be_cut, history.state);
-        let is_torn = shares.iter().any(|share| matches!(share, Share::Torn(_)));
-        let is_missing = shares.iter().any(|share| matches!(share, Share::Missing));
-        let was_erased = members
-            .iter()
-            .zip(&shares)
-            .any(|(member, share)| matches!(share, Share::Missing) && member.unreadable_headers() == 0);
-        let blocks = shares.iter().map(Share::peb).collect();
+        let voters = || members.iter().zip(&shares).filter(|(member, _)| !member.adopted);
+        let damaged_blocks = voters().map(|(member, share)| (member.scanned.damaged_blocks(), share));
+        let explained = explanation(damaged_blocks, may_be_cut, history.state);
+        let is_torn = voters().any(|(_, share)| matches!(share, Share::Torn(_)));
+        let is_missing = voters().any(|(_, share)| matches!(share, Share::Missing));
+        let was_erased = voters().any(|(member, share)| {
+            matches!(share, Share::Missing) && member.scanned.unreadable_headers() == 0
+        });
+        // Nothing tells damage of what was adopted from a part that was never written.
+        let block = |(member, share): (&Member<'_, N>, &Share)| match share {
+            Share::Torn(_) if member.adopted => None,
+            share => share.peb(),
+        };
+        let blocks = members.iter().zip(&shares).map(block).collect();
         match explained {
             Explanation::Whole => return Ok(Some((generation, blocks))),
             // A member erases the old content of a LEB once the change is on all members. So where the old content is missing, the last
@@ -269,21 +301,19 @@ enum Explanation {
 /// The worst of what the shares tell. A torn block of any generation but one that was under way was whole once, and so a missing one
 /// was there once: where members have marks, a LEB that was unmapped is in them before any member erases it. Without marks it takes
 /// a block that can't be read to tell one that is missing from one that was erased.
-fn explanation<N: Nand>(
-    members: &[Scanned<N>],
-    shares: &[Share],
+fn explanation<'a>(
+    shares: impl Iterator<Item = (u32, &'a Share)>,
     may_be_cut: bool,
     state: ArrayState,
 ) -> Explanation {
-    let is_told = |member: &Scanned<N>| state != ArrayState::Unmarked || member.damaged_blocks() > 0;
-    let of_share = |(member, share): (&Scanned<N>, &Share)| match share {
+    let is_told = |damaged_blocks: u32| state != ArrayState::Unmarked || damaged_blocks > 0;
+    let of_share = |(damaged_blocks, share): (u32, &'a Share)| match share {
         Share::Whole(_) => Explanation::Whole,
-        Share::Missing if !is_told(member) => Explanation::Power,
+        Share::Missing if !is_told(damaged_blocks) => Explanation::Power,
         Share::Torn(_) | Share::Missing if may_be_cut => Explanation::DamageOrPower,
         Share::Torn(_) | Share::Missing => Explanation::Damage,
     };
-    let all = members.iter().zip(shares).map(of_share);
-    all.max().unwrap_or(Explanation::Whole)
+    shares.map(of_share).max().unwrap_or(Explanation::Whole)
 }
 
 /// How far the last generation came, by its blocks.
@@ -297,16 +327,20 @@ enum Evidence {
 }
 
 fn evidence<N: Nand>(
-    members: &mut [Scanned<N>],
+    members: &mut [Member<'_, N>],
     groups: &[Vec<Candidate>],
     generation: u64,
 ) -> Result<Evidence, NandError> {
     let mut evidence = Evidence::MappedOnly;
-    for (member, group) in members.iter_mut().zip(groups) {
+    let voters = members
+        .iter_mut()
+        .zip(groups)
+        .filter(|(member, _)| !member.adopted);
+    for (member, group) in voters {
         for candidate in group.iter().filter(|one| one.generation == generation) {
             if candidate.copied {
                 evidence = Evidence::Changed;
-            } else if !member.is_blank(candidate)? {
+            } else if !member.scanned.is_blank(candidate)? {
                 return Ok(Evidence::Written);
             }
         }

@@ -240,3 +240,52 @@ fn an_update_that_was_killed_is_marked_until_another_one_ends() {
     let text = succeeds(folder.path(), &[&["ubi", "check"], &array[..]].concat());
     assert!(text.contains("the members agree; the array was closed"), "{text}");
 }
+
+#[test]
+fn a_stale_member_is_adopted_once_the_loss_is_accepted() {
+    let folder = array_of_three();
+    let all = ["flash.img", "--devices", "3"];
+    let update = |byte: u8| {
+        std::fs::write(folder.path().join("content"), vec![byte; 60_000]).expect("written");
+        succeeds(
+            folder.path(),
+            &[&["ubi", "update"][..], &all, &["media", "content"]].concat(),
+        );
+    };
+    let files = || {
+        let names = std::fs::read_dir(folder.path()).expect("a folder");
+        let paths = names.map(|entry| entry.expect("an entry").path());
+        let is_of_member = |path: &std::path::PathBuf| path.to_string_lossy().contains("flash.img.1");
+        paths.filter(is_of_member).collect::<Vec<_>>()
+    };
+    update(1);
+    let earlier: Vec<_> = files()
+        .into_iter()
+        .map(|path| (std::fs::read(&path).expect("readable"), path))
+        .collect();
+    update(2);
+    for (content, path) in earlier {
+        std::fs::write(path, content).expect("written");
+    }
+    let error = fails(folder.path(), &[&["ubi", "info"][..], &all].concat());
+    assert!(error.contains("tidegate array adopt"), "{error}");
+    let adopt = [&["array", "adopt"][..], &all, &["--member", "1"]].concat();
+    let error = fails(folder.path(), &adopt);
+    assert!(
+        error.contains("--accept-loss") && error.contains("of their LEBs are lost"),
+        "{error}"
+    );
+    let error = fails(folder.path(), &[&["ubi", "info"][..], &all].concat());
+    assert!(error.contains("stale"), "it was adopted without a word: {error}");
+    let output = tidegate(
+        folder.path(),
+        &[&adopt[..], &["--accept-loss", "--json"]].concat(),
+    );
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(told["adopted"], serde_json::json!([1]));
+    assert!(!told["lost_shares"].as_array().expect("a list").is_empty());
+    succeeds(folder.path(), &[&["ubi", "info"][..], &all].concat());
+    let error = fails(folder.path(), &adopt);
+    assert!(error.contains("not refused"), "{error}");
+}

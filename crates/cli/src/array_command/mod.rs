@@ -1,11 +1,13 @@
 //! `tidegate array`: several flash devices as one.
 
+mod adopt;
 mod bench;
 mod measure;
 
 use anyhow::Result;
 use clap::Subcommand;
 
+use self::adopt::AdoptArguments;
 use self::bench::ArrayBenchArguments;
 pub use self::measure::{format_options, limit_ns};
 use crate::Finding;
@@ -15,11 +17,14 @@ use crate::Finding;
 pub enum ArrayCommand {
     /// Measure simulated arrays: throughput by number of devices, cell type, record size and design
     Bench(ArrayBenchArguments),
+    /// Take back members that an array refuses, with the loss of what does not fit the others
+    Adopt(AdoptArguments),
 }
 
 /// Runs the command.
 pub fn run(command: &ArrayCommand) -> Result<Finding> {
     match command {
         ArrayCommand::Bench(arguments) => bench::run(arguments),
+        ArrayCommand::Adopt(arguments) => adopt::run(arguments),
     }
 }

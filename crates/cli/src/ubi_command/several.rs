@@ -30,6 +30,11 @@ pub fn attach(chips: &[ChipArguments], access: ubi::Access) -> Result<Array<Chip
 }
 
 fn open(chips: &[ChipArguments], access: ubi::Access) -> Result<Array<Chip>> {
+    adopt(chips, &[], access)
+}
+
+/// Attaches an array, and takes refused members back.
+pub fn adopt(chips: &[ChipArguments], adopted: &[u32], access: ubi::Access) -> Result<Array<Chip>> {
     let of_nand = match access {
         ubi::Access::ReadOnly => Access::ReadOnly,
         ubi::Access::ReadWrite => Access::ReadWrite,
@@ -42,14 +47,15 @@ fn open(chips: &[ChipArguments], access: ubi::Access) -> Result<Array<Chip>> {
     if is_real {
         chips = in_real_time(chips);
     }
-    Ok(array::attach(
+    Ok(array::adopt(
         chips,
+        adopted,
         AttachOptions::linux(access),
         Execution::Threads,
     )?)
 }
 
-/// What commands on volumes say about an array.
+/// Refuses commands on volumes for an array.
 pub fn refuse_volumes(chip: &ChipArguments, what: &str) -> Result<()> {
     match chip.members()? {
         None => Ok(()),
@@ -164,7 +170,7 @@ pub fn info(arguments: &info::InfoArguments, chips: &[ChipArguments]) -> Result<
     Ok(())
 }
 
-/// What the attach decided, for the statistics of a mount.
+/// State, epoch and damage of an array, for the statistics of a mount.
 pub fn statistics(array: &Array<Chip>) -> Value {
     let resolution = array.resolution();
     json!({
@@ -239,16 +245,21 @@ fn lost(resolution: &Resolution, chips: &[ChipArguments]) -> Option<String> {
     if shares.is_empty() {
         return None;
     }
+    Some(format!(
+        "damaged headers hide data of the array: {}; the other members' part of these LEBs can be read and is kept. \
+         Copy what can be read; a LEB is whole again once it is written anew or unmapped",
+        name_shares(shares, chips)
+    ))
+}
+
+/// Names the first of the lost shares.
+pub fn name_shares(shares: &[LostShare], chips: &[ChipArguments]) -> String {
     let name = |share: &LostShare| format!("{} on {}", share.leb, chips[share.member].image.display());
     let mut named: Vec<String> = shares.iter().take(LOST_SHOWN).map(name).collect();
     if let Some(more) = shares.len().checked_sub(LOST_SHOWN).filter(|more| *more > 0) {
         named.push(format!("{more} more"));
     }
-    Some(format!(
-        "damaged headers hide data of the array: {}; the other members' part of these LEBs can be read and is kept. \
-         Copy what can be read; a LEB is whole again once it is written anew or unmapped",
-        named.join(", ")
-    ))
+    named.join(", ")
 }
 
 /// Lost shares that a message names; there can be thousands.

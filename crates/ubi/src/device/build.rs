@@ -139,6 +139,15 @@ impl<N: Nand> Unwritten<N> {
         self.core.frozen.as_ref()
     }
 
+    /// Erases the blocks that the owner of the volume dropped ([`crate::Scanned::erase_first`]), before anything else is written.
+    pub fn erase_dropped(&mut self) -> Result<(), AttachError> {
+        if self.core.frozen.is_some() {
+            return Ok(());
+        }
+        let erased = self.erase_anchors().and_then(|()| self.erase_all_dropped());
+        erased.map_err(|trouble| self.error(&trouble))
+    }
+
     /// Marks a member of an array that is being opened for writing. Nothing else is written to any member before all have their mark.
     pub fn mark(&mut self, epoch: NonZeroU64) -> Result<(), AttachError> {
         self.put_mark(epoch.get(), MARK_OF_ARRAY)
@@ -176,9 +185,7 @@ impl<N: Nand> Unwritten<N> {
 
     fn repair(&mut self) -> Result<(), Trouble> {
         self.erase_anchors()?;
-        for _ in 0..self.dropped {
-            self.core.erase_one()?;
-        }
+        self.erase_all_dropped()?;
         if let Some(copy) = self.stale_copy {
             let table = self.core.table();
             self.core.write_table_copy(&table, copy, 0)?;
@@ -188,6 +195,13 @@ impl<N: Nand> Unwritten<N> {
 
     fn erase_anchors(&mut self) -> Result<(), Trouble> {
         for _ in 0..std::mem::take(&mut self.anchors) {
+            self.core.erase_one()?;
+        }
+        Ok(())
+    }
+
+    fn erase_all_dropped(&mut self) -> Result<(), Trouble> {
+        for _ in 0..std::mem::take(&mut self.dropped) {
             self.core.erase_one()?;
         }
         Ok(())
