@@ -10,13 +10,19 @@ mod support {
 
 use std::sync::{Arc, Mutex};
 
+use media::Leb;
+use nand::PowerCut;
 use support::cut_again::{
-    assert_whole, assert_whole_for_linux, copy, create, each_cut, recover, recovered, volume,
+    NEW_FILE, assert_whole, assert_whole_for_linux, copy, create, each_cut, fsck_of, recover, recovered,
+    volume, writes,
 };
-use support::linux_journal::{add_bud, start_commits};
-use support::rig::{Chip, Lines, SMALL, lines_of, open};
+use support::linux_journal::{add_bud, start_commits, tear_log};
+use support::rig::{Chip, Lines, SMALL, attach, lines_of, open};
 use testkit::lab::Fsck;
-use ubifs::format::{Data, Group, InodeNumber, Key};
+use ubi::VolumeError;
+use ubifs::check::{Area, check};
+use ubifs::format::{Data, Group, InodeNumber, Key, ROOT_INODE};
+use ubifs::mkfs::Time;
 use ubifs::{OpenOptions, Ubifs};
 
 const DATA_HEAD: u32 = 2;
@@ -100,4 +106,103 @@ fn sizes_that_follow_from_data_are_set_though_the_journal_is_full() {
     let grown = expected.values().filter(|line| line.starts_with("file 1 200 "));
     assert_eq!(grown.count(), FILES, "{expected:#?}");
     assert_kept(&chip, "files that grew");
+}
+
+/// Writes until the log has named several LEBs. The outcome is power's.
+fn write_on(chip: &Chip) {
+    let run = || {
+        let mut writer = open(attach(chip).ok()?).ok()?;
+        for number in 0..9 {
+            let name = format!("file {number}");
+            let inode = writer.create(ROOT_INODE, name.as_bytes(), &NEW_FILE, Time::default());
+            let written = writer.write(inode.ok()?, 0, &[number; 4000], Time::default());
+            written.ok()?;
+            writer.fsync().ok()?;
+        }
+        Some(())
+    };
+    let _: Option<()> = run();
+}
+
+/// Whether a page of the last LEB of the log is torn.
+fn is_log_torn(chip: &Chip) -> bool {
+    let volume = volume(&copy(chip));
+    let ubifs = Ubifs::open(Arc::clone(&volume), OpenOptions::standard()).expect("it is a file system");
+    let last = ubifs.replay_report().log_lebs.last();
+    let leb = Leb(*last.expect("it has a log"));
+    let mut raw = vec![0; usize::try_from(volume.geometry().leb_bytes).expect("small")];
+    let read = volume.read(leb, 0, &mut raw);
+    let page = usize::try_from(SMALL.page).expect("small");
+    let is_torn = |page: &[u8]| page.iter().any(|byte| *byte != 0xFF) && page.ends_with(&[0xFF]);
+    matches!(read, Err(VolumeError::Uncorrectable { .. })) || raw.chunks(page).any(is_torn)
+}
+
+/// Linux takes a torn end for the end of the log, and where the log goes on in another LEB it refuses to mount: that was so where power
+/// went again while our recovery committed.
+#[test]
+fn what_is_torn_of_the_log_is_cut_off_before_the_log_goes_on() {
+    let fsck = Fsck::available().ok();
+    let start: Chip = Arc::new(Mutex::new(SMALL.formatted()));
+    let uncut = copy(&start);
+    let before = writes(&uncut);
+    write_on(&uncut);
+    let count = writes(&uncut) - before;
+    let (mut torn, mut shown) = (0, 0);
+    for cut in 0..count {
+        for way in 0..PowerCut::WAYS {
+            let chip = copy(&start);
+            let supply = chip.lock().expect("no panic").supply().clone();
+            supply.plan(PowerCut::of_write(supply.writes() + cut, way));
+            write_on(&chip);
+            supply.power_on();
+            if !is_log_torn(&chip) {
+                continue;
+            }
+            torn += 1;
+            let what = format!("cut {cut} in way {way}");
+            assert_whole(&chip, &what);
+            let expected = read(&chip);
+            each_cut(&chip, &recover, &mut |again, second| {
+                let what = format!("{what}, cut {second} of the recovery");
+                assert_whole(again, &what);
+                if let Some(fsck) = fsck.as_ref().filter(|_| testkit::is_full() || torn % 3 == 1) {
+                    shown += 1;
+                    assert_whole_for_linux(fsck, again, &what);
+                }
+                assert_eq!(recovered(again, &what).1, expected, "{what}");
+            });
+        }
+    }
+    assert!(torn > 5, "only {torn} cuts tore the log");
+    assert!(fsck.is_none() || shown > 30, "only {shown} shown to fsck.ubifs");
+}
+
+/// As recoveries of ours left it: what Linux refuses is told, and mended by a mount for writing.
+#[test]
+fn a_log_that_goes_on_behind_a_torn_end_is_found_and_mended() {
+    let fsck = Fsck::available().ok();
+    let chip: Chip = Arc::new(Mutex::new(SMALL.formatted()));
+    let mut writer = open(volume(&chip)).expect("it opens");
+    create(&mut writer, "file", &[1; 3000]);
+    writer.fsync().expect("it syncs");
+    drop(writer);
+    let expected = read(&chip);
+    tear_log(&chip);
+    assert_whole(&chip, "torn");
+    let lebs = Ubifs::open(volume(&chip), OpenOptions::standard()).expect("it is a file system");
+    start_commits(&chip, lebs.superblock().log_lebs - 2);
+    let findings = check(&*volume(&chip)).findings;
+    assert!(
+        findings.len() == 1 && findings[0].area == Area::Log,
+        "{findings:?}"
+    );
+    if let Some(fsck) = &fsck {
+        let judged = fsck_of(fsck, &chip);
+        assert!(!judged.clean, "{}", judged.text);
+    }
+    let (chip, found) = recovered(&chip, "gone on");
+    assert_eq!(found, expected);
+    if let Some(fsck) = &fsck {
+        assert_whole_for_linux(fsck, &chip, "mended");
+    }
 }

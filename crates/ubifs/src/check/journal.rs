@@ -93,7 +93,7 @@ fn read_log(checker: &mut Checker<'_>) -> Vec<(LogReference, LogHash)> {
         checker.tell(Area::Log, None, Some(at(start, 0)), fault);
         return references;
     }
-    let mut started = None;
+    let (mut started, mut torn_at) = (None, None);
     for step in 0..lebs {
         let leb = first_leb + (start - first_leb + step) % lebs;
         let raw = match checker.medium.leb(leb) {
@@ -104,7 +104,12 @@ fn read_log(checker: &mut Checker<'_>) -> Vec<(LogReference, LogHash)> {
             }
         };
         let (nodes, end, ending) = nodes_of(&raw, 0);
+        let goes_on = |first: &InLeb| started.is_some_and(|started| first.header.sequence > started);
+        if matches!(ending, Ending::Broken(_)) || nodes.first().is_some_and(goes_on) {
+            log_ends_before(checker, torn_at.take());
+        }
         if let Ending::Broken(defect) = ending {
+            torn_at = Some(at(leb, to_word(end)));
             let torn = checker.is_dirty() && explained_by_a_cut(&raw, end, &defect, checker.write_bytes());
             match torn {
                 true => checker.note(format!(
@@ -164,6 +169,15 @@ fn read_log(checker: &mut Checker<'_>) -> Vec<(LogReference, LogHash)> {
         }
     }
     references
+}
+
+/// What is torn may be the end of the log alone. A recovery of Linux's finds it in one LEB, and nothing newer in the next.
+fn log_ends_before(checker: &mut Checker<'_>, torn_at: Option<At>) {
+    if torn_at.is_some() {
+        let fault =
+            Fault::Contradiction("the log goes on behind a torn end: Linux refuses to mount the file system");
+        checker.tell(Area::Log, None, torn_at, fault);
+    }
 }
 
 fn read_bud(

@@ -190,7 +190,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Unmaps a LEB of the main area that is torn behind `end`, and writes it without that.
+    /// Writes a LEB that is torn anew, without what is behind `good`.
     pub(super) fn clean_leb(&self, leb: u32, good: &[u8]) -> Result<(), WriteError> {
         let mut raw = good.to_vec();
         let end = raw.len().next_multiple_of(8);

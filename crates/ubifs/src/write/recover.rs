@@ -28,6 +28,7 @@ impl Writer {
             self.ubifs.superblock.flags &= !SuperblockFlags::SPACE_FIXUP.0;
         }
         self.settle_master()?;
+        self.cut_torn_log()?;
         self.make_room_in_log()?;
         self.unmap_leftovers()?;
         if self.ubifs.superblock != *old {

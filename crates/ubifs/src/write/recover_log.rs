@@ -1,16 +1,39 @@
-//! Recovery of a log that commits which were interrupted have filled.
+//! Recovery of the log: its torn end, and interrupted commits that have filled it.
 
 use media::Leb;
 use ubi::Volume;
 
 use super::log::{Log, unit};
 use super::{WriteError, Writer};
-use crate::finding::Subject;
+use crate::finding::{Damage, Subject};
 use crate::format::{CommitStart, LogReference};
-use crate::report::{LogEntry, LogNode, LogVerdict};
-use crate::scan::to_usize;
+use crate::report::{LogEntry, LogLeb, LogNode, LogVerdict};
+use crate::scan::{Stop, scan, to_usize};
 
 impl Writer {
+    /// Cuts off what a power cut tore in the log. Linux takes that for the end of the log: once a commit was started in the LEB behind
+    /// it, it refuses to mount.
+    pub(super) fn cut_torn_log(&self) -> Result<(), WriteError> {
+        if self.ubifs.report.was_clean {
+            return Ok(());
+        }
+        let log = self.ubifs.report.log.iter();
+        for LogLeb { leb, nodes, .. } in log.filter(|leb| leb.verdict == LogVerdict::Taken) {
+            let (raw, is_uncorrectable) = self.leb_as_it_is(*leb, 0)?;
+            let scanned = scan(&raw, 0);
+            if scanned.nodes.len() < nodes.len() {
+                let damage = Damage::Contradiction("it reads differently each time");
+                return Err(self.unreadable_leb(Subject::Log, *leb, damage));
+            }
+            let unit = to_usize(self.ubifs.superblock.min_io_bytes);
+            let is_torn = scanned.stop != Stop::Erased || !scanned.end.is_multiple_of(unit);
+            if is_torn || is_uncorrectable {
+                self.clean_leb(*leb, &raw[..scanned.end])?;
+            }
+        }
+        Ok(())
+    }
+
     /// Sees to it that a commit finds a LEB of the log to start in. Each that was interrupted took one, and Linux names new LEBs of the
     /// journal in it meanwhile.
     ///

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use media::Leb;
 use ubi::Volume;
-use ubifs::format::{CommitStart, LOG_LEB, LogReference, pad};
+use ubifs::format::{CommitStart, LOG_LEB, LogReference, MAGIC, pad};
 use ubifs::{OpenOptions, Ubifs};
 
 use super::cut_again::volume;
@@ -41,13 +41,26 @@ pub fn start_commits(chip: &Chip, left: u32) {
     }
 }
 
-/// Adds a LEB to the journal that holds what `nodes` make of the next sequence numbers.
+/// Adds an empty LEB to the journal that holds what `nodes` make of the next sequence numbers.
 pub fn add_bud<F: Fn(u64) -> Vec<u8>>(chip: &Chip, head: u32, nodes: impl IntoIterator<Item = F>) {
     let (volume, ubifs) = opened(chip);
-    let (report, master) = (ubifs.replay_report(), ubifs.master());
-    let is_free = |leb: &u32| *leb != master.gc_leb && !volume.is_mapped(Leb(*leb)).expect("it says");
+    let gc_leb = ubifs.master().gc_leb;
+    let is_free = |leb: &u32| *leb != gc_leb && !volume.is_mapped(Leb(*leb)).expect("it says");
     let leb = (0..volume.geometry().lebs).rev().find(is_free);
-    let leb = leb.expect("one is empty");
+    drop((volume, ubifs));
+    add_bud_at(chip, leb.expect("one is empty"), head, nodes);
+}
+
+/// The same in a certain LEB, which loses what it had.
+pub fn add_bud_at<F: Fn(u64) -> Vec<u8>>(
+    chip: &Chip,
+    leb: u32,
+    head: u32,
+    nodes: impl IntoIterator<Item = F>,
+) {
+    let (volume, ubifs) = opened(chip);
+    let report = ubifs.replay_report();
+    volume.unmap(Leb(leb)).expect("it takes it");
     let reference = LogReference { leb, offset: 0, head };
     let mut sequences = report.sequence_max + 1..;
     let sequence = sequences.next().expect("it goes on");
@@ -58,14 +71,27 @@ pub fn add_bud<F: Fn(u64) -> Vec<u8>>(chip: &Chip, head: u32, nodes: impl IntoIt
     }
     let raw = filled_up(raw, &*volume);
     volume.write(Leb(leb), 0, &raw).expect("it takes it");
-    let log = Leb(*report.log_lebs.last().expect("it has a log"));
+    let (log, end) = log_end(&*volume, &ubifs);
+    let raw = filled_up(reference.encode(sequence), &*volume);
+    volume.write(log, end, &raw).expect("there is room");
+}
+
+/// The last LEB of the log, and where it is not written any more.
+fn log_end(volume: &dyn Volume, ubifs: &Ubifs) -> (Leb, u32) {
+    let lebs = &ubifs.replay_report().log_lebs;
+    let log = Leb(*lebs.last().expect("it has a log"));
     let mut written = vec![0; usize::try_from(volume.geometry().leb_bytes).expect("small")];
     volume.read(log, 0, &mut written).expect("it can be read");
     let end = written.iter().rposition(|byte| *byte != 0xFF);
-    let unit = volume.geometry().min_io_bytes;
     let end = u32::try_from(end.expect("it is written") + 1).expect("small");
-    let raw = filled_up(reference.encode(sequence), &*volume);
-    volume
-        .write(log, end.next_multiple_of(unit), &raw)
-        .expect("there is room");
+    (log, end.next_multiple_of(volume.geometry().min_io_bytes))
+}
+
+/// Power went while a reference was written to the log.
+pub fn tear_log(chip: &Chip) {
+    let (volume, ubifs) = opened(chip);
+    let (log, end) = log_end(&*volume, &ubifs);
+    let mut raw = vec![0xFF; usize::try_from(volume.geometry().min_io_bytes).expect("small")];
+    raw[..4].copy_from_slice(&MAGIC.to_le_bytes());
+    volume.write(log, end, &raw).expect("there is room");
 }
