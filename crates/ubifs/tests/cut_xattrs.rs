@@ -3,22 +3,30 @@
 
 mod support {
     pub mod cut_again;
+    #[expect(dead_code, reason = "logs are for other tests")]
+    pub mod linux_journal;
     #[expect(dead_code, reason = "the script and other judges are for other tests")]
     pub mod rig;
 }
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use media::Leb;
 use nand::PowerCut;
 use support::cut_again::{
     Eager, assert_whole, assert_whole_for_linux, copy, create, each_cut, recover, recovered, volume, writes,
 };
+use support::linux_journal::{add_bud, add_bud_at};
 use support::rig::{Chip, SMALL, lines_of, open};
 use testkit::lab::Fsck;
 use testkit::prng::Prng;
-use ubifs::format::{InodeNumber, ROOT_INODE};
+use ubi::Volume;
+use ubifs::format::{
+    DirectoryEntry, Group, Inode, InodeNumber, Key, KeyKind, NodeKind, ROOT_INODE, check, pad,
+};
 use ubifs::mkfs::Time;
-use ubifs::{WriteError, Writer};
+use ubifs::{OpenOptions, Ubifs, WriteError, Writer};
 
 fn set_xattrs(writer: &mut Writer, inode: InodeNumber, count: u32) {
     for number in 0..count {
@@ -142,5 +150,156 @@ fn values_of_a_removed_file_go_though_its_space_is_wanted_at_once() {
         supply.power_on();
         assert_whole(&chip, &what);
         recovered(&chip, &what);
+    }
+}
+
+/// The last node of a key, of a name where it is one's.
+struct Found {
+    sequence: u64,
+    leb: u32,
+    offset: u32,
+    raw: Vec<u8>,
+}
+
+/// The last nodes of inodes and of names of all LEBs.
+fn last_nodes(volume: &dyn Volume) -> BTreeMap<(Key, Vec<u8>), Found> {
+    let mut last: BTreeMap<(Key, Vec<u8>), Found> = BTreeMap::new();
+    for leb in 0..volume.geometry().lebs {
+        let mut raw = vec![0; usize::try_from(volume.geometry().leb_bytes).expect("small")];
+        volume.read(Leb(leb), 0, &mut raw).expect("it can be read");
+        for offset in (0..raw.len()).step_by(8) {
+            let Ok(header) = check(&raw[offset..]) else {
+                continue;
+            };
+            let node = &raw[offset..offset + usize::try_from(header.bytes).expect("small")];
+            let named = match header.kind {
+                NodeKind::Inode => (Inode::decode(node).expect("an inode").key, Vec::new()),
+                NodeKind::Entry | NodeKind::XattrEntry => {
+                    let entry = DirectoryEntry::decode(node, header.kind).expect("a name");
+                    (entry.key, entry.name)
+                }
+                _ => continue,
+            };
+            let sequence = header.sequence;
+            if last.get(&named).is_none_or(|known| known.sequence < sequence) {
+                let offset = u32::try_from(offset).expect("small");
+                let raw = node.to_vec();
+                let found = Found {
+                    sequence,
+                    leb,
+                    offset,
+                    raw,
+                };
+                last.insert(named, found);
+            }
+        }
+    }
+    last
+}
+
+/// A node of the next sequence number.
+type Node = Box<dyn Fn(u64) -> Vec<u8>>;
+
+/// Between two commits the LEB with a file's entries is collected and taken for the journal, and then the file goes. A mount looks the entries
+/// up in the index as well: at one's place is that of another file, of which the value was removed.
+#[test]
+fn an_entry_that_came_to_the_place_of_a_removed_files_keeps_its_value() {
+    let fsck = Fsck::available().ok();
+    let chip: Chip = Arc::new(Mutex::new(SMALL.formatted()));
+    let mut writer = open(volume(&chip)).expect("it opens");
+    let kept = create(&mut writer, "kept", &[]);
+    let gone = create(&mut writer, "gone", &[]);
+    let set = writer.set_xattr(gone, b"user.name", b"value", Time::default());
+    set.expect("there is room");
+    // The journal goes on elsewhere.
+    let passing = create(&mut writer, "passing", &[]);
+    set_xattrs(&mut writer, passing, 8);
+    unlink(&mut writer, b"passing");
+    writer.commit().expect("it commits");
+    drop(writer);
+
+    let volume = volume(&chip);
+    let ubifs = Ubifs::open(Arc::clone(&volume), OpenOptions::standard()).expect("it is a file system");
+    let root = ubifs.inode(ROOT_INODE).expect("it is there");
+    let inode = |number| ubifs.inode(number).expect("it is there");
+    let (kept_inode, gone_inode) = (inode(kept), inode(gone));
+    let highest = u32::try_from(ubifs.master().highest_inode).expect("32 bits");
+    drop(ubifs);
+    let last = last_nodes(&*volume);
+    drop(volume);
+    let of_gone = |kind| {
+        let found = last
+            .iter()
+            .find(|((key, _), _)| key.inode_number() == gone && key.kind() == Some(kind));
+        found.expect("it is there").1
+    };
+    let entry_at = of_gone(KeyKind::XattrEntry);
+    let entry = DirectoryEntry::decode(&entry_at.raw, NodeKind::XattrEntry).expect("a name");
+    let holder = InodeNumber(u32::try_from(entry.inode).expect("32 bits"));
+    let holder_at = &last[&(Key::inode(holder), Vec::new())];
+    let old_holder = Inode::decode(&holder_at.raw).expect("an inode");
+    let name = last.values().find_map(|found| {
+        let name = DirectoryEntry::decode(&found.raw, NodeKind::Entry).ok()?;
+        (name.name == b"gone").then_some(name)
+    });
+    let name = name.expect("it has a name");
+
+    // The LEB is collected.
+    let in_use = last.iter().filter(|((key, name), found)| {
+        let is_of = [ROOT_INODE, kept, gone, holder].contains(&key.inode_number());
+        is_of && name != b"passing" && found.leb == entry_at.leb
+    });
+    let copies: Vec<Vec<u8>> = in_use.map(|(_, found)| found.raw.clone()).collect();
+    assert!(copies.len() > 2, "the entry, its value, and the file");
+    add_bud(&chip, 0, copies.into_iter().map(|raw| move |_| raw.clone()));
+
+    // It gets an attribute of `kept` where that of `gone` was, and `gone` goes.
+    let mut before = vec![0; usize::try_from(entry_at.offset).expect("small")];
+    pad(&mut before);
+    let new_holder = InodeNumber(highest + 1);
+    let new_entry = DirectoryEntry {
+        key: Key::xattr(kept, entry.key.low()),
+        inode: new_holder.0.into(),
+        ..entry
+    };
+    let new_value = Inode {
+        key: Key::inode(new_holder),
+        ..old_holder
+    };
+    let with_value = Inode {
+        xattr_count: gone_inode.xattr_count,
+        xattr_bytes: gone_inode.xattr_bytes,
+        xattr_names_bytes: gone_inode.xattr_names_bytes,
+        ..kept_inode
+    };
+    let removal = DirectoryEntry { inode: 0, ..name };
+    let removed = Inode {
+        links: 0,
+        ..gone_inode
+    };
+    let root = Inode {
+        size_bytes: root.size_bytes - 64,
+        ..root
+    };
+    let node = |inode: Inode| -> Node { Box::new(move |sequence| inode.encode(sequence, Group::None)) };
+    let nodes: [Node; 7] = [
+        Box::new(move |_| before.clone()),
+        Box::new(move |sequence| new_entry.encode(NodeKind::XattrEntry, sequence, Group::None)),
+        node(new_value),
+        node(with_value),
+        Box::new(move |sequence| removal.encode(NodeKind::Entry, sequence, Group::None)),
+        node(removed),
+        node(root),
+    ];
+    add_bud_at(&chip, entry_at.leb, 1, nodes);
+    assert_whole(&chip, "cut");
+    if let Some(fsck) = &fsck {
+        assert_whole_for_linux(fsck, &chip, "cut");
+    }
+    let (chip, lines) = recovered(&chip, "recovered");
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines["/kept"].contains("user.name"), "{lines:?}");
+    if let Some(fsck) = &fsck {
+        assert_whole_for_linux(fsck, &chip, "recovered");
     }
 }

@@ -69,6 +69,8 @@ impl Writer {
             let entry = raw
                 .ok()
                 .and_then(|raw| DirectoryEntry::decode(&raw, NodeKind::XattrEntry).ok());
+            // Garbage collection may have moved it: by now the place can be that of another file's.
+            let entry = entry.filter(|entry| self.ubifs.journal.is_removed(entry.key.inode_number()));
             if let Some(value) = entry.and_then(|entry| u32::try_from(entry.inode).ok()) {
                 self.ubifs.journal.remove_inode(InodeNumber(value));
             }
