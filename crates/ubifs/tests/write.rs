@@ -235,6 +235,49 @@ fn what_fills_a_file_system_can_be_removed_at_any_time() {
     }
 }
 
+/// Files without a name and whiteouts were made into the reserve that is kept for removals, until nothing could be removed any more.
+#[test]
+fn what_has_no_name_takes_no_room_that_removals_need() {
+    let volume: Arc<dyn Volume> = attach(&chip(SMALL)).expect("it attaches");
+    let mut writer = open(Arc::clone(&volume)).expect("it opens");
+    let is_full = |made: Result<(), WriteError>| match made {
+        Ok(()) => false,
+        Err(WriteError::NoSpace { .. }) => true,
+        Err(error) => panic!("{error}"),
+    };
+    let mut files = 0;
+    while !is_full(create(&mut writer, &format!("file {files}"))) {
+        files += 1;
+    }
+    let mut unnamed = Vec::new();
+    loop {
+        let made = writer.create_unnamed(ROOT_INODE, &EMPTY_FILE, NOW);
+        if is_full(made.map(|inode| unnamed.push(inode))) {
+            break;
+        }
+    }
+    let mut moved = 0;
+    loop {
+        let (from, to) = (format!("file {moved}"), format!("moved {moved}"));
+        let (from, to) = ((ROOT_INODE, from.as_bytes()), (ROOT_INODE, to.as_bytes()));
+        if is_full(writer.rename_with_whiteout(from, to, (0, 0), NOW)) {
+            break;
+        }
+        moved += 1;
+        assert!(moved < files, "whiteouts need no room");
+    }
+    for number in moved..files {
+        let removed = writer.unlink(ROOT_INODE, format!("file {number}").as_bytes(), NOW);
+        removed.unwrap_or_else(|error| {
+            let (held, moved) = (unnamed.len(), moved);
+            panic!("file {number} of {files}, {held} without a name, {moved} whiteouts: {error}")
+        });
+    }
+    let lines = lines_of(writer.read());
+    writer.unmount().expect("it unmounts");
+    judge(&volume, &lines, fsck().as_ref(), "emptied");
+}
+
 #[test]
 fn entries_have_cookies_where_the_superblock_says_so() {
     for flags in [0, SuperblockFlags::DOUBLE_HASH.0] {

@@ -98,7 +98,7 @@ impl Writer {
         inode.links = 0;
         let number = inode.key.inode_number();
         let orphan = self.new_orphan(number)?;
-        self.removal_operation(&[NewNode::Inode(inode)], orphan)?;
+        self.operation_for(&[NewNode::Inode(inode)], self.growth(), orphan)?;
         self.hold(number);
         Ok(number)
     }

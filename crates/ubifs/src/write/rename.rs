@@ -3,6 +3,7 @@
 use super::held::OrphanChange;
 use super::journal::NewNode;
 use super::names::{NewFile, entry_bytes, inherited_flags, kind_of, touch};
+use super::room::Purpose;
 use super::{WriteError, Writer};
 use crate::file_system::UbifsError;
 use crate::format::{EntryKind, Inode, InodeNumber};
@@ -66,9 +67,11 @@ impl Writer {
         touch(&mut file, now, false);
         touch(&mut source, now, true);
         let mut nodes = vec![entry];
+        let mut purpose = Purpose::Removal;
         match whiteout {
             None => nodes.push(self.removal(&mut source, old)?),
             Some(whiteout) => {
+                purpose = self.growth();
                 let flags = inherited_flags(&source, whiteout.mode);
                 let device = self.new_inode(whiteout, flags, now)?;
                 let number = device.key.inode_number();
@@ -98,7 +101,7 @@ impl Writer {
         nodes.push(NewNode::Inode(file));
         nodes.push(NewNode::Inode(source));
         nodes.extend(target.map(NewNode::Inode));
-        self.removal_operation(&nodes, orphan)
+        self.operation_for(&nodes, purpose, orphan)
     }
 
     /// Whether a file can take the place of another.

@@ -200,7 +200,10 @@ impl MountedWriter {
             }
             let moved = match has(libc::RENAME_WHITEOUT) {
                 _ if has(libc::RENAME_EXCHANGE) => writer.exchange(from, to, now),
-                true => writer.rename_with_whiteout(from, to, (caller.uid, caller.gid), now),
+                true => {
+                    writer.act_for(writer.space_user(caller.uid, caller.gid));
+                    writer.rename_with_whiteout(from, to, (caller.uid, caller.gid), now)
+                }
                 false => writer.rename(from, to, now),
             };
             moved.map_err(|error| self.fail(&error))
