@@ -15,7 +15,7 @@ use nand::PowerCut;
 use support::cut_again::{NEW_FILE, assert_whole, copy, create, recovered, volume, writes};
 use support::rig::{Chip, SMALL, attach, lines_of, open};
 use ubifs::format::{COMMIT_LAST_FLAG, InodeNumber, LOG_LEB, MASTER_NO_ORPHANS, Orphans, ROOT_INODE, check};
-use ubifs::mkfs::Time;
+use ubifs::mkfs::{Attributes, LebCount, MkfsOptions, Time, Tree, VolumeSink, make};
 use ubifs::{OpenOptions, Ubifs, WriteError, Writer};
 
 /// An operation, after what has to be there for it.
@@ -172,5 +172,67 @@ fn a_commit_that_an_operation_begins_with_lists_who_has_no_name_by_then() {
             supply.power_on();
             judge(&chip, &what);
         }
+    }
+}
+
+/// A file system with two LEBs for files without a name.
+fn with_two_lebs_for_orphans() -> Chip {
+    let chip: Chip = Arc::new(Mutex::new(SMALL.formatted()));
+    let volume = volume(&chip);
+    let shape = volume.geometry();
+    for leb in 0..shape.lebs {
+        volume.unmap(Leb(leb)).expect("it takes it");
+    }
+    let options = MkfsOptions {
+        lebs: LebCount::Exactly(shape.lebs),
+        orphan_lebs: 2,
+        ..MkfsOptions::new(shape.min_io_bytes, shape.leb_bytes, shape.lebs)
+    };
+    let mut sink = VolumeSink::new(&*volume).expect("it takes writes");
+    let tree = Tree::empty(Attributes::default());
+    make(&tree, &options, &mut sink, &mut || {}).expect("the options are good");
+    sink.finish().expect("it takes writes");
+    chip
+}
+
+/// A commit replaces the list LEB by LEB: with one more file at its beginning another one moved to the next LEB, and was in neither when
+/// power went between the two. Nothing removed it then.
+#[test]
+fn files_without_a_name_are_listed_whatever_lebs_of_the_list_are_replaced() {
+    let start = with_two_lebs_for_orphans();
+    // The list has a header of 32 bytes.
+    let first_leb = (volume(&start).geometry().leb_bytes - 32) / 8;
+    let begun = |chip: &Chip| {
+        let mut writer = open(attach(chip).expect("it attaches")).expect("it opens");
+        let early = create(&mut writer, "early", &[1; 100]);
+        writer.hold(early);
+        for _ in 0..first_leb {
+            let made = writer.create_unnamed(ROOT_INODE, &NEW_FILE, NOW);
+            made.expect("there is room");
+        }
+        writer.commit().expect("it commits");
+        writer.unlink(ROOT_INODE, b"early", NOW).expect("it is there");
+        writer.fsync().expect("it syncs");
+        writer
+    };
+    let uncut = copy(&start);
+    let mut writer = begun(&uncut);
+    let before = writes(&uncut);
+    writer.commit().expect("it commits");
+    let count = writes(&uncut) - before;
+    drop(writer);
+    for cut in 0..count {
+        let what = format!("cut {cut} of {count}");
+        let chip = copy(&start);
+        let mut writer = begun(&chip);
+        let supply = chip.lock().expect("no panic").supply().clone();
+        supply.plan(PowerCut::of_write(before + cut, 4));
+        // The outcome is power's.
+        let _ = writer.commit();
+        assert!(supply.is_off(), "{what}: power did not go");
+        drop(writer);
+        supply.power_on();
+        let (_, lines) = recovered(&chip, &what);
+        assert_eq!(lines.len(), 1, "{what}: {lines:?}");
     }
 }

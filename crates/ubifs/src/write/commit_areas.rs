@@ -105,13 +105,21 @@ impl Writer {
 
     /// Writes the inodes without a name. Returns LEBs of the area that are of no use once the commit is done: until then a recovery
     /// removes by them what it finds in the old index.
+    ///
+    /// The LEBs are replaced one after the other, and a recovery takes both what is new and what is left. So each inode keeps its place or
+    /// moves forward, and is listed in one of them all the time.
     pub(super) fn write_orphans(&mut self, commit: u64) -> Result<Vec<u32>, WriteError> {
         let superblock = &self.ubifs.superblock;
         let first = LOG_LEB + superblock.log_lebs + superblock.lpt_lebs;
         let lebs = first..first + superblock.orphan_lebs;
         let unit = to_usize(superblock.min_io_bytes);
         let each = (to_usize(superblock.leb_bytes) - Orphans::BYTES) / 8;
-        let numbers: Vec<u64> = self.orphans.keys().map(|inode| u64::from(*inode)).collect();
+        let mut listed = std::mem::take(&mut self.listed_orphans);
+        listed.retain(|inode| self.orphans.contains_key(inode));
+        let known: BTreeSet<u32> = listed.iter().copied().collect();
+        listed.extend(self.orphans.keys().filter(|inode| !known.contains(inode)));
+        let numbers: Vec<u64> = listed.iter().copied().map(u64::from).collect();
+        self.listed_orphans = listed;
         let mut parts = numbers.chunks(each).peekable();
         let had_orphans = self.ubifs.master.flags & MASTER_NO_ORPHANS == 0;
         let mut unused = Vec::new();

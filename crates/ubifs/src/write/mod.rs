@@ -219,6 +219,8 @@ pub struct Writer {
     highest_inode: u32,
     /// Inodes without a name that are held.
     orphans: BTreeMap<u32, Orphan>,
+    /// As the last commit listed them.
+    listed_orphans: Vec<u32>,
     holds: Holds,
     packer: Packer,
     user: SpaceUser,

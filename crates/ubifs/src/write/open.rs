@@ -71,6 +71,7 @@ impl Writer {
             sequence: ubifs.report.sequence_max,
             highest_inode: highest_inode(&ubifs).max(verified.highest_inode),
             orphans: BTreeMap::new(),
+            listed_orphans: Vec::new(),
             holds: Holds::default(),
             packer: Packer::quick(Compressor::Only(
                 Compression::from_number(superblock.compression).unwrap_or(Compression::None),
