@@ -18,7 +18,7 @@ use fuse::{MountConfig, MountError, Negotiated, RequestError, Session, StatsDocu
 use rustix::process::{Resource, Rlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
-use vfs::{FileSystem, FsError};
+use vfs::{FileSystem, FsError, Ino};
 
 use crate::log::{self, Level};
 
@@ -64,6 +64,9 @@ fn serve_to_the_end(
     // Caught from before the mount on: a signal that comes in between must not leave a dead mount.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("signals can't be caught")?;
     let file_system = served.file_system.clone();
+    // A mount without one would answer nothing, not even who serves it.
+    let root = file_system.getattr(Ino::ROOT, None);
+    root.context("the root folder can't be read, so nothing is mounted")?;
     let errors = Box::new(|error: &RequestError| log::message(Level::Error, &text_of(error)));
     let session = Session::mount(served.file_system, mountpoint, config, served.statistics, errors)?;
     let stopper = session.stopper();

@@ -113,6 +113,10 @@ fn find_daemon(mount: &Mount, arguments: &UnmountArguments) -> Result<Found> {
         Err(ReadError::Refused { .. }) if mount.is_tidegate() => {
             return Ok(Found::OutOfReach("only the user that mounted it may ask for it"));
         }
+        Err(error @ ReadError::NotOurs { .. }) if mount.is_tidegate() => {
+            print_error(&error.to_string());
+            return Ok(Found::OutOfReach("its root folder can't be read"));
+        }
         Err(ReadError::Silent { .. }) if mount.is_tidegate() && arguments.lazy => {
             return Ok(Found::OutOfReach("it does not answer"));
         }

@@ -11,10 +11,12 @@ mod support {
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::process::Command;
 
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, lgetxattr, lsetxattr, makedev, mknodat};
 use support::bench::Bench;
 use support::hostile::snapshot;
+use ubifs::format::NodeKind;
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -217,6 +219,32 @@ fn no_devices_rights_or_owners_of_others_unless_they_are_asked_for() {
         xattr(&program, "trusted.mark").as_deref(),
         Some(b"of root".as_slice())
     );
+}
+
+/// Such a mount answered every call with an error, the one by which `tidegate unmount` asks who serves it too.
+#[test]
+fn an_image_whose_root_can_not_be_read_is_not_mounted() {
+    if !is_root() || !Path::new("/dev/fuse").exists() {
+        testkit::report_left_out("a mount of a broken image: this needs root and /dev/fuse");
+        return;
+    }
+    let bench = Bench::new();
+    fs::write(bench.path("tree/file"), "x").expect("made");
+    fs::create_dir(bench.path("mountpoint")).expect("made");
+    bench.make_volume();
+    // The level of an index node.
+    bench.change_nodes(NodeKind::Index, |node| {
+        node[26..28].copy_from_slice(&500_u16.to_le_bytes())
+    });
+    let (code, _, told) = bench.run("ubifs mount volume mountpoint");
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
+    if table.contains(&bench.path("mountpoint").display().to_string()) {
+        let unmounted = Command::new("umount").arg(bench.path("mountpoint")).status();
+        assert!(unmounted.expect("umount runs").success());
+        panic!("it is mounted: {code}, {told}");
+    }
+    assert_eq!(code, 2, "{told}");
+    assert!(told.contains("root folder can't be read"), "{told}");
 }
 
 #[test]

@@ -15,9 +15,11 @@ pub struct Trust {
 }
 
 /// An error as replies carry it. Linux has numbers for its own use from 512 on, which some file systems let out; a reply with
-/// one is refused, and would end the session.
+/// one is refused, and would end the session. By `ENOTCONN` and `ECONNABORTED` programs know a mount without a daemon; from
+/// here they would be those of the source.
 pub const fn error_out(error: FsError) -> i32 {
     match error.errno() {
+        libc::ENOTCONN | libc::ECONNABORTED => -libc::EIO,
         errno @ 1..512 => -errno,
         _ => -libc::EIO,
     }

@@ -123,3 +123,34 @@ fn statistics_without_a_mountpoint_list_the_mounts_dead_ones_too() {
         );
     }
 }
+
+/// A daemon whose source is gone passes its error on. That is not the one of a mount without a daemon: it may hold data back.
+#[test]
+fn a_mount_whose_source_is_dead_is_no_dead_mount_and_can_be_taken_away() {
+    let Some(below) = Mounted::start(&["--attr-timeout", "0s"]) else {
+        return;
+    };
+    let folder = tempfile::TempDir::new().expect("possible on this host");
+    let mountpoint = folder.path();
+    let mounted = tidegate()
+        .arg("mount")
+        .args([&below.mountpoint(), mountpoint])
+        .args(["--attr-timeout", "0s", "--entry-timeout", "0s"])
+        .output()
+        .expect("the binary runs");
+    assert!(mounted.status.success(), "{}", text(&mounted.stderr));
+    below.end_daemon(Signal::KILL);
+    let asked = fs::metadata(mountpoint).expect_err("its source is dead");
+    let unmounted = tidegate()
+        .arg("unmount")
+        .arg(mountpoint)
+        .output()
+        .expect("the binary runs");
+    let told = text(&unmounted.stderr);
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
+    assert!(!table.contains(&mountpoint.display().to_string()), "{told}");
+    assert_eq!(asked.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
+    assert!(!told.contains("its daemon is gone"), "{told}");
+    assert_eq!(unmounted.status.code(), Some(2), "{told}");
+    assert!(told.contains("can't be waited for"), "{told}");
+}

@@ -35,7 +35,8 @@ impl Bench {
         });
     }
 
-    fn change_nodes(&self, kind: NodeKind, mut change: impl FnMut(&mut [u8])) {
+    /// Changes all nodes of a kind.
+    pub fn change_nodes(&self, kind: NodeKind, mut change: impl FnMut(&mut [u8])) {
         let mut raw = fs::read(self.path("volume")).expect("it was made");
         for at in (0..raw.len() - HEADER_BYTES).step_by(8) {
             let Ok(header) = check(&raw[at..]) else { continue };
