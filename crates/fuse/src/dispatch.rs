@@ -381,12 +381,14 @@ impl Dispatcher {
     fn drop_privilege_bits(&self, request: &Request) -> FsResult<vfs::Attr> {
         let ino = request.ino();
         let attr = self.file_system.getattr(ino, None)?;
-        let mode = privileges_if(true, request).left_of(attr.mode, attr.gid);
+        let privileges = privileges_if(true, request);
+        let mode = privileges.left_of(attr.mode, attr.gid);
         if mode == attr.mode {
             return Ok(attr);
         }
         let change = SetAttr {
             mode: Some(mode & 0o7777),
+            privileges,
             ..SetAttr::default()
         };
         self.file_system.setattr(ino, None, &change)

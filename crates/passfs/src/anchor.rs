@@ -25,6 +25,7 @@ use rustix::path::Arg;
 use vfs::{FileKind, FsError, FsResult};
 
 use crate::attributes::HostKey;
+use crate::identity::errno;
 
 /// `MAX_HANDLE_SZ`.
 const HANDLE_BYTES_MAX: usize = 128;
@@ -106,18 +107,22 @@ impl Anchor {
 impl Found {
     /// The handle of the inode behind `fd`, where its file system has handles.
     pub(crate) fn of(fd: BorrowedFd<'_>) -> Option<Self> {
-        Self::ask(fd, c"", libc::AT_EMPTY_PATH)
+        Self::ask(fd, c"", libc::AT_EMPTY_PATH).ok()
     }
 
-    /// The handle of what has this name, be it a symbolic link.
-    fn named(directory: BorrowedFd<'_>, name: &[u8]) -> Option<Self> {
+    /// The handle of what has this name, be it a symbolic link; `None` where its file system has none.
+    pub(crate) fn named(directory: BorrowedFd<'_>, name: &[u8]) -> FsResult<Option<Self>> {
         let ask = |name: &CStr| Ok(Self::ask(directory, name, 0));
-        name.into_with_c_str(ask).ok().flatten()
+        match name.into_with_c_str(ask).map_err(errno)? {
+            Ok(found) => Ok(Some(found)),
+            Err(FsError::NotSupported | FsError::Overflow) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
-    fn ask(directory: BorrowedFd<'_>, name: &CStr, flags: i32) -> Option<Self> {
+    fn ask(directory: BorrowedFd<'_>, name: &CStr, flags: i32) -> FsResult<Self> {
         let mut raw = RawHandle {
-            bytes: u32::try_from(HANDLE_BYTES_MAX).ok()?,
+            bytes: u32::try_from(HANDLE_BYTES_MAX).expect("a small constant"),
             kind: 0,
             data: [0; HANDLE_BYTES_MAX],
         };
@@ -134,8 +139,11 @@ impl Found {
                 flags,
             )
         };
-        let length = usize::try_from(raw.bytes).ok()?;
-        (result == 0).then(|| Self {
+        if result != 0 {
+            return Err(FsError::from(std::io::Error::last_os_error()));
+        }
+        let length = usize::try_from(raw.bytes).map_err(|_| FsError::Overflow)?;
+        Ok(Self {
             handle: HostHandle::new(raw.kind, &raw.data[..length]),
             mount_id,
         })
@@ -190,7 +198,7 @@ impl HostHandle {
     }
 
     /// The inode number in the handle, where its layout is a known one. Numbers are in the host's byte order.
-    fn inode_number(&self) -> Option<u64> {
+    pub(crate) fn inode_number(&self) -> Option<u64> {
         let (kind, handle) = self.parts();
         let narrow = |at: usize| {
             let bytes = handle.get(at..)?.first_chunk::<4>()?;
@@ -272,21 +280,12 @@ impl Anchors {
         self.is_local && device == self.device
     }
 
-    /// What is to hold the inode `key` that was found by this name, without a descriptor of it. `None` where it needs
-    /// one, and where the name leads to another inode since: then only a descriptor tells what belongs together.
-    pub(crate) fn of_name(
-        &self,
-        directory: BorrowedFd<'_>,
-        name: &[u8],
-        key: HostKey,
-        kind: FileKind,
-    ) -> Option<Anchor> {
+    /// What is to hold the inode `key` that has the handle `found`, without a descriptor of it. `None` where it needs one.
+    pub(crate) fn of_found(&self, found: Found, key: HostKey, kind: FileKind) -> Option<Anchor> {
         if !self.always_by_handle() || key.device != self.device || !needs_no_descriptor(kind) {
             return None;
         }
-        let found = Found::named(directory, name)?;
-        let same = found.handle.inode_number() == Some(key.inode);
-        same.then(|| self.by_handle(found)).flatten()
+        self.by_handle(found)
     }
 
     /// What is to hold the inode `key` of this kind behind an open file, without a further descriptor of it.

@@ -1,12 +1,12 @@
-//! Who the worker thread is towards the host: file system ids, umask, `CAP_FSETID` and `CAP_FOWNER`.
+//! Who the worker thread is towards the host: file system ids, groups, umask, and the capabilities that pass over permissions.
 //!
 //! Linux keeps them per thread, so each worker thread changes its own and no lock is needed. At rest a thread has the
-//! daemon's ids and capabilities. [`acting_as`], [`with_privileges`] and [`owning`] change them for one closure and change them back
+//! daemon's ids and capabilities. [`acting_as`], [`with_privileges`] and [`without`] change them for one closure and change them back
 //! behind it, also when it fails or panics: whatever else the thread does, for this file system or another layer, it does
 //! as the daemon. A caller with the daemon's own ids costs no system call.
 //!
 //! It is not: a permission check (the kernel above made it), nor a sandbox. Real, effective and saved ids stay as
-//! they are, and so do the capabilities except these two in the effective set. Supplementary groups are given up on
+//! they are, and so do the capabilities except [`CHANGED`] in the effective set. Supplementary groups are given up on
 //! each thread that changes ids: the protocol names one group of the caller, and the daemon's are not the caller's.
 //!
 //! Invariants:
@@ -18,13 +18,22 @@
 use std::cell::RefCell;
 use std::marker::PhantomData;
 
-use rustix::fs::Mode;
+use rustix::fs::{Gid, Mode};
 use rustix::io::Errno;
 use rustix::thread::{
     CapabilitiesSecureBits, CapabilitySet, CapabilitySets, UnshareFlags, capabilities,
-    capabilities_secure_bits, set_capabilities, set_capabilities_secure_bits, unshare_unsafe,
+    capabilities_secure_bits, set_capabilities, set_capabilities_secure_bits, set_thread_groups,
+    unshare_unsafe,
 };
 use vfs::{FsError, FsResult, Privileges};
+
+/// The capabilities that are given up for some calls.
+const CHANGED: [CapabilitySet; 4] = [
+    CapabilitySet::FSETID,
+    CapabilitySet::FOWNER,
+    CapabilitySet::DAC_OVERRIDE,
+    CapabilitySet::DAC_READ_SEARCH,
+];
 
 /// What a creating call is made as.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +52,8 @@ struct ThreadIdentity {
     daemon: (u32, u32),
     uid: u32,
     gid: u32,
+    /// Supplementary groups of a caller; at rest there are none.
+    has_groups: bool,
     umask: u32,
 }
 
@@ -104,13 +115,26 @@ pub(crate) fn with_privileges<T>(privileges: Privileges, call: impl FnOnce() -> 
     Ok(call())
 }
 
-/// Runs `call` as `ids` and without `CAP_FOWNER`, so that the host asks whether files are theirs. All other capabilities stay.
-pub(crate) fn owning<T>((uid, gid): (u32, u32), call: impl FnOnce() -> T) -> FsResult<T> {
+/// Ids and groups that a call is made with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ids<'a> {
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: &'a [u32],
+}
+
+/// Runs `call` as `ids` and without the capabilities `given_up`, so that the host asks what `ids` may. All others stay.
+pub(crate) fn without<T>(given_up: CapabilitySet, ids: Ids<'_>, call: impl FnOnce() -> T) -> FsResult<T> {
     let _changed = Changed::by(|thread| {
-        thread.set_ids(uid, gid)?;
+        thread.set_ids(ids.uid, ids.gid)?;
         // A daemon that can't become the caller has no more rights than its user.
         if thread.changes_ids {
-            thread.set_effective(CapabilitySet::FOWNER, false)?;
+            thread.set_groups(ids.groups)?;
+            for capability in CHANGED {
+                if given_up.contains(capability) {
+                    thread.set_effective(capability, false)?;
+                }
+            }
         }
         Ok(())
     })?;
@@ -125,7 +149,7 @@ impl ThreadIdentity {
             capabilities.effective.contains(needed) && keep_capabilities_over_setfsuid().is_ok();
         if changes_ids {
             // Refused in a user namespace that denies setgroups; the daemon's groups then count as the caller's.
-            let _refused = rustix::thread::set_thread_groups(&[]);
+            let _refused = set_thread_groups(&[]);
         }
         let (uid, gid) = (current_fsuid(), current_fsgid());
         Ok(Self {
@@ -135,6 +159,7 @@ impl ThreadIdentity {
             daemon: (uid, gid),
             uid,
             gid,
+            has_groups: false,
             umask: u32::MAX,
         })
     }
@@ -145,10 +170,10 @@ impl ThreadIdentity {
     /// When the host refuses, which is short of memory then: no call may be made as somebody else.
     fn restore(&mut self) {
         let own_ids = self.set_ids(self.daemon.0, self.daemon.1);
-        let own_capabilities = [CapabilitySet::FSETID, CapabilitySet::FOWNER]
-            .map(|capability| self.set_effective(capability, true));
+        let own_groups = self.set_groups(&[]);
+        let own_capabilities = CHANGED.map(|capability| self.set_effective(capability, true));
         assert!(
-            own_ids.is_ok() && own_capabilities.iter().all(Result::is_ok),
+            own_ids.is_ok() && own_groups.is_ok() && own_capabilities.iter().all(Result::is_ok),
             "a worker thread is user {} and group {} and can't become {:?} again",
             self.uid,
             self.gid,
@@ -180,6 +205,16 @@ impl ThreadIdentity {
             unsafe { libc::setfsgid(gid) };
             self.gid = current_fsgid();
         }
+    }
+
+    fn set_groups(&mut self, groups: &[u32]) -> FsResult<()> {
+        if groups.is_empty() && !self.has_groups {
+            return Ok(());
+        }
+        let groups: Vec<_> = groups.iter().copied().map(Gid::from_raw).collect();
+        set_thread_groups(&groups).map_err(errno)?;
+        self.has_groups = !groups.is_empty();
+        Ok(())
     }
 
     fn set_umask(&mut self, umask: u32) -> FsResult<()> {

@@ -37,10 +37,11 @@
 //! user's daemon makes everything as that user. With an [`IdMap`] everything belongs to the daemon, attributes show the
 //! mapped ids, and `chmod` and `chown` succeed without effect, as Android's sdcard service has it. Of an inode only content, size,
 //! times and attributes `user.*` can then be changed: ACLs are neither shown nor set, other attributes and the flags of chattr(1)
-//! not set.
+//! not set; setuid, setgid and capabilities go with the content, and nothing is made with them.
 //!
 //! A call never has more rights than the kernel has checked on the inode that it reaches: [`PassFs`] does not open a file that it
-//! was to make, and in sticky directories the host decides again ([`sticky`]).
+//! was to make, tells the attributes of the very inode that a name led to, and in sticky directories, and where a directory comes
+//! into another one, the host decides again ([`sticky`]).
 //!
 //! Changes of content drop setuid, setgid and file capabilities when the caller had no `CAP_FSETID`; for that the
 //! worker thread gives up its own during the call.

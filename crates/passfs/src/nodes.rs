@@ -3,30 +3,40 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use vfs::{
     Caller, DirSink, Entry, FileKind, FsError, FsResult, Handle, Ino, NewNode, OpenFlags, Opened, RenameFlags,
 };
 
-use crate::anchor::HostHandle;
+use crate::anchor::{Found, HostHandle};
 use crate::attributes::{HostKey, host_rdev, kind_of, stat, stat_at_in_memory, stat_in_memory};
 use crate::directory::HostName;
 use crate::handles::{Open, OpenDirectory, OpenFile};
 use crate::identity::errno;
 use crate::inodes::{Inode, Interned};
+use crate::sticky::Moves;
 use crate::{ITSELF, PassFs, proc_path};
 
 /// Directories deeper than this below the source have no `..` here.
 const DEPTH_MAX: usize = 4096;
 
-/// The permission bits of a mode for the host.
-fn permissions(mode: u32) -> Mode {
-    Mode::from_bits_retain(mode & 0o7777)
-}
+/// Times of birth are those of a clock that lags by a tick, and are taken here by the second.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(2);
 
 impl PassFs {
+    /// The permission bits of a mode for the host. Under a map everything that is made belongs to the daemon: whoever makes a
+    /// file may not give it that user's or group's rights.
+    fn permissions(&self, mode: u32) -> Mode {
+        let kept = match self.config.id_map {
+            Some(_) => 0o777,
+            None => 0o7777,
+        };
+        Mode::from_bits_retain(mode & kept)
+    }
+
     pub(crate) fn find(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         let directory = self.inodes.get(parent)?;
         match name {
@@ -72,16 +82,35 @@ impl PassFs {
     }
 
     /// `None` where it takes a descriptor.
+    ///
+    /// From one call to the next the name may lead to another file, and that may have the number of one that was removed. The
+    /// kernel would grant by the attributes of the one and open the other, so they have to be of one inode: one that was
+    /// born before its handle was asked for and has its number afterwards, or has the same handle then.
     fn find_without_descriptor(&self, directory: BorrowedFd<'_>, name: &[u8]) -> FsResult<Option<Entry>> {
+        let started = SystemTime::now();
+        let Some(found) = Found::named(directory, name)? else {
+            return Ok(None);
+        };
         let stat = stat_at_in_memory(directory, name)?;
         let (key, kind) = (HostKey::of(&stat), kind_of(&stat));
         if !self.anchors.is_local(key.device) {
             return Ok(None);
         }
         if kind == FileKind::Directory {
-            return Ok(self.inodes.count_held(key).map(|ino| self.entry_as(ino, &stat)));
+            return match self.inodes.count_held(key) {
+                Some(known) => self.entry_of_counted(known).map(Some),
+                None => Ok(None),
+            };
         }
-        let Some(anchor) = self.anchors.of_name(directory, name, key, kind) else {
+        let is_number_s = found.handle.inode_number() == Some(key.inode);
+        let is_same = || {
+            let again = Found::named(directory, name)?;
+            FsResult::Ok(again.is_some_and(|again| again.handle == found.handle))
+        };
+        if !is_number_s || !was_born_before(&stat, started) && !is_same()? {
+            return Ok(None);
+        }
+        let Some(anchor) = self.anchors.of_found(found, key, kind) else {
             return Ok(None);
         };
         Ok(Some(self.intern(Inode::new(anchor, key, kind), None, &stat).0))
@@ -131,6 +160,13 @@ impl PassFs {
         }
     }
 
+    /// An inode that was counted already.
+    fn entry_of_counted(&self, ino: Ino) -> FsResult<Entry> {
+        let stat = self.inodes.get(ino).and_then(|inode| stat_in_memory(inode.fd()?));
+        let stat = stat.inspect_err(|_| self.inodes.forget(ino, 1))?;
+        Ok(self.entry_as(ino, &stat))
+    }
+
     /// Counts a known inode once more.
     fn entry_of(&self, ino: Ino, fd: impl AsFd) -> FsResult<Entry> {
         let stat = stat(fd)?;
@@ -152,7 +188,7 @@ impl PassFs {
             kind => kind,
         };
         let kind = FileType::from_raw_mode(kind.mode_bits());
-        let (fd, mode, rdev) = (directory.fd()?, permissions(node.mode), host_rdev(node.rdev));
+        let (fd, mode, rdev) = (directory.fd()?, self.permissions(node.mode), host_rdev(node.rdev));
         self.acting_as(caller, node.umask, || {
             rustix::fs::mknodat(&fd, name, kind, mode, rdev)
         })?
@@ -169,7 +205,7 @@ impl PassFs {
     ) -> FsResult<Entry> {
         self.check_writable()?;
         let directory = self.inodes.get(parent)?;
-        let (fd, mode) = (directory.fd()?, permissions(node.mode));
+        let (fd, mode) = (directory.fd()?, self.permissions(node.mode));
         self.acting_as(caller, node.umask, || rustix::fs::mkdirat(&fd, name, mode))?
             .map_err(errno)?;
         self.find_in(fd.as_fd(), name)
@@ -194,7 +230,7 @@ impl PassFs {
         self.check_writable()?;
         let directory = self.inodes.get(parent)?;
         let fd = directory.fd()?;
-        self.taking_away(caller, &[(fd.as_fd(), name)], || {
+        self.taking_away(caller, &[(fd.as_fd(), name)], Moves::Within, || {
             rustix::fs::unlinkat(&fd, name, flags)
         })
     }
@@ -213,7 +249,11 @@ impl PassFs {
         let (source, target) = (source.fd()?, target.fd()?);
         let rename = || rustix::fs::renameat_with(&source, from.1, &target, to.1, flags);
         let places = [(source.as_fd(), from.1), (target.as_fd(), to.1)];
-        self.taking_away(caller, &places, || {
+        let moves = match from.0 == to.0 {
+            true => Moves::Within,
+            false => Moves::Between,
+        };
+        self.taking_away(caller, &places, moves, || {
             if flags.contains(rustix::fs::RenameFlags::WHITEOUT) {
                 let renamed = self.acting_as(caller, 0, rename);
                 return renamed.unwrap_or_else(|error| Err(Errno::from_raw_os_error(error.errno())));
@@ -258,7 +298,7 @@ impl PassFs {
         let directory = self.inodes.get(parent)?;
         let fd = directory.fd()?;
         let new = host_flags(flags) | OFlags::CREATE | OFlags::EXCL;
-        let made = || open_new(fd.as_fd(), name, new, permissions(node.mode));
+        let made = || open_new(fd.as_fd(), name, new, self.permissions(node.mode));
         match self.acting_as(caller, node.umask, made)? {
             Ok(file) => self.opened_new(file, flags),
             Err(Errno::EXIST) if !flags.has(libc::O_EXCL) => Err(FsError::Stale),
@@ -280,7 +320,7 @@ impl PassFs {
         let mut new = host_flags(flags) | OFlags::TMPFILE;
         // Here O_EXCL means that the file never gets a name.
         new.set(OFlags::EXCL, flags.has(libc::O_EXCL));
-        let made = || open_new(fd.as_fd(), b".", new, permissions(node.mode));
+        let made = || open_new(fd.as_fd(), b".", new, self.permissions(node.mode));
         let file = self.acting_as(caller, node.umask, made)?.map_err(errno)?;
         self.opened_new(file, flags)
     }
@@ -372,6 +412,13 @@ impl PassFs {
         };
         sink.push(&name, entry.as_ref());
     }
+}
+
+/// False also where the host does not tell when a file was made.
+fn was_born_before(stat: &Statx, moment: SystemTime) -> bool {
+    let is_told = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+    let born = u64::try_from(stat.stx_btime.tv_sec).map(Duration::from_secs);
+    is_told && born.is_ok_and(|born| UNIX_EPOCH + born + CLOCK_TOLERANCE < moment)
 }
 
 /// A mount of our own has no parent to name for a directory that left the source.

@@ -32,6 +32,12 @@ impl PassFs {
             if let Some(mode) = change.mode {
                 change_mode(inode.kind, fd.as_fd(), mode)?;
             }
+        } else if change.mode.is_some() && change.privileges.are_killed() {
+            // No chmod, but a change of content that the kernel makes by itself.
+            let mode = u32::from(stat(&fd)?.stx_mode);
+            if mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
+                change_mode(inode.kind, fd.as_fd(), mode & !(libc::S_ISUID | libc::S_ISGID))?;
+            }
         }
         change_times(fd.as_fd(), change.atime, change.mtime)?;
         Ok(self.attr(&stat(&fd)?))

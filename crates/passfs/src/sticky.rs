@@ -1,9 +1,16 @@
-//! Removing and renaming in sticky directories: only the owner of a file, or of the directory, may.
+//! Removing and renaming where more counts than the right to write to the folder.
 //!
-//! The kernel above applies that rule to the inode that it believes the name to lead to. Where the source was changed behind
-//! the mount the name leads to another one by now, which may be somebody else's. So the host applies the rule once more, to
-//! what it removes and as it removes it: the call is made as the caller and without `CAP_FOWNER`. Where the host refuses
-//! what the kernel granted, the answer is [`FsError::Stale`]: the kernel looks the name up again and decides anew.
+//! - In a sticky folder only the owner of a file, or of the folder, may take its name away.
+//! - A folder comes into another folder only by who may write to the folder that is moved, as its `..` changes.
+//!
+//! The kernel above applies these rules to the inode that it believes the name to lead to. Where the source was changed behind
+//! the mount the name leads to another one by now, which may be somebody else's. So the host applies them once more, to
+//! what it takes and as it takes it: the call is made as the caller and without the capabilities that pass over the rule. Where
+//! the host refuses what the kernel granted, the answer is [`FsError::Stale`]: the kernel looks the name up again and decides anew.
+//!
+//! The protocol names neither the caller's supplementary groups nor its capabilities. They are read from `/proc` if the host has
+//! refused, and count only while that process still has the ids that the request has: one that started a setuid program since
+//! has other ones.
 
 use std::fs;
 use std::ops::Range;
@@ -11,16 +18,21 @@ use std::os::fd::BorrowedFd;
 
 use rustix::fs::{AtFlags, Statx, StatxFlags};
 use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
 use vfs::{Caller, FsError, FsResult};
 
 use crate::PassFs;
-use crate::identity::{errno, owning};
-
-/// `CAP_FOWNER`
-const FOWNER_BIT: u64 = 1 << 3;
+use crate::identity::{Ids, errno, without};
 
 /// A name that a call takes away or replaces.
 pub(crate) type Place<'a> = (BorrowedFd<'a>, &'a [u8]);
+
+/// Whether what has a name comes into another folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moves {
+    Within,
+    Between,
+}
 
 impl PassFs {
     /// Makes `call`, which takes the names at `places` away or replaces them.
@@ -28,79 +40,142 @@ impl PassFs {
         &self,
         caller: &Caller,
         places: &[Place<'_>],
+        moves: Moves,
         call: impl Fn() -> Result<(), Errno>,
     ) -> FsResult<()> {
-        // Under a map every file shows the same owner, and one without the rule's protection below it.
-        let is_plain = caller.uid == 0 || self.config.id_map.is_some();
-        if is_plain || !places.iter().any(|(directory, _)| is_sticky(*directory)) {
+        let mut given_up = CapabilitySet::empty();
+        // Under a map every file shows the same owner, and one without the rules' protection below it.
+        if self.config.id_map.is_none() {
+            if moves == Moves::Between {
+                given_up |= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+            }
+            if places.iter().any(|(folder, _)| is_sticky(*folder)) {
+                given_up |= CapabilitySet::FOWNER;
+            }
+        }
+        if given_up.is_empty() {
             return call().map_err(errno);
         }
-        match owning((caller.uid, caller.gid), &call)? {
-            Err(Errno::PERM) => {}
+        let mut ids = Ids {
+            uid: caller.uid,
+            gid: caller.gid,
+            groups: &[],
+        };
+        match without(given_up, ids, &call)? {
+            Err(Errno::PERM | Errno::ACCESS) => {}
             other => return other.map_err(errno),
         }
-        let Some(foreign) = places.iter().find_map(|place| foreign_owner(caller, place)) else {
-            return Err(FsError::NotPermitted);
+        let Some(process) = Process::of(caller) else {
+            return Err(FsError::Stale);
         };
-        match powers_over_files_of_others(caller.pid) {
-            Powers::All => call().map_err(errno),
-            Powers::Over(users) if users.iter().any(|range| range.contains(&foreign.0.into())) => {
-                // As that owner the host still refuses a file that is put there at this moment.
-                owning(foreign, &call)?.map_err(|error| match error {
-                    Errno::PERM => FsError::Stale,
-                    error => errno(error),
-                })
-            }
-            Powers::Over(_) => Err(FsError::Stale),
+        ids.groups = &process.groups;
+        let why = match without(given_up, ids, &call)? {
+            Err(why @ (Errno::PERM | Errno::ACCESS)) => why,
+            other => return other.map_err(errno),
+        };
+        let foreign = places.iter().find_map(|place| foreign_owner(caller, place));
+        let power = match (why, foreign) {
+            (Errno::PERM, None) => return Err(FsError::NotPermitted),
+            (Errno::PERM, Some(_)) => CapabilitySet::FOWNER,
+            _ => CapabilitySet::DAC_OVERRIDE,
+        };
+        if !process.capabilities.contains(power) || !places.iter().all(|place| process.has_power_over(place))
+        {
+            return Err(FsError::Stale);
         }
+        given_up -= process.capabilities;
+        // As that owner the host still refuses another one's file that is put there at this moment. A folder that is moved
+        // needs the capability: there one can be exchanged between the look and the call.
+        if let (Errno::PERM, Some((uid, gid)), false) = (why, foreign, process.has_power_over_all()) {
+            given_up |= CapabilitySet::FOWNER;
+            (ids.uid, ids.gid) = (uid, gid);
+        }
+        without(given_up, ids, &call)?.map_err(|error| match error {
+            Errno::PERM | Errno::ACCESS => FsError::Stale,
+            error => errno(error),
+        })
     }
 }
 
-fn look(directory: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Option<Statx> {
+fn look(folder: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Option<Statx> {
     let wanted = StatxFlags::MODE | StatxFlags::UID | StatxFlags::GID;
-    rustix::fs::statx(directory, name, flags, wanted).ok()
+    rustix::fs::statx(folder, name, flags, wanted).ok()
 }
 
-fn is_sticky(directory: BorrowedFd<'_>) -> bool {
-    look(directory, b"", AtFlags::EMPTY_PATH)
-        .is_none_or(|found| u32::from(found.stx_mode) & libc::S_ISVTX != 0)
+fn is_sticky(folder: BorrowedFd<'_>) -> bool {
+    look(folder, b"", AtFlags::EMPTY_PATH).is_none_or(|found| u32::from(found.stx_mode) & libc::S_ISVTX != 0)
 }
 
-/// Owner and group of what lies at a place, where the rule keeps it from the caller.
-fn foreign_owner(caller: &Caller, (directory, name): &Place<'_>) -> Option<(u32, u32)> {
-    let folder = look(*directory, b"", AtFlags::EMPTY_PATH)?;
-    let found = look(*directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+/// Owner and group of what has this name, where the rule of sticky folders keeps it from the caller.
+fn foreign_owner(caller: &Caller, (folder, name): &Place<'_>) -> Option<(u32, u32)> {
+    let found = look(*folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let folder = look(*folder, b"", AtFlags::EMPTY_PATH)?;
     let is_kept = u32::from(folder.stx_mode) & libc::S_ISVTX != 0
         && folder.stx_uid != caller.uid
         && found.stx_uid != caller.uid;
     is_kept.then_some((found.stx_uid, found.stx_gid))
 }
 
-/// Whose files a process with `CAP_FOWNER` may treat as its own.
-enum Powers {
-    All,
-    /// Those of the users that its user namespace maps; none without the capability.
-    Over(Vec<Range<u64>>),
+/// What the protocol does not tell of a caller, as the daemon counts users and groups.
+struct Process {
+    groups: Vec<u32>,
+    capabilities: CapabilitySet,
+    /// The users and groups whose files its capabilities are good for: those of its user namespace.
+    users: Vec<Range<u64>>,
+    user_groups: Vec<Range<u64>>,
 }
 
-fn powers_over_files_of_others(pid: u32) -> Powers {
-    let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-    let effective = read("status")
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|value| u64::from_str_radix(value.trim(), 16).ok())
-        .unwrap_or(0);
-    if effective & FOWNER_BIT == 0 {
-        return Powers::Over(Vec::new());
+impl Process {
+    /// `None` when the process is gone, or has other ids than the request.
+    fn of(caller: &Caller) -> Option<Self> {
+        let read = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", caller.pid)).ok();
+        let status = read("status")?;
+        let capabilities = u64::from_str_radix(field(&status, "CapEff:")?, 16).ok()?;
+        let maps = (read("uid_map")?, read("gid_map")?);
+        // The ids last: they vouch for what was read before.
+        let again = read("status")?;
+        for status in [&status, &again] {
+            let id = |name| {
+                field(status, name)?
+                    .split_whitespace()
+                    .nth(3)?
+                    .parse::<u32>()
+                    .ok()
+            };
+            if (id("Uid:")?, id("Gid:")?) != (caller.uid, caller.gid) {
+                return None;
+            }
+        }
+        let groups = field(&status, "Groups:")?.split_whitespace();
+        Some(Self {
+            groups: groups.map(str::parse).collect::<Result<_, _>>().ok()?,
+            capabilities: CapabilitySet::from_bits_retain(capabilities),
+            users: maps.0.lines().filter_map(mapped).collect(),
+            user_groups: maps.1.lines().filter_map(mapped).collect(),
+        })
     }
-    let users: Vec<_> = read("uid_map").lines().filter_map(mapped).collect();
-    match users.as_slice() {
-        [all] if *all == (0..u64::from(u32::MAX)) => Powers::All,
-        _ => Powers::Over(users),
+
+    /// True outside of containers.
+    fn has_power_over_all(&self) -> bool {
+        let all = 0..u64::from(u32::MAX);
+        self.users.first() == Some(&all) && self.user_groups.first() == Some(&all)
+    }
+
+    /// True also where nothing has this name.
+    fn has_power_over(&self, (folder, name): &Place<'_>) -> bool {
+        look(*folder, name, AtFlags::SYMLINK_NOFOLLOW).is_none_or(|found| {
+            let has = |ranges: &[Range<u64>], id: u32| ranges.iter().any(|range| range.contains(&id.into()));
+            has(&self.users, found.stx_uid) && has(&self.user_groups, found.stx_gid)
+        })
     }
 }
 
-/// The users, as the daemon counts them, of a line of `uid_map`.
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.map(str::trim)
+}
+
+/// The ids, as the daemon counts them, of a line of `uid_map`.
 fn mapped(line: &str) -> Option<Range<u64>> {
     let mut numbers = line.split_whitespace().map(str::parse::<u64>);
     let (_inside, first, count) = (

@@ -21,6 +21,9 @@ const VALUE_BYTES_MAX: usize = 64 * 1024;
 /// Both ACLs of a file.
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 
+/// File capabilities.
+const CAPABILITY: &[u8] = b"security.capability";
+
 impl PassFs {
     pub(crate) fn set_attribute(
         &self,
@@ -72,7 +75,10 @@ impl PassFs {
 
     pub(crate) fn remove_attribute(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
         self.check_writable()?;
-        self.check_attribute(name)?;
+        // The kernel removes capabilities before it changes content; a caller needs CAP_SETFCAP for it.
+        if name != CAPABILITY {
+            self.check_attribute(name)?;
+        }
         let inode = self.inodes.get(ino)?;
         let fd = inode.fd()?;
         let path = proc_path(fd.as_fd());

@@ -10,6 +10,8 @@ mod failing_source;
 mod harness;
 mod local_file_system;
 mod looks;
+#[cfg(test)]
+mod mapped_owner;
 mod messages;
 mod mount_helper;
 mod mounted_twice;
@@ -19,6 +21,8 @@ mod passthrough;
 mod place;
 mod privileges;
 mod quota;
+#[cfg(test)]
+mod races;
 #[cfg(test)]
 mod rights;
 mod sync_reach;

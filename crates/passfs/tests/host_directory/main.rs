@@ -29,6 +29,8 @@ mod privileges;
 #[cfg(test)]
 mod removed;
 #[cfg(test)]
+mod rights;
+#[cfg(test)]
 mod source;
 #[cfg(test)]
 mod streams;
