@@ -230,3 +230,31 @@ fn keyed_hashes_are_verified_with_the_key_and_a_change_without_it_is_found() {
         "{told:?}"
     );
 }
+
+/// Linux writes the two master nodes with sequence numbers of their own, and so with different keyed hashes.
+#[test]
+fn master_nodes_that_differ_by_their_keyed_hashes_alone_are_the_same() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(mut image) = signed_image(folder.path()) else {
+        return;
+    };
+    let mut superblock = Superblock::decode(&image.raw).expect("it is one");
+    superblock.hmac_of_known[..HASH_BYTES].copy_from_slice(&keyed(&[b"UBIFS"]));
+    image.raw[..Superblock::BYTES].copy_from_slice(&superblock.encode(1));
+    put_keyed(&mut image.raw[..Superblock::BYTES], 128);
+    for (sequence, at) in (2..).zip(places(&image, NodeKind::Master)) {
+        let master = Master::decode(&image.raw[at..]).expect("it is one");
+        let node = &mut image.raw[at..at + Master::BYTES];
+        node.copy_from_slice(&master.encode(sequence));
+        put_keyed(node, 296);
+    }
+    image.write();
+    let volume = ImageVolume::open(&image.path).expect("it can be read");
+    let report = check_with_key(&volume.expect("it is UBIFS"), KEY);
+    let told: Vec<String> = report
+        .findings
+        .iter()
+        .map(|finding| finding.fault.to_string())
+        .collect();
+    assert_eq!(told, Vec::<String>::new());
+}

@@ -95,7 +95,7 @@ pub(super) struct Candidate {
     at: At,
     sequence: u64,
     master: Master,
-    /// All of it but its header.
+    /// All of it but its header, and its keyed hash, which follows from that.
     body: Vec<u8>,
 }
 
@@ -144,6 +144,9 @@ fn newest_master(medium: &mut Medium<'_>, leb: u32, broken: &mut Vec<(At, Fault)
         for node in nodes.iter().filter(|node| node.header.kind == NodeKind::Master) {
             let bytes = &raw[node.offset..node.offset + to_usize(node.header.bytes)];
             if let Ok(master) = Master::decode(bytes) {
+                let mut body = bytes.to_vec();
+                body[master_places::HMAC].fill(0);
+                body.drain(..HEADER_BYTES);
                 newest = Some(Candidate {
                     at: At {
                         leb,
@@ -151,7 +154,7 @@ fn newest_master(medium: &mut Medium<'_>, leb: u32, broken: &mut Vec<(At, Fault)
                     },
                     sequence: node.header.sequence,
                     master,
-                    body: bytes[HEADER_BYTES..].to_vec(),
+                    body,
                 });
             }
         }
