@@ -107,6 +107,97 @@ fn after_a_crash_of_the_host_each_leb_has_its_old_content_or_its_new_one() {
     }
 }
 
+/// The header of the new block was on the disk, and hid the old one, of which the copy was in the page cache of the host.
+#[test]
+fn what_moved_out_of_a_leb_is_there_before_the_leb_is_mapped_anew() {
+    for is_mapped_first in [true, false] {
+        let chip = formatted();
+        let (_ubi, volume) = attach(&chip);
+        for round in 0..4 * LEBS {
+            let (from, to) = (round % LEBS, (round + 1) % LEBS);
+            // The content of one LEB goes to the next, and that LEB gets another.
+            let mut content = [0; 512];
+            volume.read(Leb(from), 0, &mut content).expect("it can be read");
+            volume.leb_change(Leb(to), &content).expect("it takes writes");
+            volume.unmap(Leb(from)).expect("it takes writes");
+            if is_mapped_first {
+                volume.map(Leb(from)).expect("it takes writes");
+            }
+            volume.write(Leb(from), 0, &[0x77; 512]).expect("it takes writes");
+            let all = chip.unsynced_programs();
+            for first in 0..=all {
+                let left = chip.crashed_with(&mut |program| program >= first);
+                let found = contents(&HostedChip::new(left));
+                let what = format!("round {round}, programs from {first} of {all}: {found:?}");
+                let places = [from, to].map(|leb| found[usize::try_from(leb).expect("few")]);
+                assert!(places.contains(&content[0]), "{what}");
+            }
+            // What was in that one before is of no matter.
+            volume.sync().expect("the host works");
+            volume
+                .leb_change(Leb(from), &page_of(from))
+                .expect("it takes writes");
+            volume.leb_change(Leb(to), &page_of(to)).expect("it takes writes");
+            volume.sync().expect("the host works");
+        }
+    }
+}
+
+/// The header of the new block was in the page cache, and something that leads to the LEB on the disk: it had its old content again.
+#[test]
+fn what_a_leb_held_does_not_come_back_behind_something_that_was_written_later() {
+    let chip = formatted();
+    let (_ubi, volume) = attach(&chip);
+    let leads = Leb(0);
+    volume.leb_change(leads, &[0x70; 512]).expect("it takes writes");
+    volume.sync().expect("the host works");
+    for leb in 1..LEBS {
+        volume.unmap(Leb(leb)).expect("it takes writes");
+        volume.map(Leb(leb)).expect("it takes writes");
+        let place = 512 * (leb % 5 + 1);
+        if leb % 5 == 0 {
+            volume.leb_change(leads, &[0x70; 512]).expect("it takes writes");
+            volume.sync().expect("the host works");
+        }
+        volume.write(leads, place, &[0x71; 512]).expect("it takes writes");
+        let all = chip.unsynced_programs();
+        for first in 0..=all {
+            let left = HostedChip::new(chip.crashed_with(&mut |program| program >= first));
+            let (_ubi, volume) = attach(&left);
+            let (mut led, mut found) = ([0; 512], [0; 512]);
+            volume.read(leads, place, &mut led).expect("it can be read");
+            volume.read(Leb(leb), 0, &mut found).expect("it can be read");
+            assert!(
+                led[0] == 0xFF || found[0] == 0xFF,
+                "LEB {leb}, programs from {first} of {all}: {:#x}",
+                found[0]
+            );
+        }
+    }
+}
+
+/// One sync after the erases is enough, whoever it was for.
+#[test]
+fn a_leb_that_was_erased_before_a_sync_is_mapped_without_another_one() {
+    let chip = formatted();
+    let (ubi, volume) = attach(&chip);
+    for is_synced in [false, true] {
+        for leb in 0..LEBS {
+            volume.unmap(Leb(leb)).expect("it takes writes");
+        }
+        if is_synced {
+            work_until_idle(&ubi);
+            volume.sync().expect("the host works");
+        }
+        let before = chip.syncs();
+        for leb in 0..LEBS {
+            volume.write(Leb(leb), 0, &page_of(leb)).expect("it takes writes");
+        }
+        let expected = if is_synced { 0 } else { 2 };
+        assert_eq!(chip.syncs() - before, expected, "{is_synced}");
+    }
+}
+
 #[test]
 fn blocks_that_were_let_go_before_a_sync_are_erased_without_another_one() {
     let chip = formatted();

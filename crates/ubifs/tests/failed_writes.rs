@@ -408,7 +408,9 @@ fn the_work_beside_a_mount_syncs_what_was_written_and_nothing_else() {
         write(&file_system, file, rounds * 4096, &Prng::new(rounds).bytes(4096)).expect("there is room");
         file_system.work().expect("it works");
         rounds += 1;
-        assert_eq!(syncs(), before + rounds, "round {rounds}");
+        // A commit syncs what its master node leads to.
+        let committed = file_system.statistics().commits - commits;
+        assert_eq!(syncs(), before + rounds + committed, "round {rounds}");
     }
     assert!(rounds > 2, "{rounds}");
     sync(&file_system).expect("it works");

@@ -8,7 +8,7 @@ use media::{Leb, Nand, Peb, index};
 
 use super::core::{Core, Trouble, VolumeState, layout_volume_record};
 use super::handle::Ubi;
-use super::order::{EraseQueue, SyncOrder};
+use super::order::{EraseQueue, SyncOrder, UnmappedLebs};
 use crate::attach::{Access, AttachError, AttachOptions, DROPPED, MARK_OF_ARRAY, MARK_OF_ONE, Survey};
 use crate::format::volume_table::VolumeTable;
 use crate::peb_table::PebState;
@@ -52,6 +52,7 @@ pub(super) fn build<N: Nand>(
         frozen,
         sync_order,
         erase_queue: EraseQueue::of(erase_queue),
+        unmapped: UnmappedLebs::default(),
         pending_changes: Vec::new(),
         member_state,
         mark: None,

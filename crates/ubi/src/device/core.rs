@@ -9,7 +9,7 @@ use std::sync::Arc;
 use media::{Leb, Nand, NandError, NandGeometry, Peb, index};
 
 use super::mark::OpenMark;
-use super::order::{EraseQueue, SyncOrder};
+use super::order::{EraseQueue, SyncOrder, UnmappedLebs};
 use crate::attach::{AttachOptions, MemberState, RawHeaders, Seen};
 use crate::format::volume_table::VolumeRecord;
 use crate::format::{Compatibility, LAYOUT_VOLUME, LAYOUT_VOLUME_LEBS, VidHeader, VolumeKind, crc32};
@@ -115,6 +115,7 @@ pub(crate) struct Core<N> {
     pub(crate) frozen: Option<Arc<str>>,
     pub(crate) sync_order: SyncOrder,
     pub(crate) erase_queue: EraseQueue,
+    pub(crate) unmapped: UnmappedLebs,
     /// LEBs with a prepared change: nothing may move or change them until it is answered.
     pub(crate) pending_changes: Vec<(u32, Leb)>,
     /// What the attach found it to say about its array.
@@ -173,8 +174,11 @@ impl<N: Nand> Core<N> {
 
     /// Waits until all that was written survives a crash of the host.
     pub(crate) fn sync(&mut self) -> Result<(), Trouble> {
+        let erased = self.erase_queue.popped();
         let Self { nand, sync_order, .. } = self;
-        Ok(sync_order.sync(|| nand.sync())?)
+        sync_order.sync(|| nand.sync())?;
+        self.unmapped.forget(erased);
+        Ok(())
     }
 
     pub(crate) fn next_sequence_number(&mut self) -> u64 {
@@ -244,6 +248,7 @@ impl<N: Nand> Core<N> {
     pub(crate) fn write(&mut self, volume: u32, leb: Leb, offset: u32, data: &[u8]) -> Result<(), Trouble> {
         self.check_writable()?;
         let Some(peb) = self.state(volume).peb(leb) else {
+            self.settle_unmapped(volume, leb)?;
             let header = self.plain_header(volume, leb, 0);
             let peb = self.write_fresh(header, offset, data)?;
             self.assign(volume, leb, peb);
@@ -292,6 +297,7 @@ impl<N: Nand> Core<N> {
 
     pub(crate) fn map(&mut self, volume: u32, leb: Leb, generation: u64) -> Result<(), Trouble> {
         self.check_writable()?;
+        self.settle_unmapped(volume, leb)?;
         let header = self.plain_header(volume, leb, generation);
         let peb = self.write_fresh(header, 0, &[])?;
         self.assign(volume, leb, peb);
@@ -303,8 +309,19 @@ impl<N: Nand> Core<N> {
         if let Some(peb) = self.state(volume).peb(leb) {
             self.state_mut(volume).set_peb(leb, None);
             self.erase_later(peb, PebState::Erase);
+            self.unmapped
+                .note(volume, leb, &self.sync_order, &self.erase_queue);
         }
         Ok(())
+    }
+
+    /// To be called before a LEB that has no block gets one: after a crash of the host it has that one, or none.
+    fn settle_unmapped(&mut self, volume: u32, leb: Leb) -> Result<(), Trouble> {
+        if !self.unmapped.has(volume, leb) {
+            return Ok(());
+        }
+        self.flush()?;
+        self.sync()
     }
 
     /// Puts a block at the end of those that wait to be erased, or tested and erased.

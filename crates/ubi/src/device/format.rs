@@ -7,7 +7,7 @@ use media::{Nand, NandError, Peb, index};
 
 use super::core::{Core, Trouble, VolumeState, layout_volume_record};
 use super::handle::Ubi;
-use super::order::{EraseQueue, SyncOrder};
+use super::order::{EraseQueue, SyncOrder, UnmappedLebs};
 use super::table::VolumeTableError;
 use crate::attach::{Access, AttachOptions, MemberState};
 use crate::format::volume_table::TableLimits;
@@ -118,6 +118,7 @@ fn blank<N: Nand>(nand: N, options: FormatOptions) -> Core<N> {
         frozen: None,
         sync_order,
         erase_queue: EraseQueue::default(),
+        unmapped: UnmappedLebs::default(),
         pending_changes: Vec::new(),
         member_state: MemberState::Unmarked,
         mark: None,

@@ -5,13 +5,17 @@
 //! sync is enough for all blocks that wait by then, so whoever syncs now and then, and erases after that, waits for nothing here. What
 //! replaces a share of an array is on all its members, so that the files of all of them are synced.
 //!
+//! Nor may a LEB that was unmapped be mapped anew before such a sync: the new block's header would hide what the old one holds, and what
+//! replaced that may not be on the medium. Before one that came after the erase, the old content could come back where the new
+//! header is not on the medium, and something that is leads to the LEB.
+//!
 //! A sync that fails may have lost anything that it was for, and the host tells it once. So all that follow fail, too.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use media::{Host, Nand, NandError, Peb};
+use media::{Host, Leb, Nand, NandError, Peb};
 
 /// Syncs of the hosts of all members of an array, or of a device.
 #[derive(Debug)]
@@ -127,13 +131,27 @@ pub(crate) struct EraseQueue {
     pebs: VecDeque<Peb>,
     /// The syncs that they wait for, and how many of them in a row wait for each.
     waits: VecDeque<(u64, usize)>,
+    /// Blocks that were put at the end.
+    pushed: u64,
+    /// Blocks that were put before all others, and still wait.
+    first: u64,
 }
 
 impl EraseQueue {
     /// Blocks that were let go before anything is known of syncs.
     pub(crate) fn of(pebs: VecDeque<Peb>) -> Self {
-        let waits = VecDeque::from([(0, pebs.len())]);
-        Self { pebs, waits }
+        Self {
+            waits: VecDeque::from([(0, pebs.len())]),
+            pebs,
+            pushed: 0,
+            first: 0,
+        }
+    }
+
+    /// Of the blocks that were put at the end, so many do not wait any more.
+    pub(crate) fn popped(&self) -> u64 {
+        let waiting = u64::try_from(self.pebs.len()).unwrap_or(u64::MAX) - self.first;
+        self.pushed.saturating_sub(waiting)
     }
 
     pub(crate) fn front(&self) -> Option<Peb> {
@@ -142,6 +160,7 @@ impl EraseQueue {
 
     pub(crate) fn push(&mut self, peb: Peb, order: &SyncOrder) {
         self.pebs.push_back(peb);
+        self.pushed += 1;
         let number = order.next();
         match self.waits.back_mut().filter(|(last, _)| *last == number) {
             Some((_, count)) => *count += 1,
@@ -152,6 +171,7 @@ impl EraseQueue {
     /// Puts a block before all that wait.
     pub(crate) fn push_front(&mut self, peb: Peb, order: &SyncOrder) {
         self.pebs.push_front(peb);
+        self.first += 1;
         self.waits.push_front((order.next(), 1));
     }
 
@@ -167,6 +187,7 @@ impl EraseQueue {
             order.wait_for(*number)?;
             *count -= 1;
         }
+        self.first = self.first.saturating_sub(1);
         Ok(self.pebs.pop_front())
     }
 
@@ -177,5 +198,33 @@ impl EraseQueue {
 
     pub(crate) fn memory_bytes(&self) -> usize {
         self.pebs.capacity() * size_of::<Peb>() + self.waits.capacity() * size_of::<(u64, usize)>()
+    }
+}
+
+/// LEBs that were unmapped, until a sync that came after the erase of what they held: then a crash of the host can't bring it back.
+#[derive(Debug, Default)]
+pub(crate) struct UnmappedLebs(HashMap<(u32, Leb), u64>);
+
+impl UnmappedLebs {
+    /// Notes that a LEB of a volume was unmapped, and its block put at the end of the queue.
+    pub(crate) fn note(&mut self, volume: u32, leb: Leb, order: &SyncOrder, queue: &EraseQueue) {
+        if !order.syncs.members.is_empty() {
+            self.0.insert((volume, leb), queue.pushed);
+        }
+    }
+
+    /// Whether what it held may come back.
+    pub(crate) fn has(&self, volume: u32, leb: Leb) -> bool {
+        self.0.contains_key(&(volume, leb))
+    }
+
+    /// Forgets those of which the block was one of the first so many of the queue: a sync came after the erase of these.
+    pub(crate) fn forget(&mut self, erased: u64) {
+        self.0.retain(|_, number| *number > erased);
+        self.0.shrink_to_fit();
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.0.capacity() * size_of::<((u32, Leb), u64)>()
     }
 }

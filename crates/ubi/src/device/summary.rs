@@ -117,6 +117,7 @@ impl<N: Nand> Core<N> {
         size_of::<Self>() - size_of::<N>()
             + self.pebs.memory_bytes()
             + self.erase_queue.memory_bytes()
+            + self.unmapped.memory_bytes()
             + places
             + volumes.sum::<usize>()
     }

@@ -70,17 +70,22 @@ impl HostedChip {
     }
 
     /// What a crash of the host leaves: all erases since the last sync, and so many programs.
-    pub fn crashed(&self, mut programs: usize) -> SimNand {
+    pub fn crashed(&self, programs: usize) -> SimNand {
+        self.crashed_with(&mut |program| program < programs)
+    }
+
+    /// The same with those programs of which `is_kept` says so, by their numbers.
+    pub fn crashed_with(&self, is_kept: &mut dyn FnMut(usize) -> bool) -> SimNand {
         let state = self.state();
         let mut left = state.synced.clone();
+        let mut programs = 0..;
         for change in &state.changes {
             // What was done to the chip can be done to what is left of it, unless something before it is missing.
             let _ = match change {
-                Change::Programmed(peb, offset, data) if programs > 0 => {
-                    programs -= 1;
-                    left.program(*peb, *offset, data)
-                }
-                Change::Programmed(..) => Ok(()),
+                Change::Programmed(peb, offset, data) => match programs.next().is_some_and(&mut *is_kept) {
+                    true => left.program(*peb, *offset, data),
+                    false => Ok(()),
+                },
                 Change::Erased(peb) => left.erase(*peb),
                 Change::MarkedBad(peb) => left.mark_bad(*peb),
             };

@@ -1,7 +1,7 @@
 //! A commit: the journal becomes part of the index, and the log starts anew.
 //!
 //! In this order, each step complete on the medium before the next: write buffers; commit start in a new LEB of the log; new index
-//! nodes and the LPT, beside the old ones; orphans; the master node, in both of its LEBs. The master is the point of no return: before it the
+//! nodes and the LPT, beside the old ones; orphans; a sync; the master node, in both of its LEBs. The master is the point of no return: before it the
 //! old log, index and LPT count, and the new ones are leftovers; after it the other way round. LEBs that only the old ones need
 //! are unmapped after it, and only then may be written. The same holds in memory: reads go by the old index and the journal until
 //! the master node is written.
@@ -118,6 +118,8 @@ impl Writer {
         };
         master.flags = kept | dirty | no_orphans;
         let log_start = master.log_leb;
+        // Of an image, the host may write the master node before what it leads to.
+        self.sync_volume()?;
         self.write_master(master)?;
         if let Some(index) = index {
             self.ubifs.index.turn_to(index.root, &index.freed, index.written);

@@ -93,8 +93,9 @@ impl Writer {
         }
         self.empty_by_moving(victim)?;
         if self.gc_leb.is_none() {
-            // The copies went to the one that was kept.
-            self.keep_for_gc(victim)?;
+            // The copies went to the one that was kept. One that was emptied long ago is there, where a host writes it in its own time.
+            let leb = self.space.empty_leb().unwrap_or(victim);
+            self.keep_for_gc(leb)?;
         }
         Ok(Collected::Something)
     }
