@@ -153,6 +153,38 @@ fn values_of_a_removed_file_go_though_its_space_is_wanted_at_once() {
     }
 }
 
+/// The LEBs that a recovery keeps for its replay hold most of a full file system.
+#[test]
+fn a_full_file_system_is_recovered_though_a_large_file_without_a_name_goes() {
+    for is_large_in_data in [true, false] {
+        let chip: Chip = Arc::new(Mutex::new(SMALL.formatted()));
+        let mut writer = open(volume(&chip)).expect("it opens");
+        let content = Prng::new(5).bytes(if is_large_in_data { 300_000 } else { 100 });
+        let gone = create(&mut writer, "gone", &content);
+        set_xattrs(&mut writer, gone, if is_large_in_data { 2 } else { 90 });
+        writer.commit().expect("it commits");
+        writer.hold(gone);
+        unlink(&mut writer, b"gone");
+        writer.commit().expect("it commits");
+        filled(&mut writer);
+        // Removals may go on.
+        for number in 0..3 {
+            unlink(&mut writer, format!("fill {number}").as_bytes());
+            writer.fsync().expect("it syncs");
+        }
+        let mut expected = lines_of(writer.read());
+        drop(writer);
+        expected.remove("/gone");
+        let what = format!("large in data: {is_large_in_data}");
+        assert_eq!(recovered(&chip, &what).1, expected, "{what}");
+        each_cut(&chip, &recover, &mut |again, cut| {
+            let what = format!("{what}, cut {cut}");
+            assert_whole(again, &what);
+            assert_eq!(recovered(again, &what).1, expected, "{what}");
+        });
+    }
+}
+
 /// The last node of a key, of a name where it is one's.
 struct Found {
     sequence: u64,
