@@ -14,7 +14,7 @@ use crate::layout::Layout;
 use media::{NandGeometry, index};
 use thiserror::Error;
 
-/// What all blocks of an image have in common.
+/// Options that all blocks of an image share.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageOptions {
     /// Where headers and data are.

@@ -1,4 +1,4 @@
-//! Where headers and data are in each block of one device, and every conversion that follows from it.
+//! Offsets of headers and data in each block of one device, and every conversion that follows from them.
 //!
 //! Invariants, checked by the constructors: the headers fit before the data without touching one another; the data starts at a
 //! page; there is data.

@@ -8,7 +8,7 @@ use media::{Peb, index};
 
 use crate::format::MAX_ERASE_COUNTER;
 
-/// What a block is used for.
+/// State of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PebState {
     /// Erased, with an EC header.

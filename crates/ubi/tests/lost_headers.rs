@@ -1,4 +1,4 @@
-//! What a check says of blocks whose headers can't be read: what is lost for certain, what may be, and in which volumes.
+//! A check of blocks whose headers can't be read tells which LEBs are lost for certain, which may be, and in which volumes.
 
 use std::sync::{Arc, Mutex};
 

@@ -10,7 +10,7 @@ use crate::scan::{Found, Scan, Stop, is_erased, next_node, scan, to_usize, to_wo
 /// The journal head of garbage collection.
 const HEAD_GC: u32 = 0;
 
-/// What holds for a bud.
+/// Rules for the end of a bud.
 pub(crate) struct Rules {
     /// Whether a power cut may have torn its end.
     pub(crate) may_be_torn: bool,
@@ -20,7 +20,7 @@ pub(crate) struct Rules {
     pub(crate) min_io_bytes: usize,
 }
 
-/// What a bud holds.
+/// Nodes of a bud, and its report.
 pub(crate) struct Bud {
     /// Nodes that count.
     pub(crate) nodes: Vec<Found>,

@@ -44,7 +44,7 @@ pub(crate) struct Packer {
     zstd: zstd::bulk::Compressor<'static>,
 }
 
-/// What makes LZO streams.
+/// Compressor of LZO streams.
 enum Lzo {
     /// As short as can be, for images.
     Thorough(Box<Dict>),

@@ -1,4 +1,4 @@
-//! What files hold: blocks, holes, and their bytes.
+//! Content of files: blocks, holes, and their bytes.
 //!
 //! A read fetches all nodes that it needs in one request and unpacks each straight to where the caller wants it.
 
@@ -133,7 +133,7 @@ impl Ubifs {
     }
 }
 
-/// What [`Ubifs::seek`] looks for.
+/// Target of [`Ubifs::seek`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekTarget {
     /// A block that the file has.
@@ -148,7 +148,7 @@ fn block_of(byte: u64) -> u32 {
         .min(Key::LOW_MAX)
 }
 
-/// What a call works with.
+/// Memory of one call.
 #[derive(Default)]
 pub(crate) struct Workspace {
     /// Nodes as they are on the medium.

@@ -165,7 +165,7 @@ fn outside(volume: &dyn Volume) -> Damage {
     }
 }
 
-/// What is read in one go, and where each node of it comes to lie in memory.
+/// Pieces of one request, and the place of each node in memory.
 struct Plan {
     pieces: Vec<Place>,
     /// Of each place, in the order given; `None` where it is outside of the volume.

@@ -22,7 +22,7 @@ use crate::open::{OpenError, OpenOptions, open};
 use crate::report::ReplayReport;
 use crate::space::LebSpace;
 
-/// What a file can have at most: blocks have numbers of 29 bits.
+/// Largest size of a file: blocks have numbers of 29 bits.
 pub(crate) const FILE_BYTES_MAX: u64 = (1 << 29) * 4096;
 
 /// A UBIFS that can be read.

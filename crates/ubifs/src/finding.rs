@@ -1,4 +1,4 @@
-//! What is wrong on a medium, where, and whom it concerns.
+//! Findings: damage on a medium, its place, and the inode that it concerns.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct Place {
     pub bytes: u32,
 }
 
-/// What was to be read.
+/// Subject of a finding: the node or area that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// The master node.

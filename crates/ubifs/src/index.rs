@@ -33,7 +33,7 @@ pub(crate) struct Index {
     cache: RwLock<Halves>,
 }
 
-/// What is kept of a node.
+/// A cached index node.
 #[derive(Debug)]
 struct Node {
     level: u16,
@@ -49,7 +49,7 @@ struct Halves {
     old: HashMap<Place, Arc<Node>>,
 }
 
-/// What [`Index::walk`] comes by.
+/// A step of [`Index::walk`].
 pub(crate) enum Step {
     /// A node of the index.
     Node(Place),

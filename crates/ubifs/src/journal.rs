@@ -1,4 +1,4 @@
-//! What the journal says beyond the index: the result of its replay, laid over the index.
+//! The journal in memory: the result of its replay, laid over the index.
 //!
 //! Entries come in the order of their sequence numbers. A key that the journal has hides the index's; a removed inode hides
 //! all keys of it, a truncation its blocks from one on. Names are told apart by themselves, not by their hashes.
@@ -18,7 +18,7 @@ pub(crate) struct JournalName {
     pub(crate) indexed: Indexed,
 }
 
-/// What the index, which the next commit changes, has of a name of the journal.
+/// State of a journal name in the index, which the next commit changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Indexed {
     /// Not known, after a replay. The node may be gone: its LEB is unmapped once nothing in it is in use.

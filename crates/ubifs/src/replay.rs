@@ -26,7 +26,7 @@ use crate::open::OpenOptions;
 use crate::report::{AppliedNode, Effect, ReplayReport};
 use crate::scan::{Found, is_erased, to_usize, to_word};
 
-/// What the sizes of files follow from.
+/// Sizes of a file that the journal has.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SizeSeen {
     /// Of the last inode in the journal.

@@ -1,9 +1,9 @@
-//! What a replay did and why, for people and programs: each LEB of the log, each LEB of the journal, each node on demand.
+//! Report of a replay, for people and programs: each LEB of the log, each LEB of the journal, each node on demand.
 
 use crate::finding::Place;
 use crate::format::{InodeNumber, Key, NodeKind};
 
-/// What the replay did.
+/// Report of a replay.
 #[derive(Clone, Debug, Default)]
 pub struct ReplayReport {
     /// Whether the file system was unmounted, so that nothing can be torn.
@@ -39,7 +39,7 @@ pub struct LogLeb {
     pub verdict: LogVerdict,
 }
 
-/// What was made of a LEB of the log.
+/// Whether a LEB of the log counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogVerdict {
     /// It belongs to the log.
@@ -63,7 +63,7 @@ pub struct LogNode {
     pub what: LogEntry,
 }
 
-/// What a node of the log says.
+/// Content of a node of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogEntry {
     /// A commit starts.
@@ -193,7 +193,7 @@ pub struct AppliedNode {
     pub effect: Effect,
 }
 
-/// What a node of the journal does.
+/// Effect of a node of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The inode is as the node says.

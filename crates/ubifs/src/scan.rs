@@ -18,7 +18,7 @@ pub(crate) enum Stop {
     Broken(NodeDefect),
 }
 
-/// What a LEB holds.
+/// Result of the scan of a LEB.
 #[derive(Clone, Debug)]
 pub(crate) struct Scan {
     pub(crate) nodes: Vec<Found>,

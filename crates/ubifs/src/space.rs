@@ -62,7 +62,7 @@ pub struct SpaceSums {
     pub dark: u64,
 }
 
-/// Where space begins to be dead or dark.
+/// Thresholds below which space is dead or dark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
     leb_bytes: u32,

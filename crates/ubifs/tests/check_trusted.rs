@@ -1,5 +1,5 @@
-//! What Linux takes for granted at a mount that has nothing to recover: each of it is damaged by hand on a file system that was
-//! unmounted, and found by the checker.
+//! Values that Linux trusts at a mount that has nothing to recover: each is damaged by hand on a file system that was
+//! unmounted, and the checker finds it.
 
 mod support {
     #[expect(dead_code, reason = "the script and other judges are for other tests")]

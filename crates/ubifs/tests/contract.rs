@@ -1,4 +1,4 @@
-//! What is mounted for writing keeps the contract of file systems, alone and below a write buffer, on one chip and on arrays of
+//! A mount for writing keeps the contract of file systems, alone and below a write buffer, on one chip and on arrays of
 //! two and four: what every call must do, and what a power cut must leave.
 
 mod support {

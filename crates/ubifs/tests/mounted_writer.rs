@@ -1,4 +1,4 @@
-//! What is mounted for writing does what every file system of this project does, on one chip and on arrays: a long random
+//! A mount for writing behaves as every file system of this project, on one chip and on arrays: a long random
 //! script beside a model, filling up and emptying; the contract has a file of its own. Afterwards the medium is whole: for us, and for `fsck.ubifs`.
 //!
 //! `TIDEGATE_SEED` and `TIDEGATE_MODEL_STEPS` choose another script.

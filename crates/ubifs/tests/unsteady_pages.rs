@@ -1,5 +1,5 @@
-//! What a mount for writing writes anew as a whole: the page of such a LEB that reads wrong just then, beyond correction, and is right the
-//! next time, has to be what it was. Linux refuses the mount.
+//! LEBs that a mount for writing writes anew as a whole: a page that reads wrong just then, beyond correction, and right the next time,
+//! keeps its content. Linux refuses the mount.
 
 mod support {
     #[expect(dead_code, reason = "the script and other judges are for other tests")]

@@ -1,4 +1,4 @@
-//! What is written here is there: for ourselves, after a mount, after a commit, after collections; and clean for the stock
+//! Files that were written can be read after a mount, a commit and collections, and the volume is clean for the stock
 //! `fsck.ubifs`.
 
 mod support {

@@ -1,4 +1,4 @@
-//! What a look at every block found that should not be, block by block.
+//! Anomalies that the scan of all blocks found, block by block.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub struct Anomaly {
     pub kind: AnomalyKind,
 }
 
-/// What was found.
+/// Kind of an anomaly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnomalyKind {
     /// No EC header, all 0xFF: an erase was cut off, or the block was never formatted. A check has looked at the rest of the
@@ -117,7 +117,7 @@ pub enum AnomalyKind {
     },
 }
 
-/// What the place of data holds in a block whose headers don't say what it is.
+/// Content of the data area of a block whose headers can't be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behind {
     /// Not looked at: a scan decides by the headers, as Linux does.

@@ -12,7 +12,7 @@ use crate::format::volume_table::VolumeTable;
 use crate::format::{LAYOUT_VOLUME, VolumeKind, crc32};
 use crate::retry;
 
-/// What a check found.
+/// Report of a check.
 #[derive(Debug)]
 pub struct CheckReport {
     /// Ordered by block.

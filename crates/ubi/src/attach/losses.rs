@@ -1,4 +1,4 @@
-//! What blocks with unreadable headers may have held, and which volumes lack LEBs.
+//! Losses: LEBs that blocks with unreadable headers may have held, and volumes that lack LEBs.
 //!
 //! An attach decides by the headers, as Linux does; a check reads what is behind them, so that it can say what is lost.
 

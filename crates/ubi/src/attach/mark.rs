@@ -39,7 +39,7 @@ pub struct Seal {
     pub sequence_number: u64,
 }
 
-/// What a device by itself says about its array.
+/// State of an array as one of its devices tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberState {
     /// Nothing: it is no member, or its array was never opened for writing by a version that marks members.

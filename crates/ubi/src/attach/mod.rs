@@ -40,7 +40,7 @@ pub enum Access {
     ReadWrite,
 }
 
-/// What an attach is to do.
+/// Options of an attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttachOptions {
     /// For writing, or not.
@@ -205,7 +205,7 @@ fn candidate(found: &Found) -> Candidate {
 /// In place of a sequence number of what is to be erased first: the owner of the volume dropped it.
 pub(crate) const DROPPED: u64 = u64::MAX;
 
-/// Where sequence numbers are taken for invented: at a million writes a second it takes 290,000 years. Counting on from there could
+/// Limit from which on sequence numbers are not believed: at a million writes a second it takes 290,000 years. Counting on from there could
 /// pass the end of 64 bits, so nothing is written.
 const SEQUENCE_NUMBERS_MAX: u64 = 1 << 63;
 

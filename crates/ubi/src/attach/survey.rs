@@ -35,7 +35,7 @@ pub(crate) struct Found {
     pub(crate) chosen: bool,
 }
 
-/// What all VID headers of a volume have in common; a volume with two is inconsistent.
+/// Fields that all VID headers of a volume share; a volume with two profiles is inconsistent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Profile {
     pub(crate) volume: u32,
@@ -54,7 +54,7 @@ pub(crate) struct Tally {
     pub(crate) alien: u32,
 }
 
-/// What the blocks of a device hold.
+/// Result of the scan of all blocks of a device.
 #[derive(Debug)]
 pub(crate) struct Survey {
     pub(crate) device: Arc<str>,

@@ -22,7 +22,7 @@ pub(super) struct Tables {
 /// More blocks than the largest raw NAND chips have: it bounds the memory that a hostile image can ask for.
 const LARGEST_CHIP_BLOCKS: u32 = 1 << 16;
 
-/// What tables of this device have to agree with. An image that is only read may be part of a larger chip.
+/// Limits that volume tables of this device have to keep. An image that is only read may be part of a larger chip.
 pub(super) fn limits(survey: &Survey, options: &AttachOptions) -> TableLimits {
     TableLimits {
         leb_bytes: survey.layout.leb_bytes(),

@@ -10,7 +10,7 @@ use crate::format::{EcHeader, MAX_ERASE_COUNTER};
 use crate::peb_table::PebState;
 use crate::retry;
 
-/// What became of a block that was to be erased.
+/// Result of the erase of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Erased {
     Free(Peb),

@@ -17,7 +17,7 @@ use crate::layout::Layout;
 use crate::peb_table::{PebState, PebTable};
 use crate::retry;
 
-/// What keeps an operation from being done.
+/// Error of an operation on a device.
 #[derive(Debug)]
 pub(crate) enum Trouble {
     Device(NandError),
@@ -409,7 +409,7 @@ impl<N: Nand> Core<N> {
     }
 }
 
-/// What the layout volume would be in the volume table, if it were there.
+/// Record of the layout volume, which is not in the volume table.
 pub(crate) fn layout_volume_record() -> VolumeRecord {
     VolumeRecord {
         reserved_pebs: LAYOUT_VOLUME_LEBS,

@@ -14,7 +14,7 @@ use crate::format::{VolumeKind, crc32};
 use crate::peb_table::PebState;
 use crate::retry;
 
-/// What is wrong with a LEB of a static volume.
+/// Damage of a LEB of a static volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LebDamage {
     /// No block holds it.

@@ -12,7 +12,7 @@ use crate::format::{VidHeader, VolumeKind, crc32};
 use crate::peb_table::PebState;
 use crate::retry;
 
-/// What a step of background work did.
+/// Result of a step of background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// There is nothing to do.

@@ -149,7 +149,7 @@ pub enum FastmapError {
     },
 }
 
-/// What the superblock alone tells: it is read before the rest, whose place it holds.
+/// Superblock of a fastmap: it is read before the rest, whose place it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// Where the fastmap is, the anchor first.

@@ -49,7 +49,7 @@ pub fn crc32(bytes: &[u8]) -> u32 {
     !crc32fast::hash(bytes)
 }
 
-/// What 64 bytes turned out to be.
+/// Result of decoding the 64 bytes of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<H> {
     /// A header whose CRC and fields are right.

@@ -26,7 +26,7 @@ use super::{
 
 const MAGIC: u32 = 0x5542_4921;
 
-/// What a volume promises about its content.
+/// Type of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeKind {
     /// Written at any time by its user, who checks the content.
@@ -52,7 +52,7 @@ impl VolumeKind {
     }
 }
 
-/// What a reader does with an internal volume that it does not know. User volumes have [`Compatibility::None`].
+/// Treatment of an internal volume by a reader that does not know it. User volumes have [`Compatibility::None`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compatibility {
     /// A volume of the user.

@@ -49,7 +49,7 @@ pub(super) fn superblock(medium: &mut Medium<'_>) -> Result<Superblock, Fault> {
     Ok(superblock)
 }
 
-/// What is wrong with a superblock that can be worked with.
+/// Checks the fields of a superblock that can be worked with.
 pub(super) fn superblock_fields(checker: &mut Checker<'_>) {
     let superblock = checker.superblock.clone();
     let place = Some(At {
@@ -99,7 +99,7 @@ pub(super) struct Candidate {
     body: Vec<u8>,
 }
 
-/// What the two LEBs of the master node hold.
+/// Master nodes of the two LEBs.
 pub(super) struct Masters {
     best: Candidate,
     copies: [Option<Candidate>; 2],

@@ -10,13 +10,13 @@ use super::hash::{Hasher, NodeHash};
 use super::medium::{InLeb, to_usize};
 use crate::format::{HEADER_BYTES, LogReference, Master, NodeKind, SUPERBLOCK_LEB, Superblock};
 
-/// What the superblock keeps the keyed hash of, so that a key can be told to be the one.
+/// Text whose keyed hash is in the superblock, to recognize the right key.
 const KNOWN_TEXT: &[u8] = b"UBIFS";
 /// Keyed hashes cover a node from here on: neither magic nor CRC.
 const COVERED_FROM: usize = 8;
-/// Where the keyed hash is in the superblock.
+/// Offset of the keyed hash in the superblock.
 const SUPERBLOCK_HMAC: usize = 128;
-/// Where the keyed hash is in the master node.
+/// Offset of the keyed hash in the master node.
 const MASTER_HMAC: usize = 296;
 
 /// A key, and the algorithm of the file system.

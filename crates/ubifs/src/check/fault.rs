@@ -1,4 +1,4 @@
-//! What the checker has to say: findings, and the report that they are part of.
+//! Findings of the checker, and the report that they are part of.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ impl Area {
     }
 }
 
-/// What is wrong.
+/// A fault that the checker found.
 #[derive(Clone, Debug, Error)]
 pub enum Fault {
     /// There is no good node.
@@ -138,7 +138,7 @@ pub struct CheckFinding {
     pub fault: Fault,
 }
 
-/// What the check found.
+/// Report of a check.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
     /// Everything that is wrong, in the order in which it was come by.
@@ -149,7 +149,7 @@ pub struct CheckReport {
     pub counts: Counts,
 }
 
-/// What there is, and what of it can be read.
+/// Counts of files and nodes, and of those that can be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// LEBs of the volume that were read.

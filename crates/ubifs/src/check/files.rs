@@ -13,10 +13,10 @@ use crate::format::{
 
 /// Bytes of an inode node without data, which a directory's size starts with.
 const INODE_BYTES: u64 = 160;
-/// What a file can have at most: blocks have numbers of 29 bits.
+/// Largest size of a file: blocks have numbers of 29 bits.
 const FILE_BYTES_MAX: u64 = (1 << 29) * 4096;
 
-/// What names say of an inode.
+/// Names of an inode, counted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     /// Names that lead to it.

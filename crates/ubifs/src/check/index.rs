@@ -15,7 +15,7 @@ pub(super) struct Leaf {
     pub(super) hash: Vec<u8>,
 }
 
-/// What the index consists of.
+/// Nodes of the index, as a walk found them.
 #[derive(Debug, Default)]
 pub(super) struct Walked {
     /// In the order of their places.

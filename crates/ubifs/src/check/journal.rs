@@ -18,7 +18,7 @@ use crate::format::{
 /// Head of garbage collection: it copies, so what a cut tears of it is still where it was.
 const HEAD_GC: u32 = 0;
 
-/// What a node of the journal says.
+/// Change by a node of the journal.
 enum Change {
     Inode(Box<Inode>),
     Block(Key, u32),
@@ -171,7 +171,7 @@ fn read_log(checker: &mut Checker<'_>) -> Vec<(LogReference, LogHash)> {
     references
 }
 
-/// What is torn may be the end of the log alone. A recovery of Linux's finds it in one LEB, and nothing newer in the next.
+/// Tells of a log that goes on behind a torn end. Linux recovers a torn end only where the next LEB holds nothing newer.
 fn log_ends_before(checker: &mut Checker<'_>, torn_at: Option<At>) {
     if torn_at.is_some() {
         let fault =

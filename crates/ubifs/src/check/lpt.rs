@@ -26,7 +26,7 @@ const FANOUT_BITS: u32 = 2;
 const CRC_BITS: u32 = 16;
 const KIND_BITS: u32 = 4;
 
-/// What a part of the LPT is.
+/// Type of a part of the LPT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LptKind {
     /// A leaf: the space of four LEBs.

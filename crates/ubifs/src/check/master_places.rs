@@ -13,7 +13,7 @@ use crate::format::{
 
 /// A master node.
 const NODE_BYTES: usize = 512;
-/// Where it has its keyed hash, which follows from its header.
+/// Its keyed hash, which differs where the header does.
 pub(super) const HMAC: std::ops::Range<usize> = 296..360;
 
 /// A LEB of the master node: one node to a slot.

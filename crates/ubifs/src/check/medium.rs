@@ -8,7 +8,7 @@ use ubi::{Volume, VolumeError, VolumeGeometry};
 use super::fault::Fault;
 use crate::format::{HEADER_BYTES, Header, NodeDefect, NodeKind, PADDING_BYTE, check, check_expected};
 
-/// Where a node is.
+/// Place of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Spot {
     pub(super) leb: u32,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::medium::Spot;
 use crate::format::{EntryKind, Inode, InodeNumber, Key, KeyKind};
 
-/// What is known of an inode.
+/// An inode of the model, and its place.
 #[derive(Clone, Debug)]
 pub(super) struct InodeAt {
     pub(super) spot: Spot,
@@ -15,7 +15,7 @@ pub(super) struct InodeAt {
     pub(super) inode: Option<Box<Inode>>,
 }
 
-/// What is known of a name.
+/// A name of the model, and its place.
 #[derive(Clone, Debug)]
 pub(super) struct NameAt {
     pub(super) spot: Spot,

@@ -16,7 +16,7 @@ const WRITE_BYTES_MIN: u32 = 56;
 /// The longest node of a file: an inode with all the data that it can have.
 const NODE_BYTES_MAX: u32 = 160 + INODE_DATA_BYTES_MAX;
 
-/// What the index uses of a LEB.
+/// Use of a LEB by the index.
 #[derive(Clone, Copy, Debug, Default)]
 struct Use {
     of_files: u64,

@@ -1,4 +1,4 @@
-//! What Linux takes for granted at a mount that has nothing to recover, and what it goes on from without a look at the medium.
+//! Checks of the values that Linux trusts at a mount that has nothing to recover, without a look at the medium.
 //! The list, with what becomes of files where an entry is wrong: `docs/formats/ubifs.md`, "Trusted at a mount". What
 //! other modules of the checker hold to is not repeated here.
 
@@ -10,7 +10,7 @@ use super::lpt::LebSpace;
 use super::medium::{Spot, blank, to_usize};
 use crate::format::LogReference;
 
-/// What the LPT and the log say, as far as they can be read.
+/// Content of the LPT and the log, as far as they can be read.
 pub(super) struct Known<'a> {
     /// Of each LEB of the main area.
     pub(super) spaces: &'a [LebSpace],

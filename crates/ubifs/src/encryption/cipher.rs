@@ -126,7 +126,7 @@ where
     }
 }
 
-/// Where the last two blocks of a text begin, of which the last may be short; `None` where there is one block.
+/// Offset of the last two blocks of a text, of which the last may be short; `None` where there is one block.
 fn last_two(text: &[u8]) -> Option<usize> {
     let last = text.len().checked_sub(1)? / BLOCK_BYTES * BLOCK_BYTES;
     last.checked_sub(BLOCK_BYTES)

@@ -20,7 +20,7 @@ use crate::scan::to_usize;
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 16..=64;
 /// The shortest text that is encrypted as a name.
 const TEXT_BYTES_MIN: usize = 16;
-/// What a derived key is for.
+/// Purposes of derived keys.
 const FOR_IDENTIFIER: u8 = 1;
 const FOR_FILE: u8 = 2;
 
@@ -135,7 +135,7 @@ enum Cipher {
     Names(Box<Names>),
 }
 
-/// What opens one file, directory or symbolic link.
+/// Key of one file, directory or symbolic link.
 pub(crate) struct FileKey {
     cipher: Cipher,
     padding: usize,

@@ -166,7 +166,7 @@ impl Compression {
     }
 }
 
-/// What a name names.
+/// File type in a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
     /// A regular file.

@@ -18,7 +18,7 @@ impl fmt::Display for InodeNumber {
     }
 }
 
-/// What a key leads to.
+/// Kind of node that a key leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyKind {
     /// The inode.

@@ -79,7 +79,7 @@ pub const BLOCK_BYTES: u32 = 4096;
 pub const NAME_BYTES_MAX: u32 = 255;
 /// The most data in an inode node: a symbolic link's target, an extended attribute's value.
 pub const INODE_DATA_BYTES_MAX: u32 = 4096;
-/// What fills up a write unit where a padding node does not fit.
+/// Padding byte, for the end of a write unit where a padding node does not fit.
 pub const PADDING_BYTE: u8 = 0xCE;
 /// Inode number of the root directory.
 pub const ROOT_INODE: InodeNumber = InodeNumber(1);
@@ -92,7 +92,7 @@ pub const LOG_LEB: u32 = 3;
 /// Sequence numbers end before it.
 pub const SEQUENCE_END: u64 = 0xFFFF_FFFF_FF00_0000;
 
-/// What a node is.
+/// Type of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeKind {
     /// An inode.

@@ -1,4 +1,4 @@
-//! What fills up a write unit: a padding node where one fits, single bytes where it does not.
+//! Padding up to a write unit: a padding node where one fits, single bytes where it does not.
 //!
 //! Padding ends where its write unit ends. The recovery of Linux writes a LEB of the journal anew up to the write unit of its last
 //! node, padding being none, and counts the space behind the padding as free and goes on there: whole units of padding would be a

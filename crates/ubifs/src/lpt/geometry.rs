@@ -16,7 +16,7 @@ const TYPE_BITS: u32 = 4;
 /// A new LPT area is this many times the tree.
 const SLACK: u64 = 4;
 
-/// What the shape of an LPT follows from.
+/// Parameters that determine the shape of an LPT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LptInput {
     pub(crate) leb_bytes: u32,

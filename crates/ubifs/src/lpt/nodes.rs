@@ -11,7 +11,7 @@ const TYPE_INNER: u32 = 1;
 const TYPE_TABLE: u32 = 2;
 const TYPE_SAVED: u32 = 3;
 
-/// Where a node of the LPT is.
+/// Place of a node of the LPT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LptPlace {
     /// Counted from the first LEB of the LPT area.

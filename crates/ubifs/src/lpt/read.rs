@@ -26,7 +26,7 @@ pub struct LptError {
     pub why: LptProblem,
 }
 
-/// What is wrong there.
+/// Damage of the LPT.
 #[derive(Clone, Debug, Error)]
 pub enum LptProblem {
     /// The bits.
@@ -37,7 +37,7 @@ pub enum LptProblem {
     Damage(#[from] Damage),
 }
 
-/// What the LPT area says.
+/// Content of the LPT area.
 pub(crate) struct LptContent {
     /// Of each LEB of the main area.
     pub(crate) lebs: Vec<LebSpace>,

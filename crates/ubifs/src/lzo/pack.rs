@@ -114,7 +114,7 @@ fn word_at(block: &[u8], at: usize) -> Option<u32> {
         .map(|word| u32::from_le_bytes(*word))
 }
 
-/// Where the table has a word: the upper bits of a product, which depend on all of it.
+/// Slot of a word in the table: the upper bits of a product, which depend on all of it.
 fn slot(word: u32) -> usize {
     usize::try_from(word.wrapping_mul(0x9E37_79B1) >> (u32::BITS - TABLE_BITS)).unwrap_or(0)
 }

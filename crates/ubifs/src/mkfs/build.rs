@@ -28,7 +28,7 @@ const FIRST_SEQUENCE: u64 = 1;
 const TIME_GRANULARITY_NS: u32 = 1_000_000_000;
 const XATTR_NAMES_BYTES_MAX: u32 = 65_536;
 
-/// What was made.
+/// Report of a made file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MkfsReport {
     /// LEBs that the file system has.

@@ -132,7 +132,7 @@ fn xattrs(path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Errno> {
     Ok(found)
 }
 
-/// What a call of the host fills a buffer with. An empty buffer is no question for the length: rustix answers 0 then.
+/// Reads with a host call into a buffer that grows until the answer fits. An empty buffer is no question for the length: rustix answers 0 then.
 fn filled(call: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     let mut out = vec![0; 4096];
     loop {

@@ -13,7 +13,7 @@ pub(super) struct Leaf {
     pub(super) place: Place,
 }
 
-/// Where all nodes of the index went.
+/// Places of the written index nodes.
 pub(super) struct Written {
     pub(super) root: Place,
     /// Of all of its nodes, aligned.

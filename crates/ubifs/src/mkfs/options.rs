@@ -43,7 +43,7 @@ pub enum LebCount {
     Exactly(u32),
 }
 
-/// Where the UUID comes from.
+/// Source of the UUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// It is this.

@@ -1,4 +1,4 @@
-//! Where the LEBs of a new file system go.
+//! Destinations for the LEBs of a new file system.
 
 use std::error::Error;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! What is to be in a new file system: files by number, 0 is the root; directories name them. A file with several names is a
+//! Content of a new file system: files by number, 0 is the root; directories name them. A file with several names is a
 //! hard link. Contents of regular files stay on the host until they are written.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub struct Time {
     pub nanoseconds: u32,
 }
 
-/// What every file has.
+/// Attributes of a file of any type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// Permissions as `st_mode` has them; the type follows from the content.
@@ -36,7 +36,7 @@ pub struct Attributes {
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// What a file is.
+/// Type and content of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A directory and its names.

@@ -17,7 +17,7 @@ const GET_FLAGS: [u32; 2] = [0x8008_6601, 0x8004_6601];
 const SET_FLAGS: [u32; 2] = [0x4008_6602, 0x4004_6602];
 /// `FS_IOC_FSGETXATTR`. Linux asks for it before it sets flags, whoever sets them.
 const GET_EXTENDED_FLAGS: u32 = 0x801C_581F;
-/// What it answers (`struct fsxattr`): the flags, then numbers that are 0 here.
+/// Length of its answer (`struct fsxattr`): the flags, then numbers that are 0 here.
 const EXTENDED_FLAGS_BYTES: usize = 28;
 
 /// Flags of inodes here that users may change.
@@ -175,7 +175,7 @@ pub(super) fn check_namespace(name: &[u8]) -> FsResult<()> {
     }
 }
 
-/// What `chattr` asks for, as flags of inodes here; `None` where something else is asked for.
+/// The flags that a `chattr` sets; `None` for another ioctl.
 pub(super) fn flags_to_set(command: u32, input: &[u8]) -> Option<FsResult<u32>> {
     if !SET_FLAGS.contains(&command) {
         return None;
@@ -194,7 +194,7 @@ pub(super) fn flags_to_set(command: u32, input: &[u8]) -> Option<FsResult<u32>> 
     })
 }
 
-/// What `lsattr` asks for, and Linux before a `chattr`.
+/// Answers the ioctls that read flags: those of `lsattr`, and of Linux before a `chattr`.
 pub(super) fn ioctl(inode: &Inode, command: u32, output_bytes_max: usize) -> FsResult<IoctlReply> {
     if command == GET_EXTENDED_FLAGS {
         let known = [

@@ -46,7 +46,7 @@ impl ContentVersions {
     }
 }
 
-/// What all files of a mount share.
+/// Read-ahead state that all files of a mount share.
 pub(super) struct Windows {
     bytes_max: u64,
     count: Arc<AtomicUsize>,
@@ -61,7 +61,7 @@ impl Windows {
     }
 }
 
-/// What is read ahead of one open file.
+/// Read-ahead state of one open file.
 #[derive(Default)]
 pub(super) struct ReadAhead(Mutex<Stream>);
 

@@ -1,4 +1,4 @@
-//! What calls ask of a file system without changing it: the same for a mount that is written to and for one that is not.
+//! Calls that change nothing: the same for a mount that is written to and for one that is not.
 
 use vfs::{Attr, Entry, FsError, FsResult, Ino, SeekFrom};
 

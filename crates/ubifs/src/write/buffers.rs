@@ -87,7 +87,7 @@ pub(super) struct WriteBuffers {
     counted: RwLock<[Counted; 3]>,
 }
 
-/// What a head took so far.
+/// Byte counters of a journal head.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
     pub(super) bytes: u64,

@@ -1,4 +1,4 @@
-//! What a commit writes beside the index: LPT, orphans, and the master node, which makes all of it count.
+//! The parts of a commit beside the index: LPT, orphans, and the master node, which makes all of it count.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -22,7 +22,7 @@ pub(super) struct NewIndex {
     pub(super) written: Vec<(Place, IndexNode)>,
 }
 
-/// Where index nodes go on their way to the medium.
+/// Writes new index nodes behind the index head, and into gaps.
 struct IndexWriter<'a> {
     volume: &'a dyn Volume,
     space: &'a mut SpaceTable,

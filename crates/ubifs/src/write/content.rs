@@ -218,7 +218,7 @@ impl Writer {
     }
 }
 
-/// What of content at an offset lies in each block: where it begins, as a byte of the file and of the block, and its bytes.
+/// Splits content at an offset into blocks: of each part the byte of the file, the byte of the block, and the content.
 fn blocks_of(offset: u64, content: &[u8]) -> impl Iterator<Item = (u64, usize, &[u8])> {
     let mut done = 0;
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! What a node that is written changes in memory: the journal, and the space of LEBs.
+//! Effect of a written node in memory: on the journal, and on the space of LEBs.
 //!
 //! That is found out before anything is written ([`Effect`]): the index and names have to be read for it, which may fail, and then
 //! nothing was changed. It takes effect once the node is in a write buffer, which can't fail.
@@ -11,7 +11,7 @@ use crate::finding::{Damage, Finding, Place, Subject};
 use crate::format::{Data, DirectoryEntry, Inode, InodeNumber, Key, KeyKind, NodeKind};
 use crate::journal::{Indexed, JournalName};
 
-/// What a node changes in memory, found out before anything is written. `old` is not in use any more.
+/// Change in memory by a node, found out before anything is written. `old` is not in use any more.
 pub(super) enum Effect {
     /// The node is that of an inode or a block.
     Plain { key: Key, old: Option<Place> },

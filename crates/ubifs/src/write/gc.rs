@@ -29,7 +29,7 @@ struct LiveNode {
     name: Option<Vec<u8>>,
 }
 
-/// What a collection did.
+/// Result of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Collected {
     Something,

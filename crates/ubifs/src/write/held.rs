@@ -47,7 +47,7 @@ impl Holds {
     }
 }
 
-/// What the medium says of an inode without a name.
+/// State of an orphan on the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Orphan {
     /// The last that the journal of this commit says of it is that it has no links: a replay removes it.
@@ -56,8 +56,8 @@ pub(super) enum Orphan {
     Alive,
 }
 
-/// What a group of nodes makes of an inode. That changes together with the nodes: a commit that makes room for them still writes down
-/// what was before, as after a power cut then nothing else would say that the inode is to be removed.
+/// Change of the orphan list that goes with a group of nodes. It takes effect with the nodes: a commit that makes room for them still
+/// lists the orphans of before, as after a power cut nothing else would say that the inode is to be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OrphanChange {
     None,

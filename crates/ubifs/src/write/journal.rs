@@ -84,7 +84,7 @@ impl Cookies {
     }
 }
 
-/// What nodes take together.
+/// Bytes that a group of nodes takes in the journal.
 pub(super) fn group_bytes(nodes: &[NewNode]) -> u32 {
     nodes.iter().map(|node| node.bytes().next_multiple_of(8)).sum()
 }

@@ -40,7 +40,7 @@ impl Edits {
     }
 }
 
-/// What became of the index.
+/// Result of a merge.
 pub(super) struct Merged {
     pub(super) root: Place,
     /// Nodes that are of no use any more.

@@ -21,7 +21,7 @@ const CHANGES_MAX: usize = 16;
 /// Collections without one more empty LEB, after which there is no use in more of them.
 const IN_VAIN_MAX: u32 = 16;
 
-/// What the room is for.
+/// Purpose of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// There will be less room afterwards.
@@ -42,7 +42,7 @@ impl Purpose {
     }
 }
 
-/// Whom changes are made for.
+/// User on whose behalf changes are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpaceUser {
     /// Who leaves the reserve alone that the superblock names.

@@ -1,4 +1,4 @@
-//! What a [`Writer`] did so far and how it is.
+//! Statistics of a [`Writer`].
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub struct HeadStatistics {
     pub buffered_bytes: u64,
 }
 
-/// What a [`Writer`] did so far and how it is.
+/// Counters and state of a [`Writer`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriterStatistics {
     /// Commits.

@@ -9,7 +9,7 @@ use super::buffers::HeadKind;
 use super::{WriteError, Writer};
 use crate::format::{InodeNumber, Key, KeyKind};
 
-/// What was written since the volume was synced.
+/// Writes since the last sync of the volume.
 #[derive(Default)]
 pub(super) struct Unsynced {
     /// The last sequence number when the volume was synced.

@@ -1,5 +1,5 @@
-//! What a mount for writing goes on from, verified before it writes anything: all of the index can be read, the LPT counts as used
-//! what the index leads to, and the heads of index and LPT are behind what is there.
+//! Verification before a mount for writing writes anything: all of the index can be read, the LPT counts all nodes of the index and of
+//! files as used, and the heads of index and LPT are behind all nodes.
 //!
 //! LEBs that the LPT calls empty or useless are erased without a further look, and what follows the heads is cut off. So a master
 //! node that leads to another index or another LPT, or has its heads elsewhere, would destroy files. Linux verifies the head of the
@@ -15,7 +15,7 @@ use crate::index::Step;
 use crate::lpt::{LptContent, LptGeometry, LptPlace};
 use crate::scan::to_usize;
 
-/// What of the master node and the index a [`Writer`] starts with.
+/// Values of the master node and the index that a [`Writer`] starts with.
 pub(super) struct Verified {
     /// Where the next index nodes go.
     pub(super) index_head: (u32, u32),
@@ -25,7 +25,7 @@ pub(super) struct Verified {
     pub(super) highest_inode: u32,
 }
 
-/// What the index uses of a LEB.
+/// Use of a LEB by the index.
 #[derive(Clone, Copy, Debug, Default)]
 struct Use {
     bytes: u64,

@@ -10,7 +10,7 @@ use crate::format::{
 };
 use crate::mkfs::Time;
 
-/// What names of all extended attributes of a file may have, as Linux lists them.
+/// Largest sum of the names of a file's extended attributes, as Linux lists them.
 const NAMES_BYTES_MAX: u32 = 1 << 16;
 
 fn check_name(name: &[u8]) -> Result<u16, WriteError> {

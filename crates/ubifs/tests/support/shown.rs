@@ -1,4 +1,4 @@
-//! What a mount shows: the tree by the calls of `vfs::FileSystem` alone, as the guest's `lab-hash` prints one.
+//! The tree that a mount shows, by the calls of `vfs::FileSystem` alone, as the guest's `lab-hash` prints one.
 
 use std::sync::Arc;
 
