@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -20,7 +21,8 @@ impl Scratch {
         let process = process::id();
         for number in 0_u32.. {
             let path = parent.join(format!(".tidegate-bench-{process}-{number}"));
-            match fs::create_dir(&path) {
+            // Whatever a run does in it, nobody else has a hand in.
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => return Ok(Self { path, keep: false }),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(BenchError::io("mkdir", &path, error)),
@@ -71,6 +73,15 @@ mod tests {
             Scratch::create(parent.path()).unwrap(),
         );
         assert_ne!(one.path(), other.path());
+    }
+
+    #[test]
+    fn nobody_else_enters_the_folder_of_a_run() {
+        use std::os::unix::fs::PermissionsExt;
+        let parent = tempfile::tempdir().unwrap();
+        let made = Scratch::create(parent.path()).unwrap();
+        let mode = fs::metadata(made.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
     }
 
     #[test]

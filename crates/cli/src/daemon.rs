@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use fuse::{MountConfig, MountError, Negotiated, RequestError, Session, StatsDocument};
+use outfile::Readers;
 use rustix::process::{Resource, Rlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
@@ -209,5 +210,6 @@ pub fn let_go_of_terminal(log_file: Option<&Path>) -> Result<()> {
 
 /// Opens a log for appending; made readable by its owner alone. Links of other users are refused.
 pub fn open_log(path: &Path) -> Result<File> {
-    outfile::append(path).with_context(|| format!("log file {} can't be opened", path.display()))
+    outfile::append(path, Readers::Owner)
+        .with_context(|| format!("log file {} can't be opened", path.display()))
 }

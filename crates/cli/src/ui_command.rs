@@ -5,7 +5,8 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -107,5 +108,7 @@ fn start(opener: &str, page: &Path) -> bool {
         .stdout(quiet())
         .stderr(quiet())
         .spawn();
-    started.is_ok()
+    // It may run for as long as its browser does, and somebody has to take note of its end.
+    let reap = |mut opener: Child| thread::Builder::new().spawn(move || opener.wait());
+    started.map(reap).is_ok()
 }

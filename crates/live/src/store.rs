@@ -3,7 +3,7 @@
 //! The image has the data and nothing else, sector 0 first, so that any tool reads it. `NAME.json` says which card it is of. A
 //! store that is in use is locked (`flock`); the description is replaced whole, and so is `NAME.maps` with the card's maps and wear.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -146,14 +146,7 @@ impl Store {
                 path: path.to_owned(),
             });
         }
-        let mut options = OpenOptions::new();
-        let opened = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path);
-        let file = opened.map_err(failed(path, "opening it"))?;
+        let file = outfile::change(path).map_err(failed(path, "opening it"))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {

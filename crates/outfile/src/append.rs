@@ -1,4 +1,4 @@
-//! Logs that are appended to.
+//! Files that are opened and not replaced: logs that grow, and stores that are changed in place.
 
 use std::fs::File;
 use std::io;
@@ -7,14 +7,39 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Opens a log to be appended to. What is made is its owner's alone. A symbolic link is followed if it belongs to root or the caller:
-/// somebody else's could lead to any file.
+/// Who may read a file that is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readers {
+    /// Its owner alone.
+    Owner,
+    /// Whoever the umask lets.
+    Umask,
+}
+
+/// Opens a log to be appended to, and makes it where there is none. A symbolic link is followed if it belongs to root or the
+/// caller: somebody else's could lead to any file.
 ///
 /// # Errors
 /// What the system says; `PermissionDenied` for another user's link.
-pub fn append(path: &Path) -> io::Result<File> {
-    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let open = |flags| rustix::fs::openat(CWD, path, flags, Mode::RUSR | Mode::WUSR);
+pub fn append(path: &Path, readers: Readers) -> io::Result<File> {
+    open(path, OFlags::WRONLY | OFlags::APPEND, readers)
+}
+
+/// Opens a file to be read and changed in place, and makes it where there is none. Links are followed as by [`append`].
+///
+/// # Errors
+/// As [`append`].
+pub fn change(path: &Path) -> io::Result<File> {
+    open(path, OFlags::RDWR, Readers::Umask)
+}
+
+fn open(path: &Path, flags: OFlags, readers: Readers) -> io::Result<File> {
+    let flags = flags | OFlags::CREATE | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(match readers {
+        Readers::Owner => 0o600,
+        Readers::Umask => 0o666,
+    });
+    let open = |flags| rustix::fs::openat(CWD, path, flags, mode);
     match open(flags | OFlags::NOFOLLOW) {
         Ok(file) => Ok(File::from(file)),
         Err(Errno::LOOP) => {

@@ -9,8 +9,8 @@
 //! to one is followed if it belongs to root or the caller. In a sticky folder that anybody may write to, a FIFO or socket of
 //! another user is refused, as the kernel does with `fs.protected_fifos`.
 //!
-//! Logs that are appended to follow no link of another user either: [`append`]. Not here: files that are changed in place
-//! (chips, stores of cards).
+//! Logs that grow ([`append`]) and stores that are changed in place ([`change`]) are opened through no link of another user
+//! either.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-pub use append::append;
+pub use append::{Readers, append, change};
 
 /// What becomes of an output that is not finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use outfile::{OutFile, Unfinished, partial_name};
+use outfile::{OutFile, Readers, Unfinished, partial_name};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use tempfile::TempDir;
 
@@ -190,8 +190,9 @@ fn a_folder_and_a_path_without_a_name_are_errors() {
 fn a_log_goes_through_an_own_link_and_no_other() {
     let folder = folder();
     let (log, link) = (folder.path().join("log"), folder.path().join("link"));
-    let add =
-        |path: &Path, text: &str| outfile::append(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    let add = |path: &Path, text: &str| {
+        outfile::append(path, Readers::Owner).and_then(|mut file| file.write_all(text.as_bytes()))
+    };
     add(&log, "one ").expect("made");
     assert_eq!(fs::metadata(&log).expect("there").mode() & 0o7777, 0o600);
     symlink(&log, &link).expect("made");
@@ -202,5 +203,8 @@ fn a_log_goes_through_an_own_link_and_no_other() {
         let refused = add(&link, "three").expect_err("another user's");
         assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
         assert_eq!(fs::read(&log).expect("there"), b"one two");
+        outfile::change(&link).expect_err("another user's");
     }
+    let made = outfile::change(&folder.path().join("store")).expect("made");
+    assert_eq!(made.metadata().expect("it is open").mode() & 0o111, 0);
 }

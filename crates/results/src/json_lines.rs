@@ -4,11 +4,11 @@
 //! that dies leaves the partial file, readable and marked by its name; it never leaves half a file under the
 //! name that was asked for. A history file is appended to, one synced line at a time.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
-use outfile::{OutFile, Unfinished, partial_name};
+use outfile::{OutFile, Readers, Unfinished, partial_name};
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -148,7 +148,7 @@ impl RecordWriter {
 /// When a counter is not finite or the file cannot be written.
 pub fn append_record(path: &Path, record: &RunRecord) -> Result<(), WriteError> {
     let line = encode(record)?;
-    let opened = OpenOptions::new().append(true).create(true).open(path);
+    let opened = outfile::append(path, Readers::Umask);
     let mut file = opened.map_err(|source| failed("open", path, source))?;
     file.write_all(&line)
         .map_err(|source| failed("write", path, source))?;

@@ -4,12 +4,13 @@
 //! the original writes between the operations that it measures. Lines beginning with `#` are remarks, as in the
 //! original; times have three more digits than there.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use bench::{LogLimits, OperationLog};
+use outfile::Readers;
 use results::nearest_f64;
 
 use super::plan::FileTest;
@@ -73,7 +74,7 @@ impl LogFiles {
 
 impl LogFile {
     fn open(path: &Path) -> Result<Self> {
-        let file = OpenOptions::new().append(true).create(true).open(path);
+        let file = outfile::append(path, Readers::Umask);
         Ok(Self {
             path: path.to_owned(),
             file: file.with_context(|| format!("{} can't be opened", path.display()))?,

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,6 +21,27 @@ impl Drop for Killed {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// The opener's end is taken note of: each one that was not would be a process for as long as the server runs.
+fn wait_until_no_child_is_left(process: u32) {
+    let children = || {
+        let threads = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+        let of_each = threads.map(|thread| {
+            let path = thread.expect("listed").path().join("children");
+            fs::read_to_string(path).unwrap_or_default()
+        });
+        of_each.collect::<String>()
+    };
+    let started = Instant::now();
+    while !children().trim().is_empty() {
+        assert!(
+            started.elapsed() < Duration::from_secs(20),
+            "left behind: {}",
+            children()
+        );
+        std::thread::yield_now();
     }
 }
 
@@ -65,6 +87,7 @@ fn a_browser_is_opened_with_a_file_of_its_user_alone() {
     assert_eq!(fs::metadata(private).expect("there").mode() & 0o7777, 0o700);
     let text = fs::read_to_string(page).expect("it is the user's");
     assert!(text.contains(&format!("url={address}\"")), "{text}");
+    wait_until_no_child_is_left(server.0.id());
     let pid = i32::try_from(server.0.id()).ok().and_then(Pid::from_raw);
     kill_process(pid.expect("a process"), Signal::INT).expect("it runs");
     assert!(server.0.wait().expect("it ends").success());
