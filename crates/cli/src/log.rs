@@ -4,6 +4,7 @@
 //! (RFC 3164 as it is spoken locally, where the receiver puts the time). A receiver that is not there or too slow costs the
 //! message, never the daemon's time.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -51,14 +52,33 @@ pub fn to_background(log_file: Option<&Path>) {
 
 /// Writes a message. When its place is gone nobody is left to tell.
 pub fn message(level: Level, text: &str) {
+    let text = printable(text);
     match BACKGROUND.get() {
         None => drop(writeln!(io::stderr(), "tidegate: {text}")),
         Some(Target::File) => {
+            // A name with a line feed must not look like a message of its own.
+            let text = text.replace('\n', " ");
             let line = format!("{} tidegate[{}]: {text}\n", utc_now(), std::process::id());
             let _ = io::stderr().write_all(line.as_bytes());
         }
-        Some(Target::System(log)) => log.send(level, text),
+        Some(Target::System(log)) => log.send(level, &text),
     }
+}
+
+/// Escapes what would do something to a terminal, or have it show another text: messages quote names and lines of others.
+fn printable(text: &str) -> Cow<'_, str> {
+    let acts = |letter: char| {
+        let is_control = letter.is_control() && !matches!(letter, '\n' | '\t');
+        is_control || matches!(letter, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(acts) {
+        return Cow::Borrowed(text);
+    }
+    let escaped = text.chars().map(|letter| match acts(letter) {
+        true => letter.escape_default().to_string(),
+        false => letter.to_string(),
+    });
+    Cow::Owned(escaped.collect())
 }
 
 struct SystemLog {
@@ -120,6 +140,15 @@ fn utc_now() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_acts_on_a_terminal_is_escaped_in_messages() {
+        assert_eq!(
+            printable("a\u{1b}[2Jb\r\u{202E}c\u{9b}"),
+            "a\\u{1b}[2Jb\\r\\u{202e}c\\u{9b}"
+        );
+        assert!(matches!(printable("line\n\tünd"), Cow::Borrowed(_)));
+    }
 
     #[test]
     fn messages_reach_a_system_log_that_comes_late_or_is_started_anew() {

@@ -7,6 +7,7 @@
 //! - [`contract`]: what every [`vfs::FileSystem`] must do.
 //! - [`model`]: random operations from several threads on a file system and on the model, compared step by
 //!   step.
+//! - [`hostile`]: good inputs of decoders, changed at random, and what has to hold for each.
 //! - [`heap`]: how much memory a piece of a test takes.
 //! - [`is_full`]: whether the long variants of tests run.
 //! - [`lab`]: the distribution's kernel in QEMU, as a judge of flash images and a place for its file systems.
@@ -18,6 +19,7 @@ mod depth;
 mod ext4;
 mod faulty_fs;
 pub mod heap;
+pub mod hostile;
 pub mod lab;
 mod mem_fs;
 pub mod model;

@@ -356,15 +356,16 @@ fn who_may_do_everything_wins() {
         report_skip("only root mounts for other users");
         return;
     }
-    let Some(stage) = Stage::new(Who::Root, Way::Source, &[]) else {
+    // What the kernel believes of a name for a second is mostly of something else.
+    let Some(stage) = Stage::new(Who::Root, Way::Source, WITHOUT_TRUST) else {
         return;
     };
     for (number, call) in CALLS.iter().enumerate() {
         let started = Instant::now();
-        let won = || stage.race(Who::Root, number, Duration::from_millis(50)).wins > 0;
+        let won = || stage.race(Who::Root, number, Duration::from_millis(200)).wins > 0;
         while !won() {
             assert!(
-                started.elapsed() < Duration::from_secs(20),
+                started.elapsed() < Duration::from_secs(60),
                 "{}: nothing was seen",
                 call.name
             );

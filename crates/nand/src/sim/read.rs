@@ -51,7 +51,7 @@ impl<C: Cells> SimNand<C> {
         self.statistics.page_reads += 1;
         self.statistics.bytes_read += u64::from(part.len);
         let state = self.state(peb);
-        state.reads += 1;
+        state.reads = state.reads.saturating_add(1);
         state.reads_since_erase = state.reads_since_erase.saturating_add(1);
         let start = geometry.page_start(part.page) + part.start;
         let written = state.programmed_bytes.saturating_sub(start).min(part.len);

@@ -151,7 +151,8 @@ impl Racer {
         let name = self.name();
         let private = self.place.join("private");
         let _made_by_the_caller = fs::remove_file(&name).or_else(|_| fs::remove_dir_all(&name));
-        let pause = random.below(400);
+        // Root's calls need no luck: the longer, the sooner one is seen.
+        let pause = random.below(400) * if self.caller == 0 { 50 } else { 1 };
         match occupant {
             Occupant::New { owner } => {
                 let mut options = OpenOptions::new();

@@ -1,0 +1,414 @@
+//! What is on flash, and beside it: UBI, arrays, side-cars of chips, kept cards, nodes of UBIFS.
+
+use std::sync::{Arc, Mutex};
+
+use array::{Execution, MemberIdentity};
+use emmc::translation::{Kept, KeptMap, KeptOpen};
+use live::KeptCard;
+use media::{Leb, Nand, NandGeometry, Peb};
+use nand::{ChipModel, FaultModel, FileNand, ImageKind, SimNand, sidecar_path};
+use testkit::hostile::{Decoder, Kind};
+use ubi::format::fastmap::{self, Fastmap, FastmapVolume, Pool, Wear};
+use ubi::format::volume_table::{self, TableLimits, VolumeName};
+use ubi::format::{Decoded, EcHeader, HEADER_BYTES, VidHeader, VolumeKind};
+use ubi::{Access, AttachOptions, FormatOptions, Layout, NewVolume, SizeInLebs, Ubi, Volume};
+use ubifs::format::{DirectoryEntry, Group, IndexNode, Inode, NodeKind, check, seal};
+
+const BLOCKS: u32 = 24;
+const BLOCK_BYTES: usize = 4096;
+const LEB_BYTES: u32 = 3584;
+/// Volume number of the volume table.
+const TABLE: [u8; 4] = 0x7FFF_EFFF_u32.to_be_bytes();
+
+type Chip = Arc<Mutex<SimNand>>;
+
+pub fn decoders() -> Vec<Decoder<'static>> {
+    vec![
+        ubi_headers(),
+        ubi_table(),
+        ubi_fastmap(),
+        whole_array(),
+        sidecar(),
+        identity(),
+        kept_card(),
+        ubifs_nodes(),
+    ]
+}
+
+fn geometry() -> NandGeometry {
+    let geometry = NandGeometry::new(512, 8, BLOCKS).and_then(|geometry| geometry.with_subpage(128));
+    geometry.expect("a geometry")
+}
+
+fn format_options() -> FormatOptions {
+    FormatOptions {
+        layout: Layout::usual(&geometry()).expect("a layout"),
+        image_sequence: 7,
+        erase_counter: None,
+    }
+}
+
+fn empty_chip(name: &str) -> Chip {
+    Arc::new(Mutex::new(SimNand::new(
+        name,
+        ChipModel::new(geometry()),
+        FaultModel::none(),
+    )))
+}
+
+fn read_chip(chip: &Chip) -> Vec<u8> {
+    let mut chip = chip.lock().expect("no panic");
+    let mut raw = vec![0; BLOCK_BYTES * usize::try_from(BLOCKS).expect("few")];
+    for (peb, block) in (0..).map(Peb).zip(raw.chunks_mut(BLOCK_BYTES)) {
+        let _ = chip.read(peb, 0, block).expect("in range");
+    }
+    raw
+}
+
+fn chip_of(name: &str, raw: &[u8]) -> Chip {
+    let mut chip = SimNand::new(name, ChipModel::new(geometry()), FaultModel::none());
+    for (peb, block) in (0..BLOCKS).map(Peb).zip(raw.chunks(BLOCK_BYTES)) {
+        let written = block
+            .iter()
+            .rposition(|byte| *byte != 0xFF)
+            .map_or(0, |last| last + 1);
+        let mut block = block.to_vec();
+        block.resize(written.next_multiple_of(128), 0xFF);
+        if written > 0 {
+            chip.program(peb, 0, &block).expect("erased");
+        }
+    }
+    Arc::new(Mutex::new(chip))
+}
+
+fn put(raw: &mut [u8], at: usize, number: u32) {
+    if let Some(place) = raw.get_mut(at..at + 4) {
+        place.copy_from_slice(&number.to_be_bytes());
+    }
+}
+
+/// A header of 64 bytes that ends in its CRC.
+fn fix_header(raw: &mut [u8], at: usize) {
+    if let Some(header) = raw.get(at..at + 60) {
+        let crc = ubi::format::crc32(header);
+        put(raw, at + 60, crc);
+    }
+}
+
+fn fix_table(raw: &mut [u8]) {
+    for at in (0..raw.len().saturating_sub(171)).step_by(172) {
+        let crc = ubi::format::crc32(&raw[at..at + 168]);
+        put(raw, at + 168, crc);
+    }
+}
+
+/// Headers, records of volume tables and marks in each block.
+fn fix_blocks(raw: &mut [u8]) {
+    for block in raw.chunks_mut(BLOCK_BYTES) {
+        if block.starts_with(b"UBI#") {
+            fix_header(block, 0);
+        }
+        if block.get(128..132) == Some(b"UBI!") {
+            fix_header(block, 128);
+            if block.get(136..140) == Some(&TABLE) {
+                fix_table(block.get_mut(512..).unwrap_or_default());
+            }
+        }
+        for page in block
+            .chunks_mut(512)
+            .filter(|page| page.starts_with(b"TGAM") && page.len() == 512)
+        {
+            let records = usize::from(u16::from_be_bytes([page[6], page[7]]));
+            let end = (64 + records * 12).min(512);
+            let crc = ubi::format::crc32(&[&page[..60], &page[64..end]].concat());
+            put(page, 60, crc);
+        }
+    }
+}
+
+fn new_volume(name: &str, kind: VolumeKind) -> NewVolume {
+    NewVolume {
+        id: None,
+        name: VolumeName::new(name.as_bytes()).expect("a name"),
+        kind,
+        size: SizeInLebs::Exactly(4),
+        alignment: 1,
+        autoresize: false,
+        skip_check: false,
+    }
+}
+
+/// A chip with two volumes.
+fn ubi_image() -> Vec<u8> {
+    let chip = empty_chip("chip");
+    let ubi = Ubi::format(Arc::clone(&chip), format_options(), &mut |_| {}).expect("formatted");
+    ubi.make_volume(new_volume("data", VolumeKind::Dynamic))
+        .expect("room for it");
+    ubi.make_volume(new_volume("boot", VolumeKind::Static))
+        .expect("room for it");
+    let volume = ubi.open(ubi.volumes()[0].id).expect("it is there");
+    for leb in 0..3 {
+        volume.leb_change(Leb(leb), &[5; 1024]).expect("room for it");
+    }
+    ubi.settle().expect("nothing fails");
+    drop(ubi);
+    read_chip(&chip)
+}
+
+fn ubi_headers() -> Decoder<'static> {
+    let image = ubi_image();
+    let used = image
+        .chunks(BLOCK_BYTES)
+        .filter(|block| block[128..132] == *b"UBI!");
+    Decoder {
+        name: "ubi headers",
+        kind: Kind::Bytes,
+        good: used.map(|block| block[..192].to_vec()).collect(),
+        fix: |raw| {
+            fix_header(raw, 0);
+            fix_header(raw, 128);
+        },
+        decode: Box::new(|raw| {
+            let header = |at: usize| raw.get(at..at + HEADER_BYTES)?.first_chunk::<HEADER_BYTES>();
+            let first = header(0).is_some_and(|raw| matches!(EcHeader::decode(raw), Decoded::Header(_)));
+            let second = header(128).map(|raw| VidHeader::decode(raw, LEB_BYTES));
+            first && matches!(second, Some(Decoded::Header(_)))
+        }),
+    }
+}
+
+fn ubi_table() -> Decoder<'static> {
+    let image = ubi_image();
+    let limits = TableLimits {
+        leb_bytes: LEB_BYTES,
+        min_io_bytes: 512,
+        good_pebs: BLOCKS,
+    };
+    let tables = image.chunks(BLOCK_BYTES).filter(|block| block[136..140] == TABLE);
+    Decoder {
+        name: "ubi volume table",
+        kind: Kind::Bytes,
+        good: tables.map(|block| block[512..].to_vec()).collect(),
+        fix: |raw| fix_table(raw),
+        decode: Box::new(move |raw| volume_table::decode(raw, &limits).is_ok()),
+    }
+}
+
+fn ubi_fastmap() -> Decoder<'static> {
+    let wear = |peb| Wear {
+        peb,
+        erase_counter: 1,
+    };
+    let map = Fastmap {
+        blocks: vec![wear(1), wear(2)],
+        pool: Pool {
+            pebs: vec![3, 4],
+            pebs_max: 8,
+        },
+        free: vec![wear(5), wear(6)],
+        used: vec![wear(7), wear(8)],
+        scrub: vec![wear(9)],
+        erase: vec![wear(10)],
+        volumes: vec![FastmapVolume {
+            volume: 0,
+            kind: VolumeKind::Dynamic,
+            data_padding: 0,
+            used_lebs: 0,
+            last_leb_bytes: 0,
+            pebs: vec![Some(7), None, Some(8)],
+        }],
+        ..Fastmap::default()
+    };
+    let good = fastmap::encode(&map, 4 * 3584);
+    Decoder {
+        name: "ubi fastmap",
+        kind: Kind::Bytes,
+        good: vec![good],
+        fix: |raw| {
+            if raw.len() > 12 {
+                raw[8..12].fill(0);
+                let crc = ubi::format::crc32(raw);
+                put(raw, 8, crc);
+            }
+        },
+        decode: Box::new(|raw| fastmap::decode(raw).is_ok()),
+    }
+}
+
+/// Two members; what attaches is read, written and closed.
+fn whole_array() -> Decoder<'static> {
+    let chips = [empty_chip("one"), empty_chip("two")];
+    let identity = MemberIdentity {
+        array: 0xDA,
+        index: 0,
+        members: 0,
+        label: "hostile".to_owned(),
+    };
+    array::format(chips.to_vec(), format_options(), &identity, &mut |_, _| {}).expect("formatted");
+    let attach =
+        |chips: Vec<Chip>| array::attach(chips, AttachOptions::linux(Access::ReadWrite), Execution::Inline);
+    let opened = attach(chips.to_vec()).expect("attached");
+    for leb in 0..6 {
+        opened
+            .volume()
+            .leb_change(Leb(leb), &[3; 1024])
+            .expect("room for it");
+    }
+    opened.volume().unmap(Leb(2)).expect("mapped");
+    opened.settle().expect("nothing fails");
+    // Left as by a power cut, with its marks.
+    drop(opened);
+    let half = BLOCK_BYTES * usize::try_from(BLOCKS).expect("few");
+    Decoder {
+        name: "array labels and marks",
+        kind: Kind::Bytes,
+        good: vec![chips.iter().flat_map(read_chip).collect()],
+        fix: |raw| fix_blocks(raw),
+        decode: Box::new(move |raw| {
+            let mut raw = raw.to_vec();
+            raw.resize(2 * half, 0xFF);
+            let Ok(opened) = attach(vec![chip_of("one", &raw[..half]), chip_of("two", &raw[half..])]) else {
+                return false;
+            };
+            let volume = opened.volume();
+            for leb in (0..volume.geometry().lebs.min(40)).map(Leb) {
+                let mut page = [0; 512];
+                // Errors are as good as data; the point is that it is no panic.
+                let _ = volume.read(leb, 0, &mut page);
+                let _ = volume.leb_change(leb, &page);
+            }
+            let _ = opened.settle();
+            let _ = opened.close();
+            true
+        }),
+    }
+}
+
+/// A chip in a file: its side-car is changed, then all of it is read.
+fn sidecar() -> Decoder<'static> {
+    let folder = super::folder();
+    let path = folder.path().join("chip");
+    let model = ChipModel::new(geometry());
+    let made = FileNand::create(&path, model, FaultModel::none(), ImageKind::Data, |_| {});
+    let mut chip = made.expect("there is room");
+    chip.program(Peb(1), 0, &[7; 512]).expect("erased");
+    chip.sync().expect("there is room");
+    drop(chip);
+    let good = std::fs::read(sidecar_path(&path)).expect("it is beside it");
+    Decoder {
+        name: "nand side-car",
+        kind: Kind::Bytes,
+        good: vec![good],
+        fix: |raw| {
+            let header = raw.len().min(512);
+            let (header, rest) = raw.split_at_mut(header);
+            for (record, bytes) in [(header, 512)]
+                .into_iter()
+                .chain(rest.chunks_mut(64).map(|record| (record, 64)))
+            {
+                if record.len() == bytes && record.iter().any(|byte| *byte != 0) {
+                    let crc = super::crc32(&record[..bytes - 4]);
+                    record[bytes - 4..].copy_from_slice(&crc.to_le_bytes());
+                }
+            }
+        },
+        decode: Box::new(move |raw| {
+            std::fs::write(sidecar_path(&folder.path().join("chip")), raw).expect("there is room");
+            let Ok(mut chip) = FileNand::open(&folder.path().join("chip"), nand::Access::ReadOnly, None)
+            else {
+                return false;
+            };
+            let geometry = chip.geometry();
+            let mut page = vec![
+                0;
+                usize::try_from(geometry.page_bytes())
+                    .expect("small")
+                    .min(1 << 20)
+            ];
+            for peb in (0..geometry.blocks().min(64)).map(Peb) {
+                let _ = chip.is_bad(peb);
+                let _ = chip.read(peb, 0, &mut page);
+            }
+            true
+        }),
+    }
+}
+
+fn identity() -> Decoder<'static> {
+    let name = "tga1-000000000000000000000000000000da-0-2-label-with-dashes";
+    Decoder {
+        name: "array label",
+        kind: Kind::Text,
+        good: vec![name.into()],
+        fix: |_| {},
+        decode: Box::new(|raw| String::from_utf8_lossy(raw).parse::<MemberIdentity>().is_ok()),
+    }
+}
+
+fn kept_card() -> Decoder<'static> {
+    let card = KeptCard {
+        image_changed_ns: 9,
+        epoch: 9,
+        kept: Kept {
+            erases: vec![1, 2],
+            map: Some(KeptMap {
+                slots: vec![3, emmc::translation::NO_SLOT, 4],
+                erased: vec![true, false],
+                open: vec![KeptOpen {
+                    stream: 0,
+                    block: 1,
+                    filled: 5,
+                    epochs: vec![7, 8],
+                }],
+            }),
+        },
+    };
+    Decoder {
+        name: "emmc store",
+        kind: Kind::Bytes,
+        good: vec![card.encode()],
+        fix: |raw| {
+            if raw.len() >= 32 {
+                let after = u64::try_from(raw.len() - 32).expect("small");
+                // Length and checksum.
+                raw[16..24].copy_from_slice(&after.to_le_bytes());
+                let crc = super::crc32(&raw[16..]);
+                raw[12..16].copy_from_slice(&crc.to_le_bytes());
+            }
+        },
+        decode: Box::new(|raw| KeptCard::decode(raw).is_ok()),
+    }
+}
+
+/// Single nodes; whole volumes are changed by `hostile_corpus`.
+fn ubifs_nodes() -> Decoder<'static> {
+    let volume = super::commands::ubifs_volume();
+    let places = (0..volume.len() - 64).step_by(8);
+    let nodes = places.filter_map(|at| {
+        let header = check(&volume[at..]).ok()?;
+        let bytes = usize::try_from(header.bytes).ok()?;
+        let is_read = matches!(header.kind, NodeKind::Inode | NodeKind::Entry | NodeKind::Index);
+        is_read.then(|| volume[at..at + bytes].to_vec())
+    });
+    let read = |raw: &[u8]| {
+        let Ok(header) = check(raw) else { return false };
+        match header.kind {
+            NodeKind::Inode => Inode::decode(raw).is_ok(),
+            NodeKind::Entry => DirectoryEntry::decode(raw, NodeKind::Entry).is_ok(),
+            NodeKind::Index => IndexNode::decode(raw).is_ok(),
+            _ => false,
+        }
+    };
+    Decoder {
+        name: "ubifs nodes",
+        kind: Kind::Bytes,
+        good: nodes.collect(),
+        fix: |raw| {
+            let kind = raw.get(20).and_then(|kind| NodeKind::from_number(*kind));
+            if let Some(kind) = kind.filter(|_| raw.len() >= 24) {
+                seal(raw, kind, Group::None, 1);
+            }
+        },
+        decode: Box::new(read),
+    }
+}

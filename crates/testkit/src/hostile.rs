@@ -1,0 +1,333 @@
+//! Hostile inputs: a good input of a decoder, changed at random, and what has to hold for each.
+//!
+//! A decoder names good inputs, how a changed one is made whole again (its checksums), and what reads it. [`Decoder::run`] holds that
+//! nothing panics, takes [`SECONDS_MAX`] or [`MEMORY_BYTES_MAX`] (of the calling thread, where the test program counts: see
+//! [`crate::heap`]). A failure names the decoder and the seed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::heap::taken_by;
+use crate::prng::Prng;
+
+/// The longest that one input may be worked on.
+pub const SECONDS_MAX: u64 = 10;
+/// The most memory that one input may take.
+pub const MEMORY_BYTES_MAX: u64 = 256 << 20;
+
+/// A text does not grow beyond this: what takes long because it is long is no defect.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// What becomes of good inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Numbers in binary.
+    Bytes,
+    /// Lines, words and decimal numbers.
+    Text,
+}
+
+/// Reads an input to its end; true when it was accepted.
+pub type Decode<'a> = Box<dyn FnMut(&[u8]) -> bool + 'a>;
+
+/// A decoder with its good inputs.
+pub struct Decoder<'a> {
+    /// Its name, for messages.
+    pub name: &'static str,
+    /// What its inputs are made of.
+    pub kind: Kind,
+    /// Inputs that it accepts.
+    pub good: Vec<Vec<u8>>,
+    /// Puts checksums right.
+    pub fix: fn(&mut Vec<u8>),
+    /// What reads an input.
+    pub decode: Decode<'a>,
+}
+
+/// What came of a decoder's inputs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tried {
+    /// Inputs.
+    pub inputs: u64,
+    /// Those that were accepted.
+    pub accepted: u64,
+    /// The most memory that one took, in bytes.
+    pub peak_bytes: u64,
+    /// The longest that one took.
+    pub longest: Duration,
+}
+
+impl Decoder<'_> {
+    /// Decodes the good inputs and changed ones of the seeds `first..first + count`.
+    ///
+    /// # Panics
+    /// When a good input is refused, or one has the decoder panic or take too much.
+    pub fn run(mut self, first: u64, count: u64) -> Tried {
+        for (number, good) in self.good.iter().enumerate() {
+            assert!(
+                (self.decode)(good),
+                "{}: good input {number} is refused",
+                self.name
+            );
+        }
+        let watch = Watch::start();
+        let mut tried = Tried::default();
+        for seed in first..first + count {
+            let mut random = Prng::named(seed, self.name);
+            let mut input = random.pick(&self.good).clone();
+            match self.kind {
+                Kind::Bytes => change_bytes(&mut input, &mut random),
+                Kind::Text => change_text(&mut input, &mut random),
+            }
+            // Without, damage is found by the checksum.
+            if random.chance(90) {
+                (self.fix)(&mut input);
+            }
+            let replay = format!(
+                "{}: replay with TIDEGATE_SEED={seed} TIDEGATE_DECODER={}",
+                self.name, self.name
+            );
+            watch.begin(&replay);
+            let started = Instant::now();
+            let decode = || taken_by(|| (self.decode)(&input));
+            let (accepted, taken) =
+                catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| panic!("it panicked: {replay}"));
+            let elapsed = started.elapsed();
+            watch.end();
+            assert!(elapsed.as_secs() < SECONDS_MAX, "{elapsed:?}: {replay}");
+            assert!(
+                taken.peak_bytes < MEMORY_BYTES_MAX,
+                "{} bytes: {replay}",
+                taken.peak_bytes
+            );
+            tried.inputs += 1;
+            tried.accepted += u64::from(accepted);
+            tried.peak_bytes = tried.peak_bytes.max(taken.peak_bytes);
+            tried.longest = tried.longest.max(elapsed);
+        }
+        tried
+    }
+}
+
+/// Ends the program when an input is worked on for too long: nothing else can end a loop.
+struct Watch {
+    now: Arc<Mutex<Option<(Instant, String)>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    #[expect(clippy::print_stderr, reason = "the program ends without another word")]
+    fn start() -> Self {
+        let now: Arc<Mutex<Option<(Instant, String)>>> = Arc::default();
+        let watched = Arc::downgrade(&now);
+        let watching = move || {
+            while let Some(now) = watched.upgrade() {
+                if let Some((since, replay)) = &*now.lock().expect("no panic under it")
+                    && since.elapsed().as_secs() >= 2 * SECONDS_MAX
+                {
+                    eprintln!("it hangs: {replay}");
+                    std::process::abort();
+                }
+                drop(now);
+                thread::park_timeout(Duration::from_secs(1));
+            }
+        };
+        Self {
+            now,
+            thread: Some(thread::spawn(watching)),
+        }
+    }
+
+    fn set(&self, what: Option<(Instant, String)>) {
+        *self.now.lock().expect("no panic under it") = what;
+    }
+
+    fn begin(&self, replay: &str) {
+        self.set(Some((Instant::now(), replay.to_owned())));
+    }
+
+    fn end(&self) {
+        self.set(None);
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.now = Arc::default();
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A panic in it was told.
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// Changes one to four places: bits, numbers of each width and byte order at their limits, pieces that are moved, doubled or cut off.
+pub fn change_bytes(raw: &mut Vec<u8>, random: &mut Prng) {
+    for _ in 0..=random.below(4) {
+        if raw.is_empty() {
+            return;
+        }
+        let at = random.below_usize(raw.len());
+        match random.below(12) {
+            0 | 1 => raw[at] ^= 1 << random.below(8),
+            2 => raw[at] = *random.pick(&[0, 1, 0x7F, 0x80, 0xFF]),
+            3..=8 => {
+                let width = *random.pick(&[2, 4, 4, 8]);
+                let at = at - at % width.min(4);
+                let number = extreme(raw.len(), random);
+                let bytes = match random.chance(50) {
+                    true => number.to_le_bytes()[..width].to_vec(),
+                    false => number.to_be_bytes()[8 - width..].to_vec(),
+                };
+                let end = raw.len().min(at + width);
+                raw[at..end].copy_from_slice(&bytes[..end - at]);
+            }
+            9 => {
+                let length = random.below_usize(64).min(raw.len() - at);
+                let to = random.below_usize(raw.len() - length + 1);
+                raw.copy_within(at..at + length, to);
+            }
+            10 => {
+                let end = (at + random.below_usize(600)).min(raw.len());
+                let value = *random.pick(&[0, 0xFF]);
+                raw[at..end].fill(value);
+            }
+            _ => raw.truncate(at),
+        }
+    }
+}
+
+/// A number at a limit, or near the length of the input.
+fn extreme(length: usize, random: &mut Prng) -> u64 {
+    let length = u64::try_from(length).expect("a size fits 64 bits");
+    let limits = [
+        0,
+        1,
+        2,
+        0x7FFF,
+        0xFFFF,
+        0x7FFF_FFFF,
+        0x8000_0000,
+        0xFFFF_FFFF,
+        1 << 40,
+        i64::MAX.cast_unsigned(),
+        1 << 63,
+        u64::MAX,
+        length,
+        length / 512,
+    ];
+    match random.below(4) {
+        0 => random.below(300),
+        1 => 1 << random.below(64),
+        _ => random.pick(&limits).wrapping_add(random.below(3)).wrapping_sub(1),
+    }
+}
+
+/// Changes one to four places: numbers at their limits, words, lines that are doubled, exchanged, cut or without an end, control bytes.
+pub fn change_text(raw: &mut Vec<u8>, random: &mut Prng) {
+    const NUMBERS: [&str; 16] = [
+        "0",
+        "-1",
+        "4294967295",
+        "4294967296",
+        "9223372036854775807",
+        "9223372036854775808",
+        "18446744073709551615",
+        "18446744073709551616",
+        "99999999999999999999999999999999999999999",
+        "1e309",
+        "-1e309",
+        "nan",
+        "0x",
+        "",
+        "00000000000000000000000000000000000000000000001",
+        "0.0000000000000000000000000000000000000001",
+    ];
+    const ODD: [&[u8]; 12] = [
+        b"\0",
+        b"\x1b[2J",
+        b"\r",
+        b"\xFF\xFE",
+        "\u{202E}".as_bytes(),
+        b"\"",
+        b"\\",
+        b"[[[[[[[[",
+        b"{{{{{{{{",
+        b"=",
+        b"../../../etc/passwd",
+        b"%s%n",
+    ];
+    for _ in 0..=random.below(4) {
+        if raw.is_empty() {
+            return;
+        }
+        let at = random.below_usize(raw.len());
+        match random.below(12) {
+            0..=4 => {
+                let is_digit = |byte: &u8| byte.is_ascii_digit();
+                let Some(start) = raw[at..].iter().position(is_digit).map(|skip| at + skip) else {
+                    continue;
+                };
+                let end = raw[start..].iter().position(|byte| !is_digit(byte));
+                let end = end.map_or(raw.len(), |length| start + length);
+                raw.splice(start..end, random.pick(&NUMBERS).bytes());
+            }
+            5 | 6 => {
+                let piece = random.pick(&ODD).repeat(*random.pick(&[1, 1, 1, 300]));
+                raw.splice(at..at, piece);
+            }
+            7 => {
+                let line = line_around(raw, at);
+                let line = raw[line].repeat(*random.pick(&[1, 2, 200]));
+                raw.splice(at..at, line);
+            }
+            8 => {
+                let line = line_around(raw, at);
+                raw.drain(line);
+            }
+            9 => {
+                let (one, other) = (raw[at], random.below_usize(raw.len()));
+                raw[at] = raw[other];
+                raw[other] = one;
+            }
+            10 => {
+                let long = vec![*random.pick(b"a9 [\"\t"); 40_000];
+                raw.splice(at..at, long);
+            }
+            _ => raw.truncate(at),
+        }
+    }
+    raw.truncate(TEXT_BYTES_MAX);
+}
+
+/// The line that a place is in, with its end.
+fn line_around(raw: &[u8], at: usize) -> std::ops::Range<usize> {
+    let start = raw[..at]
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(0, |end| end + 1);
+    let end = raw[at..].iter().position(|byte| *byte == b'\n');
+    start..end.map_or(raw.len(), |length| at + length + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_makes_the_same_input_again_and_another_seed_another() {
+        let make = |seed, change: fn(&mut Vec<u8>, &mut Prng)| {
+            let mut raw = b"one 1 two 22\nthree 333\n".repeat(9);
+            change(&mut raw, &mut Prng::new(seed));
+            raw
+        };
+        for change in [change_bytes, change_text] {
+            assert_eq!(make(1, change), make(1, change));
+            let different: std::collections::BTreeSet<_> = (0..50).map(|seed| make(seed, change)).collect();
+            assert!(different.len() > 40, "{}", different.len());
+        }
+    }
+}
