@@ -6,7 +6,7 @@ use media::{GeometryError, Nand, NandGeometry};
 use thiserror::Error;
 use ubi::{AttachError, VolumeTableError};
 
-use crate::identity::{IdentityError, MAX_MEMBERS};
+use crate::identity::{IdentityError, MAX_MEMBERS, Redundancy};
 
 /// Why devices are no array, or can't be made one.
 #[derive(Debug, Error)]
@@ -72,6 +72,8 @@ pub enum ArrayError {
         found: usize,
         /// Places of the members that were not given.
         missing: String,
+        /// Redundancy of the array.
+        redundancy: Redundancy,
     },
     /// One member given twice.
     #[error("{device} and {first} are both member {index} of array {label}; one of them is a copy")]
@@ -164,6 +166,67 @@ pub enum ArrayError {
         /// Label of the array.
         label: String,
     },
+    /// A member can't be made anew without parity.
+    #[error(
+        "array {label} has no parity: what was on a member is on no other, so none can be rebuilt. `tidegate array adopt` takes back a \
+         member that is refused; else format the array and restore its content"
+    )]
+    NoParity {
+        /// Label of the array.
+        label: String,
+    },
+    /// With parity, the one member that is refused is made anew rather than adopted.
+    #[error(
+        "array {label} has parity, and member {place} alone is refused: `tidegate array rebuild --member {place}` makes it anew, and nothing is lost"
+    )]
+    RebuildInstead {
+        /// Label of the array.
+        label: String,
+        /// The member.
+        place: u32,
+    },
+    /// Another member than the one that is to be made anew is absent.
+    #[error("array {label}: member {place} can't be rebuilt, since member {absent} is absent, too: {why}")]
+    OtherAbsent {
+        /// Label of the array.
+        label: String,
+        /// The member that is to be made anew.
+        place: usize,
+        /// The one that is absent.
+        absent: usize,
+        /// Why.
+        why: String,
+    },
+    /// The member that is to be made anew was given among the others.
+    #[error(
+        "array {label}: member {place} is there and is not refused; give the other members alone to rebuild it"
+    )]
+    NoneAbsent {
+        /// Label of the array.
+        label: String,
+        /// The member that is to be made anew.
+        place: usize,
+    },
+    /// A new device has too few blocks.
+    #[error(
+        "{device}: it has room for {found} LEBs, and a member of this array needs {needed}; give a larger device"
+    )]
+    TooSmall {
+        /// The device.
+        device: Arc<str>,
+        /// LEBs it has room for.
+        found: u32,
+        /// LEBs of the array.
+        needed: u32,
+    },
+    /// A rebuild failed.
+    #[error("array {label}: the rebuild did not end, and can be begun again: {source}")]
+    Rebuild {
+        /// Label of the array.
+        label: String,
+        /// Why.
+        source: ubi::VolumeError,
+    },
     /// An epoch that no array reaches.
     #[error(
         "array {label}: the last epoch is {last:#x}, which no array reaches; one of the members was damaged on purpose"
@@ -240,20 +303,20 @@ pub struct ShapesDiffer {
 }
 
 /// Checks that all devices have pages, sub-pages and blocks of one size; they may have different numbers of blocks.
-pub(crate) fn check_shapes<N: Nand>(devices: &[N]) -> Result<(), ShapesDiffer> {
+pub(crate) fn check_shapes<'a, N: Nand + 'a>(
+    devices: impl IntoIterator<Item = &'a N>,
+) -> Result<(), ShapesDiffer> {
     let key = |shape: &NandGeometry| (shape.page_bytes(), shape.subpage_bytes(), shape.pages_per_block());
     let text = |shape: &NandGeometry| {
         let (page, subpage, pages) = key(shape);
         format!("{pages} pages of {page} bytes (sub-pages of {subpage}) a block")
     };
-    let Some(first) = devices.first() else {
+    let mut devices = devices.into_iter();
+    let Some(first) = devices.next() else {
         return Ok(());
     };
     let expected = first.geometry();
-    match devices
-        .iter()
-        .find(|device| key(&device.geometry()) != key(&expected))
-    {
+    match devices.find(|device| key(&device.geometry()) != key(&expected)) {
         None => Ok(()),
         Some(device) => Err(ShapesDiffer {
             device: device.name(),

@@ -1,4 +1,4 @@
-//! Who runs the pieces of a request: the caller, or one worker a member with a queue of its own
+//! Executor of the pieces of a request: the caller's thread, or one worker a member with a queue of its own
 //! (seeds/001 section 3.2.2).
 //!
 //! A worker takes the jobs of its member first in, first out. Of the jobs of one request the last runs in the caller's
@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How an array runs the pieces of a request.
+/// Mode of execution of the pieces of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Execution {
     /// One after the other in the caller's thread, in the order of the members: for virtual time and tests.
@@ -23,7 +23,7 @@ pub enum Execution {
     Threads,
 }
 
-/// How long a thread looks for what will be there soon, before it sleeps. Members that began a row together end it at nearly the same
+/// Time that a thread spins before it sleeps. Members that began a row together end it at nearly the same
 /// time, and the next one follows at once; to be woken costs a thread of a virtual machine 30 to 80 us, up to three times a row.
 const SOON: Duration = Duration::from_micros(100);
 
@@ -85,7 +85,7 @@ impl Executor {
     }
 }
 
-/// What the jobs of a request gave. Who waits for it is woken once, by the last: each time costs as much as a few pages of preparing.
+/// Results of the jobs of a request. The waiter is woken once, by the last job: each wake-up costs as much as a few pages of preparing.
 struct Answers<R> {
     given: Mutex<Given<R>>,
     all_there: Condvar,
@@ -134,7 +134,7 @@ impl<R> Answers<R> {
     }
 }
 
-/// What there will be within [`SOON`], or nothing.
+/// Polls until there is a result, for [`SOON`] at most.
 fn soon<T>(mut there: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {

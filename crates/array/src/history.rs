@@ -12,6 +12,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use media::{Leb, Nand, index};
+use ubi::format::crc32;
 use ubi::{AttachError, Mark, Scanned, Seal};
 
 use crate::error::ArrayError;
@@ -48,9 +49,19 @@ pub(crate) struct History {
     pub(crate) moved: Vec<usize>,
     /// Members whose marks can't be read.
     pub(crate) lost_marks: Vec<usize>,
+    /// Differs between any two openings that wrote something.
+    fingerprint: u32,
 }
 
 impl History {
+    /// The epoch of an opening without a member. The absent member may know of epochs that the others don't, and what they do now may be
+    /// unknown where it comes back without them. So the number is one that no other opening takes: beyond a step of 2^32, and with the fingerprint.
+    pub(crate) fn epoch_without_a_member(&self) -> NonZeroU64 {
+        let step = (self.next_epoch.get() >> 32).saturating_add(1);
+        let epoch = step.saturating_mul(1 << 32) | u64::from(self.fingerprint);
+        NonZeroU64::new(epoch).expect("a step is above 0")
+    }
+
     /// Whether a LEB was unmapped after it had this generation.
     pub(crate) fn is_given_up(&self, leb: Leb, generation: u64) -> bool {
         self.unmapped.get(&leb).is_some_and(|up_to| generation <= *up_to)
@@ -58,7 +69,7 @@ impl History {
 }
 
 /// Epochs from here on are taken for forged.
-const EPOCHS_MAX: u64 = 1 << 63;
+pub(crate) const EPOCHS_MAX: u64 = 1 << 63;
 
 /// The marks and the seal of one member.
 struct Evidence {
@@ -118,6 +129,15 @@ impl Evidence {
             || marked.is_some_and(|marked| self.last_data > marked)
     }
 
+    /// Place and sequence numbers of the last writes, as bytes.
+    fn last_numbers(&self) -> Vec<u8> {
+        let marks = self.marks.iter().map(|mark| mark.sequence_number);
+        let seal = self.seal.map(|seal| seal.sequence_number);
+        let place = u64::from(self.identity.index);
+        let all = [place, self.last_data].into_iter().chain(marks).chain(seal);
+        all.flat_map(u64::to_be_bytes).collect()
+    }
+
     /// Whether the mark may have been lost by damage: a block can't be read, and LEBs were written since the last close.
     fn lost_its_mark(&self) -> bool {
         let sealed = self.seal.map_or(0, |seal| seal.sequence_number);
@@ -147,9 +167,10 @@ pub(crate) fn judge<'a, N: Nand + 'a>(
         return Err(one.written_alone());
     }
     let opened = latest > 0 && evidence.iter().any(|one| one.shows_opened(latest));
+    let before = || evidence.iter().map(|one| one.epoch(latest.saturating_sub(1)));
     let epoch = match opened {
         true => latest,
-        false => latest.saturating_sub(1),
+        false => before().max().unwrap_or(0),
     };
     let next_epoch = if opened { latest + 1 } else { latest.max(1) };
     let mut lost_marks = Vec::new();
@@ -207,6 +228,12 @@ pub(crate) fn judge<'a, N: Nand + 'a>(
         unmapped,
         moved,
         lost_marks,
+        fingerprint: crc32(
+            &evidence
+                .iter()
+                .flat_map(Evidence::last_numbers)
+                .collect::<Vec<_>>(),
+        ),
     })
 }
 

@@ -1,8 +1,9 @@
-//! Who belongs to an array, and where: written into the name of each member's volume, so that a member stays an
+//! Membership of an array: written into the name of each member's volume, so that a member stays an
 //! ordinary UBI device that Linux attaches.
 //!
 //! The name is `tga1-UUID-INDEX-MEMBERS-LABEL`: 32 hexadecimal digits, the member's place from 0, the number of members, and
-//! the user's name for the whole. At most 127 bytes, the limit of UBI. Spec: `docs/formats/array.md`.
+//! the user's name for the whole. At most 127 bytes, the limit of UBI. It begins with `tga2-` where the array has parity, and with
+//! `tgr2-` on a member that is being rebuilt. Spec: `docs/formats/array.md`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,6 +18,23 @@ pub const MAX_LABEL_BYTES: usize = 80;
 
 const PREFIX: &str = "tga1-";
 
+const PREFIX_WITH_PARITY: &str = "tga2-";
+
+const PREFIX_OF_REBUILD: &str = "tgr2-";
+
+/// Fewest members of an array with parity.
+pub const MIN_MEMBERS_WITH_PARITY: u32 = 3;
+
+/// Redundancy of an array.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Redundancy {
+    /// Nothing: what a member loses is lost.
+    #[default]
+    None,
+    /// A page of parity in each row: any one member may be lost.
+    Parity,
+}
+
 /// A member's place in its array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberIdentity {
@@ -26,6 +44,8 @@ pub struct MemberIdentity {
     pub index: u32,
     /// Number of members.
     pub members: u32,
+    /// Redundancy of the array.
+    pub redundancy: Redundancy,
     /// The user's name for the whole.
     pub label: String,
 }
@@ -39,6 +59,12 @@ pub enum IdentityError {
         /// Name of the volume.
         name: String,
     },
+    /// It is a new member of which the data is not complete.
+    #[error("volume {name:?} is a member whose rebuild did not end; run `tidegate array rebuild` again")]
+    Unfinished {
+        /// Name of the volume.
+        name: String,
+    },
     /// It says that it does, but a field is wrong.
     #[error("volume {name:?}: {field} is {found:?}, expected {expected}")]
     Field {
@@ -46,9 +72,9 @@ pub enum IdentityError {
         name: String,
         /// Which field.
         field: &'static str,
-        /// What is there.
+        /// The value found.
         found: String,
-        /// What would do.
+        /// The values that are accepted.
         expected: &'static str,
     },
 }
@@ -63,6 +89,13 @@ impl MemberIdentity {
         }
     }
 
+    /// The name of the volume of a member while it is being rebuilt.
+    #[must_use]
+    pub fn name_of_rebuild(&self) -> String {
+        let name = self.to_string();
+        name.replacen(PREFIX_WITH_PARITY, PREFIX_OF_REBUILD, 1)
+    }
+
     /// Checks what [`MemberIdentity::from_str`] would.
     pub fn check(&self) -> Result<(), IdentityError> {
         self.to_string().parse::<Self>().map(|_| ())
@@ -75,9 +108,14 @@ impl fmt::Display for MemberIdentity {
             array,
             index,
             members,
+            redundancy,
             label,
         } = self;
-        write!(formatter, "{PREFIX}{array:032x}-{index}-{members}-{label}")
+        let prefix = match redundancy {
+            Redundancy::None => PREFIX,
+            Redundancy::Parity => PREFIX_WITH_PARITY,
+        };
+        write!(formatter, "{prefix}{array:032x}-{index}-{members}-{label}")
     }
 }
 
@@ -85,7 +123,17 @@ impl FromStr for MemberIdentity {
     type Err = IdentityError;
 
     fn from_str(name: &str) -> Result<Self, IdentityError> {
-        let Some(rest) = name.strip_prefix(PREFIX) else {
+        if name.starts_with(PREFIX_OF_REBUILD) {
+            return Err(IdentityError::Unfinished {
+                name: name.to_owned(),
+            });
+        }
+        let plain = name.strip_prefix(PREFIX).map(|rest| (rest, Redundancy::None));
+        let with_parity = || {
+            let rest = name.strip_prefix(PREFIX_WITH_PARITY)?;
+            Some((rest, Redundancy::Parity))
+        };
+        let Some((rest, redundancy)) = plain.or_else(with_parity) else {
             return Err(IdentityError::NotAMember {
                 name: name.to_owned(),
             });
@@ -107,6 +155,13 @@ impl FromStr for MemberIdentity {
         let count = number(members)
             .filter(|count| (1..=MAX_MEMBERS).contains(count))
             .ok_or_else(|| wrong("the number of members", members, "a number from 1 to 16"))?;
+        if redundancy == Redundancy::Parity && count < MIN_MEMBERS_WITH_PARITY {
+            return Err(wrong(
+                "the number of members",
+                members,
+                "3 to 16, as it has parity",
+            ));
+        }
         let place = number(index).filter(|place| *place < count).ok_or_else(|| {
             wrong(
                 "the member's place",
@@ -126,6 +181,7 @@ impl FromStr for MemberIdentity {
             array: uuid,
             index: place,
             members: count,
+            redundancy,
             label: label.to_owned(),
         })
     }
@@ -147,6 +203,7 @@ mod tests {
             array: 0xA5,
             index: 2,
             members: 4,
+            redundancy: Redundancy::None,
             label: "rootfs-a".to_owned(),
         }
     }
@@ -156,6 +213,17 @@ mod tests {
         let name = identity().to_string();
         assert_eq!(name, "tga1-000000000000000000000000000000a5-2-4-rootfs-a");
         assert_eq!(name.parse(), Ok(identity()));
+        let with_parity = MemberIdentity {
+            redundancy: Redundancy::Parity,
+            ..identity()
+        };
+        let name = with_parity.to_string();
+        assert_eq!(name, "tga2-000000000000000000000000000000a5-2-4-rootfs-a");
+        assert_eq!(name.parse(), Ok(with_parity.clone()));
+        let name = with_parity.name_of_rebuild();
+        assert_eq!(name, "tgr2-000000000000000000000000000000a5-2-4-rootfs-a");
+        let error = name.parse::<MemberIdentity>().unwrap_err();
+        assert!(matches!(error, IdentityError::Unfinished { .. }), "{error}");
     }
 
     #[test]
@@ -164,6 +232,7 @@ mod tests {
             array: u128::MAX,
             index: 15,
             members: 16,
+            redundancy: Redundancy::Parity,
             label: "x".repeat(MAX_LABEL_BYTES),
         };
         longest.check().unwrap();
@@ -176,6 +245,7 @@ mod tests {
         for name in [
             format!("tga1-{id}-4-4-x"),
             format!("tga1-{id}-0-17-x"),
+            format!("tga2-{id}-0-2-x"),
             format!("tga1-{id}-00-4-x"),
             format!("tga1-{id}-+1-4-x"),
             format!("tga1-{id}-0-4-"),

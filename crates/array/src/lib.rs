@@ -8,7 +8,9 @@
 //! a queue of its own. Time does not depend on which: members' clocks start a request together and it ends with the
 //! last (`media`, section Time), so that virtual time shows the parallelism of the devices in either.
 //!
-//! It is not: a file system, an FTL, or redundancy.
+//! The virtual UBI can have rotating parity ([`Redundancy::Parity`]): any one member may be lost.
+//!
+//! It is not: a file system, or an FTL.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -19,18 +21,25 @@ mod identity;
 mod log;
 mod mark;
 mod members;
+mod membership;
 mod open;
 mod proxy;
+mod rebuild;
 mod resolve;
+mod rotation;
 mod stripe;
 mod virtual_volume;
 
 pub use error::{ArrayError, ProxyError, ShapesDiffer};
 pub use executor::{Execution, Executor};
 pub use history::ArrayState;
-pub use identity::{IdentityError, MAX_LABEL_BYTES, MAX_MEMBERS, MemberIdentity};
+pub use identity::{
+    IdentityError, MAX_LABEL_BYTES, MAX_MEMBERS, MIN_MEMBERS_WITH_PARITY, MemberIdentity, Redundancy,
+};
+pub use membership::Absent;
 pub use open::{Array, adopt, attach, format};
 pub use proxy::Proxy;
+pub use rebuild::{NewMember, Rebuilt, with_new_member};
 pub use resolve::{LostShare, Resolution};
 pub use stripe::{MemberRange, Stripe};
-pub use virtual_volume::VirtualVolume;
+pub use virtual_volume::{Mended, VirtualVolume};

@@ -1,4 +1,4 @@
-//! What an open array writes into the marks of its members; see [`crate::mark`].
+//! The next pages of the members' marks, while the array is open for writing; see [`crate::mark`].
 
 use std::num::NonZeroU64;
 
@@ -36,6 +36,7 @@ impl Log {
                 array: self.identity.array,
                 index,
                 members: self.identity.members,
+                redundancy: self.identity.redundancy,
                 epoch: self.epoch.get(),
                 complete,
                 unmapped: unmapped.to_vec(),

@@ -4,7 +4,7 @@
 //! |--------|------------|--------------------------------------------------------------------------------|
 //! | 0..4   | magic      | `TGAM`                                                                         |
 //! | 4      | version    | 1                                                                              |
-//! | 5      | role       | 0: the member holds data                                                       |
+//! | 5      | role       | 0: the array has data alone; 1: parity that rotates over the members           |
 //! | 6..8   | records    | how many follow                                                                |
 //! | 8..24  | array      | as in the name of the member's volume                                          |
 //! | 24..28 | index      | place of the member                                                            |
@@ -19,10 +19,12 @@
 use media::{Leb, index};
 use ubi::format::crc32;
 
-use crate::identity::MemberIdentity;
+use crate::identity::{MemberIdentity, Redundancy};
 
 const MAGIC: [u8; 4] = *b"TGAM";
 const VERSION: u8 = 1;
+const ROLE_DATA: u8 = 0;
+const ROLE_PARITY: u8 = 1;
 const HEADER_BYTES: usize = 64;
 const RECORD_BYTES: usize = 12;
 
@@ -39,13 +41,14 @@ pub(crate) struct MarkPage {
     pub(crate) array: u128,
     pub(crate) index: u32,
     pub(crate) members: u32,
+    pub(crate) redundancy: Redundancy,
     pub(crate) epoch: u64,
     pub(crate) complete: u64,
     pub(crate) unmapped: Vec<Unmapped>,
 }
 
 impl MarkPage {
-    /// How many records a page of `page_bytes` has room for.
+    /// Capacity of a page of `page_bytes`, in records.
     pub(crate) fn capacity(page_bytes: u32) -> usize {
         index(page_bytes).saturating_sub(HEADER_BYTES) / RECORD_BYTES
     }
@@ -58,7 +61,11 @@ impl MarkPage {
         let mut page = vec![0; index(page_bytes)];
         let mut put = |at: usize, bytes: &[u8]| page[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, &MAGIC);
-        put(4, &[VERSION, 0]);
+        let role = match self.redundancy {
+            Redundancy::None => ROLE_DATA,
+            Redundancy::Parity => ROLE_PARITY,
+        };
+        put(4, &[VERSION, role]);
         put(6, &u16::try_from(records).expect("a page has few").to_be_bytes());
         put(8, &self.array.to_be_bytes());
         put(24, &self.index.to_be_bytes());
@@ -85,6 +92,11 @@ impl MarkPage {
         if checksum(page, records) != u32::from_be_bytes(bytes_at(head, 60)) || head[4] != VERSION {
             return None;
         }
+        let redundancy = match head[5] {
+            ROLE_DATA => Redundancy::None,
+            ROLE_PARITY => Redundancy::Parity,
+            _ => return None,
+        };
         let unmapped = page[HEADER_BYTES..].chunks_exact(RECORD_BYTES).take(records);
         let record = |raw| Unmapped {
             leb: Leb(u32::from_be_bytes(bytes_at(raw, 0))),
@@ -94,6 +106,7 @@ impl MarkPage {
             array: u128::from_be_bytes(bytes_at(head, 8)),
             index: u32::from_be_bytes(bytes_at(head, 24)),
             members: u32::from_be_bytes(bytes_at(head, 28)),
+            redundancy,
             epoch: u64::from_be_bytes(bytes_at(head, 32)),
             complete: u64::from_be_bytes(bytes_at(head, 40)),
             unmapped: unmapped.map(record).collect(),
@@ -101,7 +114,13 @@ impl MarkPage {
     }
 
     pub(crate) fn is_of(&self, identity: &MemberIdentity) -> bool {
-        (self.array, self.index, self.members) == (identity.array, identity.index, identity.members)
+        (self.array, self.index, self.members, self.redundancy)
+            == (
+                identity.array,
+                identity.index,
+                identity.members,
+                identity.redundancy,
+            )
     }
 }
 
@@ -123,6 +142,7 @@ mod tests {
             array: 0xA5 << 120 | 1,
             index: 2,
             members: 4,
+            redundancy: Redundancy::None,
             epoch: 7,
             complete: 0x1_0000_0001,
             unmapped: vec![
@@ -147,6 +167,12 @@ mod tests {
         assert_eq!(raw[24..40], [0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 7]);
         assert_eq!(raw[40..48], [0, 0, 0, 1, 0, 0, 0, 1]);
         assert_eq!(raw[64..76], [0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 9]);
+        let with_parity = MarkPage {
+            redundancy: Redundancy::Parity,
+            ..page()
+        };
+        assert_eq!(with_parity.encode(512)[4..6], [1, 1]);
+        assert_eq!(MarkPage::decode(&with_parity.encode(512)), Some(with_parity));
         let full = MarkPage {
             unmapped: vec![page().unmapped[0]; MarkPage::capacity(512)],
             ..page()

@@ -12,15 +12,21 @@ use crate::executor::Executor;
 /// them. In real time clocks are moved by the edge below, and this changes nothing.
 #[derive(Debug)]
 pub(crate) struct Members<M: ?Sized> {
-    members: Vec<(Arc<M>, Clock)>,
+    /// `None` for a member that is absent: it has no part in any request.
+    members: Vec<Option<(Arc<M>, Clock)>>,
     clock: Clock,
     executor: Executor,
 }
 
 impl<M: Send + Sync + ?Sized + 'static> Members<M> {
     pub(crate) fn new(members: Vec<(Arc<M>, Clock)>, executor: Executor) -> Self {
+        Self::with_absent(members.into_iter().map(Some).collect(), executor)
+    }
+
+    pub(crate) fn with_absent(members: Vec<Option<(Arc<M>, Clock)>>, executor: Executor) -> Self {
         let start = members
             .iter()
+            .flatten()
             .map(|(_, clock)| clock.now())
             .max()
             .unwrap_or_default();
@@ -39,12 +45,31 @@ impl<M: Send + Sync + ?Sized + 'static> Members<M> {
         self.clock.clone()
     }
 
+    /// The members that are present.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<M>> {
-        self.members.iter().map(|(member, _)| member)
+        self.members.iter().flatten().map(|(member, _)| member)
     }
 
+    /// The places of the members that are present.
+    pub(crate) fn places(&self) -> impl Iterator<Item = usize> {
+        let places = self.members.iter().enumerate();
+        places.filter_map(|(place, member)| member.is_some().then_some(place))
+    }
+
+    pub(crate) fn is_absent(&self, member: usize) -> bool {
+        self.members[member].is_none()
+    }
+
+    /// # Panics
+    /// When the member is absent.
     pub(crate) fn get(&self, member: usize) -> &Arc<M> {
-        &self.members[member].0
+        &self.present(member).0
+    }
+
+    fn present(&self, member: usize) -> &(Arc<M>, Clock) {
+        self.members[member]
+            .as_ref()
+            .expect("requests are made of members that are present")
     }
 
     /// Runs `action` on each named member with its input, all starting at the same moment; returns what they gave in the
@@ -57,25 +82,25 @@ impl<M: Send + Sync + ?Sized + 'static> Members<M> {
         let start = self.clock.now();
         let used: Vec<usize> = inputs.iter().map(|(member, _)| *member).collect();
         for member in &used {
-            self.members[*member].1.advance_to(start);
+            self.present(*member).1.advance_to(start);
         }
         let jobs = inputs.into_iter().map(|(member, input)| {
-            let device = Arc::clone(&self.members[member].0);
+            let device = Arc::clone(self.get(member));
             (member, move || action(&device, input))
         });
         let results = self.executor.run(jobs.collect());
         for member in used {
-            self.clock.advance_to(self.members[member].1.now());
+            self.clock.advance_to(self.present(member).1.now());
         }
         results
     }
 
-    /// Runs `action` on all members at the same moment.
+    /// Runs `action` on all members that are present at the same moment.
     pub(crate) fn on_all<R: Send + 'static>(
         &self,
         action: impl Fn(&M) -> R + Send + Copy + 'static,
     ) -> Vec<R> {
-        let all = (0..self.members.len()).map(|member| (member, ())).collect();
+        let all = self.places().map(|member| (member, ())).collect();
         self.together(all, move |device, ()| action(device))
     }
 }

@@ -10,39 +10,37 @@ use media::{Clock, Nand, Peb, index};
 use ubi::format::VolumeKind;
 use ubi::format::volume_table::VolumeName;
 use ubi::{
-    AttachError, AttachOptions, FormatOptions, NewVolume, Scanned, SizeInLebs, Ubi, UbiVolume, Unwritten,
-    Volume, VolumeError, VolumeId, VolumeTableError,
+    AttachOptions, FormatOptions, MemberVolume, NewVolume, SizeInLebs, Ubi, UbiVolume, Unwritten, Volume,
+    VolumeError, VolumeId, VolumeTableError,
 };
 
 use crate::error::{ArrayError, check_shapes};
 use crate::executor::{Execution, Executor};
-use crate::history::{History, judge};
-use crate::identity::{MAX_MEMBERS, MemberIdentity};
+use crate::history::EPOCHS_MAX;
+use crate::identity::{MAX_MEMBERS, MemberIdentity, Redundancy};
 use crate::log::Log;
-use crate::resolve::{Member, Resolution, resolve};
+use crate::membership::{Absent, Membership, gather};
+use crate::rebuild::{NewMember, all_shares, check_rebuild, format_new_member};
+use crate::resolve::{Member, Parity, Resolution, resolve};
 use crate::virtual_volume::VirtualVolume;
 
 /// An attached array.
 #[derive(Debug)]
 pub struct Array<N: Nand + 'static> {
     volume: Arc<VirtualVolume<UbiVolume<N>>>,
+    /// The devices of the present members.
     devices: Vec<Ubi<N>>,
+    /// Their places.
+    places: Vec<usize>,
+    absent: Option<Absent>,
+    /// The place of a member that is being made anew.
+    pub(crate) rebuilding: Option<usize>,
     identity: MemberIdentity,
     resolution: Resolution,
 }
 
 /// Generations from here on are taken for forged: every map and change takes one, and counting on could pass the end of 64 bits.
 const GENERATIONS_MAX: u64 = 1 << 63;
-
-/// The volume of a member, by its volume table.
-#[derive(Debug)]
-struct Found {
-    device: Arc<str>,
-    identity: MemberIdentity,
-    volume: VolumeId,
-    lebs: u32,
-    update_marker: bool,
-}
 
 /// Erases `devices` and makes an empty array of them. `identity` names array and label; its place and number of members are
 /// replaced. When this is interrupted, it is begun again.
@@ -103,90 +101,174 @@ pub fn adopt<N: Nand + 'static>(
     options: AttachOptions,
     execution: Execution,
 ) -> Result<Array<N>, ArrayError> {
+    open(devices, Extra::Adopt(adopted), options, execution)
+}
+
+/// An addition to an attach.
+pub(crate) enum Extra<'a, N> {
+    /// Takes these members back.
+    Adopt(&'a [u32]),
+    /// Has a new device take the place of the absent member.
+    Rebuild(NewMember<'a, N>),
+}
+
+/// The volume of a member with its clock, unless the member is absent.
+pub(crate) type Slot<N> = Option<(Arc<UbiVolume<N>>, Clock)>;
+
+pub(crate) fn open<N: Nand + 'static>(
+    devices: Vec<N>,
+    extra: Extra<'_, N>,
+    options: AttachOptions,
+    execution: Execution,
+) -> Result<Array<N>, ArrayError> {
     count(devices.len())?;
-    check_shapes(&devices)?;
-    let names: Vec<Arc<str>> = devices.iter().map(Nand::name).collect();
-    let clocks: Vec<Clock> = devices.iter().map(Nand::clock).collect();
-    // The decisions below rest on the present content of all members, so that has to survive a crash of the host.
-    for host in devices.iter().filter_map(Nand::host) {
-        host.sync().map_err(AttachError::from)?;
+    let replacing = match &extra {
+        Extra::Adopt(_) => None,
+        Extra::Rebuild(new) => Some(&new.device),
+    };
+    check_shapes(devices.iter().chain(replacing))?;
+    let (adopted, new) = match extra {
+        Extra::Adopt(adopted) => (adopted, None),
+        Extra::Rebuild(new) => (&[][..], Some(new)),
+    };
+    let Membership {
+        mut present,
+        mut absent,
+        history,
+    } = gather(devices, adopted, options, execution)?;
+    let identity = present[0].found.identity.clone();
+    let parity = match (identity.redundancy, &absent) {
+        (Redundancy::None, _) => Parity::None,
+        (Redundancy::Parity, None) => Parity::Complete,
+        (Redundancy::Parity, Some(_)) => Parity::Degraded,
+    };
+    if let (Parity::Complete, [place]) = (parity, adopted) {
+        return Err(ArrayError::RebuildInstead {
+            label: identity.label,
+            place: *place,
+        });
     }
-    let mut scanned = scan_all(devices, options, execution)?;
-    let found = scanned
-        .iter()
-        .zip(names)
-        .map(|(member, device)| identify(device, member))
-        .collect::<Result<Vec<_>, _>>()?;
-    check_membership(&found)?;
-    let volumes: Vec<VolumeId> = found.iter().map(|member| member.volume).collect();
-    let lebs = found.iter().map(|member| member.lebs).max().unwrap_or(0);
-    let history = history_without(adopted, &mut scanned, &found)?;
-    let is_adopted = |found: &Found| adopted.contains(&found.identity.index);
-    let members = scanned.iter_mut().zip(&found).map(|(scanned, found)| Member {
-        place: index(found.identity.index),
-        scanned,
-        volume: found.volume,
-        adopted: is_adopted(found),
-    });
-    let mut resolution = resolve(&mut members.collect::<Vec<_>>(), lebs, &history)?;
-    resolution.update_marker = found.iter().any(|member| member.update_marker);
+    let is_adopted = |place: usize| adopted.iter().any(|adopted| index(*adopted) == place);
+    let lebs = present.iter().map(|one| one.found.lebs).max().unwrap_or(0);
+    let mut members: Vec<Member<'_, N>> = present
+        .iter_mut()
+        .map(|one| Member {
+            place: index(one.found.identity.index),
+            scanned: &mut one.scanned,
+            volume: one.found.volume,
+            adopted: is_adopted(index(one.found.identity.index)),
+        })
+        .collect();
+    let mut resolution = resolve(&mut members, lebs, &history, parity)?;
+    resolution.update_marker = present.iter().any(|one| one.found.update_marker);
+    // The absent member may have one generation more than the others.
+    resolution.last_generation += u64::from(parity == Parity::Degraded);
     if resolution.last_generation >= GENERATIONS_MAX {
         return Err(ArrayError::Generation {
-            label: found[0].identity.label.clone(),
+            label: identity.label,
             last: resolution.last_generation,
         });
     }
+    let epoch = match parity {
+        Parity::None | Parity::Complete => history.next_epoch,
+        Parity::Degraded => history.epoch_without_a_member(),
+    };
+    if epoch.get() >= EPOCHS_MAX {
+        return Err(ArrayError::Epoch {
+            label: identity.label,
+            last: epoch.get(),
+        });
+    }
+    let rebuilt = match new {
+        None => None,
+        Some(new) => {
+            check_rebuild(&identity, absent.as_ref(), new.place)?;
+            let clock = new.device.clock();
+            let layout = present[0].scanned.layout();
+            let least = present.iter().map(|one| one.found.lebs).min().unwrap_or(0);
+            Some((
+                new.place,
+                format_new_member(new, &identity, layout, least)?,
+                clock,
+            ))
+        }
+    };
     let executor =
-        Executor::new(execution, scanned.len()).map_err(|source| ArrayError::Threads { source })?;
-    let mut unwritten = scanned
-        .into_iter()
-        .map(Scanned::build)
-        .collect::<Result<Vec<_>, _>>()?;
+        Executor::new(execution, index(identity.members)).map_err(|source| ArrayError::Threads { source })?;
+    let mut abouts = Vec::with_capacity(present.len());
+    let mut unwritten = Vec::with_capacity(present.len());
+    for one in present {
+        abouts.push((index(one.found.identity.index), one.found.volume, one.clock));
+        unwritten.push(one.scanned.build()?);
+    }
     let is_writable = unwritten.iter().all(|member| member.frozen().is_none());
     if is_writable {
         // An adopted member belongs to the array from its mark on, so what does not fit goes before.
         let fit = unwritten
             .iter_mut()
-            .zip(&found)
-            .filter(|(_, found)| is_adopted(found));
+            .zip(&abouts)
+            .filter(|(_, (place, ..))| is_adopted(*place));
         fit.map(|(member, _)| member)
             .try_for_each(Unwritten::erase_dropped)?;
-        unwritten
-            .iter_mut()
-            .try_for_each(|member| member.mark(history.next_epoch))?;
+        unwritten.iter_mut().try_for_each(|member| member.mark(epoch))?;
     }
     // With a member that can't be written to, nothing is written to the others.
     let finish = match is_writable {
         true => Unwritten::finish,
         false => Unwritten::finish_unwritten,
     };
-    let devices = unwritten.into_iter().map(finish).collect::<Result<Vec<_>, _>>()?;
-    Ubi::sync_together(&devices);
-    let mut members = Vec::with_capacity(devices.len());
-    for ((device, volume), clock) in devices.iter().zip(volumes).zip(clocks) {
-        members.push((Arc::new(device.open(volume)?), clock));
+    let mut devices = unwritten.into_iter().map(finish).collect::<Result<Vec<_>, _>>()?;
+    let mut members: Vec<Slot<N>> = (0..identity.members).map(|_| None).collect();
+    for (device, (place, volume, clock)) in devices.iter().zip(&abouts) {
+        members[*place] = Some((Arc::new(device.open(*volume)?), clock.clone()));
     }
-    let identity = found.into_iter().next().expect("an array has members").identity;
+    let mut places: Vec<usize> = abouts.iter().map(|(place, ..)| *place).collect();
+    let rebuilding = rebuilt.as_ref().map(|(place, ..)| *place);
+    if let Some((place, device, clock)) = rebuilt {
+        let volume = device.open(VolumeId(0))?;
+        let marked = volume.begin_mark(epoch);
+        marked.map_err(|source| opening(&identity, source))?;
+        resolution.unfinished.extend(all_shares(&members, place)?);
+        resolution.lost_shares.clear();
+        members[place] = Some((Arc::new(volume), clock));
+        let at = places.partition_point(|other| *other < place);
+        places.insert(at, place);
+        devices.insert(at, device);
+        absent = None;
+    }
+    Ubi::sync_together(&devices);
     let name = format!("{} of {} devices", identity.label, identity.members).into();
-    let log = is_writable.then(|| Log::new(&identity, history.next_epoch));
-    let volume = VirtualVolume::new(name, members, executor, &resolution, log);
-    let begun = volume
-        .begin()
-        .and_then(|()| match adopted.is_empty() || !is_writable {
-            true => Ok(()),
+    let log = is_writable.then(|| Log::new(&identity, epoch));
+    let volume = VirtualVolume::new(name, members, identity.redundancy, executor, &resolution, log);
+    let begin = || {
+        volume.begin()?;
+        if !adopted.is_empty() && is_writable {
             // Marks for which an adopted member was refused are gone for good.
-            false => volume.flush(),
-        });
-    begun.map_err(|source| ArrayError::Open {
-        label: identity.label.clone(),
-        source,
-    })?;
+            volume.flush()?;
+        }
+        // The unfinished shares of a rebuild are its own affair.
+        match is_writable && rebuilding.is_none() && parity == Parity::Complete {
+            true => volume.restore_redundancy(&resolution),
+            false => Ok(()),
+        }
+    };
+    begin().map_err(|source| opening(&identity, source))?;
     Ok(Array {
         volume: Arc::new(volume),
         devices,
+        places,
+        absent,
+        rebuilding,
         identity,
         resolution,
     })
+}
+
+fn opening(identity: &MemberIdentity, source: VolumeError) -> ArrayError {
+    ArrayError::Open {
+        label: identity.label.clone(),
+        source,
+    }
 }
 
 impl<N: Nand + 'static> Array<N> {
@@ -196,13 +278,24 @@ impl<N: Nand + 'static> Array<N> {
         &self.volume
     }
 
-    /// The members' devices, in their order.
+    /// The devices of the present members, in their order.
     #[must_use]
     pub fn devices(&self) -> &[Ubi<N>] {
         &self.devices
     }
 
-    /// Who this array is, as its first member says it.
+    /// The devices of the present members, with their places.
+    pub fn members(&self) -> impl Iterator<Item = (usize, &Ubi<N>)> {
+        self.places.iter().copied().zip(&self.devices)
+    }
+
+    /// The member that parity stands in for.
+    #[must_use]
+    pub const fn absent(&self) -> Option<&Absent> {
+        self.absent.as_ref()
+    }
+
+    /// The identity of the first present member: array, label, members.
     #[must_use]
     pub const fn identity(&self) -> &MemberIdentity {
         &self.identity
@@ -246,154 +339,4 @@ fn count(devices: usize) -> Result<u32, ArrayError> {
         .ok()
         .filter(|count| (1..=MAX_MEMBERS).contains(count))
         .ok_or(ArrayError::Count { found: devices })
-}
-
-/// Scans all devices, each on a thread of its own where the array has threads. In virtual time they are parallel anyway:
-/// each has its own clock.
-fn scan_all<N: Nand>(
-    devices: Vec<N>,
-    options: AttachOptions,
-    execution: Execution,
-) -> Result<Vec<Scanned<N>>, AttachError> {
-    match execution {
-        Execution::Inline => devices
-            .into_iter()
-            .map(|device| ubi::scan(device, options))
-            .collect(),
-        Execution::Threads => std::thread::scope(|scope| {
-            let scans: Vec<_> = devices
-                .into_iter()
-                .map(|device| scope.spawn(move || ubi::scan(device, options)))
-                .collect();
-            scans
-                .into_iter()
-                .map(|scan| {
-                    scan.join()
-                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                })
-                .collect()
-        }),
-    }
-}
-
-fn identify<N: Nand>(device: Arc<str>, member: &Scanned<N>) -> Result<Found, ArrayError> {
-    let mut volumes = (0..)
-        .zip(member.volumes())
-        .filter_map(|(id, record)| Some((id, record.as_ref()?)));
-    let (Some((id, record)), None) = (volumes.next(), volumes.next()) else {
-        let found = member.volumes().iter().flatten().count();
-        return Err(ArrayError::Volumes { device, found });
-    };
-    let name = String::from_utf8_lossy(record.name.as_bytes());
-    match name.parse::<MemberIdentity>() {
-        Ok(identity) => Ok(Found {
-            device,
-            identity,
-            volume: VolumeId(id),
-            lebs: record.reserved_pebs,
-            update_marker: record.update_marker,
-        }),
-        Err(source) => Err(ArrayError::Identity { device, source }),
-    }
-}
-
-/// The history by the members that are not refused. Those that are have to be `adopted`, and no others.
-fn history_without<N: Nand>(
-    adopted: &[u32],
-    scanned: &mut [Scanned<N>],
-    found: &[Found],
-) -> Result<History, ArrayError> {
-    let label = || found[0].identity.label.clone();
-    let mut refused = Vec::new();
-    loop {
-        let left = scanned
-            .iter_mut()
-            .zip(found)
-            .filter(|(_, found)| !refused.contains(&found.identity.index))
-            .map(|(member, found)| (member, &found.device, &found.identity));
-        let mut left = left.peekable();
-        if left.peek().is_none() {
-            return Err(ArrayError::AllRefused { label: label() });
-        }
-        match judge(left) {
-            Err(ArrayError::Stale { index, .. } | ArrayError::WrittenAlone { index, .. })
-                if adopted.contains(&index) =>
-            {
-                refused.push(index);
-            }
-            Err(error) => return Err(error),
-            Ok(history) => {
-                let sound = found.iter().find(|found| {
-                    let index = &found.identity.index;
-                    adopted.contains(index) && !refused.contains(index)
-                });
-                return match sound {
-                    None => Ok(history),
-                    Some(sound) => Err(ArrayError::NotRefused {
-                        device: Arc::clone(&sound.device),
-                        index: sound.identity.index,
-                        label: label(),
-                    }),
-                };
-            }
-        }
-    }
-}
-
-fn check_membership(found: &[Found]) -> Result<(), ArrayError> {
-    let first = &found[0];
-    let label = || first.identity.label.clone();
-    for (place, member) in found.iter().enumerate() {
-        if member.identity.array != first.identity.array {
-            return Err(ArrayError::Foreign {
-                device: Arc::clone(&member.device),
-                first: Arc::clone(&first.device),
-                found: member.identity.array,
-                label: member.identity.label.clone(),
-                expected: first.identity.array,
-            });
-        }
-        let index = member.identity.index;
-        if let Some(earlier) = found[..place]
-            .iter()
-            .find(|earlier| earlier.identity.index == index)
-        {
-            return Err(ArrayError::Twice {
-                device: Arc::clone(&member.device),
-                first: Arc::clone(&earlier.device),
-                index,
-                label: label(),
-            });
-        }
-    }
-    let expected = first.identity.members;
-    let missing: Vec<String> = (0..expected)
-        .filter(|place| found.iter().all(|member| member.identity.index != *place))
-        .map(|place| place.to_string())
-        .collect();
-    if !missing.is_empty() {
-        let missing = missing.join(", ");
-        return Err(ArrayError::Missing {
-            label: label(),
-            expected,
-            found: found.len(),
-            missing,
-        });
-    }
-    let Some((given, member)) = (0..)
-        .zip(found)
-        .find(|(given, member)| member.identity.index != *given)
-    else {
-        return Ok(());
-    };
-    let mut order: Vec<&Found> = found.iter().collect();
-    order.sort_by_key(|member| member.identity.index);
-    let order: Vec<&str> = order.into_iter().map(|member| &*member.device).collect();
-    Err(ArrayError::Swapped {
-        device: Arc::clone(&member.device),
-        found: member.identity.index,
-        given,
-        label: label(),
-        order: order.join(" "),
-    })
 }

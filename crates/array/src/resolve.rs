@@ -28,7 +28,7 @@ use crate::history::{ArrayState, History};
 pub struct Resolution {
     /// Whether the array was closed.
     pub state: ArrayState,
-    /// How often it was opened for writing; 0 where its members have no marks.
+    /// Epoch: it grows with each opening for writing; 0 where the members have no marks.
     pub epoch: u64,
     /// Members that something else attached, and moved blocks of, since the array was closed.
     pub moved: Vec<usize>,
@@ -44,6 +44,8 @@ pub struct Resolution {
     pub forgotten: u32,
     /// The shares of mapped LEBs that damage made unreadable.
     pub lost_shares: Vec<LostShare>,
+    /// With parity: shares of the last generation that power kept a member from writing, and that follow from the others.
+    pub unfinished: Vec<LostShare>,
     /// LEBs that are not mapped though members have blocks of them: unmapped, or forgotten.
     pub(crate) given_up: Vec<Leb>,
 }
@@ -93,6 +95,7 @@ pub(crate) fn resolve<N: Nand>(
     members: &mut [Member<'_, N>],
     lebs: u32,
     history: &History,
+    parity: Parity,
 ) -> Result<Resolution, AttachError> {
     let Overview {
         last_generation,
@@ -113,8 +116,12 @@ pub(crate) fn resolve<N: Nand>(
             .map(|member| member.scanned.candidates(member.volume, leb))
             .collect();
         let newest = newest_of(voting(members, &groups));
-        let in_force = newest_in_force(members, &groups, last_generation, leb, history)?;
+        let in_force = newest_in_force(members, &groups, last_generation, leb, history, parity)?;
         let generation = in_force.as_ref().map(|(generation, _)| *generation);
+        // Parity stands in for the share that power kept a member from writing.
+        let was_cut = parity == Parity::Complete
+            && generation
+                .is_some_and(|generation| generation == last_generation && generation > history.complete);
         match generation {
             Some(generation) => resolution.rolled_back += u32::from(Some(generation) < newest),
             None => {
@@ -130,7 +137,11 @@ pub(crate) fn resolve<N: Nand>(
                 Some(peb) => scanned.choose(*volume, leb, peb)?,
                 None if generation.is_some() => {
                     let member = member.place;
-                    resolution.lost_shares.push(LostShare { leb, member });
+                    let shares = match was_cut {
+                        true => &mut resolution.unfinished,
+                        false => &mut resolution.lost_shares,
+                    };
+                    shares.push(LostShare { leb, member });
                     scanned.forget(*volume, leb);
                 }
                 None if !group.is_empty() => scanned.forget(*volume, leb),
@@ -144,6 +155,17 @@ pub(crate) fn resolve<N: Nand>(
         }
     }
     Ok(resolution)
+}
+
+/// Whether a share that is lost follows from the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parity {
+    /// The array has none.
+    None,
+    /// All members are there, so that one share of a LEB may be missing.
+    Complete,
+    /// A member is absent, and parity stands in for it.
+    Degraded,
 }
 
 /// The blocks of a LEB on the members that decide.
@@ -216,6 +238,7 @@ fn newest_in_force<N: Nand>(
     last_generation: u64,
     leb: Leb,
     history: &History,
+    parity: Parity,
 ) -> Result<Option<(u64, Blocks)>, NandError> {
     let mut generations: Vec<u64> = voting(members, groups)
         .flatten()
@@ -229,7 +252,7 @@ fn newest_in_force<N: Nand>(
         let shares = members
             .iter_mut()
             .zip(groups)
-            .map(|(member, group)| share_of(member.scanned, group, generation))
+            .map(|(member, group)| share_of(member.scanned, group, generation, parity))
             .collect::<Result<Vec<_>, _>>()?;
         let may_be_cut = generation == last_generation && generation > history.complete;
         let voters = || members.iter().zip(&shares).filter(|(member, _)| !member.adopted);
@@ -246,6 +269,10 @@ fn newest_in_force<N: Nand>(
             share => share.peb(),
         };
         let blocks = members.iter().zip(&shares).map(block).collect();
+        let lacking = voters().filter(|(_, share)| !matches!(share, Share::Whole(_)));
+        if parity == Parity::Complete && lacking.count() <= 1 {
+            return Ok(Some((generation, blocks)));
+        }
         match explained {
             Explanation::Whole => return Ok(Some((generation, blocks))),
             // A member erases the old content of a LEB once the change is on all members. So where the old content is missing, the last
@@ -266,11 +293,13 @@ fn newest_in_force<N: Nand>(
     Ok(damaged_last.map(|(generation, blocks, _)| (generation, blocks)))
 }
 
-/// Finds a member's block of a generation. Wear levelling copies blocks, so there may be several: the latest whole one counts.
+/// Finds a member's block of a generation. Wear levelling copies blocks, so there may be several: the latest whole one counts. With parity, shares
+/// are written anew with the generation that they had, and a torn one is no share: erased pages at its end would be read as such.
 fn share_of<N: Nand>(
     member: &mut Scanned<N>,
     group: &[Candidate],
     generation: u64,
+    parity: Parity,
 ) -> Result<Share, NandError> {
     let mut torn = None;
     for candidate in group
@@ -280,7 +309,9 @@ fn share_of<N: Nand>(
         if member.is_whole(candidate)? {
             return Ok(Share::Whole(candidate.peb));
         }
-        torn.get_or_insert(candidate.peb);
+        if parity == Parity::None || member.was_written_whole(candidate)? {
+            torn.get_or_insert(candidate.peb);
+        }
     }
     Ok(torn.map_or(Share::Missing, Share::Torn))
 }
@@ -316,7 +347,7 @@ fn explanation<'a>(
     shares.map(of_share).max().unwrap_or(Explanation::Whole)
 }
 
-/// How far the last generation came, by its blocks.
+/// Progress of the last generation, by its blocks.
 enum Evidence {
     /// Pages were written behind a map, which happens once it is on all members.
     Written,

@@ -7,7 +7,7 @@
 
 use media::index;
 
-/// How `members` devices with pages of `page_bytes` make one. Neither is 0.
+/// Layout of an array of `members` devices with pages of `page_bytes`. Neither is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stripe {
     members: u32,
@@ -107,7 +107,7 @@ impl Stripe {
             .map(move |(at, bytes)| (at + shift, bytes))
     }
 
-    /// What each member holds of `data`, which lies at `offset` of the whole: the pieces with their bytes.
+    /// Splits `data`, which lies at `offset` of the whole, into the members' pieces with their bytes.
     #[must_use]
     pub fn scatter(&self, offset: u32, data: &[u8]) -> Vec<(MemberRange, Vec<u8>)> {
         let mut pieces: Vec<_> = self

@@ -18,6 +18,15 @@
 //! A member may have lost its share of a LEB ([`crate::LostShare`]). Then what is on the others is read, what was on this one is
 //! [`VolumeError::Uncorrectable`] (the bytes are zeroes, which nobody takes for erased flash), and nothing is written to the LEB until it is
 //! changed as a whole or unmapped.
+//!
+//! # Parity
+//! With parity ([`Rotation`]) the unit of writes is a row, so that its parity is written with it. A page that can't be read, of a share that was
+//! lost or a member that is absent, follows from the others of its row ([`with_parity`]).
+
+mod mend;
+mod with_parity;
+
+pub use mend::Mended;
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
@@ -28,10 +37,12 @@ use media::{Clock, Leb, index};
 use ubi::{Appended, MemberVolume, ReadPart, UpdateMarker, Volume, VolumeError, VolumeGeometry, WritePart};
 
 use crate::executor::Executor;
+use crate::identity::Redundancy;
 use crate::log::Log;
 use crate::mark::{MarkPage, Unmapped};
 use crate::members::Members;
 use crate::resolve::{LostShare, Resolution};
+use crate::rotation::Rotation;
 use crate::stripe::{MemberRange, Stripe};
 
 /// Several UBI volumes as one.
@@ -40,12 +51,15 @@ pub struct VirtualVolume<M: MemberVolume + 'static> {
     name: Arc<str>,
     members: Members<M>,
     geometry: VolumeGeometry,
+    /// Layout of the data pages.
     stripe: Stripe,
+    /// Layout of data and parity, in an array with parity.
+    rotation: Option<Rotation>,
     /// The last generation that was given. Whoever maps or changes holds it until that is on all members.
     generation: Mutex<u64>,
     /// The last generation that was on all members. Behind the lock above.
     complete: AtomicU64,
-    /// What goes into the members' marks, while the array is open for writing. Whoever holds it takes no other lock of this volume's.
+    /// Builds the pages of the members' marks, while the array is open for writing. Whoever holds it takes no other lock of this volume's.
     log: Mutex<Option<Log>>,
     /// LEBs that were given up, and of which members may have blocks that are not erased yet.
     given_up: Vec<Leb>,
@@ -56,19 +70,22 @@ pub struct VirtualVolume<M: MemberVolume + 'static> {
 }
 
 impl<M: MemberVolume + 'static> VirtualVolume<M> {
-    /// Makes one volume of `members`, which have one shape and agree on what is mapped, as `resolution` says.
+    /// Makes one volume of `members`, which have one shape and agree on what is mapped, as `resolution` says; `None` is a member that is
+    /// absent, of which there is one at most, and only with parity.
     ///
     /// # Panics
     /// When there are no members, or LEBs or pages of different sizes.
     #[must_use]
     pub(crate) fn new(
         name: Arc<str>,
-        members: Vec<(Arc<M>, Clock)>,
+        members: Vec<Option<(Arc<M>, Clock)>>,
+        redundancy: Redundancy,
         executor: Executor,
         resolution: &Resolution,
         log: Option<Log>,
     ) -> Self {
-        let shapes: Vec<VolumeGeometry> = members.iter().map(|(member, _)| member.geometry()).collect();
+        let present = members.iter().flatten();
+        let shapes: Vec<VolumeGeometry> = present.map(|(member, _)| member.geometry()).collect();
         let first = *shapes.first().expect("an array has members");
         let same = |shape: &VolumeGeometry| {
             (shape.leb_bytes, shape.min_io_bytes) == (first.leb_bytes, first.min_io_bytes)
@@ -78,26 +95,37 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
             "members of an array have one shape: {shapes:?}"
         );
         let count = u32::try_from(members.len()).expect("members are few");
-        let stripe = Stripe::new(count, first.min_io_bytes);
+        let rotation = match redundancy {
+            Redundancy::None => None,
+            Redundancy::Parity => Some(Rotation::new(count, first.min_io_bytes)),
+        };
+        let data_members = count - u32::from(rotation.is_some());
+        let stripe = Stripe::new(data_members, first.min_io_bytes);
         let geometry = VolumeGeometry {
             leb_bytes: first
                 .leb_bytes
-                .checked_mul(count)
+                .checked_mul(data_members)
                 .expect("a virtual LEB is below 4 GiB"),
             lebs: shapes.iter().map(|shape| shape.lebs).min().unwrap_or(0),
-            min_io_bytes: first.min_io_bytes,
+            min_io_bytes: match rotation {
+                // Pages are programmed once, so the parity of a row is written with the row.
+                Some(rotation) => rotation.row_bytes(),
+                None => first.min_io_bytes,
+            },
             max_write_bytes: stripe.row_bytes(),
         };
+        let lost = resolution.lost_shares.iter().chain(&resolution.unfinished);
         Self {
             name,
-            members: Members::new(members, executor),
+            members: Members::with_absent(members, executor),
             geometry,
             stripe,
+            rotation,
             generation: Mutex::new(resolution.last_generation),
             complete: AtomicU64::new(resolution.last_generation),
             log: Mutex::new(log),
             given_up: resolution.given_up.clone(),
-            lost: RwLock::new(resolution.lost_shares.iter().copied().collect()),
+            lost: RwLock::new(lost.copied().collect()),
             frozen: OnceLock::new(),
             update_cut: AtomicBool::new(resolution.update_marker),
         }
@@ -125,7 +153,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
             generation: turn.unwrap_or_else(PoisonError::into_inner),
             complete: &self.complete,
         };
-        // Who waited for its turn may have waited for what froze the array.
+        // The array may have been frozen while this thread waited.
         self.check_writable()?;
         Ok(turn)
     }
@@ -143,7 +171,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
                 generation,
             })
             .collect();
-        if records.len() > MarkPage::capacity(self.geometry.min_io_bytes) {
+        if records.len() > MarkPage::capacity(self.page_bytes()) {
             let flushed = self.members.on_all(|member| member.flush());
             self.all_or_frozen(|| "erasing what was unmapped".to_owned(), flushed)?;
             records.clear();
@@ -211,7 +239,8 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
     fn record(&self, log: &Log, unmapped: &[Unmapped]) -> Result<(), VolumeError> {
         let what = || "a record in the members' marks".to_owned();
         let complete = self.complete.load(Ordering::Acquire);
-        let pages = log.pages(self.geometry.min_io_bytes, complete, unmapped);
+        let mut pages = log.pages(self.page_bytes(), complete, unmapped);
+        pages.retain(|(member, _)| !self.members.is_absent(*member));
         let (mut full, mut results) = (Vec::new(), Vec::new());
         let appended = self.members.together(pages.clone(), |member, page: Vec<u8>| {
             member.append_to_mark(&page)
@@ -237,7 +266,15 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         self.all_or_frozen(what, begun)
     }
 
-    /// The shares that can't be read at present.
+    /// Bytes of a page of a member.
+    const fn page_bytes(&self) -> u32 {
+        match &self.rotation {
+            Some(rotation) => rotation.page_bytes(),
+            None => self.geometry.min_io_bytes,
+        }
+    }
+
+    /// The shares that members lost and still lack. Parity stands in for one of a LEB, unless a member is absent.
     #[must_use]
     pub fn lost_shares(&self) -> Vec<LostShare> {
         let lost = self.lost.read().unwrap_or_else(PoisonError::into_inner);
@@ -270,9 +307,16 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         }
     }
 
+    /// Number of shares of a LEB that are lost or on an absent member.
+    fn lacking(&self, leb: Leb) -> usize {
+        self.lost_of(leb).len() + self.members.len() - self.members.places().count()
+    }
+
+    /// Refuses to add to a LEB that lost more than parity makes up for.
     fn check_whole(&self, leb: Leb) -> Result<(), VolumeError> {
         match self.lost_of(leb).first() {
             None => Ok(()),
+            Some(_) if self.rotation.is_some() && self.lacking(leb) == 1 => Ok(()),
             Some(member) => Err(VolumeError::Damaged {
                 volume: Arc::clone(&self.name),
                 leb,
@@ -329,8 +373,13 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
             .map(|member| (member, Vec::new()))
             .collect();
         for row in rows {
-            for (piece, bytes) in self.stripe.scatter(row.offset, row.data) {
-                inputs[piece.member].1.push((row.leb, piece.offset, bytes));
+            match &self.rotation {
+                Some(rotation) => self.add_with_parity(rotation, row, &mut inputs),
+                None => {
+                    for (piece, bytes) in self.stripe.scatter(row.offset, row.data) {
+                        inputs[piece.member].1.push((row.leb, piece.offset, bytes));
+                    }
+                }
             }
         }
         inputs.retain(|(_, pieces)| !pieces.is_empty());
@@ -348,8 +397,32 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         self.all_or_frozen(what, results)
     }
 
-    /// What each member gets of new content: all of them something, if only nothing.
+    /// Adds the pages of a row to the members' pieces. A member that lost its share of the LEB gets none, and one that is absent.
+    fn add_with_parity(
+        &self,
+        rotation: &Rotation,
+        row: &WritePart<'_>,
+        inputs: &mut [(usize, Vec<MemberPiece>)],
+    ) {
+        let number = row.offset / rotation.row_bytes();
+        let offset = number * rotation.page_bytes();
+        let lost = self.lost_of(row.leb);
+        let pages = rotation.encode(number, row.data);
+        for (member, page) in pages.into_iter().enumerate() {
+            if !lost.contains(&member) && !self.members.is_absent(member) {
+                inputs[member].1.push((row.leb, offset, page));
+            }
+        }
+    }
+
+    /// Each present member's share of new content, which may be empty.
     fn shares(&self, data: &[u8]) -> Vec<(usize, Vec<u8>)> {
+        if let Some(rotation) = &self.rotation {
+            let shares = rotation.encode(0, data).into_iter().enumerate();
+            return shares
+                .filter(|(member, _)| !self.members.is_absent(*member))
+                .collect();
+        }
         let mut shares: Vec<(usize, Vec<u8>)> = (0..self.members.len())
             .map(|member| (member, Vec::new()))
             .collect();
@@ -369,13 +442,13 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         M::Prepared: 'static,
     {
         let generation = turn.next_generation();
-        let results = self
-            .members
-            .together(self.shares(data), move |member, share: Vec<u8>| {
-                member.prepare_change(leb, &share, generation)
-            });
+        let shares = self.shares(data);
+        let places: Vec<usize> = shares.iter().map(|(member, _)| *member).collect();
+        let results = self.members.together(shares, move |member, share: Vec<u8>| {
+            member.prepare_change(leb, &share, generation)
+        });
         let (mut prepared, mut errors) = (Vec::new(), Vec::new());
-        for (member, result) in results.into_iter().enumerate() {
+        for (member, result) in places.into_iter().zip(results) {
             match result {
                 Ok(change) => prepared.push((member, change)),
                 Err(error) => errors.push(error),
@@ -458,6 +531,9 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
 
     fn read_many(&self, parts: &mut [ReadPart<'_>]) -> Result<(), VolumeError> {
         self.check_usable()?;
+        if let Some(rotation) = &self.rotation {
+            return self.read_with_parity(rotation, parts);
+        }
         let mut inputs: Vec<(usize, Vec<(Leb, MemberRange)>)> = (0..self.members.len())
             .map(|member| (member, Vec::new()))
             .collect();
@@ -589,7 +665,8 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
     fn is_mapped(&self, leb: Leb) -> Result<bool, VolumeError> {
         self.check_usable()?;
         self.geometry.check_range(&self.name, leb, 0, 0)?;
-        Ok(!self.lost_of(leb).is_empty() || self.members.get(0).is_mapped(leb)?)
+        let first = self.members.iter().next().expect("one is present");
+        Ok(!self.lost_of(leb).is_empty() || first.is_mapped(leb)?)
     }
 
     fn flush(&self) -> Result<(), VolumeError> {

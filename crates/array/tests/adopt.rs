@@ -1,6 +1,7 @@
 //! Members that an array refuses are taken back: what fits the other members counts, the rest is lost and told, and power cuts meanwhile cost
 //! nothing more.
 
+#[expect(dead_code, reason = "damage and parity are for other tests")]
 mod support;
 
 use array::{Array, ArrayError, ArrayState, Execution, LostShare};

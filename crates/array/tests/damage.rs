@@ -46,6 +46,7 @@ fn chips(members: usize) -> Vec<SimNand> {
         array: 0xDA,
         index: 0,
         members: 0,
+        redundancy: array::Redundancy::None,
         label: "damage".to_owned(),
     };
     array::format(chips.clone(), options, &identity, &mut |_, _| {}).expect("formatted");

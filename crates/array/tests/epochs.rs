@@ -40,6 +40,7 @@ fn array_of(members: usize) -> Vec<SimNand> {
         array: 0xE9,
         index: 0,
         members: 0,
+        redundancy: array::Redundancy::None,
         label: "data".to_owned(),
     };
     format(chips.clone(), options, &identity, &mut |_, _| {}).expect("formatted");

@@ -111,6 +111,7 @@ fn linux_attaches_every_member_of_a_closed_array_and_none_of_an_open_one() {
         array: 0xABCD,
         index: 0,
         members: 0,
+        redundancy: array::Redundancy::None,
         label: "media".to_owned(),
     };
     format(chips.clone(), options, &identity, &mut |_, _| {}).expect("formatted");

@@ -32,6 +32,7 @@ fn array_of(prefix: &str, id: u128, members: usize) -> Vec<Chip> {
         array: id,
         index: 0,
         members: 0,
+        redundancy: array::Redundancy::None,
         label: prefix.to_owned(),
     };
     format(chips.clone(), options, &identity, &mut |_, _| {}).expect("formatted");
@@ -216,6 +217,7 @@ fn members_with_bad_blocks_of_their_own_give_the_smallest_number_of_lebs() {
         array: 9,
         index: 0,
         members: 0,
+        redundancy: array::Redundancy::None,
         label: "x".to_owned(),
     };
     format(chips.to_vec(), options, &identity, &mut |_, _| {}).expect("formatted");

@@ -32,6 +32,7 @@ fn formatted(members: u32) -> Vec<Chip> {
         array: 7,
         index: 0,
         members: 0,
+        redundancy: array::Redundancy::None,
         label: "large".to_owned(),
     };
     format(chips.clone(), options, &identity, &mut |_, _| {}).expect("formatted");

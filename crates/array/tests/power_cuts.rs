@@ -252,6 +252,7 @@ fn formatted(mode: Mode, members: u64) -> Vec<SimNand> {
                 array: 0xF00D,
                 index: 0,
                 members: 0,
+                redundancy: array::Redundancy::None,
                 label: "sweep".to_owned(),
             };
             let options = format(Nand::geometry(&rig.chips[0]));

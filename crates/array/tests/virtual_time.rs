@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use array::{Array, Execution, MemberIdentity, attach, format};
+use array::{Array, Execution, MemberIdentity, Redundancy, attach, format};
 use media::{Clock, Leb, Nand, Nanos, index};
 use nand::{ChipModel, FaultModel, Preset, SimNand};
 use ubi::{Access, AttachOptions, FormatOptions, Layout, Volume, WritePart};
@@ -38,6 +38,10 @@ fn chips(preset: Preset, members: u32, blocks: u32) -> Vec<Chip> {
 }
 
 fn formatted(preset: Preset, members: u32, blocks: u32) -> Vec<Chip> {
+    formatted_with(Redundancy::None, preset, members, blocks)
+}
+
+fn formatted_with(redundancy: Redundancy, preset: Preset, members: u32, blocks: u32) -> Vec<Chip> {
     let chips = chips(preset, members, blocks);
     let layout = Layout::usual(&chips[0].geometry()).expect("a layout");
     let options = FormatOptions {
@@ -49,6 +53,7 @@ fn formatted(preset: Preset, members: u32, blocks: u32) -> Vec<Chip> {
         array: 1,
         index: 0,
         members: 0,
+        redundancy,
         label: "x".to_owned(),
     };
     format(chips.clone(), options, &identity, &mut |_, _| {}).expect("formatted");
@@ -294,4 +299,81 @@ fn virtual_time_does_not_depend_on_threads() {
         volume.clock().now()
     };
     assert_eq!(time(Execution::Inline), time(Execution::Threads));
+}
+
+/// 16 MiB at least, written and read in requests of so many bytes at most: nanoseconds of each.
+fn write_and_read(array: &Array<Chip>, request: u32, write: bool) -> Nanos {
+    let volume = array.volume();
+    let geometry = volume.geometry();
+    let request = request.min(geometry.leb_bytes) / geometry.min_io_bytes * geometry.min_io_bytes;
+    let mut left = 16 << 20;
+    let data = vec![0x5A; usize::try_from(geometry.leb_bytes).expect("small")];
+    let mut out = data.clone();
+    took(&volume.clock(), || {
+        for leb in (0..geometry.lebs).map(Leb) {
+            let mut offset = 0;
+            while offset < geometry.leb_bytes && left > 0 {
+                let len = usize::try_from(request.min(geometry.leb_bytes - offset)).expect("small");
+                match write {
+                    true => volume.write(leb, offset, &data[..len]).expect("room"),
+                    false => volume.read(leb, offset, &mut out[..len]).expect("readable"),
+                }
+                offset += u32::try_from(len).expect("small");
+                left -= len.min(left);
+            }
+        }
+        assert_eq!(left, 0, "there was no room for all of it");
+    })
+}
+
+fn room_for_16_mib(preset: Preset, data_members: u32) -> u32 {
+    let block = preset.model().geometry.block_bytes();
+    (18 << 20) / data_members / block * 11 / 10 + 40
+}
+
+/// With p = 4: writes at the rate of three devices, reads of whole rows without a member at the rate of all, and long reads at that of the three that are
+/// left, where all four have a part in them otherwise.
+#[test]
+fn parity_costs_the_writes_of_one_member_and_a_lost_one_costs_its_share_of_long_reads() {
+    for preset in CELLS {
+        let one = open(&formatted(preset, 1, room_for_16_mib(preset, 1)));
+        let plain = open(&formatted(preset, 4, room_for_16_mib(preset, 3)));
+        let chips = formatted_with(Redundancy::Parity, preset, 4, room_for_16_mib(preset, 3));
+        let parity = open(&chips);
+        let long = 1 << 30;
+        let row = parity.volume().geometry().min_io_bytes;
+        let write = [&one, &plain, &parity].map(|array| write_and_read(array, long, true));
+        let read_rows = write_and_read(&parity, row, false);
+        let read_long = [&one, &parity].map(|array| write_and_read(array, long, false));
+        parity.close().expect("nothing fails");
+        drop(parity);
+        for gone in 0..4 {
+            let mut left = chips.clone();
+            left.remove(gone);
+            let options = AttachOptions::linux(Access::ReadOnly);
+            let degraded = attach(left, options, Execution::Inline).expect("attached");
+            let rows = share(read_rows.0, write_and_read(&degraded, row, false));
+            let long = write_and_read(&degraded, long, false);
+            let (to_healthy, to_one) = (share(read_long[1].0, long), share(read_long[0].0, long));
+            println!(
+                "{} without {gone}: rows {rows:.3} of the healthy array, long reads {to_healthy:.3} of it and {to_one:.2} x one device",
+                preset.name()
+            );
+            assert!(rows >= 0.9, "{preset:?}: rows without {gone}: {rows}");
+            assert!(
+                to_healthy >= 0.74 && to_one >= 2.9,
+                "{preset:?}: {to_healthy} {to_one}"
+            );
+        }
+        let to_one = share(write[0].0, write[2]);
+        let to_plain = share(write[1].0, write[2]);
+        let read_to_one = share(read_long[0].0, read_long[1]);
+        println!(
+            "{} p=4 with parity: 16 MiB written at {to_one:.2} x one device, {to_plain:.3} of the plain array; read at {read_to_one:.2} x one device",
+            preset.name()
+        );
+        assert!(to_one >= 2.9, "{preset:?}: {to_one} x one device");
+        assert!(to_plain >= 0.7495, "{preset:?}: {to_plain} of the plain array");
+        assert!(read_to_one >= 3.8, "{preset:?}: {read_to_one} x one device");
+    }
 }

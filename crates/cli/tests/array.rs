@@ -289,3 +289,109 @@ fn a_stale_member_is_adopted_once_the_loss_is_accepted() {
     let error = fails(folder.path(), &adopt);
     assert!(error.contains("not refused"), "{error}");
 }
+
+fn array_of_four_with_parity() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let chip = ["--page", "512", "--pages-per-block", "16", "--blocks", "64"];
+    let create = [&["nand", "create", "flash.img", "--devices", "4"][..], &chip].concat();
+    succeeds(folder.path(), &create);
+    succeeds(
+        folder.path(),
+        &[&["nand", "create", "new.img"][..], &chip].concat(),
+    );
+    let format = ["ubi", "format", "flash.img", "--devices", "4", "--parity"];
+    succeeds(folder.path(), &format);
+    folder
+}
+
+#[test]
+fn an_array_with_parity_goes_on_without_a_member_and_gets_a_new_one() {
+    let folder = array_of_four_with_parity();
+    let folder = folder.path();
+    let all = ["flash.img", "--devices", "4"];
+    let content: Vec<u8> = (0..300_001_u32)
+        .map(|at| u8::try_from(at * 7 % 251).expect("a byte"))
+        .collect();
+    std::fs::write(folder.join("content"), &content).expect("written");
+    succeeds(
+        folder,
+        &[&["ubi", "update"][..], &all, &["0", "content"]].concat(),
+    );
+    assert!(succeeds(folder, &[&["ubi", "check"][..], &all].concat()).contains("the members agree"));
+    for name in ["flash.img.2", "flash.img.2.nand", "flash.img.2.chip"] {
+        let _ = std::fs::remove_file(folder.join(name));
+    }
+    let dumped = |from: &[&str]| {
+        let output = tidegate(
+            folder,
+            &[&["ubi", "dump"][..], from, &["0", "-o", "back"]].concat(),
+        );
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let back = std::fs::read(folder.join("back")).expect("dumped");
+        std::fs::remove_file(folder.join("back")).expect("removed");
+        assert!(back.starts_with(&content));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(dumped(&all).contains("member 2 is absent"));
+    assert!(dumped(&["flash.img.0,flash.img.1,flash.img.3"]).contains("member 2 is absent"));
+    let output = tidegate(folder, &[&["ubi", "check"][..], &all].concat());
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let info: Value = serde_json::from_str(&succeeds(
+        folder,
+        &[&["ubi", "info"][..], &all, &["--json"]].concat(),
+    ))
+    .expect("JSON");
+    assert_eq!(
+        (&info["parity"], &info["absent"]["member"]),
+        (&true.into(), &2.into())
+    );
+    let replaced = "flash.img.0,flash.img.1,new.img,flash.img.3";
+    let told = succeeds(folder, &["array", "rebuild", replaced, "--member", "2", "--json"]);
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(told["incomplete_lebs"], serde_json::json!([]));
+    assert!(told["lebs"].as_u64().expect("a number") > 10);
+    assert_eq!(dumped(&[replaced]), "");
+    assert!(succeeds(folder, &["ubi", "check", replaced]).contains("the members agree"));
+    assert!(dumped(&["flash.img.0,new.img,flash.img.3"]).contains("member 1 is absent"));
+    let error = fails(folder, &["array", "rebuild", replaced, "--member", "2"]);
+    assert!(error.contains("--force"), "{error}");
+    let scrubbed = succeeds(folder, &["ubi", "scrub", replaced, "--json"]);
+    let scrubbed: Value = serde_json::from_str(&scrubbed).expect("JSON");
+    assert_eq!(
+        (&scrubbed["mended_shares"], &scrubbed["lost_pages"]),
+        (&0.into(), &0.into())
+    );
+}
+
+#[test]
+fn what_takes_parity_is_refused_without_it() {
+    let folder = array_of_three();
+    let rebuild = [
+        "array",
+        "rebuild",
+        "flash.img",
+        "--devices",
+        "3",
+        "--member",
+        "1",
+        "--force",
+    ];
+    let error = fails(folder.path(), &rebuild);
+    assert!(error.contains("no parity"), "{error}");
+    let two = [
+        "ubi",
+        "format",
+        "flash.img",
+        "--devices",
+        "2",
+        "--parity",
+        "--force",
+    ];
+    let error = fails(folder.path(), &two);
+    assert!(error.contains("3 to 16 devices"), "{error}");
+    let error = fails(
+        folder.path(),
+        &["ubi", "format", "flash.img.0", "--parity", "--force"],
+    );
+    assert!(error.contains("one chip has no parity"), "{error}");
+}

@@ -166,12 +166,12 @@ fn read_superblock(volume: &dyn Volume) -> Result<Superblock, OpenError> {
         format!("more than the {reserved} that are not for files"),
     )?;
     let min_io = superblock.min_io_bytes;
-    let possible = min_io.is_power_of_two() && min_io >= 8 && min_io <= leb_bytes;
+    let possible = min_io.is_multiple_of(8) && min_io >= 8 && min_io <= leb_bytes;
     expect(
         possible,
         "write unit",
         min_io.into(),
-        "a power of two from 8 to the LEB size".to_owned(),
+        "a multiple of 8 up to the LEB size".to_owned(),
     )?;
     Ok(superblock)
 }

@@ -32,7 +32,11 @@ fn chips() -> Vec<Chip> {
         .model()
         .with_size((1 << 30) / u64::from(MEMBERS))
         .expect("a size");
-    let chips = array_of(usize::try_from(MEMBERS).expect("few"), model);
+    let chips = array_of(
+        array::Redundancy::None,
+        usize::try_from(MEMBERS).expect("few"),
+        model,
+    );
     let volume = attach(&chips);
     let shape = volume.geometry();
     let options = MkfsOptions {

@@ -25,6 +25,7 @@ mod support {
     pub mod sweep;
 }
 
+use array::Redundancy;
 use support::ends::assert_ends_are_those_of_linux;
 use support::medium::Medium;
 use support::rig::SMALL;
@@ -91,6 +92,52 @@ const fn has_turn(members: usize, turn: u64, every: u64, which: Which) -> bool {
         Which::All => is_cut && (members == 1 || every == 1 || (turn / every).is_multiple_of(2)),
         Which::OneMember => is_cut && members > 1 && (every == 1 || !(turn / every).is_multiple_of(2)),
     }
+}
+
+/// Power goes in a write, and one member is gone after that, or none: what was synced is there in either case.
+fn sweep_with_parity(members: usize, segments: u64) {
+    let sweep = match testkit::is_full() {
+        true => Sweep {
+            members,
+            redundancy: Redundancy::Parity,
+            segments,
+            steps: 60,
+            ..QUICK
+        },
+        false => Sweep {
+            members,
+            redundancy: Redundancy::Parity,
+            ..QUICK
+        },
+    };
+    let mut cuts = 0;
+    for segment in sweep.segments() {
+        let every = if testkit::is_full() { 5 } else { segment.writes / 8 };
+        for cut in (segment.number % every..segment.writes).step_by(usize::try_from(every).expect("few")) {
+            let replay = sweep.replay(&segment, cut, Which::All);
+            let Some((medium, script)) = sweep.cut(&segment, cut, Which::All) else {
+                continue;
+            };
+            let gone = usize::try_from(cut).expect("few") % members;
+            let left = medium.without(gone);
+            judge(
+                &left,
+                &script,
+                Which::OneMember,
+                None,
+                &format!("{replay}, without {gone}"),
+            );
+            judge(&medium, &script, Which::OneMember, None, &replay);
+            // After use, close and a second loss it is as it was.
+            let other = (gone + 1) % members;
+            medium
+                .without(other)
+                .judge(None, &format!("{replay}, then without {other}"));
+            cuts += 1;
+        }
+    }
+    println!("{members} members with parity: {cuts} cuts");
+    assert!(cuts > 10, "{cuts}");
 }
 
 /// How many cuts there are to one that `fsck.ubifs` looks at.
@@ -190,6 +237,16 @@ fn an_array_of_two_keeps_what_was_synced_when_power_goes_in_any_write() {
 fn an_array_of_four_keeps_what_was_synced_when_power_goes_in_any_write() {
     let done = sweep(4, 9);
     assert_swept(&done);
+}
+
+#[test]
+fn an_array_of_three_with_parity_keeps_what_was_synced_when_power_and_a_member_go() {
+    sweep_with_parity(3, 6);
+}
+
+#[test]
+fn an_array_of_four_with_parity_keeps_what_was_synced_when_power_and_a_member_go() {
+    sweep_with_parity(4, 6);
 }
 
 /// Rows that an fsync fills up ended in whole write units of padding. Linux cuts those off and goes on behind them, and its sums of

@@ -170,7 +170,12 @@ fn mlc(pages_per_block_times: u32) -> ChipModel {
 /// An image on an array of four; the array's clock.
 fn on_four(image: &[u8]) -> (Arc<dyn Volume>, Clock) {
     let options = AttachOptions::linux(Access::ReadWrite);
-    let array = array::attach(array_of(4, mlc(1)), options, Execution::Inline).expect("attached");
+    let array = array::attach(
+        array_of(array::Redundancy::None, 4, mlc(1)),
+        options,
+        Execution::Inline,
+    )
+    .expect("attached");
     fill(&**array.volume(), image);
     (array.volume().clone(), array.volume().clock())
 }

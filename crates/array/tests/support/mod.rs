@@ -1,10 +1,8 @@
 //! Small simulated chips that are an array, as files that can be copied: each test attaches copies on a power supply of its own.
 
-#![expect(dead_code, reason = "each test file uses its part")]
-
 use std::sync::{Arc, Mutex};
 
-use array::{Array, ArrayError, Execution, MemberIdentity, attach, format};
+use array::{Array, ArrayError, Execution, MemberIdentity, Redundancy, attach, format};
 use media::{Leb, NandGeometry, Page, Peb};
 use nand::{ChipModel, FaultModel, PowerSupply, SimNand};
 use ubi::{Access, AttachOptions, FormatOptions, Layout, Volume};
@@ -36,11 +34,17 @@ pub fn blank_chips(members: usize) -> Vec<SimNand> {
 
 /// Chips that are formatted as an empty array called "data".
 pub fn array_of(members: usize) -> Vec<SimNand> {
+    formatted(members, Redundancy::None)
+}
+
+/// The same with or without parity.
+pub fn formatted(members: usize, redundancy: Redundancy) -> Vec<SimNand> {
     let chips = on_supply(&blank_chips(members), &PowerSupply::new());
     let identity = MemberIdentity {
         array: 0xDA7A,
         index: 0,
         members: 0,
+        redundancy,
         label: "data".to_owned(),
     };
     format(chips.clone(), format_options(), &identity, &mut |_, _| {}).expect("formatted");

@@ -53,7 +53,7 @@ pub fn run(arguments: &AdoptArguments) -> Result<Finding> {
         false => format!(
             "{} of their LEBs are lost ({})",
             lost.len(),
-            several::name_shares(&lost, &chips)
+            several::name_shares(&lost, &array, &chips)
         ),
     };
     let label = &array.identity().label;

@@ -45,10 +45,14 @@ enum Record {
 }
 
 impl Record {
-    fn bytes(self, preset: Preset, devices: u32) -> u64 {
+    /// With parity the smallest write is a row, so that a record is one or several.
+    fn bytes(self, cell: &Cell) -> u64 {
+        let page = u64::from(cell.preset.model().geometry.page_bytes());
+        let row = u64::from(cell.data_devices()) * page;
         match self {
+            Self::Bytes(bytes) if cell.has_parity() => bytes.next_multiple_of(row),
             Self::Bytes(bytes) => bytes,
-            Self::Rows(rows) => rows * u64::from(devices) * u64::from(preset.model().geometry.page_bytes()),
+            Self::Rows(rows) => rows * row,
         }
     }
 
@@ -131,7 +135,15 @@ fn plan(arguments: &ArrayBenchArguments) -> Result<Vec<(Cell, Record)>> {
             for preset in &arguments.cells {
                 for record in &arguments.records {
                     for count in &devices {
-                        let record_bytes = record.bytes(*preset, *count);
+                        let mut cell = Cell {
+                            preset: *preset,
+                            devices: *count,
+                            design: *design,
+                            time: *time,
+                            record_bytes: 0,
+                            total_bytes: 0,
+                        };
+                        let record_bytes = record.bytes(&cell);
                         let page = u64::from(preset.model().geometry.page_bytes());
                         if record_bytes == 0 || !record_bytes.is_multiple_of(page) {
                             bail!(
@@ -140,15 +152,8 @@ fn plan(arguments: &ArrayBenchArguments) -> Result<Vec<(Cell, Record)>> {
                                 preset.name()
                             );
                         }
-                        let total_bytes = arguments.total.max(record_bytes);
-                        let cell = Cell {
-                            preset: *preset,
-                            devices: *count,
-                            design: *design,
-                            time: *time,
-                            record_bytes,
-                            total_bytes,
-                        };
+                        cell.record_bytes = record_bytes;
+                        cell.total_bytes = arguments.total.max(record_bytes);
                         cells.push((cell, *record));
                     }
                 }
@@ -173,10 +178,16 @@ struct Figures {
 }
 
 impl Row {
-    fn figures(&self, time: fn(&Measured) -> u64, cells: fn(&Timing) -> media::Nanos) -> Figures {
+    fn figures(
+        &self,
+        devices: u32,
+        time: fn(&Measured) -> u64,
+        cells: fn(&Timing) -> media::Nanos,
+    ) -> Figures {
         let rate = |measured: &Measured| rate(measured.bytes, time(measured));
         let timing = self.cell.preset.model().timing;
-        let limit = rate_of_limit(&self.cell, self.measured.bytes, cells(&timing));
+        let limit = limit_ns(self.cell.preset, devices, self.measured.bytes, cells(&timing));
+        let limit = self::rate(self.measured.bytes, limit);
         let own = rate(&self.measured);
         Figures {
             bytes_per_s: own,
@@ -187,8 +198,16 @@ impl Row {
 
     fn both(&self) -> (Figures, Figures) {
         (
-            self.figures(|measured| measured.write_ns, |timing| timing.program_page),
-            self.figures(|measured| measured.read_ns, |timing| timing.read_page),
+            self.figures(
+                self.cell.data_devices(),
+                |measured| measured.write_ns,
+                |timing| timing.program_page,
+            ),
+            self.figures(
+                self.cell.devices,
+                |measured| measured.read_ns,
+                |timing| timing.read_page,
+            ),
         )
     }
 
@@ -204,10 +223,6 @@ impl Row {
             "write_to_limit": write.to_limit, "read_to_limit": read.to_limit,
         })
     }
-}
-
-fn rate_of_limit(cell: &Cell, bytes: u64, cells: media::Nanos) -> f64 {
-    rate(bytes, limit_ns(cell.preset, cell.devices, bytes, cells))
 }
 
 /// Bytes a second; infinite for chips that take no time.
@@ -247,7 +262,8 @@ fn print_table(rows: &[Row]) -> Result<()> {
         ))?;
     }
     print_line(
-        "The limit: devices x page bytes / (transfer + tPROG or tR). A record in rows grows with the devices.",
+        "The limit: devices x page bytes / (transfer + tPROG or tR), of writes with parity without one of the devices. A record in rows grows\n\
+         with the devices; with parity every record is rounded up to whole rows, and fewer than 3 devices have none.",
     )?;
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use array::{Execution, MemberIdentity, Proxy};
+use array::{Execution, MIN_MEMBERS_WITH_PARITY, MemberIdentity, Proxy, Redundancy};
 use media::{Clock, Leb, Nand, Nanos};
 use nand::{ChipModel, FaultModel, Lateness, Preset, RealClock, RealTime, SimNand};
 use ubi::format::VolumeKind;
@@ -19,6 +19,8 @@ use ubi::{Access, AttachOptions, FormatOptions, Layout, NewVolume, SizeInLebs, U
 pub enum Design {
     /// Virtual UBI: a volume of volumes (figure 3)
     Hierarchy,
+    /// Virtual UBI with rotating parity; 3 devices or more
+    Parity,
     /// MTD proxy: a chip of chips, under an ordinary UBI (figure 2)
     Proxy,
 }
@@ -43,7 +45,7 @@ pub struct Cell {
     pub total_bytes: u64,
 }
 
-/// What a cell gave.
+/// Result of a cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
     pub bytes: u64,
@@ -55,9 +57,22 @@ pub struct Measured {
 const SPARE_BLOCKS: u32 = 24;
 
 impl Cell {
+    /// Fewer devices than parity takes are measured without it, to compare with.
+    pub const fn has_parity(&self) -> bool {
+        matches!(self.design, Design::Parity) && self.devices >= MIN_MEMBERS_WITH_PARITY
+    }
+
+    /// Devices whose pages hold data.
+    pub const fn data_devices(&self) -> u32 {
+        match self.has_parity() {
+            true => self.devices - 1,
+            false => self.devices,
+        }
+    }
+
     fn model(&self) -> Result<ChipModel> {
         let model = self.preset.model();
-        let share = self.total_bytes.div_ceil(u64::from(self.devices));
+        let share = self.total_bytes.div_ceil(u64::from(self.data_devices()));
         let leb_bytes = Layout::usual(&model.geometry)?.leb_bytes();
         let blocks = u32::try_from(share.div_ceil(u64::from(leb_bytes)))? + SPARE_BLOCKS;
         // The reserve for bad blocks is 20 of 1024.
@@ -76,8 +91,12 @@ impl Cell {
         let (clock, lateness) = (RealClock::start(), Lateness::default());
         let real = |chip| RealTime::new(chip, clock).sharing(&lateness);
         match (self.design, self.time) {
-            (Design::Hierarchy, Time::Virtual) => self.hierarchy(chips, Execution::Inline, |chip| chip),
-            (Design::Hierarchy, Time::Real) => self.hierarchy(chips, Execution::Threads, real),
+            (Design::Hierarchy | Design::Parity, Time::Virtual) => {
+                self.hierarchy(chips, Execution::Inline, |chip| chip)
+            }
+            (Design::Hierarchy | Design::Parity, Time::Real) => {
+                self.hierarchy(chips, Execution::Threads, real)
+            }
             (Design::Proxy, Time::Virtual) => self.proxy(chips, Execution::Inline, |chip| Box::new(chip)),
             (Design::Proxy, Time::Real) => self.proxy(chips, Execution::Threads, |chip| Box::new(real(chip))),
         }
@@ -94,6 +113,10 @@ impl Cell {
             array: 1,
             index: 0,
             members: self.devices,
+            redundancy: match self.has_parity() {
+                true => Redundancy::Parity,
+                false => Redundancy::None,
+            },
             label: "bench".to_owned(),
         };
         // Formatting is not measured, so it happens in virtual time always.

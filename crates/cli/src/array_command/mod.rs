@@ -3,6 +3,7 @@
 mod adopt;
 mod bench;
 mod measure;
+mod rebuild;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -10,6 +11,7 @@ use clap::Subcommand;
 use self::adopt::AdoptArguments;
 use self::bench::ArrayBenchArguments;
 pub use self::measure::{format_options, limit_ns};
+use self::rebuild::RebuildArguments;
 use crate::Finding;
 
 /// What `tidegate array` does.
@@ -19,6 +21,8 @@ pub enum ArrayCommand {
     Bench(ArrayBenchArguments),
     /// Take back members that an array refuses, with the loss of what does not fit the others
     Adopt(AdoptArguments),
+    /// Make a member anew from the others, by parity
+    Rebuild(RebuildArguments),
 }
 
 /// Runs the command.
@@ -26,5 +30,6 @@ pub fn run(command: &ArrayCommand) -> Result<Finding> {
     match command {
         ArrayCommand::Bench(arguments) => bench::run(arguments),
         ArrayCommand::Adopt(arguments) => adopt::run(arguments),
+        ArrayCommand::Rebuild(arguments) => rebuild::run(arguments),
     }
 }

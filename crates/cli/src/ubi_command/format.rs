@@ -20,6 +20,7 @@ use crate::quantity::parse_bytes;
 #[command(after_help = "Examples:\n  \
     tidegate ubi format nand.img\n  \
     tidegate ubi format flash.img --devices 4 --label media\n  \
+    tidegate ubi format flash.img --devices 4 --parity\n  \
     tidegate ubi format nand.img --image rootfs.ubi\n  \
     tidegate ubi format plain.img --page 2k --block 128k --subpage 512")]
 pub struct FormatArguments {
@@ -41,6 +42,9 @@ pub struct FormatArguments {
     /// Name of the array, where several chips are named: 1 to 80 characters without spaces
     #[arg(long, value_name = "NAME", default_value = "array")]
     pub label: String,
+    /// Keep parity on several chips, 3 or more: any one of them may be lost, and the space of one is taken
+    #[arg(long)]
+    pub parity: bool,
     /// Format although there are volumes, which are lost
     #[arg(long)]
     pub force: bool,
@@ -54,6 +58,9 @@ pub fn run(arguments: &FormatArguments) -> Result<()> {
     if let Some(chips) = arguments.chip.members()? {
         super::several::format(arguments, &chips)?;
         return show(arguments);
+    }
+    if arguments.parity {
+        bail!("--parity: one chip has no parity; name 3 or more, separated by commas, or give --devices");
     }
     let chip = arguments.chip.open(Access::ReadWrite)?;
     let geometry = chip.geometry();

@@ -1,6 +1,7 @@
 //! `tidegate ubi scrub`: everything is read once, and data moves off blocks whose bits flip.
 
 use anyhow::{Result, bail};
+use array::{Array, Redundancy};
 use clap::Args;
 use media::Leb;
 use serde_json::json;
@@ -36,6 +37,12 @@ struct Done {
     levelled: u64,
     erased: u64,
     retired: u64,
+    /// Shares of members that parity made anew.
+    mended: u64,
+    /// Pages of arrays with parity that can't be read and do not follow from the others.
+    lost_pages: u64,
+    /// Rows of arrays with parity of which a page is wrong, and nothing tells which.
+    contradictions: u64,
 }
 
 /// Runs the command.
@@ -45,6 +52,7 @@ pub fn run(arguments: &ScrubArguments) -> Result<Finding> {
         None => scrub(&arguments.chip.attach(Access::ReadWrite)?, &mut done)?,
         Some(chips) => {
             let array = super::several::attach(&chips, Access::ReadWrite)?;
+            mend(&array, &mut done)?;
             for device in array.devices() {
                 scrub(device, &mut done)?;
             }
@@ -55,10 +63,48 @@ pub fn run(arguments: &ScrubArguments) -> Result<Finding> {
         true => done.json().to_string(),
         false => done.text(),
     })?;
-    match done.unreadable_lebs {
+    match done.unreadable_lebs + done.lost_pages + done.contradictions {
         0 => Ok(Finding::Nothing),
         _ => Ok(Finding::Something),
     }
+}
+
+/// Has parity make anew what a member can't read; the array is settled after that, so that what was damaged is gone.
+fn mend(array: &Array<Chip>, done: &mut Done) -> Result<()> {
+    let volume = array.volume();
+    if array.identity().redundancy == Redundancy::None || array.resolution().update_marker {
+        return Ok(());
+    }
+    if let Some(reason) = volume.frozen() {
+        bail!("nothing can be mended: {reason}");
+    }
+    let lebs = volume.geometry().lebs;
+    let progress = bar(u64::from(lebs), "mending");
+    for leb in (0..lebs).map(Leb) {
+        let mended = volume.mend(leb)?;
+        done.mended += u64::try_from(mended.mended.len())?;
+        done.lost_pages += u64::from(mended.lost_pages);
+        done.contradictions += u64::from(mended.contradictions);
+        if mended.lost_pages > 0 {
+            let pages = mended.lost_pages;
+            progress.suspend(|| {
+                print_error(&format!(
+                    "{leb}: {pages} pages can't be read, and parity can't make up for so many"
+                ))
+            });
+        }
+        if mended.contradictions > 0 {
+            let rows = mended.contradictions;
+            progress.suspend(|| {
+                print_error(&format!(
+                    "{leb}: the parity of {rows} rows does not fit: a page of each is wrong"
+                ))
+            });
+        }
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    Ok(())
 }
 
 fn scrub(ubi: &Ubi<Chip>, done: &mut Done) -> Result<()> {
@@ -121,12 +167,19 @@ impl Done {
             "levelled_blocks": self.levelled,
             "erased_blocks": self.erased,
             "retired_blocks": self.retired,
+            "mended_shares": self.mended,
+            "lost_pages": self.lost_pages,
+            "rows_that_contradict": self.contradictions,
         })
     }
 
     fn text(&self) -> String {
+        let mended = match self.mended {
+            0 => String::new(),
+            mended => format!("; {mended} shares made anew from parity"),
+        };
         format!(
-            "{} read, {} LEBs can't be; {} blocks moved for flipped bits and {} for wear; {} erased, {} retired",
+            "{} read, {} LEBs can't be; {} blocks moved for flipped bits and {} for wear; {} erased, {} retired{mended}",
             show_bytes(self.read_bytes),
             self.unreadable_lebs,
             self.scrubbed,

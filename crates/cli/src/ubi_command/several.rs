@@ -5,7 +5,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Write};
 
 use anyhow::{Context, Result, bail};
-use array::{Array, ArrayState, Execution, LostShare, MemberIdentity, Resolution};
+use array::{
+    Array, ArrayError, ArrayState, Execution, LostShare, MAX_MEMBERS, MIN_MEMBERS_WITH_PARITY,
+    MemberIdentity, Redundancy, Resolution,
+};
 use media::{Leb, Nand};
 use nand::Access;
 use serde_json::{Value, json};
@@ -23,7 +26,7 @@ use crate::quantity::show_bytes;
 /// Attaches an array, and tells what damage took of it.
 pub fn attach(chips: &[ChipArguments], access: ubi::Access) -> Result<Array<Chip>> {
     let array = open(chips, access)?;
-    for line in told(array.resolution(), chips) {
+    for line in told(&array, chips) {
         print_error(&line);
     }
     Ok(array)
@@ -39,20 +42,48 @@ pub fn adopt(chips: &[ChipArguments], adopted: &[u32], access: ubi::Access) -> R
         ubi::Access::ReadOnly => Access::ReadOnly,
         ubi::Access::ReadWrite => Access::ReadWrite,
     };
-    let is_real = chips.iter().any(|chip| chip.in_real_time);
-    let mut chips = chips
-        .iter()
-        .map(|chip| chip.open(of_nand))
-        .collect::<Result<Vec<_>>>()?;
-    if is_real {
-        chips = in_real_time(chips);
+    let (open, missing) = open_all(chips, of_nand)?;
+    let attached = array::adopt(open, adopted, AttachOptions::linux(access), Execution::Threads);
+    match (attached, missing) {
+        (Ok(array), Some(error)) => {
+            print_error(&format!("{error:#}"));
+            Ok(array)
+        }
+        // Without parity, the chip that can't be opened is all that is wrong.
+        (Err(ArrayError::Missing { .. }), Some(error)) => Err(error),
+        (attached, _) => Ok(attached?),
     }
-    Ok(array::adopt(
-        chips,
-        adopted,
-        AttachOptions::linux(access),
-        Execution::Threads,
-    )?)
+}
+
+/// Opens chips, all or all but one: with parity an array goes on without it.
+pub fn open_all(chips: &[ChipArguments], access: Access) -> Result<(Vec<Chip>, Option<anyhow::Error>)> {
+    let is_real = chips.iter().any(|chip| chip.in_real_time);
+    let (mut open, mut missing) = (Vec::with_capacity(chips.len()), None);
+    for chip in chips {
+        match chip.open(access) {
+            Ok(chip) => open.push(chip),
+            Err(error) if missing.is_none() && chips.len() > 2 => missing = Some(error),
+            Err(error) => return Err(missing.unwrap_or(error)),
+        }
+    }
+    if is_real {
+        open = in_real_time(open);
+    }
+    Ok((open, missing))
+}
+
+/// The image of the member at a place.
+pub fn name_of(array: &Array<Chip>, chips: &[ChipArguments], place: usize) -> String {
+    let members = usize::try_from(array.identity().members).unwrap_or(usize::MAX);
+    let given = match array.absent() {
+        Some(absent) if chips.len() < members && place == absent.place => None,
+        Some(absent) if chips.len() < members && place > absent.place => place.checked_sub(1),
+        _ => Some(place),
+    };
+    match given.and_then(|given| chips.get(given)) {
+        Some(chip) => chip.image.display().to_string(),
+        None => format!("member {place}"),
+    }
 }
 
 /// Refuses commands on volumes for an array.
@@ -80,6 +111,12 @@ pub fn format(arguments: &FormatArguments, chips: &[ChipArguments]) -> Result<()
         }
         open.push(device);
     }
+    if arguments.parity && open.len() < usize::try_from(MIN_MEMBERS_WITH_PARITY)? {
+        bail!(
+            "--parity: an array with parity has {MIN_MEMBERS_WITH_PARITY} to {MAX_MEMBERS} devices, not {}",
+            open.len()
+        );
+    }
     let first = open.first().context("an array has members")?.geometry();
     let layout = match arguments.vid_header_offset {
         None => Layout::usual(&first)?,
@@ -99,6 +136,10 @@ pub fn format(arguments: &FormatArguments, chips: &[ChipArguments]) -> Result<()
         array: random_id(),
         index: 0,
         members: 0,
+        redundancy: match arguments.parity {
+            true => Redundancy::Parity,
+            false => Redundancy::None,
+        },
         label: arguments.label.clone(),
     };
     array::format(open, options, &identity, &mut |_, _| progress.inc(1))?;
@@ -123,6 +164,8 @@ pub fn info(arguments: &info::InfoArguments, chips: &[ChipArguments]) -> Result<
             "array": format!("{:032x}", identity.array),
             "label": identity.label,
             "devices": identity.members,
+            "parity": identity.redundancy == Redundancy::Parity,
+            "absent": absent(&array),
             "leb_bytes": geometry.leb_bytes,
             "lebs": geometry.lebs,
             "min_io_bytes": geometry.min_io_bytes,
@@ -144,25 +187,29 @@ pub fn info(arguments: &info::InfoArguments, chips: &[ChipArguments]) -> Result<
         return Ok(());
     }
     print_line(&format!(
-        "array {} ({:032x}) of {} devices: {} LEBs of {}, pages of {}, rows of {}",
+        "array {} ({:032x}) of {} devices{}: {} LEBs of {}, pages of {}, rows of {}",
         identity.label,
         identity.array,
         identity.members,
+        match identity.redundancy {
+            Redundancy::None => "",
+            Redundancy::Parity => " with parity",
+        },
         geometry.lebs,
         show_bytes(u64::from(geometry.leb_bytes)),
-        show_bytes(u64::from(geometry.min_io_bytes)),
+        show_bytes(u64::from(page_bytes(&array))),
         show_bytes(u64::from(geometry.max_write_bytes)),
     ))?;
     if let Some(line) = state(resolution) {
         print_line(&line)?;
     }
-    for line in told(resolution, chips) {
+    for line in told(&array, chips) {
         print_line(&line)?;
     }
-    for (chip, device) in chips.iter().zip(array.devices()) {
+    for (place, device) in array.members() {
         print_line("")?;
         print_line(&info::as_text(
-            &chip.image.display().to_string(),
+            &name_of(&array, chips, place),
             &device.summary(),
             &device.volumes(),
         ))?;
@@ -179,7 +226,26 @@ pub fn statistics(array: &Array<Chip>) -> Value {
         "lebs_rolled_back": resolution.rolled_back,
         "lebs_forgotten": resolution.forgotten,
         "lost_shares": array.volume().lost_shares().len(),
+        "parity": array.identity().redundancy == Redundancy::Parity,
+        "absent": absent(array),
     })
+}
+
+/// The place of the member that an array with parity goes on without, and why.
+fn absent(array: &Array<Chip>) -> Value {
+    array.absent().map_or(
+        Value::Null,
+        |absent| json!({ "member": absent.place, "why": absent.why }),
+    )
+}
+
+/// Bytes of a page of the members.
+fn page_bytes(array: &Array<Chip>) -> u32 {
+    let geometry = array.volume().geometry();
+    match array.identity().redundancy {
+        Redundancy::None => geometry.min_io_bytes,
+        Redundancy::Parity => geometry.min_io_bytes / (array.identity().members - 1),
+    }
 }
 
 /// The state as one word.
@@ -202,9 +268,20 @@ fn state(resolution: &Resolution) -> Option<String> {
     }
 }
 
-/// Everything that an attach decided and a user should know.
-fn told(resolution: &Resolution, chips: &[ChipArguments]) -> Vec<String> {
-    let name = |member: &usize| chips[*member].image.display();
+/// The absent member, damage, and what a power cut interrupted.
+fn told(array: &Array<Chip>, chips: &[ChipArguments]) -> Vec<String> {
+    let resolution = array.resolution();
+    let name = |member: &usize| name_of(array, chips, *member);
+    let absent = array.absent().map(|absent| {
+        format!(
+            "{}: member {} is absent ({}); the array goes on by its parity, and nothing more may be lost. Make the member anew: \
+             `tidegate array rebuild --member {}`",
+            name_of(array, chips, absent.place),
+            absent.place,
+            absent.why,
+            absent.place
+        )
+    });
     let moved = resolution.moved.iter().map(|member| {
         format!(
             "{}: something else attached this member and moved blocks of it since the array was closed; nothing shows that it changed data",
@@ -221,8 +298,9 @@ fn told(resolution: &Resolution, chips: &[ChipArguments]) -> Vec<String> {
         "an update of the array did not end: it holds neither the old content nor the new, and can't be used before it is updated again"
             .to_owned()
     });
-    let others = interrupted(resolution).into_iter().chain(lost(resolution, chips));
-    moved.chain(marks).chain(update).chain(others).collect()
+    let others = interrupted(resolution).into_iter().chain(lost(array, chips));
+    let all = absent.into_iter().chain(moved).chain(marks).chain(update);
+    all.chain(others).collect()
 }
 
 fn interrupted(resolution: &Resolution) -> Option<String> {
@@ -239,22 +317,30 @@ fn interrupted(resolution: &Resolution) -> Option<String> {
     })
 }
 
-/// What damage took, and what to do.
-fn lost(resolution: &Resolution, chips: &[ChipArguments]) -> Option<String> {
-    let shares = &resolution.lost_shares;
+/// The shares that damage took, and what to do.
+fn lost(array: &Array<Chip>, chips: &[ChipArguments]) -> Option<String> {
+    let shares = &array.resolution().lost_shares;
     if shares.is_empty() {
         return None;
+    }
+    if array.identity().redundancy == Redundancy::Parity {
+        let left = array.volume().lost_shares().len();
+        return Some(format!(
+            "damaged headers hide data of the array: {}; parity stands in for one member's part of a LEB. An attach for writing writes it \
+             anew ({left} are not yet)",
+            name_shares(shares, array, chips)
+        ));
     }
     Some(format!(
         "damaged headers hide data of the array: {}; the other members' part of these LEBs can be read and is kept. \
          Copy what can be read; a LEB is whole again once it is written anew or unmapped",
-        name_shares(shares, chips)
+        name_shares(shares, array, chips)
     ))
 }
 
 /// Names the first of the lost shares.
-pub fn name_shares(shares: &[LostShare], chips: &[ChipArguments]) -> String {
-    let name = |share: &LostShare| format!("{} on {}", share.leb, chips[share.member].image.display());
+pub fn name_shares(shares: &[LostShare], array: &Array<Chip>, chips: &[ChipArguments]) -> String {
+    let name = |share: &LostShare| format!("{} on {}", share.leb, name_of(array, chips, share.member));
     let mut named: Vec<String> = shares.iter().take(LOST_SHOWN).map(name).collect();
     if let Some(more) = shares.len().checked_sub(LOST_SHOWN).filter(|more| *more > 0) {
         named.push(format!("{more} more"));
@@ -272,15 +358,22 @@ pub fn check(arguments: &super::check::CheckArguments, chips: &[ChipArguments]) 
         if !arguments.json {
             print_line(&format!("{}:", chip.image.display()))?;
         }
-        if super::check::check_one(chip, arguments.json)? == Finding::Something {
-            finding = Finding::Something;
+        match super::check::check_one(chip, arguments.json) {
+            Ok(Finding::Something) => finding = Finding::Something,
+            Ok(_) => {}
+            // One of an array with parity may be gone.
+            Err(error) if chips.len() > 2 => {
+                finding = Finding::Something;
+                print_error(&format!("{error:#}"));
+            }
+            Err(error) => return Err(error),
         }
     }
     let mut state_line = None;
     let found = match open(chips, ubi::Access::ReadOnly) {
         Ok(array) => {
             state_line = state(array.resolution());
-            told(array.resolution(), chips)
+            told(&array, chips)
         }
         Err(error) => vec![format!("they make no array: {error}")],
     };

@@ -304,6 +304,15 @@ fn to_volume_file(
     Ok((report, file))
 }
 
+/// The write unit that is asked for, or that of the volume. Only the rows of an array with parity are no power of two.
+fn write_unit(arguments: &MkfsArguments, of_volume: u32) -> Result<u32> {
+    match arguments.min_io_size {
+        None => Ok(of_volume),
+        Some(bytes) if bytes.is_power_of_two() || bytes == u64::from(of_volume) => word(bytes),
+        Some(bytes) => bail!("--min-io-size {bytes}: a power of two is needed"),
+    }
+}
+
 fn bare(
     arguments: &MkfsArguments,
     leb_bytes: u32,
@@ -312,7 +321,7 @@ fn bare(
     step: &mut dyn FnMut(),
 ) -> Result<MkfsReport> {
     let path = check_new(arguments)?;
-    let min_io_bytes = word(arguments.min_io_size.unwrap_or_default())?;
+    let min_io_bytes = write_unit(arguments, 0)?;
     let lebs_max = lebs_max(arguments)?;
     let options = options(
         arguments,
@@ -343,7 +352,7 @@ fn ubi_image(
     step: &mut dyn FnMut(),
 ) -> Result<MkfsReport> {
     let path = check_new(arguments)?;
-    let page = word(arguments.min_io_size.unwrap_or_default())?;
+    let page = write_unit(arguments, 0)?;
     let subpage = arguments.peb_subpage.map_or(Ok(page), word)?;
     let geometry = geometry(page, peb_bytes, subpage, 0)?;
     let layout = Layout::usual(&geometry)?;
@@ -438,7 +447,7 @@ fn on_volume(
             }
         }
     }
-    let min_io_bytes = arguments.min_io_size.map_or(Ok(geometry.min_io_bytes), word)?;
+    let min_io_bytes = write_unit(arguments, geometry.min_io_bytes)?;
     let max = arguments.max_leb_cnt.unwrap_or(geometry.lebs);
     let lebs = LebCount::Exactly(geometry.lebs.min(max));
     let options = options(arguments, min_io_bytes, geometry.leb_bytes, max, lebs, epoch);

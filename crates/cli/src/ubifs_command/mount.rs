@@ -17,7 +17,7 @@ use ubifs::{LossListener, MountedOptions, MountedUbifs, OpenOptions, Ubifs, Writ
 use vfs::FileSystem;
 
 use super::mount_writable::{self, Writable};
-use super::source::SourceArguments;
+use super::source::{Devices, SourceArguments};
 use crate::Finding;
 use crate::arguments::MountArguments;
 use crate::background::{self, Report};
@@ -163,7 +163,7 @@ fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<
         return serve_writable(plan, announce);
     }
     let started = Instant::now();
-    let volume = plan.source.volume()?;
+    let (volume, devices) = plan.source.volume_and_devices()?;
     let attached = Instant::now();
     let ubifs = Ubifs::open(volume, plan.open)?.with_keys(plan.source.master_keys()?);
     let ubifs = Arc::new(ubifs);
@@ -177,9 +177,16 @@ fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<
     ]);
     let losses = Arc::new(AtomicU64::new(0));
     let mounted = MountedUbifs::new(ubifs, plan.mounted, listener(Arc::clone(&losses)));
+    let counters = Box::new(move || {
+        let array = devices.as_ref().and_then(Devices::statistics);
+        array
+            .map(|array| ("array".to_owned(), array))
+            .into_iter()
+            .collect()
+    });
     let served = Served {
         file_system: Arc::new(mounted),
-        statistics: statistics(plan.source.name(), losses, Box::new(Map::new)),
+        statistics: statistics(plan.source.name(), losses, counters),
         drain: Box::new(|| Ok(())),
     };
     daemon::serve(&plan.mountpoint, &plan.session, served, |negotiated| {

@@ -81,7 +81,7 @@ pub enum Devices {
     /// A chip.
     One(Ubi<Chip>),
     /// An array.
-    Several(Array<Chip>),
+    Several(Box<Array<Chip>>),
 }
 
 impl Devices {
@@ -170,7 +170,12 @@ impl SourceArguments {
 
     /// Opens the volume that the file system is on.
     pub fn volume(&self) -> Result<Arc<dyn Volume>> {
-        Ok(self.attach(Access::ReadOnly)?.0)
+        Ok(self.volume_and_devices()?.0)
+    }
+
+    /// The same with the devices below it, where the image is not of a volume alone.
+    pub fn volume_and_devices(&self) -> Result<(Arc<dyn Volume>, Option<Devices>)> {
+        self.attach(Access::ReadOnly)
     }
 
     /// Opens it for writing; also what it is on.
@@ -192,7 +197,7 @@ impl SourceArguments {
             }
             let array = several::attach(&chips, access)?;
             let volume: Arc<dyn Volume> = array.volume().clone();
-            return Ok((volume, Some(Devices::Several(array))));
+            return Ok((volume, Some(Devices::Several(Box::new(array)))));
         }
         if !MtdNand::is_mtd(image) {
             let bare =

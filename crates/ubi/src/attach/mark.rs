@@ -24,7 +24,7 @@ pub struct Mark {
     pub peb: Peb,
     /// The epoch of the array: it counts how often it was opened for writing.
     pub epoch: u64,
-    /// Of its VID header.
+    /// Sequence number of its VID header.
     pub sequence_number: u64,
     /// Written when the member was attached by itself.
     pub alone: bool,
@@ -46,17 +46,17 @@ pub enum MemberState {
     Unmarked,
     /// The array was closed.
     Closed {
-        /// Of the array.
+        /// Epoch of the array.
         epoch: u64,
     },
     /// The array is open, or was not closed.
     Open {
-        /// Of the array.
+        /// Epoch of the array.
         epoch: u64,
     },
     /// The array was not closed, and the member was written to by itself after that.
     WrittenAlone {
-        /// Of the array.
+        /// Epoch of the array.
         epoch: u64,
     },
 }
@@ -68,7 +68,7 @@ impl<N: Nand> Scanned<N> {
         &self.survey.marks
     }
 
-    /// What it says about its array.
+    /// State of the array that the device is a member of.
     #[must_use]
     pub fn member_state(&self) -> MemberState {
         self.survey.member_state()

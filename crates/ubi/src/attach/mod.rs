@@ -281,6 +281,12 @@ impl<N: Nand> Scanned<N> {
         Ok(!candidate.copied || select::is_whole(&self.survey, &mut self.nand, candidate.peb)?)
     }
 
+    /// Whether a candidate whose CRC is wrong was written to its end, so that the CRC is wrong because some of its pages can't be read. A copy that
+    /// was cut ends in a page that is erased or cut.
+    pub fn was_written_whole(&mut self, candidate: &Candidate) -> Result<bool, NandError> {
+        select::was_written_whole(&self.survey, &mut self.nand, candidate.peb)
+    }
+
     /// Whether nothing was written behind the headers of a candidate.
     pub fn is_blank(&mut self, candidate: &Candidate) -> Result<bool, NandError> {
         let behind = self.survey.behind_headers(&mut self.nand, candidate.peb)?;

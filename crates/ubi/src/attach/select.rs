@@ -122,6 +122,21 @@ pub(super) fn is_whole(survey: &Survey, nand: &mut impl Nand, peb: Peb) -> Resul
     Ok(data_crc(survey, nand, peb, header.data_size)? == header.data_crc)
 }
 
+/// Whether some page of the data that the VID header of `peb` vouches for can't be read, and the last one is not erased.
+pub(super) fn was_written_whole(survey: &Survey, nand: &mut impl Nand, peb: Peb) -> Result<bool, NandError> {
+    let Some(header) = vid_header(survey, nand, peb)? else {
+        return Ok(false);
+    };
+    let mut page = vec![0; index(survey.layout.min_io_bytes())];
+    let (mut is_damaged, mut is_last_written) = (false, false);
+    for offset in (0..header.data_size).step_by(page.len()) {
+        let report = retry::read(nand, peb, survey.layout.data_offset() + offset, &mut page)?;
+        is_damaged |= !report.is_correct();
+        is_last_written = !report.is_correct() || page.iter().any(|byte| *byte != 0xFF);
+    }
+    Ok(is_damaged && is_last_written)
+}
+
 pub(super) fn vid_header(
     survey: &Survey,
     nand: &mut impl Nand,

@@ -68,8 +68,8 @@ pub(super) fn superblock_fields(checker: &mut Checker<'_>) {
             "the hash of names or the form of keys is not known here",
         ),
         (
-            min_io.is_power_of_two() && (8..=superblock.leb_bytes).contains(&min_io),
-            "the write unit is no power of two from 8 to the LEB size",
+            min_io.is_multiple_of(8) && (8..=superblock.leb_bytes).contains(&min_io),
+            "the write unit is no multiple of 8 up to the LEB size",
         ),
         (superblock.fanout >= 3, "an index node needs 3 branches at least"),
         (superblock.journal_heads >= 1, "the journal has no head for data"),

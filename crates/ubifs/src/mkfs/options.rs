@@ -223,10 +223,10 @@ impl MkfsOptions {
     fn check(&self) -> Result<(), OptionError> {
         let (min_io, leb) = (self.min_io_bytes, self.leb_bytes);
         expect(
-            min_io.is_power_of_two() && min_io >= 8,
+            min_io.is_multiple_of(8) && min_io >= 8,
             "the write unit in bytes",
             min_io.into(),
-            || "a power of two from 8 on is needed".to_owned(),
+            || "a multiple of 8 is needed".to_owned(),
         )?;
         expect(
             (LEB_BYTES_MIN..=LEB_BYTES_MAX).contains(&leb),

@@ -2,15 +2,15 @@
 
 use std::sync::{Arc, Mutex};
 
-use array::MemberIdentity;
+use array::{MemberIdentity, Redundancy};
 use nand::{ChipModel, FaultModel, PowerSupply, SimNand};
 use ubi::{FormatOptions, Layout};
 
 /// A chip that survives its users.
 pub type Chip = Arc<Mutex<SimNand>>;
 
-/// So many chips of a model on one power supply, formatted as an array.
-pub fn array_of(members: usize, model: ChipModel) -> Vec<Chip> {
+/// So many chips of a model on one power supply, formatted as an array with parity or without.
+pub fn array_of(redundancy: Redundancy, members: usize, model: ChipModel) -> Vec<Chip> {
     let supply = PowerSupply::default();
     let chip = |member| {
         let chip = SimNand::new(&format!("chip{member}"), model, FaultModel::none());
@@ -21,6 +21,7 @@ pub fn array_of(members: usize, model: ChipModel) -> Vec<Chip> {
         array: 1,
         index: 0,
         members: 0,
+        redundancy,
         label: "data".to_owned(),
     };
     let options = FormatOptions {

@@ -68,6 +68,7 @@ pub fn sweep<F: Copy>(
     let members = extent.members;
     let sweep = Sweep {
         members,
+        redundancy: array::Redundancy::None,
         segments: if testkit::is_full() { extent.segments } else { 4 },
         steps: 60,
         // So few that garbage is collected. An array has all of them.

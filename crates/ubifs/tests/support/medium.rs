@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use array::Execution;
+use array::{Execution, Redundancy};
 use media::{Nand, NandGeometry, Peb};
 use nand::{ChipModel, PowerSupply};
 use ubi::{Access, AttachOptions, Ubi, Volume, VolumeId};
@@ -30,11 +30,16 @@ impl Medium {
 
     /// `members` chips of a shape with an empty file system over all of them.
     pub fn formatted(shape: Shape, members: usize) -> Self {
+        Self::formatted_with(Redundancy::None, shape, members)
+    }
+
+    /// The same, with parity or without.
+    pub fn formatted_with(redundancy: Redundancy, shape: Shape, members: usize) -> Self {
         if members == 1 {
             return Self::of(vec![Arc::new(Mutex::new(shape.formatted()))]);
         }
         let geometry = NandGeometry::new(shape.page, shape.pages, shape.blocks).expect("a geometry");
-        let medium = Self::of(array_of(members, ChipModel::new(geometry)));
+        let medium = Self::of(array_of(redundancy, members, ChipModel::new(geometry)));
         shape.make_file_system(&*medium.volume().expect("it attaches"));
         medium
     }
@@ -48,6 +53,13 @@ impl Medium {
     /// The same content on chips with a power supply each.
     pub fn copy_apart(&self) -> Self {
         self.copied(PowerSupply::default)
+    }
+
+    /// A copy of an array with parity without one of its members.
+    pub fn without(&self, member: usize) -> Self {
+        let mut left = self.copy();
+        left.chips.remove(member);
+        left
     }
 
     fn copied(&self, supply: impl Fn() -> PowerSupply) -> Self {

@@ -1,6 +1,7 @@
 //! Power cuts in every program and erase of a random script through a mount: segments, each from the state in which the one before
 //! left the chips, so that a cut is near its start and what it finds has a past.
 
+use array::Redundancy;
 use nand::{PowerCut, PowerSupply};
 use testkit::prng::Prng;
 use vfs::FsResult;
@@ -16,6 +17,7 @@ pub const SEED: u64 = 0x3C07;
 #[derive(Clone, Copy, Debug)]
 pub struct Sweep {
     pub members: usize,
+    pub redundancy: Redundancy,
     pub segments: u64,
     /// Calls of a segment.
     pub steps: u64,
@@ -61,8 +63,9 @@ impl Sweep {
             fanout: if self.members == 4 { 3 } else { SMALL.fanout },
             ..SMALL
         };
-        let mut medium = Medium::formatted(shape, self.members);
-        let mut script = Script::fresh(280_000 * self.members);
+        let mut medium = Medium::formatted_with(self.redundancy, shape, self.members);
+        let of_data = self.members - usize::from(self.redundancy == Redundancy::Parity);
+        let mut script = Script::fresh(280_000 * of_data);
         let file_system = medium.mount().expect("it mounts");
         let mut prng = self.stream("prepare");
         script.prepare(&file_system, &mut prng).expect("there is room");
@@ -144,6 +147,7 @@ impl Sweep {
 
 /// What runs without `TIDEGATE_FULL`.
 pub const QUICK: Sweep = Sweep {
+    redundancy: Redundancy::None,
     members: 1,
     segments: 2,
     steps: 40,

@@ -108,7 +108,11 @@ impl Image {
             return Medium::of(vec![chip]);
         }
         let members = usize::try_from(self.members).expect("few");
-        let medium = Medium::of(array_of(members, ChipModel::new(geometry(1))));
+        let medium = Medium::of(array_of(
+            array::Redundancy::None,
+            members,
+            ChipModel::new(geometry(1)),
+        ));
         let volume = medium.volume().expect("it attaches");
         let shown = volume_of(&chip);
         let shape = volume.geometry();

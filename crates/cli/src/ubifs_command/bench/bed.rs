@@ -80,6 +80,7 @@ impl Bed {
             array: 1,
             index: 0,
             members: devices,
+            redundancy: array::Redundancy::None,
             label: "bench".to_owned(),
         };
         array::format(bed.chips.clone(), options, &identity, &mut |_, _| {})?;

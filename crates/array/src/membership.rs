@@ -1,0 +1,275 @@
+//! Which devices are the members of an array, which one of an array with parity is left out, and what they know of its past. Nothing is written.
+
+use std::sync::Arc;
+
+use media::{Clock, Nand, index};
+use ubi::{AttachError, AttachOptions, Scanned, VolumeId};
+
+use crate::error::ArrayError;
+use crate::executor::Execution;
+use crate::history::{History, judge};
+use crate::identity::{MemberIdentity, Redundancy};
+
+/// The volume of a member, by its volume table.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) device: Arc<str>,
+    pub(crate) identity: MemberIdentity,
+    pub(crate) volume: VolumeId,
+    pub(crate) lebs: u32,
+    pub(crate) update_marker: bool,
+}
+
+/// A member that is there.
+#[derive(Debug)]
+pub(crate) struct Present<N> {
+    /// Its place among the devices that were given.
+    given: usize,
+    pub(crate) scanned: Scanned<N>,
+    pub(crate) clock: Clock,
+    pub(crate) found: Found,
+}
+
+/// A member that an array with parity goes on without.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Absent {
+    /// Its place.
+    pub place: usize,
+    /// Why: it was not given, can't be read, or is refused.
+    pub why: String,
+}
+
+/// The members of an array, and what they know of its past.
+pub(crate) struct Membership<N> {
+    /// In their order.
+    pub(crate) present: Vec<Present<N>>,
+    pub(crate) absent: Option<Absent>,
+    pub(crate) history: History,
+}
+
+/// Scans `devices`, which are given in their order, and holds them against one another.
+pub(crate) fn gather<N: Nand>(
+    devices: Vec<N>,
+    adopted: &[u32],
+    options: AttachOptions,
+    execution: Execution,
+) -> Result<Membership<N>, ArrayError> {
+    let about: Vec<(Arc<str>, Clock)> = devices
+        .iter()
+        .map(|device| (device.name(), device.clock()))
+        .collect();
+    // The decisions rest on the present content of all members, so that has to survive a crash of the host.
+    for host in devices.iter().filter_map(Nand::host) {
+        host.sync().map_err(AttachError::from)?;
+    }
+    let (mut present, mut failed) = (Vec::new(), Vec::new());
+    let scans = scan_all(devices, options, execution);
+    let given_devices = scans.len();
+    for (given, (scan, (device, clock))) in scans.into_iter().zip(about).enumerate() {
+        let identified = scan.map_err(ArrayError::from).and_then(|scanned| {
+            let found = identify(device, &scanned)?;
+            Ok((scanned, found))
+        });
+        match identified {
+            Ok((scanned, found)) => present.push(Present {
+                given,
+                scanned,
+                clock,
+                found,
+            }),
+            Err(error) => failed.push(error),
+        }
+    }
+    let has_parity = |one: &Present<N>| one.found.identity.redundancy == Redundancy::Parity;
+    let is_enough = present.first().is_some_and(has_parity) && failed.len() == 1;
+    let mut why = failed.into_iter().next();
+    if !is_enough && let Some(error) = why.take() {
+        return Err(error);
+    }
+    let members: Vec<(usize, &Found)> = present.iter().map(|one| (one.given, &one.found)).collect();
+    let missing = check_membership(&members, given_devices)?;
+    let mut absent = missing.map(|place| Absent {
+        place: index(place),
+        why: match why.take() {
+            Some(error) => error.to_string(),
+            None => "it was not given".to_owned(),
+        },
+    });
+    loop {
+        let error = match history_without(adopted, &mut present) {
+            Ok(history) => {
+                return Ok(Membership {
+                    present,
+                    absent,
+                    history,
+                });
+            }
+            Err(error) => error,
+        };
+        let refused = match &error {
+            ArrayError::Stale { index, .. } | ArrayError::WrittenAlone { index, .. } => *index,
+            _ => return Err(error),
+        };
+        if absent.is_some() || !present.first().is_some_and(has_parity) {
+            return Err(error);
+        }
+        present.retain(|one| one.found.identity.index != refused);
+        absent = Some(Absent {
+            place: index(refused),
+            why: error.to_string(),
+        });
+    }
+}
+
+/// The history by the members that are not refused. Those that are have to be `adopted`, and no others.
+fn history_without<N: Nand>(adopted: &[u32], present: &mut [Present<N>]) -> Result<History, ArrayError> {
+    let label = present[0].found.identity.label.clone();
+    let mut refused = Vec::new();
+    loop {
+        let left = present
+            .iter_mut()
+            .filter(|one| !refused.contains(&one.found.identity.index))
+            .map(|one| (&mut one.scanned, &one.found.device, &one.found.identity));
+        let mut left = left.peekable();
+        if left.peek().is_none() {
+            return Err(ArrayError::AllRefused { label });
+        }
+        match judge(left) {
+            Err(ArrayError::Stale { index, .. } | ArrayError::WrittenAlone { index, .. })
+                if adopted.contains(&index) =>
+            {
+                refused.push(index);
+            }
+            Err(error) => return Err(error),
+            Ok(history) => {
+                let sound = present.iter().map(|one| &one.found).find(|found| {
+                    let index = &found.identity.index;
+                    adopted.contains(index) && !refused.contains(index)
+                });
+                return match sound {
+                    None => Ok(history),
+                    Some(sound) => Err(ArrayError::NotRefused {
+                        device: Arc::clone(&sound.device),
+                        index: sound.identity.index,
+                        label,
+                    }),
+                };
+            }
+        }
+    }
+}
+
+/// Scans all devices, each on a thread of its own where the array has threads. In virtual time they are parallel anyway:
+/// each has its own clock.
+fn scan_all<N: Nand>(
+    devices: Vec<N>,
+    options: AttachOptions,
+    execution: Execution,
+) -> Vec<Result<Scanned<N>, AttachError>> {
+    match execution {
+        Execution::Inline => devices
+            .into_iter()
+            .map(|device| ubi::scan(device, options))
+            .collect(),
+        Execution::Threads => std::thread::scope(|scope| {
+            let scans: Vec<_> = devices
+                .into_iter()
+                .map(|device| scope.spawn(move || ubi::scan(device, options)))
+                .collect();
+            scans
+                .into_iter()
+                .map(|scan| {
+                    scan.join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
+                .collect()
+        }),
+    }
+}
+
+fn identify<N: Nand>(device: Arc<str>, member: &Scanned<N>) -> Result<Found, ArrayError> {
+    let mut volumes = (0..)
+        .zip(member.volumes())
+        .filter_map(|(id, record)| Some((id, record.as_ref()?)));
+    let (Some((id, record)), None) = (volumes.next(), volumes.next()) else {
+        let found = member.volumes().iter().flatten().count();
+        return Err(ArrayError::Volumes { device, found });
+    };
+    let name = String::from_utf8_lossy(record.name.as_bytes());
+    match name.parse::<MemberIdentity>() {
+        Ok(identity) => Ok(Found {
+            device,
+            identity,
+            volume: VolumeId(id),
+            lebs: record.reserved_pebs,
+            update_marker: record.update_marker,
+        }),
+        Err(source) => Err(ArrayError::Identity { device, source }),
+    }
+}
+
+/// Checks that members belong to one array, in their order, and that none is missing, or one that parity makes up for: its place.
+fn check_membership(found: &[(usize, &Found)], devices: usize) -> Result<Option<u32>, ArrayError> {
+    let first = found[0].1;
+    let label = || first.identity.label.clone();
+    for (place, (_, member)) in found.iter().enumerate() {
+        if member.identity.array != first.identity.array {
+            return Err(ArrayError::Foreign {
+                device: Arc::clone(&member.device),
+                first: Arc::clone(&first.device),
+                found: member.identity.array,
+                label: member.identity.label.clone(),
+                expected: first.identity.array,
+            });
+        }
+        let index = member.identity.index;
+        if let Some((_, earlier)) = found[..place]
+            .iter()
+            .find(|(_, earlier)| earlier.identity.index == index)
+        {
+            return Err(ArrayError::Twice {
+                device: Arc::clone(&member.device),
+                first: Arc::clone(&earlier.device),
+                index,
+                label: label(),
+            });
+        }
+    }
+    let expected = first.identity.members;
+    let missing: Vec<u32> = (0..expected)
+        .filter(|place| found.iter().all(|(_, member)| member.identity.index != *place))
+        .collect();
+    let most = usize::from(first.identity.redundancy == Redundancy::Parity);
+    if missing.len() > most {
+        let missing: Vec<String> = missing.iter().map(u32::to_string).collect();
+        return Err(ArrayError::Missing {
+            label: label(),
+            expected,
+            found: devices,
+            missing: missing.join(", "),
+            redundancy: first.identity.redundancy,
+        });
+    }
+    // Where a device is left out, those after it move up.
+    let moved_up = |given: usize| match missing.first() {
+        Some(absent) if devices < index(expected) && given >= index(*absent) => given + 1,
+        _ => given,
+    };
+    let wrong = found
+        .iter()
+        .map(|(given, member)| (moved_up(*given), member))
+        .find(|(given, member)| index(member.identity.index) != *given);
+    let Some((given, member)) = wrong else {
+        return Ok(missing.first().copied());
+    };
+    let mut order: Vec<&Found> = found.iter().map(|(_, member)| *member).collect();
+    order.sort_by_key(|member| member.identity.index);
+    let order: Vec<&str> = order.into_iter().map(|member| &*member.device).collect();
+    Err(ArrayError::Swapped {
+        device: Arc::clone(&member.device),
+        found: member.identity.index,
+        given: u32::try_from(given).unwrap_or(u32::MAX),
+        label: label(),
+        order: order.join(" "),
+    })
+}

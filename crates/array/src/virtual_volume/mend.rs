@@ -1,0 +1,182 @@
+//! Shares of members made anew from the others, in an array with parity: after damage, after a power cut, and for a new member.
+//!
+//! A share is written whole into a block of its own with the LEB's generation, and replaces the old one as an atomic change does: a power
+//! cut leaves the old share, which follows from the others as before, or the new one.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU64;
+use std::sync::PoisonError;
+
+use media::{Leb, index};
+use ubi::{MemberVolume, Volume, VolumeError};
+
+use super::VirtualVolume;
+use super::with_parity::Row;
+use crate::history::ArrayState;
+use crate::resolve::{LostShare, Resolution};
+use crate::rotation::{Rotation, missing_page};
+
+/// The result of mending a LEB.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mended {
+    /// Shares that were made anew.
+    pub mended: Vec<LostShare>,
+    /// Pages that can't be read and do not follow from the others.
+    pub lost_pages: u32,
+    /// Rows that can all be read and whose parity does not fit: one of the pages is wrong, and nothing tells which.
+    pub contradictions: u32,
+}
+
+impl<M: MemberVolume<Prepared: 'static> + 'static> VirtualVolume<M> {
+    /// Reads a LEB with its parity, and makes shares anew of which something can't be read. Nobody may write to the LEB meanwhile. Does nothing
+    /// in arrays without parity.
+    pub fn mend(&self, leb: Leb) -> Result<Mended, VolumeError> {
+        let mut found = Mended::default();
+        let Some(rotation) = &self.rotation else {
+            return Ok(found);
+        };
+        self.geometry.check_range(&self.name, leb, 0, 0)?;
+        if !self.is_mapped(leb)? {
+            return Ok(found);
+        }
+        let rows = (0..self.geometry.leb_bytes / rotation.row_bytes())
+            .map(|row| self.read_row(rotation, leb, row))
+            .collect::<Result<Vec<_>, _>>()?;
+        let page_bytes = index(rotation.page_bytes());
+        for row in &rows {
+            found.lost_pages += u32::try_from(row.lost.len()).unwrap_or(u32::MAX);
+            let all = row.pages.iter().map(|page| &page[..]);
+            // All of a consistent row make an erased page.
+            let fits = missing_page(all, page_bytes).iter().all(|byte| *byte == 0xFF);
+            found.contradictions += u32::from(row.unreadable.is_empty() && !fits);
+        }
+        let of_member = |member: usize| rows.iter().any(|row| row.unreadable.contains(&member));
+        let lacking: Vec<usize> = self
+            .members
+            .places()
+            .filter(|member| of_member(*member))
+            .collect();
+        for member in lacking {
+            if rows.iter().all(|row| !row.lost.contains(&member)) {
+                self.replace_share(leb, member, &rows)?;
+                found.mended.push(LostShare { leb, member });
+            }
+        }
+        Ok(found)
+    }
+
+    /// At the opening of an array of which all members are there: makes lost shares anew, and after a power cut has the parity of all rows fit.
+    pub(crate) fn restore_redundancy(&self, resolution: &Resolution) -> Result<(), VolumeError> {
+        let Some(rotation) = &self.rotation else {
+            return Ok(());
+        };
+        if resolution.update_marker {
+            // Nothing is read of it before another update.
+            return Ok(());
+        }
+        let lost: BTreeSet<Leb> = self.lost_shares().iter().map(|share| share.leb).collect();
+        for leb in &lost {
+            self.mend(*leb)?;
+        }
+        if resolution.state != ArrayState::Open {
+            return Ok(());
+        }
+        for leb in (0..self.geometry.lebs).map(Leb) {
+            if !lost.contains(&leb) && self.is_mapped(leb)? {
+                self.complete_last_row(rotation, leb)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// After a power cut, has the parity of the last row of a LEB fit what can be read of it: it may be torn, and all above it is
+    /// complete. Only the parity page changes, or a page that can't be read while all others of its row were written.
+    fn complete_last_row(&self, rotation: &Rotation, leb: Leb) -> Result<(), VolumeError> {
+        let rows = self.geometry.leb_bytes / rotation.row_bytes();
+        let is_blank = |page: &Vec<u8>| page.iter().all(|byte| *byte == 0xFF);
+        let mut last = None;
+        for number in (0..rows).rev() {
+            let row = self.read_row(rotation, leb, number)?;
+            if !row.unreadable.is_empty() || !row.pages.iter().all(is_blank) {
+                last = Some((number, row));
+                break;
+            }
+        }
+        let Some((number, row)) = last else { return Ok(()) };
+        let parity = rotation.parity_of(number);
+        let others = |of: usize| {
+            let pages = row.pages.iter().enumerate();
+            pages
+                .filter(move |(member, _)| *member != of)
+                .map(|(_, page)| page)
+        };
+        let member = match row.unreadable[..] {
+            [] => {
+                let page_bytes = index(rotation.page_bytes());
+                let fitting = missing_page(others(parity).map(|page| &page[..]), page_bytes);
+                if fitting == row.pages[parity] {
+                    return Ok(());
+                }
+                parity
+            }
+            [member] if member == parity || !others(member).any(is_blank) => member,
+            _ => return Ok(()),
+        };
+        let mut all = (0..number)
+            .map(|row| self.read_row(rotation, leb, row))
+            .collect::<Result<Vec<_>, _>>()?;
+        let fitting = missing_page(others(member).map(|page| &page[..]), index(rotation.page_bytes()));
+        let mut last = row.pages.clone();
+        last[member] = fitting;
+        all.push(Row {
+            pages: last,
+            lost: Vec::new(),
+            unreadable: Vec::new(),
+        });
+        match all.iter().any(|row| row.lost.contains(&member)) {
+            true => Ok(()),
+            false => self.replace_share(leb, member, &all),
+        }
+    }
+
+    /// Writes the share of a member from its pages of `rows`, up to the last that is not erased.
+    fn replace_share(&self, leb: Leb, member: usize, rows: &[Row]) -> Result<(), VolumeError> {
+        let written = rows
+            .iter()
+            .rposition(|row| row.pages[member].iter().any(|byte| *byte != 0xFF))
+            .map_or(0, |last| last + 1);
+        let share: Vec<u8> = rows[..written]
+            .iter()
+            .flat_map(|row| row.pages[member].iter().copied())
+            .collect();
+        // Its generation is given already, and stays: the turn keeps others from giving the LEB a new one meanwhile.
+        let _turn = self.turn()?;
+        let Some(generation) = self.generation_of(leb)? else {
+            return Ok(());
+        };
+        let results = self
+            .members
+            .together(vec![(member, share)], move |member, share: Vec<u8>| {
+                let prepared = member.prepare_change(leb, &share, generation)?;
+                member.commit_change(prepared);
+                Ok(())
+            });
+        self.all_or_frozen(|| format!("mending {leb}"), results)?;
+        let mut lost = self.lost.write().unwrap_or_else(PoisonError::into_inner);
+        lost.remove(&LostShare { leb, member });
+        Ok(())
+    }
+
+    /// The generation of a mapped LEB, by the first member that has its share.
+    fn generation_of(&self, leb: Leb) -> Result<Option<NonZeroU64>, VolumeError> {
+        let lost = self.lost_of(leb);
+        for member in self.members.places().filter(|member| !lost.contains(member)) {
+            match self.members.get(member).generation(leb) {
+                Ok(Some(generation)) => return Ok(NonZeroU64::new(generation)),
+                Ok(None) | Err(VolumeError::Uncorrectable { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,435 @@
+//! Arrays with parity: any one member goes, at any moment, with a power cut at the same time or without; everything that was acknowledged is
+//! read, writes go on, and a member that is made anew is equal, also where its making was cut.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use array::{Array, ArrayError, Execution, NewMember, Redundancy, with_new_member};
+use media::Leb;
+use nand::{CutPoint, CutTime, PowerCut, PowerSupply, SimNand};
+use support::{Chip, PAGE, VID_PAGE, blank_chips, damage, formatted, on_supply, open, read, taken, try_open};
+use testkit::prng::Prng;
+use ubi::{Access, Volume, VolumeError, VolumeId};
+
+/// LEBs that the workload uses.
+const LEBS: u32 = 12;
+/// Rows of a LEB.
+const ROWS: usize = 6;
+
+fn row_bytes(members: usize) -> usize {
+    (members - 1) * PAGE
+}
+
+/// What was acknowledged, and the operation that was not.
+#[derive(Clone, Debug, Default)]
+struct Model {
+    /// Written bytes of each LEB that is mapped.
+    lebs: BTreeMap<u32, Vec<u8>>,
+    under_way: Option<(u32, Operation)>,
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Write,
+    Change(Vec<u8>),
+    Unmap,
+}
+
+fn content(prng: &mut Prng, bytes: usize) -> Vec<u8> {
+    let mut data = prng.bytes(bytes);
+    data.chunks_mut(PAGE).for_each(|page| page[0] = 0x11);
+    data
+}
+
+/// Works until it is done, or power goes.
+fn used(array: &Array<Chip>, model: &mut Model, prng: &mut Prng, steps: u64) {
+    let volume = array.volume();
+    let row = usize::try_from(volume.geometry().min_io_bytes).expect("small");
+    for _ in 0..steps {
+        let leb = u32::try_from(prng.below(u64::from(LEBS))).expect("few");
+        let rows = 1 + usize::try_from(prng.below(3)).expect("few");
+        let written = model.lebs.get(&leb).map_or(0, Vec::len);
+        let done = match prng.below(10) {
+            0..3 => {
+                let data = content(prng, rows * row);
+                model.under_way = Some((leb, Operation::Change(data.clone())));
+                let done = volume.leb_change(Leb(leb), &data);
+                if done.is_ok() {
+                    model.lebs.insert(leb, data);
+                }
+                done
+            }
+            3 => {
+                model.under_way = Some((leb, Operation::Unmap));
+                let done = volume.unmap(Leb(leb));
+                if done.is_ok() {
+                    model.lebs.remove(&leb);
+                }
+                done
+            }
+            _ if written + rows * row > ROWS * row => Ok(()),
+            _ => {
+                let data = content(prng, rows * row);
+                model.under_way = Some((leb, Operation::Write));
+                let offset = u32::try_from(written).expect("small");
+                let done = volume.write(Leb(leb), offset, &data);
+                if done.is_ok() {
+                    model.lebs.entry(leb).or_default().extend_from_slice(&data);
+                }
+                done
+            }
+        };
+        if done.is_err() {
+            return;
+        }
+        model.under_way = None;
+        if prng.below(4) == 0 && volume.flush().is_err() {
+            return;
+        }
+    }
+}
+
+fn padded(bytes: Option<&Vec<u8>>, len: usize) -> Vec<u8> {
+    let mut bytes = bytes.cloned().unwrap_or_default();
+    bytes.resize(len, 0xFF);
+    bytes
+}
+
+/// Everything that was acknowledged is there.
+fn holds(array: &Array<Chip>, model: &Model, what: &str) {
+    let len = ROWS * row_bytes(usize::try_from(array.identity().members).expect("few"));
+    for leb in 0..LEBS {
+        let acknowledged = model.lebs.get(&leb);
+        let expected = padded(acknowledged, len);
+        let under_way = model.under_way.as_ref().filter(|(of, _)| *of == leb);
+        let mut found = vec![0; len];
+        match (array.volume().read(Leb(leb), 0, &mut found), under_way) {
+            (Ok(()), _) => {}
+            (Err(VolumeError::Uncorrectable { .. }), Some((_, Operation::Write))) => {}
+            (Err(error), _) => panic!("{what}: {error}"),
+        }
+        match under_way {
+            None => assert!(found == expected, "{what}: LEB {leb} is wrong"),
+            Some((_, Operation::Write)) => {
+                let written = acknowledged.map_or(0, Vec::len);
+                assert!(
+                    found[..written] == expected[..written],
+                    "{what}: LEB {leb} lost what was written before"
+                );
+            }
+            Some((_, Operation::Change(new))) => assert!(
+                found == expected || found == padded(Some(new), len),
+                "{what}: LEB {leb} is neither old nor new"
+            ),
+            // A LEB that was unmapped may be back.
+            Some((_, Operation::Unmap)) => assert!(
+                found == expected || found == padded(None, len),
+                "{what}: LEB {leb} is neither old nor empty"
+            ),
+        }
+    }
+}
+
+/// Settles what was under way, as a file system's recovery does: the LEB is replaced.
+fn settle(array: &Array<Chip>, model: &mut Model, prng: &mut Prng) {
+    let Some((leb, _)) = model.under_way.take() else {
+        return;
+    };
+    let row = usize::try_from(array.volume().geometry().min_io_bytes).expect("small");
+    let data = content(prng, row);
+    array.volume().leb_change(Leb(leb), &data).expect("room");
+    model.lebs.insert(leb, data);
+}
+
+/// How a member is gone.
+#[derive(Clone, Copy, Debug)]
+enum Gone {
+    NotGiven,
+    Blank,
+    Older,
+}
+
+/// The chips without one, and where it was replaced with what is in its place.
+fn without(chips: &[Chip], member: usize, gone: Gone, older: &[SimNand], supply: &PowerSupply) -> Vec<Chip> {
+    let mut left = chips.to_vec();
+    let replaced = |chip: SimNand| Arc::new(Mutex::new(chip.with_supply(supply)));
+    match gone {
+        Gone::NotGiven => {
+            left.remove(member);
+        }
+        Gone::Blank => left[member] = replaced(blank_chips(member + 1).remove(member)),
+        Gone::Older => left[member] = replaced(older[member].clone()),
+    }
+    left
+}
+
+fn rebuild(
+    chips: &[Chip],
+    place: usize,
+    new: Chip,
+    progress: &mut dyn FnMut(Leb),
+) -> Result<Array<Chip>, ArrayError> {
+    let mut others = chips.to_vec();
+    others.remove(place);
+    let new = NewMember {
+        device: new,
+        place,
+        image_sequence: 7,
+        progress: &mut |_| {},
+    };
+    let mut array = with_new_member(others, new, Execution::Inline)?;
+    let rebuilt = array.rebuild(progress)?;
+    assert_eq!(rebuilt.incomplete, []);
+    Ok(array)
+}
+
+/// One member goes at a moment that `seed` says.
+fn a_member_goes(members: usize, seed: u64) {
+    let what = format!("{members} members, seed {seed}");
+    let mut prng = Prng::named(seed, "parity");
+    let prng = &mut prng;
+    let supply = PowerSupply::new();
+    let chips = on_supply(&formatted(members, Redundancy::Parity), &supply);
+    let mut model = Model::default();
+    let array = open(&chips);
+    used(&array, &mut model, prng, 20);
+    drop(array);
+    let older = taken(&chips);
+    let array = open(&chips);
+    let is_cut = !seed.is_multiple_of(3);
+    if is_cut {
+        supply.plan(PowerCut {
+            time: CutTime::Write(supply.writes() + prng.below(120), CutPoint::Partway(150)),
+            torn_is_uncorrectable: seed.is_multiple_of(2),
+        });
+    }
+    used(&array, &mut model, prng, 40);
+    if seed.is_multiple_of(5) {
+        let _ = array.close();
+    }
+    drop(array);
+    supply.power_on();
+    let member = usize::try_from(prng.below(u64::try_from(members).expect("few"))).expect("few");
+    let gone = [Gone::NotGiven, Gone::Blank, Gone::Older][usize::try_from(prng.below(3)).expect("few")];
+    let what = format!("{what}, member {member} {gone:?}");
+    let left = without(&chips, member, gone, &older, &supply);
+    let looked = supply.writes();
+    let array = try_open(&left, Access::ReadOnly).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!(array.absent().map(|absent| absent.place), Some(member), "{what}");
+    holds(&array, &model, &format!("{what}, for reading"));
+    drop(array);
+    assert_eq!(
+        supply.writes(),
+        looked,
+        "{what}: attached for reading, and written to"
+    );
+    let array = try_open(&left, Access::ReadWrite).unwrap_or_else(|error| panic!("{what}: {error}"));
+    holds(&array, &model, &what);
+    settle(&array, &mut model, prng);
+    used(&array, &mut model, prng, 20);
+    holds(&array, &model, &format!("{what}, used"));
+    if seed.is_multiple_of(2) {
+        array.close().expect("nothing fails");
+    }
+    drop(array);
+    // The member that was away is stale.
+    let array = try_open(&chips, Access::ReadOnly).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!(array.absent().map(|absent| absent.place), Some(member), "{what}");
+    holds(&array, &model, &format!("{what}, with the stale member"));
+    drop(array);
+    let new = on_supply(&blank_chips(member + 1)[member..], &supply).remove(0);
+    if seed % 4 == 1 {
+        supply.plan(PowerCut {
+            time: CutTime::Write(supply.writes() + prng.below(300), CutPoint::Partway(150)),
+            torn_is_uncorrectable: seed.is_multiple_of(2),
+        });
+        let _ = rebuild(&chips, member, Arc::clone(&new), &mut |_| {});
+        supply.power_on();
+        let mut mixed = chips.clone();
+        mixed[member] = Arc::clone(&new);
+        let array = try_open(&mixed, Access::ReadWrite);
+        let array = array.unwrap_or_else(|error| panic!("{what}, cut: {error}"));
+        holds(&array, &model, &format!("{what}, the rebuild was cut"));
+        used(&array, &mut model, prng, 5);
+        drop(array);
+    }
+    let array = rebuild(&chips, member, Arc::clone(&new), &mut |_| {});
+    let array = array.unwrap_or_else(|error| panic!("{what}: {error}"));
+    holds(&array, &model, &format!("{what}, rebuilt"));
+    used(&array, &mut model, prng, 5);
+    array.close().expect("nothing fails");
+    drop(array);
+    let mut whole = chips;
+    whole[member] = new;
+    let array = open(&whole);
+    assert_eq!(array.absent(), None, "{what}");
+    assert_eq!(array.volume().lost_shares(), [], "{what}");
+    holds(&array, &model, &format!("{what}, whole again"));
+    for leb in 0..LEBS {
+        let found = array.volume().mend(Leb(leb)).expect("readable");
+        assert_eq!(
+            found,
+            array::Mended::default(),
+            "{what}: LEB {leb} does not fit its parity"
+        );
+    }
+    drop(array);
+    for other in 0..members {
+        let left = without(&whole, other, Gone::NotGiven, &[], &supply);
+        let array = try_open(&left, Access::ReadOnly).unwrap_or_else(|error| panic!("{what}: {error}"));
+        holds(&array, &model, &format!("{what}, then without {other}"));
+    }
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "`--nocapture` shows how many there were")]
+fn any_one_member_may_go_at_any_moment() {
+    let moments = if testkit::is_full() { 5000 } else { 60 };
+    for seed in 0..moments {
+        a_member_goes([3, 4, 5][usize::try_from(seed % 3).expect("few")], seed / 3);
+    }
+    println!("{moments} moments");
+}
+
+fn filled(members: usize) -> Vec<SimNand> {
+    let chips = on_supply(&formatted(members, Redundancy::Parity), &PowerSupply::new());
+    let array = open(&chips);
+    for leb in 0..LEBS {
+        let data = vec![u8::try_from(leb).expect("few"); ROWS * row_bytes(members)];
+        array.volume().write(Leb(leb), 0, &data).expect("room");
+    }
+    array.close().expect("nothing fails");
+    drop(array);
+    taken(&chips)
+}
+
+#[test]
+fn one_damaged_page_of_each_row_is_read_and_mended() {
+    for members in [3, 4] {
+        let chips = on_supply(&filled(members), &PowerSupply::new());
+        let array = open(&chips);
+        for (member, chip) in chips.iter().enumerate() {
+            let peb = array.devices()[member].mapping(VolumeId(0))[3].expect("mapped");
+            // Another row on each member.
+            damage(chip, peb, VID_PAGE + 1 + u32::try_from(member).expect("few"));
+        }
+        assert_eq!(read(&array, 3), vec![3; ROWS * row_bytes(members)]);
+        let mended = array.volume().mend(Leb(3)).expect("it follows from the others");
+        assert_eq!(mended.mended.len(), members);
+        assert_eq!(mended.lost_pages, 0);
+        assert_eq!(read(&array, 3), vec![3; ROWS * row_bytes(members)]);
+        let again = array.volume().mend(Leb(3)).expect("readable");
+        assert_eq!(again, array::Mended::default());
+    }
+}
+
+#[test]
+fn two_damaged_pages_of_a_row_are_told_and_cost_nothing_else() {
+    let members = 4;
+    let chips = on_supply(&filled(members), &PowerSupply::new());
+    let array = open(&chips);
+    // Row 0 has its parity on member 3.
+    for member in [0, 2] {
+        let peb = array.devices()[member].mapping(VolumeId(0))[3].expect("mapped");
+        damage(&chips[member], peb, VID_PAGE + 1);
+    }
+    let volume = array.volume();
+    for page in 0..ROWS * (members - 1) {
+        let mut bytes = [0; PAGE];
+        let offset = u32::try_from(page * PAGE).expect("small");
+        match volume.read(Leb(3), offset, &mut bytes) {
+            Ok(()) => assert_eq!(bytes, [3; PAGE], "page {page}"),
+            Err(VolumeError::Uncorrectable { .. }) => assert!([0, 2].contains(&page), "page {page}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let mended = volume.mend(Leb(3)).expect("the rest is readable");
+    assert_eq!((mended.lost_pages, mended.mended), (2, Vec::new()));
+}
+
+#[test]
+fn a_damaged_header_is_made_anew_when_the_array_is_opened() {
+    let members = 4;
+    for member in 0..members {
+        let chips = on_supply(&filled(members), &PowerSupply::new());
+        let array = open(&chips);
+        let peb = array.devices()[member].mapping(VolumeId(0))[3].expect("mapped");
+        drop(array);
+        damage(&chips[member], peb, VID_PAGE);
+        let array = try_open(&chips, Access::ReadOnly).expect("attached");
+        assert_eq!(array.resolution().lost_shares.len(), 1);
+        assert_eq!(read(&array, 3), vec![3; ROWS * row_bytes(members)]);
+        drop(array);
+        let array = open(&chips);
+        assert_eq!(array.resolution().lost_shares.len(), 1, "nobody says it");
+        assert_eq!(array.volume().lost_shares(), []);
+        drop(array);
+        let array = open(&chips);
+        assert_eq!(array.resolution().lost_shares, []);
+        assert_eq!(read(&array, 3), vec![3; ROWS * row_bytes(members)]);
+    }
+}
+
+#[test]
+fn two_members_may_not_go() {
+    let chips = on_supply(&filled(4), &PowerSupply::new());
+    let mut left = chips.clone();
+    left.remove(0);
+    left.remove(2);
+    let error = try_open(&left, Access::ReadOnly).expect_err("refused");
+    assert!(matches!(error, ArrayError::Missing { .. }), "{error}");
+    let array = open(&chips);
+    drop(array);
+    let error = rebuild(&chips[1..], 0, Arc::clone(&chips[0]), &mut |_| {}).expect_err("refused");
+    assert!(matches!(error, ArrayError::Missing { .. }), "{error}");
+}
+
+#[test]
+fn an_array_without_parity_is_not_rebuilt() {
+    let chips = on_supply(&support::array_of(3), &PowerSupply::new());
+    let new = on_supply(&blank_chips(1), &PowerSupply::new()).remove(0);
+    let error = rebuild(&chips, 1, new, &mut |_| {}).expect_err("refused");
+    assert!(matches!(error, ArrayError::NoParity { .. }), "{error}");
+}
+
+#[test]
+fn a_new_member_has_the_shape_and_the_room_of_the_others() {
+    let chips = on_supply(&filled(3), &PowerSupply::new());
+    let chip = |pages, blocks| {
+        let geometry = media::NandGeometry::new(512, pages, blocks).expect("a geometry");
+        let model = nand::ChipModel::new(geometry);
+        Arc::new(Mutex::new(SimNand::new("new", model, nand::FaultModel::none())))
+    };
+    let error = rebuild(&chips, 1, chip(8, 30), &mut |_| {}).expect_err("refused");
+    assert!(matches!(error, ArrayError::TooSmall { .. }), "{error}");
+    let error = rebuild(&chips, 1, chip(16, 40), &mut |_| {}).expect_err("refused");
+    assert!(matches!(error, ArrayError::Differs(_)), "{error}");
+    let new = chip(8, 40);
+    let mut two = chips.clone();
+    two[2] = chip(8, 40);
+    let error = rebuild(&two, 1, Arc::clone(&new), &mut |_| {}).expect_err("refused");
+    assert!(
+        matches!(error, ArrayError::Missing { .. } | ArrayError::Attach(_)),
+        "{error}"
+    );
+    rebuild(&chips, 1, new, &mut |_| {}).expect("it fits");
+}
+
+#[test]
+fn the_one_member_that_is_refused_is_rebuilt_and_not_adopted() {
+    let chips = on_supply(&filled(3), &PowerSupply::new());
+    let older = taken(&chips);
+    drop(open(&chips));
+    let supply = PowerSupply::new();
+    let mut mixed = on_supply(&taken(&chips), &supply);
+    mixed[1] = on_supply(&older, &supply).remove(1);
+    let options = ubi::AttachOptions::linux(Access::ReadWrite);
+    let error = array::adopt(mixed, &[1], options, Execution::Inline).expect_err("refused");
+    assert!(
+        matches!(error, ArrayError::RebuildInstead { place: 1, .. }),
+        "{error}"
+    );
+    assert_eq!(supply.writes(), 0, "a refused array was written to");
+}
