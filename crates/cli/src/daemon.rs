@@ -28,7 +28,7 @@ use crate::end_status;
 #[cfg(test)]
 mod tests;
 
-/// What is served.
+/// A file system to serve, with its statistics and its drain.
 pub struct Served {
     /// The file system.
     pub file_system: Arc<dyn FileSystem>,

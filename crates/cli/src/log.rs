@@ -1,4 +1,4 @@
-//! Where messages go: to standard error, and for a mount in the background to its log file or the system log.
+//! Messages: to standard error, and for a mount in the background to its log file or the system log.
 //!
 //! The system log is the datagram socket `/dev/log`, which journald and every syslogd serve: `<priority>tag[pid]: message`
 //! (RFC 3164 as it is spoken locally, where the receiver puts the time). A receiver that is not there or too slow costs the

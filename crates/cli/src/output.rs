@@ -8,7 +8,7 @@ use outfile::{OutFile, Unfinished};
 
 use crate::log::{self, Level};
 
-/// What became of printed text.
+/// Outcome of printing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Printed {
     /// It is out.

@@ -23,7 +23,7 @@ use crate::mount_table::{self, Mount};
 use crate::output::{self, print_error};
 use crate::stats_document::{self, ANSWER_LIMIT, Document, ReadError};
 
-/// How often a busy mount is tried again, and the pause before each: half a second in all.
+/// Retries of a busy mount, and the pause before each: half a second in all.
 const BUSY_TRIES: u32 = 25;
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
@@ -78,7 +78,7 @@ pub fn run(arguments: &UnmountArguments) -> Result<()> {
     Ok(())
 }
 
-/// What is known of the process behind a mount.
+/// The process behind a mount, as far as it is visible.
 enum Found {
     /// It was gone before.
     Dead,

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Who may read a file that is made.
+/// Permissions of a file that is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readers {
     /// Its owner alone.
@@ -20,7 +20,7 @@ pub enum Readers {
 /// caller: somebody else's could lead to any file.
 ///
 /// # Errors
-/// What the system says; `PermissionDenied` for another user's link.
+/// System errors; `PermissionDenied` for another user's link.
 pub fn append(path: &Path, readers: Readers) -> io::Result<File> {
     open(path, OFlags::WRONLY | OFlags::APPEND, readers)
 }

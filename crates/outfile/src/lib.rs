@@ -28,7 +28,7 @@ use rustix::io::Errno;
 
 pub use append::{Readers, append, change};
 
-/// What becomes of an output that is not finished.
+/// Policy for an output that is not finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfinished {
     /// It stays as `NAME.partial`, whatever ends the program; an earlier one of that name is replaced.
@@ -72,7 +72,7 @@ pub fn partial_name(path: &Path) -> PathBuf {
 /// Writes an output of which all is there.
 ///
 /// # Errors
-/// What the system says; a file of that name stays as it was.
+/// System errors; a file of that name is unchanged then.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut output = OutFile::create(path, Unfinished::Remove)?;
     output.write_all(content)?;
@@ -128,7 +128,7 @@ impl OutFile {
         Ok(output)
     }
 
-    /// What is being written, for messages: the partial file, or what is written straight.
+    /// Path for messages: the partial file, or the device that is written straight.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -149,7 +149,7 @@ impl OutFile {
     /// Syncs the output and gives it its name.
     ///
     /// # Errors
-    /// What the system says; then it is as any unfinished one.
+    /// System errors; the output is unfinished then.
     pub fn finish(mut self) -> io::Result<File> {
         match self.file.sync_all() {
             // A terminal, a FIFO or a character device.
@@ -174,7 +174,7 @@ impl OutFile {
     /// Syncs the output and leaves it unfinished: where [`Unfinished::Keep`] has it.
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     pub fn leave(self) -> io::Result<PathBuf> {
         match self.file.sync_all() {
             Err(error) if self.is_straight() && cannot_sync(&error) => {}
@@ -261,7 +261,7 @@ fn make_random(folder: &OwnedFd, mode: Mode) -> io::Result<(File, OsString)> {
     Err(Errno::EXIST.into())
 }
 
-/// Who may not list a folder may not sync it either; the name is there, then, and comes to the medium with time.
+/// Syncs a folder. One that may be written but not read can't be synced: its new name reaches the medium with time.
 fn sync_folder(folder: &OwnedFd) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match rustix::fs::openat(folder, ".", flags, Mode::empty()) {

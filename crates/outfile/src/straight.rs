@@ -39,10 +39,11 @@ pub fn open(path: &Path) -> io::Result<Option<File>> {
     }
     let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC | no_follow;
     let file = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
-    // What has the name may have changed since.
-    match is_special(&rustix::fs::fstat(&file)?) {
+    // The name may lead elsewhere by now: to a file, or to another device than the one that was checked.
+    let opened = rustix::fs::fstat(&file)?;
+    match (opened.st_dev, opened.st_ino) == (target.st_dev, target.st_ino) {
         true => Ok(Some(File::from(file))),
-        false => refused("it was exchanged for a file while it was opened"),
+        false => refused("it was exchanged for something else while it was opened"),
     }
 }
 

@@ -116,7 +116,7 @@ fn foreign_owner(caller: &Caller, (folder, name): &Place<'_>) -> Option<(u32, u3
     is_kept.then_some((found.stx_uid, found.stx_gid))
 }
 
-/// What the protocol does not tell of a caller, as the daemon counts users and groups.
+/// Credentials that the protocol does not carry, in ids of the daemon's user namespace.
 struct Process {
     groups: Vec<u32>,
     capabilities: CapabilitySet,

@@ -64,7 +64,7 @@ pub struct CatArguments {
     pub path: String,
 }
 
-/// What may still be copied.
+/// Bytes and files that an extraction may still make.
 pub struct Budget {
     bytes: AtomicU64,
     files: AtomicU64,
@@ -80,10 +80,10 @@ impl Budget {
         }
     }
 
-    /// Takes the room of a file's content, which holes have no part in.
+    /// Reserves the bytes of a file's content; holes cost nothing.
     ///
     /// # Errors
-    /// When there is less left: the file does not fit.
+    /// When fewer bytes are left: the file is left out.
     pub fn take_bytes(&self, bytes: u64) -> Result<()> {
         let taken = self
             .bytes
@@ -96,7 +96,7 @@ impl Budget {
         }
     }
 
-    /// Takes the room of a file or folder; `false` if there is none.
+    /// Reserves a file or folder; `false` at the limit.
     pub fn take_file(&self) -> bool {
         let taken = self
             .files
@@ -104,7 +104,7 @@ impl Budget {
         taken.is_ok()
     }
 
-    /// What is told when there is no room for a file.
+    /// Message for the first file beyond the limit.
     pub fn too_many_files(&self) -> String {
         format!(
             "this and all that follows is left out: --max-files is {}",
@@ -113,7 +113,7 @@ impl Budget {
     }
 }
 
-/// What was copied so far, which a bar on the terminal shows.
+/// Progress of a copy, with a bar on the terminal.
 pub struct Progress {
     bar: ProgressBar,
     directories: u64,

@@ -38,10 +38,10 @@ const QUEUE: usize = 256;
 /// Threads that fill files, at most.
 const FILLERS_MAX: usize = 8;
 
-/// What an extraction takes over of an image.
+/// Attributes that an extraction keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rules {
-    /// What gives no rights to others.
+    /// Those that give no rights to others.
     Harmless,
     /// Everything.
     Preserve,
@@ -132,7 +132,7 @@ pub fn extract(
     Ok(())
 }
 
-/// A folder that was made, while something may still be made in it.
+/// A folder that is still being filled.
 struct OpenFolder {
     descriptor: OwnedFd,
     number: FolderNumber,
@@ -144,7 +144,7 @@ struct Job {
     parent: Arc<OpenFolder>,
 }
 
-/// What the thread that goes through the tree knows.
+/// State of the thread that walks the tree.
 struct State {
     /// The folders above what is visited, the one that all is made in first.
     open: Vec<Arc<OpenFolder>>,
@@ -159,7 +159,7 @@ struct State {
 
 struct Maker<'a> {
     ubifs: &'a Ubifs,
-    /// What `start` is to be called.
+    /// Name of the copy of `start`.
     top_name: &'a OsStr,
     rules: Rules,
     budget: &'a Budget,

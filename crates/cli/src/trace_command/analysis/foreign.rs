@@ -13,9 +13,9 @@ use crate::private_folder::private_folder;
 
 /// Native copies of foreign traces; its drop removes them.
 pub struct Copies {
-    /// Where temporary folders are made.
+    /// Parent of the temporary folder.
     parent: PathBuf,
-    /// This user's alone. It is made with the first copy.
+    /// Temporary folder with mode 0700, made with the first copy.
     folder: Option<TempDir>,
     made: usize,
 }
