@@ -30,10 +30,55 @@ test_workspace --no-run --quiet
 step "unit, property and integration tests"
 [ -e /dev/fuse ] || echo "left out: tests that mount, as /dev/fuse is missing"
 [ "$(id -u)" -eq 0 ] || echo "left out: tests that need root (loop devices, ids of others), as this is $(id -un)"
-test_workspace --quiet --no-fail-fast
 
-step "judges: pjdfstest and fsx on mounts in every mode"
+# Most sets wait for devices, guests and mounts: one after the other they leave half of two cores idle. Each group runs in
+# a process group of its own, so that an interrupt ends all of them with what they started.
+logs=$(mktemp -d "${TMPDIR:-/tmp}/tidegate-tests.XXXXXX")
+groups=()
+finish() {
+    trap - EXIT INT TERM HUP
+    for group in "${groups[@]}"; do kill -TERM -- "-$group" 2>/dev/null || true; done
+    wait
+    rm -rf "$logs"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+names=()
+beside() {
+    names+=("$1")
+    set -m
+    "${@:2}" </dev/null >"$logs/${#names[@]}" 2>&1 &
+    set +m
+    groups+=($!)
+}
+documentation_and_judges() {
+    test_workspace --quiet --no-fail-fast --doc
+    if [ -z "${TIDEGATE_FULL:-}" ]; then
+        step "judges: pjdfstest and fsx on mounts in every mode"
+        scripts/judges/run.sh
+    fi
+}
+beside "integration tests a to l" test_workspace --quiet --no-fail-fast --test '[a-l]*'
+beside "unit tests, integration tests m to z" test_workspace --quiet --no-fail-fast --lib --bins --test '[m-z]*'
+beside "examples in the documentation, judges" documentation_and_judges
+
+failed=()
+for i in "${!names[@]}"; do
+    status=0
+    wait "${groups[i]}" || status=$?
+    printf '\n-- %s (exit code %s, after %s s)\n' "${names[i]}" "$status" "$SECONDS"
+    cat "$logs/$((i + 1))"
+    [ "$status" -eq 0 ] || failed+=("${names[i]}")
+done
+groups=()
+if [ "${#failed[@]}" -gt 0 ]; then
+    printf 'failed: %s\n' "${failed[@]}" >&2
+    exit 1
+fi
+
 if [ "${TIDEGATE_FULL:-}" ]; then
+    step "judges: pjdfstest and fsx on mounts in every mode, long"
     scripts/judges/run.sh --long
     step "judges: suites in C"
     scripts/judges/external.sh all "${TMPDIR:-/tmp}"
@@ -46,7 +91,6 @@ if [ "${TIDEGATE_FULL:-}" ]; then
     step "judge: what the report of a million requests costs"
     scripts/judges/trace_report.sh
 else
-    scripts/judges/run.sh
     echo
     echo "left out: long random runs and suites in C; run \`make test-full\`"
 fi
