@@ -7,7 +7,7 @@ OUT     ?= out
 TARGET   = $(or $(CARGO_TARGET_DIR),target)
 BINARY   = $(TARGET)/release/tidegate
 
-.PHONY: all build demo test test-full bench bench-agreement install uninstall clean setup
+.PHONY: all build build-all demo test test-full bench bench-agreement install uninstall clean setup
 
 all: build
 
@@ -16,6 +16,10 @@ setup:
 
 build: setup
 	@. scripts/cargo_path.sh; $(CARGO) build --release -p cli
+
+# Beside it tidegate-analysis (tidegate trace report, query, compare, apps): DataFusion takes as long as all the rest.
+build-all: setup
+	@. scripts/cargo_path.sh; $(CARGO) build --release -p cli -p analysis-cli
 
 # The paper's ladder on this machine, in under two minutes: a table and $(OUT)/demo.html.
 demo: build
@@ -45,9 +49,9 @@ bench-agreement: build
 	@. scripts/cargo_path.sh; $(CARGO) build --release -p judge
 	@OUT=$(OUT) scripts/bench-agreement.sh $(if $(QUICK),--quick) $(if $(RESUME),--resume) $(BINARY) $(TARGET)/release/judge
 
-install: build
+install: build-all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)/sbin
-	install -m 0755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/tidegate
+	install -m 0755 $(BINARY) $(BINARY)-analysis $(DESTDIR)$(PREFIX)/bin
 	$(BINARY) man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
@@ -60,7 +64,8 @@ install: build
 	ln -sf $(PREFIX)/bin/tidegate $(DESTDIR)/sbin/mount.fuse.tidegate
 
 uninstall:
-	rm -f $(DESTDIR)/sbin/mount.fuse.tidegate $(DESTDIR)$(PREFIX)/bin/tidegate $(DESTDIR)$(PREFIX)/bin/mobibench \
+	rm -f $(DESTDIR)/sbin/mount.fuse.tidegate $(DESTDIR)$(PREFIX)/bin/tidegate $(DESTDIR)$(PREFIX)/bin/tidegate-analysis \
+		$(DESTDIR)$(PREFIX)/bin/mobibench \
 		$(DESTDIR)$(PREFIX)/share/man/man1/tidegate.1 $(DESTDIR)$(PREFIX)/share/man/man1/tidegate-*.1 \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/tidegate \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_tidegate \

@@ -26,7 +26,7 @@ if ! "$python" -c 'import pyspark' 2>/dev/null; then
 fi
 
 # Optimised: the test profile would take an hour for what takes minutes.
-cargo build --release --locked -p cli
+cargo build --release --locked -p cli -p analysis-cli
 cargo build --release --locked -p analysis --example generate_trace
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/tidegate-spark.XXXXXX")

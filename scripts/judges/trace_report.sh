@@ -14,7 +14,7 @@ kilobytes_most=500000
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")/release
 
 [ -x /usr/bin/time ] || { echo "left out: the report of $rows requests, as GNU time is missing"; exit 0; }
-cargo build --release --locked -p cli
+cargo build --release --locked -p cli -p analysis-cli
 cargo build --release --locked -p analysis --example generate_trace
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/tidegate-report.XXXXXX")

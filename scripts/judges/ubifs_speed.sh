@@ -26,7 +26,7 @@ for tool in mkfs.ubifs ubinize; do
     command -v "$tool" >/dev/null || { echo "left out: $tool is missing (apt install mtd-utils)"; exit 0; }
 done
 if [ -z "${TIDEGATE:-}" ]; then
-    cargo build --release --locked -p cli --no-default-features
+    cargo build --release --locked -p cli
     TIDEGATE=$(realpath -m "${CARGO_TARGET_DIR:-target}")/release/tidegate
 fi
 work=$(mktemp -d "${TMPDIR:-/tmp}/tidegate-ubifs-speed.XXXXXX")

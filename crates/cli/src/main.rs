@@ -16,8 +16,6 @@ mod emmc_command;
 mod end_status;
 mod history_command;
 mod invocation;
-mod log;
-mod loop_disk;
 mod manual;
 mod mobibench;
 mod mount;
@@ -25,9 +23,6 @@ mod mount_options;
 mod mount_table;
 mod nand_command;
 mod nand_device;
-mod output;
-mod private_folder;
-mod quantity;
 mod remount;
 mod replay;
 mod source_overlap;
@@ -48,32 +43,15 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{CommandFactory, Parser};
+// The modules below name these as their own.
+use programs::{Finding, log, loop_disk, output, private_folder, quantity};
 
 use crate::arguments::{Arguments, Command};
-
-/// What a command that could do its work has to say by its exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finding {
-    /// Done.
-    Nothing,
-    /// Done, and something was found that a script should know.
-    Something,
-    /// A program was run for the user; its exit code is passed on.
-    Code(u8),
-}
 
 fn main() -> ExitCode {
     let words = normalised(std::env::args_os().collect());
     let arguments = Arguments::parse_from(&words);
-    match run(&arguments, &words) {
-        Ok(Finding::Nothing) => ExitCode::SUCCESS,
-        Ok(Finding::Something) => ExitCode::from(1),
-        Ok(Finding::Code(code)) => ExitCode::from(code),
-        Err(error) => {
-            output::print_error(&output::with_causes(&error));
-            ExitCode::from(2)
-        }
-    }
+    programs::exit_code(run(&arguments, &words))
 }
 
 /// The words of a command line in the form that [`Arguments`] reads.
@@ -94,7 +72,7 @@ fn run(arguments: &Arguments, words: &[OsString]) -> Result<Finding> {
         Command::Stats(arguments) => stats::run(arguments)?,
         Command::Bench(arguments) => return bench_command::run(arguments),
         Command::Replay(arguments) => return replay::run(arguments),
-        Command::Trace(command) => return trace_command::run(command),
+        Command::Trace(command) => return trace_command::run(command, words),
         Command::Array(command) => return array_command::run(command),
         Command::Emmc(command) => return emmc_command::run(command, words),
         Command::Nand(command) => return nand_command::run(command),

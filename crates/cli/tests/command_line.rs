@@ -280,3 +280,45 @@ fn watching_takes_its_interval_only_with_an_equals_sign() {
     let message = refusal(&["stats", "--watch=0", "/proc"]);
     assert!(message.contains("/proc"), "{message}");
 }
+
+/// `tidegate` in a folder where nothing else is, and where the search path leads nowhere.
+fn alone(folder: &std::path::Path, arguments: &[&str]) -> Output {
+    let program = folder.join("tidegate");
+    if !program.exists() {
+        std::fs::copy(env!("CARGO_BIN_EXE_tidegate"), &program).expect("a copy");
+    }
+    Command::new(program)
+        .args(arguments)
+        .env("PATH", folder.join("nowhere"))
+        .output()
+        .expect("the binary runs")
+}
+
+#[test]
+fn analyses_are_handed_to_their_own_program_or_refused_with_the_way_to_it() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let words = ["trace", "report", "phone.trace", "--text"];
+    let refused = alone(folder.path(), &words);
+    assert_eq!(refused.status.code(), Some(2));
+    let message = String::from_utf8(refused.stderr).expect("UTF-8");
+    assert!(
+        message.contains("tidegate-analysis") && message.contains("make install"),
+        "{message}"
+    );
+    // Help and mistakes need no other program.
+    let help = alone(folder.path(), &["trace", "report", "--help"]);
+    assert!(String::from_utf8_lossy(&help.stdout).contains("--memory"));
+    let mistaken = alone(folder.path(), &["trace", "report", "phone.trace", "--txt"]);
+    assert!(String::from_utf8_lossy(&mistaken.stderr).contains("--text"));
+
+    let beside = folder.path().join("tidegate-analysis");
+    std::fs::write(&beside, "#!/bin/sh\necho \"$@\"\nexit 1\n").expect("written");
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&beside, executable).expect("changed");
+    let handed = alone(folder.path(), &words);
+    assert_eq!(handed.status.code(), Some(1), "its exit code is passed on");
+    assert_eq!(
+        String::from_utf8_lossy(&handed.stdout),
+        "report phone.trace --text\n"
+    );
+}

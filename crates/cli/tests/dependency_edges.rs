@@ -37,9 +37,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "analysis", "array", "bench", "buffer", "emmc", "formats", "fsmap", "fuse", "history", "live",
-            "media", "nand", "outfile", "passfs", "report", "results", "ubi", "ubifs", "trace", "ui", "vfs",
+            "array", "bench", "buffer", "emmc", "formats", "fsmap", "fuse", "history", "live", "media",
+            "nand", "outfile", "passfs", "programs", "report", "results", "ubi", "ubifs", "trace", "ui",
+            "vfs",
         ],
+    ),
+    ("programs", &["media", "outfile", "report"]),
+    (
+        "analysis-cli",
+        &["analysis", "formats", "programs", "report", "results"],
     ),
 ];
 
@@ -57,6 +63,7 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("trace", &["testkit"]),
     ("live", &["testkit"]),
     ("analysis", &["testkit"]),
+    ("analysis-cli", &["testkit"]),
     ("formats", &["testkit"]),
 ];
 
@@ -68,8 +75,8 @@ const UNSAFE_CRATES: &[&str] = &[
 /// External crates that belong to some of ours alone.
 const EXTERNAL_OWNERS: &[(&str, &[&str])] = &[
     ("aes", &["ubifs"]),
-    ("anyhow", &["cli"]),
-    ("clap", &["cli", "judge"]),
+    ("anyhow", &["analysis-cli", "cli", "programs"]),
+    ("clap", &["analysis-cli", "cli", "judge", "programs"]),
     ("arrow-array", &["formats"]),
     ("arrow-schema", &["formats"]),
     ("hkdf", &["ubifs"]),

@@ -1,14 +1,13 @@
 //! What all workloads share: their arguments, the rounds, what is printed and written.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use bench::RunIdentity;
 use clap::Args;
+use programs::stop_on_signals;
 use results::{Noise, RecordWriter, RunRecord};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::progress::{Bar, ProgressForm};
 use super::summary;
@@ -171,13 +170,4 @@ pub fn command_line() -> Vec<String> {
     std::env::args_os()
         .map(|word| word.to_string_lossy().into_owned())
         .collect()
-}
-
-/// A flag that SIGINT and SIGTERM raise.
-pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone()).context("signals can't be caught")?;
-    }
-    Ok(stop)
 }

@@ -26,9 +26,10 @@ use results::{RecordWriter, RunRecord, TargetInfo};
 use self::arguments::BenchCompareArguments;
 use self::workload::{Amount, Spec, Workload};
 use crate::bench_command::progress::{Bar, ProgressForm};
-use crate::bench_command::repeat::{command_line, stop_on_signals};
+use crate::bench_command::repeat::command_line;
 use crate::history_command::log::HistoryLog;
 use crate::{Finding, output};
+use programs::stop_on_signals;
 
 pub use self::show::run as run_show;
 pub use self::show::write_text;

@@ -58,7 +58,7 @@ pub fn run(arguments: &DemoArguments) -> Result<Finding> {
             show_bytes(RECORD_BYTES)
         );
     }
-    let stop = crate::bench_command::repeat::stop_on_signals()?;
+    let stop = programs::stop_on_signals()?;
     let bed = Bed::make(&arguments.directory, arguments.size)?;
     let mut notes = bed.notes().to_vec();
     let mut rungs = Vec::new();

@@ -20,9 +20,9 @@ use serde_json::json;
 
 use super::load::LoadArguments;
 use super::setup::SetupArguments;
-use crate::bench_command::repeat::stop_on_signals;
 use crate::trace_command::destination::{self, To};
 use crate::{Finding, output};
+use programs::stop_on_signals;
 
 /// Arguments of `tidegate emmc run`.
 #[derive(Args, Debug)]

@@ -24,8 +24,9 @@ use self::arguments::MobibenchArguments;
 use self::plan::{Plan, Test};
 use crate::Finding;
 use crate::bench_command::progress::{Bar, ProgressForm};
-use crate::bench_command::repeat::{command_line, stop_on_signals};
+use crate::bench_command::repeat::command_line;
 use crate::output::{print_bytes, print_error};
+use programs::stop_on_signals;
 
 /// What every test needs beside its own options.
 struct Session<'run> {

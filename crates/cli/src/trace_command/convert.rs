@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::destination::{self, To, to_parser};
 use super::input::{InputArguments, describe_skipped, skipped_json};
-use crate::bench_command::repeat::stop_on_signals;
 use crate::{Finding, output};
+use programs::stop_on_signals;
 
 /// Arguments of `tidegate trace convert`.
 #[derive(Args, Debug)]

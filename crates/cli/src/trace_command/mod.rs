@@ -1,11 +1,7 @@
 //! `tidegate trace`: traces are taken, watched, read and turned into others.
 //!
-//! What asks a trace in SQL needs the feature `sql` (a default one): it is most of the program's size.
+//! What asks a trace in SQL is done by another program, `tidegate-analysis`.
 
-#[cfg(feature = "sql")]
-pub mod analysis;
-#[cfg(feature = "sql")]
-pub mod apps;
 mod capture_arguments;
 pub mod convert;
 pub mod destination;
@@ -19,17 +15,16 @@ pub mod top;
 mod top_screen;
 mod utc;
 
-use anyhow::Result;
-use clap::Subcommand;
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
-#[cfg(feature = "sql")]
-use self::analysis::compare::TraceCompareArguments;
-#[cfg(feature = "sql")]
-use self::analysis::query::TraceQueryArguments;
-#[cfg(feature = "sql")]
-use self::analysis::report::TraceReportArguments;
-#[cfg(feature = "sql")]
-use self::apps::TraceAppsArguments;
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+use programs::analysis_arguments::AnalysisCommand;
+use programs::program_beside;
+
 use self::convert::TraceConvertArguments;
 use self::info::TraceInfoArguments;
 use self::map::TraceMapArguments;
@@ -47,18 +42,9 @@ pub enum TraceCommand {
     Top(TraceTopArguments),
     /// Record the calls that a program and its children make on files, for `tidegate replay`
     Syscalls(TraceSyscallsArguments),
-    /// Analyse block traces: a page, text or JSON with sizes, locality, owners, latencies, hot and short-lived files
-    #[cfg(feature = "sql")]
-    Report(TraceReportArguments),
-    /// Ask block traces in SQL, or run one of the named analyses
-    #[cfg(feature = "sql")]
-    Query(TraceQueryArguments),
-    /// Set the analyses of two block traces beside each other
-    #[cfg(feature = "sql")]
-    Compare(TraceCompareArguments),
-    /// Run applications on file systems made for it, traced, and draw figure 4 and table 3 of the bFUSE paper
-    #[cfg(feature = "sql")]
-    Apps(TraceAppsArguments),
+    /// What `tidegate-analysis` does.
+    #[command(flatten)]
+    Analysis(AnalysisCommand),
     /// Tell which file or metadata owns the sectors of an image, a device or a mounted file system
     Map(TraceMapArguments),
     /// Turn a trace of block requests into another format
@@ -68,21 +54,31 @@ pub enum TraceCommand {
 }
 
 /// Runs the command.
-pub fn run(command: &TraceCommand) -> Result<Finding> {
+pub fn run(command: &TraceCommand, words: &[OsString]) -> Result<Finding> {
     match command {
         TraceCommand::Record(arguments) => record::run(arguments),
         TraceCommand::Top(arguments) => top::run(arguments),
         TraceCommand::Syscalls(arguments) => syscalls::run(arguments),
-        #[cfg(feature = "sql")]
-        TraceCommand::Report(arguments) => analysis::report::run(arguments),
-        #[cfg(feature = "sql")]
-        TraceCommand::Query(arguments) => analysis::query::run(arguments),
-        #[cfg(feature = "sql")]
-        TraceCommand::Compare(arguments) => analysis::compare::run(arguments),
-        #[cfg(feature = "sql")]
-        TraceCommand::Apps(arguments) => apps::run(arguments),
+        TraceCommand::Analysis(_) => analyse(words),
         TraceCommand::Map(arguments) => map::run(arguments),
         TraceCommand::Convert(arguments) => convert::run(arguments),
         TraceCommand::Info(arguments) => info::run(arguments),
     }
+}
+
+/// The program that analyses traces.
+const ANALYSIS: &str = "tidegate-analysis";
+
+/// Becomes the program that analyses traces, with the same words.
+fn analyse(words: &[OsString]) -> Result<Finding> {
+    let program = program_beside(ANALYSIS)?;
+    let words = words.iter().skip_while(|word| *word != "trace").skip(1);
+    let error = Command::new(&program).args(words).exec();
+    if error.kind() == ErrorKind::NotFound {
+        bail!(
+            "{ANALYSIS} is not installed: it is found neither beside tidegate nor by the search path. It comes with \
+             `make install`, or `cargo build --release -p analysis-cli` and a copy of target/release/{ANALYSIS}"
+        );
+    }
+    Err(error).with_context(|| format!("{} can't be run", program.display()))
 }

@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use trace::{Ending, RecordSpec, Recorded};
 
-use crate::bench_command::repeat::stop_on_signals;
 use crate::{Finding, output};
+use programs::stop_on_signals;
 
 /// A shell reports a program that a signal ended as this plus the signal.
 const KILLED: i32 = 128;

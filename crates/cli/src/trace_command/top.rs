@@ -15,10 +15,10 @@ use trace::top::{Key, Order, Sums, Table, Window};
 
 use super::capture_arguments::CaptureArguments;
 use super::top_screen::{Screen, Size};
-use crate::bench_command::repeat::stop_on_signals;
 use crate::output::{self, Printed};
 use crate::quantity::parse_duration;
 use crate::{Finding, output::print_bytes};
+use programs::stop_on_signals;
 
 /// Columns of a table that is no terminal's.
 const PLAIN_COLUMNS: usize = 132;

@@ -18,9 +18,10 @@ use super::steps::{PlannedStep, expectation_of, groups, measure_group, planned, 
 use crate::Finding;
 use crate::bench_command::fio::write_json;
 use crate::bench_command::progress::Bar;
-use crate::bench_command::repeat::{BenchCommonArguments, Measured, Turn, identity, stop_on_signals};
+use crate::bench_command::repeat::{BenchCommonArguments, Measured, Turn, identity};
 use crate::history_command::log::HistoryLog;
 use crate::output::{self, Printed};
+use programs::stop_on_signals;
 
 /// How often time goes on where a step reports nothing.
 const TICK: Duration = Duration::from_millis(200);

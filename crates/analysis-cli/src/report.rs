@@ -4,39 +4,14 @@ use std::path::{Path, PathBuf};
 
 use analysis::{Pictures, Report, StoredTrace};
 use anyhow::Result;
-use clap::Args;
+use programs::analysis_arguments::TraceReportArguments;
+use programs::{Finding, output};
 
-use super::{Bar, LimitArguments};
-use crate::{Finding, output};
-
-/// Arguments of `tidegate trace report`.
-#[derive(Args, Debug)]
-#[command(
-    after_help = "Several traces are reported as one; `tidegate trace compare` sets two side by side. The page needs nothing\n\
-                  from outside and can be mailed as it is. docs/trace-report.md says what each table counts.\n\
-                  Exit codes: 0 done, 1 done but a trace was interrupted or lost records, 2 could not be done."
-)]
-pub struct TraceReportArguments {
-    /// Traces, native or of a format that tidegate reads, or folders of native ones
-    #[arg(required = true, value_name = "TRACE")]
-    pub traces: Vec<PathBuf>,
-    /// The file that is written, - for standard output [default: NAME.html in the current folder; - for text and JSON]
-    #[arg(long, short = 'o', value_name = "FILE")]
-    pub output: Option<PathBuf>,
-    /// Tables for the terminal instead of the page
-    #[arg(long, conflicts_with = "json")]
-    pub text: bool,
-    /// One JSON document instead of the page
-    #[arg(long)]
-    pub json: bool,
-    /// What the queries may use
-    #[command(flatten)]
-    pub limits: LimitArguments,
-}
+use crate::traces::{Bar, open};
 
 /// Runs the command.
 pub fn run(arguments: &TraceReportArguments) -> Result<Finding> {
-    let opened = arguments.limits.open(&arguments.traces)?;
+    let opened = open(&arguments.limits, &arguments.traces)?;
     let session = &opened.session;
     let page = !arguments.text && !arguments.json;
     let pictures = if page { Pictures::Drawn } else { Pictures::LeftOut };

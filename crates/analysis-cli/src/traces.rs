@@ -1,9 +1,4 @@
-//! `tidegate trace report`, `query` and `compare`: block traces analysed.
-
-pub mod compare;
-mod foreign;
-pub mod query;
-pub mod report;
+//! Traces of any format opened for queries, within limits, and a bar that shows how far those are.
 
 use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
@@ -11,47 +6,33 @@ use std::time::Duration;
 
 use analysis::{Limits, Session, Step};
 use anyhow::Result;
-use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use programs::analysis_arguments::LimitArguments;
 
-use self::foreign::Copies;
-use crate::quantity;
+use crate::foreign::Copies;
 
 /// A bar comes after so long; what is done sooner needs none.
 const BAR_AFTER: Duration = Duration::from_secs(1);
 
 /// What the queries may use.
-#[derive(Args, Debug)]
-pub struct LimitArguments {
-    /// Memory of all queries that run side by side; what does not fit is sorted in temporary files
-    #[arg(long, value_name = "SIZE", value_parser = quantity::parse_bytes, default_value = "192m")]
-    pub memory: u64,
-    /// Analyses of a report that run side by side [default: one for each processor, 4 at most]
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub threads: Option<u8>,
+pub fn limits(arguments: &LimitArguments) -> Limits {
+    Limits {
+        memory_bytes: usize::try_from(arguments.memory).unwrap_or(usize::MAX),
+        threads: arguments.threads.map_or_else(processors, usize::from),
+    }
 }
 
-impl LimitArguments {
-    /// The limits.
-    pub fn limits(&self) -> Limits {
-        Limits {
-            memory_bytes: usize::try_from(self.memory).unwrap_or(usize::MAX),
-            threads: self.threads.map_or_else(processors, usize::from),
-        }
-    }
-
-    /// Opens traces of any format; the copies of foreign ones must live as long as the session.
-    fn open(&self, traces: &[PathBuf]) -> Result<Opened> {
-        let mut copies = Copies::new();
-        let native: Vec<PathBuf> = traces
-            .iter()
-            .map(|path| copies.native(path))
-            .collect::<Result<_>>()?;
-        Ok(Opened {
-            session: Session::open(&native, self.limits())?,
-            _copies: copies,
-        })
-    }
+/// Opens traces of any format; the copies of foreign ones must live as long as the session.
+pub fn open(arguments: &LimitArguments, traces: &[PathBuf]) -> Result<Opened> {
+    let mut copies = Copies::new();
+    let native: Vec<PathBuf> = traces
+        .iter()
+        .map(|path| copies.native(path))
+        .collect::<Result<_>>()?;
+    Ok(Opened {
+        session: Session::open(&native, limits(arguments))?,
+        _copies: copies,
+    })
 }
 
 /// Processors, as far as a report has use for them: each has its share of the queries' memory.
@@ -60,21 +41,23 @@ fn processors() -> usize {
 }
 
 /// Traces open for queries.
-struct Opened {
+pub struct Opened {
     // Order of drop: the session closes its files before the copies go.
-    session: Session,
+    /// The traces.
+    pub session: Session,
     _copies: Copies,
 }
 
 /// How far a report is, for people.
-struct Bar {
+pub struct Bar {
     bar: ProgressBar,
     began: std::time::Instant,
     prefix: String,
 }
 
 impl Bar {
-    fn new(prefix: &str) -> Self {
+    /// A bar whose line begins with `prefix`; none where no terminal watches.
+    pub fn new(prefix: &str) -> Self {
         let style = ProgressStyle::with_template("{prefix}[{bar:40}] {pos}/{len}  {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = if stderr().is_terminal() {
@@ -89,7 +72,8 @@ impl Bar {
         }
     }
 
-    fn show(&self, step: Step<'_>) {
+    /// Shows the next step.
+    pub fn show(&self, step: Step<'_>) {
         if self.began.elapsed() < BAR_AFTER {
             return;
         }

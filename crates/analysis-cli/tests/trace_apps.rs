@@ -4,6 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 #![expect(clippy::print_stderr, reason = "a skipped test says why")]
 
+mod support {
+    pub mod core;
+}
+
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
@@ -84,7 +88,7 @@ fn the_tables_of_an_application_say_what_its_trace_holds() {
     }
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let (kept, page) = (folder.path().join("kept"), folder.path().join("page.html"));
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+    let output = Command::new(support::core::tidegate())
         .args(["trace", "apps", "--file-systems", "ext4", "--apps", "camera"])
         .args(["--speed", "asap", "--size", "512m", "--json"])
         .arg("--keep")

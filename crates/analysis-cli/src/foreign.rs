@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use formats::native::{Existing, NativeReader, NativeWriter, TraceId};
 use formats::{BadLines, ReadOptions, TraceItem, TraceSink};
+use programs::private_folder::private_folder;
 use tempfile::TempDir;
-
-use crate::private_folder::private_folder;
 
 /// Native copies of foreign traces; its drop removes them.
 pub struct Copies {

@@ -10,8 +10,12 @@ use results::block_trace::{
     Run, TraceHeader,
 };
 
+mod support {
+    pub mod core;
+}
+
 fn tidegate(folder: &Path, words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+    Command::new(support::core::tidegate())
         .current_dir(folder)
         .args(words)
         .output()

@@ -6,7 +6,6 @@
 //! at which the bench says that its timed window began. Everything is removed at the end, unless the traces are kept.
 
 mod figure;
-mod file_system_kind;
 mod paper;
 
 use std::fs;
@@ -16,68 +15,23 @@ use std::sync::atomic::Ordering;
 
 use analysis::{Session, Table, named};
 use anyhow::{Context, Result, bail};
-use clap::Args;
 use formats::native::{Existing, NativeWriter, TraceId};
 use formats::{BadLines, ReadOptions, TraceItem, TraceSink};
 use indicatif::{ProgressBar, ProgressStyle};
+use programs::analysis_arguments::TraceAppsArguments;
+use programs::file_system_kind::FileSystemKind;
+use programs::loop_disk::{LoopDisk, WorkFolder};
+use programs::{Finding, output, program_beside, stop_on_signals};
 use results::block_trace::TraceHeader;
 
 use self::figure::Cell;
-use self::file_system_kind::FileSystemKind;
-use super::analysis::LimitArguments;
-use crate::bench_command::repeat::stop_on_signals;
-use crate::loop_disk::{LoopDisk, WorkFolder};
-use crate::quantity::parse_bytes;
-use crate::{Finding, output};
+use crate::traces::limits;
 
 /// The name under which the sequential write of the paper's table 3 runs beside the applications.
 const SEQUENTIAL: &str = "sequential-write";
 
 /// Word for the speed at which the applications made their requests.
 const REAL: &str = "real";
-
-/// Arguments of `tidegate trace apps`.
-#[derive(Args, Debug)]
-#[command(
-    after_help = "Needs root, mkfs of each file system, and what `tidegate trace record` needs. Applications are those of\n\
-                  `tidegate bench app --list`; sequential-write is 512 MiB in records of 512 KiB, the workload of the\n\
-                  paper's table 3.\n\
-                  Exit codes: 0 done, 1 a file system or application was left out or records were lost, 2 nothing was traced."
-)]
-pub struct TraceAppsArguments {
-    /// A folder for images and traces; not on a device that is busy otherwise
-    #[arg(value_name = "DIR", default_value = "/var/tmp")]
-    pub directory: PathBuf,
-    /// File systems that are made
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "ext4,xfs,btrfs")]
-    pub file_systems: Vec<FileSystemKind>,
-    /// Applications that run on each
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "camera,camcorder,gallery,sequential-write"
-    )]
-    pub apps: Vec<String>,
-    /// Speed of the applications: real (a minute each), asap, or a factor such as 10. Only at real speed does the kernel
-    /// write back in its own time, as it did in the paper; otherwise everything is synced at the end
-    #[arg(long, value_name = "SPEED", default_value = "real")]
-    pub speed: String,
-    /// Size of each file system
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "2g")]
-    pub size: u64,
-    /// Also write a page with the figure and the tables
-    #[arg(long, short = 'o', value_name = "FILE")]
-    pub output: Option<PathBuf>,
-    /// Print one JSON document instead of tables
-    #[arg(long)]
-    pub json: bool,
-    /// Keep the traces, in this folder
-    #[arg(long, value_name = "FOLDER")]
-    pub keep: Option<PathBuf>,
-    /// What the queries may use
-    #[command(flatten)]
-    pub limits: LimitArguments,
-}
 
 /// Runs the command.
 pub fn run(arguments: &TraceAppsArguments) -> Result<Finding> {
@@ -161,7 +115,7 @@ fn cell(
         .context("the bench wrote no record")?;
     let trace = traces.join(format!("{name}.trace"));
     let header = cut(&whole, &trace, &name, began_unix_ns)?;
-    let session = Session::open(std::slice::from_ref(&trace), arguments.limits.limits())?;
+    let session = Session::open(std::slice::from_ref(&trace), limits(&arguments.limits))?;
     let table = |name: &str| -> Result<Table> { Ok(session.run(&named::find(name)?)?) };
     Ok(Cell {
         file_system: kind.name(),
@@ -173,7 +127,7 @@ fn cell(
     })
 }
 
-/// Runs the application under the tracer, both as children of this binary.
+/// Runs the application under the tracer; both are `tidegate`.
 fn record(
     arguments: &TraceAppsArguments,
     bed: &LoopDisk,
@@ -181,7 +135,7 @@ fn record(
     trace: &Path,
     records: &Path,
 ) -> Result<()> {
-    let binary = std::env::current_exe().context("this program's own file can't be found")?;
+    let binary = program_beside("tidegate")?;
     let mut command = Command::new(&binary);
     command.args(["trace", "record", "-d"]).arg(&bed.device);
     // At real speed the trace is that of the minute, as the paper's: what is dirty at its end is not pushed.

@@ -1,0 +1,40 @@
+//! The program `tidegate-analysis`: block traces analysed in SQL. `tidegate trace report`, `query`, `compare` and `apps` run
+//! it. It is a program of its own because DataFusion takes as long to build as all the rest, and is most of the size.
+
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
+mod apps;
+mod compare;
+mod foreign;
+mod query;
+mod report;
+mod traces;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use programs::analysis_arguments::AnalysisCommand;
+
+/// Analyse block traces in SQL; also as `tidegate trace report`, `query`, `compare` and `apps`.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tidegate-analysis",
+    bin_name = "tidegate trace",
+    version,
+    max_term_width = 100,
+    propagate_version = true
+)]
+struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    command: AnalysisCommand,
+}
+
+fn main() -> ExitCode {
+    programs::exit_code(match &Arguments::parse().command {
+        AnalysisCommand::Report(arguments) => report::run(arguments),
+        AnalysisCommand::Query(arguments) => query::run(arguments),
+        AnalysisCommand::Compare(arguments) => compare::run(arguments),
+        AnalysisCommand::Apps(arguments) => apps::run(arguments),
+    })
+}
