@@ -243,6 +243,7 @@ fn whole_array() -> Decoder<'static> {
         index: 0,
         members: 0,
         label: "hostile".to_owned(),
+        redundancy: array::Redundancy::None,
     };
     array::format(chips.to_vec(), format_options(), &identity, &mut |_, _| {}).expect("formatted");
     let attach =
