@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use media::{Leb, Nand, index};
+use media::{Leb, Nand, Peb, index};
 use ubi::format::crc32;
 use ubi::{AttachError, Mark, Scanned, Seal};
 
@@ -49,6 +49,8 @@ pub(crate) struct History {
     pub(crate) moved: Vec<usize>,
     /// Members whose marks can't be read.
     pub(crate) lost_marks: Vec<usize>,
+    /// Marks to erase before a new one is written, by the place of their member: openings that are cut again and again would pile them up.
+    pub(crate) redundant_marks: BTreeMap<usize, Vec<Peb>>,
     /// Differs between any two openings that wrote something.
     fingerprint: u32,
 }
@@ -78,6 +80,8 @@ struct Evidence {
     marks: Vec<Mark>,
     seal: Option<Seal>,
     pages: Vec<MarkPage>,
+    /// The highest epoch with a page in a mark.
+    last_paged: Option<u64>,
     last_data: u64,
     last_untagged: u64,
     is_damaged: bool,
@@ -101,6 +105,7 @@ impl Evidence {
             device: Arc::clone(device),
             identity: identity.clone(),
             marks,
+            last_paged: pages.iter().map(|page| page.epoch).max(),
             seal: member.seal().map_err(AttachError::from)?,
             pages,
             last_data: member.last_data_sequence_number(),
@@ -127,6 +132,21 @@ impl Evidence {
         self.sealed() == Some(epoch)
             || self.pages.iter().any(|page| page.epoch == epoch)
             || marked.is_some_and(|marked| self.last_data > marked)
+    }
+
+    /// Marks that tell nothing beside the others of this member. Kept are the last of the array's epoch and the last with pages, which has all
+    /// that is known; where there is neither, the last of an opening that was cut, so that Linux goes on refusing the member.
+    fn redundant_marks(&self, epoch: u64) -> Vec<Peb> {
+        let last = |is_of: &dyn Fn(&Mark) -> bool| {
+            let of = self.marks.iter().filter(|mark| is_of(mark));
+            of.max_by_key(|mark| mark.sequence_number).map(|mark| mark.peb)
+        };
+        let of_cut = || last(&|mark| mark.epoch > epoch);
+        let kept = last(&|mark| mark.epoch == epoch).or_else(of_cut);
+        let is_kept =
+            |mark: &Mark| mark.alone || kept == Some(mark.peb) || Some(mark.epoch) == self.last_paged;
+        let redundant = self.marks.iter().filter(|mark| !is_kept(mark));
+        redundant.map(|mark| mark.peb).collect()
     }
 
     /// Place and sequence numbers of the last writes, as bytes.
@@ -228,6 +248,10 @@ pub(crate) fn judge<'a, N: Nand + 'a>(
         unmapped,
         moved,
         lost_marks,
+        redundant_marks: evidence
+            .iter()
+            .map(|one| (index(one.identity.index), one.redundant_marks(epoch)))
+            .collect(),
         fingerprint: crc32(
             &evidence
                 .iter()

@@ -210,6 +210,10 @@ pub(crate) fn open<N: Nand + 'static>(
             .filter(|(_, (place, ..))| is_adopted(*place));
         fit.map(|(member, _)| member)
             .try_for_each(Unwritten::erase_dropped)?;
+        for (member, (place, ..)) in unwritten.iter_mut().zip(&abouts) {
+            let redundant = history.redundant_marks.get(place);
+            member.erase_marks(redundant.map_or(&[], Vec::as_slice))?;
+        }
         unwritten.iter_mut().try_for_each(|member| member.mark(epoch))?;
     }
     // With a member that can't be written to, nothing is written to the others.

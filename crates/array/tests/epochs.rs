@@ -387,3 +387,36 @@ fn unmapped_lebs_stay_unmapped_when_marks_are_full() {
     }
     assert!(cut > 100, "{cut}");
 }
+
+/// Power goes in 40 openings in a row, once all members have their mark: each left a mark, until no block was free for another.
+#[test]
+fn openings_that_are_cut_again_and_again_take_no_more_blocks() {
+    let full = on_supply(&array_of(2), &PowerSupply::new());
+    let array = open(&full);
+    let lebs = array.volume().geometry().lebs;
+    for leb in (0..lebs).map(Leb) {
+        array.volume().leb_change(leb, &whole(2, 5)).expect("room for it");
+    }
+    array.close().expect("nothing fails");
+    drop(array);
+    let mut chips = taken(&full);
+    for round in 0..40 {
+        let supply = PowerSupply::new();
+        let on = on_supply(&chips, &supply);
+        supply.plan(PowerCut {
+            time: CutTime::Write(2 + round % 5, CutPoint::Partway(300)),
+            torn_is_uncorrectable: round.is_multiple_of(2),
+        });
+        // What is opened all the way is dropped, which is as if power had gone.
+        if let Err(error) = try_open(&on, Access::ReadWrite) {
+            assert!(supply.is_off(), "round {round}: {error}");
+        }
+        chips = taken(&on);
+    }
+    let array = open(&on_supply(&chips, &PowerSupply::new()));
+    assert_eq!(array.resolution().lost_shares, []);
+    for leb in 0..lebs {
+        assert_eq!(read(&array, leb), whole(2, 5), "LEB {leb}");
+    }
+    array.close().expect("nothing fails");
+}

@@ -149,6 +149,15 @@ impl<N: Nand> Unwritten<N> {
         erased.map_err(|trouble| self.error(&trouble))
     }
 
+    /// Erases former marks that tell nothing beside the others.
+    pub fn erase_marks(&mut self, marks: &[Peb]) -> Result<(), AttachError> {
+        if self.core.frozen.is_some() {
+            return Ok(());
+        }
+        let erased = self.erase_anchors().and_then(|()| self.core.erase_marks(marks));
+        erased.map_err(|trouble| self.error(&trouble))
+    }
+
     /// Marks a member of an array that is being opened for writing. Nothing else is written to any member before all have their mark.
     pub fn mark(&mut self, epoch: NonZeroU64) -> Result<(), AttachError> {
         self.put_mark(epoch.get(), MARK_OF_ARRAY)

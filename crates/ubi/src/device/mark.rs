@@ -85,6 +85,17 @@ impl<N: Nand> Core<N> {
         Ok(())
     }
 
+    /// Erases some of the former marks.
+    pub(crate) fn erase_marks(&mut self, marks: &[Peb]) -> Result<(), Trouble> {
+        for peb in marks {
+            self.old_marks.retain(|old| old != peb);
+            self.pebs.set_state(*peb, PebState::Erase);
+            self.erase_queue.push_front(*peb, &self.sync_order);
+            self.erase_one()?;
+        }
+        Ok(())
+    }
+
     /// Writes both copies of the volume table with `epoch` in their headers, as the last that is written.
     pub(crate) fn seal(&mut self, epoch: u64) -> Result<(), Trouble> {
         self.settle()?;
