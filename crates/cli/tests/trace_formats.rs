@@ -95,6 +95,14 @@ fn streams_go_in_and_out_and_messages_stay_beside_them() {
 }
 
 #[test]
+fn a_device_is_written_to_without_force() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a.txt"), TRACE).unwrap();
+    let output = tidegate(folder.path(), &["convert", "a.txt", "/dev/null", "--to", "jsonl"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+#[test]
 fn what_cannot_be_done_is_said_and_nothing_is_written() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.txt"), TRACE).unwrap();

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result, bail};
 use bench::RunIdentity;
 use clap::ValueEnum;
+use programs::stop_on_signals;
 use report::Comparison;
 use results::{RecordWriter, RunRecord, TargetInfo};
 
@@ -29,7 +30,6 @@ use crate::bench_command::progress::{Bar, ProgressForm};
 use crate::bench_command::repeat::command_line;
 use crate::history_command::log::HistoryLog;
 use crate::{Finding, output};
-use programs::stop_on_signals;
 
 pub use self::show::run as run_show;
 pub use self::show::write_text;

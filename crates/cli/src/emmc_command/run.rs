@@ -15,6 +15,7 @@ use emmc::simulation::{Continue, Setup, Simulation};
 use formats::{Carry, MemorySource, carry};
 use indicatif::ProgressBar;
 use media::Nanos;
+use programs::stop_on_signals;
 use results::{HostInfo, RunRecord, TargetInfo, append_record};
 use serde_json::json;
 
@@ -22,7 +23,6 @@ use super::load::LoadArguments;
 use super::setup::SetupArguments;
 use crate::trace_command::destination::{self, To};
 use crate::{Finding, output};
-use programs::stop_on_signals;
 
 /// Arguments of `tidegate emmc run`.
 #[derive(Args, Debug)]

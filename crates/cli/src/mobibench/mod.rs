@@ -19,6 +19,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use bench::RunIdentity;
+use programs::stop_on_signals;
 
 use self::arguments::MobibenchArguments;
 use self::plan::{Plan, Test};
@@ -26,7 +27,6 @@ use crate::Finding;
 use crate::bench_command::progress::{Bar, ProgressForm};
 use crate::bench_command::repeat::command_line;
 use crate::output::{print_bytes, print_error};
-use programs::stop_on_signals;
 
 /// What every test needs beside its own options.
 struct Session<'run> {

@@ -1,5 +1,6 @@
 //! `tidegate trace convert`: a trace of block requests in another format.
 
+use std::fs::{self, Metadata};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -7,12 +8,12 @@ use std::sync::atomic::Ordering;
 use anyhow::{Result, bail};
 use clap::Args;
 use formats::{Carry, CarryError, TraceSource, WriteError, Written, carry};
+use programs::stop_on_signals;
 use serde_json::json;
 
 use super::destination::{self, To, to_parser};
 use super::input::{InputArguments, describe_skipped, skipped_json};
 use crate::{Finding, output};
-use programs::stop_on_signals;
 
 /// Arguments of `tidegate trace convert`.
 #[derive(Args, Debug)]
@@ -44,7 +45,10 @@ pub struct TraceConvertArguments {
 pub fn run(arguments: &TraceConvertArguments) -> Result<Finding> {
     let to = wanted_format(arguments)?;
     let is_stdout = arguments.output.as_os_str() == "-";
-    if !is_stdout && to != To::Native && arguments.output.exists() && !arguments.force {
+    // A device or a FIFO is written to; nothing of it is replaced.
+    let is_kept = |found: Metadata| found.is_file() || found.is_dir();
+    let is_there = !is_stdout && fs::metadata(&arguments.output).is_ok_and(is_kept);
+    if is_there && to != To::Native && !arguments.force {
         bail!(
             "{} exists already; choose another name, or replace it with --force",
             arguments.output.display()

@@ -13,10 +13,10 @@ use trace::block::{CaptureError, CaptureSpec, Captured};
 
 use super::capture_arguments::CaptureArguments;
 use super::record_file::RecordFile;
+use programs::stop_on_signals;
 
 use crate::quantity::parse_duration;
 use crate::{Finding, output};
-use programs::stop_on_signals;
 
 /// Arguments of `tidegate trace record`.
 #[derive(Args, Debug)]

@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use programs::stop_on_signals;
 use trace::{Ending, RecordSpec, Recorded};
 
 use crate::{Finding, output};
-use programs::stop_on_signals;
 
 /// A shell reports a program that a signal ended as this plus the signal.
 const KILLED: i32 = 128;

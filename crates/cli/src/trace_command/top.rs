@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
+use programs::stop_on_signals;
 use results::block_trace::{Event, Request};
 use results::nearest_f64;
 use serde_json::json;
@@ -18,7 +19,6 @@ use super::top_screen::{Screen, Size};
 use crate::output::{self, Printed};
 use crate::quantity::parse_duration;
 use crate::{Finding, output::print_bytes};
-use programs::stop_on_signals;
 
 /// Columns of a table that is no terminal's.
 const PLAIN_COLUMNS: usize = 132;

@@ -8,10 +8,11 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Field, Schema};
+use arrow_schema::{ArrowError, DataType, Field, Schema};
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
@@ -300,7 +301,8 @@ pub(super) fn folder_of(path: &Path) -> Option<PathBuf> {
 #[derive(Debug)]
 struct Table<R> {
     path: PathBuf,
-    batches: ParquetRecordBatchReader,
+    /// None after a panic in it.
+    batches: Option<ParquetRecordBatchReader>,
     current: Option<R>,
     row_in_batch: usize,
     /// Rows before the current batch.
@@ -330,21 +332,29 @@ impl<R: Rows> Table<R> {
                 (length.len(), 0)
             }
         };
-        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-        let footer = Arc::new(footer(&file, bytes).map_err(failed)?);
-        let plain = ArrowReaderMetadata::try_new(Arc::clone(&footer), options.clone()).map_err(failed)?;
-        // Texts as numbers into a dictionary, as they are stored: each is then made once a batch, not once a row.
-        let schema = Arc::new(with_dictionaries(plain.schema()));
-        let metadata = ArrowReaderMetadata::try_new(footer, options.with_schema(schema)).map_err(failed)?;
-        check_places(&path, bytes, metadata.metadata())?;
-        let rows = u64::try_from(metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
-        let batches = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
-            .with_batch_size(BATCH_ROWS)
-            .build()
-            .map_err(failed)?;
+        let decoder = || -> Result<_, NativeReadError> {
+            let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+            let footer = Arc::new(footer(&file, bytes).map_err(failed)?);
+            let plain = ArrowReaderMetadata::try_new(Arc::clone(&footer), options.clone()).map_err(failed)?;
+            // Texts as numbers into a dictionary, as they are stored: each is then made once a batch, not once a row.
+            let schema = Arc::new(with_dictionaries(plain.schema()));
+            let metadata =
+                ArrowReaderMetadata::try_new(footer, options.with_schema(schema)).map_err(failed)?;
+            check_places(&path, bytes, metadata.metadata())?;
+            let rows = u64::try_from(metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
+            let batches = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
+                .with_batch_size(BATCH_ROWS)
+                .build()
+                .map_err(failed)?;
+            Ok((rows, batches))
+        };
+        let (rows, batches) = contained(decoder).map_err(|source| NativeReadError::Rows {
+            path: path.clone(),
+            source,
+        })??;
         Ok(Self {
             path,
-            batches,
+            batches: Some(batches),
             current: None,
             row_in_batch: 0,
             rows_before: 0,
@@ -370,13 +380,21 @@ impl<R: Rows> Table<R> {
                 self.row_in_batch = 0;
                 self.current = None;
             }
-            let Some(batch) = self.batches.next() else {
+            let Some(batches) = &mut self.batches else {
                 return Ok(None);
             };
+            let next = contained(|| batches.next());
+            if next.is_err() {
+                self.batches = None;
+            }
+            let batch = next.and_then(Option::transpose);
             let batch = batch.map_err(|source| NativeReadError::Rows {
                 path: self.path.clone(),
                 source,
             })?;
+            let Some(batch) = batch else {
+                return Ok(None);
+            };
             let rows = R::of(&batch).map_err(|problem| problem.at(&self.path, self.rows_before))?;
             self.current = Some(rows);
         }
@@ -395,6 +413,14 @@ impl<R: Rows> Table<R> {
             problem,
         }
     }
+}
+
+/// A step of the decoder. It takes tables for well-formed and panics on some that are not; sums tell of damage, and not of tables that
+/// were made to do harm.
+fn contained<T>(step: impl FnOnce() -> T) -> Result<T, ArrowError> {
+    let panicked =
+        |_| ArrowError::ParquetError("the decoder panicked: the table is not well-formed".to_owned());
+    catch_unwind(AssertUnwindSafe(step)).map_err(panicked)
 }
 
 /// What the table's last bytes say of it, of a table that is the first `bytes` of its file.

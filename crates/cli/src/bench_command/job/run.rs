@@ -11,6 +11,7 @@ use bench::job::estimate::{Done, Estimator, Expectation, Medium};
 use bench::job::table::{STEP_FIELD, operations_per_s, table, window};
 use bench::job::{Job, Vocabulary};
 use clap::Args;
+use programs::stop_on_signals;
 use results::{RecordWriter, RunRecord};
 use serde_json::json;
 
@@ -21,7 +22,6 @@ use crate::bench_command::progress::Bar;
 use crate::bench_command::repeat::{BenchCommonArguments, Measured, Turn, identity};
 use crate::history_command::log::HistoryLog;
 use crate::output::{self, Printed};
-use programs::stop_on_signals;
 
 /// How often time goes on where a step reports nothing.
 const TICK: Duration = Duration::from_millis(200);
