@@ -11,7 +11,7 @@ use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Gid, Uid};
@@ -151,6 +151,7 @@ impl Stage {
                 &self.mounted.mountpoint(),
                 &self.mounted.source(),
                 time,
+                &racer.calls,
             );
             stop.store(true, Ordering::Relaxed);
             let raced = racing.join().expect("its own message is above");
@@ -173,11 +174,12 @@ impl Drop for Stage {
 }
 
 /// Makes calls of one kind until the time is over.
-fn make_calls(number: usize, mount: &Path, source: &Path, time: Duration) -> Report {
+fn make_calls(number: usize, mount: &Path, source: &Path, time: Duration, calls: &AtomicU64) -> Report {
     let mut report = Report::default();
     let started = Instant::now();
     while started.elapsed() < time {
         report.attempts += 1;
+        calls.fetch_add(1, Ordering::Relaxed);
         match (CALLS[number].make)(mount, source) {
             Outcome::Refused => {}
             Outcome::Done => report.done += 1,
@@ -187,7 +189,14 @@ fn make_calls(number: usize, mount: &Path, source: &Path, time: Duration) -> Rep
     report
 }
 
-fn call_as(who: Who, number: usize, mount: &Path, source: &Path, time: Duration) -> Report {
+fn call_as(
+    who: Who,
+    number: usize,
+    mount: &Path,
+    source: &Path,
+    time: Duration,
+    calls: &AtomicU64,
+) -> Report {
     if who == Who::Container {
         return call_in_a_container(number, mount, source, time);
     }
@@ -201,7 +210,7 @@ fn call_as(who: Who, number: usize, mount: &Path, source: &Path, time: Duration)
                 set_thread_res_gid(gid, gid, gid).expect("root may");
                 set_thread_res_uid(uid, uid, uid).expect("root may");
             }
-            make_calls(number, mount, source, time)
+            make_calls(number, mount, source, time, calls)
         });
         calling.join().expect("its own message is above")
     })
@@ -282,7 +291,13 @@ fn follow(order: &str) {
     let number = |word: &str| word.parse::<u64>().expect("a number");
     let call = usize::try_from(number(words[0])).expect("small");
     let (mount, source) = (Path::new(words[1]), Path::new(words[2]));
-    let report = make_calls(call, mount, source, Duration::from_millis(number(words[3])));
+    let report = make_calls(
+        call,
+        mount,
+        source,
+        Duration::from_millis(number(words[3])),
+        &AtomicU64::new(0),
+    );
     println!("\nreport {} {} {}", report.attempts, report.done, report.wins);
 }
 

@@ -108,7 +108,7 @@ pub enum NativeReadError {
         path: PathBuf,
         /// The decoder's answer.
         #[source]
-        source: arrow_schema::ArrowError,
+        source: ArrowError,
     },
     /// A column is missing or has another type.
     #[error("{}: expected a column {column} of type {expected}, found {found}", path.display())]

@@ -4,7 +4,8 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags, XattrFlags, fgetxattr, fsetxattr, renameat_with};
 use testkit::prng::Prng;
@@ -24,6 +25,8 @@ pub struct Racer {
     place: PathBuf,
     caller: u32,
     moves_folders: bool,
+    /// Calls that were made beside it.
+    pub calls: AtomicU64,
 }
 
 #[derive(Clone, Copy)]
@@ -103,6 +106,7 @@ impl Racer {
             place,
             caller,
             moves_folders,
+            calls: AtomicU64::new(0),
         }
     }
 
@@ -151,8 +155,7 @@ impl Racer {
         let name = self.name();
         let private = self.place.join("private");
         let _made_by_the_caller = fs::remove_file(&name).or_else(|_| fs::remove_dir_all(&name));
-        // Root's calls need no luck: the longer, the sooner one is seen.
-        let pause = random.below(400) * if self.caller == 0 { 50 } else { 1 };
+        let pause = random.below(400);
         match occupant {
             Occupant::New { owner } => {
                 let mut options = OpenOptions::new();
@@ -162,13 +165,13 @@ impl Racer {
                 };
                 if owner != 0 {
                     chown(&name, Some(owner), Some(owner)).ok();
-                    spin(pause);
+                    self.leave(pause);
                     return true;
                 }
                 file.write_all(SECRET).expect("there is room");
                 fsetxattr(&file, "user.mark", SECRET, XattrFlags::empty()).expect("it has attributes");
                 let before = file.metadata().expect("it is open");
-                spin(pause);
+                self.leave(pause);
                 let is_there = fs::remove_file(&name).is_ok();
                 let after = file.metadata().expect("it is open");
                 is_there && is_whole(&mut file, (before.mtime(), before.mtime_nsec())) && after.nlink() == 0
@@ -179,7 +182,7 @@ impl Racer {
                 if fs::hard_link(private.join("secret"), &name).is_err() {
                     return true;
                 }
-                spin(pause);
+                self.leave(pause);
                 let is_there = fs::symlink_metadata(&name).is_ok_and(|found| found.ino() == before.ino());
                 let removed = fs::remove_file(&name);
                 let is_whole = is_whole(&mut file, (before.mtime(), before.mtime_nsec()));
@@ -191,7 +194,7 @@ impl Racer {
                 if symlink("../private/secret", &name).is_err() {
                     return true;
                 }
-                spin(pause);
+                self.leave(pause);
                 let is_there = fs::symlink_metadata(&name).is_ok_and(|found| found.is_symlink());
                 is_there && fs::remove_file(&name).is_ok()
             }
@@ -201,13 +204,26 @@ impl Racer {
                 if put(&home, &name).is_err() {
                     return true;
                 }
-                spin(pause);
+                self.leave(pause);
                 let came_back = put(&name, &home).is_ok();
                 if !came_back {
                     self.furnish_again();
                 }
                 came_back || folder.starts_with("own")
             }
+        }
+    }
+
+    /// Leaves a thing at the name for some tens of microseconds; for root, whose calls need no luck, until it has made some.
+    fn leave(&self, turns: u64) {
+        if self.caller != 0 {
+            return (0..turns * 50).for_each(|_| std::hint::spin_loop());
+        }
+        let (started, before) = (Instant::now(), self.calls.load(Ordering::Relaxed));
+        while self.calls.load(Ordering::Relaxed) < before + 3
+            && started.elapsed() < Duration::from_millis(100)
+        {
+            std::thread::yield_now();
         }
     }
 
@@ -233,12 +249,5 @@ impl Racer {
         if links != 1 || !is_whole {
             self.furnish_again();
         }
-    }
-}
-
-/// A moment: some tens of microseconds.
-fn spin(turns: u64) {
-    for _ in 0..turns * 50 {
-        std::hint::spin_loop();
     }
 }
