@@ -25,7 +25,7 @@ use programs::analysis_arguments::AnalysisCommand;
     propagate_version = true
 )]
 struct Arguments {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     command: AnalysisCommand,
 }

@@ -66,18 +66,25 @@ pub fn format<N: Nand>(
         own.check().map_err(identity_error)?;
         let member = usize::try_from(place).map_or(usize::MAX, |place| place);
         let ubi = Ubi::format(device, options, &mut |peb| progress(member, peb))?;
-        ubi.make_volume(NewVolume {
-            id: Some(VolumeId(0)),
-            name: VolumeName::new(name.as_bytes()).expect("an identity fits a volume's name"),
-            kind: VolumeKind::Dynamic,
-            size: SizeInLebs::AllFree,
-            alignment: 1,
-            autoresize: false,
-            skip_check: false,
-        })?;
+        ubi.make_volume(share_of_array(
+            VolumeName::new(name.as_bytes()).expect("an identity fits a volume's name"),
+        ))?;
         ubi.settle()?;
     }
     Ok(())
+}
+
+/// The volume of a member: all of its device.
+pub(crate) fn share_of_array(name: VolumeName) -> NewVolume {
+    NewVolume {
+        id: Some(VolumeId(0)),
+        name,
+        kind: VolumeKind::Dynamic,
+        size: SizeInLebs::AllFree,
+        alignment: 1,
+        autoresize: false,
+        skip_check: false,
+    }
 }
 
 /// Attaches an array of `devices`, which are given in their order. Nothing is written when they are refused; where a device fails while it is

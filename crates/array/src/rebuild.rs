@@ -7,18 +7,14 @@
 
 use media::{Leb, Nand, Peb};
 use std::sync::Arc;
-use ubi::format::VolumeKind;
 use ubi::format::volume_table::VolumeName;
-use ubi::{
-    Access, AttachOptions, FormatOptions, Layout, NewVolume, SizeInLebs, Ubi, UbiVolume, Volume, VolumeError,
-    VolumeId,
-};
+use ubi::{Access, AttachOptions, FormatOptions, Layout, Ubi, UbiVolume, Volume, VolumeError, VolumeId};
 
 use crate::error::ArrayError;
 use crate::executor::Execution;
 use crate::identity::{MemberIdentity, Redundancy};
 use crate::membership::Absent;
-use crate::open::{Array, Extra, Slot, open};
+use crate::open::{Array, Extra, Slot, open, share_of_array};
 use crate::resolve::LostShare;
 use crate::virtual_volume::Mended;
 
@@ -138,15 +134,7 @@ pub(crate) fn format_new_member<N: Nand>(
     let identity = identity.at(u32::try_from(new.place).expect("16 at most"));
     let device = new.device.name();
     let ubi = Ubi::format(new.device, options, new.progress)?;
-    let volume = ubi.make_volume(NewVolume {
-        id: Some(VolumeId(0)),
-        name: volume_name(&identity.name_of_rebuild()),
-        kind: VolumeKind::Dynamic,
-        size: SizeInLebs::AllFree,
-        alignment: 1,
-        autoresize: false,
-        skip_check: false,
-    })?;
+    let volume = ubi.make_volume(share_of_array(volume_name(&identity.name_of_rebuild())))?;
     ubi.settle()?;
     let found = ubi.open(volume)?.geometry().lebs;
     match found < lebs {

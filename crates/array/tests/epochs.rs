@@ -1,83 +1,19 @@
 //! The epoch of an array: members that were left behind or used by themselves are refused by name, and power that goes while an array is
 //! opened or closed costs nothing.
 
+#[expect(dead_code, reason = "parity is for other tests")]
+mod support;
+
 use std::sync::{Arc, Mutex};
 
-use array::{Array, ArrayError, ArrayState, Execution, LostShare, MemberIdentity, attach, format};
-use media::{Leb, Nand, NandGeometry, Page, Peb};
-use nand::{ChipModel, CutPoint, CutTime, FaultModel, PowerCut, PowerSupply, SimNand};
-use ubi::{
-    Access, AttachError, AttachOptions, FormatOptions, Layout, MemberState, Ubi, Volume, VolumeError,
-    VolumeId,
-};
-
-type Chip = Arc<Mutex<SimNand>>;
-
-const PAGE: usize = 512;
-const BLOCKS: u32 = 40;
-const PAGES: u32 = 8;
-/// The page of the VID header.
-const VID_PAGE: u32 = 1;
-
-fn array_of(members: usize) -> Vec<SimNand> {
-    let geometry = NandGeometry::new(512, PAGES, BLOCKS).expect("a geometry");
-    let chip = |member| {
-        SimNand::new(
-            &format!("chip{member}"),
-            ChipModel::new(geometry),
-            FaultModel::none(),
-        )
-    };
-    let chips: Vec<Chip> = (0..members)
-        .map(|member| Arc::new(Mutex::new(chip(member))))
-        .collect();
-    let options = FormatOptions {
-        layout: Layout::usual(&geometry).expect("a layout"),
-        image_sequence: 1,
-        erase_counter: None,
-    };
-    let identity = MemberIdentity {
-        array: 0xE9,
-        index: 0,
-        members: 0,
-        redundancy: array::Redundancy::None,
-        label: "data".to_owned(),
-    };
-    format(chips.clone(), options, &identity, &mut |_, _| {}).expect("formatted");
-    taken(&chips)
-}
-
-fn taken(chips: &[Chip]) -> Vec<SimNand> {
-    let chip = |chip: &Chip| {
-        chip.lock()
-            .expect("no panic")
-            .clone()
-            .with_supply(&PowerSupply::new())
-    };
-    chips.iter().map(chip).collect()
-}
-
-fn on_supply(chips: &[SimNand], supply: &PowerSupply) -> Vec<Chip> {
-    let chip = |chip: &SimNand| Arc::new(Mutex::new(chip.clone().with_supply(supply)));
-    chips.iter().map(chip).collect()
-}
-
-fn try_open(chips: &[Chip], access: Access) -> Result<Array<Chip>, ArrayError> {
-    attach(chips.to_vec(), AttachOptions::linux(access), Execution::Inline)
-}
-
-fn open(chips: &[Chip]) -> Array<Chip> {
-    try_open(chips, Access::ReadWrite).expect("attached")
-}
+use array::{Array, ArrayError, ArrayState, LostShare};
+use media::{Leb, Nand, Page, Peb};
+use nand::{CutPoint, CutTime, PowerCut, PowerSupply, SimNand};
+use support::{BLOCKS, Chip, PAGE, VID_PAGE, array_of, on_supply, open, read, taken, try_open};
+use ubi::{Access, AttachError, AttachOptions, MemberState, Ubi, Volume, VolumeError, VolumeId};
 
 fn whole(members: usize, byte: u8) -> Vec<u8> {
     vec![byte; members * 6 * PAGE]
-}
-
-fn read(array: &Array<Chip>, leb: u32) -> Vec<u8> {
-    let mut bytes = vec![0; usize::try_from(array.volume().geometry().leb_bytes).expect("small")];
-    array.volume().read(Leb(leb), 0, &mut bytes).expect("readable");
-    bytes
 }
 
 /// An array whose LEB 3 holds `byte`, closed or left open.

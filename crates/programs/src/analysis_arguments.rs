@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use crate::file_system_kind::FileSystemKind;
 use crate::quantity::parse_bytes;
 
-/// What `tidegate-analysis` does.
+/// The commands of `tidegate-analysis`.
 #[derive(Debug, Subcommand)]
 pub enum AnalysisCommand {
     /// Analyse block traces: a page, text or JSON with sizes, locality, owners, latencies, hot and short-lived files

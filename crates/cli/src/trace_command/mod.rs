@@ -1,6 +1,6 @@
 //! `tidegate trace`: traces are taken, watched, read and turned into others.
 //!
-//! What asks a trace in SQL is done by another program, `tidegate-analysis`.
+//! Another program, `tidegate-analysis`, runs the analyses in SQL.
 
 mod capture_arguments;
 pub mod convert;
@@ -42,7 +42,7 @@ pub enum TraceCommand {
     Top(TraceTopArguments),
     /// Record the calls that a program and its children make on files, for `tidegate replay`
     Syscalls(TraceSyscallsArguments),
-    /// What `tidegate-analysis` does.
+    /// The commands of `tidegate-analysis`.
     #[command(flatten)]
     Analysis(AnalysisCommand),
     /// Tell which file or metadata owns the sectors of an image, a device or a mounted file system
