@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the lab guest: QEMU and the tools by apt, the distribution's kernel package unpacked (never installed) into a
-# cache folder, its uncompressed kernel image, an initramfs and our flash module. See docs/lab.md.
+# cache folder, its uncompressed kernel image, an initramfs and our flash module. See docs/reference/lab.md.
 #
 # Debian 12 and 13, Ubuntu 24.04. Asks nothing; what is there already is left alone, and a second run takes no time.
 # What can't be had is named, and exit code 1 says that there is no guest (tests then skip); 2 is a fault of ours.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Another engine as judge: the SQL of crates/analysis/sql on Apache Spark, over the same folder of traces, must give the
+# Another engine as judge: the SQL of crates/trace/analysis/sql on Apache Spark, over the same folder of traces, must give the
 # same tables as `tidegate trace query --named`.
 #
 #   scripts/judges/spark.sh [ROWS [NAME...]]
@@ -36,6 +36,6 @@ for name in one two; do
     "$target/release/examples/generate_trace" "$work/traces/$name.trace" $((rows / 2))
 done
 exec_status=0
-TMPDIR=$work "$python" "$here/scripts/judges/spark.py" "$target/release/tidegate" "$here/crates/analysis/sql" \
+TMPDIR=$work "$python" "$here/scripts/judges/spark.py" "$target/release/tidegate" "$here/crates/trace/analysis/sql" \
     "$work/traces" "$@" || exec_status=$?
 exit $exec_status

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What ubi_reader (from PyPI, in a virtual environment) extracts of images whose power was cut, beside what Linux recovered of
-# them: the table of docs/ubifs.md.
+# them: the table of docs/guide/ubifs.md.
 #
 #   TIDEGATE_UBIFS_MOMENTS=51 TIDEGATE_UBIFS_KEEP=FOLDER cargo test -p ubifs --test linux moment
 #   scripts/judges/ubi_reader.sh FOLDER

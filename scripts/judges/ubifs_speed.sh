@@ -10,7 +10,7 @@
 #             chip as large as they are together. Wanted: 3.5 times.
 #
 # ROUNDS (5) samples of each; the chips of `write` are files in CHIPS_DIR (/dev/shm); TIDEGATE is the binary, by default an optimised one that is built here. Needs mtd-utils,
-# /dev/fuse, python3 with venv, and for `mount` the lab guest (docs/lab.md); what can't be had is left out with the reason.
+# /dev/fuse, python3 with venv, and for `mount` the lab guest (docs/reference/lab.md); what can't be had is left out with the reason.
 # Exit: 0 all that ran came out as wanted, 1 something did not, 2 it could not run.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

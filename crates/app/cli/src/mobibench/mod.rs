@@ -1,0 +1,121 @@
+//! The original Mobibench's command line over the workloads of `bench`: its options, its files, its result lines.
+//!
+//! Where the original is wrong this is not; `docs/guide/mobibench.md` lists each difference with the test that holds it.
+//! Results and the line `Err string` go to standard output, as in the original; messages also to standard error, and
+//! the exit code tells success from failure. This module knows nothing of how things are measured.
+
+pub mod arguments;
+mod database_test;
+mod file_test;
+mod folder;
+mod log_files;
+mod plan;
+mod script_test;
+mod text;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result};
+use bench::RunIdentity;
+use programs::stop_on_signals;
+
+use self::arguments::MobibenchArguments;
+use self::plan::{Plan, Test};
+use crate::Finding;
+use crate::bench_command::progress::{Bar, ProgressForm};
+use crate::bench_command::repeat::command_line;
+use crate::output::{print_bytes, print_error};
+
+/// What every test needs beside its own options.
+struct Session<'run> {
+    arguments: &'run MobibenchArguments,
+    plan: &'run Plan,
+    bar: Bar,
+    stop: Arc<AtomicBool>,
+}
+
+/// How a test ended that gave numbers.
+struct Ended {
+    finding: Finding,
+    /// For the last line; `None` is the original's `No error`.
+    problem: Option<String>,
+}
+
+/// Runs the command. `words` are all words of the command line: without options it prints how to get help.
+pub fn run(arguments: &MobibenchArguments, words: usize) -> Result<Finding> {
+    if words <= COMMAND_WORDS {
+        print_bytes(text::usage().as_bytes())?;
+        return Ok(Finding::Nothing);
+    }
+    match measure(arguments) {
+        Ok(ended) => {
+            let problem = ended.problem.as_deref().unwrap_or(text::NO_ERROR);
+            print_last_line(arguments, problem)?;
+            Ok(ended.finding)
+        }
+        Err(error) => {
+            print_last_line(arguments, &crate::output::with_causes(&error))?;
+            Err(error)
+        }
+    }
+}
+
+/// The last line of a run that was interrupted.
+const STOPPED: &str = "stopped before its end; the numbers are partial";
+
+/// `tidegate mobibench`.
+const COMMAND_WORDS: usize = 2;
+
+fn measure(arguments: &MobibenchArguments) -> Result<Ended> {
+    let plan = plan::plan(arguments)?;
+    for note in &plan.notes {
+        print_error(note);
+    }
+    let session = Session {
+        arguments,
+        plan: &plan,
+        bar: Bar::new(if arguments.quiet {
+            ProgressForm::Off
+        } else {
+            ProgressForm::Auto
+        }),
+        stop: stop_on_signals()?,
+    };
+    match &plan.test {
+        Test::File(test) => file_test::run(&session, test),
+        Test::Database(test) => database_test::run(&session, test),
+        Test::Script(script) => script_test::run(&session, script),
+    }
+}
+
+impl Session<'_> {
+    /// Prints a part of the report, unless a record takes its place.
+    fn print(&self, text: &str) -> Result<()> {
+        if !self.arguments.json {
+            print_bytes(text.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn identity(&self, folder: &Path) -> Result<RunIdentity> {
+        let target = bench::environment::target(folder)
+            .with_context(|| format!("{} can't be used", folder.display()))?;
+        Ok(RunIdentity {
+            command: command_line(),
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            label: self.plan.preset.name().to_owned(),
+            round: 0,
+            host: bench::environment::host(),
+            target,
+        })
+    }
+}
+
+fn print_last_line(arguments: &MobibenchArguments, problem: &str) -> Result<()> {
+    if !arguments.json {
+        print_bytes(text::error_line(problem).as_bytes())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,280 @@
+//! The boundaries between the crates, held by the compiler's own view of the workspace.
+//!
+//! [`ALLOWED`] lists every edge that may exist between crates of this workspace; one that is not listed fails, whatever
+//! prose says. [`UNSAFE_CRATES`] lists who may contain `unsafe`. Both are copied to ARCHITECTURE.md, and a test compares.
+//! Each gate has a canary that must fail.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
+
+/// Who may depend on whom, in what is shipped. Contract crates (`vfs`, `media`, `results`) depend on nobody but `outfile`.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("vfs", &[]),
+    ("media", &[]),
+    ("outfile", &[]),
+    ("nand", &["media", "outfile"]),
+    ("emmc", &["media", "results"]),
+    ("live", &["emmc", "media", "nand", "outfile", "results", "vfs"]),
+    ("results", &["outfile"]),
+    ("passfs", &["vfs"]),
+    ("buffer", &["vfs"]),
+    ("fuse", &["vfs"]),
+    ("bench", &["formats", "results"]),
+    ("trace", &["fsmap", "results"]),
+    ("fsmap", &[]),
+    ("formats", &["outfile", "results"]),
+    ("analysis", &["formats", "report", "results"]),
+    ("history", &["results"]),
+    ("ui", &["history", "outfile", "results"]),
+    ("report", &["results"]),
+    ("testkit", &["vfs"]),
+    ("ubi", &["media"]),
+    ("array", &["media", "ubi"]),
+    ("ubifs", &["media", "ubi", "vfs"]),
+    ("judge", &["results"]),
+    (
+        "cli",
+        &[
+            "array", "bench", "buffer", "emmc", "formats", "fsmap", "fuse", "history", "live", "media",
+            "nand", "outfile", "passfs", "programs", "report", "results", "ubi", "ubifs", "trace", "ui",
+            "vfs",
+        ],
+    ),
+    ("programs", &["media", "outfile", "report"]),
+    (
+        "analysis-cli",
+        &["analysis", "formats", "programs", "report", "results"],
+    ),
+];
+
+/// What tests alone may use beside that.
+const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
+    ("media", &["media"]),
+    ("nand", &["media", "testkit"]),
+    ("buffer", &["passfs", "testkit"]),
+    ("passfs", &["testkit"]),
+    ("fuse", &["testkit"]),
+    ("ubi", &["nand", "testkit"]),
+    ("array", &["media", "nand", "testkit"]),
+    ("ubifs", &["array", "buffer", "nand", "testkit"]),
+    ("cli", &["testkit"]),
+    ("trace", &["testkit"]),
+    ("live", &["testkit"]),
+    ("analysis", &["testkit"]),
+    ("analysis-cli", &["testkit"]),
+    ("formats", &["testkit"]),
+];
+
+/// Crates with `unsafe` blocks.
+const UNSAFE_CRATES: &[&str] = &[
+    "bench", "buffer", "emmc", "fsmap", "fuse", "live", "nand", "passfs", "testkit", "trace",
+];
+
+/// External crates that belong to some of ours alone.
+const EXTERNAL_OWNERS: &[(&str, &[&str])] = &[
+    ("aes", &["ubifs"]),
+    ("anyhow", &["analysis-cli", "cli", "programs"]),
+    ("clap", &["analysis-cli", "cli", "judge", "programs"]),
+    ("arrow-array", &["formats"]),
+    ("arrow-schema", &["formats"]),
+    ("hkdf", &["ubifs"]),
+    ("io-uring", &["bench", "fuse"]),
+    ("parquet", &["formats"]),
+    ("libbpf-rs", &["trace"]),
+    ("axum", &["ui"]),
+    ("tokio", &["analysis", "ui"]),
+    ("datafusion", &["analysis"]),
+];
+
+type Edge = (String, String, DependencyKind);
+
+fn forbidden(edges: &[Edge], ours: &BTreeSet<String>) -> Vec<String> {
+    let allowed: BTreeMap<_, _> = ALLOWED.iter().copied().collect();
+    let in_tests: BTreeMap<_, _> = ALLOWED_IN_TESTS.iter().copied().collect();
+    let lists = |table: &BTreeMap<&str, &[&str]>, from: &str, to: &str| {
+        table.get(from).is_some_and(|targets| targets.contains(&to))
+    };
+    let mut found = Vec::new();
+    for (from, to, kind) in edges {
+        if ours.contains(to) {
+            let for_tests = *kind == DependencyKind::Development && lists(&in_tests, from, to);
+            if !for_tests && !lists(&allowed, from, to) {
+                found.push(format!("{from} -> {to}"));
+            }
+        }
+        let foreign_owner = EXTERNAL_OWNERS
+            .iter()
+            .find(|(name, owners)| *name == to && !owners.contains(&from.as_str()));
+        if let Some((name, owners)) = foreign_owner {
+            found.push(format!(
+                "{from} -> {name}, which only {} may use",
+                owners.join(", ")
+            ));
+        }
+    }
+    found
+}
+
+fn workspace() -> Metadata {
+    MetadataCommand::new()
+        .manifest_path(workspace_root().join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .expect("cargo metadata reads the workspace")
+}
+
+/// The folder of each crate, by the crate's name.
+fn packages() -> Vec<(String, PathBuf)> {
+    let folder = |package: &Package| {
+        let manifest = package.manifest_path.as_std_path();
+        manifest.parent().expect("a manifest lies in a folder").to_owned()
+    };
+    workspace()
+        .packages
+        .iter()
+        .map(|package| (package.name.to_string(), folder(package)))
+        .collect()
+}
+
+fn workspace_edges() -> (Vec<Edge>, BTreeSet<String>) {
+    let metadata = workspace();
+    let ours = metadata
+        .packages
+        .iter()
+        .map(|package| package.name.to_string())
+        .collect();
+    let edges = metadata
+        .packages
+        .iter()
+        .flat_map(|package| {
+            package
+                .dependencies
+                .iter()
+                .map(|dependency| (package.name.to_string(), dependency.name.clone(), dependency.kind))
+        })
+        .collect();
+    (edges, ours)
+}
+
+fn workspace_root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
+}
+
+#[test]
+fn no_crate_depends_on_one_that_it_must_not_know() {
+    let (edges, ours) = workspace_edges();
+    assert!(edges.len() > 10, "the workspace was not read");
+    assert_eq!(forbidden(&edges, &ours), Vec::<String>::new());
+}
+
+#[test]
+fn every_crate_is_in_the_table() {
+    let (_, ours) = workspace_edges();
+    let listed: BTreeSet<String> = ALLOWED.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(listed, ours);
+}
+
+#[test]
+fn canary_a_forbidden_edge_is_found() {
+    let ours: BTreeSet<String> = ["fuse", "passfs", "vfs", "buffer"].map(str::to_owned).into();
+    let edge = |from: &str, to: &str, kind| (from.to_owned(), to.to_owned(), kind);
+    let edges = [
+        edge("fuse", "passfs", DependencyKind::Normal),
+        edge("vfs", "buffer", DependencyKind::Development),
+        edge("buffer", "passfs", DependencyKind::Normal),
+        edge("passfs", "anyhow", DependencyKind::Normal),
+        edge("buffer", "vfs", DependencyKind::Normal),
+    ];
+    assert_eq!(forbidden(&edges, &ours).len(), 4);
+}
+
+#[test]
+fn unsafe_is_only_where_architecture_says() {
+    let mut found = BTreeSet::new();
+    for (name, folder) in packages() {
+        if rust_files(&folder).iter().any(|path| has_unsafe(&read(path))) {
+            found.insert(name);
+        }
+    }
+    let allowed: BTreeSet<String> = UNSAFE_CRATES.iter().map(|name| (*name).to_owned()).collect();
+    assert!(
+        found.is_subset(&allowed),
+        "unsafe in {:?}",
+        found.difference(&allowed)
+    );
+    let architecture = read(&workspace_root().join("ARCHITECTURE.md"));
+    for name in UNSAFE_CRATES {
+        assert!(
+            architecture.contains(&format!("`{name}`: ")),
+            "ARCHITECTURE.md does not list {name}"
+        );
+    }
+}
+
+#[test]
+fn canary_an_unsafe_block_is_seen() {
+    // Put together here, so that this file does not contain one.
+    let block = ["un", "safe { call() }"].concat();
+    assert!(has_unsafe(&format!("let x = {block};")));
+    assert!(!has_unsafe(&format!("// why {block} is not needed")));
+    assert!(!has_unsafe("#![deny(unsafe_code)]"));
+}
+
+/// Crates whose programs no user runs.
+const NOT_SHIPPED: &[&str] = &["judge", "testkit"];
+
+#[test]
+fn every_crate_that_is_shipped_asks_clippy_for_the_methods_that_follow_planted_links() {
+    for (name, folder) in packages() {
+        let is_shipped = !NOT_SHIPPED.contains(&name.as_str());
+        for root in ["src/lib.rs", "src/main.rs"].map(|root| folder.join(root)) {
+            assert!(
+                !is_shipped || !root.exists() || bans_methods(&read(&root)),
+                "{} lacks the line",
+                root.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn canary_a_crate_that_does_not_ask_is_seen() {
+    assert!(!bans_methods("//! A crate.\n\npub mod x;\n"));
+    assert!(bans_methods(
+        "//! A crate.\n\n#![cfg_attr(not(test), warn(clippy::disallowed_methods))]\n"
+    ));
+}
+
+fn bans_methods(root: &str) -> bool {
+    root.contains("\n#![cfg_attr(not(test), warn(clippy::disallowed_methods))]\n")
+}
+
+fn has_unsafe(source: &str) -> bool {
+    source
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or(line))
+        .any(|code| {
+            ["{", "fn ", "impl ", "extern "]
+                .iter()
+                .any(|next| code.contains(&["un", "safe ", next].concat()))
+        })
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("the folder is readable") {
+        let path = entry.expect("the folder is readable").path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}

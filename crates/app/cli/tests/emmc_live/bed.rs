@@ -1,0 +1,139 @@
+//! What every test here stands on: a folder of its own, programs of the system, and a card whose flash is quick.
+
+use std::fs::{self, OpenOptions};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A program of the system, which Debian may keep out of the path of ordinary shells.
+pub fn system(program: &str, arguments: &[&str]) -> Output {
+    let path = std::env::var("PATH").unwrap_or_default();
+    Command::new(program)
+        .args(arguments)
+        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
+        .output()
+        .unwrap_or_else(|error| panic!("{program}: {error}"))
+}
+
+pub fn must(program: &str, arguments: &[&str]) -> String {
+    let output = system(program, arguments);
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    text(&output.stdout)
+}
+
+/// A folder for one test: a quick card, and the descriptions of what is attached. Takes all of it away at its end.
+pub struct Bed {
+    pub folder: TempDir,
+}
+
+impl Bed {
+    /// `None`, with a reason printed, where loop devices or FUSE can't be had.
+    pub fn make() -> Option<Self> {
+        let skip = |reason: &str| {
+            eprintln!("skipped: {reason}");
+            None
+        };
+        if !rustix::process::geteuid().is_root() {
+            return skip("needs root");
+        }
+        for device in ["/dev/fuse", "/dev/loop-control"] {
+            if let Err(error) = OpenOptions::new().read(true).write(true).open(device) {
+                return skip(&format!("{device}: {error}"));
+            }
+        }
+        let folder = TempDir::new().unwrap();
+        let card = include_str!("../../../../emmc/emmc/cards/gt-i9300.toml")
+            .replace("program_us = [500, 1300]", "program_us = [20, 40]")
+            .replace("read_us = [100, 100]", "read_us = [5, 5]")
+            .replace("program_slc_us = 400", "program_slc_us = 15")
+            .replace("erase_us = 3500", "erase_us = 100")
+            .replace("transfer_ns = 200000", "transfer_ns = 4000")
+            .replace("command_ns = 100000", "command_ns = 5000")
+            .replace("cache = false", "cache = true");
+        fs::write(folder.path().join("quick.toml"), card).unwrap();
+        fs::create_dir(folder.path().join("mounted")).unwrap();
+        Some(Self { folder })
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    pub fn emmc(&self, command: &str, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["emmc", command, "--run-folder", &self.path("run")])
+            .args(arguments)
+            .output()
+            .unwrap()
+    }
+
+    pub fn done(&self, command: &str, arguments: &[&str]) -> String {
+        let output = self.emmc(command, arguments);
+        assert!(
+            output.status.success(),
+            "{command} {arguments:?}: {}",
+            text(&output.stderr)
+        );
+        text(&output.stdout)
+    }
+
+    /// Attaches a quick card; gives the report.
+    pub fn attach(&self, arguments: &[&str]) -> Value {
+        let (card, host) = (self.path("quick.toml"), "cqhci-hs400");
+        let fixed = ["--card", &card, "--host", host, "--json"];
+        serde_json::from_str(&self.done("attach", &[&fixed, arguments].concat())).unwrap()
+    }
+
+    pub fn stats(&self, device: &str) -> Value {
+        serde_json::from_str(&self.done("stats", &[device])).unwrap()
+    }
+
+    pub fn mount(&self, device: &str) {
+        must("mount", &[device, &self.path("mounted")]);
+    }
+
+    /// Takes the file system off. A program that another test of this process is about to start has every open file of this process until
+    /// it runs, so that the mount may be busy for a moment.
+    pub fn unmount(&self) {
+        for _ in 0..200 {
+            let output = system("umount", &[&self.path("mounted")]);
+            if output.status.success() {
+                return;
+            }
+            let said = text(&output.stderr);
+            assert!(said.contains("busy"), "{said}");
+        }
+        panic!("{} stays busy", self.path("mounted"));
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        // Best effort: a failure here would hide the test's own message.
+        let _ = self.emmc("detach", &["--all", "--force"]);
+    }
+}
+
+pub fn device_of(report: &Value) -> String {
+    report["device"].as_str().unwrap().to_owned()
+}
+
+/// What file `number` holds: of its own length and content.
+pub fn content(number: u64) -> Vec<u8> {
+    let length = 1000 + usize::try_from(number * 7919 % 60_000).unwrap();
+    let mut random = testkit::prng::Prng::new(number);
+    std::iter::from_fn(|| Some(random.next_u64().to_le_bytes()))
+        .flatten()
+        .take(length)
+        .collect()
+}

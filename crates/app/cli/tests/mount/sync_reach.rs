@@ -1,0 +1,74 @@
+//! What `sync` reaches: the kernel tells an ordinary FUSE mount nothing of it, and what is promised instead.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, poll};
+
+use crate::harness::Mounted;
+
+fn wait_a_little() {
+    let pause = Timespec {
+        tv_sec: 0,
+        tv_nsec: 5_000_000,
+    };
+    assert_eq!(poll(&mut [], Some(&pause)), Ok(0));
+}
+
+/// Asked without a child process: the end of its copies of our descriptors would be a close, which flushes.
+fn document(mounted: &Mounted) -> serde_json::Value {
+    let mut value = vec![0; 64 << 10];
+    let length = rustix::fs::getxattr(mounted.mountpoint(), "user.tidegate.stats", &mut value[..])
+        .expect("the mount answers");
+    serde_json::from_slice(&value[..length]).expect("a document in JSON")
+}
+
+fn entries_in_use(mounted: &Mounted) -> u64 {
+    document(mounted)["buffer"]["entries_in_use"]
+        .as_u64()
+        .expect("the document counts entries")
+}
+
+/// The promise of docs/guide/mount.md for `sync`: the buffer hands everything to the source by itself, where `sync` finds it.
+#[test]
+fn buffered_data_is_in_the_source_soon_where_sync_reaches_it() {
+    let Some(mounted) = Mounted::start(&["--passthrough", "off"]) else {
+        return;
+    };
+    let file = File::create(mounted.mountpoint().join("file")).unwrap();
+    file.write_all_at(&[9; 300_000], 0).unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    while entries_in_use(&mounted) > 0 {
+        assert!(Instant::now() < until, "the buffer does not empty itself");
+        wait_a_little();
+    }
+    // The descriptor is open still: neither a close nor an fsync wrote anything.
+    let below = mounted.source().join("file");
+    assert_eq!(std::fs::read(&below).unwrap(), vec![9; 300_000]);
+    rustix::fs::syncfs(File::open(mounted.source()).unwrap()).unwrap();
+    drop(file);
+}
+
+/// Why the promise is not one of `sync` itself: nothing arrives.
+#[test]
+fn sync_of_the_mount_sends_no_request() {
+    let Some(mounted) = Mounted::start(&["--passthrough", "off", "--flush-interval", "30s"]) else {
+        return;
+    };
+    let file = File::create(mounted.mountpoint().join("file")).unwrap();
+    file.write_all_at(b"held back", 0).unwrap();
+    rustix::fs::syncfs(File::open(mounted.mountpoint()).unwrap()).unwrap();
+    let operations = document(&mounted)["session"]["operations"].to_string();
+    assert!(!operations.contains("syncfs"), "{operations}");
+    assert_eq!(
+        entries_in_use(&mounted),
+        1,
+        "this kernel tells FUSE of syncfs: document it"
+    );
+    file.sync_all().unwrap();
+    assert_eq!(
+        std::fs::read(mounted.source().join("file")).unwrap(),
+        b"held back"
+    );
+}

@@ -1,0 +1,139 @@
+//! `docs/reference/semantics.md` names a test, a case of the contract or a judge for each promise, and `docs/guide/mobibench.md` a test for each defect of the
+//! original; here they are held to name only what exists.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+/// Names of tests, `crate::name`, that a document mentions and the sources do not have.
+fn missing(document: &str, sources: &[(String, String)]) -> Vec<String> {
+    tests_named(document)
+        .into_iter()
+        .filter(|(package, test)| {
+            let definition = format!("fn {test}()");
+            let defines = |owner: &str, text: &str| {
+                owner == *package
+                    && text
+                        .split("#[test]")
+                        .skip(1)
+                        .any(|rest| rest.trim_start().starts_with(&definition))
+            };
+            let is_case = |text: &str| *package == "contract" && has_case(text, test);
+            !sources
+                .iter()
+                .any(|(owner, text)| defines(owner, text) || is_case(text))
+        })
+        .map(|(package, test)| format!("{package}::{test}"))
+        .collect()
+}
+
+/// Whether one of a file's lists of cases of the contract, which a test runs one by one, has this name.
+fn has_case(text: &str, name: &str) -> bool {
+    let lists = text
+        .split("cases![")
+        .skip(1)
+        .chain(text.split("programs![").skip(1));
+    let mut names = lists.flat_map(|rest| rest.split(']').next().unwrap_or_default().split([',', ':']));
+    names.any(|listed| listed.trim() == name)
+}
+
+fn tests_named(document: &str) -> Vec<(&str, &str)> {
+    document
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter_map(|word| word.split_once("::"))
+        .collect()
+}
+
+/// Promises are rows of tables of two columns; the second is never without a test or a judge.
+fn rows_without_proof(document: &str) -> Vec<&str> {
+    document
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| promise"))
+        .filter(|line| {
+            let proof = line
+                .trim_end_matches(" |")
+                .rsplit(" | ")
+                .next()
+                .unwrap_or_default();
+            tests_named(proof).is_empty() && !proof.contains("judge")
+        })
+        .collect()
+}
+
+#[test]
+fn every_test_that_the_document_names_exists() {
+    let document = read(&root().join("docs/reference/semantics.md"));
+    assert!(tests_named(&document).len() > 30, "the document was not read");
+    assert_eq!(missing(&document, &sources()), Vec::<String>::new());
+    for judge in ["run.sh", "external.sh"] {
+        assert!(root().join("scripts/judges").join(judge).exists(), "{judge}");
+    }
+}
+
+#[test]
+fn every_test_that_the_page_on_the_original_names_exists() {
+    let document = read(&root().join("docs/guide/mobibench.md"));
+    assert!(tests_named(&document).len() > 50, "the document was not read");
+    assert_eq!(missing(&document, &sources()), Vec::<String>::new());
+}
+
+#[test]
+fn every_promise_names_what_holds_it() {
+    let document = read(&root().join("docs/reference/semantics.md"));
+    assert_eq!(rows_without_proof(&document), Vec::<&str>::new());
+}
+
+#[test]
+fn canary_a_test_that_does_not_exist_is_found() {
+    let found = missing("see `cli::no_test_is_called_this` and `x`", &sources());
+    assert_eq!(found, ["cli::no_test_is_called_this"]);
+    // A function that is no test does not count, nor one of another crate.
+    assert_eq!(missing("`cli::root`", &sources()).len(), 1);
+    assert_eq!(
+        missing("`vfs::every_promise_names_what_holds_it`", &sources()).len(),
+        1
+    );
+    assert_eq!(missing("`contract::no_case_is_called_this`", &sources()).len(), 1);
+    assert_eq!(
+        missing("`contract::cases`", &sources()).len(),
+        1,
+        "no case, but there is such a function"
+    );
+    assert_eq!(
+        rows_without_proof("| promise | held by |\n| gold | `nothing` |").len(),
+        1
+    );
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
+}
+
+/// Each source file with the crate that it belongs to.
+fn sources() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for folder in ["crates", "tools"] {
+        collect(&root().join(folder), folder, &mut found);
+    }
+    assert!(found.len() > 1000, "the sources were not read");
+    found
+}
+
+fn collect(folder: &Path, package: &str, found: &mut Vec<(String, String)>) {
+    for entry in std::fs::read_dir(folder).expect("the folder is readable") {
+        let path = entry.expect("the folder is readable").path();
+        if path.join("Cargo.toml").exists() {
+            let name = path.file_name().and_then(OsStr::to_str);
+            collect(&path, name.expect("crate names are UTF-8"), found);
+        } else if path.is_dir() {
+            collect(&path, package, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push((package.to_owned(), read(&path)));
+        }
+    }
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}

@@ -1,0 +1,148 @@
+//! The arguments of what `tidegate-analysis` does. `tidegate trace` takes the same, so that help, completion and errors
+//! are there whether the other program is installed or not, and hands them on.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::file_system_kind::FileSystemKind;
+use crate::quantity::parse_bytes;
+
+/// The commands of `tidegate-analysis`.
+#[derive(Debug, Subcommand)]
+pub enum AnalysisCommand {
+    /// Analyse block traces: a page, text or JSON with sizes, locality, owners, latencies, hot and short-lived files
+    Report(TraceReportArguments),
+    /// Ask block traces in SQL, or run one of the named analyses
+    Query(TraceQueryArguments),
+    /// Set the analyses of two block traces beside each other
+    Compare(TraceCompareArguments),
+    /// Run applications on file systems made for it, traced, and draw figure 4 and table 3 of the bFUSE paper
+    Apps(TraceAppsArguments),
+}
+
+/// Arguments of `tidegate trace report`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Several traces are reported as one; `tidegate trace compare` sets two side by side. The page needs nothing\n\
+                  from outside and can be mailed as it is. docs/guide/trace-report.md says what each table counts.\n\
+                  Exit codes: 0 done, 1 done but a trace was interrupted or lost records, 2 could not be done."
+)]
+pub struct TraceReportArguments {
+    /// Traces, native or of a format that tidegate reads, or folders of native ones
+    #[arg(required = true, value_name = "TRACE")]
+    pub traces: Vec<PathBuf>,
+    /// The file that is written, - for standard output [default: NAME.html in the current folder; - for text and JSON]
+    #[arg(long, short = 'o', value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Tables for the terminal instead of the page
+    #[arg(long, conflicts_with = "json")]
+    pub text: bool,
+    /// One JSON document instead of the page
+    #[arg(long)]
+    pub json: bool,
+    /// What the queries may use
+    #[command(flatten)]
+    pub limits: LimitArguments,
+}
+
+/// Arguments of `tidegate trace query`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Tables: requests, runs, events (docs/formats/block-trace.md); views: io, pieces, file_types, typed_pieces,\n\
+                  ordered_io (docs/guide/trace-report.md). Queries can only read.\n\
+                  tidegate trace query phone.trace 'SELECT path, SUM(bytes) FROM runs GROUP BY path ORDER BY 2 DESC LIMIT 9'\n\
+                  Exit codes: 0 done, 2 could not be done."
+)]
+pub struct TraceQueryArguments {
+    /// Traces or folders of traces, and behind them the query in SQL unless --named gives one
+    #[arg(value_name = "TRACE", required_unless_present = "list")]
+    pub words: Vec<PathBuf>,
+    /// Run this named analysis
+    #[arg(long, value_name = "NAME")]
+    pub named: Option<String>,
+    /// Name the analyses; with --named, print the query of one
+    #[arg(long)]
+    pub list: bool,
+    /// One JSON document instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// What the queries may use
+    #[command(flatten)]
+    pub limits: LimitArguments,
+}
+
+/// Arguments of `tidegate trace compare`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Rows are matched by their names. Counts, sizes and times have the ratio of B to A, shares the difference in\n\
+                  points. Exit codes: 0 done, 2 could not be done."
+)]
+pub struct TraceCompareArguments {
+    /// The trace, or folder of traces, that is compared with
+    #[arg(value_name = "A")]
+    pub first: PathBuf,
+    /// The trace, or folder of traces, that is compared
+    #[arg(value_name = "B")]
+    pub second: PathBuf,
+    /// One JSON document instead of tables
+    #[arg(long)]
+    pub json: bool,
+    /// What the queries may use
+    #[command(flatten)]
+    pub limits: LimitArguments,
+}
+
+/// Arguments of `tidegate trace apps`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Needs root, mkfs of each file system, and what `tidegate trace record` needs. Applications are those of\n\
+                  `tidegate bench app --list`; sequential-write is 512 MiB in records of 512 KiB, the workload of the\n\
+                  paper's table 3.\n\
+                  Exit codes: 0 done, 1 a file system or application was left out or records were lost, 2 nothing was traced."
+)]
+pub struct TraceAppsArguments {
+    /// A folder for images and traces; not on a device that is busy otherwise
+    #[arg(value_name = "DIR", default_value = "/var/tmp")]
+    pub directory: PathBuf,
+    /// File systems that are made
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "ext4,xfs,btrfs")]
+    pub file_systems: Vec<FileSystemKind>,
+    /// Applications that run on each
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "camera,camcorder,gallery,sequential-write"
+    )]
+    pub apps: Vec<String>,
+    /// Speed of the applications: real (a minute each), asap, or a factor such as 10. Only at real speed does the kernel
+    /// write back in its own time, as it did in the paper; otherwise everything is synced at the end
+    #[arg(long, value_name = "SPEED", default_value = "real")]
+    pub speed: String,
+    /// Size of each file system
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "2g")]
+    pub size: u64,
+    /// Also write a page with the figure and the tables
+    #[arg(long, short = 'o', value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Print one JSON document instead of tables
+    #[arg(long)]
+    pub json: bool,
+    /// Keep the traces, in this folder
+    #[arg(long, value_name = "FOLDER")]
+    pub keep: Option<PathBuf>,
+    /// What the queries may use
+    #[command(flatten)]
+    pub limits: LimitArguments,
+}
+
+/// What the queries may use.
+#[derive(Args, Debug)]
+pub struct LimitArguments {
+    /// Memory of all queries that run side by side; what does not fit is sorted in temporary files
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "192m")]
+    pub memory: u64,
+    /// Analyses of a report that run side by side [default: one for each processor, 4 at most]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub threads: Option<u8>,
+}

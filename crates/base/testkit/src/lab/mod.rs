@@ -1,0 +1,261 @@
+//! The lab guest: the distribution's own kernel in QEMU, as a judge of what this project writes and as the place where
+//! file systems and modules run that the host's kernel does not have. Made by `lab/setup.sh`; by hand: `docs/reference/lab.md`.
+//!
+//! - [`Lab::available`] says whether there is a guest on this machine, and if not, why.
+//! - [`Guest`] is one that was booted (3 to 5 s under emulation). It runs any number of [`Job`]s, one after another.
+//! - [`shared`] is the guest that all tests of one test program use, so that they boot it once.
+//! - [`Fsck`] is the stock `fsck.ubifs`, on the host.
+//! - [`FlashFile`] is a file of the host that is a NAND chip in the guest; its bytes survive [`Guest::kill`].
+//!
+//! The guest sees the host's whole file tree at the same paths, read-only below an overlay in memory: programs built on
+//! the host, with their libraries, and the host's tools run as they are. A job hands files back in `/host`, its folder.
+//!
+//! It is not a sandbox: a job can read what the user can read.
+
+mod control;
+mod flash;
+mod fsck;
+mod guest;
+mod job;
+mod keeper;
+mod machine;
+
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::{env, fs, io};
+
+use thiserror::Error;
+
+pub use flash::FlashFile;
+pub use fsck::{Fsck, FsckReport};
+pub use guest::{Folders, Guest, Options};
+pub use job::{Ended, Job, Outcome};
+
+/// A guest that can be booted on this machine.
+#[derive(Clone, Debug)]
+pub struct Lab {
+    kernel: PathBuf,
+    initramfs: PathBuf,
+    modules: PathBuf,
+    version: String,
+    accelerator: String,
+    flash_module: bool,
+}
+
+/// Why there is no guest here. Tests print it and pass.
+#[derive(Debug, Error)]
+pub enum Why {
+    /// The user does not want it.
+    #[error("TIDEGATE_LAB=no leaves out what needs the lab guest")]
+    Declined,
+    /// Neither `TIDEGATE_LAB_DIR` nor `HOME` says where it would be.
+    #[error("neither TIDEGATE_LAB_DIR nor HOME is set, so there is no place for the lab guest")]
+    NoPlace,
+    /// `lab/setup.sh` has not run, or could not make it.
+    #[error("there is no lab guest in {}; `lab/setup.sh` makes it or says why it can't", .0.display())]
+    NotSetUp(PathBuf),
+    /// The kernel module for flash that survives the guest was not built.
+    #[error("the lab guest has no module tidegate_flash; `lab/setup.sh` builds it or says why it can't")]
+    NoFlashModule,
+    /// The stock fsck.ubifs was not built.
+    #[error("there is no fsck.ubifs; `lab/setup.sh --fsck` builds it or says why it can't")]
+    NoFsck,
+    /// What it needs has gone since.
+    #[error("the lab guest needs {}, which is gone; run `lab/setup.sh` again", .0.display())]
+    Gone(PathBuf),
+}
+
+/// What goes wrong with a guest, beside what a job itself reports.
+#[derive(Debug, Error)]
+pub enum LabError {
+    /// A file or folder of the host.
+    #[error("lab: {}: {source}", path.display())]
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// What the host says.
+        source: io::Error,
+    },
+    /// QEMU can't be started.
+    #[error("lab: starting sh and QEMU: {0}")]
+    Start(#[source] io::Error),
+    /// QEMU ended before the guest answered, or the guest ended during a job.
+    #[error("lab: the guest ended {during}; QEMU and the kernel say:\n{said}")]
+    Died {
+        /// What was going on.
+        during: String,
+        /// The ends of their logs.
+        said: String,
+    },
+    /// The guest did not answer in time.
+    #[error("lab: the guest did not answer within {seconds} s of its boot; QEMU and the kernel say:\n{said}")]
+    Silent {
+        /// How long it had.
+        seconds: u64,
+        /// The ends of their logs.
+        said: String,
+    },
+    /// The guest was killed or timed out before.
+    #[error("lab: the guest has ended already; boot another one")]
+    Over,
+    /// There is no resident guest for this folder.
+    #[error("lab: no guest runs for {}; `lab/start {}` boots one", .0.display(), .0.display())]
+    NoResident(PathBuf),
+    /// There is one.
+    #[error("lab: a guest runs for {} already; `lab/stop {}` ends it", .0.display(), .0.display())]
+    ResidentAlready(PathBuf),
+    /// The connection to the guest.
+    #[error("lab: talking to the guest: {0}")]
+    Control(#[source] io::Error),
+}
+
+/// Where `lab/setup.sh` puts what it makes.
+fn cache_folder() -> Result<PathBuf, Why> {
+    if env::var_os("TIDEGATE_LAB").is_some_and(|value| value == "no") {
+        return Err(Why::Declined);
+    }
+    match (env::var_os("TIDEGATE_LAB_DIR"), env::var_os("HOME")) {
+        (Some(folder), _) => Ok(PathBuf::from(folder)),
+        (None, Some(home)) => Ok(Path::new(&home).join(".cache/tidegate/lab")),
+        (None, None) => Err(Why::NoPlace),
+    }
+}
+
+/// A folder below `lab/` of the sources that this was built from.
+fn source_folder(name: &str) -> PathBuf {
+    // Without "..", which the guest's first shell would have to follow through other file systems.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3);
+    let root = root.expect("this crate is in crates/base/testkit");
+    root.join("lab").join(name)
+}
+
+fn file_error(path: &Path) -> impl FnOnce(io::Error) -> LabError {
+    move |source| LabError::File {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+impl Lab {
+    /// The guest that `lab/setup.sh` made on this machine.
+    pub fn available() -> Result<Self, Why> {
+        let folder = cache_folder()?;
+        let Ok(description) = fs::read_to_string(folder.join("guest.env")) else {
+            return Err(Why::NotSetUp(folder));
+        };
+        let value = |key: &str| {
+            description
+                .lines()
+                .find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let existing = |key: &str| {
+            let path = PathBuf::from(value(key));
+            if path.exists() {
+                Ok(path)
+            } else {
+                Err(Why::Gone(path))
+            }
+        };
+        let qemu = Path::new("qemu-system-x86_64");
+        if !on_path(qemu) {
+            return Err(Why::Gone(qemu.to_owned()));
+        }
+        let (modules, version) = (existing("modules")?, value("version"));
+        let flash_module = modules.join(&version).join("extra/tidegate_flash.ko");
+        Ok(Self {
+            kernel: existing("kernel")?,
+            initramfs: existing("initramfs")?,
+            flash_module: flash_module.exists(),
+            modules,
+            version,
+            accelerator: [
+                env::var("TIDEGATE_LAB_ACCELERATOR").ok(),
+                Some(value("accelerator")),
+            ]
+            .into_iter()
+            .flatten()
+            .find(|name| !name.is_empty())
+            .unwrap_or_else(|| "tcg".to_owned()),
+        })
+    }
+
+    /// The same for a guest with [`FlashFile`]s.
+    pub fn with_flash() -> Result<Self, Why> {
+        let lab = Self::available()?;
+        if lab.flash_module {
+            Ok(lab)
+        } else {
+            Err(Why::NoFlashModule)
+        }
+    }
+
+    /// Boots a guest.
+    pub fn boot(&self, options: &Options) -> Result<Guest, LabError> {
+        Guest::boot(self, options)
+    }
+
+    /// Boots a guest that outlives this process, for jobs in folders of `share`: [`Guest::resident`].
+    pub fn boot_resident(&self, options: &Options, share: &Path) -> Result<(), LabError> {
+        Guest::boot_resident(self, options, share)
+    }
+
+    /// The kernel's version, as `uname -r` has it.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+}
+
+fn on_path(program: &Path) -> bool {
+    env::var_os("PATH")
+        .is_some_and(|path| env::split_paths(&path).any(|folder| folder.join(program).is_file()))
+}
+
+/// The guest that the tests of this program share, booted with default options at the first call and again when a job
+/// has ended it. Prints the reason and returns nothing where there is no guest: the test is left out then.
+///
+/// It ends with the program, however that ends.
+///
+/// # Panics
+///
+/// When the guest is there and does not boot.
+#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
+pub fn shared() -> Option<SharedGuest> {
+    let lab = match Lab::available() {
+        Ok(lab) => lab,
+        Err(why) => {
+            eprintln!("left out: {why}");
+            return None;
+        }
+    };
+    // A test that failed while it held the guest left it usable, or ended it.
+    let mut guest = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if guest.as_ref().is_none_or(|guest| !guest.is_alive()) {
+        // The old one first: two at a time would be slow.
+        *guest = None;
+        let booted = lab.boot(&Options::default());
+        *guest = Some(booted.unwrap_or_else(|error| panic!("{error}")));
+    }
+    Some(SharedGuest(guest))
+}
+
+static SHARED: LazyLock<Mutex<Option<Guest>>> = LazyLock::new(Mutex::default);
+
+/// The [`shared`] guest, while this test has it.
+pub struct SharedGuest(MutexGuard<'static, Option<Guest>>);
+
+impl std::ops::Deref for SharedGuest {
+    type Target = Guest;
+
+    fn deref(&self) -> &Guest {
+        self.0.as_ref().expect("shared() has put one there")
+    }
+}
+
+impl std::ops::DerefMut for SharedGuest {
+    fn deref_mut(&mut self) -> &mut Guest {
+        self.0.as_mut().expect("shared() has put one there")
+    }
+}

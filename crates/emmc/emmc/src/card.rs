@@ -1,0 +1,269 @@
+//! A card's parameters: read from TOML, each file with the source of its numbers.
+//!
+//! The presets are files of the folder `cards`, compiled in; a user's file has the same keys (`docs/guide/emmc.md`).
+
+use media::Nanos;
+use serde::{Deserialize, Serialize};
+
+use crate::cell::CellKind;
+use crate::error::CardError;
+use crate::geometry::{CardGeometry, Shape};
+use crate::nand_array::NandTiming;
+use crate::presets::{Presets, from_toml};
+
+/// A card as its file describes it.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct CardFile {
+    /// Name.
+    pub name: String,
+    /// One line for people.
+    pub description: String,
+    /// Where the numbers are from, and which are assumed.
+    pub source: String,
+    /// Shape and times of the flash.
+    pub flash: FlashFile,
+    /// The translation layer.
+    pub translation: TranslationFile,
+    /// What the controller has beside it.
+    pub controller: ControllerFile,
+}
+
+/// Table `flash`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlashFile {
+    /// Bits of a cell.
+    pub cell: CellKind,
+    /// Banks.
+    pub banks: u32,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Word lines of a block.
+    pub word_lines: u32,
+    /// Bytes that the host sees.
+    pub capacity_bytes: u64,
+    /// Flash beyond that, in thousandths of it.
+    pub spare_permille: u32,
+    /// tR by bit, as many as bits; microseconds.
+    pub read_us: Vec<u32>,
+    /// tPROG by bit, as many as bits; microseconds.
+    pub program_us: Vec<u32>,
+    /// Program of an SLC page, microseconds.
+    pub program_slc_us: u32,
+    /// tBERS, microseconds.
+    pub erase_us: u32,
+    /// One page over the channel (PC), nanoseconds.
+    pub transfer_ns: u32,
+    /// Whether acknowledged pages are copied before a program that endangers them.
+    pub lsb_backup: bool,
+}
+
+/// Which translation layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TranslationKind {
+    /// Every unit is mapped on its own; the whole map is in RAM.
+    PageMap,
+    /// Every unit is mapped on its own; parts of the map are in RAM (DFTL).
+    CachedMap,
+    /// Blocks are mapped, and changes go to log blocks that any block may use (FAST).
+    Fast,
+    /// As FAST, with several sequential log blocks, writes parted by size, dead log blocks first (LAST).
+    Last,
+}
+
+impl TranslationKind {
+    /// All of them, with the word for each.
+    pub const WORDS: [(Self, &'static str); 4] = [
+        (Self::PageMap, "page-map"),
+        (Self::CachedMap, "cached-map"),
+        (Self::Fast, "fast"),
+        (Self::Last, "last"),
+    ];
+
+    /// Its word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::PageMap => "page-map",
+            Self::CachedMap => "cached-map",
+            Self::Fast => "fast",
+            Self::Last => "last",
+        }
+    }
+}
+
+/// Table `translation`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TranslationFile {
+    /// Which.
+    pub kind: TranslationKind,
+    /// Bytes of a unit of the map.
+    pub unit_bytes: u32,
+    /// Pages of the map that are in RAM (cached-map).
+    pub cached_map_pages: u32,
+    /// Log blocks for writes anywhere (fast, last).
+    pub random_log_blocks: u32,
+    /// Log blocks for writes in order (fast: 1).
+    pub sequential_log_blocks: u32,
+    /// Writes of so many bytes and more are taken for sequential (last).
+    pub sequential_from_bytes: u32,
+}
+
+/// Table `controller`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControllerFile {
+    /// Between the last bit of a command and the start of its work, nanoseconds.
+    pub command_ns: u32,
+    /// Work of the firmware for each request of a pack beyond the first, nanoseconds.
+    pub packed_entry_ns: u32,
+    /// Whether requests of a pack that do not follow each other are programmed one after the other, as they were without the pack.
+    #[serde(default)]
+    pub packed_apart: bool,
+    /// RAM that data waits in until it is programmed, bytes.
+    pub buffer_bytes: u64,
+    /// Whether the buffer answers writes before they are programmed (CACHE_CTRL).
+    pub cache: bool,
+    /// Whether writes marked as metadata go to SLC (data tag).
+    pub data_tag: bool,
+    /// Contexts whose data is kept apart, 0 to 15 (context ID).
+    pub contexts: u32,
+}
+
+impl CardFile {
+    /// Reads a description; `name` is for messages.
+    ///
+    /// # Errors
+    /// When the text is no TOML of these keys, or numbers do not fit each other.
+    pub fn parse(name: &str, text: &str) -> Result<Self, CardError> {
+        let card: Self = from_toml(name, text)?;
+        card.geometry()?;
+        card.timing()?;
+        if card.controller.contexts > 15 {
+            return Err(CardError::Number {
+                what: "contexts",
+                found: u64::from(card.controller.contexts),
+                expected: "0 to 15",
+            });
+        }
+        if card.controller.buffer_bytes < u64::from(card.flash.page_bytes) {
+            return Err(CardError::Number {
+                what: "buffer_bytes",
+                found: card.controller.buffer_bytes,
+                expected: "at least a page",
+            });
+        }
+        Ok(card)
+    }
+
+    /// The preset of this name.
+    ///
+    /// # Errors
+    /// When there is none; the message lists them.
+    pub fn preset(name: &str) -> Result<Self, CardError> {
+        let (name, text) = PRESETS.find(name)?;
+        Self::parse(name, text)
+    }
+
+    /// Names of the presets.
+    pub fn preset_names() -> impl Iterator<Item = &'static str> {
+        PRESETS.names()
+    }
+
+    /// The shape.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn geometry(&self) -> Result<CardGeometry, CardError> {
+        CardGeometry::new(Shape {
+            cell: self.flash.cell,
+            banks: self.flash.banks,
+            page_bytes: self.flash.page_bytes,
+            unit_bytes: self.translation.unit_bytes,
+            word_lines: self.flash.word_lines,
+            capacity_bytes: self.flash.capacity_bytes,
+            spare_permille: self.flash.spare_permille,
+        })
+    }
+
+    /// The times.
+    ///
+    /// # Errors
+    /// When there are not as many as bits of a cell.
+    pub fn timing(&self) -> Result<NandTiming, CardError> {
+        let by_bit = |what, times: &[u32]| {
+            let bits = usize::from(self.flash.cell.bits());
+            if times.len() != bits {
+                return Err(CardError::Number {
+                    what,
+                    found: u64::try_from(times.len()).unwrap_or(u64::MAX),
+                    expected: "as many times as a cell has bits",
+                });
+            }
+            let time = |bit: usize| {
+                let micros = times.get(bit).or(times.last()).copied().unwrap_or_default();
+                Nanos::from_micros(u64::from(micros))
+            };
+            Ok([time(0), time(1), time(2)])
+        };
+        Ok(NandTiming {
+            read: by_bit("number of read_us", &self.flash.read_us)?,
+            program: by_bit("number of program_us", &self.flash.program_us)?,
+            program_slc: Nanos::from_micros(u64::from(self.flash.program_slc_us)),
+            erase: Nanos::from_micros(u64::from(self.flash.erase_us)),
+            transfer: Nanos(u64::from(self.flash.transfer_ns)),
+        })
+    }
+}
+
+const PRESETS: Presets = Presets {
+    what: "card",
+    texts: &[
+        ("gt-i9300", include_str!("../cards/gt-i9300.toml")),
+        ("gt-i9100", include_str!("../cards/gt-i9100.toml")),
+        ("mlc-simplessd", include_str!("../cards/mlc-simplessd.toml")),
+        ("mlc-mqsim", include_str!("../cards/mlc-mqsim.toml")),
+        ("slc-flashsim", include_str!("../cards/slc-flashsim.toml")),
+        ("tlc-nvmevirt", include_str!("../cards/tlc-nvmevirt.toml")),
+    ],
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_is_a_card_and_names_its_source() {
+        for name in CardFile::preset_names() {
+            let card = CardFile::preset(name).unwrap();
+            assert_eq!(card.name, name);
+            assert!(card.source.len() > 20, "{name}: {}", card.source);
+        }
+    }
+
+    #[test]
+    fn an_unknown_card_is_answered_with_the_known_ones() {
+        let message = CardFile::preset("gt-i9999").expect_err("unknown").to_string();
+        assert!(message.contains("gt-i9300"), "{message}");
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused() {
+        let text = include_str!("../cards/gt-i9300.toml").replace("erase_us", "erase_ms");
+        let message = CardFile::parse("mine", &text)
+            .expect_err("a wrong key")
+            .to_string();
+        assert!(message.contains("erase_ms"), "{message}");
+    }
+
+    #[test]
+    fn a_cell_of_two_bits_needs_two_program_times() {
+        let text =
+            include_str!("../cards/gt-i9300.toml").replace("program_us = [500, 1300]", "program_us = [500]");
+        let message = CardFile::parse("mine", &text).expect_err("one time").to_string();
+        assert!(message.contains("program_us"), "{message}");
+    }
+}
