@@ -1,8 +1,9 @@
-//! The shape of a chip, guessed from the EC and VID headers in the bytes of its image.
+//! Guesses the geometry of a chip from the EC and VID headers in its image.
 //!
-//! Every block begins with an EC header, so their distance is the block with or without OOB; where the VID header lies beside where
-//! the EC header says it does tells the OOB. The page can't be told for sure: it is taken as the largest that the offsets allow
-//! and chips have. Reading with a smaller page than the chip's is harmless; for writing, say the shape.
+//! Every block begins with an EC header, so the distance between EC headers is the block size, with or without OOB.
+//! The difference between the actual offset of a VID header and the offset in the EC header gives the OOB size. The
+//! page size is ambiguous: the guess is the largest common page size that the offsets allow. Reading with a page
+//! smaller than the chip's is harmless; for writing, specify the geometry.
 
 use std::io::{self, Read};
 
@@ -10,27 +11,27 @@ use media::index;
 
 use crate::format::{Decoded, EcHeader, HEADER_BYTES, VidHeader};
 
-/// A shape that fits the headers of an image.
+/// A geometry that fits the headers of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuessedShape {
-    /// Bytes of a page.
+    /// Page size in bytes.
     pub page_bytes: u32,
-    /// Bytes of a sub-page; the page's where it has none.
+    /// Sub-page size in bytes; equals the page size if the chip has no sub-pages.
     pub subpage_bytes: u32,
-    /// Bytes of a block, without OOB.
+    /// Block size in bytes, without OOB.
     pub block_bytes: u32,
-    /// Bytes of OOB after each page of the image; 0 where there are none.
+    /// OOB bytes after each page of the image; 0 if the image has no OOB.
     pub oob_bytes: u32,
 }
 
-/// OOB sizes of chips, by their share of the page.
+/// OOB sizes of common chips, in bytes.
 const OOB_SIZES: [u32; 12] = [8, 16, 32, 64, 112, 128, 218, 224, 256, 448, 640, 744];
 
-/// Bytes that are read between two looks at what there is.
+/// Bytes to read before the next search for headers.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// Guesses from the beginning of an image, of which as few bytes are read as show enough headers, and `bytes_max` at most.
-/// `None` where there are not two blocks with headers.
+/// Guesses the geometry from the beginning of an image. Reads until enough headers were found, at most `bytes_max`
+/// bytes. Returns `None` if fewer than two blocks have headers.
 pub fn guess_shape(image: impl Read, bytes_max: u64) -> io::Result<Option<GuessedShape>> {
     let mut image = image.take(bytes_max);
     let mut start = Vec::new();
@@ -79,19 +80,19 @@ fn shape_of(image: &[u8], headers: &[(usize, EcHeader)]) -> Option<GuessedShape>
     })
 }
 
-/// Enough to see a pattern through some blocks without headers.
+/// Number of headers that reveals the pattern even if some blocks have none.
 const HEADERS_ENOUGH: usize = 64;
 
-/// The EC headers of an image that is read piece by piece.
+/// The EC headers found so far in an image that is read in chunks.
 #[derive(Default)]
 struct EcHeaders {
     found: Vec<(usize, EcHeader)>,
-    /// Where nothing was looked at yet.
+    /// First offset that was not searched yet.
     next: usize,
 }
 
 impl EcHeaders {
-    /// Goes on in what there is of the image.
+    /// Continues the search up to the end of `image`.
     fn look(&mut self, image: &[u8]) {
         while let Some(raw) = image
             .get(self.next..)
@@ -103,7 +104,7 @@ impl EcHeaders {
             {
                 self.found.push((self.next, header));
             }
-            // Pages of 512 bytes with 8 of OOB are the smallest unit that blocks are made of.
+            // 512-byte pages with 8 bytes of OOB are the smallest unit of a block.
             self.next += 8;
         }
     }
@@ -129,10 +130,10 @@ fn greatest_common_divisor(a: usize, b: usize) -> usize {
     }
 }
 
-/// Page and sub-page that lead to these offsets.
+/// Page and sub-page size that lead to these offsets.
 fn pages(header: &EcHeader) -> Option<(u32, u32)> {
     let (vid, data) = (header.vid_header_offset, header.data_offset);
-    // Two pages of headers, or one page of sub-pages: chips with pages below 1 KiB have the latter.
+    // The headers take two pages, or one page with sub-pages; chips with pages below 1 KiB have the latter.
     let page = if vid >= 1024 && data == vid.checked_mul(2)? {
         vid
     } else {

@@ -1,7 +1,7 @@
-//! UBI images made without a chip: block after block, to be flashed. The job of `ubinize`, whose bytes these are.
+//! Builds UBI images without a chip, ready to be flashed. Output is byte-identical to `ubinize`.
 //!
-//! The volume table is in the first two blocks, then the LEBs of each volume follow in the order given. All sequence numbers are
-//! 0 and all erase counters the same; gaps are 0xFF.
+//! The first two blocks hold the volume table; the LEBs of each volume follow in the given order. All sequence
+//! numbers are 0 and all erase counters are equal; gaps are 0xFF.
 
 use std::io::{self, Read};
 
@@ -17,65 +17,65 @@ use thiserror::Error;
 /// Options that all blocks of an image share.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageOptions {
-    /// Where headers and data are.
+    /// Offsets of headers and data.
     pub layout: Layout,
-    /// The chip's shape; the number of its blocks does not matter.
+    /// Geometry of the chip; its number of blocks is ignored.
     pub geometry: NandGeometry,
-    /// The number that all blocks get.
+    /// Image sequence number in all EC headers.
     pub image_sequence: u32,
-    /// The erase counter that all blocks get.
+    /// Erase counter in all EC headers.
     pub erase_counter: u32,
 }
 
 /// A volume of an image.
 #[derive(Clone, Debug)]
 pub struct ImageVolume {
-    /// Its number.
+    /// Volume number.
     pub id: VolumeId,
-    /// Its name.
+    /// Volume name.
     pub name: VolumeName,
-    /// What it is.
+    /// Static or dynamic.
     pub kind: VolumeKind,
-    /// Bytes that it is to hold at least.
+    /// Minimum capacity in bytes.
     pub bytes: u64,
-    /// The size of its LEBs is a multiple of it; 1 for no alignment.
+    /// The LEB size is rounded down to a multiple of this; 1 for no alignment.
     pub alignment: u32,
-    /// It takes all free blocks at the first attach.
+    /// The volume grows into all free blocks at the first attach.
     pub autoresize: bool,
-    /// CRCs of this static volume are not checked when it is opened.
+    /// Skip the CRC check when this static volume is opened.
     pub skip_check: bool,
-    /// Bytes of its content; 0 for none.
+    /// Size of the content in bytes; 0 for none.
     pub content_bytes: u64,
 }
 
-/// Why an image can't be made.
+/// Error of building an image.
 #[derive(Debug, Error)]
 pub enum ImageError {
-    /// A number is used twice or is beyond the table.
+    /// The volume number is used twice or exceeds the table.
     #[error("volume {id} of the image: {why}")]
     Volume {
-        /// The number.
+        /// Volume number.
         id: u32,
-        /// What is wrong.
+        /// Description of the conflict.
         why: String,
     },
     /// Reading content or writing the image failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
         /// The host's error.
         source: io::Error,
     },
 }
 
-/// The bytes of LEBs of a volume with this alignment.
+/// LEB size in bytes of a volume with this alignment.
 #[must_use]
 pub fn aligned_leb_bytes(layout: &Layout, alignment: u32) -> u32 {
     layout.leb_bytes() - layout.leb_bytes() % alignment.max(1)
 }
 
-/// Makes an image. Each volume comes with its content, of exactly as many bytes as it says.
+/// Builds an image. Each volume's content must have exactly `content_bytes` bytes.
 pub fn build_image<R: Read>(
     options: &ImageOptions,
     volumes: Vec<(ImageVolume, R)>,

@@ -1,14 +1,14 @@
-//! Offsets of headers and data in each block of one device, and every conversion that follows from them.
+//! Offsets of headers and data within the blocks of a device, and all conversions derived from them.
 //!
-//! Invariants, checked by the constructors: the headers fit before the data without touching one another; the data starts at a
-//! page; there is data.
+//! Invariants, checked by the constructors: the headers fit before the data and do not overlap; the data starts at a
+//! page boundary; the data area is not empty.
 
 use media::{NandGeometry, index};
 use thiserror::Error;
 
 use crate::format::HEADER_BYTES;
 
-/// Offsets and sizes that are the same in all blocks of a device.
+/// Offsets and sizes shared by all blocks of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     vid_header_offset: u32,
@@ -18,7 +18,7 @@ pub struct Layout {
     min_io_bytes: u32,
 }
 
-/// Why offsets can't be used on a chip.
+/// The offsets do not suit the chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LayoutError {
     /// The VID header does not lie between the EC header and the data.
@@ -27,33 +27,33 @@ pub enum LayoutError {
          but 64 bytes of EC header come before and 64 of VID header between"
     )]
     Overlap {
-        /// Of the VID header.
+        /// Offset of the VID header.
         vid_header_offset: u32,
-        /// Of the data.
+        /// Offset of the data.
         data_offset: u32,
     },
-    /// The data does not start at a page of this chip, or the block has nothing after it.
+    /// The data does not start at a page boundary of this chip, or the data area is empty.
     #[error(
         "the data is said to start at byte {data_offset}, which is no multiple of the page of {page_bytes} bytes \
          inside of a block of {block_bytes}; is the page size right?"
     )]
     Data {
-        /// Of the data.
+        /// Offset of the data.
         data_offset: u32,
-        /// Bytes of a page.
+        /// Page size in bytes.
         page_bytes: u32,
-        /// Bytes of a block.
+        /// Block size in bytes.
         block_bytes: u32,
     },
-    /// The chip programs larger pieces than the headers are apart.
+    /// The chip's minimum program size exceeds the distance between the headers.
     #[error(
         "the VID header is at byte {vid_header_offset}, but the chip programs {header_io_bytes} bytes at once: \
          it can be read, not written; is the sub-page size right?"
     )]
     Unwritable {
-        /// Of the VID header.
+        /// Offset of the VID header.
         vid_header_offset: u32,
-        /// Smallest piece that the chip programs.
+        /// Smallest unit that the chip programs.
         header_io_bytes: u32,
     },
 }
@@ -61,12 +61,12 @@ pub enum LayoutError {
 const HEADER: u32 = 64;
 
 impl Layout {
-    /// What Linux chooses for a chip: the VID header in the second sub-page, the data in the first page after it.
+    /// Linux's default for a chip: the VID header in the second sub-page, the data in the first page after it.
     pub fn usual(geometry: &NandGeometry) -> Result<Self, LayoutError> {
         Self::with_vid_header_at(geometry, HEADER.next_multiple_of(geometry.subpage_bytes()))
     }
 
-    /// As [`Layout::usual`], but with the VID header at another place.
+    /// As [`Layout::usual`], but with another VID header offset.
     pub fn with_vid_header_at(geometry: &NandGeometry, vid_header_offset: u32) -> Result<Self, LayoutError> {
         let data = vid_header_offset
             .checked_add(HEADER)
@@ -76,7 +76,8 @@ impl Layout {
         Ok(layout)
     }
 
-    /// What an EC header says. It may be one that this chip can read but not write: [`Layout::check_writable`].
+    /// The offsets found in an EC header. The chip may be able to read this layout but not write it: see
+    /// [`Layout::check_writable`].
     pub fn found(
         geometry: &NandGeometry,
         vid_header_offset: u32,
@@ -106,7 +107,7 @@ impl Layout {
         })
     }
 
-    /// Whether the headers are in programs of their own on this chip.
+    /// Checks that this chip can program each header separately.
     pub fn check_writable(&self) -> Result<(), LayoutError> {
         let (program, _) = self.vid_program();
         let apart = HEADER.next_multiple_of(self.header_io_bytes) <= program;
@@ -120,38 +121,38 @@ impl Layout {
         })
     }
 
-    /// Where the VID header starts, bytes.
+    /// Offset of the VID header in bytes.
     #[must_use]
     pub const fn vid_header_offset(&self) -> u32 {
         self.vid_header_offset
     }
 
-    /// Where data starts, bytes.
+    /// Offset of the data in bytes.
     #[must_use]
     pub const fn data_offset(&self) -> u32 {
         self.data_offset
     }
 
-    /// Bytes of a LEB without alignment.
+    /// LEB size in bytes, without alignment.
     #[must_use]
     pub const fn leb_bytes(&self) -> u32 {
         self.leb_bytes
     }
 
-    /// Unit of writes of data.
+    /// Unit of data writes in bytes.
     #[must_use]
     pub const fn min_io_bytes(&self) -> u32 {
         self.min_io_bytes
     }
 
-    /// The program that writes an EC header: from byte 0 of the block.
+    /// The bytes that program an EC header at offset 0 of the block.
     pub(crate) fn ec_program(&self, header: &[u8; HEADER_BYTES]) -> Vec<u8> {
         let mut bytes = vec![0; index(HEADER.next_multiple_of(self.header_io_bytes))];
         bytes[..HEADER_BYTES].copy_from_slice(header);
         bytes
     }
 
-    /// The program that writes a VID header, and its offset in the block.
+    /// The offset and bytes that program a VID header.
     pub(crate) fn vid_program_of(&self, header: &[u8; HEADER_BYTES]) -> (u32, Vec<u8>) {
         let (start, shift) = self.vid_program();
         let mut bytes = vec![0; self.vid_program_bytes()];

@@ -1,12 +1,15 @@
 //! UBI in user space: logical eraseblocks over raw NAND, on-flash compatible with Linux in both directions.
 //!
-//! - [`Volume`]: the contract with what is above: file systems and arrays know it alone. [`MemberVolume`] is what arrays need.
+//! - [`Volume`]: the contract for the layer above. File systems and arrays use nothing else. [`MemberVolume`] adds
+//!   the operations that arrays need.
 //! - [`scan`], [`Scanned::attach`]: from a [`media::Nand`] to a device, [`Ubi`], and its volumes, [`UbiVolume`].
-//! - [`build_image`]: an image without a chip. [`guess_shape`]: the shape of the chip that an image is of.
-//! - [`check`]: what is wrong on a device, block by block.
-//! - [`mod@format`]: the structures on the medium, from bytes to values and back. Spec: `docs/formats/ubi.md`.
+//! - [`build_image`]: builds an image without a chip. [`guess_shape`]: guesses the geometry of the chip behind an
+//!   image.
+//! - [`check`]: lists the faults of a device, block by block.
+//! - [`mod@format`]: codecs of the on-flash structures. Spec: `docs/formats/ubi.md`.
 //!
-//! There is no thread and no clock in here: background work is [`Ubi::work`], a step a call, and time is the chip's.
+//! This crate has no threads and no clock: each call of [`Ubi::work`] does one step of background work, and time is
+//! the chip's.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

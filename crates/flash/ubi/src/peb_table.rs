@@ -1,8 +1,8 @@
-//! Wear and state of every block of a device, in four and a half bytes each.
+//! Erase counter and state of every block of a device, in four and a half bytes each.
 //!
-//! It knows no medium and no LEB. Linux keeps a tree node of 40 bytes a block; here the rare questions (which free block has
-//! the fewest erases?) cost a walk over the table instead, a few microseconds for 8192 blocks next to the milliseconds that
-//! the medium takes.
+//! It knows neither the medium nor LEBs. Linux keeps a tree node of 40 bytes per block; here a rare query (the free
+//! block with the fewest erases) walks the table instead, which takes a few microseconds for 8192 blocks next to the
+//! milliseconds of the medium.
 
 use media::{Peb, index};
 
@@ -13,21 +13,21 @@ use crate::format::MAX_ERASE_COUNTER;
 pub(crate) enum PebState {
     /// Erased, with an EC header.
     Free,
-    /// A LEB is mapped to it.
+    /// Mapped to a LEB.
     Used,
-    /// As `Used`, and its bits flip: its data is to be moved.
+    /// As `Used`, with bit-flips: needs scrubbing.
     Scrub,
-    /// As `Used`, but it could not be moved: it is left alone.
+    /// As `Used`, but its data could not be moved: it stays where it is.
     Stuck,
-    /// Taken and not mapped yet.
+    /// Allocated, not mapped yet.
     Held,
-    /// What it holds is not needed any more.
+    /// Its content is obsolete; waits for its erase.
     Erase,
-    /// As `Erase`, and it failed or is suspicious: it is to be tested before it is used again.
+    /// As `Erase`, but failed or suspicious: it is tortured before it is used again.
     Torture,
     /// Marked bad.
     Bad,
-    /// Of somebody else, or damaged with data in it: neither read nor written.
+    /// Foreign, or damaged with data in it: neither read nor written.
     Preserved,
 }
 
@@ -50,7 +50,7 @@ impl PebState {
     }
 }
 
-/// Blocks by state.
+/// Number of blocks in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StateCounts([u32; STATES.len()]);
 
@@ -63,15 +63,15 @@ impl StateCounts {
 /// Smallest, largest and mean erase counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WearSummary {
-    /// Of the least worn block that is not bad.
+    /// Erase counter of the least worn good block.
     pub lowest: u32,
-    /// Of the most worn block that is not bad.
+    /// Erase counter of the most worn good block.
     pub highest: u32,
-    /// Over all blocks that are not bad, rounded down.
+    /// Mean over all good blocks, rounded down.
     pub mean: u32,
 }
 
-/// The table.
+/// Erase counters and states by PEB; see the module.
 #[derive(Clone, Debug)]
 pub(crate) struct PebTable {
     counters: Vec<u32>,
@@ -82,7 +82,7 @@ pub(crate) struct PebTable {
 const UNKNOWN: u32 = u32::MAX;
 
 impl PebTable {
-    /// `blocks` blocks of unknown wear, all preserved until told otherwise.
+    /// A table of `blocks` blocks with unknown erase counters, all `Preserved`.
     pub(crate) fn new(blocks: u32) -> Self {
         let nibble = PebState::Preserved.nibble();
         let mut counts = StateCounts::default();
@@ -119,7 +119,7 @@ impl PebTable {
         (index(peb.0 / 2), if peb.0.is_multiple_of(2) { 0 } else { 4 })
     }
 
-    /// The erase counter, 0 while it is unknown.
+    /// The erase counter; 0 while it is unknown.
     pub(crate) fn erases(&self, peb: Peb) -> u32 {
         match self.counters[index(peb.0)] {
             UNKNOWN => 0,
@@ -131,7 +131,7 @@ impl PebTable {
         self.counters[index(peb.0)] = erases.min(MAX_ERASE_COUNTER);
     }
 
-    /// Gives blocks of unknown wear the mean of the others, as Linux does.
+    /// Sets unknown erase counters to the mean of the known ones, as Linux does.
     pub(crate) fn assume_mean_where_unknown(&mut self) {
         let (sum, known) = self
             .counters
@@ -148,7 +148,7 @@ impl PebTable {
         }
     }
 
-    /// The block in one of `states` for which `order` is smallest; of equal ones the first.
+    /// The block in one of `states` with the smallest `order`; the first one if several are equal.
     pub(crate) fn smallest_by<K: Ord>(
         &self,
         states: &[PebState],

@@ -1,12 +1,13 @@
-//! Reads and erases that are tried again, as Linux does: a bus that glitches, or a page at the edge of what ECC corrects, is often right the
-//! next time.
+//! Retries of reads and erases, as in Linux: a glitch on the bus or a page at the limit of the ECC often succeeds on
+//! the next attempt.
 
 use media::{Nand, NandError, Peb, ReadReport};
 
-/// Reads, or erases, after the first one that failed (`UBI_IO_RETRIES` in Linux).
+/// Retries after the first failed read or erase (`UBI_IO_RETRIES` in Linux).
 const RETRIES: u32 = 3;
 
-/// [`Nand::read`], tried again where the device fails or data is wrong beyond correction. Returns the outcome of the last attempt.
+/// [`Nand::read`] with retries if the device fails or the data is uncorrectable. Returns the outcome of the last
+/// attempt.
 pub(crate) fn read(
     nand: &mut impl Nand,
     peb: Peb,
@@ -27,7 +28,7 @@ pub(crate) fn read(
     tried
 }
 
-/// [`Nand::erase`], tried again where it fails. Returns the outcome of the last attempt.
+/// [`Nand::erase`] with retries if it fails. Returns the outcome of the last attempt.
 pub(crate) fn erase(nand: &mut impl Nand, peb: Peb) -> Result<(), NandError> {
     let mut tried = nand.erase(peb);
     for _ in 0..RETRIES {

@@ -1,10 +1,11 @@
 //! The contract [`Volume`]: logical eraseblocks that are written page by page, changed atomically, and unmapped.
 //!
-//! It is what a flash file system sees, and all that it sees: whether one chip, an array of them or memory is behind is not its
-//! business. [`MemberVolume`] adds what an array needs of the volumes it is made of. No implementation is here.
+//! This is the whole interface that a flash file system sees; whether one chip, an array or memory implements it is
+//! hidden. [`MemberVolume`] adds the operations that an array needs of its members. This module contains no
+//! implementation.
 //!
-//! All methods take `&self` and may be called from several threads; what locks that takes is the implementation's affair.
-//! Two writes into one LEB at the same time are the caller's mistake: it owns the order within a LEB.
+//! All methods take `&self` and may be called from several threads; locking is up to the implementation. Concurrent
+//! writes to one LEB are a bug of the caller, which owns the order within a LEB.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -12,22 +13,22 @@ use std::sync::Arc;
 use media::Leb;
 use thiserror::Error;
 
-/// The shape of a volume. It does not change while the volume is in use.
+/// Geometry of a volume. It does not change while the volume is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VolumeGeometry {
-    /// Bytes of each LEB.
+    /// LEB size in bytes.
     pub leb_bytes: u32,
     /// Number of LEBs.
     pub lebs: u32,
-    /// Offsets and lengths of writes are multiples of it.
+    /// Offsets and lengths of writes are multiples of this.
     pub min_io_bytes: u32,
-    /// What one write moves to the medium at best: a caller that collects data collects that much. A multiple of
-    /// `min_io_bytes`, not always a power of two.
+    /// Preferred write size: callers that buffer data should buffer this much. A multiple of `min_io_bytes`, not
+    /// always a power of two.
     pub max_write_bytes: u32,
 }
 
 impl VolumeGeometry {
-    /// Checks that the volume has `len` bytes at `offset` of `leb`.
+    /// Checks that `len` bytes at `offset` of `leb` lie within the volume.
     pub fn check_range(
         &self,
         volume: &Arc<str>,
@@ -48,7 +49,7 @@ impl VolumeGeometry {
         })
     }
 
-    /// Checks the same, and that a write of these bytes is one of whole units.
+    /// As [`Self::check_range`], and checks that offset and length are multiples of the write unit.
     pub fn check_write(
         &self,
         volume: &Arc<str>,
@@ -71,42 +72,43 @@ impl VolumeGeometry {
     }
 }
 
-/// One of several reads of a call.
+/// One part of a [`Volume::read_many`].
 #[derive(Debug)]
 pub struct ReadPart<'a> {
-    /// From which LEB.
+    /// LEB to read from.
     pub leb: Leb,
-    /// From which byte of it.
+    /// Offset in the LEB, bytes.
     pub offset: u32,
-    /// Where to.
+    /// Destination.
     pub out: &'a mut [u8],
 }
 
-/// One of several writes of a call.
+/// One part of a [`Volume::write_many`].
 #[derive(Clone, Copy, Debug)]
 pub struct WritePart<'a> {
-    /// To which LEB.
+    /// LEB to write to.
     pub leb: Leb,
-    /// From which byte of it on.
+    /// Offset in the LEB, bytes.
     pub offset: u32,
-    /// What.
+    /// Data to write.
     pub data: &'a [u8],
 }
 
-/// Logical eraseblocks; see the module.
+/// A volume of logical eraseblocks; see the module.
 pub trait Volume: Send + Sync {
-    /// What errors call it.
+    /// Name for error messages.
     fn name(&self) -> Arc<str>;
 
-    /// Its shape.
+    /// Geometry of the volume.
     fn geometry(&self) -> VolumeGeometry;
 
-    /// Reads `out.len()` bytes. What was not written since the LEB was mapped, and all of a LEB that is not mapped, is 0xFF.
-    /// On [`VolumeError::Uncorrectable`], `out` holds what the medium gave: recovery may know what to make of it.
+    /// Reads `out.len()` bytes. Bytes that were not written since the LEB was mapped, and unmapped LEBs, read as
+    /// 0xFF. On [`VolumeError::Uncorrectable`], `out` holds the raw bytes of the medium, which recovery may be able
+    /// to interpret.
     fn read(&self, leb: Leb, offset: u32, out: &mut [u8]) -> Result<(), VolumeError>;
 
-    /// Reads all `parts`; several devices may do it at the same time. After an error the content of all of them is undefined,
-    /// but for [`VolumeError::Uncorrectable`], where all hold what the medium gave.
+    /// Reads all `parts`, possibly from several devices in parallel. After an error all buffers are undefined, except
+    /// after [`VolumeError::Uncorrectable`], where each holds the bytes of the medium.
     fn read_many(&self, parts: &mut [ReadPart<'_>]) -> Result<(), VolumeError> {
         let mut uncorrectable = Ok(());
         for part in parts {
@@ -120,42 +122,44 @@ pub trait Volume: Send + Sync {
         uncorrectable
     }
 
-    /// Writes `data`, which is on the medium when this returns. A LEB that is not mapped is mapped first. Within a LEB, writes go
-    /// upwards, and nothing is written twice until it is unmapped. A power cut leaves any part of `data`.
+    /// Writes `data`, which is on the medium when this returns. Maps the LEB if it is not mapped. Writes to a LEB
+    /// have ascending offsets, and no byte is written twice until the LEB is unmapped. A power cut can leave any part
+    /// of `data`.
     fn write(&self, leb: Leb, offset: u32, data: &[u8]) -> Result<(), VolumeError>;
 
-    /// Writes all `parts`, no two of them to one LEB; several devices may do it at the same time. All are on the medium when this
-    /// returns. A power cut leaves any part of each.
+    /// Writes all `parts`, each to a different LEB, possibly to several devices in parallel. All are on the medium
+    /// when this returns. A power cut can leave any part of each.
     fn write_many(&self, parts: &[WritePart<'_>]) -> Result<(), VolumeError> {
         parts
             .iter()
             .try_for_each(|part| self.write(part.leb, part.offset, part.data))
     }
 
-    /// Replaces the whole content of a LEB by `data`: after a power cut it holds the old content or the new, never a mixture.
-    /// With no data, the LEB is mapped and empty.
+    /// Atomically replaces the whole content of a LEB with `data`: after a power cut it holds the old content or the
+    /// new, never a mixture. If `data` is empty, the LEB is mapped and empty.
     fn leb_change(&self, leb: Leb, data: &[u8]) -> Result<(), VolumeError>;
 
-    /// Maps a LEB, empty, so that whatever it held before can't come back after a power cut.
+    /// Maps an empty LEB. Its former content cannot reappear after a power cut.
     fn map(&self, leb: Leb) -> Result<(), VolumeError>;
 
-    /// Forgets the content of a LEB. It reads as 0xFF; after a power cut the old content *may be back*, until the LEB is mapped
-    /// or written, or [`Volume::flush`] returned.
+    /// Discards the content of a LEB, which reads as 0xFF from here on. After a power cut the old content *may
+    /// reappear*, until the LEB is mapped or written, or [`Volume::flush`] returned.
     fn unmap(&self, leb: Leb) -> Result<(), VolumeError>;
 
     /// Whether a LEB is mapped.
     fn is_mapped(&self, leb: Leb) -> Result<bool, VolumeError>;
 
-    /// Makes every unmap that returned final: what was forgotten does not come back.
+    /// Makes all completed unmaps final: the discarded content does not reappear.
     fn flush(&self) -> Result<(), VolumeError>;
 
-    /// Waits until all that was written survives a crash of the host too, where there is one between us and the medium.
+    /// Waits until all writes survive a crash of the host too, if there is a host between this program and the
+    /// medium.
     fn sync(&self) -> Result<(), VolumeError>;
 
-    /// From here on nothing is written any more, for this reason. The first reason stays.
+    /// Makes the volume read-only for this reason. The first reason is kept.
     fn freeze(&self, reason: &str);
 
-    /// Why nothing is written any more.
+    /// The reason why the volume is read-only, if it is.
     fn frozen(&self) -> Option<Arc<str>>;
 }
 
@@ -217,24 +221,25 @@ impl<V: Volume + ?Sized> Volume for Arc<V> {
     }
 }
 
-/// A volume that can be one of several behind an array: its LEBs carry a generation, and its atomic change comes in two
-/// halves, so that an array does the first on all members before it does the second on any.
+/// A volume that can be a member of an array: its LEBs carry a generation, and the atomic change has two phases, so
+/// that an array completes the first on all members before it begins the second on any.
 pub trait MemberVolume: Volume {
-    /// A change that is on the medium beside the old content. Dropping it without an answer leaves the old content in force
-    /// until the next attach, which finds both.
+    /// A prepared change: the new content is on the medium beside the old. If it is dropped without commit or
+    /// abandon, the old content stays valid until the next attach, which finds both.
     type Prepared: Send;
 
-    /// The generation that a LEB was mapped with; `None` where it is not mapped. It reads the medium.
+    /// Reads the generation that a LEB was mapped with from the medium; `None` if it is not mapped.
     fn generation(&self, leb: Leb) -> Result<Option<u64>, VolumeError>;
 
-    /// Maps a LEB, empty, with a generation. [`VolumeError::AlreadyMapped`] when it is mapped.
+    /// Maps an empty LEB with a generation. [`VolumeError::AlreadyMapped`] if it is mapped.
     fn map_with_generation(&self, leb: Leb, generation: NonZeroU64) -> Result<(), VolumeError>;
 
-    /// Writes to a LEB that is mapped, otherwise as [`Volume::write`]. A member never maps by itself: [`VolumeError::NotMapped`].
+    /// Writes to a mapped LEB, otherwise as [`Volume::write`]. Members do not map implicitly:
+    /// [`VolumeError::NotMapped`].
     fn write_mapped(&self, leb: Leb, offset: u32, data: &[u8]) -> Result<(), VolumeError>;
 
-    /// Writes `data` completely into a block of its own. Reads still give the old content; an attach from here on finds both,
-    /// and takes the new one unless the owner of the volume says otherwise.
+    /// First phase of a change: writes `data` completely into another block. Reads still return the old content; from
+    /// here on an attach finds both, and takes the new one unless the owner of the volume decides otherwise.
     fn prepare_change(
         &self,
         leb: Leb,
@@ -242,56 +247,57 @@ pub trait MemberVolume: Volume {
         generation: NonZeroU64,
     ) -> Result<Self::Prepared, VolumeError>;
 
-    /// Makes a prepared change the content of the LEB, and lets the old content go. It writes nothing, and so it does not fail, also
-    /// where the volume was frozen meanwhile.
+    /// Second phase: makes a prepared change the content of the LEB, and releases the old block. It writes nothing,
+    /// so it cannot fail, even if the volume was frozen in between.
     fn commit_change(&self, prepared: Self::Prepared);
 
-    /// Begins a mark of an array that is open for writing: a block of its own, which has Linux refuse the device, with the array's epoch.
-    /// Marks from before stay until [`MemberVolume::drop_old_marks`].
+    /// Begins a mark: a separate block with the array's epoch that says that the array is open for writing, and that
+    /// makes Linux refuse the device. Earlier marks stay until [`MemberVolume::drop_old_marks`].
     fn begin_mark(&self, epoch: NonZeroU64) -> Result<(), VolumeError>;
 
-    /// Writes a page of the array's into the mark. [`Appended::Full`] when the mark takes no more: begin another one.
+    /// Writes a page of the array's data into the mark. On [`Appended::Full`], begin another mark.
     fn append_to_mark(&self, page: &[u8]) -> Result<Appended, VolumeError>;
 
-    /// Erases all marks but the one that was begun last; one of them may wait for the next erase.
+    /// Erases all marks except the latest; one of them may wait for the next erase.
     fn drop_old_marks(&self) -> Result<(), VolumeError>;
 
-    /// Ends all background work, and writes the epoch into the headers of the volume table. The mark stays. Nothing may be written
-    /// after this.
+    /// Finishes all background work and writes the epoch into the headers of the volume table. The mark stays. No
+    /// write may follow.
     fn seal(&self, epoch: NonZeroU64) -> Result<(), VolumeError>;
 
-    /// Sets the update marker of the volume in the table, after which it can be used by who set it alone, or takes it away.
+    /// Sets or clears the update marker of the volume in the volume table. While it is set, only the caller that set
+    /// it can use the volume.
     fn set_update_marker(&self, marker: UpdateMarker) -> Result<(), VolumeError>;
 
-    /// Erases all marks, which has Linux attach the member again, and waits until that is on the medium.
+    /// Erases all marks, so that Linux attaches the member again, and waits until that is on the medium.
     fn drop_marks(&self) -> Result<(), VolumeError>;
 
-    /// Gives up a prepared change. It is erased before this returns, so that no attach will find it.
+    /// Discards a prepared change. Its block is erased before this returns, so no attach will find it.
     fn abandon_change(&self, prepared: Self::Prepared) -> Result<(), VolumeError>;
 }
 
-/// Whether a mark took a page.
+/// Result of appending a page to a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Appended {
-    /// It is on the medium.
+    /// The page is on the medium.
     Written,
-    /// It is not: the mark is full, or its block failed.
+    /// The page was not written: the mark is full, or its block failed.
     Full,
 }
 
-/// The marker of a volume whose content is being replaced.
+/// The update marker of a volume whose content is being replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdateMarker {
-    /// It holds neither the old content nor the new.
+    /// The volume holds neither the old content nor the new.
     Set,
-    /// It holds what was written.
+    /// The content is complete.
     Cleared,
 }
 
-/// Why an operation on a volume failed.
+/// Error of an operation on a volume.
 #[derive(Debug, Error)]
 pub enum VolumeError {
-    /// The volume does not reach that far. Nothing was done.
+    /// The range exceeds the volume. Nothing was done.
     #[error(
         "{volume}: {leb}, offset {offset}, {len} bytes: outside of the volume, which has {} LEBs of {} bytes",
         geometry.lebs, geometry.leb_bytes
@@ -305,10 +311,10 @@ pub enum VolumeError {
         offset: u32,
         /// Number of bytes.
         len: usize,
-        /// What the volume has.
+        /// Geometry of the volume.
         geometry: VolumeGeometry,
     },
-    /// A write that does not consist of whole units. Nothing was done.
+    /// Offset or length is not a multiple of the write unit. Nothing was done.
     #[error("{volume}: {leb}, offset {offset}, {len} bytes: writes are multiples of {min_io_bytes} bytes")]
     Misaligned {
         /// Name of the volume.
@@ -319,10 +325,10 @@ pub enum VolumeError {
         offset: u32,
         /// Number of bytes.
         len: usize,
-        /// The unit.
+        /// Write unit in bytes.
         min_io_bytes: u32,
     },
-    /// The LEB is mapped, or a change of it is prepared. Nothing was done.
+    /// The LEB is mapped, or has a prepared change. Nothing was done.
     #[error("{volume}: {leb} is mapped already; unmap it first")]
     AlreadyMapped {
         /// Name of the volume.
@@ -330,7 +336,7 @@ pub enum VolumeError {
         /// The LEB.
         leb: Leb,
     },
-    /// A change of this LEB is prepared and waits to be committed or abandoned. Nothing was done.
+    /// The LEB has a prepared change that was neither committed nor abandoned. Nothing was done.
     #[error("{volume}: {leb} has a prepared change; commit or abandon it first")]
     ChangePending {
         /// Name of the volume.
@@ -338,7 +344,7 @@ pub enum VolumeError {
         /// The LEB.
         leb: Leb,
     },
-    /// A part of this LEB is damaged, so nothing can be added to it. Nothing was done.
+    /// Part of this LEB is damaged, so nothing can be appended to it. Nothing was done.
     #[error(
         "{volume}: {leb} lost what was on {device}; it can be replaced as a whole or unmapped, not written to"
     )]
@@ -350,7 +356,7 @@ pub enum VolumeError {
         /// The member that lost it.
         device: Arc<str>,
     },
-    /// A LEB of a member that should be mapped is not. Nothing was done.
+    /// A LEB of a member should be mapped, but is not. Nothing was done.
     #[error("{volume}: {leb} is not mapped, though it is on other members of the array")]
     NotMapped {
         /// Name of the volume.
@@ -358,7 +364,7 @@ pub enum VolumeError {
         /// The LEB.
         leb: Leb,
     },
-    /// More bits are wrong than can be corrected.
+    /// The medium returned an uncorrectable error.
     #[error("{volume}: {leb}, offset {offset}, {len} bytes: the medium's bits are wrong beyond correction")]
     Uncorrectable {
         /// Name of the volume.
@@ -370,16 +376,16 @@ pub enum VolumeError {
         /// Number of bytes.
         len: usize,
     },
-    /// The content of this volume can't be used, or not in this way. Nothing was done.
+    /// The content of this volume cannot be used, or not in this way. Nothing was done.
     #[error("{volume}: {why}")]
     Unusable {
         /// Name of the volume.
         volume: Arc<str>,
-        /// Why, and what to do.
+        /// Reason and next step.
         why: &'static str,
     },
-    /// No block is left to write to. Of a write to a LEB that holds something, a part may be there: its block may have failed in the middle. A
-    /// LEB that was to be changed may be mapped.
+    /// No block is left to write to. A write to a LEB with content may be partly done, if its block failed midway. An
+    /// atomic change may have mapped its LEB.
     #[error("{volume}: {leb}: no erased block is left and none can be made; too many blocks wore out")]
     NoSpace {
         /// Name of the volume.
@@ -387,15 +393,15 @@ pub enum VolumeError {
         /// The LEB.
         leb: Leb,
     },
-    /// Nothing is written any more.
+    /// The volume is read-only.
     #[error("{volume}: read-only: {reason}")]
     ReadOnly {
         /// Name of the volume.
         volume: Arc<str>,
-        /// Since what happened.
+        /// The event that made it read-only.
         reason: Arc<str>,
     },
-    /// The device below failed. For a write, the device is frozen after that.
+    /// The device failed. After a failed write, the device is frozen.
     #[error("{volume}: {leb}, offset {offset}: {source}")]
     Device {
         /// Name of the volume.
@@ -404,14 +410,14 @@ pub enum VolumeError {
         leb: Leb,
         /// First byte in it.
         offset: u32,
-        /// What the device says.
+        /// The device's error.
         #[source]
         source: media::NandError,
     },
 }
 
 impl VolumeError {
-    /// Whether power is off.
+    /// Whether a power cut caused this error.
     #[must_use]
     pub const fn is_power_cut(&self) -> bool {
         matches!(self, Self::Device { source, .. } if source.is_power_cut())

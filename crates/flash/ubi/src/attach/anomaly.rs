@@ -1,4 +1,4 @@
-//! Anomalies that the scan of all blocks found, block by block.
+//! Anomalies found by a scan, block by block.
 
 use std::fmt;
 
@@ -8,109 +8,109 @@ use super::VolumeId;
 use crate::format::volume_table::TableError;
 use crate::format::{Damage, Refusal};
 
-/// One finding, and where.
+/// One finding and its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anomaly {
     /// The block.
     pub peb: Peb,
-    /// First byte in the block that is meant.
+    /// Offset of the finding in the block, bytes.
     pub offset: u32,
-    /// What it is.
+    /// Kind of finding.
     pub kind: AnomalyKind,
 }
 
 /// Kind of an anomaly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnomalyKind {
-    /// No EC header, all 0xFF: an erase was cut off, or the block was never formatted. A check has looked at the rest of the
-    /// block, which is blank too; a scan, as Linux, has not.
+    /// Blank EC header: an erase was interrupted, or the block was never formatted. After a check the rest of the
+    /// block is known to be blank too; a scan does not look, and neither does Linux.
     Blank,
-    /// No EC header, all 0xFF, before something that isn't blank: it is lost, as UBI takes the block for a blank one.
+    /// Blank EC header in a block that is not blank. Its data is lost, as UBI takes the block for a blank one.
     BlankEcHeader {
-        /// Volume and LEB, where the VID header can be read.
+        /// Volume and LEB, if the VID header can be read.
         leb: Option<(VolumeId, Leb)>,
     },
-    /// An EC header that can't be read, before a good VID header.
+    /// Unreadable EC header before a good VID header.
     EcHeaderOfUsed {
-        /// What is wrong with it.
+        /// Damage of the EC header.
         damage: Damage,
-        /// The volume of the VID header.
+        /// Volume in the VID header.
         volume: VolumeId,
-        /// The LEB of the VID header.
+        /// LEB in the VID header.
         leb: Leb,
     },
-    /// An EC header that can't be read, before no good VID header.
+    /// Unreadable EC header, and no good VID header after it.
     EcHeader {
-        /// What is wrong with it.
+        /// Damage of the EC header.
         damage: Damage,
-        /// What is wrong with the VID header; `None` when it is blank.
+        /// Damage of the VID header; `None` if it is blank.
         vid: Option<Damage>,
-        /// What is behind the headers.
+        /// Content of the data area.
         behind: Behind,
     },
-    /// A VID header that can't be read.
+    /// Unreadable VID header.
     VidHeader {
-        /// What is wrong with it.
+        /// Damage of the VID header.
         damage: Damage,
-        /// What is behind it.
+        /// Content of the data area.
         behind: Behind,
     },
-    /// A header with a right CRC that says something impossible.
+    /// A header has a correct CRC but impossible values.
     Refused(Refusal),
-    /// Bits flipped beyond what was corrected, or nearly.
+    /// Bit-flips at or above the scrub threshold, or uncorrectable.
     Bits {
-        /// Beyond correction.
+        /// The ECC could not correct them.
         uncorrectable: bool,
     },
-    /// Another block holds the same LEB and is later.
+    /// Another block holds a later version of the same LEB.
     Superseded {
-        /// Which.
+        /// The later block.
         by: Peb,
     },
-    /// The later block of a LEB whose copy was cut off.
+    /// The later block of a LEB, whose copy was interrupted.
     TornCopy,
     /// A block of a volume that is not in the volume table.
     NoSuchVolume {
-        /// Its number.
+        /// Volume number.
         volume: u32,
     },
-    /// A block of an internal volume that is not the volume table.
+    /// A block of an internal volume other than the volume table.
     Internal {
-        /// Its number.
+        /// Volume number.
         volume: u32,
     },
-    /// A header that contradicts the volume table, or other blocks of its volume, or of the device.
+    /// A header contradicts the volume table, other blocks of its volume, or other blocks of the device.
     Contradiction {
-        /// What.
+        /// The field that differs.
         field: &'static str,
-        /// Its value.
+        /// Value found.
         found: u64,
-        /// What was expected.
+        /// Value expected.
         expected: u64,
     },
-    /// The CRC of data is wrong.
+    /// Data CRC mismatch.
     Data {
         /// The volume.
         volume: u32,
         /// The LEB.
         leb: u32,
-        /// Over the data.
+        /// CRC of the data.
         found: u32,
-        /// In the VID header.
+        /// CRC in the VID header.
         stored: u32,
     },
-    /// A copy of the volume table that can't be used.
+    /// An unusable copy of the volume table.
     VolumeTable(TableError),
-    /// The second copy of the volume table is not the first.
+    /// The two copies of the volume table differ.
     VolumeTableCopies,
     /// A static volume has fewer LEBs than its headers say.
     MissingLebs {
         /// The volume.
         volume: u32,
-        /// How many.
+        /// Number of missing LEBs.
         missing: u32,
     },
-    /// An update of a volume did not end.
+    /// An update of a volume was not completed.
     UpdateMarker {
         /// The volume.
         volume: u32,
@@ -120,18 +120,18 @@ pub enum AnomalyKind {
 /// Content of the data area of a block whose headers can't be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behind {
-    /// Not looked at: a scan decides by the headers, as Linux does.
+    /// Not read: a scan decides by the headers, as Linux does.
     NotRead,
     /// All 0xFF: nothing was written.
     Blank,
-    /// Bits are wrong, as an erase that was cut off leaves them.
+    /// Bit-flips above the scrub threshold or uncorrectable, such as an interrupted erase leaves.
     Unreadable,
-    /// Something.
+    /// Data.
     Data,
 }
 
 impl AnomalyKind {
-    /// Whether the block may have held a LEB of which nothing else is known.
+    /// Whether the block may have held a LEB that no other block accounts for.
     #[must_use]
     pub const fn may_lose_a_leb(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! Lists everything that is not as it should be, whether or not the device can be attached.
+//! Lists all anomalies of a device, whether or not it can be attached.
 
 use media::{Nand, NandError, index};
 
@@ -15,28 +15,29 @@ use crate::retry;
 /// Report of a check.
 #[derive(Debug)]
 pub struct CheckReport {
-    /// Ordered by block.
+    /// All anomalies, ordered by block.
     pub anomalies: Vec<Anomaly>,
-    /// Why the device can't be attached, when it can't.
+    /// Reason why the device can't be attached, if it can't.
     pub refusal: Option<AttachError>,
     /// Blocks of the device.
     pub blocks: u32,
-    /// Blocks that are marked bad. They are no anomaly.
+    /// Blocks marked bad. They are no anomaly.
     pub bad_blocks: u32,
     /// Blocks that hold LEBs of volumes.
     pub used_blocks: u32,
-    /// Blocks that may have held a LEB of which nothing else is known.
+    /// Blocks that may have held a LEB that no other block accounts for.
     pub may_be_lost: u32,
-    /// What it says about its array.
+    /// State of the array that the device is a member of.
     pub member_state: MemberState,
-    /// Volumes that lack LEBs: where those blocks may belong, or a static one's data is not complete.
+    /// Volumes with missing LEBs: incomplete static volumes, and dynamic volumes if a block may have lost one of
+    /// their LEBs.
     pub holes: Vec<Holes>,
-    /// Dynamic volumes and their names: UBI keeps no checksum of their data, so it can't be verified here.
+    /// Numbers and names of dynamic volumes: UBI has no checksums of their data, so it can't be verified.
     pub unverified: Vec<(VolumeId, String)>,
 }
 
-/// Looks at all headers, at all data that a CRC vouches for, and at what is behind headers that can't be read. `progress` is told
-/// of each block whose data was read.
+/// Reads all headers, all data with a CRC, and the data areas of blocks with unreadable headers. Calls `progress` for
+/// each block whose data was read.
 pub fn check(
     nand: &mut impl Nand,
     access: Access,
@@ -123,7 +124,7 @@ fn check_data(
             let uncorrectable = !report.is_correct();
             survey.note(found.peb, offset, AnomalyKind::Bits { uncorrectable });
         }
-        // Data of a dynamic volume may have been written behind the copied part, never over it.
+        // Data of a dynamic volume may have been appended after the copied part, but never overwrites it.
         let vouched = header.copied || header.kind == VolumeKind::Static;
         let stored = header.data_crc;
         let crc = crc32(&data[..index(header.data_size)]);

@@ -1,4 +1,4 @@
-//! Why a device can't be attached. Nothing was written to it, but where what an attach puts right failed in the middle
+//! Errors of an attach. Nothing was written to the device, unless a repair during the attach failed midway
 //! ([`AttachError::Repair`]).
 
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use thiserror::Error;
 use crate::format::Refusal;
 use crate::layout::LayoutError;
 
-/// Why a device can't be attached; see the module.
+/// Reason why a device can't be attached; see the module.
 #[derive(Debug, Error)]
 pub enum AttachError {
-    /// The device below failed.
+    /// The device failed.
     #[error("{0}")]
     Device(#[from] NandError),
     /// Every block is blank.
@@ -20,10 +20,10 @@ pub enum AttachError {
     Blank {
         /// Name of the device.
         device: Arc<str>,
-        /// Good blocks of it.
+        /// Good blocks of the device.
         blocks: u32,
     },
-    /// Something else is on the device, or its shape is another.
+    /// The device holds something other than UBI, or its geometry is wrong.
     #[error(
         "{device}: no UBI: {unreadable} of {blocks} blocks hold something else, and none has an EC header (magic 0x55424923 \
          at its first byte; PEB 0 begins with {start:#010x}); is the block size of {block_bytes} bytes right, and is \
@@ -32,40 +32,40 @@ pub enum AttachError {
     NotUbi {
         /// Name of the device.
         device: Arc<str>,
-        /// Blocks that hold something.
+        /// Blocks with content.
         unreadable: u32,
-        /// Good blocks of it.
+        /// Good blocks of the device.
         blocks: u32,
-        /// First four bytes of it.
+        /// First four bytes of PEB 0.
         start: u32,
-        /// What was taken for the block size.
+        /// Assumed block size in bytes.
         block_bytes: u32,
     },
-    /// Headers are further apart than this chip's shape allows.
+    /// The header offsets do not suit this chip's geometry.
     #[error("{device}: EC header of {peb}: {source}")]
     Layout {
         /// Name of the device.
         device: Arc<str>,
-        /// Whose EC header it was.
+        /// The block with the EC header.
         peb: Peb,
-        /// What is wrong.
+        /// The mismatch.
         source: LayoutError,
     },
-    /// A header says something that this build can't read, though its CRC is right.
+    /// A header has a correct CRC but a value that this build does not support.
     #[error("{device}: {peb}, byte {offset}: {header} header: {source}")]
     Header {
         /// Name of the device.
         device: Arc<str>,
         /// The block.
         peb: Peb,
-        /// Of the header in the block.
+        /// Offset of the header in the block, bytes.
         offset: u32,
         /// EC or VID.
         header: &'static str,
-        /// What is wrong.
+        /// The unsupported value.
         source: Refusal,
     },
-    /// A block does not belong to the others.
+    /// A block belongs to another image or geometry than the others.
     #[error(
         "{device}: {peb}, byte 0: EC header: {field} is {found}, but {expected} in the blocks before; \
          blocks of two images or two geometries are mixed: write the image again to an erased chip"
@@ -75,14 +75,14 @@ pub enum AttachError {
         device: Arc<str>,
         /// The block.
         peb: Peb,
-        /// Which field.
+        /// The field that differs.
         field: &'static str,
-        /// Its value.
+        /// Value in this block.
         found: u32,
-        /// Its value in other blocks.
+        /// Value in the other blocks.
         expected: u32,
     },
-    /// Two blocks claim to be the same LEB, and neither is the later one.
+    /// Two blocks hold the same LEB with the same sequence number.
     #[error(
         "{device}: {first} and {second} both hold LEB {leb} of volume {volume} with sequence number {sequence_number}; \
          one of them was copied by something other than UBI"
@@ -90,18 +90,18 @@ pub enum AttachError {
     SameSequence {
         /// Name of the device.
         device: Arc<str>,
-        /// One of them.
+        /// One of the two blocks.
         first: Peb,
-        /// The other.
+        /// The other block.
         second: Peb,
         /// The volume.
         volume: u32,
         /// The LEB.
         leb: u32,
-        /// Of both.
+        /// Sequence number of both.
         sequence_number: u64,
     },
-    /// An internal volume says that who does not know it must keep away.
+    /// An unknown internal volume forbids the attach to implementations that do not know it.
     #[error(
         "{device}: {peb}: internal volume {volume:#x} is unknown and demands that the device is not attached by \
          a UBI that does not know it"
@@ -109,12 +109,12 @@ pub enum AttachError {
     UnknownInternalVolume {
         /// Name of the device.
         device: Arc<str>,
-        /// A block of it.
+        /// A block of the volume.
         peb: Peb,
-        /// Its number.
+        /// Volume number.
         volume: u32,
     },
-    /// A member of an array that was not closed.
+    /// The device is a member of an array that was not closed.
     #[error(
         "{device}: it is a member of an array that was not closed (epoch {epoch}); attach the whole array: this member by itself \
          does not tell what was complete on all of them"
@@ -122,10 +122,10 @@ pub enum AttachError {
     OpenMember {
         /// Name of the device.
         device: Arc<str>,
-        /// Of the array.
+        /// Epoch of the array.
         epoch: u64,
     },
-    /// A VID header does not fit the volume it names.
+    /// A VID header contradicts its volume.
     #[error(
         "{device}: {peb}: VID header of volume {volume}: {field} is {found}, expected {expected}; \
          list what is wrong with a check of the device"
@@ -137,14 +137,14 @@ pub enum AttachError {
         peb: Peb,
         /// The volume.
         volume: u32,
-        /// Which field.
+        /// The field that differs.
         field: &'static str,
-        /// Its value.
+        /// Value found.
         found: u64,
-        /// What the volume table or other blocks say.
+        /// Value in the volume table or in other blocks.
         expected: u64,
     },
-    /// Too much is damaged for this to be the work of power cuts.
+    /// More damage than power cuts can explain.
     #[error(
         "{device}: {corrupted} of {blocks} blocks have data behind a damaged VID header (first: {first}); from {limit} on \
          the chip or its shape is taken to be wrong; list them with a check of the device"
@@ -152,16 +152,16 @@ pub enum AttachError {
     TooManyCorrupted {
         /// Name of the device.
         device: Arc<str>,
-        /// How many.
+        /// Number of damaged blocks.
         corrupted: u32,
-        /// Of so many good ones.
+        /// Good blocks of the device.
         blocks: u32,
-        /// The first.
+        /// The first damaged block.
         first: Peb,
-        /// How many are too many.
+        /// Number of damaged blocks from which on an attach is refused.
         limit: u32,
     },
-    /// There are headers, but no volume table.
+    /// The device has headers, but no volume table.
     #[error(
         "{device}: the volume table is missing: no block holds volume 0x7fffefff; the image is incomplete, \
          or more than the table was damaged"
@@ -170,17 +170,17 @@ pub enum AttachError {
         /// Name of the device.
         device: Arc<str>,
     },
-    /// No copy of the volume table can be used.
+    /// Both copies of the volume table are unusable.
     #[error("{device}: both copies of the volume table are unusable: {first}; {second}")]
     VolumeTable {
         /// Name of the device.
         device: Arc<str>,
-        /// Where the first copy is and what is wrong with it.
+        /// Location and fault of the first copy.
         first: String,
-        /// The same of the second.
+        /// Location and fault of the second copy.
         second: String,
     },
-    /// The volumes have been promised more blocks than there are.
+    /// The volumes reserve more blocks than the device has.
     #[error(
         "{device}: its volumes and UBI itself need {needed} good blocks, and it has {available}; \
          the image was made for a larger chip, or too many blocks went bad: attach it read-only"
@@ -188,12 +188,12 @@ pub enum AttachError {
     TooFewBlocks {
         /// Name of the device.
         device: Arc<str>,
-        /// Blocks that are promised.
+        /// Reserved blocks.
         needed: u32,
         /// Good blocks.
         available: u32,
     },
-    /// A choice that names a block which does not hold the LEB.
+    /// The block chosen for a LEB does not hold it.
     #[error("{device}: {peb} does not hold LEB {leb} of volume {volume}")]
     NoSuchCandidate {
         /// Name of the device.
@@ -205,12 +205,12 @@ pub enum AttachError {
         /// The LEB.
         leb: u32,
     },
-    /// What an attach has to put right could not be written.
+    /// A repair during the attach failed.
     #[error("{device}: the attach could not put the volume table right: {why}")]
     Repair {
         /// Name of the device.
         device: Arc<str>,
-        /// Why.
+        /// Description of the failure.
         why: String,
     },
 }

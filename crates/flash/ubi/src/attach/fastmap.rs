@@ -1,7 +1,8 @@
-//! Attach by fastmap: what a look at every block would have found, from a few blocks that Linux wrote.
+//! Attach by fastmap: reconstructs the result of a full scan from a few blocks that Linux wrote.
 //!
-//! Whatever is not exactly right leads back to the look at every block; a fastmap can save time, never change the outcome. Headers of
-//! blocks that it calls free are not read. From our first write on it is wrong, so its anchors are erased before that ([`Survey::erase_first`]).
+//! Any inconsistency falls back to the full scan: a fastmap can save time, but never changes the result. Headers of
+//! blocks that it lists as free are not read. Our first write makes the fastmap stale, so its anchors are erased
+//! before ([`Survey::erase_first`]).
 
 use std::sync::Arc;
 
@@ -21,27 +22,27 @@ use crate::retry;
 /// How a device was attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttachedBy {
-    /// By a look at every block.
+    /// By a full scan.
     Scan,
     /// By a fastmap.
     Fastmap,
-    /// By a look at every block, as its fastmap can't be used.
+    /// By a full scan, because its fastmap is unusable.
     ScanAfterFastmap {
-        /// What is wrong with the fastmap.
+        /// Fault of the fastmap.
         why: String,
     },
 }
 
-/// Blocks among which the anchor is.
+/// Last block that can hold the anchor.
 pub(super) const LAST_ANCHOR: Peb = Peb(ANCHOR_PEBS - 1);
 
-/// A block in use that no volume has named yet; in the end it is not needed any more. The state is a place-holder.
+/// Placeholder state of a block in use that no volume has claimed yet; a block that none claims is erased in the end.
 const NAMED_BY_NONE: PebState = PebState::Held;
 
-/// The same of a block whose bits flip.
+/// As [`NAMED_BY_NONE`], for a block with bit-flips.
 const NAMED_BY_NONE_TO_SCRUB: PebState = PebState::Stuck;
 
-/// Why a fastmap can't be used.
+/// The fastmap is unusable.
 #[derive(Debug)]
 pub(super) enum Unusable {
     Device(NandError),
@@ -58,7 +59,7 @@ fn because(why: impl Into<String>) -> Unusable {
     Unusable::Because(why.into())
 }
 
-/// Makes a survey from the fastmap of `anchor`. `looked` is the survey of the first blocks.
+/// Builds a survey from the fastmap of `anchor`. `looked` is the survey of the first blocks.
 pub(super) fn survey_by(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> Result<Survey, Unusable> {
     if !looked.marks.is_empty() {
         return Err(because(
@@ -92,7 +93,7 @@ pub(super) fn survey_by(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> R
         survey.pebs.set_state(Peb(wear.peb), state);
         Ok::<(), Unusable>(())
     };
-    // Each part of the fastmap is dropped once it is taken: the next one needs the memory.
+    // Each part of the fastmap is dropped after use to free memory for the next.
     for (wears, state) in [
         (&mut map.free, PebState::Free),
         (&mut map.used, NAMED_BY_NONE),
@@ -132,7 +133,7 @@ pub(super) fn survey_by(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> R
     Ok(survey)
 }
 
-/// The fastmap, and the last sequence number that it knows of.
+/// Reads the fastmap and the last sequence number it covers.
 fn read(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> Result<(Fastmap, u64), Unusable> {
     let mut first = vec![0; SUPERBLOCK_BYTES];
     let _ = retry::read(nand, anchor, looked.layout.data_offset(), &mut first)?;
@@ -162,7 +163,7 @@ fn read(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> Result<(Fastmap, 
     Ok((map, last_sequence_number))
 }
 
-/// The VID header of a block of this image.
+/// The VID header of a block, if it belongs to this image.
 fn block_header(nand: &mut impl Nand, looked: &Survey, peb: Peb) -> Result<Option<VidHeader>, NandError> {
     let raw = RawHeaders::read(nand, peb, &looked.layout)?;
     let Seen::Header { header, .. } = raw.ec() else {
@@ -175,8 +176,8 @@ fn block_header(nand: &mut impl Nand, looked: &Survey, peb: Peb) -> Result<Optio
     }
 }
 
-/// Linux does not write a fastmap for a LEB that is unmapped: its block may be erased by now, and a write into it would be without a
-/// VID header. So the header of each listed block is looked at. (Linux does so when the LEB is first used.)
+/// Linux does not update a fastmap when a LEB is unmapped: its block may be erased meanwhile, and a write to it would
+/// lack a VID header. So this reads the header of each listed block. (Linux does so on first use of the LEB.)
 fn take_volumes(
     survey: &mut Survey,
     nand: &mut impl Nand,
@@ -233,11 +234,11 @@ fn take_volumes(
     Ok(())
 }
 
-/// A block that was free when the fastmap was written: what its headers say counts.
+/// Surveys a block that was free when the fastmap was written: its headers decide.
 fn look_at_pool_block(survey: &mut Survey, nand: &mut impl Nand, peb: Peb) -> Result<(), Unusable> {
-    // The fastmap may list it as a LEB as well, when a volume was changed after the pool was filled.
+    // The fastmap may list the block as a LEB as well, if a volume was changed after the pool was filled.
     survey.found.retain(|found| found.peb != peb);
-    // Set aside, so that what is noted of this block is seen however many there are.
+    // Set aside, so that the anomalies of this block are noted even if the list is full.
     let before = std::mem::take(&mut survey.anomalies);
     survey.look_at(nand, peb)?;
     let noted = std::mem::replace(&mut survey.anomalies, before);

@@ -1,4 +1,4 @@
-//! The headers of a block: their bytes, what the medium said about them, and what they are.
+//! The headers of a block: raw bytes, ECC result and decoded form.
 
 use media::{Nand, NandError, NandGeometry, Peb, ReadReport, index};
 
@@ -6,7 +6,7 @@ use crate::format::{Damage, Decoded, EcHeader, HEADER_BYTES, Refusal, VidHeader}
 use crate::layout::Layout;
 use crate::retry;
 
-/// A header as it was read.
+/// Result of reading a header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Seen<H> {
     Header { header: H, bits_flipped: bool },
@@ -15,7 +15,7 @@ pub(crate) enum Seen<H> {
     Refused(Refusal),
 }
 
-/// The bytes of both headers of a block, and what the medium said about them.
+/// The raw bytes of both headers of a block, and the ECC result of their reads.
 pub(crate) struct RawHeaders {
     ec: [u8; HEADER_BYTES],
     vid: [u8; HEADER_BYTES],
@@ -24,7 +24,7 @@ pub(crate) struct RawHeaders {
 }
 
 impl RawHeaders {
-    /// Reads both; at once, when they are in the same page.
+    /// Reads both headers, in one read if they share a page.
     pub(crate) fn read(nand: &mut impl Nand, peb: Peb, layout: &Layout) -> Result<Self, NandError> {
         let geometry = nand.geometry();
         let vid_offset = layout.vid_header_offset();
@@ -58,14 +58,14 @@ impl RawHeaders {
     }
 }
 
-/// Whether bits are flipped, and whether beyond correction.
+/// Returns whether there are bit-flips, and whether they are uncorrectable.
 fn verdict(report: &ReadReport, geometry: &NandGeometry) -> (bool, bool) {
     (report.needs_scrub(geometry), !report.is_correct())
 }
 
 fn seen<H>(decoded: Decoded<H>, (bits_flipped, uncorrectable): (bool, bool)) -> Seen<H> {
     match decoded {
-        // The header's own CRC is right, whatever the rest of the page is.
+        // The header's own CRC is correct, whatever the state of the rest of the page.
         Decoded::Header(header) => Seen::Header { header, bits_flipped },
         Decoded::Erased if !uncorrectable => Seen::Erased { bits_flipped },
         Decoded::Erased => Seen::Damaged {

@@ -1,6 +1,6 @@
-//! Losses: LEBs that blocks with unreadable headers may have held, and volumes that lack LEBs.
+//! Losses: LEBs that blocks with unreadable headers may have held, and volumes with missing LEBs.
 //!
-//! An attach decides by the headers, as Linux does; a check reads what is behind them, so that it can say what is lost.
+//! An attach decides by the headers, as Linux does; a check also reads the data areas to report possible losses.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -19,17 +19,17 @@ use crate::format::volume_table::{VolumeRecord, VolumeTable};
 pub struct Holes {
     /// The volume.
     pub volume: VolumeId,
-    /// Its name.
+    /// Name of the volume.
     pub name: String,
-    /// A static volume should have all of them; the user of a dynamic one may have unmapped them.
+    /// A static volume should have all LEBs; the user of a dynamic one may have unmapped some.
     pub kind: VolumeKind,
-    /// LEBs of a static volume that hold data; all of a dynamic one.
+    /// LEBs with data of a static volume; all LEBs of a dynamic one.
     pub lebs: u32,
-    /// Ascending, each first and last.
+    /// Missing ranges, ascending.
     pub missing: Vec<RangeInclusive<u32>>,
 }
 
-/// Ranges of LEBs that a message names; a volume can have thousands.
+/// Maximum number of ranges in a message; a volume can have thousands.
 const RANGES_SHOWN: usize = 8;
 
 impl fmt::Display for Holes {
@@ -65,7 +65,8 @@ impl fmt::Display for Holes {
     }
 }
 
-/// Reads what is behind headers that a scan decided by alone, and says of each such finding what may be lost.
+/// Reads the data areas of blocks that a scan classified by their headers, and adds the possible loss to each
+/// finding.
 pub(super) fn look_behind(
     survey: &Survey,
     nand: &mut impl Nand,
@@ -87,7 +88,7 @@ pub(super) fn look_behind(
     Ok(())
 }
 
-/// `None` when the block is blank indeed.
+/// Returns `None` if the whole block is blank.
 fn behind_blank_header(
     survey: &Survey,
     nand: &mut impl Nand,
@@ -102,11 +103,12 @@ fn behind_blank_header(
     Ok(Some(AnomalyKind::BlankEcHeader { leb }))
 }
 
-/// The volumes that lack LEBs. Of dynamic ones only where a block `may_be_lost`: else their user unmapped them.
+/// The volumes with missing LEBs. Dynamic volumes are included only if a block `may_be_lost`: otherwise their user
+/// unmapped the LEBs.
 pub(super) fn holes(survey: &Survey, table: &VolumeTable, may_be_lost: bool) -> Vec<Holes> {
     let records = (0..).zip(table);
     let volumes = records.filter_map(|(number, record)| Some((number, record.as_ref()?)));
-    // One whose update did not end holds nothing that could be complete.
+    // A volume with an unfinished update cannot be complete.
     let settled = volumes.filter(|(_, record)| !record.update_marker);
     let of_volumes = settled.filter(|(_, record)| may_be_lost || record.kind == VolumeKind::Static);
     let of_each = of_volumes.filter_map(|(number, record)| of_volume(survey, number, record, may_be_lost));
@@ -114,7 +116,7 @@ pub(super) fn holes(survey: &Survey, table: &VolumeTable, may_be_lost: bool) -> 
 }
 
 fn of_volume(survey: &Survey, number: u32, record: &VolumeRecord, may_be_lost: bool) -> Option<Holes> {
-    // They are ordered by volume and LEB.
+    // Ordered by volume and LEB.
     let found = || {
         let chosen = survey.found.iter().filter(|found| found.chosen);
         chosen
@@ -134,7 +136,7 @@ fn of_volume(survey: &Survey, number: u32, record: &VolumeRecord, may_be_lost: b
         }
         next = leb.saturating_add(1);
     }
-    // Of a static volume without a LEB nothing says how many it had.
+    // A static volume without any LEB does not reveal how many it had.
     let is_whole = missing.is_empty() && !(lebs == 0 && may_be_lost);
     (!is_whole).then(|| Holes {
         volume: VolumeId(number),

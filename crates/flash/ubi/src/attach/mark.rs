@@ -1,8 +1,9 @@
-//! Marks of arrays on their members, as a scan finds them.
+//! Array marks on members, as a scan finds them.
 //!
-//! A member of an array that is open for writing has a block of [`MARK_VOLUME`](crate::format::MARK_VOLUME), which has Linux refuse
-//! the device. Its VID header carries the epoch of the array in place of the generation, and its pages are the array's. When an array is closed, the headers of
-//! both copies of the volume table carry the epoch, and the mark is erased. Spec: `docs/formats/array.md`.
+//! A member of an array that is open for writing has a block of [`MARK_VOLUME`](crate::format::MARK_VOLUME), which
+//! makes Linux refuse the device. Its VID header carries the epoch of the array in place of the generation; the
+//! content of its pages belongs to the array. Closing an array writes the epoch into the headers of both copies of
+//! the volume table, and erases the mark. Spec: `docs/formats/array.md`.
 
 use media::{Nand, NandError, Peb, index};
 
@@ -11,10 +12,10 @@ use super::select::vid_header;
 use crate::format::LAYOUT_VOLUME;
 use crate::retry;
 
-/// The LEB number of a mark that the array wrote.
+/// LEB number of a mark written by the array.
 pub(crate) const MARK_OF_ARRAY: u32 = 0;
 
-/// The LEB number of a mark that says that the member was attached for writing by itself.
+/// LEB number of a mark that says that the member was attached for writing without its array.
 pub(crate) const MARK_OF_ONE: u32 = 1;
 
 /// A block that marks a member.
@@ -22,27 +23,27 @@ pub(crate) const MARK_OF_ONE: u32 = 1;
 pub struct Mark {
     /// The block.
     pub peb: Peb,
-    /// The epoch of the array: it counts how often it was opened for writing.
+    /// Epoch of the array: the number of times it was opened for writing.
     pub epoch: u64,
-    /// Sequence number of its VID header.
+    /// Sequence number of the mark's VID header.
     pub sequence_number: u64,
-    /// Written when the member was attached by itself.
+    /// Written when the member was attached without its array.
     pub alone: bool,
 }
 
-/// The epoch in the headers of the volume table, which an array writes when it is closed.
+/// The epoch in the headers of the volume table, written when an array is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seal {
     /// The epoch of the array.
     pub epoch: u64,
-    /// The last sequence number of the member at that time.
+    /// The member's last sequence number at that time.
     pub sequence_number: u64,
 }
 
-/// State of an array as one of its devices tells it.
+/// State of an array, as recorded on one of its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberState {
-    /// Nothing: it is no member, or its array was never opened for writing by a version that marks members.
+    /// No record: it is no member, or its array was never opened for writing by a version that marks members.
     Unmarked,
     /// The array was closed.
     Closed {
@@ -54,7 +55,7 @@ pub enum MemberState {
         /// Epoch of the array.
         epoch: u64,
     },
-    /// The array was not closed, and the member was written to by itself after that.
+    /// The array was not closed, and the member was written to without it after that.
     WrittenAlone {
         /// Epoch of the array.
         epoch: u64,
@@ -62,7 +63,7 @@ pub enum MemberState {
 }
 
 impl<N: Nand> Scanned<N> {
-    /// The marks, in no order.
+    /// The marks, in no particular order.
     #[must_use]
     pub fn marks(&self) -> &[Mark] {
         &self.survey.marks
@@ -103,13 +104,13 @@ impl<N: Nand> Scanned<N> {
         self.survey.last_data_sequence_number
     }
 
-    /// The last sequence number of blocks that no array wrote: they have no generation.
+    /// The last sequence number of blocks without a generation, which no array wrote.
     #[must_use]
     pub const fn last_untagged_sequence_number(&self) -> u64 {
         self.survey.last_untagged_sequence_number
     }
 
-    /// Reads the pages of a mark up to the first that is blank; those that can't be read are left out.
+    /// Reads the pages of a mark up to the first blank one; skips unreadable pages.
     pub fn read_mark(&mut self, mark: &Mark, take: &mut dyn FnMut(&[u8])) -> Result<(), NandError> {
         let layout = self.survey.layout;
         let mut page = vec![0; index(layout.min_io_bytes())];

@@ -1,7 +1,8 @@
-//! From a chip to a UBI device, in two steps: [`scan`] looks and decides without writing, [`Scanned::attach`] acts.
+//! Attaches a chip as a UBI device in two steps: [`scan`] reads and decides without writing, [`Scanned::attach`]
+//! acts.
 //!
-//! In between, whoever owns a volume may say which of several blocks is a LEB: an array knows what its other members hold.
-//! An image that is refused is as it was.
+//! In between, the owner of a volume may choose which of several blocks holds a LEB: an array knows the content of
+//! its other members. A refused image is not modified.
 
 mod anomaly;
 mod check;
@@ -31,39 +32,39 @@ use crate::device::{Ubi, Unwritten};
 use crate::format::volume_table::VolumeTable;
 use crate::layout::Layout;
 
-/// Whether a device is attached for writing.
+/// Access mode of an attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Nothing is written, ever. Images that were made for a larger chip, and are not complete, can be read.
+    /// Never writes. Images made for a larger chip, and incomplete images, can be read.
     ReadOnly,
-    /// What an interrupted operation left is put right, and volumes can be written.
+    /// Repairs the traces of interrupted operations; volumes can be written.
     ReadWrite,
 }
 
 /// Options of an attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttachOptions {
-    /// For writing, or not.
+    /// Read-only or read-write.
     pub access: Access,
-    /// Blocks kept back for those that will wear out, in 1024 of the chip. Linux: 20.
+    /// Blocks reserved for bad block handling, per 1024 blocks of the chip. Linux: 20.
     pub bad_block_reserve_per_1024: u32,
-    /// Difference of erase counters from which data is moved to level wear. Linux: 4096.
+    /// Difference of erase counters that triggers wear levelling. Linux: 4096.
     pub wear_threshold: u32,
-    /// Whether a fastmap may replace the look at every block.
+    /// Whether a fastmap may replace the full scan.
     pub fastmap: FastmapUse,
 }
 
 /// Whether a fastmap is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FastmapUse {
-    /// Where there is one that is right.
+    /// Use a valid fastmap.
     IfValid,
-    /// Never: every block is looked at.
+    /// Always scan all blocks.
     Never,
 }
 
 impl AttachOptions {
-    /// The defaults of Linux, but every block is looked at.
+    /// The defaults of Linux, but with a full scan.
     #[must_use]
     pub const fn linux(access: Access) -> Self {
         Self {
@@ -75,7 +76,7 @@ impl AttachOptions {
     }
 }
 
-/// The number of a volume: 0 to 127.
+/// Volume number: 0 to 127.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeId(pub u32);
 
@@ -85,23 +86,23 @@ impl std::fmt::Display for VolumeId {
     }
 }
 
-/// One of the blocks that claim to be a LEB.
+/// One of the blocks that claim to hold a LEB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The block.
     pub peb: Peb,
-    /// What the owner of the volume tagged it with.
+    /// Tag set by the owner of the volume.
     pub generation: u64,
-    /// Its data was written whole, and a CRC vouches for it.
+    /// Its data was written as a whole and has a CRC.
     pub copied: bool,
-    /// It is the LEB; the blocks of the others will be erased.
+    /// This block holds the LEB; the blocks of the other candidates will be erased.
     pub chosen: bool,
 }
 
-/// How many anomalies an attach keeps: enough to show what is wrong; [`check`] lists all.
+/// Maximum number of anomalies that an attach keeps for diagnosis; [`check`] lists all.
 const ANOMALIES_KEPT: usize = 256;
 
-/// A device whose blocks were looked at, and that can be attached.
+/// A device that was scanned and can be attached.
 #[derive(Debug)]
 pub struct Scanned<N> {
     nand: N,
@@ -111,7 +112,7 @@ pub struct Scanned<N> {
     attached_by: AttachedBy,
 }
 
-/// Looks at a device, and decides which block holds what. Nothing is written.
+/// Scans a device and decides which block holds which LEB. Writes nothing.
 pub fn scan<N: Nand>(mut nand: N, options: AttachOptions) -> Result<Scanned<N>, AttachError> {
     let (mut survey, tables, attached_by) = examine(&mut nand, &options, ANOMALIES_KEPT)?;
     if let Some(refusal) = survey.refusal.take() {
@@ -126,8 +127,8 @@ pub fn scan<N: Nand>(mut nand: N, options: AttachOptions) -> Result<Scanned<N>, 
     })
 }
 
-/// Everything that a scan finds out; a reason not to attach is left in the survey. What a fastmap gave and what it leads to is
-/// thrown away when anything about it is wrong.
+/// The complete result of a scan; a reason not to attach is left in the survey. On any inconsistency the fastmap and
+/// everything derived from it are discarded.
 fn examine(
     nand: &mut impl Nand,
     options: &AttachOptions,
@@ -168,7 +169,7 @@ fn by_fastmap(
     }
 }
 
-/// Which block is which LEB, and whether that agrees with the volume table.
+/// Assigns blocks to LEBs and checks the result against the volume table.
 fn decide(
     survey: &mut Survey,
     nand: &mut impl Nand,
@@ -202,14 +203,15 @@ fn candidate(found: &Found) -> Candidate {
     }
 }
 
-/// In place of a sequence number of what is to be erased first: the owner of the volume dropped it.
+/// Marks an entry of [`Survey::erase_first`] that the owner of the volume dropped; takes the place of a sequence
+/// number.
 pub(crate) const DROPPED: u64 = u64::MAX;
 
-/// Limit from which on sequence numbers are not believed: at a million writes a second it takes 290,000 years. Counting on from there could
-/// pass the end of 64 bits, so nothing is written.
+/// Limit from which on sequence numbers are implausible: at a million writes per second it is reached after 290,000
+/// years. Counting on from there could overflow 64 bits, so the device becomes read-only.
 const SEQUENCE_NUMBERS_MAX: u64 = 1 << 63;
 
-/// Few damaged blocks are the work of time; many mean that the chip, or what it is taken for, is wrong.
+/// Few damaged blocks are due to age; many mean a broken chip or a wrong geometry.
 fn limit_damage(survey: &mut Survey) {
     let blocks = survey.geometry.blocks() - survey.tally.bad - survey.tally.alien;
     let limit = match blocks / 20 {
@@ -228,31 +230,31 @@ fn limit_damage(survey: &mut Survey) {
 }
 
 impl<N: Nand> Scanned<N> {
-    /// Where headers and data are.
+    /// Offsets of headers and data.
     #[must_use]
     pub const fn layout(&self) -> Layout {
         self.survey.layout
     }
 
-    /// The volumes; number `n` at place `n`.
+    /// The volumes, indexed by number.
     #[must_use]
     pub const fn volumes(&self) -> &VolumeTable {
         &self.tables.table
     }
 
-    /// How it was found out what is where.
+    /// How the mapping was determined: scan or fastmap.
     #[must_use]
     pub const fn attached_by(&self) -> &AttachedBy {
         &self.attached_by
     }
 
-    /// What should not be, the first 256 of it.
+    /// The first 256 anomalies.
     #[must_use]
     pub fn anomalies(&self) -> &[Anomaly] {
         &self.survey.anomalies
     }
 
-    /// The blocks that claim to be this LEB, the latest first.
+    /// The blocks that claim this LEB, latest first.
     #[must_use]
     pub fn candidates(&self, volume: VolumeId, leb: Leb) -> Vec<Candidate> {
         self.survey.found[self.group(volume, leb)]
@@ -261,7 +263,7 @@ impl<N: Nand> Scanned<N> {
             .collect()
     }
 
-    /// The mapped LEBs of a volume, ascending, each with all blocks that claim to be it, the latest first.
+    /// The mapped LEBs of a volume, ascending, each with all blocks that claim it, latest first.
     pub fn lebs(&self, volume: VolumeId) -> impl Iterator<Item = (Leb, Vec<Candidate>)> {
         self.of_volume(volume)
             .chunk_by(|a, b| a.leb == b.leb)
@@ -276,41 +278,42 @@ impl<N: Nand> Scanned<N> {
         &found[start..end]
     }
 
-    /// Whether the data of a candidate that was copied is all there; `true` where no CRC vouches for it.
+    /// Whether the data of a copied candidate is complete; `true` if it has no CRC.
     pub fn is_whole(&mut self, candidate: &Candidate) -> Result<bool, NandError> {
         Ok(!candidate.copied || select::is_whole(&self.survey, &mut self.nand, candidate.peb)?)
     }
 
-    /// Whether a candidate whose CRC is wrong was written to its end, so that the CRC is wrong because some of its pages can't be read. A copy that
-    /// was cut ends in a page that is erased or cut.
+    /// Whether a candidate with a wrong CRC was written to its end, so that unreadable pages are the cause. An
+    /// interrupted copy ends with an erased or partly written page.
     pub fn was_written_whole(&mut self, candidate: &Candidate) -> Result<bool, NandError> {
         select::was_written_whole(&self.survey, &mut self.nand, candidate.peb)
     }
 
-    /// Whether nothing was written behind the headers of a candidate.
+    /// Whether the data area of a candidate is blank.
     pub fn is_blank(&mut self, candidate: &Candidate) -> Result<bool, NandError> {
         let behind = self.survey.behind_headers(&mut self.nand, candidate.peb)?;
         Ok(behind == Behind::Blank)
     }
 
-    /// Blocks whose VID headers can't be read though data is behind them. No power cut leaves that: each held a LEB, which can't be told.
+    /// Blocks with an unreadable VID header but with data. Power cuts do not leave such blocks: each held a LEB that
+    /// cannot be identified.
     #[must_use]
     pub const fn damaged_blocks(&self) -> u32 {
         self.survey.tally.corrupted
     }
 
-    /// Blocks whose VID headers can't be read, whatever is behind them; power cuts leave such blocks, too.
+    /// Blocks with an unreadable VID header, whatever their data area holds; power cuts leave such blocks, too.
     #[must_use]
     pub const fn unreadable_headers(&self) -> u32 {
         self.survey.unreadable_headers
     }
 
-    /// Has a candidate that is not the LEB be erased before anything else is written.
+    /// Schedules the erase of a candidate that is not the LEB before any other write.
     pub fn erase_first(&mut self, candidate: &Candidate) {
         self.survey.erase_first.push((DROPPED, candidate.peb));
     }
 
-    /// Has another block be the LEB than the one that UBI would take.
+    /// Chooses another block for the LEB than UBI would.
     pub fn choose(&mut self, volume: VolumeId, leb: Leb, peb: Peb) -> Result<(), AttachError> {
         let group = self.group(volume, leb);
         let winner = self.survey.found[group.clone()]
@@ -327,7 +330,7 @@ impl<N: Nand> Scanned<N> {
         Ok(())
     }
 
-    /// Has no block be the LEB: it will not be mapped, and the blocks that claim to be it will be erased.
+    /// Unmaps a LEB: the blocks that claim it will be erased.
     pub fn forget(&mut self, volume: VolumeId, leb: Leb) {
         let group = self.group(volume, leb);
         select::choose(&mut self.survey, group, usize::MAX);
@@ -342,10 +345,11 @@ impl<N: Nand> Scanned<N> {
         start..end
     }
 
-    /// Attaches it. For writing, the copy of the volume table that an interrupted change left behind is written again, and a volume
-    /// that is to take all free blocks does.
+    /// Attaches the device. With read-write access, this rewrites a volume table copy left stale by an interrupted
+    /// change, and carries out a pending autoresize.
     ///
-    /// A member of an array that was not closed is refused for writing, as by Linux: what it holds can be told from the other members alone.
+    /// A member of an array that was not closed is refused for writing, as in Linux: only the other members can tell
+    /// which of its data is valid.
     pub fn attach(self) -> Result<Ubi<N>, AttachError> {
         if let (Access::ReadWrite, MemberState::Open { epoch } | MemberState::WrittenAlone { epoch }) =
             (self.options.access, self.member_state())
@@ -358,8 +362,8 @@ impl<N: Nand> Scanned<N> {
         self.build()?.finish()
     }
 
-    /// Attaches a member of an array by itself. One that was not closed gets a mark for this, so that its array does not
-    /// take it for what it was.
+    /// Attaches a member of an array without the other members. If the array was not closed, this writes a mark, so
+    /// that the array notices the change.
     pub fn attach_alone(self) -> Result<Ubi<N>, AttachError> {
         let state = self.member_state();
         let mut unwritten = self.build()?;
@@ -369,7 +373,7 @@ impl<N: Nand> Scanned<N> {
         unwritten.finish()
     }
 
-    /// Makes everything that an attach needs, and writes nothing yet: an array marks all its members first.
+    /// Prepares an attach without writing: an array marks all its members first.
     pub fn build(self) -> Result<Unwritten<N>, AttachError> {
         Unwritten::from_scan(
             self.nand,

@@ -1,4 +1,4 @@
-//! Which of several blocks is a LEB, and whether what was found agrees with the volume table.
+//! Chooses the block of each LEB, and checks the result against the volume table.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -14,11 +14,12 @@ use crate::format::{LAYOUT_VOLUME, VidHeader, VolumeKind};
 use crate::peb_table::PebState;
 use crate::retry;
 
-/// Chooses for every LEB the latest block, unless that is a copy that was torn and there is an older one. The others are to be erased.
+/// Chooses the latest block of every LEB, unless that is an incomplete copy and there is an older one. The other
+/// blocks are erased later.
 pub(super) fn choose_latest(survey: &mut Survey, nand: &mut impl Nand) -> Result<(), NandError> {
     let profiles = std::mem::take(&mut survey.profiles);
     let volume = |found: &Found| profiles[usize::from(found.profile)].volume;
-    // In place: a stable sort would take as much memory again.
+    // In place: a stable sort would need as much memory again.
     survey
         .found
         .sort_unstable_by_key(|found| (volume(found), found.leb, found.peb));
@@ -42,8 +43,8 @@ pub(super) fn choose_latest(survey: &mut Survey, nand: &mut impl Nand) -> Result
     Ok(())
 }
 
-/// Orders blocks that claim the same LEB by their sequence numbers. A header that can't be read any more, of a block that only a
-/// fastmap names, is older than all.
+/// Orders blocks that claim the same LEB by sequence number. A block known only from a fastmap whose header is
+/// unreadable counts as the oldest.
 fn put_latest_first(
     survey: &mut Survey,
     nand: &mut impl Nand,
@@ -75,7 +76,7 @@ fn put_latest_first(
     Ok(())
 }
 
-/// Marks one of a group, or none, as the LEB; the blocks of the others are to be erased.
+/// Marks at most one block of a group as the LEB; the blocks of the others are erased later.
 pub(super) fn choose(survey: &mut Survey, group: std::ops::Range<usize>, winner: usize) {
     for place in group {
         let found = &mut survey.found[place];
@@ -88,8 +89,9 @@ pub(super) fn choose(survey: &mut Survey, group: std::ops::Range<usize>, winner:
     }
 }
 
-/// A block that is alone is the LEB, whatever its CRC says, as in Linux: a change of a LEB that is not mapped maps it first (`Core::change`), so
-/// a power cut leaves no torn copy alone, and what is wrong with it is damage of some pages, which costs no others.
+/// A block without rivals is the LEB even if its CRC is wrong, as in Linux. A change of an unmapped LEB maps it first
+/// (`Core::change`), so a power cut never leaves an incomplete copy without a rival: the CRC is wrong because some
+/// pages are damaged, and the other pages are still good.
 fn choose_one(
     survey: &mut Survey,
     nand: &mut impl Nand,
@@ -114,7 +116,7 @@ fn choose_one(
     Ok(winner)
 }
 
-/// Whether the data that the VID header of `peb` vouches for is all there.
+/// Whether the data covered by the CRC in the VID header of `peb` is complete.
 pub(super) fn is_whole(survey: &Survey, nand: &mut impl Nand, peb: Peb) -> Result<bool, NandError> {
     let Some(header) = vid_header(survey, nand, peb)? else {
         return Ok(false);
@@ -122,7 +124,8 @@ pub(super) fn is_whole(survey: &Survey, nand: &mut impl Nand, peb: Peb) -> Resul
     Ok(data_crc(survey, nand, peb, header.data_size)? == header.data_crc)
 }
 
-/// Whether some page of the data that the VID header of `peb` vouches for can't be read, and the last one is not erased.
+/// Whether a page of the data covered by the CRC in the VID header of `peb` is unreadable, and the last page is not
+/// erased.
 pub(super) fn was_written_whole(survey: &Survey, nand: &mut impl Nand, peb: Peb) -> Result<bool, NandError> {
     let Some(header) = vid_header(survey, nand, peb)? else {
         return Ok(false);
@@ -149,7 +152,7 @@ pub(super) fn vid_header(
     })
 }
 
-/// CRC of the first `bytes` of data. Bits beyond correction make it wrong by themselves.
+/// CRC of the first `bytes` of data. Uncorrectable bits make it wrong anyway.
 pub(super) fn data_crc(
     survey: &Survey,
     nand: &mut impl Nand,
@@ -161,7 +164,7 @@ pub(super) fn data_crc(
     Ok(!crc.finalize())
 }
 
-/// Reads the first `bytes` of a block's data, a row at a time: LEBs may be larger than the memory of an attach.
+/// Reads the first `bytes` of a block's data in chunks: LEBs may exceed the memory budget of an attach.
 pub(super) fn read_data(
     survey: &Survey,
     nand: &mut impl Nand,
@@ -179,7 +182,8 @@ pub(super) fn read_data(
     Ok(())
 }
 
-/// Holds what was chosen against the volume table. Blocks of volumes that are not in it are to be erased: the end of a removal.
+/// Checks the chosen blocks against the volume table. Blocks of volumes missing from the table are erased, which
+/// completes a removal.
 pub(super) fn hold_against(survey: &mut Survey, table: &VolumeTable) {
     let mut place = 0;
     while place < survey.found.len() {

@@ -1,8 +1,8 @@
-//! A look at the headers of every block, classified as Linux does. It reads; it never writes.
+//! Reads the headers of every block and classifies the blocks as Linux does. Never writes.
 //!
-//! What two unreadable headers mean, what an unreadable VID header means by what is behind it, and which blocks a power cut
-//! explains, are the decisions of Linux: an image that one of the two attaches must not lose blocks in the other. The first
-//! thing that forbids an attach is kept, and the look goes on, so that a check can list everything.
+//! The meaning of two unreadable headers, of an unreadable VID header with its data area, and the set of blocks that
+//! a power cut explains follow Linux: an image that one implementation attaches must not lose blocks in the other.
+//! The first reason to refuse an attach is kept and the survey continues, so that a check can list everything.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ use crate::layout::Layout;
 use crate::peb_table::{PebState, PebTable};
 use crate::retry;
 
-/// A block with a good VID header of a volume of the user or the layout volume. There is one for each block in use while a
-/// device is attached, so it is small: its sequence number is read again where another block claims the same LEB.
+/// A block with a good VID header of a user volume or the layout volume. One exists per used block while a device is
+/// attached, so it is small: its sequence number is read again if another block claims the same LEB.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) generation: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Found {
     pub(crate) chosen: bool,
 }
 
-/// Fields that all VID headers of a volume share; a volume with two profiles is inconsistent.
+/// Fields shared by all VID headers of a volume; a volume with two profiles is inconsistent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Profile {
     pub(crate) volume: u32,
@@ -44,7 +44,7 @@ pub(crate) struct Profile {
     pub(crate) data_padding: u32,
 }
 
-/// How many blocks are what, beside those with a LEB.
+/// Block counts by class, except blocks with a LEB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) bad: u32,
@@ -68,32 +68,33 @@ pub(crate) struct Survey {
     pub(crate) tally: Tally,
     pub(crate) first_corrupted: Option<Peb>,
     pub(crate) anchor: Option<(u64, Peb)>,
-    /// Blocks to be erased before anything else is written, lowest sequence number first: anchors of fastmaps, of which an older one
-    /// must not outlive the latest, and what the owner of a volume drops ([`super::Scanned::erase_first`]).
+    /// Blocks to erase before any other write, lowest sequence number first: fastmap anchors, of which an older one
+    /// must not outlive the latest, and blocks dropped by the owner of a volume ([`super::Scanned::erase_first`]).
     pub(crate) erase_first: Vec<(u64, Peb)>,
     pub(crate) writing_forbidden: Option<Arc<str>>,
     /// The marks of an array that is open, or was not closed.
     pub(crate) marks: Vec<Mark>,
-    /// Of blocks that are neither the volume table nor a mark.
+    /// Last sequence number of blocks that are neither the volume table nor a mark.
     pub(crate) last_data_sequence_number: u64,
-    /// Of blocks of user volumes without a generation.
+    /// Last sequence number of blocks of user volumes without a generation.
     pub(crate) last_untagged_sequence_number: u64,
-    /// Blocks whose VID header can't be read, whatever is behind it.
+    /// Blocks with an unreadable VID header, whatever their data area holds.
     pub(crate) unreadable_headers: u32,
     pub(crate) anomalies: Vec<Anomaly>,
-    /// How many of them are kept.
+    /// Maximum number of anomalies to keep.
     pub(crate) anomalies_max: usize,
     pub(crate) refusal: Option<AttachError>,
 }
 
-/// Marks that are kept: an array has one a member, and two while it changes them. It bounds memory on hostile images.
+/// Maximum number of marks: an array has one per member, and two while it changes them. Bounds memory on hostile
+/// images.
 const MARKS_MAX: usize = 16;
 
-/// More kinds of headers than volumes can have is not UBI; it bounds memory on hostile images.
+/// More profiles than volumes can have is not UBI. Bounds memory on hostile images.
 const PROFILES_MAX: usize = 1024;
 
 impl Survey {
-    /// Finds the first good EC header, which says where everything is. Nothing is known about any block yet.
+    /// Finds the first good EC header, which determines the layout. All blocks are still unknown.
     pub(crate) fn begin(nand: &mut impl Nand, anomalies_max: usize) -> Result<Self, AttachError> {
         let (device, geometry) = (nand.name(), nand.geometry());
         let (mut good, mut unreadable) = (0, 0);
@@ -174,7 +175,7 @@ impl Survey {
         })
     }
 
-    /// Looks at one block.
+    /// Classifies one block.
     pub(crate) fn look_at(&mut self, nand: &mut impl Nand, peb: Peb) -> Result<(), NandError> {
         if nand.is_bad(peb)? {
             self.pebs.set_state(peb, PebState::Bad);
@@ -322,7 +323,7 @@ impl Survey {
             return;
         }
         if fastmap {
-            // Stale from the first write on; a reader that attaches by it looks before this is acted upon.
+            // Stale from the first write on; an attach by fastmap reads it before this takes effect.
             self.pebs.set_state(peb, PebState::Erase);
             if header.volume == FASTMAP_SUPERBLOCK_VOLUME {
                 self.erase_first.push((header.sequence_number, peb));
@@ -379,7 +380,8 @@ impl Survey {
         });
     }
 
-    /// Grows in two steps, one for the blocks that are looked at for a fastmap and one for all: doubling would hold twice as much.
+    /// Grows in two steps, one for the blocks scanned for a fastmap and one for all: doubling would take twice the
+    /// memory.
     pub(crate) fn push_found(&mut self, found: Found) {
         if self.found.len() == self.found.capacity() {
             let first_step = index(ANCHOR_PEBS);
@@ -443,7 +445,7 @@ impl Survey {
                 self.tally.alien += 1;
                 PebState::Preserved
             }
-            // A user's volume has no compatibility and another number; decoding made sure.
+            // A user volume has no compatibility field and another number; decoding verified that.
             Compatibility::Reject | Compatibility::None => {
                 self.refuse(AttachError::UnknownInternalVolume {
                     device: Arc::clone(&self.device),
@@ -466,7 +468,7 @@ impl Survey {
     ) -> Result<(), NandError> {
         self.unreadable_headers += 1;
         if let Some((ec_damage, ec_uncorrectable)) = ec_damage {
-            // Nothing tells a block with two damaged headers from one whose erase was cut off.
+            // A block with two damaged headers is indistinguishable from one with an interrupted erase.
             if uncorrectable && ec_uncorrectable {
                 self.tally.maybe_bad += 1;
             }
@@ -480,7 +482,7 @@ impl Survey {
             return Ok(());
         }
         let behind = self.behind_headers(nand, peb)?;
-        // A power cut explains the others: while the header was written, or during an erase.
+        // A power cut explains all other cases: during the write of the header, or during an erase.
         if behind == Behind::Data {
             self.pebs.set_state(peb, PebState::Preserved);
             self.tally.corrupted += 1;
@@ -493,7 +495,7 @@ impl Survey {
         Ok(())
     }
 
-    /// Reads the place of data of a block whose headers don't say what it holds.
+    /// Reads the data area of a block whose headers don't tell its content.
     pub(super) fn behind_headers(&self, nand: &mut impl Nand, peb: Peb) -> Result<Behind, NandError> {
         let mut page = vec![0; index(self.geometry.page_bytes())];
         let mut behind = Behind::Blank;

@@ -1,4 +1,4 @@
-//! The volume table of a device: two copies, of which the first counts when it can be read.
+//! The volume table of a device: two copies, of which the first is authoritative if it can be read.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use crate::format::volume_table::{self, RECORD_BYTES, TableError, TableLimits, V
 use crate::format::{LAYOUT_VOLUME, LAYOUT_VOLUME_LEBS};
 use crate::retry;
 
-/// The table that counts, and the LEB of the layout volume that has to be written anew.
+/// The authoritative table, and the LEB of the layout volume that has to be rewritten.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     pub(super) table: VolumeTable,
     pub(super) stale_copy: Option<u32>,
 }
 
-/// More blocks than the largest raw NAND chips have: it bounds the memory that a hostile image can ask for.
+/// More blocks than the largest raw NAND chips have. Bounds the memory that a hostile image can request.
 const LARGEST_CHIP_BLOCKS: u32 = 1 << 16;
 
-/// Limits that volume tables of this device have to keep. An image that is only read may be part of a larger chip.
+/// Limits for volume tables of this device. An image opened read-only may be part of a larger chip.
 pub(super) fn limits(survey: &Survey, options: &AttachOptions) -> TableLimits {
     TableLimits {
         leb_bytes: survey.layout.leb_bytes(),
@@ -34,7 +34,7 @@ pub(super) fn limits(survey: &Survey, options: &AttachOptions) -> TableLimits {
     }
 }
 
-/// Reads both copies. Refuses through the survey when there is none.
+/// Reads both copies. If both are missing, the survey records a refusal.
 pub(super) fn read(
     survey: &mut Survey,
     nand: &mut impl Nand,
@@ -73,7 +73,7 @@ pub(super) fn read(
     Ok(decide(survey, copies, pebs))
 }
 
-/// The bytes of a copy, and what they say.
+/// The bytes of a copy and their decoding.
 type TableCopy = (Vec<u8>, Result<VolumeTable, TableError>);
 
 fn decide(survey: &mut Survey, copies: [Option<TableCopy>; 2], pebs: [Option<Peb>; 2]) -> Tables {

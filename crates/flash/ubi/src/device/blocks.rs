@@ -1,7 +1,7 @@
-//! Blocks taken, erased, tested and retired.
+//! Allocation, erase, torture test and retirement of blocks.
 //!
-//! An erase is followed at once by a new EC header: between the two a power cut loses the block's erase counter, which the next
-//! attach replaces by the mean.
+//! A new EC header follows each erase immediately: a power cut in between loses the erase counter of the block, which
+//! the next attach replaces with the mean.
 
 use media::{Nand, NandError, Peb, index};
 
@@ -10,18 +10,18 @@ use crate::format::{EcHeader, MAX_ERASE_COUNTER};
 use crate::peb_table::PebState;
 use crate::retry;
 
-/// Result of the erase of a block.
+/// Result of an erase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Erased {
     Free(Peb),
     Bad(Peb),
 }
 
-/// Bit patterns that a suspicious block must keep: each bit as 0 and as 1, next to others of both kinds.
+/// Bit patterns that a suspicious block must retain: every bit as 0 and as 1, with equal and opposite neighbours.
 const TORTURE_PATTERNS: [u8; 3] = [0xA5, 0x5A, 0x00];
 
 impl<N: Nand> Core<N> {
-    /// Takes the least worn erased block, and erases one first when there is none.
+    /// Allocates the least worn free block; erases one first if necessary.
     pub(crate) fn take_free(&mut self) -> Result<Peb, Trouble> {
         loop {
             if let Some(peb) = self.pebs.least_worn(PebState::Free) {
@@ -34,7 +34,7 @@ impl<N: Nand> Core<N> {
         }
     }
 
-    /// Erases one of the blocks that wait for it, tests it first if it is suspicious, and retires it when it fails.
+    /// Erases the next block of the queue. A suspicious block is tortured first; a block that fails is retired.
     pub(crate) fn erase_one(&mut self) -> Result<Option<Erased>, Trouble> {
         self.check_writable()?;
         let next = self.erase_queue.pop(&self.sync_order);
@@ -55,7 +55,7 @@ impl<N: Nand> Core<N> {
         }
     }
 
-    /// Erases a block and gives it its EC header.
+    /// Erases a block and writes its EC header.
     pub(crate) fn erase(&mut self, peb: Peb) -> Result<(), NandError> {
         self.erase_bare(peb)?;
         let header = EcHeader {
@@ -75,7 +75,7 @@ impl<N: Nand> Core<N> {
         Ok(())
     }
 
-    /// Whether a block keeps what is written into it. One that does not fails as one whose erase fails.
+    /// Torture test: whether a block retains written data. A failure is reported like a failed erase.
     fn torture(&mut self, peb: Peb) -> Result<(), NandError> {
         let mut block = vec![0; index(self.geometry.block_bytes())];
         for pattern in TORTURE_PATTERNS {
@@ -97,8 +97,8 @@ impl<N: Nand> Core<N> {
         })
     }
 
-    /// Marks a block bad. Each takes one of those kept back for it; without any left nothing is written any more, as data that is
-    /// promised a place would not find one.
+    /// Marks a block bad and takes one block from the reserve. If the reserve is exhausted, the device becomes
+    /// read-only, since data of a volume might find no block.
     fn retire(&mut self, peb: Peb) -> Result<(), Trouble> {
         if let Err(error) = self.nand.mark_bad(peb) {
             return Err(self.fatal(error));
@@ -115,7 +115,7 @@ impl<N: Nand> Core<N> {
         Ok(())
     }
 
-    /// Erases everything that waits for it.
+    /// Erases all queued blocks.
     pub(crate) fn flush(&mut self) -> Result<(), Trouble> {
         while self.erase_one()?.is_some() {}
         Ok(())

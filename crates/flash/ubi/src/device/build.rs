@@ -1,4 +1,4 @@
-//! From what a scan found to the state of a device, and what is put right before it is written to.
+//! Builds the state of a device from the result of a scan, and makes the repairs that must precede other writes.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -13,7 +13,7 @@ use crate::attach::{Access, AttachError, AttachOptions, DROPPED, MARK_OF_ARRAY, 
 use crate::format::volume_table::VolumeTable;
 use crate::peb_table::PebState;
 
-/// The state of a device of which nothing was written yet.
+/// The state of a device before the first write.
 pub(super) fn build<N: Nand>(
     nand: N,
     options: AttachOptions,
@@ -69,7 +69,7 @@ pub(super) fn build<N: Nand>(
     Ok(core)
 }
 
-/// The last LEB of a static volume says how many bytes it has; the table does not.
+/// The last LEB of a static volume determines its size in bytes; the volume table does not record it.
 fn read_sizes_of_static_volumes<N: Nand>(core: &mut Core<N>) -> Result<(), AttachError> {
     for number in 0..core.volumes.len() {
         let Some(volume) = &core.volumes[number] else {
@@ -94,19 +94,19 @@ fn read_sizes_of_static_volumes<N: Nand>(core: &mut Core<N>) -> Result<(), Attac
     Ok(())
 }
 
-/// A device that is attached but for what has to be put right on the medium.
+/// An attached device whose pending repairs have not been written yet.
 #[derive(Debug)]
 pub struct Unwritten<N> {
     core: Core<N>,
-    /// Fastmaps that the first write makes wrong; they are first of what waits to be erased.
+    /// Number of fastmap anchors, which the first write makes stale; they are at the front of the erase queue.
     anchors: usize,
-    /// What was dropped and must not come back; next of what waits to be erased.
+    /// Number of dropped blocks that must not reappear; they follow the anchors in the erase queue.
     dropped: usize,
     stale_copy: Option<u32>,
 }
 
 impl<N: Nand> Unwritten<N> {
-    /// Everything that can refuse an attach for writing is found here.
+    /// Fails for every condition that forbids an attach for writing.
     pub(crate) fn from_scan(
         nand: N,
         options: AttachOptions,
@@ -134,13 +134,14 @@ impl<N: Nand> Unwritten<N> {
         })
     }
 
-    /// Why nothing will be written.
+    /// Reason why the device is read-only, if it is.
     #[must_use]
     pub const fn frozen(&self) -> Option<&Arc<str>> {
         self.core.frozen.as_ref()
     }
 
-    /// Erases the blocks that the owner of the volume dropped ([`crate::Scanned::erase_first`]), before anything else is written.
+    /// Erases the blocks that the owner of the volume dropped ([`crate::Scanned::erase_first`]), before any other
+    /// write.
     pub fn erase_dropped(&mut self) -> Result<(), AttachError> {
         if self.core.frozen.is_some() {
             return Ok(());
@@ -149,7 +150,7 @@ impl<N: Nand> Unwritten<N> {
         erased.map_err(|trouble| self.error(&trouble))
     }
 
-    /// Erases former marks that tell nothing beside the others.
+    /// Erases redundant former marks.
     pub fn erase_marks(&mut self, marks: &[Peb]) -> Result<(), AttachError> {
         if self.core.frozen.is_some() {
             return Ok(());
@@ -158,12 +159,12 @@ impl<N: Nand> Unwritten<N> {
         erased.map_err(|trouble| self.error(&trouble))
     }
 
-    /// Marks a member of an array that is being opened for writing. Nothing else is written to any member before all have their mark.
+    /// Marks a member of an array that is being opened for writing. No member is written to before all are marked.
     pub fn mark(&mut self, epoch: NonZeroU64) -> Result<(), AttachError> {
         self.put_mark(epoch.get(), MARK_OF_ARRAY)
     }
 
-    /// Marks a member that is attached without the others.
+    /// Marks a member that is attached without its array.
     pub(crate) fn mark_alone(&mut self, epoch: u64) -> Result<(), AttachError> {
         self.put_mark(epoch, MARK_OF_ONE)
     }
@@ -178,7 +179,7 @@ impl<N: Nand> Unwritten<N> {
         marked.map_err(|trouble| self.error(&trouble))
     }
 
-    /// Puts right what an interrupted operation left, and has a volume take all free blocks that is to.
+    /// Repairs the traces of interrupted operations, and carries out a pending autoresize.
     pub fn finish(mut self) -> Result<Ubi<N>, AttachError> {
         if self.core.frozen.is_none() {
             self.repair().map_err(|trouble| self.error(&trouble))?;
@@ -186,7 +187,7 @@ impl<N: Nand> Unwritten<N> {
         Ok(Ubi::from_core(self.core))
     }
 
-    /// As [`Self::finish`], but nothing is written from here on: another member of the array can't be written to.
+    /// As [`Self::finish`], but makes the device read-only, because another member of the array is not writable.
     pub fn finish_unwritten(mut self) -> Result<Ubi<N>, AttachError> {
         self.core
             .freeze("another member of the array can't be written to");
@@ -241,7 +242,7 @@ fn check_writable<N: Nand>(core: &mut Core<N>) -> Result<(), AttachError> {
             available,
         });
     }
-    // What is promised to volumes goes first; what is kept back for bad blocks is what can be had.
+    // Volumes have priority; the bad block reserve gets the remaining blocks.
     core.bad_block_reserve = core.bad_block_reserve.min(available - needed);
     Ok(())
 }

@@ -1,15 +1,16 @@
-//! The atomic change of a LEB, in two halves.
+//! The atomic change of a LEB, in two phases.
 //!
-//! First the new content is written whole into a block of its own, with copy flag and CRC; then the table in memory turns to it, and
-//! the old block is erased later. A power cut in the first half leaves a block whose CRC is wrong, which a scan drops; after it,
-//! both blocks are whole, and the new one is the later.
+//! First, the new content is written as a whole into a free block, with copy flag and CRC. Then the EBA table in
+//! memory switches to that block, and the old one is erased later. A power cut in the first phase leaves a block with
+//! a wrong CRC, which a scan drops; after the first phase both blocks are complete, and the new one has the higher
+//! sequence number.
 
 use media::{Leb, Nand, Peb};
 
 use super::core::{Core, Trouble};
 use crate::peb_table::PebState;
 
-/// New content of a LEB that is on the medium beside the old; see [`crate::MemberVolume::prepare_change`].
+/// New content of a LEB, on the medium beside the old; see [`crate::MemberVolume::prepare_change`].
 #[derive(Debug)]
 #[must_use = "it has to be committed or abandoned"]
 pub struct PreparedChange {
@@ -19,7 +20,7 @@ pub struct PreparedChange {
 }
 
 impl PreparedChange {
-    /// The LEB it is for.
+    /// The LEB to change.
     #[must_use]
     pub const fn leb(&self) -> Leb {
         self.leb
@@ -35,7 +36,7 @@ impl<N: Nand> Core<N> {
         generation: u64,
     ) -> Result<(), Trouble> {
         self.check_writable()?;
-        // A torn first content would be alone, and an attach takes what is alone.
+        // An incomplete first content would have no rival, and an attach accepts a block without rivals.
         if self.state(volume).peb(leb).is_none() {
             self.map(volume, leb, 0)?;
         }
@@ -59,7 +60,8 @@ impl<N: Nand> Core<N> {
         Ok(PreparedChange { volume, leb, peb })
     }
 
-    /// It writes nothing, so it can't fail: an array must not be stopped between its members. A device that is frozen erases nothing either.
+    /// Writes nothing, so it cannot fail: an array must not stop between its members. A frozen device erases nothing
+    /// either.
     pub(crate) fn commit_change(&mut self, change: &PreparedChange) {
         self.assign(change.volume, change.leb, change.peb);
         self.answered(change);

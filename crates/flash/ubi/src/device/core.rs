@@ -1,8 +1,9 @@
-//! The state of a device, and LEBs read, written, mapped and unmapped.
+//! The state of a device, and the operations on LEBs: read, write, map, unmap.
 //!
-//! Invariant: a block in state `Used`, `Scrub` or `Stuck` is in exactly one EBA table, all others in none. Order of a write to a
-//! LEB that has no block: VID header, data. Order of a change: VID header with copy flag and CRC, data, then the table in memory;
-//! the old block is erased later. So after a power cut a scan finds the old block, the new one, or both, and can tell.
+//! Invariant: a block in state `Used`, `Scrub` or `Stuck` is in exactly one EBA table, all others are in none. Order
+//! of a write to an unmapped LEB: VID header, data. Order of a change: VID header with copy flag and CRC, data, then
+//! the EBA table in memory; the old block is erased later. So after a power cut a scan finds the old block, the new
+//! one, or both, and can tell which one is valid.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ pub(crate) enum Trouble {
     Device(NandError),
     NoFreeBlock,
     Frozen(Arc<str>),
-    /// Bits wrong beyond correction.
+    /// An uncorrectable error.
     Uncorrectable,
 }
 
@@ -39,14 +40,14 @@ const NOT_MAPPED: u32 = u32::MAX;
 #[derive(Debug)]
 pub(crate) struct VolumeState {
     pub(crate) record: VolumeRecord,
-    /// The block of each LEB.
+    /// EBA table: the block of each LEB.
     pebs: Vec<u32>,
     /// Static volumes: LEBs with data, and bytes in the last of them.
     pub(crate) used_lebs: u32,
     pub(crate) last_leb_bytes: u32,
-    /// Static volumes: its CRCs were found right, or written, since the attach.
+    /// Static volumes: the CRCs were verified, or written, since the attach.
     pub(crate) checked: bool,
-    /// The update that the marker in the table tells of goes on: an array writes to the volume meanwhile.
+    /// An update by an array is in progress; the update marker in the table is set meanwhile.
     pub(crate) updating: bool,
 }
 
@@ -96,7 +97,7 @@ impl VolumeState {
     }
 }
 
-/// A device; see the module.
+/// An attached device; see the module.
 #[derive(Debug)]
 pub(crate) struct Core<N> {
     pub(crate) nand: N,
@@ -106,27 +107,27 @@ pub(crate) struct Core<N> {
     pub(crate) options: AttachOptions,
     pub(crate) image_sequence: u32,
     pub(crate) pebs: PebTable,
-    /// Number `n` at place `n`.
+    /// Indexed by volume number.
     pub(crate) volumes: Vec<Option<VolumeState>>,
     pub(crate) layout_volume: VolumeState,
     pub(crate) last_sequence_number: u64,
-    /// Blocks still kept back for those that go bad.
+    /// Blocks left in the bad block reserve.
     pub(crate) bad_block_reserve: u32,
     pub(crate) frozen: Option<Arc<str>>,
     pub(crate) sync_order: SyncOrder,
     pub(crate) erase_queue: EraseQueue,
     pub(crate) unmapped: UnmappedLebs,
-    /// LEBs with a prepared change: nothing may move or change them until it is answered.
+    /// LEBs with a prepared change, which must not be moved or changed until it is committed or abandoned.
     pub(crate) pending_changes: Vec<(u32, Leb)>,
-    /// What the attach found it to say about its array.
+    /// State of its array at the attach.
     pub(crate) member_state: MemberState,
     /// The mark of an array that is open for writing.
     pub(crate) mark: Option<OpenMark>,
-    /// Marks that are not needed any more once the present one says all that they do.
+    /// Former marks, obsolete as soon as the current mark contains all their information.
     pub(crate) old_marks: Vec<Peb>,
 }
 
-/// Data that could not be written to so many blocks in a row is not the blocks' fault.
+/// Attempts to write data; if it fails on this many blocks in a row, the blocks are not the cause.
 const ATTEMPTS: u32 = 4;
 
 impl<N: Nand> Core<N> {
@@ -166,13 +167,13 @@ impl<N: Nand> Core<N> {
         self.frozen.get_or_insert(reason.into());
     }
 
-    /// An error of the device that no other block would cure: nothing is written after it.
+    /// Handles an error that no other block would avoid: freezes the device.
     pub(crate) fn fatal(&mut self, error: NandError) -> Trouble {
         self.freeze(format!("{error}"));
         Trouble::Device(error)
     }
 
-    /// Waits until all that was written survives a crash of the host.
+    /// Waits until all writes survive a crash of the host.
     pub(crate) fn sync(&mut self) -> Result<(), Trouble> {
         let erased = self.erase_queue.popped();
         let Self { nand, sync_order, .. } = self;
@@ -186,7 +187,7 @@ impl<N: Nand> Core<N> {
         self.last_sequence_number
     }
 
-    /// The header of a LEB of this volume that holds whatever its user writes.
+    /// VID header of a LEB with arbitrary content, without copy flag.
     pub(crate) fn plain_header(&self, volume: u32, leb: Leb, generation: u64) -> VidHeader {
         let record = &self.state(volume).record;
         VidHeader {
@@ -207,7 +208,7 @@ impl<N: Nand> Core<N> {
         }
     }
 
-    /// The header of a LEB that holds `data`, whole. Without data there is nothing to vouch for.
+    /// VID header, with copy flag and CRC, of a LEB that holds exactly `data`; without data, a plain header.
     pub(crate) fn copied_header(&self, volume: u32, leb: Leb, generation: u64, data: &[u8]) -> VidHeader {
         let plain = self.plain_header(volume, leb, generation);
         if data.is_empty() {
@@ -236,7 +237,7 @@ impl<N: Nand> Core<N> {
         Ok(())
     }
 
-    /// The VID header of a mapped block.
+    /// Reads the VID header of a mapped block.
     pub(crate) fn vid_header(&mut self, peb: Peb) -> Result<VidHeader, Trouble> {
         let raw = RawHeaders::read(&mut self.nand, peb, &self.layout)?;
         match raw.vid(self.layout.leb_bytes()) {
@@ -264,7 +265,7 @@ impl<N: Nand> Core<N> {
         }
     }
 
-    /// A program failed in a block that holds data: what was written before and what was to be written go to another one.
+    /// A program failed in a block with data: writes the existing data and the new data to another block.
     fn rescue(
         &mut self,
         volume: u32,
@@ -290,7 +291,7 @@ impl<N: Nand> Core<N> {
         let header = self.copied_header(volume, leb, old.generation, &whole);
         let fresh = self.write_fresh(header, 0, &whole)?;
         self.assign(volume, leb, fresh);
-        // Queued by now; it is only to be tested as well.
+        // Already queued for its erase; torture it, too.
         self.pebs.set_state(failed, PebState::Torture);
         Ok(())
     }
@@ -315,7 +316,8 @@ impl<N: Nand> Core<N> {
         Ok(())
     }
 
-    /// To be called before a LEB that has no block gets one: after a crash of the host it has that one, or none.
+    /// Called before an unmapped LEB is mapped, so that after a crash of the host it has either its new block or
+    /// none.
     fn settle_unmapped(&mut self, volume: u32, leb: Leb) -> Result<(), Trouble> {
         if !self.unmapped.has(volume, leb) {
             return Ok(());
@@ -324,13 +326,13 @@ impl<N: Nand> Core<N> {
         self.sync()
     }
 
-    /// Puts a block at the end of those that wait to be erased, or tested and erased.
+    /// Appends a block to the erase queue, for an erase or a torture test.
     pub(crate) fn erase_later(&mut self, peb: Peb, how: PebState) {
         self.pebs.set_state(peb, how);
         self.erase_queue.push(peb, &self.sync_order);
     }
 
-    /// Makes a block, which is held, the LEB. What was the LEB before is erased later.
+    /// Maps a LEB to a `Held` block. The LEB's former block is erased later.
     pub(crate) fn assign(&mut self, volume: u32, leb: Leb, peb: Peb) {
         assert_eq!(self.pebs.state(peb), PebState::Held, "{peb} is given to {leb}");
         if let Some(old) = self.state(volume).peb(leb) {
@@ -340,7 +342,7 @@ impl<N: Nand> Core<N> {
         self.pebs.set_state(peb, PebState::Used);
     }
 
-    /// Writes a VID header and data into a free block, which is held after that. Blocks that fail are left to be tested.
+    /// Writes a VID header and data to a free block, which becomes `Held`. Blocks that fail are queued for torture.
     pub(crate) fn write_fresh(
         &mut self,
         header: VidHeader,
@@ -354,7 +356,8 @@ impl<N: Nand> Core<N> {
                 Ok(()) => return Ok(peb),
                 Err(error) if attempt == ATTEMPTS => return Err(self.fatal(error)),
                 Err(error) if error.is_block_failure() => self.erase_later(peb, PebState::Torture),
-                // A power cut during the erase, or a program that left no trace but in the chip's own count.
+                // Left by a power cut during an erase, or by a program that left no trace except in the chip's own
+                // bookkeeping.
                 Err(NandError::NotErased { .. }) => self.erase_later(peb, PebState::Erase),
                 Err(error) => return Err(self.fatal(error)),
             }
@@ -394,7 +397,7 @@ impl<N: Nand> Core<N> {
         Ok(())
     }
 
-    /// All volumes with their numbers, the layout volume too.
+    /// All volumes with their numbers, including the layout volume.
     pub(crate) fn all_volumes(&self) -> impl Iterator<Item = (u32, &VolumeState)> {
         (0..)
             .zip(&self.volumes)
@@ -402,7 +405,7 @@ impl<N: Nand> Core<N> {
             .chain([(LAYOUT_VOLUME, &self.layout_volume)])
     }
 
-    /// Which LEB a block is.
+    /// Volume and LEB mapped to a block.
     pub(crate) fn owner_of(&self, peb: Peb) -> Option<(u32, Leb)> {
         self.all_volumes()
             .find_map(|(number, volume)| Some((number, volume.leb_of(peb)?)))

@@ -1,7 +1,8 @@
-//! A chip made an empty UBI device, or one that holds an image.
+//! Formats a chip as an empty UBI device, or with the content of an image.
 //!
-//! Erase counters of blocks that have them are kept; the others get the mean. An image's own counters are not the chip's, so they
-//! are replaced. When this is interrupted, it is begun again: blocks of two image sequence numbers are not attached.
+//! Erase counters of blocks are kept; blocks without one get the mean. The erase counters of an image are not the
+//! chip's, so they are replaced. An interrupted format has to be started again: a device with two image sequence
+//! numbers cannot be attached.
 
 use media::{Nand, NandError, Peb, index};
 
@@ -16,19 +17,19 @@ use crate::layout::Layout;
 use crate::peb_table::{PebState, PebTable};
 use crate::retry;
 
-/// How a chip is to be formatted.
+/// Options of a format.
 #[derive(Clone, Copy, Debug)]
 pub struct FormatOptions {
-    /// Where headers and data will be.
+    /// Offsets of headers and data.
     pub layout: Layout,
-    /// A number that all blocks get, and that no other image should have; not 0.
+    /// Image sequence number of all blocks. It must not be 0, and should differ from that of any other image.
     pub image_sequence: u32,
-    /// The erase counter that all blocks get; when there is none, each keeps its own.
+    /// Erase counter for all blocks; `None` keeps each block's own.
     pub erase_counter: Option<u32>,
 }
 
 impl<N: Nand> Ubi<N> {
-    /// Erases a chip and makes it an empty UBI device. `progress` is told of every block.
+    /// Erases a chip and makes it an empty UBI device. Calls `progress` for each block.
     pub fn format(
         nand: N,
         options: FormatOptions,
@@ -50,8 +51,8 @@ impl<N: Nand> Ubi<N> {
         finish(core, formatted)
     }
 
-    /// Erases a chip and writes the blocks of an image to it, as `ubinize` and `tidegate ubi build` make them; the rest of the chip
-    /// becomes free. The image has to be attached after that: its volumes are not looked at here.
+    /// Erases a chip and writes the blocks of an image to it, as made by `ubinize` or `tidegate ubi build`; the rest
+    /// of the chip becomes free. Attach the device after that: this function does not look at the volumes.
     pub fn flash(
         nand: N,
         options: FormatOptions,
@@ -126,7 +127,7 @@ fn blank<N: Nand>(nand: N, options: FormatOptions) -> Core<N> {
     }
 }
 
-/// Takes over the erase counters that are there, and has every good block wait to be erased.
+/// Takes over the existing erase counters, and queues every good block for its erase.
 fn prepare<N: Nand>(core: &mut Core<N>, options: FormatOptions) -> Result<(), NandError> {
     for peb in core.geometry.pebs() {
         if core.nand.is_bad(peb)? {
@@ -138,7 +139,7 @@ fn prepare<N: Nand>(core: &mut Core<N>, options: FormatOptions) -> Result<(), Na
         let mut raw = [0; HEADER_BYTES];
         let _ = retry::read(&mut core.nand, peb, 0, &mut raw)?;
         match (options.erase_counter, EcHeader::decode(&raw)) {
-            // The erase to come adds one.
+            // The upcoming erase adds one.
             (Some(erases), _) => core.pebs.set_erases(peb, erases.saturating_sub(1)),
             (None, Decoded::Header(header)) => core.pebs.set_erases(peb, header.erase_counter),
             (None, _) => {}
@@ -152,7 +153,7 @@ fn prepare<N: Nand>(core: &mut Core<N>, options: FormatOptions) -> Result<(), Na
     Ok(())
 }
 
-/// Programs all of a block of an image but its EC header, which is written already, and erased pages.
+/// Programs a block of an image, except for its EC header, which is already written, and for erased pages.
 fn program_image_block<N: Nand>(core: &mut Core<N>, peb: Peb, block: &[u8]) -> Result<(), NandError> {
     let headers = index(core.layout.data_offset());
     let (head, data) = block.split_at(headers.min(block.len()));

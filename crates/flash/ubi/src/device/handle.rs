@@ -1,4 +1,4 @@
-//! The handle of a device, and the lock that it shares with the handles of its volumes.
+//! The handle of a device, and the lock it shares with the handles of its volumes.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -16,14 +16,15 @@ use crate::attach::VolumeId;
 use crate::format::volume_table::VolumeName;
 use crate::volume::VolumeGeometry;
 
-/// The one lock of a device. Whoever holds it takes no other.
+/// The only lock of a device. Its holder takes no other lock.
 #[derive(Debug)]
 pub(super) struct Shared<N> {
     core: Mutex<Core<N>>,
 }
 
 impl<N: Nand> Shared<N> {
-    /// After a panic under the lock the device is frozen: an invariant may be broken, and what is written would rest on it. Reads go on.
+    /// After a panic under the lock the device is frozen: an invariant may be broken, and writes could rely on it.
+    /// Reads continue.
     pub(super) fn lock(&self) -> MutexGuard<'_, Core<N>> {
         self.core.lock().unwrap_or_else(|poisoned| {
             let mut core = poisoned.into_inner();
@@ -34,7 +35,7 @@ impl<N: Nand> Shared<N> {
     }
 }
 
-/// An attached device.
+/// Handle of an attached device.
 #[derive(Debug)]
 pub struct Ubi<N> {
     shared: Arc<Shared<N>>,
@@ -49,19 +50,19 @@ impl<N: Nand> Ubi<N> {
         }
     }
 
-    /// Figures of the device.
+    /// Statistics of the device.
     #[must_use]
     pub fn summary(&self) -> DeviceSummary {
         self.shared.lock().summary()
     }
 
-    /// Figures of its volumes, by number.
+    /// Statistics of the volumes, ordered by number.
     #[must_use]
     pub fn volumes(&self) -> Vec<VolumeSummary> {
         self.shared.lock().volume_summaries()
     }
 
-    /// The number of the volume that is called so.
+    /// The number of the volume with this name.
     #[must_use]
     pub fn volume_named(&self, name: &str) -> Option<VolumeId> {
         let core = self.shared.lock();
@@ -73,10 +74,10 @@ impl<N: Nand> Ubi<N> {
         found.map(|(number, _)| VolumeId(number))
     }
 
-    /// A handle of a volume. Its geometry is that of this moment: after a resize, open it again.
+    /// Opens a volume. The geometry is a snapshot: after a resize, open the volume again.
     ///
-    /// A static volume that is opened for the first time since the attach is read to its end and held against its CRCs,
-    /// unless it has the flag skip-check: [`VolumeTableError::Damaged`] names the first LEB that is not what was written.
+    /// The first open of a static volume after the attach reads the whole volume and verifies its CRCs, unless it has
+    /// the flag skip-check: [`VolumeTableError::Damaged`] names the first damaged LEB.
     pub fn open(&self, volume: VolumeId) -> Result<UbiVolume<N>, VolumeTableError> {
         let mut core = self.shared.lock();
         let name = core.existing(volume)?.record.name.clone();
@@ -100,7 +101,7 @@ impl<N: Nand> Ubi<N> {
         self.open_damaged(volume)
     }
 
-    /// Everything that is wrong with a static volume, LEB by LEB: what [`Self::open`] refuses it for.
+    /// All damaged LEBs of a static volume, the reason why [`Self::open`] refuses it.
     pub fn damage(&self, volume: VolumeId) -> Result<Vec<LebDamage>, VolumeTableError> {
         let mut core = self.shared.lock();
         core.existing(volume)?;
@@ -108,7 +109,7 @@ impl<N: Nand> Ubi<N> {
         damage.map_err(|trouble| core.error(&trouble))
     }
 
-    /// The same as [`Self::open`] without a look at the content, for who wants what is left of it. Missing LEBs read as 0xFF.
+    /// As [`Self::open`], but without verification, to recover a damaged volume. Missing LEBs read as 0xFF.
     pub fn open_damaged(&self, volume: VolumeId) -> Result<UbiVolume<N>, VolumeTableError> {
         let core = self.shared.lock();
         let state = core.existing(volume)?;
@@ -125,27 +126,27 @@ impl<N: Nand> Ubi<N> {
         })
     }
 
-    /// Makes a volume.
+    /// Creates a volume.
     pub fn make_volume(&self, new: NewVolume) -> Result<VolumeId, VolumeTableError> {
         self.shared.lock().make_volume(new)
     }
 
-    /// Removes a volume and forgets its content.
+    /// Removes a volume and discards its content.
     pub fn remove_volume(&self, volume: VolumeId) -> Result<(), VolumeTableError> {
         self.shared.lock().remove_volume(volume)
     }
 
-    /// Renames volumes, all at once or none: two may exchange their names.
+    /// Renames several volumes atomically; two volumes may swap names.
     pub fn rename_volumes(&self, names: &[(VolumeId, VolumeName)]) -> Result<(), VolumeTableError> {
         self.shared.lock().rename_volumes(names)
     }
 
-    /// Makes a volume larger, or smaller: LEBs beyond the new end are forgotten. Returns its size.
+    /// Resizes a volume. Shrinking discards the LEBs beyond the new end. Returns the new size in LEBs.
     pub fn resize_volume(&self, volume: VolumeId, size: SizeInLebs) -> Result<u32, VolumeTableError> {
         self.shared.lock().resize_volume(volume, size)
     }
 
-    /// Begins to replace the whole content of a volume by `bytes` bytes.
+    /// Begins an update that replaces the whole content of a volume with `bytes` bytes.
     pub fn update(&self, volume: VolumeId, bytes: u64) -> Result<Update<'_, N>, VolumeTableError> {
         Update::begin(&self.shared, volume, bytes)
     }
@@ -156,14 +157,14 @@ impl<N: Nand> Ubi<N> {
         core.work().map_err(|trouble| core.error(&trouble))
     }
 
-    /// Does background work until there is none, and waits until everything survives a crash of the host.
+    /// Does all pending background work, and waits until everything survives a crash of the host.
     pub fn settle(&self) -> Result<(), VolumeTableError> {
         let mut core = self.shared.lock();
         core.settle().map_err(|trouble| core.error(&trouble))
     }
 
-    /// Devices whose data depend on each other, as those of an array: none erases anything before what was written to all of them survives
-    /// a crash of the host.
+    /// Links devices whose data depend on each other, such as the members of an array: none erases a block before
+    /// earlier writes to all of them survive a crash of the host.
     pub fn sync_together(devices: &[Self]) {
         let hosts = devices.iter().map(|device| {
             let core = device.shared.lock();
@@ -175,13 +176,13 @@ impl<N: Nand> Ubi<N> {
         }
     }
 
-    /// Why nothing is written any more.
+    /// Reason why the device is read-only, if it is.
     #[must_use]
     pub fn frozen(&self) -> Option<Arc<str>> {
         self.shared.lock().frozen.clone()
     }
 
-    /// The block of each LEB of a volume; `None` where it is not mapped.
+    /// The block of each LEB of a volume; `None` if it is not mapped.
     #[must_use]
     pub fn mapping(&self, volume: VolumeId) -> Vec<Option<Peb>> {
         self.shared.lock().mapping(volume)

@@ -1,6 +1,7 @@
-//! Marks of an array that is open for writing, and the seal that it leaves when it is closed; see [`crate::MemberState`].
+//! Marks of an array that is open for writing, and the seal written when it is closed; see [`crate::MemberState`].
 //!
-//! The block of a mark is held: no LEB has it, and nothing moves it. What is in its pages is the array's affair.
+//! The block of a mark is in state `Held`: no LEB is mapped to it, and nothing moves it. The content of its pages
+//! belongs to the array.
 
 use media::{Nand, Peb, index};
 
@@ -14,14 +15,14 @@ use crate::volume::Appended;
 #[derive(Debug)]
 pub(crate) struct OpenMark {
     peb: Peb,
-    /// Where the next page goes, from the start of the data.
+    /// Offset of the next page in the data area.
     next_offset: u32,
-    /// Its block failed.
+    /// The block of the mark failed.
     failed: bool,
 }
 
 impl<N: Nand> Core<N> {
-    /// Writes the header of a mark into a block of its own.
+    /// Writes the header of a mark into a free block.
     pub(crate) fn begin_mark(&mut self, epoch: u64, leb: u32) -> Result<(), Trouble> {
         self.check_writable()?;
         let header = VidHeader {
@@ -48,7 +49,7 @@ impl<N: Nand> Core<N> {
     }
 
     /// # Panics
-    /// When `page` is not a page.
+    /// If `page` is not exactly one page.
     pub(crate) fn append_to_mark(&mut self, page: &[u8]) -> Result<Appended, Trouble> {
         self.check_writable()?;
         assert_eq!(page.len(), index(self.layout.min_io_bytes()), "it takes pages");
@@ -72,8 +73,8 @@ impl<N: Nand> Core<N> {
         }
     }
 
-    /// Has the next erase be that of a former mark. Where there are several, the others are erased at once: sessions that end by a loss of
-    /// power would pile them up.
+    /// Queues a former mark as the next erase. If there are several, the others are erased at once; otherwise they
+    /// would pile up when power is lost in session after session.
     pub(crate) fn drop_old_marks(&mut self) -> Result<(), Trouble> {
         for (place, peb) in std::mem::take(&mut self.old_marks).into_iter().enumerate() {
             if place > 0 {
@@ -96,7 +97,7 @@ impl<N: Nand> Core<N> {
         Ok(())
     }
 
-    /// Writes both copies of the volume table with `epoch` in their headers, as the last that is written.
+    /// Writes both copies of the volume table with `epoch` in their headers; this is the last write.
     pub(crate) fn seal(&mut self, epoch: u64) -> Result<(), Trouble> {
         self.settle()?;
         let table = self.table();

@@ -1,9 +1,9 @@
-//! An attached UBI device. The state machine behind one lock is in [`core`]; volumes are handles on it.
+//! An attached UBI device. The state machine behind one lock is in [`core`]; volumes are handles to it.
 //!
-//! There is no thread and no clock here. A chip does one thing at a time, so one lock a device costs nothing. Erasing what is not
-//! needed any more, moving data off flipping or little worn blocks, and testing suspicious blocks happen in [`Ubi::work`], one
-//! step a call: the owner decides when (a thread at the edge, the end of a command). If nobody calls it, writes erase what they
-//! need themselves.
+//! There are no threads and no clock here. A chip executes one operation at a time, so one lock per device costs
+//! nothing. Background work (erases of obsolete blocks, scrubbing, wear levelling, torture tests) happens in
+//! [`Ubi::work`], one step per call: the owner decides when to call it (a background thread, the end of a command).
+//! If it is never called, writes erase the blocks they need.
 
 mod blocks;
 mod build;

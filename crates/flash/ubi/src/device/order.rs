@@ -1,15 +1,18 @@
-//! Erases after what was written before them, where a host is between us and the medium ([`media::Host`]).
+//! Orders erases after earlier writes if there is a host between this program and the medium ([`media::Host`]).
 //!
-//! After a crash of the host an erase may be there, and what was written before it not: the copy that the erased block made room for.
-//! So a block is erased only after a sync that began when the block had been let go: what replaces it was written before that. One
-//! sync is enough for all blocks that wait by then, so whoever syncs now and then, and erases after that, waits for nothing here. What
-//! replaces a share of an array is on all its members, so that the files of all of them are synced.
+//! A crash of the host can leave an erase on the medium but lose a write that preceded it, such as the copy that made
+//! the erased block obsolete. So a block is erased only after a sync that began after the block was released: its
+//! replacement was written before that. One sync covers all blocks queued by then, so a caller that syncs regularly
+//! and erases afterwards never waits here. The replacement of a block of an array is spread over all members, so the
+//! files of all of them are synced.
 //!
-//! Nor may a LEB that was unmapped be mapped anew before such a sync: the new block's header would hide what the old one holds, and what
-//! replaced that may not be on the medium. Before one that came after the erase, the old content could come back where the new
-//! header is not on the medium, and something that is leads to the LEB.
+//! An unmapped LEB is not mapped again before such a sync either: the new block's header would hide the content of
+//! the old block, and the replacement of that content may not be on the medium. The sync must also come after the
+//! erase of the old block: otherwise the old content could reappear if the new header is lost but a later write that
+//! refers to the LEB is not.
 //!
-//! A sync that fails may have lost anything that it was for, and the host tells it once. So all that follow fail, too.
+//! A failed sync may have lost any of the writes it covered, and the host reports that once. So all further syncs
+//! fail, too.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,10 +20,10 @@ use std::sync::{Arc, OnceLock};
 
 use media::{Host, Leb, Nand, NandError, Peb};
 
-/// Syncs of the hosts of all members of an array, or of a device.
+/// Syncs of the hosts of all members of an array, or of one device.
 #[derive(Debug)]
 struct Syncs {
-    /// Syncs that were begun: what a block waits for is the first one from its number on.
+    /// Number of syncs begun. A block waits for the first sync that begins at or after its number.
     begun: AtomicU64,
     members: Vec<Member>,
     failed: OnceLock<Arc<str>>,
@@ -29,30 +32,30 @@ struct Syncs {
 #[derive(Debug)]
 struct Member {
     host: Arc<dyn Host>,
-    /// Syncs of lower numbers are done, or later ones are.
+    /// All syncs with lower numbers are done or superseded.
     done: AtomicU64,
 }
 
 /// The name of a device, and its host.
 type HostOf = (Arc<str>, Option<Arc<dyn Host>>);
 
-/// The syncs that a device has a part in.
+/// The sync state that a device shares with its array.
 #[derive(Clone, Debug)]
 pub(crate) struct SyncOrder {
     syncs: Arc<Syncs>,
-    /// The device's place among the members, unless nothing of it can be lost by a host.
+    /// Index of the device among the members; `None` if the device has no host.
     own: Option<usize>,
     device: Arc<str>,
 }
 
 impl SyncOrder {
-    /// A device on its own.
+    /// For a single device.
     pub(crate) fn alone(nand: &impl Nand) -> Self {
         let mut orders = Self::of([(nand.name(), nand.host())]);
         orders.pop().expect("one for each device")
     }
 
-    /// Devices whose data depend on each other.
+    /// For devices whose data depend on each other.
     pub(crate) fn of(devices: impl IntoIterator<Item = HostOf>) -> Vec<Self> {
         let (mut members, mut places) = (Vec::new(), Vec::new());
         for (device, host) in devices {
@@ -75,12 +78,12 @@ impl SyncOrder {
         places.into_iter().map(order).collect()
     }
 
-    /// The sync that what is let go now waits for.
+    /// Number of the sync that a block released at this moment waits for.
     fn next(&self) -> u64 {
         self.syncs.begun.load(Ordering::SeqCst)
     }
 
-    /// Syncs this device. `sync` does it.
+    /// Syncs this device by calling `sync`.
     pub(crate) fn sync(&self, sync: impl FnOnce() -> Result<(), NandError>) -> Result<(), NandError> {
         let begun = self.begin()?;
         self.noted(sync())?;
@@ -92,7 +95,7 @@ impl SyncOrder {
         Ok(())
     }
 
-    /// Has the sync of that number, or a later one, be done by all members.
+    /// Waits until all members have done sync `number` or a later one; starts one if necessary.
     fn wait_for(&self, number: u64) -> Result<(), NandError> {
         let is_late = |member: &&Member| member.done.load(Ordering::SeqCst) <= number;
         if !self.syncs.members.iter().any(|member| is_late(&member)) {
@@ -124,21 +127,21 @@ impl SyncOrder {
     }
 }
 
-/// Blocks that wait to be erased, in the order in which they were let go. Keeping it means that after a power cut a LEB that was
-/// unmapped has its last content or none, never an older one.
+/// Blocks that wait to be erased, in the order of their release. The order guarantees that after a power cut an
+/// unmapped LEB has its last content or none, never an older one.
 #[derive(Debug, Default)]
 pub(crate) struct EraseQueue {
     pebs: VecDeque<Peb>,
-    /// The syncs that they wait for, and how many of them in a row wait for each.
+    /// Sync number that blocks wait for, and the length of the run of blocks with that number.
     waits: VecDeque<(u64, usize)>,
-    /// Blocks that were put at the end.
+    /// Number of blocks ever appended.
     pushed: u64,
-    /// Blocks that were put before all others, and still wait.
+    /// Number of blocks pushed to the front that still wait.
     first: u64,
 }
 
 impl EraseQueue {
-    /// Blocks that were let go before anything is known of syncs.
+    /// A queue of blocks that wait for no sync.
     pub(crate) fn of(pebs: VecDeque<Peb>) -> Self {
         Self {
             waits: VecDeque::from([(0, pebs.len())]),
@@ -148,7 +151,7 @@ impl EraseQueue {
         }
     }
 
-    /// Of the blocks that were put at the end, so many do not wait any more.
+    /// Number of appended blocks that have left the queue.
     pub(crate) fn popped(&self) -> u64 {
         let waiting = u64::try_from(self.pebs.len()).unwrap_or(u64::MAX) - self.first;
         self.pushed.saturating_sub(waiting)
@@ -168,14 +171,14 @@ impl EraseQueue {
         }
     }
 
-    /// Puts a block before all that wait.
+    /// Pushes a block to the front of the queue.
     pub(crate) fn push_front(&mut self, peb: Peb, order: &SyncOrder) {
         self.pebs.push_front(peb);
         self.first += 1;
         self.waits.push_front((order.next(), 1));
     }
 
-    /// The next block, once it may be erased.
+    /// The next block, after the sync that it waits for.
     pub(crate) fn pop(&mut self, order: &SyncOrder) -> Result<Option<Peb>, NandError> {
         if self.pebs.is_empty() {
             return Ok(None);
@@ -191,7 +194,7 @@ impl EraseQueue {
         Ok(self.pebs.pop_front())
     }
 
-    /// Frees what memory it has to spare.
+    /// Releases excess capacity.
     pub(crate) fn shrink(&mut self) {
         self.pebs.shrink_to_fit();
     }
@@ -201,24 +204,25 @@ impl EraseQueue {
     }
 }
 
-/// LEBs that were unmapped, until a sync that came after the erase of what they held: then a crash of the host can't bring it back.
+/// LEBs that were unmapped, kept until a sync after the erase of their blocks: from then on a crash of the host
+/// cannot bring back their content.
 #[derive(Debug, Default)]
 pub(crate) struct UnmappedLebs(HashMap<(u32, Leb), u64>);
 
 impl UnmappedLebs {
-    /// Notes that a LEB of a volume was unmapped, and its block put at the end of the queue.
+    /// Records that a LEB was unmapped and its block appended to the queue.
     pub(crate) fn note(&mut self, volume: u32, leb: Leb, order: &SyncOrder, queue: &EraseQueue) {
         if !order.syncs.members.is_empty() {
             self.0.insert((volume, leb), queue.pushed);
         }
     }
 
-    /// Whether what it held may come back.
+    /// Whether the former content of a LEB may reappear.
     pub(crate) fn has(&self, volume: u32, leb: Leb) -> bool {
         self.0.contains_key(&(volume, leb))
     }
 
-    /// Forgets those of which the block was one of the first so many of the queue: a sync came after the erase of these.
+    /// Forgets LEBs whose blocks were among the first `erased` of the queue: a sync followed their erase.
     pub(crate) fn forget(&mut self, erased: u64) {
         self.0.retain(|_, number| *number > erased);
         self.0.shrink_to_fit();

@@ -1,9 +1,9 @@
-//! The check of a static volume: every LEB that it holds is mapped, and is what its CRC vouches for.
+//! Verification of a static volume: every LEB with data is mapped, and its CRC is correct.
 //!
-//! Linux reads the whole volume when it is opened for the first time, unless it has the flag skip-check, and so do we; Linux
-//! opens what is damaged all the same and logs it, here that takes [`super::Ubi::open_damaged`]. A LEB that is missing is
-//! known from the attach, so it is an error whatever the flag says. Bits that the chip gave up on are not looked at: the CRC
-//! decides, as in Linux. Nothing is written.
+//! As in Linux, the first open of a volume reads it completely, unless it has the flag skip-check. Linux opens a
+//! damaged volume anyway and logs the damage; here that takes [`super::Ubi::open_damaged`]. Missing LEBs are known
+//! from the attach, so they are an error regardless of the flag. Uncorrectable bits do not count: the CRC decides, as
+//! in Linux. Nothing is written.
 
 use media::{Leb, Nand, Peb, index};
 use thiserror::Error;
@@ -20,21 +20,21 @@ pub enum LebDamage {
     /// No block holds it.
     #[error("{leb} is missing: no block holds it, and the volume has {used_lebs} LEBs")]
     Missing {
-        /// Which one.
+        /// The missing LEB.
         leb: Leb,
-        /// How many the others say that the volume has.
+        /// Number of LEBs according to the headers of the others.
         used_lebs: u32,
     },
-    /// Its data is not what was written.
+    /// The data does not match its CRC.
     #[error("{leb} at {peb}: CRC of its {bytes} bytes is {found:#010x}, expected {expected:#010x}")]
     Crc {
-        /// Which one.
+        /// The damaged LEB.
         leb: Leb,
         /// The block that holds it.
         peb: Peb,
-        /// How many bytes the CRC covers.
+        /// Bytes covered by the CRC.
         bytes: u32,
-        /// CRC of what is there.
+        /// CRC of the data.
         found: u32,
         /// CRC in the VID header.
         expected: u32,
@@ -42,7 +42,7 @@ pub enum LebDamage {
 }
 
 impl LebDamage {
-    /// The LEB.
+    /// The damaged or missing LEB.
     #[must_use]
     pub const fn leb(&self) -> Leb {
         match self {
@@ -52,7 +52,8 @@ impl LebDamage {
 }
 
 impl<N: Nand> Core<N> {
-    /// What is wrong with the volume, LEB by LEB, lazily; nothing for one that has no CRCs or whose update did not end.
+    /// Damage of a volume, LEB by LEB, evaluated lazily; empty for dynamic volumes and for volumes with an unfinished
+    /// update.
     pub(super) fn static_damage(
         &mut self,
         volume: VolumeId,

@@ -1,4 +1,4 @@
-//! Figures of a device and of its volumes.
+//! Statistics of a device and of its volumes.
 
 use media::{Nand, Peb};
 
@@ -8,55 +8,55 @@ use crate::format::volume_table::VolumeRecord;
 use crate::layout::Layout;
 use crate::peb_table::{PebState, WearSummary};
 
-/// Figures of a device.
+/// Statistics of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSummary {
-    /// Where headers and data are.
+    /// Offsets of headers and data.
     pub layout: Layout,
-    /// The number that all blocks of the image have.
+    /// Image sequence number of all blocks.
     pub image_sequence: u32,
-    /// The last sequence number that was given out.
+    /// The last sequence number assigned.
     pub last_sequence_number: u64,
     /// Blocks of the chip.
     pub blocks: u32,
-    /// Blocks that are marked bad.
+    /// Blocks marked bad.
     pub bad_blocks: u32,
-    /// Blocks that are kept as they are: damaged with data in them, or of an unknown internal volume.
+    /// Blocks left untouched: damaged with data in them, or of an unknown internal volume.
     pub preserved_blocks: u32,
     /// Erased blocks.
     pub free_blocks: u32,
-    /// Blocks that a LEB is mapped to.
+    /// Blocks mapped to a LEB.
     pub used_blocks: u32,
-    /// Blocks of those whose bits flip, and that are to be moved.
+    /// Used blocks with bit-flips that wait for scrubbing.
     pub blocks_to_scrub: u32,
-    /// Blocks that wait to be erased or tested.
+    /// Blocks queued for an erase or a torture test.
     pub blocks_to_erase: u32,
-    /// Blocks kept back for those that go bad.
+    /// Blocks in the bad block reserve.
     pub bad_block_reserve: u32,
-    /// LEBs that a new volume could have.
+    /// LEBs available for a new volume.
     pub available_lebs: u32,
     /// Erase counters.
     pub wear: WearSummary,
-    /// Bytes of memory that the attached device takes, the chip's own storage apart.
+    /// Memory of the attached device in bytes, without the chip's own storage.
     pub memory_bytes: u64,
-    /// What the attach found it to say about its array.
+    /// State of its array at the attach.
     pub member_state: MemberState,
-    /// Why nothing is written, when that is so.
+    /// Reason why the device is read-only, if it is.
     pub frozen: Option<String>,
 }
 
-/// Figures of a volume.
+/// Statistics of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeSummary {
-    /// Its number.
+    /// Volume number.
     pub id: VolumeId,
-    /// What the volume table says.
+    /// Its record in the volume table.
     pub record: VolumeRecord,
-    /// Bytes of each of its LEBs.
+    /// LEB size in bytes.
     pub leb_bytes: u32,
-    /// LEBs that are mapped.
+    /// Mapped LEBs.
     pub mapped_lebs: u32,
-    /// Bytes that it holds: of a static volume what was written, of a dynamic one all that it can.
+    /// Bytes of data of a static volume; capacity of a dynamic one.
     pub data_bytes: u64,
 }
 
@@ -110,7 +110,7 @@ impl<N: Nand> Core<N> {
             .collect()
     }
 
-    /// What is on the heap, and the struct itself.
+    /// Bytes on the heap, and of the struct itself.
     fn memory_bytes(&self) -> usize {
         let volumes = self.all_volumes().map(|(_, volume)| volume.memory_bytes());
         let places = self.volumes.capacity() * size_of::<Option<super::core::VolumeState>>();

@@ -1,7 +1,7 @@
-//! Changes of the volume table: volumes made, removed, renamed and resized.
+//! Changes of the volume table: create, remove, rename and resize volumes.
 //!
-//! Each is one new table, written by an atomic change into both LEBs of the layout volume, the first one first. A power cut
-//! between leaves two tables of which the first counts, and the next attach writes the second again.
+//! Each change writes one new table, by an atomic change of both LEBs of the layout volume, LEB 0 first. A power cut
+//! in between leaves two different tables, of which the first is authoritative; the next attach rewrites the second.
 
 use std::sync::Arc;
 
@@ -15,56 +15,56 @@ use crate::format::volume_table::{self, TableLimits, VolumeName, VolumeRecord, V
 use crate::format::{LAYOUT_VOLUME, LAYOUT_VOLUME_LEBS, VolumeKind};
 use crate::peb_table::PebState;
 
-/// Blocks that UBI keeps for itself beside the layout volume: one for wear levelling, one for atomic changes.
+/// Blocks reserved for UBI besides the layout volume: one for wear levelling, one for atomic changes.
 const OWN_BLOCKS: u32 = 2;
 
-/// How large a volume is to be.
+/// Requested size of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeInLebs {
-    /// So many.
+    /// This number of LEBs.
     Exactly(u32),
-    /// All that are free.
+    /// All free LEBs.
     AllFree,
 }
 
-/// A volume that is to be made.
+/// Parameters of a new volume.
 #[derive(Clone, Debug)]
 pub struct NewVolume {
-    /// Its number; the first free one when there is none.
+    /// Volume number; `None` takes the first free one.
     pub id: Option<VolumeId>,
-    /// Its name.
+    /// Volume name.
     pub name: VolumeName,
-    /// What it is.
+    /// Static or dynamic.
     pub kind: VolumeKind,
-    /// Its size.
+    /// Size of the volume.
     pub size: SizeInLebs,
-    /// The size of its LEBs is a multiple of it; 1 for no alignment.
+    /// The LEB size is rounded down to a multiple of this; 1 for no alignment.
     pub alignment: u32,
-    /// It takes all free blocks at the next attach.
+    /// The volume grows into all free blocks at the next attach.
     pub autoresize: bool,
-    /// CRCs of this static volume are not checked when it is opened.
+    /// Skip the CRC check when this static volume is opened.
     pub skip_check: bool,
 }
 
-/// Why the volume table can't be changed so. Nothing was changed, but where the error is the device's.
+/// Error of a change of the volume table. Nothing was changed, unless the device failed.
 #[derive(Debug, Error)]
 pub enum VolumeTableError {
-    /// No such volume.
+    /// The volume does not exist.
     #[error("{device}: there is no {volume}")]
     NoSuchVolume {
         /// Name of the device.
         device: Arc<str>,
-        /// Its number.
+        /// Volume number.
         volume: VolumeId,
     },
-    /// The number is taken, or beyond the table.
+    /// The volume number is taken, or exceeds the table.
     #[error("{device}: {volume} {why}")]
     Number {
         /// Name of the device.
         device: Arc<str>,
-        /// The number.
+        /// Volume number.
         volume: VolumeId,
-        /// What is wrong with it.
+        /// Description of the conflict.
         why: String,
     },
     /// Another volume has that name.
@@ -72,7 +72,7 @@ pub enum VolumeTableError {
     NameTaken {
         /// Name of the device.
         device: Arc<str>,
-        /// Whose name it is.
+        /// The volume with that name.
         volume: VolumeId,
         /// The name.
         name: VolumeName,
@@ -82,17 +82,17 @@ pub enum VolumeTableError {
     TableFull {
         /// Name of the device.
         device: Arc<str>,
-        /// How many there are.
+        /// Number of records of the table.
         slots: u32,
     },
-    /// So many LEBs are not free.
+    /// Not enough free LEBs.
     #[error("{device}: {wanted} more LEBs are wanted, and {available} are available")]
     NoSpace {
         /// Name of the device.
         device: Arc<str>,
-        /// How many are wanted.
+        /// LEBs requested.
         wanted: u32,
-        /// How many there are.
+        /// LEBs available.
         available: u32,
     },
     /// The alignment does not suit the device.
@@ -102,54 +102,54 @@ pub enum VolumeTableError {
     Alignment {
         /// Name of the device.
         device: Arc<str>,
-        /// What was wanted.
+        /// Requested alignment in bytes.
         alignment: u32,
-        /// Unit of writes.
+        /// Write unit in bytes.
         min_io_bytes: u32,
-        /// Bytes of a LEB.
+        /// LEB size in bytes.
         leb_bytes: u32,
     },
-    /// The size is 0, or less than what the static volume holds.
+    /// The size is 0, or less than the content of the static volume.
     #[error("{device}: {volume} can't have {lebs} LEBs: {why}")]
     Size {
         /// Name of the device.
         device: Arc<str>,
-        /// Of which volume.
+        /// The volume.
         volume: VolumeId,
-        /// What was wanted.
+        /// LEBs requested.
         lebs: u32,
-        /// Why not.
+        /// Reason.
         why: &'static str,
     },
-    /// A LEB with a prepared change is in the way.
+    /// A LEB of the volume has a prepared change.
     #[error("{device}: {volume} has a prepared change; commit or abandon it first")]
     ChangePending {
         /// Name of the device.
         device: Arc<str>,
-        /// Of which volume.
+        /// The volume.
         volume: VolumeId,
     },
-    /// A static volume does not hold what was written to it.
+    /// The content of a static volume is damaged.
     #[error("{device}: {volume} \"{name}\": {damage}")]
     Damaged {
         /// Name of the device.
         device: Arc<str>,
-        /// Which volume.
+        /// The volume.
         volume: VolumeId,
-        /// Its name.
+        /// Volume name.
         name: VolumeName,
-        /// The first LEB that is wrong, and how.
+        /// The first damaged LEB.
         #[source]
         damage: LebDamage,
     },
-    /// The device could not do it.
+    /// The device failed.
     #[error("{device}: {why}")]
     Device {
         /// Name of the device.
         device: Arc<str>,
-        /// What happened.
+        /// Description of the failure.
         why: String,
-        /// Whether power is off.
+        /// Whether a power cut is the cause.
         power_cut: bool,
     },
 }
@@ -163,7 +163,7 @@ impl<N: Nand> Core<N> {
         }
     }
 
-    /// Blocks that no volume was promised and nothing else needs.
+    /// Blocks that are neither reserved for a volume nor otherwise needed.
     pub(crate) fn available_blocks(&self) -> u32 {
         self.usable_blocks().saturating_sub(self.promised_blocks())
     }
@@ -177,7 +177,7 @@ impl<N: Nand> Core<N> {
         self.needed_blocks().saturating_add(self.bad_block_reserve)
     }
 
-    /// What volumes and UBI itself cannot do without.
+    /// Blocks that the volumes and UBI itself require.
     pub(crate) fn needed_blocks(&self) -> u32 {
         let volumes = self.volumes.iter().flatten();
         volumes
@@ -278,7 +278,7 @@ impl<N: Nand> Core<N> {
             autoresize: new.autoresize,
             skip_check: new.skip_check,
         };
-        // What a removed volume of this number left may not come back as this one's.
+        // LEBs of a removed volume with this number must not reappear in the new one.
         self.flush().map_err(|trouble| self.error(&trouble))?;
         let mut table = self.table();
         table[index(id.0)] = Some(record.clone());
@@ -339,8 +339,8 @@ impl<N: Nand> Core<N> {
         (first..self.state(volume).lebs()).try_for_each(|leb| self.unmap(volume, Leb(leb)))
     }
 
-    /// Gives volumes new names, all at once: names may be exchanged. A volume that has one of the new names and is not renamed
-    /// itself is in the way.
+    /// Renames volumes atomically; volumes may swap names. Fails if a volume outside `names` already has one of the
+    /// new names.
     pub(crate) fn rename_volumes(
         &mut self,
         names: &[(VolumeId, VolumeName)],
@@ -416,7 +416,7 @@ impl<N: Nand> Core<N> {
 
     fn write_size(&mut self, volume: VolumeId, old: u32, lebs: u32) -> Result<(), Trouble> {
         if lebs < old {
-            // A LEB that came back after a power cut, beyond the volume's end, would forbid the next attach.
+            // A LEB beyond the new end that reappears after a power cut would make the next attach fail.
             self.unmap_from(volume.0, lebs)?;
             self.flush()?;
         }
@@ -433,7 +433,7 @@ impl<N: Nand> Core<N> {
         Ok(())
     }
 
-    /// Gives the volume that asked for it all free blocks.
+    /// Grows the volume with the autoresize flag into all free blocks.
     pub(crate) fn autoresize(&mut self) -> Result<(), Trouble> {
         let asks = |volume: &VolumeState| volume.record.autoresize;
         let found = (0..).zip(&self.volumes).find_map(|(number, volume)| {

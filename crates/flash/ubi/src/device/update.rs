@@ -1,7 +1,8 @@
-//! The update of a volume: its whole content replaced, with a marker in the volume table while it is neither old nor new.
+//! The update of a volume: replaces its whole content, with a marker in the volume table while it is neither old nor
+//! new.
 //!
-//! Order: the marker, old LEBs unmapped and erased (so that none can come back), new LEBs, the marker taken away. An update that
-//! was cut off is started again by whoever has the data.
+//! Order: set the marker; unmap and erase the old LEBs, so that none can reappear; write the new LEBs; clear the
+//! marker. An interrupted update has to be started again by the owner of the data.
 
 use media::{Leb, Nand, index};
 
@@ -11,7 +12,7 @@ use super::table::VolumeTableError;
 use crate::attach::VolumeId;
 use crate::format::{VidHeader, VolumeKind, crc32};
 
-/// An update that is under way. Dropping it leaves the volume marked: it can't be read until an update ends.
+/// An update in progress. If it is dropped, the volume stays marked and unreadable until another update completes.
 #[derive(Debug)]
 #[must_use = "an update that is not finished leaves the volume unusable"]
 pub struct Update<'a, N> {
@@ -44,10 +45,10 @@ impl<'a, N: Nand> Update<'a, N> {
         })
     }
 
-    /// Takes the next bytes. Those beyond what was announced are an error of the caller.
+    /// Writes the next bytes.
     ///
     /// # Panics
-    /// When there are more bytes than were announced.
+    /// If more bytes are written than were announced.
     pub fn write(&mut self, mut data: &[u8]) -> Result<(), VolumeTableError> {
         let length = u64::try_from(data.len()).expect("sizes fit 64 bits");
         self.written += length;
@@ -82,7 +83,7 @@ impl<'a, N: Nand> Update<'a, N> {
         Ok(())
     }
 
-    /// Ends the update. An error when fewer bytes came than were announced: the volume stays marked.
+    /// Completes the update. Fails if fewer bytes were written than announced: the volume stays marked.
     pub fn finish(self) -> Result<(), VolumeTableError> {
         let mut core = self.device.lock();
         if self.written != self.bytes {
@@ -101,7 +102,7 @@ impl<'a, N: Nand> Update<'a, N> {
 }
 
 impl<N: Nand> Core<N> {
-    /// Returns the bytes of a LEB of the volume.
+    /// Returns the LEB size of the volume in bytes.
     fn begin_update(&mut self, volume: VolumeId, bytes: u64) -> Result<u32, VolumeTableError> {
         let state = self.existing(volume)?;
         let leb_bytes = self.layout.leb_bytes() - state.record.data_padding;
@@ -134,7 +135,7 @@ impl<N: Nand> Core<N> {
         Ok(leb_bytes)
     }
 
-    /// Marks a volume, or takes the marker away, for an array that writes all its members itself.
+    /// Sets or clears the marker of a volume for an array that writes to all its members itself.
     pub(crate) fn set_update_of_array(&mut self, volume: VolumeId, marker: bool) -> Result<(), Trouble> {
         self.check_writable()?;
         self.set_update_marker(volume, marker)?;
@@ -171,7 +172,8 @@ impl<N: Nand> Core<N> {
                 },
                 data,
             ),
-            // Erased pages at the end are not written, so that they can be; a LEB of nothing else is not even mapped.
+            // Trailing erased pages are not written, so that they stay writable; a fully erased LEB is not even
+            // mapped.
             VolumeKind::Dynamic => (plain, &data[..self.written_bytes(data)]),
         };
         if data.is_empty() {

@@ -1,4 +1,4 @@
-//! Handles of volumes, which are shared between threads: what the contracts [`Volume`] and [`MemberVolume`] ask for.
+//! Volume handles, shared between threads: the implementation of [`Volume`] and [`MemberVolume`].
 
 use std::num::NonZeroU64;
 use std::sync::{Arc, MutexGuard};
@@ -33,7 +33,7 @@ impl<N> Clone for UbiVolume<N> {
 }
 
 impl<N: Nand> UbiVolume<N> {
-    /// Its number.
+    /// Volume number.
     #[must_use]
     pub const fn id(&self) -> VolumeId {
         self.id
@@ -59,7 +59,7 @@ impl<N: Nand> UbiVolume<N> {
         }
     }
 
-    /// The device, once it is sure that the volume is still there with at least the LEBs it had, and can be used.
+    /// Locks the device after checking that the volume still exists, has not shrunk, and can be used.
     fn usable(&self) -> Result<MutexGuard<'_, Core<N>>, VolumeError> {
         let core = self.shared.lock();
         let wrong = match core.volume(self.id.0) {
@@ -81,7 +81,7 @@ impl<N: Nand> UbiVolume<N> {
         }
     }
 
-    /// The same for an operation that writes to `leb`.
+    /// As [`Self::usable`], for an operation that writes to `leb`.
     fn writable(&self, leb: Leb) -> Result<MutexGuard<'_, Core<N>>, VolumeError> {
         let core = self.usable()?;
         let volume = || Arc::clone(&self.name);
@@ -100,7 +100,7 @@ impl<N: Nand> UbiVolume<N> {
         Ok(core)
     }
 
-    /// What concerns the device, whatever is in the volume.
+    /// Runs an operation on the device, regardless of the state of the volume.
     fn on_device<T>(
         &self,
         action: impl FnOnce(&mut Core<N>) -> Result<T, Trouble>,

@@ -1,8 +1,8 @@
-//! Background work in single steps: erases, moves off blocks whose bits flip, wear levelling, tests of suspicious blocks.
+//! Background work in single steps: erases, scrubbing, wear levelling, torture tests.
 //!
-//! Wear levelling: new data goes to the least worn free block, and data that never changes would keep little worn blocks for
-//! ever. When the least worn block in use has [`crate::AttachOptions::wear_threshold`] erases fewer than a worn free one, its data
-//! moves there. A move is an atomic change with the same content, and keeps the generation.
+//! Wear levelling: new data goes to the least worn free block, so data that never changes would occupy little worn
+//! blocks for ever. If the least worn block in use has [`crate::AttachOptions::wear_threshold`] fewer erases than a
+//! worn free block, its data moves there. A move is an atomic change with the same content, and keeps the generation.
 
 use media::{Leb, Nand, Peb, index};
 
@@ -15,32 +15,33 @@ use crate::retry;
 /// Result of a step of background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// There is nothing to do.
+    /// Nothing to do.
     Idle,
-    /// A block is ready to be used again.
+    /// A block was erased and is free.
     Erased(Peb),
-    /// A block failed, and is marked bad.
+    /// A block failed and was marked bad.
     Retired(Peb),
-    /// Data moved off a block whose bits flip.
+    /// Scrubbing: data was moved off a block with bit-flips.
     Scrubbed {
-        /// From this block.
+        /// Source block.
         from: Peb,
-        /// To this one.
+        /// Destination block.
         to: Peb,
     },
-    /// Data moved to a block that is worn more.
+    /// Wear levelling: data was moved to a more worn block.
     Levelled {
-        /// From this block.
+        /// Source block.
         from: Peb,
-        /// To this one.
+        /// Destination block.
         to: Peb,
     },
-    /// Data could not be read, so it stays where it is.
+    /// The data of this block is unreadable, so it stays there.
     Unmovable(Peb),
 }
 
 impl<N: Nand> Core<N> {
-    /// The next step: an erase when one waits, so that moves find free blocks; then scrubbing; then wear levelling.
+    /// The next step: an erase if one is pending, so that moves find free blocks; then scrubbing; then wear
+    /// levelling.
     pub(crate) fn work(&mut self) -> Result<Work, Trouble> {
         self.check_writable()?;
         match self.erase_one()? {
@@ -63,9 +64,10 @@ impl<N: Nand> Core<N> {
         Ok(Work::Idle)
     }
 
-    /// Works until there is nothing to do, and waits until everything survives a crash of the host.
+    /// Works until nothing is left to do, and waits until everything survives a crash of the host.
     pub(crate) fn settle(&mut self) -> Result<(), Trouble> {
-        // Every step ends an erase, moves a block once, or lets one go: more than twice all blocks is not possible.
+        // Each step completes an erase, moves a block once, or releases one, so twice the number of blocks is the
+        // limit.
         for _ in 0..self.pebs.blocks().saturating_mul(4) {
             if self.work()? == Work::Idle {
                 break;
@@ -91,7 +93,7 @@ impl<N: Nand> Core<N> {
         Some((from, to))
     }
 
-    /// The most worn free block, but none that is worn out of proportion: twice the threshold above the least worn.
+    /// The most worn free block, excluding outliers: at most twice the threshold above the least worn.
     fn worn_free_block(&self) -> Option<Peb> {
         let least = self.pebs.erases(self.pebs.least_worn(PebState::Free)?);
         let limit = least.saturating_add(self.options.wear_threshold.saturating_mul(2));
@@ -107,7 +109,8 @@ impl<N: Nand> Core<N> {
                 .is_some_and(|(volume, leb)| !self.is_change_pending(volume, leb))
     }
 
-    /// Copies a LEB to another block. `false` when its data can't be read: it stays, as what can be read of it is all there is.
+    /// Moves a LEB to another block. Returns `false` if its data is unreadable: it stays, as its readable parts exist
+    /// nowhere else.
     fn move_data(&mut self, from: Peb, to: Peb) -> Result<bool, Trouble> {
         let Some((volume, leb)) = self.owner_of(from) else {
             unreachable!("{from} is in use by no LEB");
@@ -144,7 +147,8 @@ impl<N: Nand> Core<N> {
         Ok(true)
     }
 
-    /// Header and data of a block for its copy. Erased pages at the end are left out: written 0xFF is not erased.
+    /// Header and data of a block to copy. Trailing erased pages are omitted: a page programmed with 0xFF is not
+    /// erased.
     fn read_whole(&mut self, peb: Peb, volume: u32) -> Result<Option<(VidHeader, Vec<u8>)>, Trouble> {
         let header = match self.vid_header(peb) {
             Ok(header) => header,
@@ -183,7 +187,7 @@ impl<N: Nand> Core<N> {
         Ok(Some((copied, data)))
     }
 
-    /// Bytes up to the last page that is not all 0xFF.
+    /// Length of the data up to the last page that is not all 0xFF.
     pub(crate) fn written_bytes(&self, data: &[u8]) -> usize {
         let last = data.iter().rposition(|byte| *byte != 0xFF);
         last.map_or(0, |last| {

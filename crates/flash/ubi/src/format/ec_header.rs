@@ -1,16 +1,16 @@
-//! The erase-counter header: first thing in every physical eraseblock, written right after the erase.
+//! The erase-counter header: the first bytes of every physical eraseblock, written right after the erase.
 //!
 //! | bytes  | field          | meaning                                                       |
 //! |--------|----------------|---------------------------------------------------------------|
 //! | 0..4   | magic          | `UBI#`                                                        |
 //! | 4      | version        | 1                                                             |
 //! | 8..16  | erase counter  | erases of this block so far, at most 2^31 - 1                 |
-//! | 16..20 | VID offset     | where the VID header starts, bytes                            |
-//! | 20..24 | data offset    | where user data starts, bytes                                 |
+//! | 16..20 | VID offset     | start of the VID header, bytes                                |
+//! | 20..24 | data offset    | start of user data, bytes                                     |
 //! | 24..28 | image sequence | same in every block of one image; 0 from old writers: unknown |
 //! | 60..64 | CRC-32         | of bytes 0..60                                                |
 //!
-//! Bytes not listed are written as zero and ignored. Spec: `docs/formats/ubi.md`.
+//! Other bytes are written as zero and ignored. Spec: `docs/formats/ubi.md`.
 
 use super::{Decoded, HEADER_BYTES, Refusal, be32, be64, decode_frame, encode_frame, put32, put64};
 
@@ -24,16 +24,16 @@ pub const MAX_ERASE_COUNTER: u32 = 0x7FFF_FFFF;
 pub struct EcHeader {
     /// Erases of this block so far.
     pub erase_counter: u32,
-    /// Where the VID header starts, bytes from the start of the block.
+    /// Offset of the VID header in the block, bytes.
     pub vid_header_offset: u32,
-    /// Where user data starts, bytes from the start of the block.
+    /// Offset of user data in the block, bytes.
     pub data_offset: u32,
-    /// The image that the block belongs to; 0 when it says nothing.
+    /// Image sequence number; 0 if unknown.
     pub image_sequence: u32,
 }
 
 impl EcHeader {
-    /// Reads a header. [`Decoded::Refused`] for another version and an impossible erase counter.
+    /// Decodes a header. [`Decoded::Refused`] for another version or an impossible erase counter.
     #[must_use]
     pub fn decode(raw: &[u8; HEADER_BYTES]) -> Decoded<Self> {
         match decode_frame(raw, MAGIC) {
@@ -58,7 +58,7 @@ impl EcHeader {
         }
     }
 
-    /// The bytes of the header.
+    /// Encodes the header.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut raw = [0; HEADER_BYTES];

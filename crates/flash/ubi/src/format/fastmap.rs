@@ -1,12 +1,14 @@
-//! The fastmap: where every LEB is, written by Linux so that the next attach need not scan the whole chip.
+//! The fastmap: the location of every LEB, written by Linux so that the next attach need not scan the whole chip.
 //!
-//! It lies in the data of up to 32 blocks, the first of which (the anchor, volume [`super::FASTMAP_SUPERBLOCK_VOLUME`]) is
-//! among the first 64 of the chip; the others belong to volume [`super::FASTMAP_DATA_VOLUME`]. Their data, put together, is:
-//! superblock (312 bytes), header (32), two pools of blocks that may have been written since (1048 each), erase counters
-//! of free, used, to-be-scrubbed and to-be-erased blocks (8 a block), then for each volume a header (32) and its EBA
-//! table (8 and 4 a LEB). The CRC in the superblock covers all of it, itself as zero. Byte by byte: `docs/formats/ubi.md`.
+//! It occupies the data area of up to 32 blocks. The first (the anchor, volume [`super::FASTMAP_SUPERBLOCK_VOLUME`])
+//! is among the first 64 blocks of the chip; the others belong to volume [`super::FASTMAP_DATA_VOLUME`]. Their
+//! concatenated data is: superblock (312 bytes), header (32), two pools of blocks that may have been written since
+//! (1048 each), erase counters of free, used, scrub and erase blocks (8 per block), then for each volume a header
+//! (32) and its EBA table (8, and 4 per LEB). The CRC in the superblock covers all of it, with its own bytes taken as
+//! zero. Byte by byte: `docs/formats/ubi.md`.
 //!
-//! Linux writes them; this crate reads them. [`encode`] exists so that tests can make what a kernel would.
+//! Linux writes fastmaps; this crate only reads them. [`encode`] exists for tests, which need fastmaps like those of
+//! a kernel.
 
 use media::index;
 
@@ -15,10 +17,10 @@ use super::{VolumeKind, be16, be32, crc32, put16, put32};
 /// The anchor is in a block below this number.
 pub const ANCHOR_PEBS: u32 = 64;
 
-/// Most blocks that a fastmap has.
+/// Maximum number of blocks of a fastmap.
 pub const BLOCKS_MAX: u32 = 32;
 
-/// Bytes of the superblock.
+/// Size of the superblock in bytes.
 pub const SUPERBLOCK_BYTES: usize = 312;
 
 const SUPERBLOCK_MAGIC: u32 = 0x7B11_D69F;
@@ -36,129 +38,130 @@ const EBA_BYTES: usize = 8;
 const BLOCK_LOCATIONS: usize = 16;
 const BLOCK_COUNTERS: usize = 144;
 const DATA_CRC: usize = 8;
-/// Kinds of volumes have the numbers of Linux's interface to programs here, not those of VID headers and the volume table.
+/// Volume kinds use the numbers of Linux's user-space interface here, not those of VID headers and the volume table.
 const DYNAMIC: u8 = 3;
 const STATIC: u8 = 4;
 
-/// An erase counter of a block.
+/// Erase counter of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wear {
-    /// Number of the block.
+    /// Block number.
     pub peb: u32,
-    /// Its erases.
+    /// Erase counter.
     pub erase_counter: u32,
 }
 
-/// A volume and where its LEBs are.
+/// A volume and its EBA table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FastmapVolume {
-    /// Its number.
+    /// Volume number.
     pub volume: u32,
-    /// What it is.
+    /// Static or dynamic.
     pub kind: VolumeKind,
-    /// Bytes of each LEB that alignment leaves unused.
+    /// Bytes of each LEB left unused by the alignment.
     pub data_padding: u32,
     /// Static volumes: LEBs with data.
     pub used_lebs: u32,
     /// Static volumes: bytes in the last of them.
     pub last_leb_bytes: u32,
-    /// The block of each LEB; `None` where it is not mapped.
+    /// The block of each LEB; `None` if it is not mapped.
     pub pebs: Vec<Option<u32>>,
 }
 
-/// Blocks that were ready for use when the fastmap was written, and so have to be looked at.
+/// Blocks that were ready for use when the fastmap was written, so their headers must be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pool {
-    /// Their numbers.
+    /// Block numbers.
     pub pebs: Vec<u32>,
-    /// How many the writer keeps at most.
+    /// Capacity of the pool.
     pub pebs_max: u16,
 }
 
-/// A whole fastmap.
+/// A complete fastmap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fastmap {
-    /// Where the fastmap itself is, the anchor first.
+    /// Blocks of the fastmap itself, the anchor first.
     pub blocks: Vec<Wear>,
-    /// For users.
+    /// Pool for user data.
     pub pool: Pool,
-    /// For wear levelling.
+    /// Pool for wear levelling.
     pub wear_levelling_pool: Pool,
     /// Erased blocks.
     pub free: Vec<Wear>,
     /// Blocks with data.
     pub used: Vec<Wear>,
-    /// Blocks with data that has flipped bits.
+    /// Blocks with data that has bit-flips.
     pub scrub: Vec<Wear>,
-    /// Blocks with data that is not needed any more.
+    /// Blocks with obsolete data.
     pub erase: Vec<Wear>,
-    /// How many blocks are bad.
+    /// Number of bad blocks.
     pub bad_pebs: u32,
-    /// All volumes, the layout volume too.
+    /// All volumes, including the layout volume.
     pub volumes: Vec<FastmapVolume>,
 }
 
-/// Why bytes are no fastmap.
+/// Error of decoding a fastmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FastmapError {
-    /// A structure does not begin as it should.
+    /// Wrong magic number of a structure.
     #[error("{what} at byte {at}: magic number is {found:#010x}, expected {expected:#010x}")]
     Magic {
-        /// Which structure.
+        /// Name of the structure.
         what: &'static str,
-        /// Where in the fastmap.
+        /// Offset in the fastmap.
         at: usize,
-        /// What is there.
+        /// Value found.
         found: u32,
-        /// What should be.
+        /// Value expected.
         expected: u32,
     },
-    /// Another version.
+    /// Unsupported version.
     #[error("version is {found}, this build reads version {VERSION}")]
     Version {
-        /// What the superblock says.
+        /// Version in the superblock.
         found: u8,
     },
-    /// It is torn or rotted.
+    /// CRC mismatch: the fastmap is incomplete or corrupt.
     #[error("CRC is {found:#010x}, but {stored:#010x} is stored in the superblock")]
     Crc {
-        /// Over the bytes.
+        /// CRC of the bytes.
         found: u32,
-        /// In the superblock.
+        /// CRC in the superblock.
         stored: u32,
     },
-    /// A structure goes past the end.
+    /// A structure exceeds the fastmap.
     #[error("{what} at byte {at} ends past the {size} bytes of the fastmap")]
     Short {
-        /// Which one.
+        /// Name of the structure.
         what: &'static str,
-        /// Where it starts.
+        /// Offset in the fastmap.
         at: usize,
-        /// Bytes of the fastmap.
+        /// Size of the fastmap in bytes.
         size: usize,
     },
-    /// A field has a value that it can't have.
+    /// A field has an invalid value.
     #[error("{field} is {found}, expected {expected}")]
     Field {
-        /// Which one.
+        /// Name of the field.
         field: &'static str,
-        /// Its value.
+        /// Value found.
         found: u32,
-        /// What it may be.
+        /// Allowed values.
         expected: &'static str,
     },
 }
 
-/// Superblock of a fastmap: it is read before the rest, whose place it holds.
+/// Superblock of a fastmap, read first because it lists the blocks of the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Where the fastmap is, the anchor first.
+    /// Blocks of the fastmap, the anchor first.
     pub blocks: Vec<Wear>,
     data_crc: u32,
 }
 
 impl Superblock {
-    /// Reads the first bytes of the anchor's data. Its CRC covers the whole fastmap, so that [`decode`] alone vouches.
+    /// Decodes the first bytes of the anchor's data. The CRC covers the whole fastmap, so only [`decode`] verifies
+    /// it.
     pub fn decode(raw: &[u8]) -> Result<Self, FastmapError> {
         need(raw, 0, SUPERBLOCK_BYTES, "superblock")?;
         magic(raw, 0, SUPERBLOCK_MAGIC, "superblock")?;
@@ -187,8 +190,8 @@ impl Superblock {
     }
 }
 
-/// Bytes of the fastmap of a chip of `pebs` blocks, before rounding up to whole LEBs: Linux reserves that much and refuses
-/// a fastmap of another size.
+/// Size of the fastmap of a chip of `pebs` blocks, in bytes, before rounding up to whole LEBs: Linux reserves this
+/// size and refuses a fastmap of another size.
 #[must_use]
 pub fn bytes_for(pebs: u32) -> u64 {
     let fixed = SUPERBLOCK_BYTES + HEADER_BYTES + 2 * POOL_BYTES + EBA_BYTES;
@@ -196,7 +199,7 @@ pub fn bytes_for(pebs: u32) -> u64 {
     u64::try_from(fixed).expect("a few KiB") + u64::from(pebs) * 12
 }
 
-/// Takes a fastmap piece after piece. What it can hold is kept, the padding of its blocks is only counted into the CRC.
+/// Collects a fastmap in chunks. Keeps at most the maximum content; the padding only enters the CRC.
 #[derive(Debug)]
 pub struct Collector {
     kept: Vec<u8>,
@@ -206,7 +209,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// For the fastmap of a chip of `pebs` blocks.
+    /// A collector for a chip of `pebs` blocks.
     #[must_use]
     pub fn of_chip(pebs: u32) -> Self {
         let tables = EBA_BYTES * index(super::MAX_VOLUMES);
@@ -226,11 +229,11 @@ impl Collector {
         }
     }
 
-    /// Takes the next bytes.
+    /// Adds the next bytes.
     pub fn take(&mut self, piece: &[u8]) {
         let left = self.kept_max - self.kept.len();
         self.kept.extend_from_slice(&piece[..left.min(piece.len())]);
-        // The CRC covers its own place as zeros.
+        // The CRC field itself counts as zeros.
         let place = |at: usize| at.saturating_sub(self.taken).min(piece.len());
         let (start, end) = (place(DATA_CRC), place(DATA_CRC + 4));
         self.crc.update(&piece[..start]);
@@ -239,7 +242,7 @@ impl Collector {
         self.taken += piece.len();
     }
 
-    /// The whole.
+    /// Decodes the collected fastmap.
     pub fn finish(self) -> Result<Fastmap, FastmapError> {
         let superblock = Superblock::decode(&self.kept)?;
         let (found, stored) = (!self.crc.finalize(), superblock.data_crc);
@@ -250,7 +253,7 @@ impl Collector {
     }
 }
 
-/// Reads a whole fastmap: the data of its blocks, put together.
+/// Decodes a whole fastmap from the concatenated data of its blocks.
 pub fn decode(raw: &[u8]) -> Result<Fastmap, FastmapError> {
     let mut collector = Collector::keeping(raw.len());
     collector.take(raw);
@@ -284,10 +287,10 @@ fn decode_body(superblock: Superblock, raw: &[u8]) -> Result<Fastmap, FastmapErr
     Ok(map)
 }
 
-/// The bytes of `map`, padded with zeros to `bytes`, which must hold it.
+/// Encodes `map`, padded with zeros to `bytes`.
 ///
 /// # Panics
-/// When `bytes` are too few, or `map` breaks a limit of the format.
+/// If `map` does not fit into `bytes`, or violates a limit of the format.
 #[must_use]
 pub fn encode(map: &Fastmap, bytes: usize) -> Vec<u8> {
     let mut raw = vec![0; SUPERBLOCK_BYTES];
@@ -374,7 +377,7 @@ fn magic(raw: &[u8], at: usize, expected: u32, what: &'static str) -> Result<(),
     })
 }
 
-/// Takes structure after structure. Every count is held against the bytes that are left before anything is allocated.
+/// Reads one structure after another. Every count is checked against the bytes left before any allocation.
 struct Reader<'a> {
     raw: &'a [u8],
     at: usize,
@@ -440,7 +443,7 @@ impl<'a> Reader<'a> {
         let table = self.take(EBA_BYTES, Some(EBA_MAGIC), "EBA table")?;
         let bytes = index(be32(table, 4)).saturating_mul(4);
         let raw = self.take(bytes, None, "entries of an EBA table")?;
-        // Linux takes every number that is negative as a signed one for "not mapped".
+        // Linux treats every negative (signed) number as "not mapped".
         let mapped = |raw: &[u8]| Some(be32(raw, 0)).filter(|peb| *peb <= 0x7FFF_FFFF);
         Ok(FastmapVolume {
             volume: be32(header, 4),

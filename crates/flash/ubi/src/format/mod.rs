@@ -1,8 +1,8 @@
 //! On-flash structures of UBI: big-endian, CRC-32 with initial value all ones and no final inversion.
 //!
-//! Pure functions from bytes to values and back; nothing here reads a medium. Order of decoding, everywhere: blank,
-//! magic, CRC, version, then fields - a field is not looked at before the CRC has vouched for it. Spec:
-//! `docs/formats/ubi.md`; its bytes are the golden bytes of the tests here.
+//! Pure functions between bytes and values; nothing here reads a medium. Decoding order, everywhere: blank, magic,
+//! CRC, version, then fields - a field is not read before the CRC has been verified. Spec: `docs/formats/ubi.md`,
+//! whose bytes are the golden bytes of the tests here.
 
 mod ec_header;
 pub mod fastmap;
@@ -15,22 +15,22 @@ mod mutation_tests;
 pub use ec_header::{EcHeader, MAX_ERASE_COUNTER};
 pub use vid_header::{Compatibility, VidHeader, VolumeKind};
 
-/// Bytes of an EC header and of a VID header.
+/// Size of an EC header and of a VID header in bytes.
 pub const HEADER_BYTES: usize = 64;
 
-/// The version of the format that Linux writes and this crate reads.
+/// Format version of Linux and of this crate.
 pub const VERSION: u8 = 1;
 
-/// Most volumes that a device can have.
+/// Maximum number of volumes of a device.
 pub const MAX_VOLUMES: u32 = 128;
 
-/// Volumes from this number up are UBI's own.
+/// First number of internal volumes.
 pub const INTERNAL_VOLUMES_START: u32 = 0x7FFF_EFFF;
 
-/// The volume that holds the volume table, twice.
+/// The layout volume, which holds two copies of the volume table.
 pub const LAYOUT_VOLUME: u32 = INTERNAL_VOLUMES_START;
 
-/// LEBs of the layout volume; each holds a whole copy of the volume table.
+/// LEBs of the layout volume; each holds a complete copy of the volume table.
 pub const LAYOUT_VOLUME_LEBS: u32 = 2;
 
 /// The volume whose LEB 0 holds the superblock of a fastmap.
@@ -39,11 +39,11 @@ pub const FASTMAP_SUPERBLOCK_VOLUME: u32 = INTERNAL_VOLUMES_START + 1;
 /// The volume of the other blocks of a fastmap.
 pub const FASTMAP_DATA_VOLUME: u32 = INTERNAL_VOLUMES_START + 2;
 
-/// The volume of the marks that arrays put on their members. Linux does not know it, and the marks have it refuse the device.
-/// Spec: `docs/formats/array.md`.
+/// The volume of the marks that arrays put on their members. Linux does not know it; its compatibility value makes
+/// Linux refuse the device. Spec: `docs/formats/array.md`.
 pub const MARK_VOLUME: u32 = INTERNAL_VOLUMES_START + 0x7A2;
 
-/// The CRC-32 of UBI and UBIFS.
+/// CRC-32 of UBI and UBIFS.
 #[must_use]
 pub fn crc32(bytes: &[u8]) -> u32 {
     !crc32fast::hash(bytes)
@@ -52,62 +52,63 @@ pub fn crc32(bytes: &[u8]) -> u32 {
 /// Result of decoding the 64 bytes of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<H> {
-    /// A header whose CRC and fields are right.
+    /// A header with correct CRC and fields.
     Header(H),
     /// All bytes are 0xFF: nothing was written since the erase.
     Erased,
-    /// Something else: no header, a torn one, or one that rotted.
+    /// No header, an incomplete one, or a corrupt one.
     Damaged(Damage),
-    /// The CRC is right, but this build can't read it.
+    /// The CRC is correct, but this build does not support the header.
     Refused(Refusal),
 }
 
-/// Why bytes are no header.
+/// Reason why bytes are not a valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// It does not begin as one.
+    /// Wrong magic number.
     #[error("magic number is {found:#010x}, expected {expected:#010x}")]
     Magic {
-        /// What is there.
+        /// Value found.
         found: u32,
-        /// What a header of this sort begins with.
+        /// Magic number of this header.
         expected: u32,
     },
-    /// It begins as one, but its bytes changed since.
+    /// CRC mismatch.
     #[error("CRC of the header is {found:#010x}, but {stored:#010x} is stored in it")]
     Crc {
-        /// Over the bytes that are there.
+        /// CRC of the bytes.
         found: u32,
-        /// What the header says.
+        /// CRC stored in the header.
         stored: u32,
     },
-    /// It reads as erased, but the chip says that its bits are wrong.
+    /// Reads as erased, but with uncorrectable bits.
     #[error("its bits are wrong beyond correction")]
     Unreadable,
 }
 
-/// Why a header with a right CRC can't be used.
+/// Reason why a header with a correct CRC can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Written by another version of UBI.
     #[error("format version is {found}, this build reads version {VERSION}")]
     Version {
-        /// What the header says.
+        /// Version in the header.
         found: u8,
     },
-    /// A field has a value that no UBI writes.
+    /// A field has a value that UBI never writes.
     #[error("{field} is {found}, expected {expected}")]
     Field {
-        /// Which one.
+        /// Name of the field.
         field: &'static str,
-        /// Its value.
+        /// Value found.
         found: u64,
-        /// What it may be.
+        /// Allowed values.
         expected: &'static str,
     },
 }
 
-/// Blank, magic, CRC and version: what EC and VID headers have in common. `Header(())` when the fields may be read.
+/// Checks common to EC and VID headers: blank, magic, CRC and version. `Header(())` means that the fields may be
+/// decoded.
 fn decode_frame(raw: &[u8; HEADER_BYTES], magic: u32) -> Decoded<()> {
     let found = be32(raw, 0);
     if found != magic {
@@ -129,7 +130,7 @@ fn decode_frame(raw: &[u8; HEADER_BYTES], magic: u32) -> Decoded<()> {
     Decoded::Header(())
 }
 
-/// Puts magic, version and CRC around the fields that are in `raw` already.
+/// Adds magic, version and CRC to the fields already in `raw`.
 fn encode_frame(raw: &mut [u8; HEADER_BYTES], magic: u32) {
     put32(raw, 0, magic);
     raw[4] = VERSION;

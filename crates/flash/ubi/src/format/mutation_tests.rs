@@ -127,7 +127,7 @@ fn map() -> Fastmap {
     }
 }
 
-/// The fields of `raw` at their offsets, the rest zero.
+/// A buffer with the given fields at their offsets, zero elsewhere.
 fn golden<const N: usize>(fields: &[(usize, &[u8])]) -> [u8; N] {
     let mut raw = [0; N];
     for (at, bytes) in fields {
@@ -138,7 +138,7 @@ fn golden<const N: usize>(fields: &[(usize, &[u8])]) -> [u8; N] {
 
 #[test]
 fn an_ec_header_has_the_bytes_that_ubinize_writes() {
-    // Of an image made by ubinize 2.1.5 with -Q 0x12345678 -e 7 -s 512 -m 2048 -p 128KiB.
+    // From an image made by ubinize 2.1.5 with -Q 0x12345678 -e 7 -s 512 -m 2048 -p 128KiB.
     let expected = golden::<HEADER_BYTES>(&[
         (0, b"UBI#\x01"),
         (15, &[7]),
@@ -326,7 +326,7 @@ fn records_that_contradict_the_device_or_one_another_are_refused() {
     }
 }
 
-/// Random changes of good bytes with the CRC put right again, so that the fields behind it are reached.
+/// Random changes of valid bytes with a corrected CRC, so that the checks of the fields are reached.
 #[test]
 fn changed_fields_with_a_right_crc_never_panic_and_come_back_when_accepted() {
     for seed in 0..20_000 {

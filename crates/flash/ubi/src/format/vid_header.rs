@@ -1,23 +1,23 @@
-//! The volume-identifier header: written when a physical eraseblock is given to a logical one.
+//! The volume-identifier header: written when a physical eraseblock is mapped to a LEB.
 //!
 //! | bytes  | field           | meaning                                                                  |
 //! |--------|-----------------|--------------------------------------------------------------------------|
 //! | 0..4   | magic           | `UBI!`                                                                   |
 //! | 4      | version         | 1                                                                        |
 //! | 5      | volume kind     | 1 dynamic, 2 static                                                      |
-//! | 6      | copy flag       | 1 when the data was copied here whole: data size and CRC vouch for it    |
-//! | 7      | compatibility   | what to do with an internal volume that a reader does not know           |
+//! | 6      | copy flag       | 1 if the data was written here as a whole: data size and CRC cover it    |
+//! | 7      | compatibility   | treatment of an internal volume by a reader that does not know it        |
 //! | 8..12  | volume          | number of the volume                                                     |
-//! | 12..16 | LEB             | number of the logical eraseblock in it                                   |
+//! | 12..16 | LEB             | number of the logical eraseblock in the volume                           |
 //! | 20..24 | data size       | bytes that the data CRC covers                                           |
-//! | 24..28 | used LEBs       | static volumes: how many LEBs have data                                  |
+//! | 24..28 | used LEBs       | static volumes: number of LEBs with data                                 |
 //! | 28..32 | data padding    | bytes at the end of the block left free by the volume's alignment        |
 //! | 32..36 | data CRC        | CRC-32 of `data size` bytes of data                                      |
-//! | 40..48 | sequence number | of all VID headers of the device, the larger was written later           |
+//! | 40..48 | sequence number | increases with every VID header written on the device                    |
 //! | 48..56 | generation      | ours; in bytes that Linux reserves, ignores, and keeps when it moves one |
 //! | 60..64 | CRC-32          | of bytes 0..60                                                           |
 //!
-//! Bytes not listed are written as zero and ignored. Spec: `docs/formats/ubi.md`.
+//! Other bytes are written as zero and ignored. Spec: `docs/formats/ubi.md`.
 
 use super::{
     Decoded, HEADER_BYTES, INTERNAL_VOLUMES_START, MAX_VOLUMES, Refusal, be32, be64, decode_frame,
@@ -29,7 +29,7 @@ const MAGIC: u32 = 0x5542_4921;
 /// Type of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeKind {
-    /// Written at any time by its user, who checks the content.
+    /// Written at any time by its user, who verifies the content.
     Dynamic,
     /// Written as a whole; every LEB has a CRC.
     Static,
@@ -55,13 +55,13 @@ impl VolumeKind {
 /// Treatment of an internal volume by a reader that does not know it. User volumes have [`Compatibility::None`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compatibility {
-    /// A volume of the user.
+    /// A user volume.
     None,
-    /// Erase it.
+    /// Erase its blocks.
     Delete,
     /// Attach read-only.
     ReadOnly,
-    /// Leave its blocks alone.
+    /// Keep its blocks untouched.
     Preserve,
     /// Refuse the device.
     Reject,
@@ -93,15 +93,15 @@ impl Compatibility {
 /// The fields of a VID header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VidHeader {
-    /// What the volume is.
+    /// Static or dynamic.
     pub kind: VolumeKind,
-    /// The data was copied here whole; `data_size` and `data_crc` vouch for it.
+    /// Copy flag: the data was written here as a whole; `data_size` and `data_crc` cover it.
     pub copied: bool,
-    /// For internal volumes.
+    /// Compatibility value, for internal volumes.
     pub compatibility: Compatibility,
-    /// Number of the volume.
+    /// Volume number.
     pub volume: u32,
-    /// Number of the LEB in the volume.
+    /// LEB number in the volume.
     pub leb: u32,
     /// Bytes that `data_crc` covers.
     pub data_size: u32,
@@ -111,14 +111,14 @@ pub struct VidHeader {
     pub data_padding: u32,
     /// CRC-32 of `data_size` bytes of data.
     pub data_crc: u32,
-    /// The larger was written later.
+    /// Increases with every VID header written.
     pub sequence_number: u64,
-    /// Tag of the owner of the volume; 0 when there is none.
+    /// Tag set by the owner of the volume; 0 for none.
     pub generation: u64,
 }
 
 impl VidHeader {
-    /// Reads a header of a device whose LEBs have `leb_bytes`.
+    /// Decodes a header of a device with LEBs of `leb_bytes` bytes.
     #[must_use]
     pub fn decode(raw: &[u8; HEADER_BYTES], leb_bytes: u32) -> Decoded<Self> {
         match decode_frame(raw, MAGIC) {
@@ -133,7 +133,7 @@ impl VidHeader {
         }
     }
 
-    /// The bytes of the header.
+    /// Encodes the header.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut raw = [0; HEADER_BYTES];
@@ -181,7 +181,7 @@ impl VidHeader {
         })
     }
 
-    /// Whether the fields agree with one another, by the rules of Linux.
+    /// Checks that the fields are consistent, by the rules of Linux.
     fn check(&self, leb_bytes: u32) -> Result<(), Refusal> {
         let require = |holds: bool, field, found: u32, expected| {
             holds.then_some(()).ok_or(Refusal::Field {

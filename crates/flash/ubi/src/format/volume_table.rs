@@ -1,9 +1,10 @@
-//! The volume table: up to 128 records of 172 bytes, one a volume, written whole into both LEBs of the layout volume.
+//! The volume table: up to 128 records of 172 bytes, one per volume, written as a whole into both LEBs of the layout
+//! volume.
 //!
 //! | bytes    | field         | meaning                                                                       |
 //! |----------|---------------|-------------------------------------------------------------------------------|
-//! | 0..4     | reserved PEBs | blocks that are the volume's; 0: no such volume                               |
-//! | 4..8     | alignment     | LEB size is a multiple of it                                                  |
+//! | 0..4     | reserved PEBs | blocks reserved for the volume; 0: no such volume                             |
+//! | 4..8     | alignment     | the LEB size is a multiple of it                                              |
 //! | 8..12    | data padding  | LEB size of the device modulo alignment                                       |
 //! | 12       | kind          | 1 dynamic, 2 static                                                           |
 //! | 13       | update marker | 1 from the start of an update to its end: the content is neither old nor new  |
@@ -12,14 +13,14 @@
 //! | 144      | flags         | 1 autoresize at the next attach, 2 don't check CRCs of a static volume        |
 //! | 168..172 | CRC-32        | of bytes 0..168                                                               |
 //!
-//! Bytes not listed are written as zero. An empty record is zero but for its CRC. Spec: `docs/formats/ubi.md`.
+//! Other bytes are written as zero. An empty record is zero except for its CRC. Spec: `docs/formats/ubi.md`.
 
 use super::{MAX_VOLUMES, VolumeKind, be16, be32, crc32, put, put16, put32};
 
-/// Bytes of a record.
+/// Record size in bytes.
 pub const RECORD_BYTES: usize = 172;
 
-/// Longest name of a volume, bytes.
+/// Maximum length of a volume name in bytes.
 pub const NAME_BYTES_MAX: usize = 127;
 
 const CRC_OFFSET: usize = 168;
@@ -27,40 +28,40 @@ const NAME: std::ops::Range<usize> = 16..144;
 const FLAG_AUTORESIZE: u8 = 1;
 const FLAG_SKIP_CHECK: u8 = 2;
 
-/// One volume as the table describes it.
+/// Record of one volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeRecord {
-    /// Blocks that are the volume's, used or not: its size in LEBs.
+    /// Blocks reserved for the volume, used or not: its size in LEBs.
     pub reserved_pebs: u32,
-    /// The size of its LEBs is a multiple of it.
+    /// The LEB size is a multiple of this.
     pub alignment: u32,
-    /// Bytes of each LEB that alignment leaves unused.
+    /// Bytes of each LEB left unused by the alignment.
     pub data_padding: u32,
-    /// What it is.
+    /// Static or dynamic.
     pub kind: VolumeKind,
-    /// An update began and did not end.
+    /// An update began and was not completed.
     pub update_marker: bool,
-    /// Its name.
+    /// Volume name.
     pub name: VolumeName,
-    /// It takes all free blocks at the next attach.
+    /// The volume grows into all free blocks at the next attach.
     pub autoresize: bool,
-    /// CRCs of this static volume are not checked when it is opened.
+    /// Skip the CRC check when this static volume is opened.
     pub skip_check: bool,
 }
 
-/// A name of a volume: 1 to 127 bytes without a zero byte.
+/// Name of a volume: 1 to 127 bytes without a zero byte.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VolumeName(Vec<u8>);
 
 impl VolumeName {
-    /// `None` when it is empty, longer than 127 bytes or holds a zero byte.
+    /// Returns `None` if the name is empty, longer than 127 bytes, or contains a zero byte.
     #[must_use]
     pub fn new(name: &[u8]) -> Option<Self> {
         let fits = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.contains(&0);
         fits.then(|| Self(name.to_vec()))
     }
 
-    /// Its bytes.
+    /// The bytes of the name.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -79,54 +80,54 @@ impl std::fmt::Debug for VolumeName {
     }
 }
 
-/// Why a copy of the volume table can't be used.
+/// Reason why a copy of the volume table can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
     /// The LEB is shorter than the table.
     #[error("it has {found} bytes, expected {expected}")]
     Short {
-        /// Bytes there are.
+        /// Bytes found.
         found: usize,
-        /// Bytes of the table.
+        /// Size of the table in bytes.
         expected: usize,
     },
-    /// A record is torn or rotted.
+    /// CRC mismatch of a record.
     #[error("CRC of record {record} is {found:#010x}, but {stored:#010x} is stored in it")]
     Crc {
-        /// Which one.
+        /// Record number.
         record: u32,
-        /// Over its bytes.
+        /// CRC of the bytes.
         found: u32,
-        /// In it.
+        /// CRC stored in the record.
         stored: u32,
     },
     /// A record contradicts itself, the device or another record.
     #[error("record {record}: {field} is {found}, expected {expected}")]
     Field {
-        /// Which one.
+        /// Record number.
         record: u32,
-        /// Which field.
+        /// Name of the field.
         field: &'static str,
-        /// Its value.
+        /// Value found.
         found: u64,
-        /// What it may be.
+        /// Allowed values.
         expected: &'static str,
     },
 }
 
-/// The size of a device, as far as records must agree with it.
+/// Properties of a device that limit the records of its volume table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableLimits {
-    /// Bytes of a LEB.
+    /// LEB size in bytes.
     pub leb_bytes: u32,
-    /// Smallest unit of writing.
+    /// Write unit in bytes.
     pub min_io_bytes: u32,
-    /// Blocks of the device that are not bad.
+    /// Good blocks of the device.
     pub good_pebs: u32,
 }
 
 impl TableLimits {
-    /// Records in a table of this device: as many as a LEB holds, at most 128.
+    /// Number of records of the table: as many as fit a LEB, at most 128.
     #[must_use]
     pub fn slots(&self) -> u32 {
         let record = u32::try_from(RECORD_BYTES).expect("172 fits");
@@ -137,7 +138,7 @@ impl TableLimits {
 /// A volume table: record `n` describes volume `n`.
 pub type VolumeTable = Vec<Option<VolumeRecord>>;
 
-/// Reads a table of as many records as `limits` says, and checks them by the rules of Linux.
+/// Decodes a table with the number of records given by `limits`, and checks it by the rules of Linux.
 pub fn decode(raw: &[u8], limits: &TableLimits) -> Result<VolumeTable, TableError> {
     let slots = usize::try_from(limits.slots()).expect("at most 128");
     let expected = slots * RECORD_BYTES;
@@ -155,7 +156,7 @@ pub fn decode(raw: &[u8], limits: &TableLimits) -> Result<VolumeTable, TableErro
     Ok(table)
 }
 
-/// The bytes of `table`.
+/// Encodes `table`.
 #[must_use]
 pub fn encode(table: &[Option<VolumeRecord>]) -> Vec<u8> {
     let mut raw = vec![0; table.len() * RECORD_BYTES];
