@@ -1,4 +1,4 @@
-//! A UBIFS that can be read: the index, with the journal laid over it.
+//! A readable UBIFS: the index with the replayed journal on top.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::open::{OpenError, OpenOptions, open};
 use crate::report::ReplayReport;
 use crate::space::LebSpace;
 
-/// Largest size of a file: blocks have numbers of 29 bits.
+/// Maximum file size: block numbers have 29 bits.
 pub(crate) const FILE_BYTES_MAX: u64 = (1 << 29) * 4096;
 
-/// A UBIFS that can be read.
+/// A UBIFS opened for reading.
 pub struct Ubifs {
     pub(crate) volume: Arc<dyn Volume>,
     pub(crate) superblock: Superblock,
@@ -42,26 +42,26 @@ pub struct Ubifs {
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The name; any bytes on a damaged file system.
+    /// The name; on a damaged file system it may contain any bytes.
     pub name: Vec<u8>,
-    /// What it names.
+    /// Inode that the name refers to.
     pub inode: InodeNumber,
-    /// Of which kind that is, according to the entry.
+    /// File type according to the entry.
     pub kind: Option<EntryKind>,
-    /// Tells encrypted names of one hash apart.
+    /// Distinguishes encrypted names with equal hashes.
     pub cookie: u32,
 }
 
 /// An extended attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extended {
-    /// Its name with its prefix.
+    /// Its name, including the prefix.
     pub name: Vec<u8>,
     /// Its value.
     pub value: Vec<u8>,
 }
 
-/// Why something can't be read.
+/// Why a read failed.
 #[derive(Debug, Error)]
 pub enum UbifsError {
     /// The medium is damaged.
@@ -69,7 +69,7 @@ pub enum UbifsError {
     Damaged {
         /// Name of the volume.
         volume: Arc<str>,
-        /// Where and why.
+        /// Location and fault.
         #[source]
         finding: Box<Finding>,
     },
@@ -78,7 +78,7 @@ pub enum UbifsError {
     NoInode {
         /// Name of the volume.
         volume: Arc<str>,
-        /// Which.
+        /// Inode number.
         inode: InodeNumber,
     },
     /// There is no such name.
@@ -88,24 +88,24 @@ pub enum UbifsError {
         volume: Arc<str>,
         /// The directory, or the inode with the extended attributes.
         inode: InodeNumber,
-        /// Which name.
+        /// The name.
         name: Vec<u8>,
     },
-    /// It is something else than was asked for.
+    /// The inode has another type than the operation requires.
     #[error("{volume}: {inode} is no {expected}")]
     WrongKind {
         /// Name of the volume.
         volume: Arc<str>,
-        /// Which.
+        /// Inode number.
         inode: InodeNumber,
-        /// What was asked for.
+        /// Type required.
         expected: &'static str,
     },
 }
 
 impl Ubifs {
-    /// Opens the file system of a volume and replays its journal in memory. Nothing is written. What is damaged on the way is in
-    /// [`Ubifs::findings`]; an error is only what leaves nothing to be read.
+    /// Opens the file system of a volume and replays its journal in memory; nothing is written. Damage found on the
+    /// way is reported by [`Ubifs::findings`]; opening fails only if nothing could be read.
     pub fn open(volume: Arc<dyn Volume>, options: OpenOptions) -> Result<Self, OpenError> {
         open(volume, options)
     }
@@ -116,19 +116,19 @@ impl Ubifs {
         &self.superblock
     }
 
-    /// The master node that counts.
+    /// The current master node.
     #[must_use]
     pub fn master(&self) -> &Master {
         &self.master
     }
 
-    /// What the replay did.
+    /// Report of the journal replay.
     #[must_use]
     pub fn replay_report(&self) -> &ReplayReport {
         &self.report
     }
 
-    /// What was found to be damaged while it was opened.
+    /// Damage found while opening.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
@@ -140,12 +140,12 @@ impl Ubifs {
         &self.volume
     }
 
-    /// The space of each LEB of the main area, as of the last commit.
+    /// Free and dirty space of each LEB of the main area (lprops), as of the last commit.
     pub fn space(&self) -> Result<Vec<LebSpace>, LptError> {
         lpt::load(&*self.volume, &self.superblock, &self.master).map(|content| content.lebs)
     }
 
-    /// An inode, with the size that recovery gives it.
+    /// An inode, with its recovered size.
     pub fn inode(&self, number: InodeNumber) -> Result<Inode, UbifsError> {
         let mut lost = Vec::new();
         let place = self
@@ -163,7 +163,7 @@ impl Ubifs {
         self.decoded(number, place, node.as_deref().map_err(Clone::clone))
     }
 
-    /// Inodes, in the order of `numbers`; those that the index has are fetched together.
+    /// Inodes, in the order of `numbers`; their nodes are fetched together.
     pub fn inodes(&self, numbers: &[InodeNumber]) -> Vec<Result<Inode, UbifsError>> {
         let mut inodes: Vec<Result<Inode, UbifsError>> = Vec::with_capacity(numbers.len());
         let (mut places, mut owners) = (Vec::new(), Vec::new());
@@ -174,7 +174,7 @@ impl Ubifs {
                 places.push(*place);
                 owners.push(owner);
             }
-            // What is found below takes the place of this.
+            // Placeholder: replaced below if the node is found.
             inodes.push(Err(match lost.into_iter().next() {
                 Some(finding) => self.damaged(finding),
                 None => self.no_inode(*number),
@@ -228,8 +228,9 @@ impl Ubifs {
         inode
     }
 
-    /// The same; of an inode that is lost, one is made up from what a name says of it and from its blocks, so that these can be
-    /// read: mode 0600 or 0700, owner and times 0. `None` for what can't be without its inode, as a symbolic link.
+    /// Like [`Ubifs::inode`], but replaces a lost inode by one made from the type in its directory entry and from its
+    /// blocks, so that its content can be read: mode 0600 or 0700, owner and times 0. Returns `None` for types whose
+    /// content is in the inode, such as symbolic links.
     pub fn inode_lossy(
         &self,
         number: InodeNumber,
@@ -260,7 +261,7 @@ impl Ubifs {
         })
     }
 
-    /// Where the last block of a file ends.
+    /// End of the last block of a file, bytes.
     fn end_of_blocks(&self, file: InodeNumber) -> u64 {
         let (low, high) = (Key::first(file, KeyKind::Data), Key::last(file, KeyKind::Data));
         let Some((key, place)) = self.places(low, high, &mut Vec::new()).pop() else {
@@ -280,7 +281,7 @@ impl Ubifs {
         }
     }
 
-    /// What a name in a directory names.
+    /// The directory entry of a name.
     pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<Entry, UbifsError> {
         if let Some(found) = self.lookup_encrypted(directory, name) {
             return found;
@@ -289,7 +290,7 @@ impl Ubifs {
         self.named(key, NodeKind::Entry, name)
     }
 
-    /// All names of a directory, in the order of their hashes, and of names of one hash in that of their bytes.
+    /// All entries of a directory, sorted by hash, then by name.
     pub fn read_directory(&self, directory: InodeNumber) -> Result<Vec<Entry>, UbifsError> {
         let mut lost = Vec::new();
         let entries = self.read_directory_lossy(directory, &mut lost);
@@ -297,7 +298,7 @@ impl Ubifs {
         Ok(entries)
     }
 
-    /// The same, so far as they can be read; what can't is added to `lost`.
+    /// All readable entries of a directory; damaged ones are added to `lost`.
     pub fn read_directory_lossy(&self, directory: InodeNumber, lost: &mut Vec<Finding>) -> Vec<Entry> {
         let (low, high) = (
             Key::first(directory, KeyKind::Entry),
@@ -339,7 +340,7 @@ impl Ubifs {
         Ok(self.inode(entry.inode)?.data)
     }
 
-    /// All extended attributes of an inode, so far as they can be read.
+    /// All readable extended attributes of an inode; damaged ones are added to `lost`.
     pub fn xattrs_lossy(&self, inode: InodeNumber, lost: &mut Vec<Finding>) -> Vec<Extended> {
         let mut all = Vec::new();
         let entries = self.xattr_entries(inode, lost);
@@ -430,7 +431,7 @@ impl Ubifs {
         })
     }
 
-    /// Places of inodes and blocks from `low` to `high`, in the order of keys.
+    /// Locations of inodes and blocks with keys from `low` to `high`, sorted by key.
     pub(crate) fn places(&self, low: Key, high: Key, lost: &mut Vec<Finding>) -> Vec<(Key, Place)> {
         let mut found = Vec::new();
         if low != high || !self.journal.hides(low) {
@@ -445,7 +446,7 @@ impl Ubifs {
         found
     }
 
-    /// Names with keys from `low` to `high`.
+    /// Entries with keys from `low` to `high`.
     fn names(&self, low: Key, high: Key, kind: NodeKind, lost: &mut Vec<Finding>) -> Vec<Entry> {
         let mut found = Vec::new();
         self.index.range(low, high, &mut found, lost);
@@ -459,9 +460,9 @@ impl Ubifs {
         let mut take = |number: usize, raw: Result<&[u8], Damage>| {
             let (key, place) = found[number];
             match raw.and_then(|raw| self.entry(key, raw, kind)) {
-                // The journal has the last word on this name.
+                // The journal overrides the index for this name.
                 Ok(entry) if number < of_index && self.journal.has_name(key, &entry.name) => {}
-                // What a name of the journal replaced may be gone.
+                // The entry may have been replaced by the journal, and its node overwritten since.
                 Err(damage)
                     if number < of_index
                         && self.journal.may_replace(key)
@@ -485,7 +486,7 @@ impl Ubifs {
         all.into_values().collect()
     }
 
-    /// The entry in a node. With the hash of its name as its key, a directory can't have a name twice.
+    /// Decodes an entry. Since the key must be the hash of the name, a directory can't contain a name twice.
     fn entry(&self, key: Key, raw: &[u8], kind: NodeKind) -> Result<Entry, Damage> {
         let entry = DirectoryEntry::decode(raw, kind)?;
         if entry.key != key {

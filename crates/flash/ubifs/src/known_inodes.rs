@@ -1,8 +1,9 @@
-//! Inodes that were read or written last, so that a call does not read the same node from the medium once more.
+//! Inode cache: the inodes read or written last, to save repeated reads of their nodes.
 //!
-//! An inode is kept with the place of its node, and counts only for who is led to that place. Who writes has every change of
-//! where an inode is told ([`KnownInodes::forget`]): a place that is written again holds another inode's node, or a later one.
-//! It is bounded in number and in what an inode may hold (links and values of extended attributes are not kept).
+//! Entries are keyed by inode number and tagged with the location of the node; a lookup hits only if the index still
+//! points there. The writer must invalidate an entry whenever its node moves ([`KnownInodes::forget`]), since the old
+//! location may later hold another inode's node, or a newer version. The number of entries and the data per inode are
+//! bounded (long link targets and attribute values are not cached).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,12 +11,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::finding::Place;
 use crate::format::{Inode, InodeNumber};
 
-/// As many as are kept. When one more comes, all go: which of them were used is not noted.
+/// Capacity. One more inode clears the cache: recency of use is not tracked.
 const INODES_MAX: usize = 256;
-/// Bytes beside the fixed part that an inode may hold.
+/// Maximum data (beyond the fixed fields) of a cached inode, bytes.
 const DATA_BYTES_MAX: usize = 64;
 
-/// Inodes and the places of their nodes.
+/// The cache: inodes with the locations of their nodes.
 #[derive(Default)]
 pub(crate) struct KnownInodes(Mutex<HashMap<InodeNumber, (Place, Inode)>>);
 
@@ -24,14 +25,14 @@ impl KnownInodes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The inode whose node is at `place`.
+    /// The cached inode, if its node is at `place`.
     pub(crate) fn get(&self, number: InodeNumber, place: Place) -> Option<Inode> {
         let known = self.lock();
         let (_, inode) = known.get(&number).filter(|(at, _)| *at == place)?;
         Some(inode.clone())
     }
 
-    /// The node of an inode is at `place`.
+    /// Caches an inode whose node is at `place`.
     pub(crate) fn remember(&self, number: InodeNumber, place: Place, inode: &Inode) {
         let mut known = self.lock();
         if inode.data.len() > DATA_BYTES_MAX {
@@ -44,7 +45,7 @@ impl KnownInodes {
         known.insert(number, (place, inode.clone()));
     }
 
-    /// The node of an inode is elsewhere, or nowhere.
+    /// Invalidates an inode: its node has moved or is gone.
     pub(crate) fn forget(&self, number: InodeNumber) {
         self.lock().remove(&number);
     }

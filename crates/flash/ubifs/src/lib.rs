@@ -1,18 +1,18 @@
 //! UBIFS in user space, on-flash compatible with Linux in both directions.
 //!
-//! - [`Ubifs::open`]: from an [`ubi::Volume`] to a file system as a mount by Linux would recover it; the journal is replayed in
-//!   memory and nothing is written. [`ReplayReport`] says what the replay did and why.
-//! - [`Ubifs`]: inodes, names, contents, extended attributes. Each method comes strict, and lossy where it can go on: what is
-//!   lost is a [`Finding`] then, with its place on the medium.
-//! - [`Writer`]: the same for writing: journal, commit, garbage collection, recovery.
-//! - [`mkfs`]: new file systems.
-//! - [`MountedUbifs`]: the same as a [`vfs::FileSystem`], for a mount; [`MountedWriter`] for one that is written to.
-//! - [`ImageVolume`]: a bare image of a volume in a file, as `mkfs.ubifs` makes it.
-//! - [`check`]: a walker of its own that says what is wrong with a volume and where.
+//! - [`Ubifs::open`]: opens the file system of a [`ubi::Volume`] in the state that a mount by Linux would recover.
+//!   The journal is replayed in memory; nothing is written. [`ReplayReport`] says what the replay did and why.
+//! - [`Ubifs`]: inodes, names, contents, extended attributes. Methods are strict; where reading can go on past damage
+//!   there is a lossy variant, which reports each loss as a [`Finding`] with its location on the medium.
+//! - [`Writer`]: the write path: journal, commit, garbage collection, recovery.
+//! - [`mkfs`]: creates file systems.
+//! - [`MountedUbifs`] and [`MountedWriter`]: a read-only and a read-write [`vfs::FileSystem`].
+//! - [`ImageVolume`]: a bare volume image in a file, as made by `mkfs.ubifs`.
+//! - [`check`]: an independent checker that reports each fault and its location.
 //! - [`mod@format`]: the nodes on the medium. Spec: `docs/formats/ubifs.md`.
 //!
-//! Files are read without the LPT and all other accounting of space; [`Ubifs::space`] reads it. There is no thread and no clock
-//! in here. All methods of what reads may be called from several threads; a writer has one owner at a time.
+//! Reading files uses neither the LPT nor any other space accounting; [`Ubifs::space`] reads the LPT. This crate
+//! starts no thread and reads no clock. Readers may be shared between threads; a writer has one owner at a time.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -1,30 +1,30 @@
-//! Report of a replay, for people and programs: each LEB of the log, each LEB of the journal, each node on demand.
+//! Report of a journal replay: each LEB of the log, each bud, and each node on request.
 
 use crate::finding::Place;
 use crate::format::{InodeNumber, Key, NodeKind};
 
-/// Report of a replay.
+/// Report of a journal replay.
 #[derive(Clone, Debug, Default)]
 pub struct ReplayReport {
-    /// Whether the file system was unmounted, so that nothing can be torn.
+    /// Whether the file system was unmounted cleanly, so that no write can be torn.
     pub was_clean: bool,
-    /// LEBs of the log that were in use, in their order.
+    /// LEBs of the log in use, in log order.
     pub log_lebs: Vec<u32>,
-    /// All LEBs of the log that were looked at, the one at which it ends too.
+    /// All LEBs of the log that were read, including the one that ended it.
     pub log: Vec<LogLeb>,
-    /// The LEBs of the journal, in the order of the log.
+    /// Buds, in log order.
     pub buds: Vec<BudReport>,
-    /// Nodes that were applied.
+    /// Number of nodes applied.
     pub nodes: u64,
-    /// The same nodes one by one, in their order, where [`crate::OpenOptions::lists_nodes`] asks for them.
+    /// The applied nodes in replay order, if [`crate::OpenOptions::lists_nodes`] is set.
     pub applied: Vec<AppliedNode>,
-    /// Removed inodes, truncations and removed names among them.
+    /// Number of removals: deleted inodes, truncations and removed names.
     pub removals: u64,
-    /// Files whose size follows from data that a power cut left without their inode, with that size.
+    /// Files whose recovered size comes from data nodes, because a power cut lost the inode update; with that size.
     pub sizes: Vec<(InodeNumber, u64)>,
-    /// Inodes without a name that were open, and are removed.
+    /// Orphans: unlinked inodes that were open, deleted by the replay.
     pub orphans: Vec<InodeNumber>,
-    /// The largest sequence number.
+    /// Highest sequence number.
     pub sequence_max: u64,
 }
 
@@ -33,33 +33,33 @@ pub struct ReplayReport {
 pub struct LogLeb {
     /// The LEB.
     pub leb: u32,
-    /// What its nodes are, in their order.
+    /// Its nodes, in order.
     pub nodes: Vec<LogNode>,
-    /// What was made of it.
+    /// Whether it belongs to the log.
     pub verdict: LogVerdict,
 }
 
-/// Whether a LEB of the log counts.
+/// Whether a LEB belongs to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogVerdict {
-    /// It belongs to the log.
+    /// Part of the log.
     Taken,
-    /// Nothing is in it: the log ends before it.
+    /// Empty: the log ends before it.
     Empty,
-    /// It starts with an older sequence number than the log: it is left over, and the log ends before it.
+    /// Stale: it starts with a lower sequence number than the log, which ends before it.
     Older,
-    /// It can't be read.
+    /// Unreadable.
     Unreadable,
 }
 
 /// A node of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogNode {
-    /// The byte in the LEB.
+    /// Offset in the LEB.
     pub offset: u32,
     /// Its sequence number.
     pub sequence: u64,
-    /// What it says.
+    /// Content of the node.
     pub what: LogEntry,
 }
 
@@ -71,72 +71,73 @@ pub enum LogEntry {
         /// Its number.
         commit: u64,
     },
-    /// A LEB of the journal.
+    /// A bud, a LEB of the journal.
     Reference {
         /// The bud's LEB.
         leb: u32,
-        /// Where the bud starts in it.
+        /// Offset at which the bud starts.
         offset: u32,
         /// Journal head.
         head: u32,
-        /// Whether the log named it before.
+        /// Whether an earlier reference named the same bud.
         is_repeated: bool,
     },
     /// A hash over the nodes before it.
     Authentication,
-    /// It does not belong here, or is of an older log.
+    /// A node of a kind that does not belong in the log, or of an older log.
     Ignored(NodeKind),
 }
 
-/// A LEB of the journal.
+/// A bud, a LEB of the journal.
 #[derive(Clone, Debug)]
 pub struct BudReport {
     /// The LEB.
     pub leb: u32,
-    /// Where the bud starts in it.
+    /// Offset at which the bud starts.
     pub offset: u32,
     /// Journal head: 0 garbage collection, 1 base, 2 data.
     pub head: u32,
-    /// Whether a power cut may have torn its end: the file system was not unmounted, and no later bud of its head holds anything.
+    /// Whether a power cut may have torn its end: no clean unmount, and no later bud of the same head contains a
+    /// node.
     pub may_be_torn: bool,
-    /// Nodes that count.
+    /// Number of valid nodes that were replayed.
     pub nodes: usize,
-    /// The smallest and the largest sequence number of them.
+    /// Lowest and highest sequence number of these nodes.
     pub sequences: Option<(u64, u64)>,
-    /// Good nodes that don't: of an incomplete group, or of a torn write unit.
+    /// Number of intact nodes dropped: from an incomplete group or a torn write unit.
     pub dropped: usize,
-    /// The same one by one.
+    /// The dropped nodes.
     pub dropped_nodes: Vec<DroppedNode>,
     /// How it ends.
     pub end: BudEnd,
-    /// By which rule the end is a torn write.
+    /// The rule that identified the end as a torn write.
     pub rule: Option<TornRule>,
 }
 
-/// How a LEB of the journal ends.
+/// How the content of a bud ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BudEnd {
-    /// As it should.
+    /// Cleanly.
     Clean,
-    /// In a write that a power cut tore, at this offset.
+    /// In a torn write at this offset.
     Torn(u32),
-    /// Something was broken that no power cut explains, first at this offset.
+    /// In damage that no power cut explains, first at this offset.
     Damaged(u32),
 }
 
-/// Why what is broken is a torn write: what is erased behind it.
+/// Why damage counts as a torn write: the area behind it that is erased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TornRule {
-    /// All behind the write unit in which the broken bytes begin.
+    /// Everything behind the write unit in which the damage begins.
     BehindStart,
-    /// All behind the write unit in which the header of the broken node ends.
+    /// Everything behind the write unit in which the header of the damaged node ends.
     BehindHeader,
-    /// All behind the write unit in which the broken node would end.
+    /// Everything behind the write unit in which the damaged node would end.
     BehindNode,
 }
 
 impl TornRule {
-    /// As it is printed.
+    /// The wording used in reports.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -147,30 +148,30 @@ impl TornRule {
     }
 }
 
-/// A good node that does not count.
+/// An intact node that was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DroppedNode {
-    /// The byte in the LEB.
+    /// Offset in the LEB.
     pub offset: u32,
-    /// What it is.
+    /// Node type.
     pub kind: NodeKind,
     /// Its sequence number.
     pub sequence: u64,
-    /// Why it does not count.
+    /// Reason for dropping it.
     pub why: DropRule,
 }
 
-/// Why a good node does not count.
+/// Reason for dropping an intact node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropRule {
     /// The last node of its group is missing.
     UnfinishedGroup,
-    /// It is a copy by garbage collection in the write unit that may be torn, and the original is still there.
+    /// A copy made by garbage collection in a write unit that may be torn; the original still exists.
     CopyInLastUnit,
 }
 
 impl DropRule {
-    /// As it is printed.
+    /// The wording used in reports.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -185,38 +186,38 @@ impl DropRule {
 pub struct AppliedNode {
     /// Its sequence number.
     pub sequence: u64,
-    /// Where it is.
+    /// Location on the medium.
     pub place: Place,
-    /// Its key; truncations have none, but an inode.
+    /// Its key; for a truncation, which has none, the key of the inode.
     pub key: Key,
-    /// What it did.
+    /// Effect on the file system.
     pub effect: Effect,
 }
 
-/// Effect of a node of the journal.
+/// Effect of a journal node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The inode is as the node says.
+    /// The inode is replaced.
     Inode {
         /// Its size.
         bytes: u64,
     },
-    /// The inode is removed with all that it has.
+    /// The inode is deleted with its data and attributes.
     InodeRemoved,
-    /// The inode has no name, and a later node gives it one: nothing is removed.
+    /// The inode has no links here, but a later node links it again: nothing is deleted.
     InodeKept,
-    /// A block of the file.
+    /// A data block is written.
     Block {
-        /// Where it ends in the file.
+        /// End of the block in the file, bytes.
         end: u64,
     },
-    /// A name.
+    /// A name is added or replaced.
     Name(Vec<u8>),
-    /// The name is removed.
+    /// A name is removed.
     NameRemoved(Vec<u8>),
-    /// The file is cut.
+    /// The file is truncated.
     Truncated {
-        /// To so many bytes.
+        /// New size, bytes.
         bytes: u64,
     },
 }

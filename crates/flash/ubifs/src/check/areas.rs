@@ -10,12 +10,12 @@ use crate::format::{
     MASTER_RECOVERED, Master, NodeKind, Orphans, SUPERBLOCK_LEB, Superblock,
 };
 
-/// The newest version of the format that is known.
+/// Newest known format version.
 const VERSION_MAX: u32 = 5;
-/// Instead of a LEB's number: there is none.
+/// Value of a LEB number field that is unset.
 const NO_LEB: u32 = u32::MAX;
 
-/// Reads the superblock: without it nothing is known.
+/// Reads the superblock; without it nothing can be checked.
 pub(super) fn superblock(medium: &mut Medium<'_>) -> Result<Superblock, Fault> {
     let bytes = u32::try_from(Superblock::BYTES).expect("a superblock has 4096 bytes");
     let spot = Spot {
@@ -49,7 +49,7 @@ pub(super) fn superblock(medium: &mut Medium<'_>) -> Result<Superblock, Fault> {
     Ok(superblock)
 }
 
-/// Checks the fields of a superblock that can be worked with.
+/// Checks the fields of a decoded superblock.
 pub(super) fn superblock_fields(checker: &mut Checker<'_>) {
     let superblock = checker.superblock.clone();
     let place = Some(At {
@@ -89,31 +89,31 @@ pub(super) fn superblock_fields(checker: &mut Checker<'_>) {
     }
 }
 
-/// A master node, and where it is.
+/// A master node and its location.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     at: At,
     sequence: u64,
     master: Master,
-    /// All of it but its header, and its keyed hash, which follows from that.
+    /// Its bytes without the header, with the keyed hash (which depends on the header) zeroed.
     body: Vec<u8>,
 }
 
-/// Master nodes of the two LEBs.
+/// Master nodes of both LEBs.
 pub(super) struct Masters {
     best: Candidate,
     copies: [Option<Candidate>; 2],
     broken: Vec<(At, Fault)>,
 }
 
-/// Reads both LEBs of the master node; without one nothing is known of files.
+/// Reads both master LEBs; without a master node no file is known.
 pub(super) fn masters(medium: &mut Medium<'_>) -> (Option<Masters>, Vec<(At, Fault)>) {
     let mut broken = Vec::new();
     let copies = [MASTER_LEB, MASTER_LEB + 1].map(|leb| newest_master(medium, leb, &mut broken));
-    // Of equal ones the first.
+    // The first one wins a tie.
     let best = copies.iter().flatten().rev().max_by_key(|candidate| {
         let at = candidate.at;
-        // A recovery writes it to the first LEB, then to the second; what follows there is newer.
+        // A recovery writes the first LEB, then the second; later nodes in the first are newer.
         let is_first =
             (at.leb, at.offset) == (MASTER_LEB, 0) && !broken.iter().any(|(place, _)| place.leb == at.leb);
         let recovered = is_first && candidate.master.flags & MASTER_RECOVERED != 0;
@@ -174,22 +174,23 @@ fn newest_master(medium: &mut Medium<'_>, leb: u32, broken: &mut Vec<(At, Fault)
 }
 
 impl Masters {
-    /// Where the one that counts is.
+    /// Location of the current master node.
     pub(super) fn place(&self) -> At {
         self.best.at
     }
 
-    /// Its sequence number.
+    /// Sequence number of the current master node.
     pub(super) fn sequence(&self) -> u64 {
         self.best.sequence
     }
 
-    /// The one that counts.
+    /// The current master node.
     pub(super) fn master(&self) -> Master {
         self.best.master.clone()
     }
 
-    /// Whether both LEBs have the one that counts, or the second not yet, or the first none because the next one was to be its first.
+    /// Whether the state is one that a power cut leaves: both LEBs have the current master node; or the second lacks
+    /// it; or the first LEB was unmapped to start anew with the next one.
     fn is_whole_but_for_the_next(&self, checker: &Checker<'_>) -> bool {
         let is_whole = |one: &Candidate| !self.broken.iter().any(|(at, _)| at.leb == one.at.leb);
         match &self.copies {
@@ -197,7 +198,7 @@ impl Masters {
                 let is_last_of_two = one.sequence > other.sequence && other.master.flags & MASTER_DIRTY != 0;
                 one.body == other.body || is_last_of_two && is_whole(one)
             }
-            // The first of its LEB: the second one was unmapped to begin with it, too.
+            // If it is the first node of its LEB, the second LEB was unmapped as well, to start anew.
             [Some(one), None] => one.at.offset == 0 && is_whole(one),
             [None, Some(other)] => {
                 let step = to_word(HEADER_BYTES + other.body.len())
@@ -208,10 +209,10 @@ impl Masters {
         }
     }
 
-    /// Tells what is wrong with them: a cut while one is written leaves it torn, or the other one behind.
+    /// Reports faults of the master nodes. A power cut during a write leaves that node torn, or the other LEB stale.
     pub(super) fn judge(self, checker: &mut Checker<'_>) {
         let (dirty, told) = (checker.is_dirty(), checker.report.findings.len());
-        // The first write of a mount makes it dirty, the last one clean: each of them may be the one that is cut.
+        // The first write of a mount sets the dirty flag and the last one clears it: either may be the torn one.
         let may_be_torn = dirty || self.is_whole_but_for_the_next(checker);
         for (place, fault) in self.broken {
             let torn = match &fault {
@@ -273,13 +274,13 @@ impl Masters {
     }
 }
 
-/// Whether the end of a master node at an offset was never written.
+/// Whether the end of a master node at this offset is still erased.
 fn ends_erased(raw: &[u8], offset: usize) -> bool {
     let end = offset + to_usize(NodeKind::Master.length_range().0);
     raw.get(end - 8..end).is_none_or(blank)
 }
 
-/// Numbers of the master node that can be judged by themselves.
+/// Checks the fields of the master node that can be judged in isolation.
 fn fields(checker: &mut Checker<'_>, place: At) {
     let (master, superblock) = (checker.master.clone(), checker.superblock.clone());
     let main = checker.main_first()..superblock.lebs;
@@ -336,7 +337,7 @@ fn fields(checker: &mut Checker<'_>, place: At) {
     }
 }
 
-/// The inodes that the orphan area lists as of the newest commit.
+/// The inodes listed in the orphan area as of the newest commit.
 pub(super) fn orphans(checker: &mut Checker<'_>) -> BTreeSet<InodeNumber> {
     let mut listed = BTreeSet::new();
     let first = LOG_LEB + checker.superblock.log_lebs + checker.superblock.lpt_lebs;
@@ -380,7 +381,7 @@ pub(super) fn orphans(checker: &mut Checker<'_>) -> BTreeSet<InodeNumber> {
                 }
             };
             let commit = orphans.commit & !COMMIT_LAST_FLAG;
-            // Behind the last node of a commit, older ones are left over.
+            // Nodes with a lower commit number behind the last node of a commit are leftovers.
             if is_complete && commit < newest {
                 return listed;
             }

@@ -1,5 +1,6 @@
-//! Keyed hashes of authenticated file systems, for who has the key: of superblock and master node, and of the nodes of the journal.
-//! What the master node vouches for is verified without a key, where it is read ([`super::hash`]).
+//! Keyed hashes (HMACs) of authenticated file systems, given the key: of superblock and master node, and of journal
+//! nodes. Hashes that chain from the master node need no key and are verified where the nodes are read
+//! ([`super::hash`]).
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Sha256, Sha512};
@@ -10,16 +11,16 @@ use super::hash::{Hasher, NodeHash};
 use super::medium::{InLeb, to_usize};
 use crate::format::{HEADER_BYTES, LogReference, Master, NodeKind, SUPERBLOCK_LEB, Superblock};
 
-/// Text whose keyed hash is in the superblock, to recognize the right key.
+/// Text whose HMAC is stored in the superblock, to recognize the right key.
 const KNOWN_TEXT: &[u8] = b"UBIFS";
-/// Keyed hashes cover a node from here on: neither magic nor CRC.
+/// Start of the bytes covered by an HMAC: excludes magic and CRC.
 const COVERED_FROM: usize = 8;
-/// Offset of the keyed hash in the superblock.
+/// Offset of the HMAC in the superblock.
 const SUPERBLOCK_HMAC: usize = 128;
-/// Offset of the keyed hash in the master node.
+/// Offset of the HMAC in the master node.
 const MASTER_HMAC: usize = 296;
 
-/// A key, and the algorithm of the file system.
+/// A key with the hash algorithm of the file system.
 #[derive(Clone)]
 pub(super) struct Authenticator {
     hash: NodeHash,
@@ -41,7 +42,7 @@ impl Authenticator {
         }
     }
 
-    /// Whether a node has the keyed hash that it holds at `at`.
+    /// Whether a node matches the HMAC stored in it at offset `at`.
     fn vouches_for(&self, node: &[u8], at: usize) -> bool {
         let end = at + self.hash.bytes();
         let (Some(before), Some(found), Some(behind)) =
@@ -65,7 +66,7 @@ const fn changed() -> Fault {
     Fault::Contradiction("its keyed hash does not fit: it was changed by who does not have the key")
 }
 
-/// Verifies superblock and master node. Where the key is not the file system's, this is told and nothing is verified with it.
+/// Verifies superblock and master node. A wrong key is reported, and then nothing is verified with it.
 pub(super) fn superblock_and_master(checker: &mut Checker<'_>) {
     let (Some(hash), Some(master_at)) = (checker.hash, checker.master_at) else {
         return;
@@ -108,7 +109,7 @@ pub(super) fn superblock_and_master(checker: &mut Checker<'_>) {
     }
 }
 
-/// An image that was signed and never written to: the superblock has the hash of the master node.
+/// Checks a signed image that was never mounted read-write: the superblock holds the hash of the master node.
 fn first_master(checker: &mut Checker<'_>, hash: NodeHash, at: At) {
     checker
         .note("the image was signed and never mounted for writing: the signature is not verified".to_owned());
@@ -128,7 +129,7 @@ fn is_zero(raw: &[u8]) -> bool {
     raw.iter().all(|byte| *byte == 0)
 }
 
-/// The hash over commit start and references of the log, as it goes on with each.
+/// Running hash over the commit start and reference nodes of the log.
 #[derive(Clone)]
 pub(super) struct LogHash(Option<Hasher>);
 
@@ -138,14 +139,14 @@ impl LogHash {
         Self(checker.hash.filter(|_| is_wanted).map(Hasher::new))
     }
 
-    /// Goes on with a node of the log.
+    /// Adds a node of the log.
     pub(super) fn update(&mut self, node: &[u8]) {
         if let Some(hasher) = &mut self.0 {
             hasher.update(node);
         }
     }
 
-    /// Verifies the authentication nodes of a bud; behind the last there is nothing but what a cut kept from being completed.
+    /// Verifies the authentication nodes of a bud. Only a torn end may leave nodes behind the last one.
     pub(super) fn verify(
         self,
         checker: &mut Checker<'_>,

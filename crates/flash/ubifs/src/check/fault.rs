@@ -1,4 +1,4 @@
-//! Findings of the checker, and the report that they are part of.
+//! Findings and report of the checker.
 
 use std::sync::Arc;
 
@@ -7,37 +7,37 @@ use thiserror::Error;
 use super::lpt::LptDefect;
 use crate::format::{InodeNumber, NodeDefect};
 
-/// A place of the volume that a finding is about.
+/// Location of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct At {
-    /// The LEB.
+    /// LEB number.
     pub leb: u32,
-    /// The byte in it.
+    /// Offset in the LEB.
     pub offset: u32,
 }
 
-/// Which part of the file system a finding is about.
+/// The part of the file system that a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Area {
-    /// What does not change.
+    /// Superblock.
     Superblock,
-    /// Where everything is after the last commit.
+    /// Master node.
     Master,
-    /// Which LEBs the journal has.
+    /// Log.
     Log,
-    /// What happened since the last commit.
+    /// Journal.
     Journal,
-    /// The tree from keys to places.
+    /// Index.
     Index,
-    /// The space of each LEB.
+    /// LPT.
     Lpt,
-    /// Inodes without a name that were open.
+    /// Orphan area.
     Orphans,
-    /// A file's attributes.
+    /// Inode.
     Inode,
-    /// A block of a file.
+    /// Data node.
     Data,
-    /// A name in a directory.
+    /// Directory entry.
     Entry,
     /// An extended attribute.
     Xattr,
@@ -46,7 +46,7 @@ pub enum Area {
 }
 
 impl Area {
-    /// As it is printed.
+    /// The name used in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -66,112 +66,112 @@ impl Area {
     }
 }
 
-/// A fault that the checker found.
+/// A fault found by the checker.
 #[derive(Clone, Debug, Error)]
 pub enum Fault {
-    /// There is no good node.
+    /// Invalid node.
     #[error(transparent)]
     Node(#[from] NodeDefect),
-    /// There is no good part of the LPT.
+    /// Invalid part of the LPT.
     #[error(transparent)]
     Lpt(#[from] LptDefect),
-    /// The content of a block can't be unpacked.
+    /// A block can't be decompressed.
     #[error(transparent)]
     Content(#[from] crate::decompress::DecompressError),
     /// The volume can't be read.
     #[error("{0}")]
     Medium(Arc<str>),
-    /// A place that is not in the volume, or no node can be at.
+    /// A location outside the volume, or one at which no node can be.
     #[error(
         "a place of {bytes} bytes in LEB {leb}, offset {offset} is impossible in {lebs} LEBs of {leb_bytes} bytes"
     )]
     Outside {
-        /// The LEB.
+        /// LEB number.
         leb: u32,
-        /// The byte in it.
+        /// Offset in the LEB.
         offset: u32,
-        /// How many.
+        /// Length, bytes.
         bytes: u32,
-        /// LEBs of the volume.
+        /// Number of LEBs in the volume.
         lebs: u32,
-        /// Bytes of each.
+        /// LEB size, bytes.
         leb_bytes: u32,
     },
-    /// A number that is not what everything else says.
+    /// A value contradicts the rest of the medium.
     #[error("{what} is {found}, expected is {expected}")]
     Value {
-        /// Which number.
+        /// Name of the value.
         what: &'static str,
-        /// What the medium says.
+        /// Value on the medium.
         found: u64,
-        /// What follows from the rest of the medium.
+        /// Value that follows from the rest of the medium.
         expected: u64,
     },
-    /// A node's hash is not the one that the node above it has.
+    /// The hash of a node differs from the one in its parent.
     #[error("its hash is not the one that the node above it holds: it was changed")]
     Hash,
-    /// Something else.
+    /// Any other contradiction.
     #[error("{0}")]
     Contradiction(&'static str),
-    /// A part of the index is gone, and with it what it led to.
+    /// A part of the index is lost, with everything below it.
     #[error("{cause}; what it led to is lost: {below}")]
     Below {
-        /// Why it is gone.
+        /// Why it is lost.
         cause: Box<Self>,
-        /// What it led to.
+        /// Range of keys below it.
         below: String,
     },
 }
 
-/// One thing that is wrong.
+/// A fault with its location.
 #[derive(Clone, Debug)]
 pub struct CheckFinding {
-    /// Which part of the file system it is about.
+    /// Part of the file system.
     pub area: Area,
-    /// Whom it concerns.
+    /// Inode concerned.
     pub inode: Option<InodeNumber>,
-    /// A path of that inode, so far as one is known: bytes, `/` between names.
+    /// A path of that inode, if known: bytes, with `/` between names.
     pub path: Option<Vec<u8>>,
-    /// Where it is on the medium.
+    /// Location on the medium.
     pub at: Option<At>,
-    /// What is wrong.
+    /// The fault.
     pub fault: Fault,
 }
 
 /// Report of a check.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
-    /// Everything that is wrong, in the order in which it was come by.
+    /// All faults, in the order in which they were found.
     pub findings: Vec<CheckFinding>,
-    /// What is not wrong, and worth knowing: that the file system was not unmounted, torn writes.
+    /// Observations that are no faults: an unclean unmount, torn writes.
     pub notes: Vec<String>,
-    /// What there is.
+    /// Counts of files and nodes.
     pub counts: Counts,
 }
 
-/// Counts of files and nodes, and of those that can be read.
+/// Counts of files and nodes, and of the damaged ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// LEBs of the volume that were read.
+    /// LEBs read.
     pub lebs_read: u64,
-    /// Nodes of the index.
+    /// Index nodes.
     pub index_nodes: u64,
-    /// Nodes in the journal.
+    /// Journal nodes.
     pub journal_nodes: u64,
     /// Directories.
     pub directories: u64,
-    /// Files of all other kinds.
+    /// Files of all other types.
     pub files: u64,
-    /// Files among them of which a part is lost.
+    /// Files with lost parts.
     pub files_damaged: u64,
     /// Names whose inode is lost.
     pub names_without_inode: u64,
     /// Blocks of 4096 bytes.
     pub blocks: u64,
-    /// Blocks among them that are lost.
+    /// Lost blocks.
     pub blocks_lost: u64,
     /// Extended attributes.
     pub xattrs: u64,
-    /// Inodes without a name that recovery removes.
+    /// Orphans that recovery deletes.
     pub orphans: u64,
 }

@@ -1,4 +1,4 @@
-//! Names beside inodes, blocks beside sizes, attributes beside what is counted of them.
+//! Cross-checks: names against inodes, blocks against sizes, attributes against their counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +11,19 @@ use crate::format::{
     InodeNumber, Key, KeyKind, ROOT_INODE, name_hash_r5, name_hash_test,
 };
 
-/// Bytes of an inode node without data, which a directory's size starts with.
+/// Bytes of an inode node without data, the base of a directory's size.
 const INODE_BYTES: u64 = 160;
-/// Largest size of a file: blocks have numbers of 29 bits.
+/// Maximum file size: block numbers have 29 bits.
 const FILE_BYTES_MAX: u64 = (1 << 29) * 4096;
 
-/// Names of an inode, counted.
+/// Counts of an inode, taken from names.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
-    /// Names that lead to it.
+    /// Names that refer to it.
     names: u64,
-    /// Directories that it has.
+    /// Subdirectories.
     folders: u64,
-    /// Space of the names that it has.
+    /// Sum of its entries' contributions to the directory size.
     entry_bytes: u64,
     xattrs: u64,
     xattr_bytes: u64,
@@ -33,7 +33,7 @@ struct Tally {
 
 type Tallies = BTreeMap<InodeNumber, Tally>;
 
-/// Removes what recovery removes, then compares everything with everything.
+/// Applies recovery's deletions to the model, then cross-checks everything.
 pub(super) fn check(
     checker: &mut Checker<'_>,
     model: &mut Model,
@@ -169,7 +169,7 @@ fn name_faults(model: &Model, key: Key, name: &[u8], at: &NameAt) -> Vec<Fault> 
     faults
 }
 
-/// All inodes that names lead to from the root directory.
+/// All inodes reachable by name from the root directory.
 fn reachable(model: &Model) -> BTreeSet<InodeNumber> {
     let mut reached = BTreeSet::from([ROOT_INODE]);
     let mut pending = vec![ROOT_INODE];
@@ -187,7 +187,7 @@ fn reachable(model: &Model) -> BTreeSet<InodeNumber> {
     reached
 }
 
-/// Checks blocks; the files of which one is lost.
+/// Checks blocks. Returns the files with lost blocks.
 fn blocks(checker: &mut Checker<'_>, model: &Model) -> BTreeSet<InodeNumber> {
     let mut damaged = BTreeSet::new();
     for (key, at) in &model.blocks {
@@ -233,13 +233,13 @@ fn count(checker: &mut Checker<'_>, inode: Option<&Inode>, tally: Tally, is_dama
     }
 }
 
-/// Fields of an inode that can be judged by themselves.
+/// Checks the fields of an inode that can be judged in isolation.
 fn fields(checker: &mut Checker<'_>, number: InodeNumber, spot: Spot, inode: &Inode) {
     let is_xattr = inode.flags & INODE_XATTR != 0;
     let kind = inode.kind();
     let (data, size) = (u64::from(inode.data_bytes), inode.size_bytes);
     let data_fits = match kind {
-        // mkfs.ubifs says how long an encrypted target was before, Linux how long it is after.
+        // For an encrypted target, mkfs.ubifs stores the length before encryption, Linux the one after.
         Some(EntryKind::Symlink) if inode.flags & INODE_ENCRYPTED != 0 => data > 0,
         Some(EntryKind::Symlink) => data > 0 && size == data,
         Some(EntryKind::BlockDevice | EntryKind::CharacterDevice) => data == 4 || data == 8,
@@ -278,7 +278,7 @@ fn fields(checker: &mut Checker<'_>, number: InodeNumber, spot: Spot, inode: &In
     }
 }
 
-/// Numbers of an inode that follow from names.
+/// Checks the fields of an inode that follow from names.
 fn numbers(
     checker: &mut Checker<'_>,
     number: InodeNumber,
@@ -301,7 +301,7 @@ fn numbers(
         if !is_tainted(KeyKind::Entry) {
             pairs.push(("the number of its links", links, 2 + tally.folders));
             let bytes = INODE_BYTES + tally.entry_bytes;
-            // The same of names.
+            // As with link targets, mkfs.ubifs and Linux count different lengths for encrypted names.
             if inode.flags & INODE_ENCRYPTED == 0 {
                 pairs.push(("the size of the directory", inode.size_bytes, bytes));
             }

@@ -1,4 +1,5 @@
-//! Hashes of nodes on authenticated file systems. They need no key: it is the master node alone that is signed with one.
+//! Hashes of nodes on authenticated file systems. Verifying them needs no key: only the master node is authenticated
+//! with one.
 
 use sha2::{Digest, Sha256, Sha512};
 
@@ -10,7 +11,7 @@ pub(super) enum NodeHash {
 }
 
 impl NodeHash {
-    /// `None` for those that are not known here.
+    /// `None` for unsupported algorithms.
     pub(super) fn from_number(number: u16) -> Option<Self> {
         match number {
             4 => Some(Self::Sha256),
@@ -19,7 +20,7 @@ impl NodeHash {
         }
     }
 
-    /// Bytes of a hash.
+    /// Length of a hash, bytes.
     pub(super) fn bytes(self) -> usize {
         match self {
             Self::Sha256 => 32,
@@ -27,7 +28,7 @@ impl NodeHash {
         }
     }
 
-    /// Whether `raw` has that hash.
+    /// Whether `hash` is the hash of `raw`.
     pub(super) fn matches(self, raw: &[u8], hash: &[u8]) -> bool {
         let mut hasher = Hasher::new(self);
         hasher.update(raw);

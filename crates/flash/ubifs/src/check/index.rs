@@ -1,4 +1,5 @@
-//! The index, level by level: order of keys, levels, hashes, and that no two branches lead to one place.
+//! Walks the index level by level: checks the order of keys, levels and hashes, and that no two branches share a
+//! location.
 
 use std::collections::HashSet;
 
@@ -7,7 +8,7 @@ use super::fault::{Area, At, Fault};
 use super::medium::Spot;
 use crate::format::{IndexNode, Key, KeyKind, NodeKind};
 
-/// A branch that leads to a node of a file.
+/// A branch that refers to a leaf node.
 #[derive(Clone, Debug)]
 pub(super) struct Leaf {
     pub(super) key: Key,
@@ -15,28 +16,28 @@ pub(super) struct Leaf {
     pub(super) hash: Vec<u8>,
 }
 
-/// Nodes of the index, as a walk found them.
+/// Nodes found by a walk of the index.
 #[derive(Debug, Default)]
 pub(super) struct Walked {
-    /// In the order of their places.
+    /// Ordered by location.
     pub(super) leaves: Vec<Leaf>,
-    /// Places of its own nodes.
+    /// Locations of the index nodes.
     pub(super) nodes: Vec<Spot>,
-    /// Whether a part of it is gone.
+    /// Whether a part of the index is lost.
     pub(super) is_torn: bool,
 }
 
 struct Step {
     spot: Spot,
     level: Option<u16>,
-    /// The smallest key that may be below it.
+    /// Lower bound of the keys below it.
     low: Option<Key>,
-    /// The largest key that may be below it.
+    /// Upper bound of the keys below it.
     high: Option<Key>,
     hash: Vec<u8>,
 }
 
-/// Walks the index that the master's root is the top of.
+/// Walks the index from its root.
 pub(super) fn walk(checker: &mut Checker<'_>, root: Spot, root_hash: &[u8]) -> Walked {
     let mut walked = Walked::default();
     let mut seen = HashSet::new();
@@ -52,7 +53,7 @@ pub(super) fn walk(checker: &mut Checker<'_>, root: Spot, root_hash: &[u8]) -> W
         hash,
     }];
     while !level.is_empty() {
-        // A LEB is read once for each level.
+        // Sorted by location, so that each LEB is read once per level.
         level.sort_by_key(|step| step.spot);
         let mut below = Vec::new();
         for step in level {
@@ -134,7 +135,7 @@ fn load(checker: &mut Checker<'_>, step: &Step) -> Result<IndexNode, Fault> {
             expected: fanout,
         });
     }
-    // The length of a hash of an unknown algorithm is unknown too.
+    // The hash length of an unknown algorithm is taken from the node itself.
     let expected = match (checker.is_authenticated(), hash) {
         (false, _) => 0,
         (true, Some(hash)) => hash.bytes(),
@@ -148,7 +149,7 @@ fn load(checker: &mut Checker<'_>, step: &Step) -> Result<IndexNode, Fault> {
     Ok(node)
 }
 
-/// Checks the keys of a node and hands on where its branches lead.
+/// Checks the keys of a node and queues its branches.
 fn branches(
     checker: &mut Checker<'_>,
     step: &Step,
@@ -196,7 +197,7 @@ fn branches(
     }
 }
 
-/// No byte belongs to two nodes.
+/// Checks that no byte belongs to two nodes.
 fn overlaps(checker: &mut Checker<'_>, walked: &mut Walked) {
     let index = walked.nodes.iter().copied();
     let mut spots: Vec<Spot> = index.chain(walked.leaves.iter().map(|leaf| leaf.spot)).collect();

@@ -1,7 +1,7 @@
-//! The log, the buds that it names, and what they change in the model.
+//! Reads the log and its buds, and applies the journal to the model.
 //!
-//! The rules are those of the format (`docs/formats/ubifs.md`, log and journal), applied here to a model of all files rather than
-//! laid over the index, so that this is a second opinion on the replay of the file system.
+//! The rules are those of the format (`docs/formats/ubifs.md`, log and journal), but applied to a model of all files
+//! instead of an overlay over the index: this is a second, independent implementation of the replay.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,10 @@ use crate::format::{
     LOG_LEB, LogReference, NodeDefect, NodeKind, SEQUENCE_END, Truncation,
 };
 
-/// Head of garbage collection: it copies, so what a cut tears of it is still where it was.
+/// The GC head: it copies nodes, so the originals of torn copies still exist.
 const HEAD_GC: u32 = 0;
 
-/// Change by a node of the journal.
+/// A change made by a journal node.
 enum Change {
     Inode(Box<Inode>),
     Block(Key, u32),
@@ -26,10 +26,10 @@ enum Change {
     Truncation(InodeNumber, u64),
 }
 
-/// The journal's nodes in the order of their sequence numbers.
+/// Journal nodes, ordered by sequence number.
 pub(super) struct Journal(Vec<(u64, Spot, Change)>);
 
-/// Reads the log and all buds. Returns their nodes, and the references to them.
+/// Reads the log and all buds. Returns the nodes and the references of the log.
 pub(super) fn read(checker: &mut Checker<'_>) -> (Journal, Vec<LogReference>) {
     let references = read_log(checker);
     let buds = references
@@ -38,7 +38,7 @@ pub(super) fn read(checker: &mut Checker<'_>) -> (Journal, Vec<LogReference>) {
         .collect();
     let mut journal = Journal(Vec::new());
     let mut ended: Vec<u32> = Vec::new();
-    // Garbage collection, base, and those for data, which the superblock counts.
+    // The GC head, the base head, and the data heads, which the superblock counts.
     let heads = 0..checker.superblock.journal_heads.saturating_add(2);
     for (reference, log_hash) in references.into_iter().rev() {
         let spot = Spot {
@@ -71,7 +71,7 @@ pub(super) fn read(checker: &mut Checker<'_>) -> (Journal, Vec<LogReference>) {
     (journal, buds)
 }
 
-/// The first block behind that many bytes.
+/// Number of the first block behind `bytes`.
 fn blocks_before(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(u64::from(BLOCK_BYTES)))
         .unwrap_or(Key::LOW_MAX)
@@ -146,7 +146,7 @@ fn read_log(checker: &mut Checker<'_>) -> Vec<(LogReference, LogHash)> {
                     let Ok(reference) = LogReference::decode(bytes) else {
                         continue;
                     };
-                    // A commit that was interrupted names the heads once more, where they are by then.
+                    // An interrupted commit references the heads again, at their positions by then.
                     let same = |(other, _): &(LogReference, LogHash)| {
                         (other.leb, other.head) == (reference.leb, reference.head)
                             && other.offset <= reference.offset
@@ -171,7 +171,8 @@ fn read_log(checker: &mut Checker<'_>) -> Vec<(LogReference, LogHash)> {
     references
 }
 
-/// Tells of a log that goes on behind a torn end. Linux recovers a torn end only where the next LEB holds nothing newer.
+/// Reports a log that continues behind a torn end. Linux recovers a torn end only if the next LEB holds nothing
+/// newer.
 fn log_ends_before(checker: &mut Checker<'_>, torn_at: Option<At>) {
     if torn_at.is_some() {
         let fault =
@@ -205,7 +206,7 @@ fn read_bud(
             Some(at(reference.leb, to_word(end))),
             defect.into(),
         );
-        // The next good node, so that all that is broken is told.
+        // Resume at the next valid node, so that all damage is reported.
         let places = (end + 8..raw.len()).step_by(8);
         let Some(next) = places
             .into_iter()
@@ -237,8 +238,8 @@ fn read_bud(
     }
 }
 
-/// At the end of a head's last bud: an unfinished group does not count, and of the head of garbage collection nothing that
-/// lies in the write unit that may be torn.
+/// At the end of a head's last bud, drops an incomplete group; of the GC head, drops the nodes in a write unit that
+/// may be torn.
 fn drop_unfinished(checker: &mut Checker<'_>, nodes: &mut Vec<InLeb>, end: usize, reference: &LogReference) {
     let before = nodes.len();
     if reference.head == HEAD_GC {
@@ -304,7 +305,7 @@ struct Size {
     of_data: u64,
 }
 
-/// Applies the journal to the files of the index. Returns the keys of names that it has something to say about.
+/// Applies the journal to the files of the index. Returns the keys of the names it touches.
 pub(super) fn apply(checker: &mut Checker<'_>, journal: Journal, model: &mut Model) -> BTreeSet<Key> {
     let mut names = BTreeSet::new();
     let mut links: BTreeMap<InodeNumber, u32> = BTreeMap::new();
@@ -364,7 +365,8 @@ pub(super) fn apply(checker: &mut Checker<'_>, journal: Journal, model: &mut Mod
     names
 }
 
-/// A cut may have taken the inode that belongs to data: a file is as long as its data, and data of no file are none.
+/// Recovers file sizes: a power cut may have lost the inode update that belongs to data. Files are extended to the
+/// end of their data; data without an inode is dropped.
 fn recover_sizes(checker: &mut Checker<'_>, model: &mut Model, sizes: &BTreeMap<InodeNumber, Size>) {
     for (number, size) in sizes {
         if size.of_inode.is_some_and(|bytes| bytes >= size.of_data) {

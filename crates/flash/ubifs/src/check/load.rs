@@ -1,8 +1,8 @@
-//! From the branches of the index to the model: every node that they lead to is read, LEB after LEB.
+//! Loads the model: reads every node that the index refers to, LEB by LEB.
 //!
-//! What the journal replaces or removes may be gone already: garbage collection unmaps a LEB once nothing in it is of use, and
-//! the index on the medium learns of that with the next commit. So what can't be read is told after the journal was applied,
-//! and only when it still counts.
+//! Nodes that the journal replaced or deleted may be gone: garbage collection unmaps a LEB once it holds no live
+//! node, and the index on the medium catches up only at the next commit. Unreadable nodes are therefore reported
+//! after the journal was applied, and only if they are still live.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +13,14 @@ use super::medium::Spot;
 use super::model::{BlockAt, InodeAt, Model, NameAt};
 use crate::format::{Data, DirectoryEntry, EntryKind, Inode, InodeNumber, Key, KeyKind, NodeKind};
 
-/// A node that can't be read.
+/// An unreadable node.
 pub(super) struct Unread {
     key: Key,
     spot: Spot,
     fault: Fault,
 }
 
-/// Reads all that the index leads to.
+/// Reads every node that the index refers to.
 pub(super) fn load(checker: &mut Checker<'_>, walked: &Walked, model: &mut Model) -> Vec<Unread> {
     let mut unread = Vec::new();
     let highest = checker.master.highest_inode;
@@ -121,14 +121,14 @@ fn node<'c>(checker: &'c mut Checker<'_>, leaf: &Leaf, kind: NodeKind) -> Result
     }
 }
 
-/// Tells of what can't be read and still counts.
+/// Reports unreadable nodes that are still live.
 pub(super) fn tell_unread(
     checker: &mut Checker<'_>,
     model: &mut Model,
     unread: Vec<Unread>,
     replaced: &BTreeSet<Key>,
 ) {
-    // A name of the same hash in the journal may be the one whose node is gone.
+    // A name with the same hash in the journal may have replaced the unreadable one.
     model.damaged_names.retain(|(key, _)| !replaced.contains(key));
     for Unread { key, spot, fault } in unread {
         let (area, counts) = match key.kind() {

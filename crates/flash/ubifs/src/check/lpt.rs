@@ -1,46 +1,48 @@
-//! The LPT (LEB properties tree): how much of each LEB of the main area is free, is dirty, and whether it holds index nodes.
+//! The LPT (LEB properties tree): free and dirty space of each LEB of the main area, and whether it holds index
+//! nodes.
 //!
-//! It is the one part of the medium that is not made of nodes with the common header. Its leaves (pnodes) and inner nodes
-//! (nnodes) have four slots each and are packed bit after bit, the lowest bit of a value first; all of one kind have one
-//! length, which follows from the superblock. Beside them the LPT has two tables: *ltab*, the space of the LPT's own LEBs,
-//! and *lsave*, in the big model, numbers of LEBs that are worth looking at early. Each of the four starts so:
+//! It is the only part of the medium not made of nodes with the common header. Its leaves (pnodes) and inner nodes
+//! (nnodes) have four slots each and are bit-packed, least significant bit first; all parts of one kind have the same
+//! length, which follows from the superblock. The LPT has two more tables: *ltab*, the space of the LPT's own LEBs,
+//! and *lsave*, in the big model, LEBs that a mount should read early. Each of the four kinds starts with:
 //!
 //! | bits   | field  | meaning                                                                             |
 //! |--------|--------|-------------------------------------------------------------------------------------|
-//! | 0..16  | CRC-16 | of all bytes behind it: polynomial 0x8005 reflected, all ones at the start           |
+//! | 0..16  | CRC-16 | of all following bytes: polynomial 0x8005 reflected, seed all ones                    |
 //! | 16..20 | kind   | 0 pnode, 1 nnode, 2 ltab, 3 lsave                                                    |
 //! | 20..   | number | pnodes and nnodes of the big model only, see [`LptShape::nnode_number`]; then the fields |
 //!
-//! Free and dirty bytes of a LEB are stored divided by 8. A slot of an nnode that leads nowhere has the number behind the
+//! Free and dirty bytes of a LEB are stored divided by 8. An empty slot of an nnode holds the LEB number behind the
 //! LPT's last LEB: all LEBs below it are empty.
 //!
-//! This reader is the checker's own, from the format's description: the LPT that it judges may be one of ours.
+//! This decoder is the checker's own, written from the format's description, since the LPT under test may have been
+//! written by this crate.
 
 use thiserror::Error;
 
 use crate::format::{LOG_LEB, Superblock, SuperblockFlags};
 
-/// Slots of a pnode, and of an nnode.
+/// Number of slots in a pnode or nnode.
 pub const LPT_FANOUT: usize = 4;
 const FANOUT_BITS: u32 = 2;
 const CRC_BITS: u32 = 16;
 const KIND_BITS: u32 = 4;
 
-/// Type of a part of the LPT.
+/// Kind of a part of the LPT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LptKind {
-    /// A leaf: the space of four LEBs.
+    /// A leaf: lprops of four LEBs.
     Pnode,
     /// An inner node.
     Nnode,
-    /// The space of the LPT's own LEBs.
+    /// Space of the LPT's own LEBs.
     Ltab,
-    /// LEBs that are worth looking at early.
+    /// LEBs that a mount should read early.
     Lsave,
 }
 
 impl LptKind {
-    /// What errors call it.
+    /// The name used in error messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -61,73 +63,73 @@ impl LptKind {
     }
 }
 
-/// Why bytes are no part of the LPT.
+/// Why bytes are not a valid part of the LPT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LptDefect {
-    /// The LEB ends before it does.
+    /// The LEB ends within the part.
     #[error("a {} of {expected} bytes is to be here, {room} bytes are left", kind.name())]
     NoRoom {
-        /// What is expected.
+        /// Kind expected.
         kind: LptKind,
-        /// Its length.
+        /// Its length, bytes.
         expected: usize,
-        /// Bytes up to the end of the LEB.
+        /// Bytes left in the LEB.
         room: usize,
     },
-    /// Bits are wrong.
+    /// The CRC does not match.
     #[error("{}: CRC is {found:#06x}, it says {stored:#06x}", kind.name())]
     Crc {
-        /// What is expected.
+        /// Kind expected.
         kind: LptKind,
-        /// What it says.
+        /// CRC stored.
         stored: u16,
-        /// Of its bytes.
+        /// CRC of the bytes.
         found: u16,
     },
-    /// It is another part.
+    /// Another kind than expected.
     #[error("kind {found} is here, expected is a {} ({})", expected.name(), expected.number())]
     Kind {
-        /// What is expected.
+        /// Kind expected.
         expected: LptKind,
-        /// What it says.
+        /// Kind found.
         found: u32,
     },
-    /// It is another one of its kind.
+    /// Another number than expected.
     #[error("{}: it is number {found}, expected is {expected}", kind.name())]
     Number {
-        /// What it is.
+        /// Kind of the part.
         kind: LptKind,
-        /// What it says.
+        /// Number found.
         found: u32,
-        /// Which belongs here.
+        /// Number expected.
         expected: u32,
     },
 }
 
-/// The space of a LEB.
+/// Space of a LEB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LebSpace {
-    /// Bytes at its end that were never written.
+    /// Bytes at its end that are free: never written.
     pub free_bytes: u32,
-    /// Bytes that were written and are not used any more.
+    /// Dirty bytes: written, and obsolete.
     pub dirty_bytes: u32,
-    /// Whether it holds nodes of the index.
+    /// Whether it holds index nodes.
     pub is_index: bool,
 }
 
-/// A place in the LPT.
+/// A location in the LPT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LptPlace {
-    /// The LEB of the volume.
+    /// LEB of the volume.
     pub leb: u32,
-    /// The byte in it.
+    /// Offset in the LEB.
     pub offset: u32,
 }
 
-/// Lengths and counts of an LPT, which follow from the superblock.
+/// Lengths and counts of an LPT, derived from the superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LptShape {
-    /// Whether nodes are numbered, and there is an lsave.
+    /// Big model: nodes are numbered, and there is an lsave.
     pub is_big: bool,
     /// First LEB of the LPT.
     pub first_leb: u32,
@@ -137,11 +139,11 @@ pub struct LptShape {
     pub main_first_leb: u32,
     /// LEBs of the main area.
     pub main_lebs: u32,
-    /// Levels of nnodes.
+    /// Number of nnode levels.
     pub height: u32,
-    /// Pnodes that LEBs of the main area need.
+    /// Number of pnodes for the main area.
     pub pnodes: u32,
-    /// Entries of the lsave.
+    /// Number of lsave entries.
     pub saved_lebs: u32,
     leb_bytes: u32,
     number_bits: u32,
@@ -152,13 +154,13 @@ pub struct LptShape {
     leb_bits: u32,
 }
 
-/// Bits that a number needs.
+/// Number of bits needed for `number`.
 const fn width(number: u32) -> u32 {
     u32::BITS - number.leading_zeros()
 }
 
 impl LptShape {
-    /// Of a file system; `None` when the superblock contradicts itself.
+    /// Derives the shape from a superblock; `None` if its values contradict each other.
     #[must_use]
     pub fn new(superblock: &Superblock) -> Option<Self> {
         let first_leb = LOG_LEB.checked_add(superblock.log_lebs)?;
@@ -194,7 +196,7 @@ impl LptShape {
         })
     }
 
-    /// Bytes of each of a kind.
+    /// Length of a part of this kind, bytes.
     #[must_use]
     pub fn bytes(&self, kind: LptKind) -> usize {
         let number_bits = if self.is_big { self.number_bits } else { 0 };
@@ -209,14 +211,14 @@ impl LptShape {
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
-    /// The number of the nnode that is reached from `parent` by `slot`; `depth` steps below the root, which is number 1.
+    /// Number of the nnode in `slot` of `parent`, at `depth` steps below the root, which is number 1.
     #[must_use]
     pub const fn nnode_number(parent: u32, slot: u32, depth: u32) -> u32 {
         let shift = (depth - 1) * FANOUT_BITS;
         (parent ^ (1 << shift)) | (((1 << FANOUT_BITS) + slot) << shift)
     }
 
-    /// The space of the four LEBs of pnode `number`.
+    /// Decodes pnode `number`: the lprops of its four LEBs.
     pub fn pnode(&self, raw: &[u8], number: u32) -> Result<[LebSpace; LPT_FANOUT], LptDefect> {
         let mut bits = self.open(raw, LptKind::Pnode, number)?;
         Ok(std::array::from_fn(|_| LebSpace {
@@ -226,7 +228,7 @@ impl LptShape {
         }))
     }
 
-    /// Where the four slots of nnode `number` lead.
+    /// Decodes nnode `number`: the locations of its four children.
     pub fn nnode(&self, raw: &[u8], number: u32) -> Result<[Option<LptPlace>; LPT_FANOUT], LptDefect> {
         let mut bits = self.open(raw, LptKind::Nnode, number)?;
         Ok(std::array::from_fn(|_| {
@@ -238,7 +240,7 @@ impl LptShape {
         }))
     }
 
-    /// Free and dirty bytes of each LEB of the LPT.
+    /// Decodes the ltab: free and dirty bytes of each LEB of the LPT.
     pub fn ltab(&self, raw: &[u8]) -> Result<Vec<(u32, u32)>, LptDefect> {
         let mut bits = self.open(raw, LptKind::Ltab, 0)?;
         let width = self.lpt_space_bits;
@@ -247,13 +249,13 @@ impl LptShape {
             .collect())
     }
 
-    /// LEBs that are worth looking at early.
+    /// Decodes the lsave: LEBs that a mount should read early.
     pub fn lsave(&self, raw: &[u8]) -> Result<Vec<u32>, LptDefect> {
         let mut bits = self.open(raw, LptKind::Lsave, 0)?;
         Ok((0..self.saved_lebs).map(|_| bits.take(self.leb_bits)).collect())
     }
 
-    /// The fields behind what all four kinds start with, once that is checked.
+    /// Checks the common header and returns the bits behind it.
     fn open<'a>(&self, raw: &'a [u8], kind: LptKind, number: u32) -> Result<Bits<'a>, LptDefect> {
         let expected = self.bytes(kind);
         let room = raw.len();
@@ -289,7 +291,7 @@ impl LptShape {
     }
 }
 
-/// Values of any number of bits, the lowest bit first. Behind the end all is zero.
+/// Bit reader, least significant bit first. Reads past the end return zero.
 struct Bits<'a> {
     raw: &'a [u8],
     at: u32,
@@ -308,7 +310,7 @@ impl Bits<'_> {
     }
 }
 
-/// CRC-16 as the LPT has it.
+/// The CRC-16 of the LPT.
 #[must_use]
 pub fn lpt_crc(bytes: &[u8]) -> u16 {
     bytes.iter().fold(u16::MAX, |crc, byte| {

@@ -1,7 +1,8 @@
-//! Whether Linux makes sense of the two LEBs of the master node.
+//! Checks whether Linux accepts the positions of the master nodes in their two LEBs.
 //!
-//! A mount goes by the last node of both LEBs where they are the same. Otherwise it takes their places as those that a cut in
-//! writing the master node, or in making both LEBs equal again, leaves: the first LEB is always written before the second. It
+//! If the last nodes of both LEBs are equal, a mount uses them. Otherwise it accepts only positions that a power cut
+//! leaves while the master node is written, or while the LEBs are made equal again: the first LEB is always written
+//! before the second. It refuses all others, whatever the nodes say.
 //! refuses all others, whatever the nodes themselves say.
 
 use super::Checker;
@@ -11,23 +12,23 @@ use crate::format::{
     HEADER_BYTES, MAGIC, MASTER_LEB, MASTER_RECOVERED, Master, NodeKind, check as check_node,
 };
 
-/// A master node.
+/// Size of a master node.
 const NODE_BYTES: usize = 512;
-/// Its keyed hash, which differs where the header does.
+/// Its keyed hash, which depends on the header.
 pub(super) const HMAC: std::ops::Range<usize> = 296..360;
 
-/// A LEB of the master node: one node to a slot.
+/// A master LEB: one node per slot.
 struct Slots<'a> {
-    /// The slot of its last good node, and that node.
+    /// The last valid node and its slot.
     last: Option<(usize, &'a [u8])>,
-    /// Whether something that is no good node is in the slot behind it.
+    /// Whether the slot behind it holds an invalid node.
     is_torn: bool,
-    /// How many slots it has.
+    /// Number of slots.
     count: usize,
 }
 
 impl<'a> Slots<'a> {
-    /// `None`: more is broken than one write explains.
+    /// `None` if more is damaged than a single torn write explains.
     fn of(leb: &'a [u8], slot_bytes: usize) -> Option<Self> {
         let slots: Vec<&[u8]> = leb.chunks_exact(slot_bytes).collect();
         let has_header = |slot: &&&[u8]| slot.starts_with(&MAGIC.to_le_bytes());
@@ -52,7 +53,7 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// Whether the node in a slot is the last that the LEB has room for.
+    /// Whether `slot` is the last one of the LEB.
     const fn is_end(&self, slot: usize) -> bool {
         slot + 1 == self.count
     }
@@ -67,24 +68,24 @@ fn is_of_recovery(node: &[u8]) -> bool {
     Master::decode(node).is_ok_and(|master| master.flags & MASTER_RECOVERED != 0)
 }
 
-/// Whether the two LEBs are such that a mount finds the master node.
+/// Whether a mount accepts the positions of the master nodes.
 fn is_explained(first: &Slots<'_>, second: &Slots<'_>) -> bool {
     match (first.last, second.last) {
-        // A recovery makes the first LEB anew, then the second.
+        // A recovery rewrites the first LEB, then the second.
         (Some((0, node)), _) if !first.is_torn && is_of_recovery(node) => true,
         (Some((one, node)), Some((two, other))) => match one == two {
             true => same(node, other),
             false => !first.is_torn && (one == two + 1 || one == 0 && second.is_end(two)),
         },
-        // The second one was unmapped to begin anew.
+        // The second LEB was unmapped to start anew.
         (Some((one, _)), None) => one == 0 && !first.is_torn,
-        // The first one was.
+        // The first LEB was unmapped to start anew.
         (None, Some((two, _))) => second.is_end(two),
         (None, None) => false,
     }
 }
 
-/// Tells where Linux would not mount the file system for its master nodes.
+/// Reports master node positions that Linux refuses to mount.
 pub(super) fn check(checker: &mut Checker<'_>) {
     let unit = to_usize(checker.superblock.min_io_bytes.max(8));
     let slot_bytes = NODE_BYTES.next_multiple_of(unit);

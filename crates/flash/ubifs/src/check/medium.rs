@@ -1,4 +1,4 @@
-//! The volume as the checker reads it: a LEB at a time, and nodes out of it.
+//! The checker's view of the volume: reads whole LEBs, and nodes from them.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use ubi::{Volume, VolumeError, VolumeGeometry};
 use super::fault::Fault;
 use crate::format::{HEADER_BYTES, Header, NodeDefect, NodeKind, PADDING_BYTE, check, check_expected};
 
-/// Place of a node.
+/// Location of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Spot {
     pub(super) leb: u32,
@@ -17,7 +17,7 @@ pub(super) struct Spot {
 }
 
 impl Spot {
-    /// Where it ends, with what aligns the next node.
+    /// End of the node, including padding to the next one.
     pub(super) fn end(self) -> u64 {
         (u64::from(self.offset) + u64::from(self.bytes)).next_multiple_of(8)
     }
@@ -30,16 +30,16 @@ pub(super) struct InLeb {
     pub(super) header: Header,
 }
 
-/// How a LEB's nodes end.
+/// How the sequence of nodes in a LEB ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ending {
-    /// In erased bytes, or at the end of the LEB.
+    /// In erased bytes or at the end of the LEB.
     Erased,
-    /// In something that is no node.
+    /// In an invalid node.
     Broken(NodeDefect),
 }
 
-/// A volume, of which the LEB that was read last is kept.
+/// The volume, with a cache of one LEB.
 pub(super) struct Medium<'a> {
     volume: &'a dyn Volume,
     pub(super) geometry: VolumeGeometry,
@@ -69,7 +69,7 @@ impl<'a> Medium<'a> {
         }
     }
 
-    /// A whole LEB. What the medium could not correct is left to the CRCs.
+    /// Reads a whole LEB. Uncorrectable bit errors are left to the CRCs.
     pub(super) fn leb(&mut self, leb: u32) -> Result<&[u8], Fault> {
         if self.current != Some(leb) {
             let bytes = self.geometry.leb_bytes;
@@ -91,7 +91,7 @@ impl<'a> Medium<'a> {
         Ok(&self.raw)
     }
 
-    /// A checked node of that kind and length.
+    /// A checked node of this kind and length.
     pub(super) fn node(&mut self, spot: Spot, kind: NodeKind) -> Result<&[u8], Fault> {
         let fits = spot.end() <= u64::from(self.geometry.leb_bytes) && spot.offset.is_multiple_of(8);
         if !fits {
@@ -104,7 +104,7 @@ impl<'a> Medium<'a> {
     }
 }
 
-/// The nodes of a LEB from `start` on, without padding, and how they end at which offset.
+/// The nodes of a LEB from `start` on, without padding, with the offset and kind of their end.
 pub(super) fn nodes_of(leb: &[u8], start: usize) -> (Vec<InLeb>, usize, Ending) {
     let (mut nodes, mut offset) = (Vec::new(), start);
     while let Some(rest) = leb.get(offset..).filter(|rest| !rest.is_empty()) {
@@ -135,8 +135,8 @@ pub(super) fn nodes_of(leb: &[u8], start: usize) -> (Vec<InLeb>, usize, Ending) 
     (nodes, offset.min(leb.len()), Ending::Erased)
 }
 
-/// Whether a power cut in one write of up to `write_bytes` explains what is broken at `offset`: nothing was ever written
-/// behind that write. Where the broken node may begin in one write and end in the next, its stated end counts as well.
+/// Whether a torn write of up to `write_bytes` explains the damage at `offset`: everything behind that write is
+/// erased. Since the damaged node may begin in one write and end in the next, its stated end is tried as well.
 pub(super) fn explained_by_a_cut(leb: &[u8], offset: usize, defect: &NodeDefect, write_bytes: usize) -> bool {
     let candidates = match defect {
         NodeDefect::Crc { bytes, .. } => vec![offset + HEADER_BYTES, offset + to_usize(*bytes)],
@@ -151,7 +151,7 @@ pub(super) fn explained_by_a_cut(leb: &[u8], offset: usize, defect: &NodeDefect,
     })
 }
 
-/// Whether nothing was written.
+/// Whether all bytes are erased.
 pub(super) fn blank(raw: &[u8]) -> bool {
     raw.iter().all(|byte| *byte == 0xFF)
 }

@@ -1,15 +1,17 @@
-//! The checker: whether everything on a medium fits together, and where it does not.
+//! The checker (fsck): verifies that everything on a medium is consistent, and reports each fault with its location.
 //!
-//! It walks a volume by itself and shares nothing with the file system of this crate but the format module and the
-//! decompressors (a test holds it to that), so that each is a judge of the other. It writes nothing.
+//! It has its own walk over the volume and shares with the rest of this crate only the format module and the
+//! decompressors (enforced by a test), so that checker and file system are independent of each other. It writes
+//! nothing.
 //!
-//! In order: superblock, both masters, the index as of the last commit (levels, order of keys, hashes on authenticated file systems, with a key the keyed ones too,
-//! no byte in two nodes), the LPT and the sums of space beside that index, every node that the index leads to, the log and
-//! the journal laid over it as a mount would recover it, what a mount goes on from unseen, orphans; then names beside inodes, blocks beside sizes, counts of
-//! links, directories and extended attributes.
+//! In this order: superblock; both master nodes; the index as of the last commit (levels, order of keys, overlaps,
+//! hashes on authenticated file systems, and HMACs if a key is given); the LPT and the space sums against that index;
+//! every node that the index refers to; the log and the journal, applied as a mount would recover them; values that a
+//! mount trusts unread; orphans; then names against inodes, blocks against sizes, and the counts of links,
+//! directories and extended attributes.
 //!
-//! A power cut is no damage: what it explains is a note. Memory: some 100 bytes for each node of the medium, less than three
-//! times the volume's size in all.
+//! A power cut is no damage: faults that it explains are notes. Memory: some 100 bytes for each node of the medium,
+//! less than three times the volume's size in total.
 
 mod areas;
 mod authentication;
@@ -49,7 +51,7 @@ pub fn check(volume: &dyn Volume) -> CheckReport {
     check_with(volume, None)
 }
 
-/// The same with the key of an authenticated file system.
+/// Like [`check`], with the key of an authenticated file system.
 #[must_use]
 pub fn check_with_key(volume: &dyn Volume, key: &[u8]) -> CheckReport {
     check_with(volume, Some(key))
@@ -125,7 +127,7 @@ fn check_with(volume: &dyn Volume, key: Option<&[u8]>) -> CheckReport {
     checker.finish()
 }
 
-/// A check under way.
+/// State of a running check.
 struct Checker<'a> {
     medium: Medium<'a>,
     superblock: Superblock,
@@ -189,7 +191,7 @@ impl Checker<'_> {
         self.report.notes.push(text);
     }
 
-    /// Whether the file system was not unmounted.
+    /// Whether the file system was not cleanly unmounted.
     fn is_dirty(&self) -> bool {
         self.master.flags & MASTER_DIRTY != 0
     }
@@ -204,7 +206,7 @@ impl Checker<'_> {
         LOG_LEB + superblock.log_lebs + superblock.lpt_lebs + superblock.orphan_lebs
     }
 
-    /// Whether a place is in the main area.
+    /// Checks that a location is in the main area.
     fn main_area(&self, spot: Spot) -> Result<(), Fault> {
         let main = self.main_first()..self.superblock.lebs;
         match main.contains(&spot.leb) && spot.end() <= u64::from(self.superblock.leb_bytes) {
@@ -213,13 +215,13 @@ impl Checker<'_> {
         }
     }
 
-    /// Bytes that one write takes at most.
+    /// Maximum size of a write, bytes.
     fn write_bytes(&self) -> usize {
         let write_bytes = self.medium.geometry.max_write_bytes;
         to_usize(write_bytes.max(self.superblock.min_io_bytes).max(8))
     }
 
-    /// Unpacks a block, if it is not encrypted.
+    /// Decompresses a block, unless it is encrypted.
     fn unpack(&self, data: &Data) -> Result<(), Fault> {
         let unknown = DecompressError::Unknown {
             number: data.compression,

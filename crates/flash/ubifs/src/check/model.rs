@@ -1,21 +1,21 @@
-//! The files as the medium has them: what the index leads to, with what the journal says since laid over it, node by node.
+//! In-memory model of the files: the content of the index with the journal applied, node by node.
 //!
-//! Everything is in memory at the same time, some 100 bytes for each node of the medium, which has 48 bytes at least.
+//! The whole model is in memory: some 100 bytes for each node of the medium, which takes at least 48 bytes there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::medium::Spot;
 use crate::format::{EntryKind, Inode, InodeNumber, Key, KeyKind};
 
-/// An inode of the model, and its place.
+/// An inode of the model and its location.
 #[derive(Clone, Debug)]
 pub(super) struct InodeAt {
     pub(super) spot: Spot,
-    /// `None`: its node is damaged. The data of symbolic links and attributes are not kept, only how many bytes they are.
+    /// `None` if its node is damaged. The data of symbolic links and attributes is dropped, only its length is kept.
     pub(super) inode: Option<Box<Inode>>,
 }
 
-/// A name of the model, and its place.
+/// A name of the model and its location.
 #[derive(Clone, Debug)]
 pub(super) struct NameAt {
     pub(super) spot: Spot,
@@ -30,24 +30,24 @@ pub(super) struct BlockAt {
     pub(super) is_good: bool,
 }
 
-/// The files.
+/// All files.
 #[derive(Debug, Default)]
 pub(super) struct Model {
     pub(super) inodes: BTreeMap<InodeNumber, InodeAt>,
-    /// Names of directories and of extended attributes, by their keys, which say which.
+    /// Directory entries and extended attributes, distinguished by the type of their key.
     pub(super) names: BTreeMap<(Key, Vec<u8>), NameAt>,
     pub(super) blocks: BTreeMap<Key, BlockAt>,
-    /// Names that can't be read, by the directory or file they are of.
+    /// Unreadable names; the key contains the directory or file.
     pub(super) damaged_names: Vec<(Key, Spot)>,
-    /// Inodes of which something is lost, so that counts can't be compared.
+    /// Inodes with lost parts, whose counts can't be compared.
     pub(super) tainted: BTreeSet<InodeNumber>,
 }
 
-/// A name as paths are made of.
+/// Parent directory and name of each inode, for building paths.
 pub(super) type Parents<'a> = BTreeMap<InodeNumber, (InodeNumber, &'a [u8])>;
 
 impl Model {
-    /// Removes an inode with all that it has, also its extended attributes.
+    /// Removes an inode with all its nodes, including its extended attributes.
     pub(super) fn remove_inode(&mut self, inode: InodeNumber) {
         self.inodes.remove(&inode);
         let (first, last) = (Key::inode(inode), Key::last(inode, KeyKind::XattrEntry));
@@ -68,7 +68,7 @@ impl Model {
         self.damaged_names.retain(|(key, _)| key.inode_number() != inode);
     }
 
-    /// Removes the blocks of a file from one on.
+    /// Removes the blocks of a file from `from` on.
     pub(super) fn remove_blocks(&mut self, inode: InodeNumber, from: u32) {
         let keys = Key::data(inode, from)..=Key::last(inode, KeyKind::Data);
         let keys: Vec<_> = self.blocks.range(keys).map(|(key, _)| *key).collect();
@@ -88,7 +88,7 @@ impl Model {
             .take_while(move |((key, _), _)| *key <= last)
     }
 
-    /// The first name of each inode, for paths.
+    /// One name of each inode, for paths.
     pub(super) fn parents(&self) -> Parents<'_> {
         let mut parents = Parents::new();
         for ((key, name), at) in &self.names {
@@ -107,7 +107,7 @@ pub(super) fn path_of(parents: &Parents<'_>, inode: InodeNumber) -> Option<Vec<u
         let (parent, name) = parents.get(&at)?;
         names.push(*name);
         at = *parent;
-        // Deeper than any path that a kernel would follow, or a loop.
+        // Deeper than any path a kernel would follow, or a loop.
         if names.len() > 4096 {
             return None;
         }

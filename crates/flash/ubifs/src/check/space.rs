@@ -1,6 +1,6 @@
-//! The LPT: its own nodes, what it says of each LEB beside what the index uses there, and the sums in the master node.
+//! Checks the LPT: its own nodes, its lprops against the actual use by the index, and the sums in the master node.
 //!
-//! All of it is as of the last commit: the index on the medium, not what the journal makes of it.
+//! Everything is compared as of the last commit: with the index on the medium, without the journal.
 
 use super::Checker;
 use super::fault::{Area, At, Fault};
@@ -11,12 +11,12 @@ use super::medium::to_usize;
 use super::trusted::erased_behind;
 use crate::format::{INODE_DATA_BYTES_MAX, InodeNumber};
 
-/// Fewer bytes than any data node with something in it, and its alignment.
+/// Size of the smallest data node, aligned.
 const WRITE_BYTES_MIN: u32 = 56;
-/// The longest node of a file: an inode with all the data that it can have.
+/// Size of the largest node of a file: an inode with the maximum data.
 const NODE_BYTES_MAX: u32 = 160 + INODE_DATA_BYTES_MAX;
 
-/// Use of a LEB by the index.
+/// Bytes of a LEB used by nodes of the index and below it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Use {
     of_files: u64,
@@ -24,7 +24,7 @@ struct Use {
     end: u64,
 }
 
-/// Checks the LPT and the sums. Returns the space of each LEB of the main area, unless a part of the LPT is lost.
+/// Checks the LPT and the sums. Returns the lprops of the main area, or `None` if a part of the LPT is lost.
 pub(super) fn check(checker: &mut Checker<'_>, walked: &Walked) -> Option<Vec<LebSpace>> {
     let Some(shape) = LptShape::new(&checker.superblock) else {
         let fault = Fault::Contradiction("the superblock's numbers allow no LPT");
@@ -33,7 +33,7 @@ pub(super) fn check(checker: &mut Checker<'_>, walked: &Walked) -> Option<Vec<Le
     };
     let spaces = read(checker, &shape)?;
     if walked.is_torn {
-        // What a lost part of the index uses is not known.
+        // The use by the lost part of the index is unknown.
         return Some(spaces);
     }
     let uses = uses(checker, walked);
@@ -44,7 +44,7 @@ pub(super) fn check(checker: &mut Checker<'_>, walked: &Walked) -> Option<Vec<Le
     Some(spaces)
 }
 
-/// Reads all of the LPT: the space of each LEB of the main area. `None` when a part is lost.
+/// Reads the whole LPT: the lprops of the main area, or `None` if a part is lost.
 fn read(checker: &mut Checker<'_>, shape: &LptShape) -> Option<Vec<LebSpace>> {
     let empty = LebSpace {
         free_bytes: checker.superblock.leb_bytes,
@@ -85,9 +85,9 @@ fn at(place: LptPlace) -> At {
 
 struct LptWalk {
     shape: LptShape,
-    /// Bytes of parts that are in use, for each LEB of the LPT.
+    /// Bytes used by valid parts, for each LEB of the LPT.
     used: Vec<u64>,
-    /// Where the last part ends, for each LEB of the LPT.
+    /// End of the last valid part, for each LEB of the LPT.
     ends: Vec<u64>,
     spaces: Vec<LebSpace>,
     is_whole: bool,
@@ -95,7 +95,7 @@ struct LptWalk {
 }
 
 impl LptWalk {
-    /// The bytes from a place on, to the end of its LEB; counts `kind` as used there.
+    /// Reads from a location to the end of its LEB, and counts a part of `kind` as used there.
     fn part<'c>(
         &mut self,
         checker: &'c mut Checker<'_>,
@@ -119,7 +119,7 @@ impl LptWalk {
         checker.tell(Area::Lpt, None, Some(at(place)), fault);
     }
 
-    /// The nnode `depth` steps below the root, whose pnodes begin with `first`. The depth is bounded by the shape.
+    /// Visits the nnode `depth` steps below the root, whose first pnode is `first`. The shape bounds the depth.
     fn nnode(&mut self, checker: &mut Checker<'_>, place: LptPlace, number: u32, depth: u32, first: u64) {
         let shape = self.shape;
         let slots = self
@@ -167,7 +167,7 @@ impl LptWalk {
         }
     }
 
-    /// The ltab beside what was found in each LEB, and the lsave.
+    /// Checks the ltab against the actual use of each LEB, and the lsave.
     fn tables(&mut self, checker: &mut Checker<'_>) {
         let shape = self.shape;
         let master = checker.master.clone();
@@ -176,7 +176,7 @@ impl LptWalk {
                 leb: master.lsave_leb,
                 offset: master.lsave_offset,
             };
-            // A volume may be smaller than the one that the table was made for.
+            // The table may have been made for a larger volume than this one.
             let main = shape.main_first_leb..checker.superblock.lebs_max;
             let saved = self
                 .part(checker, place, LptKind::Lsave)
@@ -222,7 +222,7 @@ impl LptWalk {
 }
 
 impl LptWalk {
-    /// The next commit writes parts of the LPT behind its head.
+    /// Checks the position of the LPT head, behind which the next commit writes.
     fn head(&self, checker: &mut Checker<'_>, table: &[(u32, u32)]) {
         let (leb, offset) = (checker.master.lpt_head_leb, checker.master.lpt_head_offset);
         let Some(number) = leb.checked_sub(self.shape.first_leb).map(to_usize) else {
@@ -300,7 +300,7 @@ fn compare(checker: &mut Checker<'_>, leb: u32, space: LebSpace, used: Use) {
     }
 }
 
-/// The sums in the master node follow from the LPT.
+/// Checks the sums in the master node against the LPT.
 fn sums(checker: &mut Checker<'_>, spaces: &[LebSpace], walked: &Walked) {
     let superblock = &checker.superblock;
     let (leb_bytes, min_io) = (superblock.leb_bytes, superblock.min_io_bytes.max(8));
@@ -360,11 +360,11 @@ fn sums(checker: &mut Checker<'_>, spaces: &[LebSpace], walked: &Walked) {
     }
 }
 
-/// How many of the bytes that are left in a LEB can't be counted on, for a node may be longer than what is left of them.
+/// Dark bytes of the space left in a LEB: those that the next node may be too large to use.
 fn dark_of(left: u32, dark_below: u32) -> u32 {
     match left.checked_sub(dark_below) {
         None => left,
-        // Filling it up with the longest node would leave less than any node needs.
+        // After the largest node, less would be left than the smallest node needs.
         Some(rest) if rest < WRITE_BYTES_MIN => left - WRITE_BYTES_MIN,
         Some(_) => dark_below,
     }

@@ -1,6 +1,6 @@
-//! Checks of the values that Linux trusts at a mount that has nothing to recover, without a look at the medium.
-//! The list, with what becomes of files where an entry is wrong: `docs/formats/ubifs.md`, "Trusted at a mount". What
-//! other modules of the checker hold to is not repeated here.
+//! Checks the values that Linux trusts, without reading the medium, at a mount with nothing to recover. Values
+//! covered by other modules of the checker are not repeated here. Full list, with the damage a wrong value causes:
+//! `docs/formats/ubifs.md`, "Trusted at a mount".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +10,9 @@ use super::lpt::LebSpace;
 use super::medium::{Spot, blank, to_usize};
 use crate::format::LogReference;
 
-/// Content of the LPT and the log, as far as they can be read.
+/// Readable content of the LPT and the log.
 pub(super) struct Known<'a> {
-    /// Of each LEB of the main area.
+    /// Lprops of the main area.
     pub(super) spaces: &'a [LebSpace],
     pub(super) buds: &'a [LogReference],
 }
@@ -28,7 +28,7 @@ impl Known<'_> {
     }
 }
 
-/// Checks all of it.
+/// Runs all checks of this module.
 pub(super) fn check(checker: &mut Checker<'_>, known: &Known<'_>) {
     gc_leb(checker, known);
     index_head(checker, known);
@@ -37,7 +37,7 @@ pub(super) fn check(checker: &mut Checker<'_>, known: &Known<'_>) {
     sequences(checker);
 }
 
-/// Linux counts the LEB as empty, whatever the LPT says, and unmaps it. A recovery looks for another one.
+/// Checks that the GC LEB is empty. Linux unmaps it whatever the LPT says; a recovery picks another one.
 fn gc_leb(checker: &mut Checker<'_>, known: &Known<'_>) {
     if checker.is_dirty() {
         return;
@@ -63,7 +63,7 @@ fn gc_leb(checker: &mut Checker<'_>, known: &Known<'_>) {
     }
 }
 
-/// The next commit writes index nodes there.
+/// Checks the index head, behind which the next commit writes index nodes.
 fn index_head(checker: &mut Checker<'_>, known: &Known<'_>) {
     let (leb, offset) = (checker.master.index_head_leb, checker.master.index_head_offset);
     let Some(space) = known.space(checker, leb) else {
@@ -87,7 +87,8 @@ fn index_head(checker: &mut Checker<'_>, known: &Known<'_>) {
     }
 }
 
-/// A LEB of the journal goes on where the last commit found its end. A commit that was interrupted names it once more.
+/// Checks that each bud starts where the last commit ended its LEB. An interrupted commit may have referenced it
+/// again further on.
 fn buds(checker: &mut Checker<'_>, known: &Known<'_>) {
     let mut first: BTreeMap<u32, u32> = BTreeMap::new();
     for bud in known.buds {
@@ -114,13 +115,13 @@ fn buds(checker: &mut Checker<'_>, known: &Known<'_>) {
     }
 }
 
-/// A LEB that is partly free is written on where the LPT says that it is free.
+/// Checks that free space is erased: partly free LEBs are filled up from where the LPT says.
 fn free_ends(checker: &mut Checker<'_>, known: &Known<'_>) {
     let leb_bytes = checker.superblock.leb_bytes;
     let buds: BTreeSet<u32> = known.buds.iter().map(|bud| bud.leb).collect();
     for (leb, space) in (checker.main_first()..).zip(known.spaces) {
         let is_partly_free = (1..leb_bytes).contains(&space.free_bytes);
-        // Of the index only the head is written on, and buds were read to their ends.
+        // In index LEBs only the head is appended to, and buds were read to their ends.
         if is_partly_free && !space.is_index && !buds.contains(&leb) {
             let why = "something is written where the LEB is said to be free";
             erased_behind(checker, leb, leb_bytes - space.free_bytes, Area::Space, why);
@@ -128,7 +129,8 @@ fn free_ends(checker: &mut Checker<'_>, known: &Known<'_>) {
     }
 }
 
-/// Nodes are numbered on from the largest number in master node, log and journal; nodes of other LEBs are not looked at.
+/// Checks sequence numbers: a mount continues from the highest one in master node, log and journal, without reading
+/// other LEBs.
 fn sequences(checker: &mut Checker<'_>) {
     let (seen, known) = (checker.sequences.of_index, checker.sequences.of_journal);
     if let Some((sequence, spot)) = seen.filter(|(sequence, _)| *sequence > known) {
@@ -145,7 +147,7 @@ fn sequences(checker: &mut Checker<'_>) {
     }
 }
 
-/// Tells where something is written in a LEB from an offset on.
+/// Reports a LEB that is not erased behind an offset.
 pub(super) fn erased_behind(checker: &mut Checker<'_>, leb: u32, offset: u32, area: Area, why: &'static str) {
     let at = At { leb, offset };
     let fault = match checker.medium.leb(leb) {
@@ -156,22 +158,22 @@ pub(super) fn erased_behind(checker: &mut Checker<'_>, leb: u32, offset: u32, ar
     checker.tell(area, None, Some(at), fault);
 }
 
-/// The largest sequence numbers.
+/// Highest sequence numbers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sequences {
-    /// In the master node, the log and the journal, which a mount reads.
+    /// Among the nodes that a mount reads: master node, log and journal.
     of_journal: u64,
-    /// In the index and in what it leads to, and where.
+    /// Among index nodes and the nodes below, with its location.
     of_index: Option<(u64, Spot)>,
 }
 
 impl Sequences {
-    /// One that a mount sees.
+    /// Adds a node that a mount reads.
     pub(super) fn add(&mut self, sequence: u64) {
         self.of_journal = self.of_journal.max(sequence);
     }
 
-    /// One of a node of the index or of a file.
+    /// Adds an index node or a node below the index.
     pub(super) fn add_of_index(&mut self, raw: &[u8], spot: Spot) {
         let sequence = raw.get(8..).and_then(<[u8]>::first_chunk::<8>);
         let sequence = sequence.map_or(0, |raw| u64::from_le_bytes(*raw));

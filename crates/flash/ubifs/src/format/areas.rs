@@ -1,4 +1,4 @@
-//! Nodes that hold the file system together: superblock, master, log, index, orphans. Tables of their bytes:
+//! Nodes of the file system's structure: superblock, master, log, index, orphans. Byte tables:
 //! `docs/formats/ubifs.md`.
 
 use super::key::Key;
@@ -6,11 +6,11 @@ use super::layout::{get, node_layout};
 use super::{Group, NodeDefect, NodeKind, seal};
 
 node_layout! {
-    /// The superblock: what does not change.
+    /// The superblock: parameters fixed when the file system was made.
     Superblock, 4096 {
-        /// Hash of names: 0 is r5, 1 is for tests.
+        /// Name hash: 0 is r5, 1 is the test hash.
         key_hash: u8 = 26,
-        /// Form of keys: 0, the simple one.
+        /// Key format; 0 (simple) is the only one.
         key_format: u8 = 27,
         /// [`SuperblockFlags`].
         flags: u32 = 28,
@@ -20,9 +20,9 @@ node_layout! {
         leb_bytes: u32 = 36,
         /// LEBs in use.
         lebs: u32 = 40,
-        /// LEBs that it may grow to.
+        /// Number of LEBs the file system may grow to.
         lebs_max: u32 = 44,
-        /// Bytes of the journal, at most.
+        /// Maximum size of the journal, bytes.
         journal_bytes_max: u64 = 48,
         /// LEBs of the log.
         log_lebs: u32 = 56,
@@ -32,25 +32,25 @@ node_layout! {
         orphan_lebs: u32 = 64,
         /// Journal heads.
         journal_heads: u32 = 68,
-        /// Branches of an index node, at most.
+        /// Maximum number of branches in an index node.
         fanout: u32 = 72,
         /// LEB numbers in the LPT's save table.
         saved_lebs: u32 = 76,
         /// Version of the format.
         version: u32 = 80,
-        /// Compressor of files that say nothing else.
+        /// Default compressor.
         compression: u16 = 84,
-        /// User who may use the reserve.
+        /// User allowed to use the reserved pool.
         reserve_user: u32 = 88,
-        /// Group that may use the reserve.
+        /// Group allowed to use the reserved pool.
         reserve_group: u32 = 92,
-        /// Reserve, bytes.
+        /// Size of the reserved pool, bytes.
         reserve_bytes: u64 = 96,
-        /// Granularity of times, ns.
+        /// Timestamp granularity, ns.
         time_granularity_ns: u32 = 104,
-        /// Identity.
+        /// UUID.
         uuid: [u8; 16] = 108,
-        /// A reader of at least this version can read it.
+        /// Minimum format version that a reader must support.
         read_version: u32 = 124,
         /// Keyed hash of the superblock.
         hmac: [u8; 64] = 128,
@@ -68,18 +68,18 @@ node_layout! {
 pub struct SuperblockFlags(pub u32);
 
 impl SuperblockFlags {
-    /// The LPT is of the big model.
+    /// The LPT uses the big model.
     pub const BIG_LPT: Self = Self(0x02);
-    /// Free space is to be made really free at the first mount for writing.
+    /// Free-space fixup: the first read-write mount has to erase the free space properly.
     pub const SPACE_FIXUP: Self = Self(0x04);
-    /// Entries carry cookies: Linux sets it in file systems that it makes itself.
+    /// Entries carry cookies. Linux sets this flag on file systems that it creates itself.
     pub const DOUBLE_HASH: Self = Self(0x08);
     /// Some files are encrypted.
     pub const ENCRYPTION: Self = Self(0x10);
     /// Nodes are authenticated by hashes.
     pub const AUTHENTICATION: Self = Self(0x20);
 
-    /// Whether a flag is there.
+    /// Whether `flag` is set.
     #[must_use]
     pub const fn has(self, flag: Self) -> bool {
         self.0 & flag.0 != 0
@@ -94,15 +94,15 @@ pub const MASTER_NO_ORPHANS: u32 = 2;
 pub const MASTER_RECOVERED: u32 = 4;
 
 node_layout! {
-    /// The master node: where everything is after the last commit.
+    /// The master node: all locations as of the last commit.
     Master, 512 {
-        /// Largest inode number.
+        /// Highest inode number.
         highest_inode: u64 = 24,
         /// Number of the last commit.
         commit: u64 = 32,
         /// `MASTER_*`.
         flags: u32 = 40,
-        /// Where the log starts.
+        /// First LEB of the log.
         log_leb: u32 = 44,
         /// Root of the index: LEB.
         root_leb: u32 = 48,
@@ -110,13 +110,13 @@ node_layout! {
         root_offset: u32 = 52,
         /// Root of the index: bytes.
         root_bytes: u32 = 56,
-        /// LEB that garbage collection keeps for itself.
+        /// LEB reserved for garbage collection.
         gc_leb: u32 = 60,
-        /// Where the next index nodes go: LEB.
+        /// Index head (next index nodes): LEB.
         index_head_leb: u32 = 64,
-        /// Where the next index nodes go: offset.
+        /// Index head: offset.
         index_head_offset: u32 = 68,
-        /// Bytes of the index.
+        /// Size of the index, bytes.
         index_bytes: u64 = 72,
         /// Free bytes.
         free_bytes: u64 = 80,
@@ -124,27 +124,27 @@ node_layout! {
         dirty_bytes: u64 = 88,
         /// Used bytes.
         used_bytes: u64 = 96,
-        /// Dead bytes: too few in one place for any node.
+        /// Dead bytes: free or dirty space too small for any node.
         dead_bytes: u64 = 104,
-        /// Dark bytes: too few in one place for any node.
+        /// Dark bytes: space that may be too small for the next node.
         dark_bytes: u64 = 112,
         /// Root of the LPT: LEB.
         lpt_leb: u32 = 120,
         /// Root of the LPT: offset.
         lpt_offset: u32 = 124,
-        /// Where the next LPT nodes go: LEB.
+        /// LPT head (next LPT nodes): LEB.
         lpt_head_leb: u32 = 128,
-        /// Where the next LPT nodes go: offset.
+        /// LPT head: offset.
         lpt_head_offset: u32 = 132,
-        /// The LPT's own table: LEB.
+        /// LPT's LEB table (ltab): LEB.
         ltab_leb: u32 = 136,
-        /// The LPT's own table: offset.
+        /// LPT's LEB table (ltab): offset.
         ltab_offset: u32 = 140,
-        /// The LPT's save table: LEB.
+        /// LPT's save table (lsave): LEB.
         lsave_leb: u32 = 144,
-        /// The LPT's save table: offset.
+        /// LPT's save table (lsave): offset.
         lsave_offset: u32 = 148,
-        /// Last LEB that was looked at for space.
+        /// LEB at which the last scan for space stopped.
         scanned_leb: u32 = 152,
         /// Empty LEBs.
         empty_lebs: u32 = 156,
@@ -166,7 +166,7 @@ node_layout! {
     LogReference, 64 {
         /// The bud's LEB.
         leb: u32 = 24,
-        /// Where the bud starts in it.
+        /// Offset at which the bud starts.
         offset: u32 = 28,
         /// Journal head: 0 garbage collection, 1 base, 2 data.
         head: u32 = 32,
@@ -181,17 +181,17 @@ node_layout! {
     }
 }
 
-/// In [`Orphans::commit`]: the last node of a commit.
+/// Flag in [`Orphans::commit`] that marks the last orphan node of a commit.
 pub const COMMIT_LAST_FLAG: u64 = 1 << 63;
 
 node_layout! {
-    /// Inodes without a name that were open.
+    /// Orphans: unlinked inodes that were open.
     Orphans, 32 {
-        /// Number of the commit, and [`COMMIT_LAST_FLAG`].
+        /// Commit number, with [`COMMIT_LAST_FLAG`].
         commit: u64 = 24,
     }
     then {
-        /// Their numbers.
+        /// Inode numbers.
         inodes: Vec<u64>,
     }
 }
@@ -199,24 +199,24 @@ node_layout! {
 /// A branch of an index node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexBranch {
-    /// Where the node is: LEB.
+    /// LEB of the child node.
     pub leb: u32,
-    /// Where the node is: offset.
+    /// Offset of the child node.
     pub offset: u32,
-    /// Bytes of the node.
+    /// Length of the child node, bytes.
     pub bytes: u32,
     /// The smallest key below it.
     pub key: Key,
-    /// On authenticated file systems, the hash of the node.
+    /// Hash of the child node, on authenticated file systems.
     pub hash: Vec<u8>,
 }
 
-/// A node of the index.
+/// An index node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexNode {
-    /// 0: branches lead to nodes of files; otherwise to index nodes of the level below.
+    /// 0: branches point to leaf nodes (inodes, blocks, names); otherwise to index nodes one level below.
     pub level: u16,
-    /// In the order of their keys.
+    /// Branches, sorted by key.
     pub branches: Vec<IndexBranch>,
 }
 
@@ -227,12 +227,12 @@ const fn field(kind: NodeKind, why: &'static str) -> NodeDefect {
 macro_rules! fixed_node {
     ($name:ident, $kind:expr) => {
         impl $name {
-            /// From a node that [`super::check`] vouched for.
+            /// Decodes a node that passed [`super::check`].
             pub fn decode(raw: &[u8]) -> Result<Self, NodeDefect> {
                 Self::fields_of(raw).ok_or(field($kind, "it is too short"))
             }
 
-            /// To a node.
+            /// Encodes the node with its header.
             #[must_use]
             pub fn encode(&self, sequence: u64) -> Vec<u8> {
                 let mut raw = self.put_fields();
@@ -249,14 +249,14 @@ fixed_node!(LogReference, NodeKind::Reference);
 fixed_node!(CommitStart, NodeKind::CommitStart);
 
 impl Orphans {
-    /// From a node that [`super::check`] vouched for; `raw` is all of it.
+    /// Decodes a node that passed [`super::check`]; `raw` is exactly one node.
     pub fn decode(raw: &[u8]) -> Result<Self, NodeDefect> {
         let numbers = raw.get(Self::BYTES..).unwrap_or_default().as_chunks::<8>().0;
         let inodes = numbers.iter().map(|raw| u64::from_le_bytes(*raw)).collect();
         Self::fields_of(raw, inodes).ok_or(field(NodeKind::Orphans, "it is too short"))
     }
 
-    /// To a node.
+    /// Encodes the node with its header.
     #[must_use]
     pub fn encode(&self, sequence: u64) -> Vec<u8> {
         let mut raw = self.put_fields();
@@ -274,14 +274,15 @@ impl IndexNode {
     /// Bytes of a branch without a hash.
     pub const BRANCH_BYTES: usize = 20;
 
-    /// Bytes of the node, without hashes.
+    /// Length of the node in bytes, without hashes.
     #[must_use]
     pub fn bytes(&self) -> u32 {
         let bytes = Self::BYTES + self.branches.len() * Self::BRANCH_BYTES;
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 
-    /// From a node that [`super::check`] vouched for; `raw` is all of it. How long the hashes are follows from its length.
+    /// Decodes a node that passed [`super::check`]; `raw` is exactly one node. The hash length follows from the
+    /// node's length.
     pub fn decode(raw: &[u8]) -> Result<Self, NodeDefect> {
         let defect = |why| field(NodeKind::Index, why);
         let short = defect("it is too short");
@@ -303,7 +304,7 @@ impl IndexNode {
         Ok(Self { level, branches })
     }
 
-    /// To a node.
+    /// Encodes the node with its header.
     ///
     /// # Panics
     ///

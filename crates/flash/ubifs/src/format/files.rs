@@ -1,18 +1,18 @@
-//! Nodes that files consist of: inodes, blocks, names, truncations. Tables of their bytes: `docs/formats/ubifs.md`.
+//! Nodes of files: inodes, data blocks, names, truncations. Byte tables: `docs/formats/ubifs.md`.
 
 use super::key::{InodeNumber, Key};
 use super::layout::node_layout;
 use super::{BLOCK_BYTES, Group, NAME_BYTES_MAX, NodeDefect, NodeKind, seal};
 
-/// Data is compressed, where that saves space.
+/// Data is compressed if that saves space.
 pub const INODE_COMPRESS: u32 = 0x01;
 /// Writes are synchronous.
 pub const INODE_SYNC: u32 = 0x02;
-/// It can't be changed.
+/// Immutable.
 pub const INODE_IMMUTABLE: u32 = 0x04;
-/// It can only grow.
+/// Append-only.
 pub const INODE_APPEND: u32 = 0x08;
-/// Changes of the directory are synchronous.
+/// Changes to the directory are synchronous.
 pub const INODE_DIRSYNC: u32 = 0x10;
 /// The inode is the value of an extended attribute.
 pub const INODE_XATTR: u32 = 0x20;
@@ -24,29 +24,29 @@ node_layout! {
     Inode, 160 {
         /// Its key.
         key: Key = 24,
-        /// Sequence number when it was made.
+        /// Sequence number at creation.
         created_sequence: u64 = 40,
-        /// Bytes of the file.
+        /// File size in bytes.
         size_bytes: u64 = 48,
-        /// Last access, seconds since 1970; two's complement.
+        /// Access time (atime), seconds since 1970; two's complement.
         accessed_seconds: u64 = 56,
-        /// Last change of the inode, seconds.
+        /// Time of the last inode change (ctime), seconds.
         changed_seconds: u64 = 64,
-        /// Last change of the content, seconds.
+        /// Time of the last content change (mtime), seconds.
         modified_seconds: u64 = 72,
-        /// Nanoseconds of the same three times.
+        /// Nanoseconds of atime.
         accessed_nanoseconds: u32 = 80,
-        /// See above.
+        /// Nanoseconds of ctime.
         changed_nanoseconds: u32 = 84,
-        /// See above.
+        /// Nanoseconds of mtime.
         modified_nanoseconds: u32 = 88,
-        /// Names of it. 0: it is removed.
+        /// Link count. 0: the inode is deleted.
         links: u32 = 92,
         /// Owner.
         user: u32 = 96,
         /// Group.
         group: u32 = 100,
-        /// Type and permissions as `st_mode` has them.
+        /// Type and permissions, encoded as `st_mode`.
         mode: u32 = 104,
         /// `INODE_*`.
         flags: u32 = 108,
@@ -54,31 +54,31 @@ node_layout! {
         data_bytes: u32 = 112,
         /// Number of extended attributes.
         xattr_count: u32 = 116,
-        /// Space of their nodes, bytes.
+        /// Bytes of the nodes of the extended attributes.
         xattr_bytes: u32 = 120,
-        /// Space of their names, bytes.
+        /// Bytes of the names of the extended attributes.
         xattr_names_bytes: u32 = 128,
-        /// Compressor of new data.
+        /// Compressor of data written later.
         compression: u16 = 132,
     }
     then {
-        /// A symbolic link's target, a device's number, an extended attribute's value.
+        /// Target of a symbolic link, number of a device, or value of an extended attribute.
         data: Vec<u8>,
     }
 }
 
 node_layout! {
-    /// A name: of a file in a directory, or of an extended attribute.
+    /// A directory entry, or the name of an extended attribute.
     DirectoryEntry, 56 {
-        /// Its key: the hash of the name.
+        /// Its key, which contains the hash of the name.
         key: Key = 24,
-        /// What it names; 0 in the journal: the name is removed.
+        /// Inode that the name refers to. In the journal, 0 means that the name was removed.
         inode: u64 = 40,
         /// [`EntryKind`].
         kind: u8 = 49,
-        /// Bytes of the name, without the zero behind it.
+        /// Length of the name without its terminating zero.
         name_bytes: u16 = 50,
-        /// Tells encrypted names of one hash apart.
+        /// Distinguishes encrypted names with equal hashes.
         cookie: u32 = 52,
     }
     then {
@@ -88,50 +88,50 @@ node_layout! {
 }
 
 node_layout! {
-    /// A block of a file.
+    /// A data node: one block of a file.
     Data, 48 {
-        /// Its key: the number of the block.
+        /// Its key, which contains the block number.
         key: Key = 24,
-        /// Bytes of the block before compression.
+        /// Length of the block before compression.
         size_bytes: u32 = 40,
         /// [`Compression`].
         compression: u16 = 44,
-        /// Bytes before encryption rounded them up; 0 otherwise.
+        /// Length before padding to the cipher's block size; 0 if not encrypted.
         compressed_bytes: u16 = 46,
     }
     then {
-        /// What is stored.
+        /// Stored bytes, compressed and encrypted as the fields say.
         stored: Vec<u8>,
     }
 }
 
 node_layout! {
-    /// That a file was truncated.
+    /// A truncation of a file.
     Truncation, 56 {
-        /// Which.
+        /// Inode number of the file.
         inode: u32 = 24,
-        /// Bytes before.
+        /// Size before.
         old_bytes: u64 = 40,
-        /// Bytes after.
+        /// Size after.
         new_bytes: u64 = 48,
     }
 }
 
-/// How a block is compressed.
+/// Compression of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// Uncompressed.
     None,
     /// LZO1X.
     Lzo,
-    /// Deflate without zlib's header.
+    /// Raw deflate, without zlib's header.
     Zlib,
     /// Zstandard.
     Zstd,
 }
 
 impl Compression {
-    /// From the number on the medium.
+    /// Decodes the number on the medium.
     #[must_use]
     pub const fn from_number(number: u16) -> Option<Self> {
         match number {
@@ -154,7 +154,7 @@ impl Compression {
         }
     }
 
-    /// As mount options spell it.
+    /// The name used in mount options.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -186,7 +186,7 @@ pub enum EntryKind {
 }
 
 impl EntryKind {
-    /// From the number on the medium.
+    /// Decodes the number on the medium.
     #[must_use]
     pub const fn from_number(number: u8) -> Option<Self> {
         match number {
@@ -215,7 +215,7 @@ impl EntryKind {
         }
     }
 
-    /// The bits of it in a mode.
+    /// The type bits of `st_mode`.
     #[must_use]
     pub const fn mode(self) -> u32 {
         let bits = match self {
@@ -230,7 +230,7 @@ impl EntryKind {
         bits << 12
     }
 
-    /// From an inode's mode.
+    /// The type in an inode's mode.
     #[must_use]
     pub const fn from_mode(mode: u32) -> Option<Self> {
         match mode >> 12 {
@@ -250,17 +250,17 @@ const fn field(kind: NodeKind, why: &'static str) -> NodeDefect {
     NodeDefect::Field { kind, why }
 }
 
-/// The bytes behind the fixed part, which say how many they are.
+/// The `bytes` bytes behind the fixed part.
 fn tail(raw: &[u8], fixed: usize, bytes: usize) -> Option<Vec<u8>> {
     raw.get(fixed..)?.get(..bytes).map(<[u8]>::to_vec)
 }
 
 impl Inode {
-    /// From a node that [`super::check`] vouched for; `raw` is all of it.
+    /// Decodes a node that passed [`super::check`]; `raw` is exactly one node.
     pub fn decode(raw: &[u8]) -> Result<Self, NodeDefect> {
         let short = field(NodeKind::Inode, "it is too short");
         let mut inode = Self::fields_of(raw, Vec::new()).ok_or(short)?;
-        // The inode of a removal says how much data there was, and has none.
+        // The inode node of a deletion states the former data length, but holds no data.
         if inode.links == 0 && raw.len() == Self::BYTES {
             return Ok(inode);
         }
@@ -270,7 +270,7 @@ impl Inode {
         Ok(inode)
     }
 
-    /// To a node.
+    /// Encodes the node with its header.
     #[must_use]
     pub fn encode(&self, sequence: u64, group: Group) -> Vec<u8> {
         let mut raw = self.put_fields();
@@ -279,7 +279,7 @@ impl Inode {
         raw
     }
 
-    /// One of which nothing is known.
+    /// An inode with all fields zero except its key.
     #[must_use]
     pub const fn unknown(number: InodeNumber) -> Self {
         Self {
@@ -306,7 +306,7 @@ impl Inode {
         }
     }
 
-    /// The type.
+    /// The file type.
     #[must_use]
     pub const fn kind(&self) -> Option<EntryKind> {
         EntryKind::from_mode(self.mode)
@@ -330,7 +330,7 @@ impl Inode {
 }
 
 impl DirectoryEntry {
-    /// From a node that [`super::check`] vouched for; `raw` is all of it, `node` says which of the two kinds.
+    /// Decodes a node that passed [`super::check`]; `raw` is exactly one node, `node` its kind.
     pub fn decode(raw: &[u8], node: NodeKind) -> Result<Self, NodeDefect> {
         let mut entry = Self::fields_of(raw, Vec::new()).ok_or(field(node, "it is too short"))?;
         if entry.name_bytes == 0 || u32::from(entry.name_bytes) > NAME_BYTES_MAX {
@@ -344,7 +344,7 @@ impl DirectoryEntry {
         Ok(entry)
     }
 
-    /// To a node.
+    /// Encodes the node with its header.
     #[must_use]
     pub fn encode(&self, node: NodeKind, sequence: u64, group: Group) -> Vec<u8> {
         let mut raw = self.put_fields();
@@ -356,7 +356,7 @@ impl DirectoryEntry {
 }
 
 impl Data {
-    /// From a node that [`super::check`] vouched for; `raw` is all of it.
+    /// Decodes a node that passed [`super::check`]; `raw` is exactly one node.
     pub fn decode(raw: &[u8]) -> Result<Self, NodeDefect> {
         let (data, stored) = Self::split(raw)?;
         Ok(Self {
@@ -365,7 +365,7 @@ impl Data {
         })
     }
 
-    /// The same without a copy: the fields, and what is stored, which the value lacks.
+    /// Decodes without a copy: returns the fields, with `stored` left empty, and the stored bytes.
     pub fn split(raw: &[u8]) -> Result<(Self, &[u8]), NodeDefect> {
         let data = Self::fields_of(raw, Vec::new()).ok_or(field(NodeKind::Data, "it is too short"))?;
         if data.size_bytes == 0 || data.size_bytes > BLOCK_BYTES {
@@ -374,7 +374,7 @@ impl Data {
         Ok((data, raw.get(Self::BYTES..).unwrap_or_default()))
     }
 
-    /// To a node.
+    /// Encodes the node with its header.
     #[must_use]
     pub fn encode(&self, sequence: u64, group: Group) -> Vec<u8> {
         let mut raw = self.put_fields();
@@ -386,20 +386,20 @@ impl Data {
 }
 
 impl Truncation {
-    /// One that concerns no inode: a node for a write unit that has to hold one.
+    /// A no-op truncation (inode 0), used to fill a write unit that must contain a node.
     pub const OF_NOTHING: Self = Self {
         inode: 0,
         old_bytes: 4096,
         new_bytes: 0,
     };
 
-    /// Whether it concerns no inode.
+    /// Whether this is the no-op truncation.
     #[must_use]
     pub const fn is_of_nothing(&self) -> bool {
         self.inode == 0
     }
 
-    /// From a node that [`super::check`] vouched for.
+    /// Decodes a node that passed [`super::check`].
     pub fn decode(raw: &[u8]) -> Result<Self, NodeDefect> {
         let node = Self::fields_of(raw).ok_or(field(NodeKind::Truncation, "it is too short"))?;
         if node.new_bytes > node.old_bytes {
@@ -408,7 +408,7 @@ impl Truncation {
         Ok(node)
     }
 
-    /// To a node.
+    /// Encodes the node with its header.
     #[must_use]
     pub fn encode(&self, sequence: u64, group: Group) -> Vec<u8> {
         let mut raw = self.put_fields();

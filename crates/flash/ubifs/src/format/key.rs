@@ -1,14 +1,14 @@
 //! Keys of the index, and the hashes of names.
 //!
-//! A key is two words: the inode number, and three bits of kind above 29 bits that say which one of that kind: the number of
-//! a block, or the hash of a name. Keys are ordered by inode number, then by the second word. On the medium a key takes 8
-//! bytes in branches of the index and 16 in nodes, where the rest is zero.
+//! A key is two 32-bit words. The first is the inode number; the second holds the key type in its upper 3 bits and
+//! the block number or name hash in the lower 29. Keys are ordered by inode number, then by the second word. A key
+//! takes 8 bytes in a branch of the index and 16 bytes in other nodes, where the rest is zero.
 
 use std::fmt;
 
 use super::layout::Field;
 
-/// The number of an inode.
+/// An inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InodeNumber(pub u32);
 
@@ -18,16 +18,16 @@ impl fmt::Display for InodeNumber {
     }
 }
 
-/// Kind of node that a key leads to.
+/// Key type: the kind of node that a key refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyKind {
     /// The inode.
     Inode,
-    /// A block of it.
+    /// A data block of the inode.
     Data,
-    /// An entry of the directory.
+    /// A directory entry.
     Entry,
-    /// A name of an extended attribute.
+    /// The name of an extended attribute.
     XattrEntry,
 }
 
@@ -42,7 +42,7 @@ impl KeyKind {
     }
 }
 
-/// A key.
+/// A key of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     inode: u32,
@@ -55,10 +55,10 @@ const LOW_MASK: u32 = (1 << LOW_BITS) - 1;
 impl Key {
     /// Bytes in a branch of the index.
     pub const BRANCH_BYTES: usize = 8;
-    /// Largest number of a block, largest hash.
+    /// Largest block number, and largest hash.
     pub const LOW_MAX: u32 = LOW_MASK;
 
-    /// From the first bytes of the key in a node.
+    /// Decodes the first bytes of the key in a node.
     pub(crate) fn from_bytes(raw: &[u8]) -> Option<Self> {
         Self::load(raw.get(..Self::BRANCH_BYTES)?)
     }
@@ -70,49 +70,49 @@ impl Key {
         }
     }
 
-    /// Of an inode.
+    /// Key of an inode.
     #[must_use]
     pub const fn inode(inode: InodeNumber) -> Self {
         Self::new(inode, KeyKind::Inode, 0)
     }
 
-    /// Of a block of 4096 bytes.
+    /// Key of a block of 4096 bytes.
     #[must_use]
     pub const fn data(inode: InodeNumber, block: u32) -> Self {
         Self::new(inode, KeyKind::Data, block)
     }
 
-    /// Of all names with that hash in a directory.
+    /// Key of all names with this hash in a directory.
     #[must_use]
     pub const fn entry(directory: InodeNumber, hash: u32) -> Self {
         Self::new(directory, KeyKind::Entry, hash)
     }
 
-    /// Of all extended attributes with names of that hash.
+    /// Key of all extended attributes whose names have this hash.
     #[must_use]
     pub const fn xattr(inode: InodeNumber, hash: u32) -> Self {
         Self::new(inode, KeyKind::XattrEntry, hash)
     }
 
-    /// The first of a kind.
+    /// The smallest key of a type.
     #[must_use]
     pub const fn first(inode: InodeNumber, kind: KeyKind) -> Self {
         Self::new(inode, kind, 0)
     }
 
-    /// The last of a kind.
+    /// The largest key of a type.
     #[must_use]
     pub const fn last(inode: InodeNumber, kind: KeyKind) -> Self {
         Self::new(inode, kind, LOW_MASK)
     }
 
-    /// Whose.
+    /// The inode number.
     #[must_use]
     pub const fn inode_number(self) -> InodeNumber {
         InodeNumber(self.inode)
     }
 
-    /// Of which kind; `None` for numbers that no key in the index has.
+    /// The key type; `None` for values that never occur in the index.
     #[must_use]
     pub const fn kind(self) -> Option<KeyKind> {
         match self.word >> LOW_BITS {
@@ -124,7 +124,7 @@ impl Key {
         }
     }
 
-    /// The block or the hash.
+    /// The block number or the hash.
     #[must_use]
     pub const fn low(self) -> u32 {
         self.word & LOW_MASK
@@ -146,7 +146,7 @@ impl Field for Key {
     }
 }
 
-/// The hash of names of the default kind. Bytes count as signed.
+/// The r5 hash of a name, the default. Bytes are taken as signed.
 #[must_use]
 pub fn name_hash_r5(name: &[u8]) -> u32 {
     let sum = name.iter().fold(0_u32, |sum, byte| {
@@ -158,7 +158,7 @@ pub fn name_hash_r5(name: &[u8]) -> u32 {
     above_reserved(sum)
 }
 
-/// The hash of names of the test kind: the first four bytes.
+/// The test hash of a name: its first four bytes.
 #[must_use]
 pub fn name_hash_test(name: &[u8]) -> u32 {
     let mut word = [0; 4];
@@ -168,7 +168,7 @@ pub fn name_hash_test(name: &[u8]) -> u32 {
     above_reserved(u32::from_le_bytes(word))
 }
 
-/// Hashes 0 to 2 are kept for `.`, `..` and the end of a directory.
+/// Maps hashes 0 to 2, which are reserved for `.`, `..` and the end of a directory, to 3 to 5.
 const fn above_reserved(sum: u32) -> u32 {
     match sum & LOW_MASK {
         hash @ 0..=2 => hash + 3,

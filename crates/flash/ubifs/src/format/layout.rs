@@ -1,12 +1,12 @@
-//! Fields at fixed offsets: one table a node makes its struct, its decoder and its encoder.
+//! Fields at fixed offsets: one table per node generates its struct, decoder and encoder.
 
-/// A value of fixed width.
+/// A fixed-width value.
 pub(super) trait Field: Sized {
-    /// Bytes of it.
+    /// Width in bytes.
     const BYTES: usize;
-    /// From exactly that many bytes.
+    /// Decodes exactly [`Self::BYTES`] bytes.
     fn load(raw: &[u8]) -> Option<Self>;
-    /// To exactly that many bytes.
+    /// Encodes to exactly [`Self::BYTES`] bytes.
     fn store(&self, raw: &mut [u8]);
 }
 
@@ -41,7 +41,8 @@ pub(super) fn get<F: Field>(raw: &[u8], at: usize) -> Option<F> {
     raw.get(at..at.checked_add(F::BYTES)?).and_then(F::load)
 }
 
-/// Makes `pub struct Name { fields }` with `BYTES`, `fields_of` and `put_fields`. Bytes that no field names are zero.
+/// Defines `pub struct Name { fields }` with `BYTES`, `fields_of` and `put_fields`. Bytes outside the fields are
+/// written as zero.
 macro_rules! node_layout {
     (
         $(#[$doc:meta])*
@@ -58,7 +59,7 @@ macro_rules! node_layout {
         }
 
         impl $name {
-            /// Bytes of the part of fixed length, header included.
+            /// Length of the fixed part, header included.
             pub const BYTES: usize = $bytes;
 
             fn fields_of(raw: &[u8] $( $(, $tail: $tail_kind)* )?) -> Option<Self> {

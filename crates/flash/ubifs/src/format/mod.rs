@@ -1,25 +1,26 @@
-//! Everything that UBIFS puts on the medium, from bytes to values and back. Spec, with what nodes mean together and the LPT, which
-//! has no nodes: `docs/formats/ubifs.md`.
+//! Codecs of all nodes on the medium. Spec, including the relations between nodes and the LPT, which is not made of
+//! nodes: `docs/formats/ubifs.md`.
 //!
 //! # Areas
 //!
-//! | LEBs                                 | what                                                  | nodes                          |
+//! | LEBs                                 | content                                               | nodes                          |
 //! |--------------------------------------|-------------------------------------------------------|--------------------------------|
-//! | [`SUPERBLOCK_LEB`]                   | what does not change                                  | [`Superblock`], a signature    |
-//! | [`MASTER_LEB`] and the next          | where everything is after the last commit, two copies | [`Master`]                     |
-//! | from [`LOG_LEB`] on                  | which LEBs the journal has                            | [`CommitStart`], [`LogReference`] |
-//! | behind the log                       | LPT: the space of each LEB                            | none                           |
-//! | behind the LPT                       | inodes without a name that were open                  | [`Orphans`]                    |
-//! | the rest                             | journal, files, index                                 | all below                      |
+//! | [`SUPERBLOCK_LEB`]                   | fixed parameters                                      | [`Superblock`], a signature    |
+//! | [`MASTER_LEB`] and the next          | locations as of the last commit, two copies           | [`Master`]                     |
+//! | from [`LOG_LEB`] on                  | the log: LEBs of the journal (buds)                   | [`CommitStart`], [`LogReference`] |
+//! | behind the log                       | LPT: free and dirty space of each LEB                 | none                           |
+//! | behind the LPT                       | orphans: unlinked inodes that were open               | [`Orphans`]                    |
+//! | the rest (main area)                 | journal, files, index                                 | all below                      |
 //!
 //! # Nodes
 //!
-//! Bytes of each node behind the header; field by field in the types' own tables, which are their codecs.
+//! Offsets within the node, header included. The types' own tables list each field; the codecs are generated from
+//! them.
 //!
-//! | kind | node                      | bytes    | what is where                                                                     |
+//! | kind | node                      | bytes    | offset and field                                                                  |
 //! |------|---------------------------|----------|-----------------------------------------------------------------------------------|
 //! | 0    | [`Inode`]                 | 160..    | 24 key, 40 creation, 48 size, 56 times, 92 links, 96 owner, 104 mode, 108 flags, 112 data length, 116 sums of extended attributes, 132 compressor, 160 data |
-//! | 1    | [`Data`]                  | 48..     | 24 key, 40 size of the block, 44 [`Compression`], 46 length before encryption, 48 what is stored |
+//! | 1    | [`Data`]                  | 48..     | 24 key, 40 size of the block, 44 [`Compression`], 46 length before encryption, 48 stored bytes |
 //! | 2, 3 | [`DirectoryEntry`]        | 57..     | 24 key, 40 inode, 49 [`EntryKind`], 50 length of the name, 52 cookie, 56 name and a zero |
 //! | 4    | [`Truncation`]            | 56       | 24 inode, 40 size before, 48 size after                                           |
 //! | 5    | padding ([`pad`])         | 28       | 24 bytes of padding that follow                                                   |
@@ -41,14 +42,14 @@
 //! |--------|----------|---------------------------------------------------------------------|
 //! | 0..4   | magic    | [`MAGIC`]                                                           |
 //! | 4..8   | CRC-32   | of bytes 8 to the node's end; seed all ones, no final inversion     |
-//! | 8..16  | sequence | grows with each node that is written                                |
-//! | 16..20 | length   | of the node, header included, without what aligns the next node     |
+//! | 8..16  | sequence | increases with each node written                                    |
+//! | 16..20 | length   | of the node with its header, without padding to the next node       |
 //! | 20     | kind     | [`NodeKind`]                                                        |
 //! | 21     | group    | [`Group`]                                                           |
 //! | 22..24 |          | zero                                                                |
 //!
-//! Order of checks in [`check`]: erased, magic, length and kind so far as they say which bytes the CRC covers, CRC. Fields
-//! of a node are decoded after that only. What fields say (places, sizes) is checked by those who use it.
+//! [`check`] tests in this order: erased, magic, length and kind (as far as they decide which bytes the CRC covers),
+//! CRC. The fields of a node are decoded only after that; callers check the values (locations, sizes).
 
 mod areas;
 mod files;
@@ -69,15 +70,15 @@ pub use padding::{fills_unit, pad, pad_unit};
 
 use thiserror::Error;
 
-/// The first four bytes of each node.
+/// Magic number: the first four bytes of each node.
 pub const MAGIC: u32 = 0x0610_1831;
-/// Bytes of the header of each node.
+/// Size of the header of each node.
 pub const HEADER_BYTES: usize = 24;
-/// Bytes of a file that one data node holds.
+/// File bytes per data node.
 pub const BLOCK_BYTES: u32 = 4096;
-/// The longest name.
+/// Maximum length of a name.
 pub const NAME_BYTES_MAX: u32 = 255;
-/// The most data in an inode node: a symbolic link's target, an extended attribute's value.
+/// Maximum size of the data in an inode node: a symbolic link's target, an extended attribute's value.
 pub const INODE_DATA_BYTES_MAX: u32 = 4096;
 /// Padding byte, for the end of a write unit where a padding node does not fit.
 pub const PADDING_BYTE: u8 = 0xCE;
@@ -89,7 +90,7 @@ pub const SUPERBLOCK_LEB: u32 = 0;
 pub const MASTER_LEB: u32 = 1;
 /// First LEB of the log.
 pub const LOG_LEB: u32 = 3;
-/// Sequence numbers end before it.
+/// Exclusive upper bound of sequence numbers.
 pub const SEQUENCE_END: u64 = 0xFFFF_FFFF_FF00_0000;
 
 /// Type of a node.
@@ -103,21 +104,21 @@ pub enum NodeKind {
     Entry,
     /// The name of an extended attribute.
     XattrEntry,
-    /// That a file was truncated; it is in the journal only.
+    /// A truncation of a file; in the journal only.
     Truncation,
-    /// Nothing, up to the end of a write unit.
+    /// Padding up to the end of a write unit.
     Padding,
     /// The superblock.
     Superblock,
-    /// The master node: where everything is after the last commit.
+    /// The master node: all locations as of the last commit.
     Master,
-    /// A reference of the log to a LEB of the journal.
+    /// A log entry that names a bud (a LEB of the journal).
     Reference,
-    /// A node of the index.
+    /// An index node.
     Index,
     /// The start of a commit.
     CommitStart,
-    /// Inodes without a name that were open.
+    /// Orphans: unlinked inodes that were open.
     Orphans,
     /// A hash over journal nodes, on authenticated file systems.
     Authentication,
@@ -144,7 +145,7 @@ impl NodeKind {
         Self::Signature,
     ];
 
-    /// From the number on the medium.
+    /// Decodes the number on the medium.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
@@ -159,7 +160,7 @@ impl NodeKind {
             .expect("all kinds are listed, and are few")
     }
 
-    /// What errors call it.
+    /// The name used in error messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -180,12 +181,12 @@ impl NodeKind {
         }
     }
 
-    /// The shortest and the longest such node, bytes. The longest index, orphan and signature nodes are bounded by the LEB.
+    /// Minimum and maximum length in bytes. Index, orphan and signature nodes are limited only by the LEB.
     #[must_use]
     pub const fn length_range(self) -> (u32, u32) {
         match self {
             Self::Inode => (160, 160 + INODE_DATA_BYTES_MAX),
-            // What a compressor made longer is stored as it was, but room for it is allowed.
+            // Incompressible blocks are stored uncompressed, but the format allows for twice the size.
             Self::Data => (48, 48 + 2 * BLOCK_BYTES),
             Self::Entry | Self::XattrEntry => (57, 57 + NAME_BYTES_MAX),
             Self::Truncation => (56, 56),
@@ -202,10 +203,10 @@ impl NodeKind {
     }
 }
 
-/// Which part of an atomic group a node is.
+/// Position of a node in an atomic group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// Of none.
+    /// Not part of a group.
     None,
     /// Not the last one.
     Inside,
@@ -237,43 +238,43 @@ impl Group {
 /// The header of a node whose CRC is right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Grows with each node that is written.
+    /// Increases with each node written.
     pub sequence: u64,
     /// Bytes of the node, header included.
     pub bytes: u32,
-    /// What it is.
+    /// Node type.
     pub kind: NodeKind,
-    /// Which part of an atomic group.
+    /// Position in an atomic group.
     pub group: Group,
 }
 
 impl Header {
-    /// Bytes to the next node: the length up to a multiple of 8.
+    /// Distance to the next node: the length rounded up to 8 bytes.
     #[must_use]
     pub const fn aligned_bytes(&self) -> u32 {
         self.bytes.next_multiple_of(8)
     }
 }
 
-/// Why bytes are not a node.
+/// Why bytes are not a valid node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NodeDefect {
-    /// Nothing was written there.
+    /// The bytes are erased.
     #[error("nothing is written here")]
     Erased,
-    /// The LEB, or what was given, ends before a header does.
+    /// The LEB or the buffer ends within the header.
     #[error("only {room} bytes are left, a node needs 24 at least")]
     NoRoom {
-        /// Bytes that are there.
+        /// Bytes available.
         room: usize,
     },
-    /// Something else.
+    /// The magic number is wrong.
     #[error("magic is {found:#010x}, a node has 0x06101831")]
     Magic {
         /// The first four bytes.
         found: u32,
     },
-    /// A number that is no kind, or no group.
+    /// The kind or group number does not exist.
     #[error("kind {kind} or group {group} does not exist")]
     Kind {
         /// Number of the kind.
@@ -281,59 +282,59 @@ pub enum NodeDefect {
         /// Number of the group.
         group: u8,
     },
-    /// Too short or too long for its kind or its place.
+    /// The length is impossible for the kind or exceeds the space available.
     #[error("{} of {found} bytes; {smallest} to {largest} are possible here", kind.name())]
     Length {
-        /// What it says to be.
+        /// Kind in the header.
         kind: NodeKind,
-        /// What it says of its length.
+        /// Length in the header.
         found: u32,
-        /// The shortest of that kind.
+        /// Minimum for this kind.
         smallest: u32,
-        /// The longest that fits.
+        /// Maximum that fits.
         largest: u32,
     },
-    /// Bits are wrong.
+    /// The CRC does not match.
     #[error("{} of {bytes} bytes: CRC is {found:#010x}, its header says {stored:#010x}", kind.name())]
     Crc {
-        /// What it says to be.
+        /// Kind in the header.
         kind: NodeKind,
-        /// Its length.
+        /// Length in the header.
         bytes: u32,
-        /// In the header.
+        /// CRC in the header.
         stored: u32,
-        /// Of the bytes.
+        /// CRC of the bytes.
         found: u32,
     },
-    /// The node is fine, and not the one that belongs here.
+    /// A valid node, but of another kind or length than expected.
     #[error("a {} of {bytes} bytes is here, expected is a {} of {expected_bytes}", found.name(), expected.name())]
     Unexpected {
-        /// What it is.
+        /// Kind found.
         found: NodeKind,
-        /// Its length.
+        /// Length found.
         bytes: u32,
-        /// What it should be.
+        /// Kind expected.
         expected: NodeKind,
-        /// And how long.
+        /// Length expected.
         expected_bytes: u32,
     },
-    /// The CRC is right, a field makes no sense.
+    /// The CRC is right, but a field has an impossible value.
     #[error("{}: {why}", kind.name())]
     Field {
-        /// Of which node.
+        /// Node type.
         kind: NodeKind,
-        /// What is wrong.
+        /// Description of the fault.
         why: &'static str,
     },
 }
 
-/// CRC-32 as UBI and UBIFS have it: all ones at the start, not inverted at the end.
+/// CRC-32 of UBI and UBIFS: seed all ones, no final inversion.
 #[must_use]
 pub fn crc(bytes: &[u8]) -> u32 {
     !crc32fast::hash(bytes)
 }
 
-/// Checks the node at the start of `raw`, which reaches to the end of its LEB or further than the node.
+/// Checks the node at the start of `raw`. `raw` may extend past the node, at most to the end of its LEB.
 pub fn check(raw: &[u8]) -> Result<Header, NodeDefect> {
     let room = NodeDefect::NoRoom { room: raw.len() };
     let word = |at| layout::get::<u32>(raw, at).ok_or(room);
@@ -382,7 +383,7 @@ pub fn check(raw: &[u8]) -> Result<Header, NodeDefect> {
     })
 }
 
-/// Checks that the node at the start of `raw` is of this kind and length.
+/// Checks the node at the start of `raw`, including its kind and length.
 pub fn check_expected(raw: &[u8], expected: NodeKind, expected_bytes: u32) -> Result<Header, NodeDefect> {
     let header = check(raw)?;
     if header.kind == expected && header.bytes == expected_bytes {
@@ -396,7 +397,7 @@ pub fn check_expected(raw: &[u8], expected: NodeKind, expected_bytes: u32) -> Re
     })
 }
 
-/// Writes the header of the node that `node` is all of.
+/// Fills in the header of `node`, which is exactly one node.
 ///
 /// # Panics
 ///

@@ -1,15 +1,16 @@
-//! Padding up to a write unit: a padding node where one fits, single bytes where it does not.
+//! Padding up to a write unit: a padding node if one fits, otherwise single padding bytes.
 //!
-//! Padding ends where its write unit ends. The recovery of Linux writes a LEB of the journal anew up to the write unit of its last
-//! node, padding being none, and counts the space behind the padding as free and goes on there: whole units of padding would be a
-//! gap in what is written, which no scan gets over. A unit that holds nothing else begins with a node that changes nothing.
+//! Padding never extends past the write unit in which it starts. The recovery of Linux rewrites a journal LEB up to
+//! the write unit of its last node, not counting padding, treats the space behind as free and continues there: whole
+//! units of padding would leave a gap in the written area that no scan can cross. A unit without other content
+//! therefore begins with a no-op node.
 
 use super::{Group, HEADER_BYTES, NodeKind, PADDING_BYTE, Truncation, seal};
 
 const NODE_BYTES: usize = HEADER_BYTES + 4;
 
-/// Fills `space`, which starts and ends at multiples of 8 in its LEB. A padding node has sequence number 0: it is never
-/// replayed.
+/// Fills `space`, whose start and end are multiples of 8 in the LEB. A padding node has sequence number 0 and is
+/// never replayed.
 ///
 /// # Panics
 ///
@@ -26,17 +27,17 @@ pub fn pad(space: &mut [u8]) {
     rest.fill(0);
 }
 
-/// Whether a write unit of that many bytes can be filled without anything else in it.
+/// Whether a write unit of `unit` bytes can be filled by padding alone, that is, whether the no-op node fits.
 #[must_use]
 pub const fn fills_unit(unit: usize) -> bool {
     unit >= Truncation::BYTES
 }
 
-/// Fills `unit`, a write unit of the journal in which nothing else is.
+/// Fills `unit`, a write unit of the journal without other content.
 ///
 /// # Panics
 ///
-/// When it does not take the node ([`fills_unit`]).
+/// When the no-op node does not fit ([`fills_unit`]).
 pub fn pad_unit(unit: &mut [u8], sequence: u64) {
     let (node, rest) = unit.split_at_mut(Truncation::BYTES);
     node.copy_from_slice(&Truncation::OF_NOTHING.encode(sequence, Group::None));

@@ -1,4 +1,4 @@
-//! Golden bytes, round trips, and sweeps over single bits.
+//! Golden bytes, round trips, and bit-flip sweeps.
 
 use super::*;
 
@@ -120,7 +120,7 @@ fn nodes_are_the_same_after_a_round_trip() {
     );
 }
 
-/// Each byte of the fixed nodes that a decoder takes comes out of the encoder at the same place.
+/// Each byte of a fixed-size node that the decoder reads is written by the encoder to the same offset.
 #[test]
 fn fields_of_all_fixed_nodes_do_not_overlap() {
     let pattern =

@@ -1,9 +1,9 @@
-//! The write buffers of the journal heads, as a volume: reads see what is buffered as if it were written, also where writing it
-//! failed.
+//! Write buffers of the journal heads, as a volume: reads see buffered nodes as if they were written, even after a
+//! failed write.
 //!
-//! A buffer collects nodes up to the next multiple of the volume's largest write; then that much is written. Flushing fills
-//! up the write unit with padding, or the row of an array. So each write starts where the one before ended, and what a power cut
-//! tears of a head lies within one largest write.
+//! A buffer collects nodes up to the next multiple of the volume's maximum write size, which is then written. A flush
+//! pads up to the write unit, or to the stripe row of an array. Each write therefore starts at the end of the
+//! previous one, and a power cut tears at most one maximum write per head.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -45,7 +45,7 @@ impl HeadKind {
 #[derive(Debug)]
 struct Head {
     leb: u32,
-    /// Up to where it is written.
+    /// End of the written part.
     written: u32,
     buffer: Vec<u8>,
 }
@@ -55,8 +55,8 @@ impl Head {
         self.written + u32::try_from(self.buffer.len()).expect("less than a LEB")
     }
 
-    /// Pads up to a whole write unit. Where another flush of the same size would lie in one row more than this one could, to the
-    /// end of the row: members of an array that program padding meanwhile lose no time, those that wait for a row do. Returns the
+    /// Pads up to a whole write unit, and to the end of the stripe row if an equal-sized next flush would otherwise
+    /// span an extra row: programming padding in parallel costs an array no time, an extra row does. Returns the
     /// bytes of padding.
     fn fill_up(&mut self, unit: u32, row: u32, sequence: &mut u64) -> u32 {
         let end = self.end();
@@ -78,12 +78,12 @@ impl Head {
     }
 }
 
-/// A volume with the heads' buffers before it.
+/// A volume with the buffers of the heads in front.
 pub(super) struct WriteBuffers {
     inner: Arc<dyn Volume>,
     min_io_bytes: u32,
     heads: RwLock<[Option<Head>; 3]>,
-    /// Taken after `heads`, or alone.
+    /// Lock order: after `heads`, or without it.
     counted: RwLock<[Counted; 3]>,
 }
 
@@ -118,7 +118,7 @@ impl WriteBuffers {
         add(&mut counted[head.index()]);
     }
 
-    /// What a head took so far.
+    /// Counters of a head.
     pub(super) fn counted(&self, head: HeadKind) -> Counted {
         let buffered = self.heads()[head.index()]
             .as_ref()
@@ -130,21 +130,21 @@ impl WriteBuffers {
         }
     }
 
-    /// The LEB of a head and where its next node goes.
+    /// LEB of a head, and offset of its next node.
     pub(super) fn position(&self, head: HeadKind) -> Option<(u32, u32)> {
         self.heads()[head.index()]
             .as_ref()
             .map(|head| (head.leb, head.end()))
     }
 
-    /// Whether some of a node is buffered.
+    /// Whether any part of a node is still buffered.
     pub(super) fn is_buffered(&self, place: Place) -> bool {
         let heads = self.heads();
         let mut heads = heads.iter().flatten();
         heads.any(|head| head.leb == place.leb && place.offset + place.bytes > head.written)
     }
 
-    /// Goes on in another LEB. What was buffered must be flushed.
+    /// Moves a head to another LEB. Its buffer must be empty.
     pub(super) fn seek(&self, head: HeadKind, position: Option<(u32, u32)>) {
         let mut heads = self.heads_mut();
         let slot = &mut heads[head.index()];
@@ -159,7 +159,7 @@ impl WriteBuffers {
         });
     }
 
-    /// Appends nodes, each aligned; they fit.
+    /// Appends aligned nodes, which must fit in the LEB.
     pub(super) fn append(&self, head: HeadKind, nodes: &[u8]) -> Result<(), VolumeError> {
         let most = self.inner.geometry().max_write_bytes.max(self.min_io_bytes);
         let bytes = u64::try_from(nodes.len()).unwrap_or(u64::MAX);
@@ -179,8 +179,8 @@ impl WriteBuffers {
         }
     }
 
-    /// Writes what is buffered of these heads, at the same time. Returns of each that had something the LEB and the bytes of
-    /// padding that it took. `sequence` is the last number that was given; padding may take some.
+    /// Flushes the given heads in parallel. Returns the LEB and the bytes of padding of each head that had buffered
+    /// nodes. `sequence` is the last sequence number used; padding may use more.
     pub(super) fn flush_heads(
         &self,
         kinds: &[HeadKind],
@@ -225,7 +225,8 @@ impl WriteBuffers {
     }
 }
 
-/// Fills in what is buffered, and what is behind it. Returns what comes before that, which is on the medium.
+/// Copies the buffered part of a read, with 0xFF behind it. Returns the part before it, which has to be read from the
+/// medium.
 fn take_buffered<'a>(heads: &[Option<Head>; 3], part: &'a mut ReadPart<'_>) -> ReadPart<'a> {
     let (leb, offset) = (part.leb, part.offset);
     let end = offset + u32::try_from(part.out.len()).expect("less than a LEB");

@@ -1,10 +1,10 @@
-//! A commit: the journal becomes part of the index, and the log starts anew.
+//! A commit merges the journal into the index and starts a new log.
 //!
-//! In this order, each step complete on the medium before the next: write buffers; commit start in a new LEB of the log; new index
-//! nodes and the LPT, beside the old ones; orphans; a sync; the master node, in both of its LEBs. The master is the point of no return: before it the
-//! old log, index and LPT count, and the new ones are leftovers; after it the other way round. LEBs that only the old ones need
-//! are unmapped after it, and only then may be written. The same holds in memory: reads go by the old index and the journal until
-//! the master node is written.
+//! The steps, each complete on the medium before the next: write buffers; commit start node in a new log LEB; new
+//! index nodes and the LPT, without touching the old ones; orphans; a sync; the master node, in both of its LEBs. The
+//! master node is the point of no return: before it the old log, index and LPT are valid and the new ones are
+//! garbage, after it the reverse. LEBs used only by the old state are unmapped after it, and may be written only
+//! then. The same holds in memory: reads use the old index and the journal until the master node is written.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ use crate::finding::Place;
 use crate::format::{Key, KeyKind, MASTER_DIRTY, MASTER_NO_ORPHANS, MASTER_RECOVERED};
 use crate::journal::Journal;
 
-/// How the master node says that the file system is.
+/// State of the file system as recorded in the master node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Mounted,
@@ -30,7 +30,7 @@ pub(super) enum State {
 }
 
 impl Writer {
-    /// Makes all that was written part of the index. After it, a mount has nothing to replay.
+    /// Merges all operations into the index. A mount after it has nothing to replay.
     pub fn commit(&mut self) -> Result<(), WriteError> {
         self.check_usable()?;
         if self.committed == self.sequence && self.ubifs.journal.len() == 0 {
@@ -40,8 +40,8 @@ impl Writer {
         self.guard(result)
     }
 
-    /// Work that nobody waits for: what is buffered is written and synced, and a journal that is half full is committed. Nothing is
-    /// synced where nothing was written since the last time. A commit that fails keeps nothing from being synced.
+    /// Background work: writes and syncs buffered nodes, and commits a journal that is more than half full. Does not
+    /// sync if nothing was written since the last sync. A failed commit does not prevent the sync.
     pub fn work(&mut self) -> Result<(), WriteError> {
         self.check_usable()?;
         let is_long = self.log.journal_bytes() > self.ubifs.superblock.journal_bytes_max / 2;
@@ -53,20 +53,20 @@ impl Writer {
         committed.and(self.save_journal())
     }
 
-    /// Commits and notes that the file system is not in use.
+    /// Commits and marks the file system as cleanly unmounted.
     pub fn unmount(mut self) -> Result<(), WriteError> {
         self.close()
     }
 
-    /// The same for who has no more than a reference. Nothing is written after it. Where it fails, what was written before is synced as far as
-    /// that can be done.
+    /// Like [`Self::unmount`], by reference. Nothing is written after it. If it fails, earlier writes are synced as
+    /// far as possible.
     pub fn close(&mut self) -> Result<(), WriteError> {
         self.check_usable()?;
         let closed = self.close_journal();
         let closed = self.guard(closed);
         match closed {
             Ok(()) => self.stopped = Some(Stopped::Unmounted),
-            // What comes of it is noted; the first error is what is told.
+            // A failure is recorded; the first error is the one reported.
             Err(_) => drop(self.save_journal()),
         }
         closed
@@ -74,7 +74,7 @@ impl Writer {
 
     fn close_journal(&mut self) -> Result<(), WriteError> {
         self.bury_all()?;
-        // A mount looks for orphans only where the one before did not end well.
+        // A mount looks for orphans only after an unclean unmount.
         let state = match self.orphans.is_empty() {
             true => State::Unmounted,
             false => State::Mounted,
@@ -86,12 +86,13 @@ impl Writer {
 
     pub(super) fn commit_to(&mut self, state: State) -> Result<(), WriteError> {
         if let Some(inode) = self.unwritten_inode.take() {
-            // What the index has of a file must not be behind its end: a recovery looks for that in the journal alone.
+            // The index must not contain blocks behind the end of their file: recovery looks for those only in the
+            // journal.
             self.write_group(&[NewNode::Inode(inode)])?;
         }
         self.sync_heads()?;
         let edits = self.with_moves(self.edits()?)?;
-        // What reads look at stays as it is until the new state is complete on the medium.
+        // Reads use the old master node until the new state is complete on the medium.
         let mut master = self.ubifs.master.clone();
         master.commit += 1;
         let heads = self.open_heads();
@@ -118,7 +119,7 @@ impl Writer {
         };
         master.flags = kept | dirty | no_orphans;
         let log_start = master.log_leb;
-        // Of an image, the host may write the master node before what it leads to.
+        // In an image file, the host might otherwise write the master node before the nodes it refers to.
         self.sync_volume()?;
         self.write_master(master)?;
         if let Some(index) = index {
@@ -144,7 +145,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Where the heads are, as the next journal's first buds.
+    /// Positions of the heads: the first buds of the new journal.
     fn open_heads(&self) -> Vec<Bud> {
         let open = HeadKind::ALL.into_iter().filter_map(|head| {
             let (leb, start) = self.buffers.position(head)?;
@@ -153,7 +154,7 @@ impl Writer {
         open.collect()
     }
 
-    /// LEBs of the journal before are free to be collected.
+    /// Makes the LEBs of the old journal available to garbage collection.
     fn release_old_buds(&mut self) {
         let keep: BTreeSet<u32> = self
             .log
@@ -180,7 +181,7 @@ impl Writer {
         }
     }
 
-    /// What the journal changes of the index.
+    /// The index changes that the journal amounts to.
     pub(super) fn edits(&self) -> Result<Edits, WriteError> {
         let mut edits = Edits::default();
         let journal = &self.ubifs.journal;
@@ -221,7 +222,7 @@ impl Writer {
             let indexed = all(key, key)?.into_iter().map(|(_, place)| place);
             let indexed: Vec<Place> = indexed.filter(|place| !known.contains(place)).collect();
             edits.deletions.extend(indexed.iter().map(|place| (key, *place)));
-            // Others of the same hash stay.
+            // Other names with the same hash stay.
             for (place, name) in self.indexed_names(key, indexed.into_iter())? {
                 edits.insertions.push(Insertion { key, name, place });
             }
@@ -229,7 +230,7 @@ impl Writer {
         Ok(edits)
     }
 
-    /// What the index alone has.
+    /// Branches in the index between two keys, without the journal.
     pub(super) fn index_range(&self, low: Key, high: Key) -> Result<Vec<(Key, Place)>, WriteError> {
         let (mut found, mut lost) = (Vec::new(), Vec::new());
         self.ubifs.index.range(low, high, &mut found, &mut lost);

@@ -1,4 +1,4 @@
-//! The parts of a commit beside the index: LPT, orphans, and the master node, which makes all of it count.
+//! Parts of a commit other than the index: LPT, orphans, and the master node, which makes the commit valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,12 +12,12 @@ use crate::lpt::{LptPlace, Region, TableSpace, lay_out};
 use crate::scan::to_usize;
 
 impl Writer {
-    /// Writes the LPT beside the old one. Returns LEBs that only the old one is in.
+    /// Writes the LPT without touching the old one. Returns the LEBs that only the old one uses.
     pub(super) fn write_lpt(&mut self, master: &mut Master) -> Result<Vec<u32>, WriteError> {
         let lpt = &mut self.lpt;
         let leb_bytes = lpt.geometry.input.leb_bytes;
         let unit = lpt.geometry.input.min_io_bytes;
-        // All that was written so far is of no use once this commit is done.
+        // Everything written so far is obsolete once this commit is done.
         for space in &mut lpt.spaces {
             space.dirty = leb_bytes - space.free;
         }
@@ -35,13 +35,13 @@ impl Writer {
             }
             leb = next(leb);
         }
-        // The small model is one piece.
+        // The small model is written in one piece.
         if !lpt.geometry.input.big {
             let bytes = u32::try_from(lpt.geometry.bytes).unwrap_or(u32::MAX);
             regions.retain(|region| region.offset == 0 || leb_bytes - region.offset >= bytes);
         }
         let used: BTreeSet<u32> = lpt.in_use.clone();
-        // LEBs that the new tree goes on in keep what they have; all others will be erased.
+        // The LEB in which the new tree continues keeps its content; all others will be erased.
         let goes_on = regions
             .iter()
             .find(|region| region.offset > 0)
@@ -89,7 +89,7 @@ impl Writer {
         Ok(old)
     }
 
-    /// LEBs that a mount wants to know first: with the most space, and empty ones.
+    /// LEBs for the save table, which a mount reads first: those with the most free and dirty space.
     fn saved_lebs(&self) -> Vec<u32> {
         let count = to_usize(self.lpt.geometry.input.saved_lebs);
         let mut lebs: BTreeMap<_, _> = BTreeMap::new();
@@ -103,11 +103,11 @@ impl Writer {
             .collect()
     }
 
-    /// Writes the inodes without a name. Returns LEBs of the area that are of no use once the commit is done: until then a recovery
-    /// removes by them what it finds in the old index.
+    /// Writes the orphans. Returns LEBs of the area that become obsolete with the commit: until then a recovery uses
+    /// them to delete orphans in the old index.
     ///
-    /// The LEBs are replaced one after the other, and a recovery takes both what is new and what is left. So each inode keeps its place or
-    /// moves forward, and is listed in one of them all the time.
+    /// The LEBs are replaced one after the other, and a recovery reads both new and old ones. Each inode therefore
+    /// keeps its position or moves forward, so that it is listed at any time.
     pub(super) fn write_orphans(&mut self, commit: u64) -> Result<Vec<u32>, WriteError> {
         let superblock = &self.ubifs.superblock;
         let first = LOG_LEB + superblock.log_lebs + superblock.lpt_lebs;
@@ -153,7 +153,7 @@ impl Writer {
         }
     }
 
-    /// Appends the master node to both of its LEBs, one after the other. It counts from then on.
+    /// Appends the master node to both of its LEBs, one after the other. The commit is valid from then on.
     pub(super) fn write_master(&mut self, mut master: Master) -> Result<(), WriteError> {
         let superblock = &self.ubifs.superblock;
         let (leb_bytes, unit) = (superblock.leb_bytes, superblock.min_io_bytes);
@@ -180,7 +180,7 @@ impl Writer {
         pad(&mut raw[512..]);
         for leb in [MASTER_LEB, MASTER_LEB + 1].map(Leb) {
             match wraps {
-                // The other LEB still has the one before.
+                // The other LEB still holds the previous master node.
                 true => {
                     self.volume.unmap(leb)?;
                     self.volume.map(leb)?;

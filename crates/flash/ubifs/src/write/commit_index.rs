@@ -1,5 +1,5 @@
-//! The index on its way to the medium, as a part of a commit: new nodes go behind the old ones, which stay until the master node
-//! that no longer leads to them is written. Where no LEB is empty, they go into gaps between old ones.
+//! Writing the index in a commit: new nodes are appended behind the old ones, which stay valid until the master node
+//! that refers to the new index is written. If no LEB is empty, new nodes go into gaps between old ones.
 
 use media::Leb;
 use ubi::{Volume, VolumeError};
@@ -13,27 +13,27 @@ use crate::format::{IndexNode, Master, pad};
 use crate::scan::to_usize;
 use crate::space::LebSpace;
 
-/// An index that is on the medium beside the one that counts.
+/// A complete index on the medium that the master node does not refer to yet.
 pub(super) struct NewIndex {
     pub(super) root: Place,
-    /// Nodes that it has no use for.
+    /// Nodes of the old index that the new one does not use.
     pub(super) freed: Vec<Place>,
-    /// Nodes that the other has not.
+    /// Nodes of the new index that the old one does not have.
     pub(super) written: Vec<(Place, IndexNode)>,
 }
 
-/// Writes new index nodes behind the index head, and into gaps.
+/// Writes new index nodes behind the index head and into gaps.
 struct IndexWriter<'a> {
     volume: &'a dyn Volume,
     space: &'a mut SpaceTable,
     leb_bytes: u32,
     min_io_bytes: u32,
     head: Option<IndexHead>,
-    /// Where nodes go when no LEB is empty.
+    /// Gaps to use when no LEB is empty.
     gaps: Gaps,
 }
 
-/// A LEB with index nodes, of which those from `offset` on are in the buffer.
+/// A LEB with index nodes; those from `offset` on are buffered.
 struct IndexHead {
     leb: u32,
     offset: u32,
@@ -41,7 +41,7 @@ struct IndexHead {
 }
 
 impl Writer {
-    /// Writes the index with changes. What the next master node says of it goes to `master`; `None` where nothing changes.
+    /// Writes the changed index and enters it into `master`; returns `None` if nothing changes.
     pub(super) fn write_index(
         &mut self,
         mut edits: Edits,
@@ -110,13 +110,13 @@ impl Writer {
         }))
     }
 
-    /// Empty LEBs that these changes take when they are written.
+    /// Number of empty LEBs that writing these changes takes.
     pub(super) fn lebs_for(&self, edits: &Edits) -> Result<u32, WriteError> {
         let lebs = self.lebs_beside_gaps(edits, u32::MAX)?;
         Ok(lebs.unwrap_or(u32::MAX))
     }
 
-    /// The same where there are no more than `empty`, and their gaps take the rest; `None` where these do not.
+    /// Like [`Self::lebs_for`], with at most `empty` LEBs and the rest in gaps; `None` if they do not fit.
     pub(super) fn lebs_beside_gaps(&self, edits: &Edits, empty: u32) -> Result<Option<u32>, WriteError> {
         if edits.is_empty() {
             return Ok(Some(0));
@@ -144,7 +144,7 @@ impl Writer {
         Ok(fits.then_some(lebs))
     }
 
-    /// LEBs of the index that nothing leads into any more are empty as of this commit; until the master is written they stay taken.
+    /// Empties index LEBs without live nodes as of this commit; they stay taken until the master node is written.
     pub(super) fn free_index_lebs(&mut self) -> Vec<u32> {
         let freed = self.space.reclaimable(true);
         for leb in &freed {
@@ -191,7 +191,7 @@ impl IndexWriter<'_> {
         Ok(place)
     }
 
-    /// Writes what is buffered; returns where the head is then.
+    /// Writes the buffered nodes; returns the new position of the head.
     fn flush(&mut self, mut head: IndexHead) -> Result<(u32, u32), VolumeError> {
         let end = head.buffer.len();
         let padded = end.next_multiple_of(to_usize(self.min_io_bytes));
@@ -213,7 +213,7 @@ impl IndexHead {
     }
 }
 
-/// Why an index could not be written.
+/// Why writing the index failed.
 pub(super) enum Failed {
     Volume(VolumeError),
     Index(Box<Finding>),

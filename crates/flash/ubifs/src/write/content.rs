@@ -1,5 +1,5 @@
-//! The content of files and their attributes. The blocks of a write come one by one, and its inode after them; those of a small
-//! synchronous one come with it, as one group.
+//! File content and attributes. A write emits its blocks one by one and the inode last; a small synchronous write
+//! puts blocks and inode into one group.
 
 use super::buffers::HeadKind;
 use super::held::OrphanChange;
@@ -12,16 +12,16 @@ use crate::format::{
 use crate::mkfs::Time;
 use crate::scan::to_usize;
 
-/// The largest data node: a block as it is, behind the fixed part.
+/// Maximum size of a data node: an uncompressed block.
 const DATA_NODE_BYTES: u32 = NodeKind::Data.length_range().0 + BLOCK_BYTES;
-/// The inode of a file.
+/// Size of the inode node of a regular file.
 const FILE_INODE_BYTES: u32 = NodeKind::Inode.length_range().0;
-/// A synchronous write of up to four blocks, wherever it begins, is one group with its inode.
+/// Maximum size of a group for a synchronous write: covers up to four blocks at any offset, and the inode.
 const GROUP_BYTES_MAX: u32 = 5 * DATA_NODE_BYTES + FILE_INODE_BYTES;
 
 impl Writer {
-    /// Writes content at an offset; returns how many bytes there was room for, of which there is at least one. It is safe once
-    /// [`Writer::fsync`] returned.
+    /// Writes content at an offset. Returns the number of bytes written, at least one, which is less than asked if
+    /// space runs out. Durable after [`Writer::fsync`].
     pub fn write(
         &mut self,
         inode: InodeNumber,
@@ -32,7 +32,7 @@ impl Writer {
         self.check_usable()?;
         let mut file = self.regular(inode)?;
         touch(&mut file, now, true);
-        // Room for the inode first: blocks without it would be lost.
+        // Reserve space for the inode first: blocks without it would be lost.
         let room = self
             .make_room_for(HeadKind::Base, FILE_INODE_BYTES, self.growth())
             .and_then(|()| self.reserve(HeadKind::Base, FILE_INODE_BYTES));
@@ -53,10 +53,11 @@ impl Writer {
         match stopped {
             Some(error) if done == 0 => Err(error),
             Some(error @ (WriteError::Volume(_) | WriteError::Damaged { .. })) => Err(error),
-            // What was written so far counts.
+            // The blocks written so far are kept.
             _ => {
                 let result = self.write_group(&[NewNode::Inode(file)]);
-                // Blocks behind the end of the file would come up when it grows. After a mount they make it longer.
+                // Blocks behind the end of the file would become visible when it grows; after a mount they would
+                // extend it.
                 let result = result.map_err(|error| self.fatal(error));
                 self.guard(result)?;
                 Ok(done)
@@ -64,8 +65,8 @@ impl Writer {
         }
     }
 
-    /// The same for content that is on the medium when this returns. Little of it is one group with its inode: a power cut leaves
-    /// all of it or nothing, and a write of its own for the inode is saved.
+    /// Like [`Writer::write`], but durable on return. A small write is one group with its inode: it survives a power cut
+    /// entirely or not at all, and the inode needs no separate write.
     pub fn write_synced(
         &mut self,
         inode: InodeNumber,
@@ -82,7 +83,7 @@ impl Writer {
         let grouped = (bytes <= group_max).then(|| self.write_group_of(inode, offset, content, now));
         let written = match grouped {
             Some(Ok(())) => content.len(),
-            // A part of it may find room.
+            // A partial write may fit.
             None | Some(Err(WriteError::NoSpace { .. })) => self.write(inode, offset, content, now)?,
             Some(Err(error)) => return Err(error),
         };
@@ -120,7 +121,7 @@ impl Writer {
         self.write_block(data)
     }
 
-    /// A block with a part of it changed.
+    /// A block with part of it replaced.
     fn changed_block(
         &mut self,
         file: &Inode,
@@ -155,12 +156,12 @@ impl Writer {
         }
     }
 
-    /// Makes a file shorter or longer.
+    /// Truncates or extends a file.
     pub fn truncate(&mut self, inode: InodeNumber, bytes: u64, now: Time) -> Result<(), WriteError> {
         let mut file = self.regular(inode)?;
         let old_bytes = file.size_bytes;
         let in_block = to_usize(u32::try_from(bytes % u64::from(BLOCK_BYTES)).expect("less than a block"));
-        // A file of the largest size has no block behind it.
+        // A file of the maximum size has no block behind its end.
         let number = if in_block > 0 { block_number(bytes)? } else { 0 };
         let mut last = None;
         if bytes < old_bytes && in_block > 0 && self.plain_place(Key::data(inode, number))?.is_some() {
@@ -184,7 +185,7 @@ impl Writer {
         self.removal_operation(&nodes, OrphanChange::None)
     }
 
-    /// Changes attributes: `change` gets the inode.
+    /// Changes attributes: `change` modifies the inode.
     pub fn set_attributes(
         &mut self,
         inode: InodeNumber,
@@ -218,7 +219,8 @@ impl Writer {
     }
 }
 
-/// Splits content at an offset into blocks: of each part the byte of the file, the byte of the block, and the content.
+/// Splits content at block boundaries: yields the offset in the file, the offset in the block, and the data of each
+/// part.
 fn blocks_of(offset: u64, content: &[u8]) -> impl Iterator<Item = (u64, usize, &[u8])> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -235,7 +237,7 @@ fn end_of(at: u64, part: &[u8]) -> u64 {
     at + u64::try_from(part.len()).expect("less than a block")
 }
 
-/// The block that a byte is in.
+/// The number of the block that contains a byte.
 fn block_number(byte: u64) -> Result<u32, WriteError> {
     u32::try_from(byte / u64::from(BLOCK_BYTES))
         .ok()

@@ -1,7 +1,7 @@
-//! Effect of a written node in memory: on the journal, and on the space of LEBs.
+//! In-memory effect of a written node: on the journal, and on the space of LEBs.
 //!
-//! That is found out before anything is written ([`Effect`]): the index and names have to be read for it, which may fail, and then
-//! nothing was changed. It takes effect once the node is in a write buffer, which can't fail.
+//! It is computed before anything is written ([`Effect`]), because that requires reads of the index and of names,
+//! which may fail; nothing has changed then. It is applied once the node is in a write buffer, which can't fail.
 
 use super::held::Orphan;
 use super::journal::NewNode;
@@ -11,20 +11,20 @@ use crate::finding::{Damage, Finding, Place, Subject};
 use crate::format::{Data, DirectoryEntry, Inode, InodeNumber, Key, KeyKind, NodeKind};
 use crate::journal::{Indexed, JournalName};
 
-/// Change in memory by a node, found out before anything is written. `old` is not in use any more.
+/// In-memory effect of a node, computed before anything is written. `old` are the nodes it makes obsolete.
 pub(super) enum Effect {
-    /// The node is that of an inode or a block.
+    /// An inode or a data block.
     Plain { key: Key, old: Option<Place> },
-    /// It is that of a name, or takes it away.
+    /// A name is added, or removed.
     Name {
         key: Key,
         name: Vec<u8>,
         is_removal: bool,
         old: Option<Place>,
     },
-    /// An inode goes with all it has.
+    /// An inode is deleted with its blocks, names and attributes.
     Removal(Removal),
-    /// Blocks from `end` on go.
+    /// Blocks from `end` on are cut off.
     Cut {
         inode: InodeNumber,
         end: u32,
@@ -32,16 +32,16 @@ pub(super) enum Effect {
     },
 }
 
-/// An inode and those of its extended attributes, and all nodes of them.
+/// A deleted inode with the inodes of its extended attributes, and all of their nodes.
 pub(super) struct Removal {
     inodes: Vec<InodeNumber>,
     old: Vec<Place>,
-    /// Entries of extended attributes that the index has of it.
+    /// Extended attribute entries of the inode in the index.
     indexed_entries: Vec<Place>,
 }
 
 impl Writer {
-    /// What follows from a node. Nodes of one group have keys of their own each.
+    /// Computes the effect of a node. The nodes of a group all have different keys.
     pub(super) fn effect_of(&self, node: &NewNode) -> Result<Effect, WriteError> {
         Ok(match node {
             NewNode::Inode(inode) if self.removes(inode) => {
@@ -71,12 +71,12 @@ impl Writer {
         })
     }
 
-    /// Whether an inode goes with this node of it.
+    /// Whether this inode node deletes the inode.
     fn removes(&self, inode: &Inode) -> bool {
         inode.links == 0 && !self.orphans.contains_key(&inode.key.inode_number().0)
     }
 
-    /// All that an inode has; extended attributes go with it.
+    /// Lists everything that a deletion of the inode removes, including its extended attributes.
     pub(super) fn removal_of(&self, inode: InodeNumber) -> Result<Removal, WriteError> {
         let mut inodes = vec![inode];
         inodes.extend(self.ubifs.xattr_inodes(inode)?);
@@ -96,7 +96,7 @@ impl Writer {
         })
     }
 
-    /// Brings a node that is in a write buffer into the journal in memory. Nothing here may fail.
+    /// Records a node that is in a write buffer in the in-memory journal. Must not fail.
     pub(super) fn apply(&mut self, node: &NewNode, effect: Effect, place: Place) {
         self.unsynced.note(node.inode());
         match node {
@@ -123,7 +123,7 @@ impl Writer {
         }
     }
 
-    /// Changes the journal in memory and the space of LEBs as a node at a place does.
+    /// Applies the effect of a node at `place` to the in-memory journal and the space of LEBs.
     pub(super) fn take_effect(&mut self, effect: Effect, place: Place) {
         match effect {
             Effect::Plain { key, old } => {
@@ -157,11 +157,11 @@ impl Writer {
         }
     }
 
-    /// Forgets an inode with all it has.
+    /// Removes an inode with everything listed in `removal`.
     pub(super) fn forget(&mut self, removal: Removal) {
         self.obsolete(removal.old);
         for entry in removal.indexed_entries {
-            // A replay finds the values by them.
+            // A replay finds the attribute values through these entries.
             self.space.keep_for_replay(entry.leb);
         }
         for inode in removal.inodes {
@@ -176,14 +176,14 @@ impl Writer {
         }
     }
 
-    /// What the medium says last of an inode that has no name.
+    /// Records the state of an orphan as of the last node written of it.
     fn note_orphan(&mut self, inode: InodeNumber, last: Orphan) {
         if let Some(orphan) = self.orphans.get_mut(&inode.0) {
             *orphan = last;
         }
     }
 
-    /// Where the node of an inode or a block is.
+    /// Location of the node of an inode or block.
     pub(super) fn plain_place(&self, key: Key) -> Result<Option<Place>, WriteError> {
         let journal = &self.ubifs.journal;
         if let Some((_, place)) = journal.range(key, key).next() {
@@ -195,7 +195,7 @@ impl Writer {
         Ok(self.index_range(key, key)?.first().map(|(_, place)| *place))
     }
 
-    /// Where the node of a name is.
+    /// Location of the node of a name.
     pub(super) fn name_place(&self, key: Key, name: &[u8]) -> Result<Option<Place>, WriteError> {
         let journal = &self.ubifs.journal;
         if let Some((_, known)) = journal.names(key, key).find(|(_, known)| known.name == name) {
@@ -210,7 +210,8 @@ impl Writer {
         Ok(found.map(|(place, _)| place))
     }
 
-    /// Of places that the index has for names of one key, those that the journal leaves as they are.
+    /// Returns the locations, among those that the index has for names with this key, that the journal does not
+    /// override, with their names.
     pub(super) fn indexed_names(
         &self,
         key: Key,
@@ -232,7 +233,7 @@ impl Writer {
             match entry {
                 Ok(entry) if journal.has_name(key, &entry.name) => {}
                 Ok(entry) => names.push((place, entry.name)),
-                // What a name of the journal replaced may be gone.
+                // The entry may have been replaced by the journal, and its node overwritten since.
                 Err(damage) if journal.may_replace(key) && !matches!(damage, Damage::Medium(_)) => {}
                 Err(damage) => {
                     return Err(self.unreadable(Box::new(Finding {
@@ -247,7 +248,7 @@ impl Writer {
         Ok(names)
     }
 
-    /// Places of all nodes that are in use for keys of one inode.
+    /// Locations of all live nodes with keys between `low` and `high`, which belong to one inode.
     fn all_places(&self, low: Key, high: Key) -> Result<Vec<Place>, WriteError> {
         let journal = &self.ubifs.journal;
         let mut places: Vec<Place> = journal.range(low, high).map(|(_, place)| place).collect();

@@ -1,8 +1,8 @@
-//! Garbage collection: nodes that are in use move out of LEBs that are mostly dirty, which become empty. LEBs of the index are
-//! collected by the next commit, which writes their nodes elsewhere.
+//! Garbage collection: moves live nodes out of mostly dirty LEBs, which become empty. LEBs of the index are collected
+//! by the next commit, which writes their nodes elsewhere.
 //!
-//! A LEB is unmapped only after the copies, and all nodes that made others in it useless, are on the medium. LEBs of the journal
-//! are never collected: a replay needs them.
+//! A LEB is unmapped only after the copies, and all nodes that made others in it obsolete, are on the medium. LEBs of
+//! the journal are never collected: a replay needs them.
 
 use media::Leb;
 use ubi::Volume;
@@ -17,15 +17,15 @@ use crate::format::{DirectoryEntry, Key, NodeKind};
 use crate::scan::{Found, scan, to_usize};
 use crate::space::{LARGEST_NODE_BYTES, LebSpace};
 
-/// Bytes that a node takes which a key leads to: a block of one byte.
+/// Size of the smallest leaf node: a block of one byte.
 const SMALLEST_NODE_BYTES: u32 = 56;
 
-/// A node that is in use.
+/// A live node.
 struct LiveNode {
     place: Place,
     raw: Vec<u8>,
     key: Key,
-    /// Of a node of a name.
+    /// The name, for an entry.
     name: Option<Vec<u8>>,
 }
 
@@ -37,7 +37,7 @@ pub(super) enum Collected {
 }
 
 impl Writer {
-    /// LEBs in which nothing is in use become empty.
+    /// Unmaps LEBs that hold no live node.
     pub(super) fn reclaim(&mut self) -> Result<Collected, WriteError> {
         let lebs = self.space.reclaimable(false);
         if lebs.is_empty() {
@@ -52,8 +52,8 @@ impl Writer {
         Ok(Collected::Something)
     }
 
-    /// Bytes that collecting a LEB gives. Where less is free than the largest node takes, as much may stay free at the end of the
-    /// LEB that the copies go to.
+    /// Bytes gained by collecting a LEB. Free space smaller than the largest node does not count: the same amount may
+    /// stay unused at the end of the LEB that receives the copies.
     fn gain(&self, space: LebSpace) -> u32 {
         let end_bytes = LARGEST_NODE_BYTES.next_multiple_of(self.ubifs.superblock.min_io_bytes);
         match space.free > end_bytes {
@@ -62,13 +62,13 @@ impl Writer {
         }
     }
 
-    /// Whether what is dirty or free in a LEB can be had at all.
+    /// Whether the dirty or free space of a LEB can be reclaimed at all.
     pub(super) fn is_worth_collecting(&self, space: LebSpace) -> bool {
         let superblock = &self.ubifs.superblock;
         self.gain(space) >= superblock.leb_bytes / 8 + superblock.min_io_bytes
     }
 
-    /// Collects the LEB with the most space.
+    /// Collects the LEB with the largest gain.
     pub(super) fn collect(&mut self) -> Result<Collected, WriteError> {
         let superblock = &self.ubifs.superblock;
         let leb_bytes = superblock.leb_bytes;
@@ -93,14 +93,15 @@ impl Writer {
         }
         self.empty_by_moving(victim)?;
         if self.gc_leb.is_none() {
-            // The copies went to the one that was kept. One that was emptied long ago is there, where a host writes it in its own time.
+            // The reserved LEB received the copies. Prefer a LEB that has been empty for some while over the victim:
+            // it can be reserved without waiting for an erase.
             let leb = self.space.empty_leb().unwrap_or(victim);
             self.keep_for_gc(leb)?;
         }
         Ok(Collected::Something)
     }
 
-    /// Moves what is in use out of a LEB, which is empty afterwards; or notes that it can't be read.
+    /// Empties a LEB by moving its live nodes; if it is unreadable, records that instead.
     pub(super) fn empty_by_moving(&mut self, victim: u32) -> Result<(), WriteError> {
         let raw = match fetch::leb(&*self.ubifs.volume, victim) {
             Ok(raw) => raw,
@@ -114,7 +115,7 @@ impl Writer {
             return Ok(());
         };
         self.space.take(victim);
-        // Half of a collection has no LEB for the next one.
+        // A collection that stops halfway leaves no LEB for the next one.
         let moved = self.move_nodes(nodes);
         moved.map_err(|error| self.fatal(error))?;
         self.sync_heads()?;
@@ -125,7 +126,8 @@ impl Writer {
         Ok(())
     }
 
-    /// An error where LEBs could be collected if the device read them: that is not a lack of space, and the next time it may.
+    /// Fails if some LEBs were skipped because of device errors: that is not a lack of space, and a retry may
+    /// succeed.
     fn nothing_to_collect(&mut self) -> Result<Collected, WriteError> {
         let failed = self
             .unreadable_lebs
@@ -143,7 +145,8 @@ impl Writer {
         for node in nodes {
             let bytes = node.place.bytes.next_multiple_of(8);
             self.reserve(HeadKind::Gc, bytes)?;
-            // A commit on the way writes the inode of a file that is being written.
+            // A commit in between writes the deferred inode of a file being written, which may make this node
+            // obsolete.
             if self.counts.commits == commits || self.is_live(&node)? {
                 self.move_node(node)?;
             }
@@ -151,7 +154,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether there is room for a commit after so many bytes of nodes moved; one comes before them where that helps.
+    /// Whether the next commit still fits after `bytes` of nodes were moved; commits first if that helps.
     fn may_move(&mut self, bytes: u32) -> Result<bool, WriteError> {
         let nodes = to_usize(bytes / SMALLEST_NODE_BYTES);
         if self.commit_fits(nodes, self.space.empty_count())? {
@@ -164,7 +167,7 @@ impl Writer {
         self.commit_fits(nodes, self.space.empty_count())
     }
 
-    /// The nodes of a LEB that are in use; `None` where some of them can't be read: they would be lost with the LEB.
+    /// The live nodes of a LEB; `None` if some of them are unreadable, since unmapping the LEB would lose them.
     fn live_nodes(&self, leb: u32, raw: &[u8]) -> Result<Option<Vec<LiveNode>>, WriteError> {
         let (mut nodes, mut live_bytes) = (Vec::new(), 0);
         for Found { offset, header } in scan(raw, 0).nodes {
@@ -198,7 +201,7 @@ impl Writer {
         Ok(now == Some(node.place))
     }
 
-    /// Copies a node as it is: its sequence number says when it was new.
+    /// Copies a node unchanged: its sequence number keeps its place in the order of writes.
     fn move_node(&mut self, node: LiveNode) -> Result<(), WriteError> {
         let place = self.append_raw(HeadKind::Gc, node.raw)?;
         self.counts.collected_bytes += u64::from(place.bytes);
@@ -217,7 +220,7 @@ impl Writer {
     }
 }
 
-/// A node that a key can lead to.
+/// Decodes a leaf node of the index.
 fn leaf(raw: Vec<u8>, kind: NodeKind, place: Place) -> Option<LiveNode> {
     let key = raw.get(24..32).and_then(Key::from_bytes)?;
     let name = match kind {

@@ -1,7 +1,7 @@
-//! Inodes that somebody above knows: they outlive their last name until they are let go. Until then they are orphans, which a
-//! commit writes down, so that a mount after a power cut removes them.
+//! Pinned inodes: inodes in use above outlive their last link until they are unpinned. Meanwhile they are orphans,
+//! which a commit lists so that a mount after a power cut deletes them.
 //!
-//! Lock order: the table of who is known is behind a lock of its own, and nobody who holds it takes another.
+//! Lock order: the table of pins has its own lock, which is a leaf: no other lock is taken while it is held.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use super::{WriteError, Writer};
 use crate::format::{InodeNumber, Orphans};
 use crate::scan::to_usize;
 
-/// How often each inode is known above.
+/// Pin count of each inode.
 #[derive(Default)]
 pub(super) struct Holds(Mutex<HashMap<u32, u64>>);
 
@@ -28,7 +28,7 @@ impl Holds {
         *self.counts().entry(inode.0).or_default() += 1;
     }
 
-    /// Returns whether nobody knows it any more.
+    /// Returns whether the last pin is gone.
     fn remove(&self, inode: InodeNumber, times: u64) -> bool {
         let mut counts = self.counts();
         let Some(count) = counts.get_mut(&inode.0) else {
@@ -50,35 +50,37 @@ impl Holds {
 /// State of an orphan on the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Orphan {
-    /// The last that the journal of this commit says of it is that it has no links: a replay removes it.
+    /// The last node of the inode in the journal of this commit says that it has no links: a replay deletes it.
     RemovedIn(u64),
-    /// More was written since, or a commit was made.
+    /// A later node was written, or a commit was made.
     Alive,
 }
 
-/// Change of the orphan list that goes with a group of nodes. It takes effect with the nodes: a commit that makes room for them still
-/// lists the orphans of before, as after a power cut nothing else would say that the inode is to be removed.
+/// Change of the orphan list that belongs to a group of nodes. It takes effect with the nodes: a commit that makes
+/// space for them still lists the previous orphans, because after a power cut nothing else would cause the inode to
+/// be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OrphanChange {
     None,
-    /// It is kept without a name from then on.
+    /// The inode loses its last link and stays as an orphan.
     Begins(InodeNumber),
-    /// It gets a name, or goes.
+    /// The inode is linked again, or deleted.
     Ends(InodeNumber),
 }
 
 impl Writer {
-    /// Holds an inode: it outlives its last name until it is let go as often.
+    /// Pins an inode: it outlives its last link until it is unpinned the same number of times.
     pub fn hold(&self, inode: InodeNumber) {
         self.holds.add(inode);
     }
 
-    /// Lets an inode go. `true`: it has no name and nobody knows it any more; it is to be buried ([`Writer::bury`]).
+    /// Unpins an inode. Returns `true` if it has no link and no pin left; the caller has to delete it with
+    /// [`Writer::bury`].
     pub fn let_go(&self, inode: InodeNumber, times: u64) -> bool {
         self.holds.remove(inode, times) && self.orphans.contains_key(&inode.0)
     }
 
-    /// Removes an inode that has no name, unless somebody holds it.
+    /// Deletes an orphan unless it is pinned.
     pub fn bury(&mut self, inode: InodeNumber) -> Result<(), WriteError> {
         if self.holds.has(inode) {
             return Ok(());
@@ -100,13 +102,13 @@ impl Writer {
         }
     }
 
-    /// Removes all that have no name.
+    /// Deletes all orphans.
     pub(super) fn bury_all(&mut self) -> Result<(), WriteError> {
         self.holds.clear();
         let orphans: Vec<u32> = self.orphans.keys().copied().collect();
         for inode in orphans {
             match self.bury(InodeNumber(inode)) {
-                // The next mount does it.
+                // Left to the next mount.
                 Err(WriteError::NoSpace { .. } | WriteError::Read(_)) => {}
                 other => other?,
             }
@@ -118,7 +120,7 @@ impl Writer {
         self.holds.has(inode)
     }
 
-    /// An inode that is to be kept without a name, unless there are too many of them.
+    /// The orphan change for an inode that loses its last link; fails if the orphan area is full.
     pub(super) fn new_orphan(&self, inode: InodeNumber) -> Result<OrphanChange, WriteError> {
         match self.orphans.len() < self.orphans_max() {
             true => Ok(OrphanChange::Begins(inode)),
@@ -129,7 +131,7 @@ impl Writer {
         }
     }
 
-    /// An inode that is to have a name, if it had none.
+    /// The orphan change for an inode that is linked again.
     pub(super) fn named_again(&self, inode: InodeNumber) -> OrphanChange {
         match self.orphans.contains_key(&inode.0) {
             true => OrphanChange::Ends(inode),
@@ -137,7 +139,7 @@ impl Writer {
         }
     }
 
-    /// Writes a group that there is room for, and with it changes who is an orphan.
+    /// Writes a group that was budgeted for, together with its orphan change.
     pub(super) fn write_changing(
         &mut self,
         nodes: &[NewNode],
@@ -158,7 +160,7 @@ impl Writer {
         written
     }
 
-    /// How many inodes without a name the area for them takes.
+    /// Capacity of the orphan area, inodes.
     fn orphans_max(&self) -> usize {
         let superblock = &self.ubifs.superblock;
         let each = (to_usize(superblock.leb_bytes) - Orphans::BYTES) / 8;

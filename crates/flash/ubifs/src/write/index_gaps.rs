@@ -1,8 +1,8 @@
-//! Room between index nodes that are in use: where a commit's index nodes go when no LEB is empty.
+//! Gaps between live index nodes: where a commit writes index nodes if no LEB is empty.
 //!
-//! A LEB of the index is written anew, in one atomic change, with the nodes in use where they were and new ones between them. So
-//! the old index stays whole until the master node leads to the new one. The LEB of the index head is left alone: the next commit
-//! appends to it.
+//! An index LEB is rewritten in one atomic change, with live nodes at their old offsets and new ones between them.
+//! The old index thus stays intact until the master node refers to the new one. The LEB of the index head is
+//! excluded: the next commit appends to it.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::index::{Step, damage_at};
 use crate::scan::to_usize;
 use crate::space::LebSpace;
 
-/// Gaps of LEBs of the index, and nodes that are to fill them.
+/// Gaps in index LEBs, and new nodes placed in them.
 #[derive(Clone, Default)]
 pub(super) struct Gaps {
     lebs: Vec<GapLeb>,
@@ -28,11 +28,11 @@ pub(super) struct Gaps {
 #[derive(Clone)]
 struct GapLeb {
     leb: u32,
-    /// Nodes in use, in the order of their places.
+    /// Live nodes, ordered by location.
     used: Vec<Place>,
-    /// What is left of the gaps: from, to.
+    /// Remaining gaps: start and end.
     free: Vec<(u32, u32)>,
-    /// New nodes and their offsets.
+    /// New nodes with their offsets.
     nodes: Vec<(u32, Vec<u8>)>,
 }
 
@@ -55,13 +55,13 @@ impl GapLeb {
         }
     }
 
-    /// Bytes of nodes that the gaps take, whatever their lengths are up to `largest`.
+    /// Bytes of nodes guaranteed to fit into the gaps, whatever their lengths up to `largest`.
     fn bytes(&self, largest: u64) -> u64 {
         let gaps = self.free.iter().map(|(from, to)| u64::from(to - from));
         gaps.map(|bytes| bytes.saturating_sub(largest)).sum()
     }
 
-    /// The nodes in use as they are on the medium, each with its CRC checked: the LEB is to hold nothing else of what it held.
+    /// Reads the live nodes and checks their CRCs: nothing else of the LEB is preserved.
     fn kept(&self, volume: &dyn Volume) -> Result<Vec<Vec<u8>>, Box<Finding>> {
         let (mut kept, mut lost) = (Vec::new(), None);
         fetch::nodes(
@@ -80,7 +80,7 @@ impl GapLeb {
         }
     }
 
-    /// The content with the new nodes, and the LEB's space with it. `kept` are those in use.
+    /// The content with the new nodes, and the resulting lprops. `kept` are the live nodes.
     fn content(&self, kept: &[Vec<u8>], leb_bytes: u32, min_io_bytes: u32) -> (Vec<u8>, LebSpace) {
         let mut pieces: BTreeMap<usize, &[u8]> = BTreeMap::new();
         for (place, node) in self.used.iter().zip(kept) {
@@ -115,7 +115,7 @@ impl GapLeb {
 }
 
 impl Gaps {
-    /// The same without some LEBs.
+    /// Returns a copy without the given LEBs.
     pub(super) fn without(&self, lebs: &[u32]) -> Self {
         let others = self.lebs.iter().filter(|gap| !lebs.contains(&gap.leb));
         Self {
@@ -123,7 +123,7 @@ impl Gaps {
         }
     }
 
-    /// Takes room for a node.
+    /// Allocates a gap for a node of `bytes`.
     pub(super) fn place(&mut self, bytes: u32) -> Option<(u32, u32)> {
         let aligned = bytes.next_multiple_of(8);
         self.lebs.iter_mut().find_map(|gap| {
@@ -143,7 +143,7 @@ impl Gaps {
         Some(Place { leb, offset, bytes })
     }
 
-    /// Writes the LEBs that got nodes.
+    /// Rewrites the LEBs that received nodes.
     pub(super) fn write(
         &self,
         volume: &dyn Volume,
@@ -160,7 +160,7 @@ impl Gaps {
 }
 
 impl Writer {
-    /// The gaps of all LEBs of the index but that of its head.
+    /// The gaps of all index LEBs except the one of the index head.
     pub(super) fn gaps(&self) -> Result<Gaps, WriteError> {
         let leb_bytes = self.ubifs.superblock.leb_bytes;
         let head = self.index_head.map(|(leb, _)| leb);
@@ -185,7 +185,7 @@ impl Writer {
         Ok(Gaps { lebs: lebs.collect() })
     }
 
-    /// Bytes of index nodes of up to `largest` bytes that the next commit can put into gaps. The same until then.
+    /// Bytes of index nodes of up to `largest` bytes that the next commit can put into gaps; cached until then.
     pub(super) fn gap_bytes(&self, largest: u64) -> Result<u64, WriteError> {
         if let Some(bytes) = self.gap_bytes.get() {
             return Ok(*bytes);
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn nodes_in_use_stay_where_they_are_and_new_ones_fill_the_gaps() {
-        // Nodes of 48, 68 and 188 bytes; the second and the last but one are of no use any more.
+        // Nodes of 48, 68 and 188 bytes; the second and the last but one are obsolete.
         let old: Vec<Vec<u8>> = [1, 2, 8, 1, 8, 2].map(node).to_vec();
         let (mut end, mut places) = (0, Vec::new());
         for node in &old {
@@ -247,7 +247,7 @@ mod tests {
             .iter()
             .map(|node| gaps.append(node).expect("there is room").offset)
             .collect();
-        // The large one does not fit into the gap of the second, the small one does.
+        // The large one does not fit into the gap of the second node, the small one does.
         assert_eq!(offsets[0], small(places[4].0));
         assert_eq!(offsets[1], small(places[1].0));
         let (content, space) = gaps.lebs[0].content(&kept, LEB_BYTES, 512);

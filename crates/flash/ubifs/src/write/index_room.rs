@@ -1,8 +1,9 @@
-//! Room for the index of the next commit: how much that may need, what is moved out of LEBs of little use, and that it fits.
+//! Budget for the index nodes of the next commit: estimates the need, picks sparse index LEBs to empty, checks that
+//! the commit fits.
 //!
-//! Normally as many LEBs stay empty as the whole index takes. Where an index is sparse, as after many small changes, there may be
-//! fewer: then only as much is changed as the next commit has room for in any case, gaps between index nodes included, and nothing
-//! grows.
+//! Normally enough LEBs stay empty to rewrite the whole index. A sparse index, as after many small changes, may leave
+//! fewer: then changes are limited to those that the next commit is guaranteed to fit, including the gaps between
+//! index nodes, and growth is refused.
 
 use super::index_gaps::Gaps;
 use super::merge::Edits;
@@ -12,61 +13,62 @@ use crate::finding::{Place, Subject};
 use crate::format::{IndexNode, Key};
 use crate::scan::{Found, scan, to_usize};
 
-/// So many LEBs are left in one commit at most: their nodes are read and written again.
+/// Maximum number of index LEBs emptied by one commit; each of their nodes is read and rewritten.
 const LEFT_LEBS_MAX: usize = 16;
-/// So many LEBs are left at least where any are.
+/// Minimum number of index LEBs emptied, if any.
 const LEFT_LEBS_MIN: usize = 2;
-/// So many empty LEBs beyond the reserve are enough.
+/// Empty LEBs beyond the reserve at which no index LEB needs to be emptied.
 const SPARE_LEBS: u32 = 5;
-/// LEBs that are empty after a commit, for the next one, where others were left: these are empty then, too.
+/// Empty LEBs to keep for the next commit after index LEBs were emptied; those become empty as well.
 const LATER_LEBS: u32 = 2;
-/// Bytes that the index grows by with a change: a branch, and its share of nodes that become two.
+/// Growth of the index per change: one branch, and its share of node splits.
 const GROWTH_BYTES: u64 = 40;
 
 impl Writer {
-    /// Bytes of the largest index node.
+    /// Size of the largest index node.
     fn index_node_bytes(&self) -> u64 {
         let branches = to_usize(self.ubifs.superblock.fanout) * IndexNode::BRANCH_BYTES;
         u64::try_from(IndexNode::BYTES + branches).unwrap_or(u64::MAX)
     }
 
-    /// Bytes of index nodes that a LEB takes from an offset on, whatever their lengths: a node that does not fit ends it.
+    /// Bytes of index nodes that fit behind `offset` whatever their lengths: a node that does not fit ends the LEB.
     fn index_bytes_from(&self, offset: u32) -> u64 {
         let left = self.ubifs.superblock.leb_bytes.saturating_sub(offset);
         u64::from(left).saturating_sub(self.index_node_bytes())
     }
 
-    /// Bytes of index nodes that the LEB of the head still takes.
+    /// Bytes of index nodes that fit in the LEB of the index head.
     fn head_bytes(&self) -> u64 {
         self.index_head
             .map_or(0, |(_, offset)| self.index_bytes_from(offset))
     }
 
-    /// LEBs that so many bytes of index nodes fill.
+    /// LEBs needed for `bytes` of index nodes.
     fn index_lebs(&self, bytes: u64) -> u32 {
         u32::try_from(bytes.div_ceil(self.index_bytes_from(0).max(1))).unwrap_or(u32::MAX)
     }
 
-    /// Bytes of all of the index and what it grows by.
+    /// Size of the whole index and its growth by the next commit.
     fn all_index_bytes(&self) -> u64 {
         let growth = u64::try_from(self.ubifs.journal.len()).unwrap_or(u64::MAX) * GROWTH_BYTES;
         self.ubifs.master.index_bytes + growth + 4 * self.index_node_bytes()
     }
 
-    /// Empty LEBs that any commit may need for all of the index and what it grows by, wherever the head is by then.
+    /// Empty LEBs that a commit may need to rewrite the whole index, including its growth, wherever the index head
+    /// is.
     pub(super) fn index_reserve(&self) -> u32 {
         self.index_lebs(self.all_index_bytes()).saturating_add(1)
     }
 
-    /// Bytes that a change brings to the index at most: a range that goes has two ends, a node that gets more may become two, on
-    /// each level.
+    /// Upper bound of index bytes written per change: on each level, a deleted range has two ends, and a node that
+    /// grows may split.
     fn change_bytes(&self) -> Result<u64, WriteError> {
         let root = self.ubifs.index.node(self.ubifs.index.root());
         let levels = u64::from(root.map_err(|finding| self.unreadable(finding))?.level) + 2;
         Ok(2 * levels * self.index_node_bytes())
     }
 
-    /// Whether so many empty LEBs are enough for the next commit when it has so many more changes.
+    /// Whether `lebs` empty LEBs are enough for the next commit after `more` further changes.
     pub(super) fn commit_fits(&self, more: usize, lebs: u32) -> Result<bool, WriteError> {
         let changes = u64::try_from(self.ubifs.journal.changes() + more).unwrap_or(u64::MAX);
         let bytes = self.change_bytes()?.saturating_mul(changes);
@@ -76,12 +78,12 @@ impl Writer {
         if self.index_lebs(beside_head) <= lebs {
             return Ok(true);
         }
-        // Only where it matters: it takes a walk of the index.
+        // Only if needed: this walks the index.
         let in_gaps = self.gap_bytes(self.index_node_bytes())?;
         Ok(self.index_lebs(beside_head.saturating_sub(in_gaps)) <= lebs)
     }
 
-    /// How many changes a commit has room for in any case in so many LEBs.
+    /// Number of changes that a commit is guaranteed to fit into `lebs` LEBs.
     pub(super) fn changes_in(&self, lebs: u32) -> Result<usize, WriteError> {
         let lebs = u64::from(lebs.saturating_sub(1)) * self.index_bytes_from(0);
         let room = self.head_bytes() + lebs + self.gap_bytes(self.index_node_bytes())?;
@@ -89,10 +91,10 @@ impl Writer {
         Ok(usize::try_from(changes).unwrap_or(usize::MAX))
     }
 
-    /// Adds to the changes of the next commit what is to move, as much as there is room for.
+    /// Adds to `edits` the index nodes to move out of sparse LEBs, as many as there is space for.
     ///
     /// # Errors
-    /// [`WriteError::NoSpace`] where there is none for the changes alone; nothing is written then.
+    /// [`WriteError::NoSpace`] if not even the changes fit; nothing is written then.
     pub(super) fn with_moves(&self, mut edits: Edits) -> Result<Edits, WriteError> {
         let empty = self.space.empty_count();
         let mut lebs = self.lebs_to_leave();
@@ -124,7 +126,7 @@ impl Writer {
         }
     }
 
-    /// LEBs of the index that are mostly dirty, when empty LEBs are few: as many as give those that lack, about.
+    /// Sparse index LEBs to empty if empty LEBs are scarce: about as many as it takes to make up for the shortage.
     fn lebs_to_leave(&self) -> Vec<u32> {
         let leb_bytes = self.ubifs.superblock.leb_bytes;
         let wanted = self.index_reserve().saturating_add(SPARE_LEBS);
@@ -151,7 +153,7 @@ impl Writer {
         lebs
     }
 
-    /// The index nodes in LEBs, each with its first key.
+    /// The index nodes in `lebs`, each with its first key.
     fn nodes_of(&self, lebs: &[u32]) -> Result<Vec<(Key, Place)>, WriteError> {
         let mut nodes = Vec::new();
         for leb in lebs.iter().copied() {

@@ -1,4 +1,4 @@
-//! From the nodes of an operation to a journal head.
+//! Writes the nodes of an operation to a journal head.
 
 use media::Leb;
 use ubi::Volume;
@@ -14,7 +14,7 @@ use crate::format::{
 };
 use crate::scan::to_usize;
 
-/// A node to be written.
+/// A node to write.
 #[derive(Clone, Debug)]
 pub(super) enum NewNode {
     Inode(Inode),
@@ -40,7 +40,7 @@ impl NewNode {
         }
     }
 
-    /// The inode that it is of; of a name, that of the directory.
+    /// The inode the node belongs to; for an entry, the directory.
     pub(super) const fn inode(&self) -> InodeNumber {
         match self {
             Self::Inode(Inode { key, .. }) | Self::Data(Data { key, .. }) => key.inode_number(),
@@ -60,8 +60,9 @@ impl NewNode {
     }
 }
 
-/// Whether entries get a cookie (superblock flag `DOUBLE_HASH`, which Linux sets in file systems that it makes itself). Linux tells
-/// encrypted names of one hash apart by it, which it shows without their key; any number does that the others do not have.
+/// Whether entries get a cookie (superblock flag `DOUBLE_HASH`, which Linux sets in file systems that it creates
+/// itself). Linux uses it to distinguish encrypted names with equal hashes when it lists them without their key; any
+/// unique number will do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cookies {
     None,
@@ -84,13 +85,14 @@ impl Cookies {
     }
 }
 
-/// Bytes that a group of nodes takes in the journal.
+/// Size of a group of nodes in the journal.
 pub(super) fn group_bytes(nodes: &[NewNode]) -> u32 {
     nodes.iter().map(|node| node.bytes().next_multiple_of(8)).sum()
 }
 
 impl Writer {
-    /// Writes nodes that a power cut leaves all of or none of. What was there for their keys is dirty afterwards.
+    /// Writes a group of nodes atomically: after a power cut all or none are there. The nodes they replace become
+    /// dirty.
     pub(super) fn write_group(&mut self, nodes: &[NewNode]) -> Result<(), WriteError> {
         let bytes = group_bytes(nodes);
         self.reserve(HeadKind::Base, bytes)?;
@@ -127,7 +129,7 @@ impl Writer {
     /// Writes a block of a file.
     pub(super) fn write_block(&mut self, data: Data) -> Result<(), WriteError> {
         let node = NewNode::Data(data);
-        // The room first: a commit in between takes sequence numbers, and moves what the index has.
+        // Reserve first: a commit in between takes sequence numbers and moves nodes of the index.
         self.reserve(HeadKind::Data, node.bytes().next_multiple_of(8))?;
         let effect = self.effect_of(&node)?;
         let sequence = self.next_sequence();
@@ -136,7 +138,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends a node that is complete.
+    /// Appends an encoded node.
     pub(super) fn append_raw(&mut self, head: HeadKind, mut node: Vec<u8>) -> Result<Place, WriteError> {
         let bytes = u32::try_from(node.len()).expect("less than a LEB");
         let aligned = bytes.next_multiple_of(8);
@@ -148,7 +150,8 @@ impl Writer {
         Ok(Place { leb, offset, bytes })
     }
 
-    /// Sees to it that the head's LEB has room for so many bytes.
+    /// Ensures that `bytes` fit in the head's LEB; otherwise moves the head to an empty LEB, after a commit if the
+    /// journal or the log is full.
     pub(super) fn reserve(&mut self, head: HeadKind, bytes: u32) -> Result<(), WriteError> {
         if self.has_room(head, bytes) {
             return Ok(());
@@ -190,7 +193,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes a LEB that is torn anew, without what is behind `good`.
+    /// Rewrites a torn LEB with only the `good` part.
     pub(super) fn clean_leb(&self, leb: u32, good: &[u8]) -> Result<(), WriteError> {
         let mut raw = good.to_vec();
         let end = raw.len().next_multiple_of(8);

@@ -1,4 +1,5 @@
-//! The log: which LEBs the journal has. It goes round in its area; each LEB of it is unmapped before it is written again.
+//! The log: the list of buds (LEBs of the journal). It is circular within its area; each LEB is unmapped before it is
+//! reused.
 
 use media::Leb;
 use ubi::{Volume, VolumeError};
@@ -8,7 +9,7 @@ use crate::file_system::Ubifs;
 use crate::format::{CommitStart, LOG_LEB, LogReference, pad};
 use crate::scan::to_usize;
 
-/// A LEB of the journal, from an offset on.
+/// A bud: a LEB of the journal, from an offset on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bud {
     pub(super) leb: u32,
@@ -21,15 +22,15 @@ pub(super) struct Log {
     lebs: u32,
     leb_bytes: u32,
     min_io_bytes: u32,
-    /// Where the next node goes.
+    /// LEB of the next node; `offset` is the position in it.
     head: u32,
     offset: u32,
-    /// Where the log of the last commit starts.
+    /// First LEB of the log as of the last commit.
     pub(super) tail: u32,
     pub(super) buds: Vec<Bud>,
 }
 
-/// Units of bytes that the log was last written in.
+/// Pads log nodes to whole write units.
 pub(super) fn unit(bytes: Vec<u8>, min_io_bytes: u32) -> Vec<u8> {
     let mut bytes = bytes;
     let end = bytes.len().next_multiple_of(8);
@@ -40,7 +41,7 @@ pub(super) fn unit(bytes: Vec<u8>, min_io_bytes: u32) -> Vec<u8> {
 }
 
 impl Log {
-    /// The log that a replay read: the next commit starts in the LEB behind it.
+    /// The log that a replay read. The next commit starts in the LEB behind it.
     pub(super) fn of(ubifs: &Ubifs) -> Self {
         let (superblock, tail) = (&ubifs.superblock, ubifs.master.log_leb);
         Self {
@@ -48,7 +49,7 @@ impl Log {
             leb_bytes: superblock.leb_bytes,
             min_io_bytes: superblock.min_io_bytes,
             head: ubifs.report.log_lebs.last().copied().unwrap_or(tail),
-            // As if it were full.
+            // Treated as full, so that the next node goes to a new LEB.
             offset: superblock.leb_bytes,
             tail,
             buds: Vec::new(),
@@ -62,12 +63,12 @@ impl Log {
         }
     }
 
-    /// Whether no LEB is left for a commit to start in.
+    /// Whether no LEB is left in which a commit could start.
     pub(super) const fn is_full(&self) -> bool {
         self.next(self.head) == self.tail
     }
 
-    /// Whether a reference can be added, and the next commit still has a LEB to start in.
+    /// Whether a reference fits and the next commit still has a LEB to start in.
     pub(super) fn has_room(&self) -> bool {
         let next = self.next(self.head);
         let unit = 64_u32.next_multiple_of(self.min_io_bytes);
@@ -77,7 +78,7 @@ impl Log {
         }
     }
 
-    /// Bytes of the journal, each bud counted to the end of its LEB.
+    /// Size of the journal; each bud counts up to the end of its LEB.
     pub(super) fn journal_bytes(&self) -> u64 {
         self.buds
             .iter()
@@ -85,7 +86,7 @@ impl Log {
             .sum()
     }
 
-    /// Adds a LEB to the journal.
+    /// Adds a bud to the journal.
     pub(super) fn add(&mut self, volume: &dyn Volume, bud: Bud, sequence: u64) -> Result<(), VolumeError> {
         let node = reference(bud, sequence);
         let raw = unit(node, self.min_io_bytes);
@@ -95,7 +96,7 @@ impl Log {
             self.offset = 0;
             volume.unmap(Leb(self.head))?;
         }
-        // An old content of the LEB must not come back behind the reference.
+        // Old content of the LEB must not reappear behind the reference.
         if bud.start == 0 {
             volume.unmap(Leb(bud.leb))?;
             volume.map(Leb(bud.leb))?;
@@ -106,7 +107,7 @@ impl Log {
         Ok(())
     }
 
-    /// Starts a commit in the next LEB, with references to where the heads are. Returns that LEB.
+    /// Starts a commit in the next LEB, with references to the positions of the heads. Returns that LEB.
     pub(super) fn start_commit(
         &mut self,
         volume: &dyn Volume,
@@ -126,8 +127,8 @@ impl Log {
         Ok(self.head)
     }
 
-    /// The commit is on the medium: the log starts at `start`, the journal has the heads alone. Returns the LEBs of the log
-    /// that are of no use any more.
+    /// Ends a commit that is on the medium: the log starts at `start`, and the journal consists of the heads. Returns
+    /// the LEBs of the log that became obsolete.
     pub(super) fn end_commit(&mut self, start: u32, heads: Vec<Bud>) -> Vec<u32> {
         let mut old = Vec::new();
         while self.tail != start {

@@ -1,9 +1,9 @@
-//! The index with changes: new nodes where something changed and above, all others stay where they are, but for small ones beside
-//! those that changed: they become one with them, so that the index shrinks with what it leads to.
+//! Applies changes to the index: rewrites the changed nodes and their ancestors, and leaves all others in place,
+//! except small neighbours of changed nodes. These are merged with them, so that the index shrinks with its content.
 //!
-//! Names of one hash have one key, and an index node may end in the middle of them. So changes come with the whole group:
-//! all that the index has of a changed key is deleted, by place, wherever it lies; all that is to be there is inserted at one
-//! point, in the order of names.
+//! Names with the same hash share a key, and an index node may end within such a group. Changes therefore always
+//! cover the whole group: all branches with the changed key are deleted, by location, in whichever node they are, and
+//! the remaining ones are inserted at a single point, ordered by name.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::format::{IndexBranch, IndexNode, Key};
 use crate::index::{Index, damage_at};
 use crate::scan::to_usize;
 
-/// A node that the index is to lead to.
+/// A branch to be inserted into the index.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Insertion {
     pub(super) key: Key,
@@ -25,12 +25,12 @@ pub(super) struct Insertion {
 /// Changes of the index.
 #[derive(Clone, Default)]
 pub(super) struct Edits {
-    /// What the index has and is not to have.
+    /// Branches to remove.
     pub(super) deletions: Vec<(Key, Place)>,
     pub(super) insertions: Vec<Insertion>,
-    /// Index nodes that are to move, each with its first key.
+    /// Index nodes to move, each with its first key.
     pub(super) moves: Vec<(Key, Place)>,
-    /// Where new nodes go beside the head and empty LEBs.
+    /// Gaps available for new nodes, beside the index head and empty LEBs.
     pub(super) gaps: Gaps,
 }
 
@@ -43,13 +43,13 @@ impl Edits {
 /// Result of a merge.
 pub(super) struct Merged {
     pub(super) root: Place,
-    /// Nodes that are of no use any more.
+    /// Replaced nodes, now obsolete.
     pub(super) freed: Vec<Place>,
     /// Bytes of new nodes, aligned.
     pub(super) new_bytes: u64,
 }
 
-/// Applies `edits`; `append` says where a new node went.
+/// Applies `edits`. `append` writes a node and returns its location.
 pub(super) fn merge<E: From<Box<Finding>>>(
     index: &Index,
     fanout: u32,
@@ -126,7 +126,7 @@ impl<E: From<Box<Finding>>> Merger<'_, E> {
         }
     }
 
-    /// What a node is to lead to; `None` when it stays as it is. `end` is the first key behind it.
+    /// The new branches of a node; `None` if it is unchanged. `end` is the first key behind the node.
     fn branches(
         &mut self,
         place: Place,
@@ -180,7 +180,7 @@ impl<E: From<Box<Finding>>> Merger<'_, E> {
         Ok(changed.then_some(row.done))
     }
 
-    /// Adds a node that stays, unless there is room for what it leads to in the one before it that is new anyway.
+    /// Adds an unchanged node, or merges its branches into the open node before it if both fit.
     fn keep(&mut self, row: &mut Row, node: &IndexBranch) -> Result<(), E> {
         if !row.open.is_empty() {
             if self.may_join(row.open.len() + branch_count(node)) {
@@ -195,7 +195,7 @@ impl<E: From<Box<Finding>>> Merger<'_, E> {
         Ok(())
     }
 
-    /// Adds what a node leads to that changed, to that of the one before where both are small.
+    /// Adds the branches of a changed node, merged with the node before it if both are small.
     fn change(&mut self, row: &mut Row, branches: Vec<IndexBranch>) -> Result<(), E> {
         if !row.open.is_empty() && !self.may_join(row.open.len() + branches.len()) {
             self.close(row)?;
@@ -212,7 +212,7 @@ impl<E: From<Box<Finding>>> Merger<'_, E> {
         Ok(())
     }
 
-    /// Writes what is open.
+    /// Writes the open node.
     fn close(&mut self, row: &mut Row) -> Result<(), E> {
         let open = std::mem::take(&mut row.open);
         if !open.is_empty() {
@@ -222,12 +222,12 @@ impl<E: From<Box<Finding>>> Merger<'_, E> {
         Ok(())
     }
 
-    /// Whether one node is to lead to so much: there is room for some more then, so that it is not soon two again.
+    /// Whether a merged node may have this many branches: at most 3/4 full, so that it does not split again at once.
     const fn may_join(&self, branches: usize) -> bool {
         branches <= self.fanout * 3 / 4
     }
 
-    /// What a node leads to, which is no longer of use.
+    /// Takes the branches of a node and marks it obsolete.
     fn give_up(&mut self, node: &IndexBranch, level: u16) -> Result<Vec<IndexBranch>, E> {
         let place = place_of(node);
         let branches = self.load(place, Some(level))?.branches.clone();
@@ -235,7 +235,8 @@ impl<E: From<Box<Finding>>> Merger<'_, E> {
         Ok(branches)
     }
 
-    /// Whether anything is deleted or moved from `start` to `end`, both included: equal keys may be on both sides of a border.
+    /// Whether a branch or node between `start` and `end`, inclusive, is deleted or moved: equal keys may lie on both
+    /// sides of a border.
     fn is_touched(&self, start: Option<Key>, end: Option<Key>) -> bool {
         let from = start.map_or(0, |start| self.touched.partition_point(|key| *key < start));
         self.touched
@@ -243,7 +244,7 @@ impl<E: From<Box<Finding>>> Merger<'_, E> {
             .is_some_and(|key| end.is_none_or(|end| *key <= end))
     }
 
-    /// Writes nodes of a level, as many as it takes, about equally full.
+    /// Writes `row` as nodes of `level`, as few as possible and about equally full.
     fn write(&mut self, level: u16, row: Vec<IndexBranch>) -> Result<Vec<IndexBranch>, E> {
         let nodes = row.len().div_ceil(self.fanout).max(1);
         let mut upper = Vec::with_capacity(nodes);
@@ -261,13 +262,13 @@ impl<E: From<Box<Finding>>> Merger<'_, E> {
     }
 }
 
-/// The nodes of a level below one parent, while some of them change.
+/// The nodes of one level below one parent, while some of them are rewritten.
 struct Row {
     level: u16,
     done: Vec<IndexBranch>,
-    /// Whether the last one that is done is of the old index.
+    /// Whether the last node in `done` is an unchanged one.
     ends_kept: bool,
-    /// What the next new nodes lead to.
+    /// Branches of the next new node.
     open: Vec<IndexBranch>,
 }
 
@@ -282,7 +283,7 @@ impl Row {
     }
 }
 
-/// To how many others a node leads, by its length.
+/// Number of branches of a node, from its length.
 fn branch_count(node: &IndexBranch) -> usize {
     to_usize(node.bytes).saturating_sub(IndexNode::BYTES) / IndexNode::BRANCH_BYTES
 }

@@ -1,29 +1,33 @@
-//! A UBIFS that can be written.
+//! A writable UBIFS.
 //!
-//! [`Writer`] is the reading half ([`Ubifs`]) and what changes it: nodes go to the journal heads, the journal in memory says
-//! where they are, and a commit makes them part of the index. Everything is synchronous and in one owner's hands: who has several
-//! threads puts a lock around it.
+//! [`Writer`] combines the reader ([`Ubifs`]) with the write path: nodes go to the journal heads, the in-memory
+//! journal records their locations, and a commit merges them into the index. All operations are synchronous and need
+//! exclusive access; several threads share a writer behind a lock.
 //!
-//! - [`buffers`]: the write buffers of the heads, which reads look through.
-//! - [`log`]: which LEBs the journal has. [`space_table`]: what is free, dirty, taken.
-//! - [`journal`]: from an operation's nodes to a head, as one atomic group. [`syncing`]: what of it is on the medium. [`effect`]: what that changes in memory. [`room`]: the room for it, before it is written.
-//! - [`names`], [`rename`], [`content`], [`xattrs`]: the operations. [`held`]: files that are open without a name.
-//! - [`merge`]: the index with the journal's changes. [`commit`], with [`commit_index`], [`index_gaps`] and [`commit_areas`]: log, index, LPT, orphans, master
-//!   node, in an order that a power cut at any point leaves the old state or the new one. [`gc`]: LEBs of dirty space become empty ones;
-//!   [`gc_leb`]: the one that is kept for that.
-//! - [`open`], [`verify`], [`recover`], [`recover_log`], [`recover_space`]: from a medium in any state to a [`Writer`]: the replay of the reading half,
-//!   then a commit.
+//! - [`buffers`]: write buffers of the heads; reads see their content.
+//! - [`log`]: the LEBs of the journal. [`space_table`]: free, dirty and taken LEBs (lprops).
+//! - [`journal`]: writes the nodes of an operation to a head as one atomic group. [`syncing`]: tracks which writes
+//!   are on the medium. [`effect`]: applies the group in memory. [`room`]: budgets the space before the group is
+//!   written.
+//! - [`names`], [`rename`], [`content`], [`xattrs`]: the operations. [`held`]: open files without a link.
+//! - [`merge`]: builds the new index from the old one and the journal. [`commit`], with [`commit_index`],
+//!   [`index_gaps`] and [`commit_areas`]: write log, index, LPT, orphans and master node in an order that leaves
+//!   either the old or the new state after a power cut at any point. [`gc`]: turns dirty LEBs into empty ones;
+//!   [`gc_leb`]: the LEB reserved for it.
+//! - [`open`], [`verify`], [`recover`], [`recover_log`], [`recover_space`]: open a medium in any state as a
+//!   [`Writer`]: replay by the reader, then a commit.
 //!
-//! Promise: what [`Writer::fsync`] returned for is there after a power cut, each operation entirely or not at all. A commit is
-//! not needed for it; [`Writer::commit`] shortens the next mount.
+//! Guarantee: operations before a successful [`Writer::fsync`] survive a power cut; each operation survives entirely
+//! or not at all. This needs no commit; [`Writer::commit`] shortens the next mount.
 //!
-//! Errors: an operation reads all that it needs before it writes anything ([`WriteError::Read`]: nothing of it is there), then writes, and
-//! then changes what is in memory, which can't fail. A write that fails, or a panic, stops the writer for good: nothing is written
-//! any more, as what is on the medium is not known. What was readable stays readable: an operation shows in memory only once
-//! its nodes are in the write buffers, and a commit builds the new index and master node aside and turns to them at the end. State
-//! that only writing needs (space, log, LPT) is not put back, as nothing uses it then.
+//! Errors: an operation reads all its input before it writes ([`WriteError::Read`]: nothing was written), then
+//! writes, then updates memory, which can't fail. A failed write, or a panic, stops the writer for good, because the
+//! state of the medium is unknown. Readable data stays readable: an operation becomes visible in memory only after
+//! its nodes are in the write buffers, and a commit builds the new index and master node separately and switches to
+//! them at the end. State used only for writing (space, log, LPT) is not rolled back, since it is not used after the
+//! stop.
 //!
-//! Left out: authenticated and encrypted file systems.
+//! Not supported: authenticated and encrypted file systems.
 
 mod buffers;
 mod commit;
@@ -78,61 +82,62 @@ pub use rename::NameIn;
 pub use room::SpaceUser;
 pub use statistics::{HeadStatistics, WriterStatistics};
 
-/// Why something could not be written. Unless it says otherwise, nothing of the operation is there, and other operations may work. Making room
-/// for it may have collected LEBs and committed what was there before.
+/// Why a write failed. Unless a variant says otherwise, the operation left no trace and later operations may succeed.
+/// Budgeting for it may have run garbage collection and committed earlier operations.
 #[derive(Debug, Error)]
 pub enum WriteError {
-    /// Something that is needed can't be read. Of a write of several blocks, those before are there.
+    /// A node that the operation needs is unreadable. If a write spans several blocks, the blocks before it were
+    /// written.
     #[error(transparent)]
     Read(#[from] UbifsError),
-    /// There is no file system, or none that is known.
+    /// There is no file system, or not one of a supported format.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The table of free space can't be read; files still can.
+    /// The LPT is unreadable; files still are readable.
     #[error("{volume}: {source}; it can be read, not written")]
     Space {
         /// Name of the volume.
         volume: Arc<str>,
-        /// Where and why.
+        /// Location and fault.
         source: LptError,
     },
-    /// The file system has something that can't be written.
+    /// The file system uses a feature that the writer does not support.
     #[error("{volume}: {why}; it can be read, not written")]
     Unsupported {
         /// Name of the volume.
         volume: Arc<str>,
-        /// What.
+        /// The feature.
         why: &'static str,
     },
-    /// Master node, index and LPT contradict each other, or the index can't be read: what is written could destroy files.
+    /// Master node, index and LPT contradict each other, or the index is unreadable: writing could destroy files.
     #[error(
         "{volume}: {finding}; it can be read, not written; `tidegate ubifs check` says all that is wrong"
     )]
     Untrusted {
         /// Name of the volume.
         volume: Arc<str>,
-        /// Where and why.
+        /// Location and fault.
         #[source]
         finding: Box<Finding>,
     },
-    /// A write to the medium failed. Nothing is written from here on.
+    /// A write to the medium failed. The writer stops.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// In the middle of a change something can't be read, or contradicts itself. Nothing is written from here on.
+    /// A node was unreadable or contradictory in the middle of a change. The writer stops.
     #[error("{volume}: {finding}")]
     Damaged {
         /// Name of the volume.
         volume: Arc<str>,
-        /// Where and what.
+        /// Location and fault.
         #[source]
         finding: Box<Finding>,
     },
-    /// Nothing is written any more.
+    /// The writer has stopped.
     #[error("{volume}: read-only: {reason}")]
     Stopped {
         /// Name of the volume.
         volume: Arc<str>,
-        /// Since which error; or it is unmounted.
+        /// The error that stopped it, or the unmount.
         reason: Arc<str>,
     },
     /// No space is left.
@@ -141,105 +146,106 @@ pub enum WriteError {
         /// Name of the volume.
         volume: Arc<str>,
     },
-    /// More inodes without a name are held than can be written down.
+    /// The orphan area can't list any more unlinked open inodes.
     #[error("{volume}: {largest} files are open without a name; no more can be noted")]
     Orphans {
         /// Name of the volume.
         volume: Arc<str>,
-        /// How many can be.
+        /// Capacity of the orphan area, inodes.
         largest: usize,
     },
     /// A file would become too large.
     #[error("byte {asked}: a file has 2 TiB at most")]
     FileBytes {
-        /// Up to where it was to go.
+        /// End of the requested write.
         asked: u64,
     },
-    /// All 2^32 inode numbers were given out.
+    /// All 2^32 inode numbers are used up.
     #[error("{volume}: no inode number is left")]
     NoInodeNumber {
         /// Name of the volume.
         volume: Arc<str>,
     },
-    /// The name is there.
+    /// The name exists already.
     #[error("{directory} has that name")]
     Exists {
-        /// Which directory.
+        /// The directory.
         directory: InodeNumber,
     },
-    /// The directory has names.
+    /// The directory is not empty.
     #[error("{directory} is not empty")]
     NotEmpty {
-        /// Which.
+        /// The directory.
         directory: InodeNumber,
     },
-    /// It is no directory.
+    /// Not a directory.
     #[error("{inode} is no directory")]
     NotDirectory {
-        /// Which.
+        /// Inode number.
         inode: InodeNumber,
     },
-    /// It is a directory.
+    /// A directory.
     #[error("{inode} is a directory")]
     IsDirectory {
-        /// Which.
+        /// Inode number.
         inode: InodeNumber,
     },
-    /// A name, a link or a value is too long or has no byte.
+    /// A name, link target or value is empty or too long.
     #[error("{what} of {bytes} bytes; {largest} at most can be stored")]
     Length {
-        /// What.
+        /// Kind of the string.
         what: &'static str,
         /// Its length.
         bytes: usize,
-        /// The largest.
+        /// Maximum length.
         largest: u32,
     },
-    /// Something can't be, such as a directory below itself.
+    /// The request is invalid, such as a move of a directory below itself.
     #[error("{0}")]
     Invalid(&'static str),
 }
 
-/// A UBIFS that can be written; see the module.
+/// A writable UBIFS; see the module.
 pub struct Writer {
     ubifs: Ubifs,
     buffers: Arc<WriteBuffers>,
-    /// Below the buffers.
+    /// The volume below the buffers.
     volume: Arc<dyn Volume>,
     space: SpaceTable,
     log: Log,
     lpt: LptState,
     master_offset: u32,
     index_head: Option<(u32, u32)>,
-    /// `None` while the writer is being opened, and while a collection goes on in it.
+    /// `None` while the writer is being opened and during a collection, which fills this LEB.
     gc_leb: Option<GcLeb>,
-    /// LEBs that are not collected, as not all that is in use in them can be read; with what the device said, if that may change.
+    /// LEBs excluded from garbage collection because nodes in them are unreadable; with the device's error if it may
+    /// be temporary.
     unreadable_lebs: BTreeMap<u32, Option<Damage>>,
     sequence: u64,
     highest_inode: u32,
-    /// Inodes without a name that are held.
+    /// Unlinked inodes that are still pinned.
     orphans: BTreeMap<u32, Orphan>,
-    /// As the last commit listed them.
+    /// The orphans listed by the last commit.
     listed_orphans: Vec<u32>,
     holds: Holds,
     packer: Packer,
     user: SpaceUser,
-    /// Of a file that blocks are being written of: it follows them.
+    /// Deferred inode node of a file whose blocks are being written; it is written after them.
     unwritten_inode: Option<Inode>,
     stopped: Option<Stopped>,
-    /// What no room was found for, and how much had become dirty by then.
+    /// Purpose for which no space was found, and the total of dirtied bytes at that time.
     exhausted: Option<(Purpose, u64)>,
-    /// So many changes the next commit has room for in any case; `None` when it has for all of the index.
+    /// Number of journal changes that the next commit is guaranteed to fit; `None` if it can rewrite the whole index.
     changes_max: Option<usize>,
-    /// Bytes that the next commit can put between index nodes, once that was asked for.
+    /// Bytes that the next commit can write into gaps between index nodes, computed on first use.
     gap_bytes: OnceLock<u64>,
-    /// The last sequence number of the last commit.
+    /// Sequence number of the last node when the last commit ended.
     committed: u64,
     unsynced: Unsynced,
     counts: Counts,
 }
 
-/// Why nothing is written any more.
+/// Why the writer has stopped.
 #[derive(Clone, Debug)]
 enum Stopped {
     Unmounted,
@@ -253,12 +259,12 @@ struct LptState {
     first: u32,
     spaces: Vec<TableSpace>,
     head: LptPlace,
-    /// LEBs of the area that the committed tree is in.
+    /// LEBs of the area that hold the committed LPT.
     in_use: BTreeSet<u32>,
 }
 
 impl Writer {
-    /// What it is like when read. Reads see all that was written, whether it reached the medium or not.
+    /// The reader. It sees all operations, including those whose nodes are still buffered.
     #[must_use]
     pub const fn read(&self) -> &Ubifs {
         &self.ubifs
@@ -280,7 +286,7 @@ impl Writer {
         }
     }
 
-    /// A contradiction in what the master node leads to.
+    /// A contradiction found from the master node.
     fn contradiction(&self, subject: Subject, (leb, offset): (u32, u32), why: &'static str) -> WriteError {
         self.damaged(Box::new(Finding {
             inode: None,
@@ -294,7 +300,7 @@ impl Writer {
         }))
     }
 
-    /// Something that is needed can't be read, and nothing was written yet.
+    /// An unreadable node, found before anything was written.
     fn unreadable(&self, finding: Box<Finding>) -> WriteError {
         WriteError::Read(UbifsError::Damaged {
             volume: self.name(),
@@ -302,7 +308,7 @@ impl Writer {
         })
     }
 
-    /// The same of a LEB as a whole.
+    /// Like [`Self::unreadable`], for a whole LEB.
     fn unreadable_leb(&self, subject: Subject, leb: u32, damage: Damage) -> WriteError {
         let (offset, bytes) = (0, self.ubifs.superblock.leb_bytes);
         self.unreadable(Box::new(Finding {
@@ -317,7 +323,7 @@ impl Writer {
         WriteError::NoSpace { volume: self.name() }
     }
 
-    /// An error in the middle of something that can't be left like that.
+    /// Turns a read error into one that stops the writer, for use in the middle of a change.
     fn fatal(&self, error: WriteError) -> WriteError {
         match error {
             WriteError::Read(UbifsError::Damaged { finding, .. }) => self.damaged(finding),
@@ -325,7 +331,7 @@ impl Writer {
         }
     }
 
-    /// Stops the writer after an error that may have left something half written.
+    /// Stops the writer after an error that may have left a change half written.
     fn guard<T>(&mut self, result: Result<T, WriteError>) -> Result<T, WriteError> {
         if let Err(error @ (WriteError::Volume(_) | WriteError::Damaged { .. })) = &result {
             self.stop(&error.to_string());
@@ -333,16 +339,16 @@ impl Writer {
         result
     }
 
-    /// Writes nothing any more, because of an error. The first one is kept. What was written before it is synced, or known to be lost.
+    /// Stops the writer because of `error`; the first error is kept. Earlier writes are synced, or recorded as lost.
     pub(crate) fn stop(&mut self, error: &str) {
         if self.stopped.is_none() {
             self.stopped = Some(Stopped::Failed(error.into()));
-            // Its outcome is noted, and the first error is what is told.
+            // A failure is recorded, and the first error is the one reported.
             let _ = self.sync_what_was_written();
         }
     }
 
-    /// The error since which nothing is written any more.
+    /// The error that stopped the writer.
     #[must_use]
     pub fn failure(&self) -> Option<Arc<str>> {
         match &self.stopped {

@@ -1,4 +1,4 @@
-//! Operations on names, and the inodes that come and go with them. Each is one group of nodes.
+//! Operations on names, with the inodes created and deleted with them. Each is one group of nodes.
 
 use super::held::OrphanChange;
 use super::journal::NewNode;
@@ -10,20 +10,20 @@ use crate::format::{
 };
 use crate::mkfs::Time;
 
-/// A file that is to be made.
+/// A file to create.
 #[derive(Clone, Debug)]
 pub struct NewFile {
-    /// Type and permissions as `st_mode` has them.
+    /// Type and permissions, encoded as `st_mode`.
     pub mode: u32,
     /// Owner.
     pub user: u32,
     /// Group.
     pub group: u32,
-    /// A symbolic link's target, a device's number; otherwise nothing.
+    /// Target of a symbolic link or number of a device; otherwise empty.
     pub data: Vec<u8>,
 }
 
-/// The space of an entry, as the size of its directory counts it.
+/// Contribution of an entry to the size of its directory.
 pub(super) fn entry_bytes(name: &[u8]) -> u64 {
     u64::try_from((57 + name.len()).next_multiple_of(8)).unwrap_or(u64::MAX)
 }
@@ -42,12 +42,12 @@ fn check_name(name: &[u8]) -> Result<u16, WriteError> {
         })
 }
 
-/// The type of an inode that has to have one.
+/// The file type of an inode, or an error if it has none.
 pub(super) fn kind_of(inode: &Inode) -> Result<EntryKind, WriteError> {
     inode.kind().ok_or(WriteError::Invalid("the file has no type"))
 }
 
-/// Flags that what is made in a directory has from it.
+/// Flags that a new inode inherits from its directory.
 pub(super) fn inherited_flags(directory: &Inode, mode: u32) -> u32 {
     let of_directories = match EntryKind::from_mode(mode) {
         Some(EntryKind::Directory) => INODE_DIRSYNC,
@@ -56,7 +56,7 @@ pub(super) fn inherited_flags(directory: &Inode, mode: u32) -> u32 {
     directory.flags & (INODE_COMPRESS | INODE_SYNC | of_directories)
 }
 
-/// Sets the times of a change.
+/// Sets ctime, and mtime if the content changed.
 pub(super) fn touch(inode: &mut Inode, now: Time, content: bool) {
     (inode.changed_seconds, inode.changed_nanoseconds) = (now.seconds.cast_unsigned(), now.nanoseconds);
     if content {
@@ -65,7 +65,7 @@ pub(super) fn touch(inode: &mut Inode, now: Time, content: bool) {
 }
 
 impl Writer {
-    /// Makes a file, a directory, a link or a device. Returns its number.
+    /// Creates a file, directory, symbolic link or device. Returns its inode number.
     pub fn create(
         &mut self,
         directory: InodeNumber,
@@ -86,7 +86,7 @@ impl Writer {
         Ok(number)
     }
 
-    /// Makes a file without a name, as if in a directory, and holds it once. [`Writer::link`] can give it a name.
+    /// Creates an unlinked file as in a directory (`O_TMPFILE`) and pins it once. [`Writer::link`] can link it.
     pub fn create_unnamed(
         &mut self,
         directory: InodeNumber,
@@ -103,7 +103,7 @@ impl Writer {
         Ok(number)
     }
 
-    /// Gives a file another name.
+    /// Adds a hard link to a file.
     pub fn link(
         &mut self,
         inode: InodeNumber,
@@ -127,7 +127,7 @@ impl Writer {
         self.operation_for(&nodes, self.growth(), self.named_again(inode))
     }
 
-    /// Removes a name that is no directory's. The file goes with its last name, once nobody holds it.
+    /// Removes a name of a file other than a directory. The file is deleted with its last link, once it is unpinned.
     pub fn unlink(&mut self, directory: InodeNumber, name: &[u8], now: Time) -> Result<(), WriteError> {
         let host = self.directory(directory)?;
         let found = self.ubifs.lookup(directory, name)?;
@@ -160,13 +160,14 @@ impl Writer {
         self.removal_operation(&[removed, NewNode::Inode(file), NewNode::Inode(host)], orphan)
     }
 
-    /// The entry that removes a name, and what the directory shrinks by.
+    /// The entry that removes a name; also shrinks the directory accordingly.
     pub(super) fn removal(&self, host: &mut Inode, name: &[u8]) -> Result<NewNode, WriteError> {
         host.size_bytes = host.size_bytes.saturating_sub(entry_bytes(name));
         self.entry(host.key.inode_number(), name, InodeNumber(0), EntryKind::File)
     }
 
-    /// A file that loses a name. One that is held without a name is an orphan until it is let go.
+    /// Removes one link of a file. If it was the last one and the file is pinned, the file becomes an orphan until it
+    /// is unpinned.
     pub(super) fn without_a_name(
         &self,
         mut file: Inode,
@@ -254,7 +255,7 @@ impl Writer {
         }
     }
 
-    /// A directory that is to have a name; one that was removed gets none any more.
+    /// The directory for a new name; fails if the directory was deleted.
     pub(super) fn host(&self, inode: InodeNumber, name: &[u8]) -> Result<Inode, WriteError> {
         let found = self.directory(inode)?;
         if found.links > 0 {

@@ -1,8 +1,10 @@
-//! From a medium in any state to a [`Writer`]. The reading half replays the journal; here its result is accounted for, what a
-//! power cut left behind is cleaned away, and a commit makes all of it part of the index. After that nothing is left to recover.
+//! Opens a medium in any state as a [`Writer`]. The reader replays the journal; this module updates the space
+//! accounting to match, cleans up after the power cut, and commits the replayed journal. Nothing is left to recover
+//! afterwards.
 //!
-//! A power cut in here is one more unclean state: every change before the commit's master node either repeats what the replay does
-//! (a torn LEB without what the replay dropped) or concerns what is not in use.
+//! A power cut during recovery is just another unclean state: each change before the commit's master node either
+//! repeats the effect of the replay (a torn LEB without the nodes that the replay dropped) or affects only unused
+//! areas.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -25,7 +27,7 @@ use crate::scan::to_usize;
 use crate::space::LebSpace;
 
 impl Writer {
-    /// Opens a file system for writing: recovers it, lets it grow to its volume, and commits.
+    /// Opens a file system for writing: recovers it, grows it to the size of its volume, and commits.
     pub fn open(volume: Arc<dyn Volume>, options: OpenOptions) -> Result<Self, WriteError> {
         let geometry = volume.geometry();
         let buffers = Arc::new(WriteBuffers::new(
@@ -123,7 +125,7 @@ fn check_supported(ubifs: &Ubifs, volume: &dyn Volume) -> Result<(), WriteError>
     Ok(())
 }
 
-/// The superblock with as many LEBs as the volume has, so far as the file system may grow.
+/// The superblock with the volume's number of LEBs, within the limit for growth.
 fn grown(superblock: &Superblock, lebs: u32) -> Superblock {
     let lebs = lebs.min(superblock.lebs_max).max(superblock.lebs);
     Superblock {

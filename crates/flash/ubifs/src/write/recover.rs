@@ -1,4 +1,4 @@
-//! Recovery: what the replay of the reading half says is accounted for, and what a power cut left behind is cleaned away.
+//! Recovery: updates the space accounting to match the journal replay and cleans up after a power cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::scan::{Found, Stop, scan, to_usize};
 use crate::space::LebSpace;
 
 impl Writer {
-    /// Brings the medium into the state that its replay has in memory, and commits it.
+    /// Brings the medium into the state that the replay has in memory, and commits.
     pub(super) fn recover(&mut self, old: &Superblock, superblock: Superblock) -> Result<(), WriteError> {
         let flags = SuperblockFlags(superblock.flags);
         self.ubifs.superblock = superblock;
@@ -35,8 +35,8 @@ impl Writer {
             self.write_superblock()?;
         }
         if self.ubifs.master.flags & MASTER_DIRTY == 0 {
-            // From here on a mount has to expect a torn write. Its sums are those of the LPT that it leads to, so it comes before
-            // all that changes space.
+            // From here on a mount has to expect torn writes. The master's sums match the LPT it refers to, so it is
+            // written before any change of space.
             let mut master = self.ubifs.master.clone();
             master.flags |= MASTER_DIRTY;
             self.write_master(master)?;
@@ -49,8 +49,8 @@ impl Writer {
         self.commit_to(State::Mounted)
     }
 
-    /// Removed inodes take their extended attributes along; space follows from what the journal has. LEBs that a replay looks into stay as they
-    /// are until the recovery's commit.
+    /// Deletes the extended attributes of deleted inodes and derives the space accounting from the journal. LEBs that
+    /// another replay would read stay untouched until the commit of the recovery.
     fn account_for_buds(&mut self) -> Result<(), WriteError> {
         let mut entries = std::mem::take(&mut self.ubifs.journal.dropped_xattrs);
         for inode in self.ubifs.journal.removed_inodes() {
@@ -69,14 +69,14 @@ impl Writer {
             let entry = raw
                 .ok()
                 .and_then(|raw| DirectoryEntry::decode(&raw, NodeKind::XattrEntry).ok());
-            // Garbage collection may have moved it: by now the place can be that of another file's.
+            // Garbage collection may have moved the entry: the location may hold an entry of another file.
             let entry = entry.filter(|entry| self.ubifs.journal.is_removed(entry.key.inode_number()));
             if let Some(value) = entry.and_then(|entry| u32::try_from(entry.inode).ok()) {
                 self.ubifs.journal.remove_inode(InodeNumber(value));
             }
         }
         if !self.ubifs.report.orphans.is_empty() {
-            // They are in the index until then; Linux lists values of extended attributes, too.
+            // The index contains them until then, and Linux also lists values of extended attributes.
             let removed: Vec<InodeNumber> = self.ubifs.journal.removed_inodes().collect();
             for inode in removed {
                 let all = self.index_range(Key::inode(inode), Key::last(inode, KeyKind::XattrEntry))?;
@@ -116,24 +116,24 @@ impl Writer {
         let leb_bytes = self.ubifs.superblock.leb_bytes;
         let was_clean = self.ubifs.report.was_clean;
         let (raw, is_uncorrectable) = match was_clean {
-            // Nothing was being written when it was unmounted well.
+            // After a clean unmount no write can be torn.
             true => (self.leb_from(bud.leb, bud.offset)?, false),
             false => self.leb_as_it_is(bud.leb, bud.offset)?,
         };
         let scanned = scan(&raw, to_usize(bud.offset));
         if scanned.nodes.len() < bud.nodes {
-            // What was good a moment ago must not be taken for torn.
+            // A node that the replay could read must not be taken for torn.
             let damage = Damage::Contradiction("it reads differently each time");
             return Err(self.unreadable_leb(Subject::Journal, bud.leb, damage));
         }
-        // What the replay dropped goes.
+        // Cut off the nodes that the replay dropped.
         let end = scanned
             .nodes
             .get(bud.nodes)
             .map_or(scanned.end, |dropped| dropped.offset);
         let unit = to_usize(self.ubifs.superblock.min_io_bytes);
-        // A complete write ends with its unit: so one that does not is torn, even where all of its nodes came through.
-        // Where bits were beyond correction and came out right by luck alone, they may not the next time.
+        // A complete write ends at a write unit: one that does not is torn, even if all of its nodes are intact.
+        // After an uncorrectable read the data may be right by chance, and the next read may fail.
         let is_torn = !end.is_multiple_of(unit) || is_uncorrectable;
         if is_torn || matches!(scanned.stop, Stop::Broken(_)) || end < scanned.end {
             let mut good = self.beginning_of_leb(Subject::Journal, bud.leb, bud.offset)?;
@@ -157,7 +157,8 @@ impl Writer {
         Ok(())
     }
 
-    /// A LEB, and whether some of its bits were beyond correction; what is before `offset` is not read, and 0xFF.
+    /// The content of a LEB, and whether a read was uncorrectable; bytes before `offset` are not read and returned as
+    /// 0xFF.
     pub(super) fn leb_as_it_is(&self, leb: u32, offset: u32) -> Result<(Vec<u8>, bool), WriteError> {
         let mut raw = vec![0xFF; to_usize(self.ubifs.superblock.leb_bytes)];
         let from = to_usize(offset).min(raw.len());
@@ -171,8 +172,8 @@ impl Writer {
         }
     }
 
-    /// The first bytes of a LEB that is to be written anew: they are as they were written, or an error. Where the medium can't
-    /// say so, each node of them has to have its CRC.
+    /// The first bytes of a LEB that will be rewritten, exactly as written, or an error. If the medium reports
+    /// uncorrectable bits, the CRC of each node must match.
     pub(super) fn beginning_of_leb(
         &self,
         subject: Subject,
@@ -193,7 +194,7 @@ impl Writer {
         }
     }
 
-    /// What is written of a LEB from an offset on; what is before it may be missing.
+    /// The written part of a LEB from an offset on; the part before it may be missing.
     pub(super) fn leb_from(&self, leb: u32, offset: u32) -> Result<Vec<u8>, WriteError> {
         let extent = match self.ubifs.report.was_clean {
             true => Extent::WrittenFrom(offset),
@@ -203,7 +204,7 @@ impl Writer {
             .map_err(|damage| self.unreadable_leb(Subject::Journal, leb, damage))
     }
 
-    /// LEBs of log and orphans that were unmapped may have come back.
+    /// Unmaps LEBs of the log and orphan area that are not in use: earlier unmaps may have been lost.
     fn unmap_leftovers(&self) -> Result<(), WriteError> {
         let superblock = &self.ubifs.superblock;
         let log = LOG_LEB..LOG_LEB + superblock.log_lebs;
@@ -221,8 +222,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Both LEBs of the master node end with the one that counts, or are made to: the first one first, and flagged. By that a mount
-    /// after another power cut knows that the second one counts no more, wherever its nodes are (Linux refuses the two otherwise).
+    /// Ensures that both master LEBs end with the current master node. Otherwise rewrites both, the first one first
+    /// and flagged as recovered. The flag tells a mount after another power cut that the second LEB is stale,
+    /// wherever its nodes are (Linux refuses the two otherwise).
     fn settle_master(&mut self) -> Result<(), WriteError> {
         let unit = self.ubifs.superblock.min_io_bytes;
         let mut ends = Vec::new();
@@ -244,12 +246,12 @@ impl Writer {
         self.master_offset = u32::try_from(end)
             .expect("less than a LEB")
             .next_multiple_of(unit);
-        // It says how this node was written: the next one is none of a recovery.
+        // The flag describes how this node was written; the next one is a regular one.
         self.ubifs.master.flags &= !MASTER_RECOVERED;
         Ok(())
     }
 
-    /// Begins both LEBs of the master node anew; returns where they end.
+    /// Rewrites both master LEBs from the start; returns the end of their content.
     fn write_recovered_master(&mut self) -> Result<usize, WriteError> {
         let master = Master {
             flags: self.ubifs.master.flags | MASTER_RECOVERED,
@@ -277,7 +279,8 @@ impl Writer {
         Ok(self.volume.leb_change(Leb(SUPERBLOCK_LEB), &raw)?)
     }
 
-    /// The image was flashed with pages of 0xFF, which can't be written a second time: each LEB is written anew without them.
+    /// Free-space fixup: the image was flashed with pages of 0xFF, which can't be programmed again. Rewrites each LEB
+    /// without them.
     fn fix_free_space(&self) -> Result<(), WriteError> {
         let unit = to_usize(self.ubifs.superblock.min_io_bytes);
         for leb in 0..self.ubifs.superblock.lebs {
@@ -299,8 +302,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Files whose inode a power cut took get the size that their data say: in place, as in Linux. The journal may have no room for all of
-    /// these inodes, and a commit before the last of them would leave the others with their old sizes.
+    /// Sets the size of files whose inode update was lost in a power cut to the end of their data. The inode nodes
+    /// are updated in place, as in Linux: the journal may lack the space for all of them, and a commit after only
+    /// some of them would leave the rest with their old sizes.
     fn fix_sizes(&mut self) -> Result<(), WriteError> {
         let mut sizes: BTreeMap<u32, Vec<(Place, u64)>> = BTreeMap::new();
         for (number, bytes) in std::mem::take(&mut self.ubifs.journal.sizes) {
@@ -323,7 +327,7 @@ impl Writer {
     }
 }
 
-/// Changes the size in an inode of a LEB.
+/// Updates the size in an inode node of a LEB.
 fn set_size(raw: &mut [u8], place: Place, bytes: u64) -> Result<(), NodeDefect> {
     let (from, to) = (to_usize(place.offset), to_usize(place.offset + place.bytes));
     let node = raw.get_mut(from..to).unwrap_or_default();

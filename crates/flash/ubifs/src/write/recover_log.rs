@@ -1,4 +1,4 @@
-//! Recovery of the log: its torn end, and interrupted commits that have filled it.
+//! Recovery of the log: cuts off a torn end, and frees a log filled up by interrupted commits.
 
 use media::Leb;
 use ubi::Volume;
@@ -11,8 +11,8 @@ use crate::report::{LogEntry, LogLeb, LogNode, LogVerdict};
 use crate::scan::{Stop, scan, to_usize};
 
 impl Writer {
-    /// Cuts off what a power cut tore in the log. Linux takes that for the end of the log: once a commit was started in the LEB behind
-    /// it, it refuses to mount.
+    /// Cuts off torn writes in the log. Linux takes a torn write for the end of the log, and refuses to mount once a
+    /// commit was started in the LEB behind it.
     pub(super) fn cut_torn_log(&self) -> Result<(), WriteError> {
         if self.ubifs.report.was_clean {
             return Ok(());
@@ -34,11 +34,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Sees to it that a commit finds a LEB of the log to start in. Each that was interrupted took one, and Linux names new LEBs of the
-    /// journal in it meanwhile.
+    /// Ensures that a commit finds a log LEB to start in: each interrupted commit took one, and Linux adds references
+    /// to new buds there in the meantime.
     ///
-    /// All references move together at the start of the log, each once. The LEBs are changed as a whole, one after the other: none
-    /// gets ahead of what it has had, so that at any time each reference is in one of them.
+    /// Compacts all references to the start of the log, without duplicates. The LEBs are changed atomically, one
+    /// after the other, and no reference moves to a later LEB than before, so that each reference is in one of them
+    /// at any time.
     pub(super) fn make_room_in_log(&mut self) -> Result<(), WriteError> {
         if !self.log.is_full() {
             return Ok(());
@@ -63,7 +64,7 @@ impl Writer {
             let start = (self.ubifs.master.log_leb, 0);
             return Err(self.contradiction(Subject::Log, start, why));
         }
-        // The others are unmapped with all that is none of the log.
+        // The rest of the log LEBs are unmapped together with the unused ones.
         self.ubifs.report.log_lebs.truncate(lebs.len());
         for (leb, raw) in self.ubifs.report.log_lebs.iter().zip(lebs) {
             self.volume.leb_change(Leb(*leb), &unit(raw, unit_bytes))?;
@@ -72,7 +73,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A node of the log as it was, unless an earlier one says the same.
+    /// A log node in its original form, unless an earlier one says the same.
     fn still_needed(&self, node: &LogNode) -> Option<Vec<u8>> {
         match node.what {
             LogEntry::CommitStart { commit } if commit == self.ubifs.master.commit => {

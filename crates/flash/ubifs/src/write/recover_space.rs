@@ -1,7 +1,8 @@
-//! Recovery of space: where the heads go on, what an interrupted commit left behind them, and the LEB for garbage collection.
+//! Recovery of space: positions of the heads, leftovers of an interrupted commit behind them, and the LEB reserved
+//! for garbage collection.
 //!
-//! Until the recovery's commit, a mount after another power cut replays the same journal over the same index and looks up the same
-//! orphans. So nothing is erased that it needs for that.
+//! Until the commit of the recovery, a mount after another power cut replays the same journal over the same index and
+//! looks up the same orphans, so nothing that this replay needs is erased.
 
 use media::Leb;
 use ubi::Volume;
@@ -13,7 +14,7 @@ use crate::scan::{is_erased, to_usize};
 use crate::space::LebSpace;
 
 impl Writer {
-    /// Heads of the index and of the LPT, and whatever an interrupted commit left in other LEBs.
+    /// Takes the head LEBs of the index and the LPT, and erases leftovers of an interrupted commit in other LEBs.
     pub(super) fn take_fixed_lebs(&mut self) -> Result<(), WriteError> {
         if let Some((leb, offset)) = self.index_head {
             self.space.take(leb);
@@ -46,8 +47,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Erases what a commit wrote behind a head before power went, or began to write: of that the medium may say no more than that it
-    /// reads badly.
+    /// Erases the area behind a head, where an interrupted commit may have written or begun to write. The medium may
+    /// show that only by uncorrectable reads.
     fn cut_behind(&self, subject: Subject, (leb, offset): (u32, u32)) -> Result<(), WriteError> {
         let (raw, is_uncorrectable) = match self.ubifs.report.was_clean {
             true => (self.leb_from(leb, offset)?, false),
@@ -60,7 +61,7 @@ impl Writer {
         Ok(self.volume.leb_change(Leb(leb), &beginning)?)
     }
 
-    /// The journal goes on in the LEBs that it ended in.
+    /// Resumes the heads in the LEBs in which the journal ended.
     pub(super) fn resume_heads(&self) {
         for head in HeadKind::ALL {
             let mut buds = self.ubifs.report.buds.iter().rev();
@@ -73,11 +74,11 @@ impl Writer {
         }
     }
 
-    /// Keeps an empty LEB for garbage collection: the one that the master node names, where it is still empty. Linux writes that
-    /// number at a clean end alone, so after a power cut the journal has usually gone on in it.
+    /// Reserves an empty LEB for garbage collection: the one named by the master node if it is still empty. Linux
+    /// updates that number only at a clean unmount, so after a power cut the journal has usually continued in it.
     ///
-    /// Where no LEB is empty beside those that the recovery's commit takes, LEBs are collected into what is left of the one that
-    /// the garbage collector had, as Linux does.
+    /// If the empty LEBs are not enough for this and for the commit of the recovery, collects LEBs into the rest of
+    /// the GC head's LEB, as Linux does.
     pub(super) fn settle_gc_leb(&mut self) -> Result<(), WriteError> {
         let is_kept = self.keep_for_gc(self.ubifs.master.gc_leb)?;
         loop {
@@ -93,7 +94,7 @@ impl Writer {
             }
             let Some(victim) = self.victim_for_gc_head() else {
                 return match is_kept {
-                    // The commit says what it lacks.
+                    // The commit reports the shortage.
                     true => Ok(()),
                     false => Err(self.no_space()),
                 };
@@ -102,7 +103,7 @@ impl Writer {
         }
     }
 
-    /// Whether a commit of what there is now finds room in so many empty LEBs, and between index nodes.
+    /// Whether a commit of the current changes fits into `lebs` empty LEBs and the gaps between index nodes.
     fn has_room_for_commit(&self, lebs: u32) -> Result<bool, WriteError> {
         let mut edits = self.edits()?;
         if self.lebs_for(&edits)? <= lebs {
@@ -112,7 +113,7 @@ impl Writer {
         Ok(self.lebs_beside_gaps(&edits, lebs)?.is_some())
     }
 
-    /// The LEB with the least in use that fits into what is left of the garbage collector's.
+    /// The LEB with the fewest live bytes that fit into the rest of the GC head's LEB.
     fn victim_for_gc_head(&self) -> Option<u32> {
         let leb_bytes = self.ubifs.superblock.leb_bytes;
         let (_, end) = self.buffers.position(HeadKind::Gc)?;

@@ -1,4 +1,4 @@
-//! Renames: each is one group of nodes, so that a power cut leaves the old names or the new ones.
+//! Renames: each is one group of nodes, so that a power cut leaves either the old or the new names.
 
 use super::held::OrphanChange;
 use super::journal::NewNode;
@@ -13,12 +13,13 @@ use crate::mkfs::Time;
 pub type NameIn<'a> = (InodeNumber, &'a [u8]);
 
 impl Writer {
-    /// Renames; what has the new name, if anything, is replaced in the same step.
+    /// Renames; a file with the new name is replaced atomically.
     pub fn rename(&mut self, from: NameIn<'_>, to: NameIn<'_>, now: Time) -> Result<(), WriteError> {
         self.move_name(from, to, None, now)
     }
 
-    /// The same, and the old name becomes that of a whiteout: a character device 0:0 of the owner that `whiteout` has.
+    /// Like [`Writer::rename`], but leaves a whiteout under the old name: a character device 0:0 with the given
+    /// owner.
     pub fn rename_with_whiteout(
         &mut self,
         from: NameIn<'_>,
@@ -104,7 +105,7 @@ impl Writer {
         self.operation_for(&nodes, purpose, orphan)
     }
 
-    /// Whether a file can take the place of another.
+    /// Whether a rename may replace the file.
     fn check_replaceable(&self, replaced: &Inode, by_directory: bool) -> Result<(), WriteError> {
         let inode = replaced.key.inode_number();
         match (by_directory, replaced.kind() == Some(EntryKind::Directory)) {
@@ -115,7 +116,7 @@ impl Writer {
         }
     }
 
-    /// Two files change their names.
+    /// Exchanges two names.
     pub fn exchange(
         &mut self,
         (from, old): NameIn<'_>,
@@ -163,7 +164,7 @@ impl Writer {
 
     /// Whether a directory is `above` or below it.
     fn is_below(&self, directory: InodeNumber, above: InodeNumber) -> Result<bool, WriteError> {
-        // There is no way up: all that is below is looked at.
+        // Directories have no parent link: searches the whole subtree.
         let mut pending = vec![above];
         while let Some(next) = pending.pop() {
             if next == directory {

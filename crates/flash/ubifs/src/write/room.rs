@@ -1,8 +1,9 @@
-//! Room for what is to be written, before any of it is: by collecting, and by commits. What is promised there holds.
+//! Budgeting: makes space before an operation writes, by garbage collection and commits. An operation that passed its
+//! budget does not run out of space.
 //!
-//! A reserve of LEBs stays empty for the index, which the next commit may have to write entirely. What makes files grow leaves
-//! some more: removing something takes a little room before it gives any. Where the reserve can't be had, things are still removed, as
-//! long as the next commit has room for what changed.
+//! A reserve of LEBs stays empty for the index, which the next commit may have to rewrite entirely. Operations that
+//! grow files leave a few more, because a deletion needs a little space before it frees any. If the reserve is not
+//! available, deletions still proceed as long as the next commit is guaranteed to fit the changes.
 
 use super::buffers::HeadKind;
 use super::commit::State;
@@ -12,28 +13,28 @@ use super::journal::{NewNode, group_bytes};
 use super::{WriteError, Writer};
 use crate::space::Watermarks;
 
-/// The largest group of names: a rename of one link over another that is held, both of them as long as can be.
+/// Size of the largest group of names: a rename over another link that is pinned, both names of maximum length.
 const LARGEST_GROUP: u32 = 10 << 10;
 
-/// Changes that an operation brings at most.
+/// Maximum number of index changes per operation.
 const CHANGES_MAX: usize = 16;
 
-/// Collections without one more empty LEB, after which there is no use in more of them.
+/// Collections without a gain in empty LEBs after which collecting stops.
 const IN_VAIN_MAX: u32 = 16;
 
-/// Purpose of a reservation.
+/// Purpose of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// There will be less room afterwards.
+    /// Growth: less space afterwards.
     Growth,
-    /// The same for who may use the reserve that the superblock keeps for him.
+    /// Growth by a user allowed to use the reserved pool.
     GrowthIntoReserve,
-    /// There will be more, some time.
+    /// Deletion: frees space eventually.
     Removal,
 }
 
 impl Purpose {
-    /// Empty LEBs that there have to be beyond the reserve of the index before another one is taken.
+    /// Empty LEBs required beyond the index reserve before another LEB is taken.
     const fn lebs(self) -> u32 {
         match self {
             Self::Growth | Self::GrowthIntoReserve => 3,
@@ -42,22 +43,22 @@ impl Purpose {
     }
 }
 
-/// User on whose behalf changes are made.
+/// User class on whose behalf changes are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpaceUser {
-    /// Who leaves the reserve alone that the superblock names.
+    /// A user without access to the reserved pool.
     Anybody,
-    /// Root, and the reserve's owner.
+    /// Root, and the user or group that the reserved pool belongs to.
     Privileged,
 }
 
 impl Writer {
-    /// Whom the changes from here on are made for.
+    /// Sets the user class of later changes.
     pub const fn act_for(&mut self, user: SpaceUser) {
         self.user = user;
     }
 
-    /// Whether a user of the system is one that the reserve is kept for.
+    /// Whether a user has access to the reserved pool.
     #[must_use]
     pub const fn space_user(&self, uid: u32, gid: u32) -> SpaceUser {
         let superblock = &self.ubifs.superblock;
@@ -68,7 +69,7 @@ impl Writer {
         }
     }
 
-    /// What room is made for when files grow.
+    /// Budget purpose of operations that grow files.
     pub(super) const fn growth(&self) -> Purpose {
         match self.user {
             SpaceUser::Anybody => Purpose::Growth,
@@ -76,7 +77,7 @@ impl Writer {
         }
     }
 
-    /// LEBs that stay empty for whom the reserve is kept.
+    /// Empty LEBs withheld from the purpose: the reserved pool.
     fn kept_lebs(&self, purpose: Purpose) -> u32 {
         let superblock = &self.ubifs.superblock;
         let kept = superblock.reserve_bytes.div_ceil(u64::from(superblock.leb_bytes));
@@ -86,12 +87,12 @@ impl Writer {
         }
     }
 
-    /// Writes a group, after making room for it.
+    /// Budgets for a group and writes it.
     pub(super) fn operation(&mut self, nodes: &[NewNode]) -> Result<(), WriteError> {
         self.operation_for(nodes, self.growth(), OrphanChange::None)
     }
 
-    /// The same for one that removes something, or takes a name.
+    /// Like [`Self::operation`], for a deletion or unlink.
     pub(super) fn removal_operation(
         &mut self,
         nodes: &[NewNode],
@@ -108,7 +109,7 @@ impl Writer {
     ) -> Result<(), WriteError> {
         self.check_usable()?;
         let bytes = group_bytes(nodes);
-        // All commits that it takes come before any of it is in memory.
+        // Commits needed for space come first, before the operation changes memory.
         let result = self
             .make_room_for(HeadKind::Base, LARGEST_GROUP.max(bytes), purpose)
             .and_then(|()| self.reserve(HeadKind::Base, bytes))
@@ -116,7 +117,7 @@ impl Writer {
         self.guard(result)
     }
 
-    /// A LEB for the head, unless the one that it has takes so many bytes; others for the head of a collection.
+    /// Makes space for `bytes` in the head's LEB, or for a new LEB, and keeps the empty LEBs that a collection needs.
     pub(super) fn make_room_for(
         &mut self,
         head: HeadKind,
@@ -133,7 +134,7 @@ impl Writer {
         }
     }
 
-    /// Sees to it that LEBs are empty beyond what commits and collections need.
+    /// Collects and commits until enough LEBs are empty beyond the needs of commits and collections.
     fn make_room(&mut self, purpose: Purpose) -> Result<(), WriteError> {
         let (mut commits, mut most_empty, mut most_at_commit, mut in_vain) = (0, 0, 0, 0);
         loop {
@@ -146,7 +147,7 @@ impl Writer {
                 false => in_vain += 1,
             }
             if self.exhausted == Some((purpose, self.space.dirtied())) {
-                // Nothing became dirty since nothing was found.
+                // Nothing has become dirty since the last search failed.
                 return Err(self.no_space());
             }
             let may_help = in_vain < IN_VAIN_MAX;
@@ -159,7 +160,7 @@ impl Writer {
             if self.space.empty_count() > most_at_commit {
                 (most_at_commit, commits) = (self.space.empty_count(), 0);
             }
-            // The second one frees what the first one moved.
+            // The second commit frees the LEBs that the first one emptied.
             if commits == 2 {
                 self.exhausted = Some((purpose, self.space.dirtied()));
                 return Err(self.no_space());
@@ -169,7 +170,7 @@ impl Writer {
         }
     }
 
-    /// Whether enough LEBs are empty for what is to be done.
+    /// Whether enough LEBs are empty for the purpose.
     fn has_reserve(&mut self, purpose: Purpose) -> Result<bool, WriteError> {
         let empty = self.space.empty_count();
         let beyond = purpose.lebs().saturating_add(self.kept_lebs(purpose));
@@ -187,8 +188,8 @@ impl Writer {
         Ok(is_enough)
     }
 
-    /// Bytes that files can still have, about: what is free or dirty where that can be had, without the reserves and what is too
-    /// small for nodes.
+    /// Estimate of the space left for file data: free and reclaimable dirty bytes, without the reserves and without
+    /// space too small for nodes.
     #[must_use]
     pub fn free_bytes(&self) -> u64 {
         let superblock = &self.ubifs.superblock;
@@ -204,7 +205,7 @@ impl Writer {
         let reserve =
             u64::from(self.index_reserve() + Purpose::Growth.lebs()) * u64::from(superblock.leb_bytes);
         let space = (sums.free + sums.dirty).saturating_sub(sums.dead + sums.dark + reserve);
-        // Each block has a header.
+        // 48 bytes of header per block.
         space / 4144 * 4096
     }
 }

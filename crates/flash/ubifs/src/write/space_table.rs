@@ -1,5 +1,5 @@
-//! Free and dirty space of each LEB of the main area, as it is now, and which LEBs are taken: by the journal, for its replay, as the
-//! head of the index, for garbage collection.
+//! Current free and dirty space of each LEB of the main area (lprops), and which LEBs are taken: by the journal, for
+//! its replay, as the index head, for garbage collection.
 
 use std::collections::BTreeSet;
 
@@ -7,22 +7,23 @@ use crate::finding::Place;
 use crate::scan::to_usize;
 use crate::space::{LebSpace, SpaceSums, Watermarks};
 
-/// Space of the main area.
+/// Lprops of the main area.
 pub(super) struct SpaceTable {
     first: u32,
     leb_bytes: u32,
     marks: Watermarks,
     lebs: Vec<LebSpace>,
     taken: BTreeSet<u32>,
-    /// Bytes that became dirty so far.
+    /// Total of bytes that became dirty.
     dirtied: u64,
-    /// Where the next search for an empty LEB starts, so that wear spreads.
+    /// Start of the next search for an empty LEB; it rotates, to spread wear.
     next: usize,
 }
 
 impl SpaceTable {
     pub(super) fn new(first: u32, leb_bytes: u32, min_io_bytes: u32, mut lebs: Vec<LebSpace>) -> Self {
-        // What an empty LEB was for is of no matter. One for the index that files went to would be taken for free of them.
+        // The index flag of an empty LEB is stale and dropped. If files were written to such a LEB, the space left in
+        // it would be taken for index space.
         for space in lebs.iter_mut().filter(|space| space.free == leb_bytes) {
             *space = LebSpace::empty(leb_bytes);
         }
@@ -42,7 +43,7 @@ impl SpaceTable {
         self.first
     }
 
-    /// LEB numbers and their space.
+    /// All LEBs with their numbers.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, LebSpace)> {
         (self.first..).zip(self.lebs.iter().copied())
     }
@@ -55,7 +56,7 @@ impl SpaceTable {
         self.marks.sum(&self.lebs)
     }
 
-    /// `None` for LEBs that are none of the main area.
+    /// `None` for LEBs outside the main area.
     pub(super) fn get(&self, leb: u32) -> Option<LebSpace> {
         let index = to_usize(leb.checked_sub(self.first)?);
         self.lebs.get(index).copied()
@@ -76,12 +77,12 @@ impl SpaceTable {
         }
     }
 
-    /// Bytes that became dirty so far: as long as it stays, no more room can be made.
+    /// Total of bytes that became dirty: while it is unchanged, another attempt to make space is futile.
     pub(super) const fn dirtied(&self) -> u64 {
         self.dirtied
     }
 
-    /// What was at a place is not in use any more.
+    /// Marks the node at a location as obsolete.
     pub(super) fn add_dirty(&mut self, place: Place) {
         self.dirtied += u64::from(place.bytes);
         if let Some(space) = self.get(place.leb) {
@@ -90,7 +91,7 @@ impl SpaceTable {
         }
     }
 
-    /// So much was written, of which so much is not in use.
+    /// Records `bytes` written to the LEB, `dirty` of them obsolete.
     pub(super) fn fill(&mut self, leb: u32, bytes: u32, dirty: u32) {
         if let Some(space) = self.get(leb) {
             let filled = LebSpace {
@@ -110,7 +111,7 @@ impl SpaceTable {
         self.taken.insert(leb);
     }
 
-    /// Takes a LEB, unless it is empty: until the next commit, a replay looks up something in it that may not be in use any more.
+    /// Takes a LEB, unless it is empty: until the next commit, a replay may read obsolete nodes in it.
     pub(super) fn keep_for_replay(&mut self, leb: u32) {
         if self.get(leb).is_some_and(|space| space.free < self.leb_bytes) {
             self.take(leb);
@@ -125,7 +126,7 @@ impl SpaceTable {
         self.taken.contains(&leb)
     }
 
-    /// Empty LEBs that nobody has taken.
+    /// Number of empty LEBs that are not taken.
     pub(super) fn empty_count(&self) -> u32 {
         let empty = self.iter().filter(|(leb, space)| self.is_empty(*leb, *space));
         u32::try_from(empty.count()).unwrap_or(u32::MAX)
@@ -135,7 +136,7 @@ impl SpaceTable {
         space.free == self.leb_bytes && !self.is_taken(leb)
     }
 
-    /// Whether a LEB of the main area is empty and nobody has taken it.
+    /// Whether a LEB of the main area is empty and not taken.
     pub(super) fn has_empty(&self, leb: u32) -> bool {
         self.get(leb).is_some_and(|space| self.is_empty(leb, space))
     }
@@ -158,7 +159,7 @@ impl SpaceTable {
         Some(leb)
     }
 
-    /// LEBs in which nothing is in use any more, and that nobody has taken.
+    /// LEBs without live nodes that are not taken.
     pub(super) fn reclaimable(&self, index: bool) -> Vec<u32> {
         let all = self.iter().filter(|(leb, space)| {
             space.index == index
@@ -174,8 +175,9 @@ impl SpaceTable {
 mod tests {
     use super::*;
 
-    /// An LPT can say of an empty LEB that it is for the index. Once it was kept for garbage collection and files went to it, the next commit
-    /// without an empty LEB would have written index nodes between those of the index, of which there are none.
+    /// Found bug: an LPT can flag an empty LEB as an index LEB. When it was reserved for garbage collection and files
+    /// were written to it, the next commit without an empty LEB would have looked there for gaps between index nodes,
+    /// of which it has none.
     #[test]
     fn an_empty_leb_is_for_nothing_whatever_it_was_for() {
         let index = true;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Writer;
 use super::buffers::HeadKind;
 
-/// Counters that only grow.
+/// Monotonic counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) commits: u64,
@@ -15,59 +15,59 @@ pub(super) struct Counts {
     pub(super) reclaimed_lebs: u64,
 }
 
-/// A journal head.
+/// Statistics of a journal head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadStatistics {
-    /// Its name in the format.
+    /// Name of the head in the format.
     pub name: &'static str,
-    /// Bytes of nodes that were appended.
+    /// Bytes of nodes appended.
     pub bytes: u64,
-    /// Bytes of padding that syncs added.
+    /// Bytes of padding added by syncs.
     pub padding_bytes: u64,
-    /// Bytes that are buffered.
+    /// Bytes currently buffered.
     pub buffered_bytes: u64,
 }
 
 /// Counters and state of a [`Writer`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriterStatistics {
-    /// Commits.
+    /// Number of commits.
     pub commits: u64,
-    /// Times that the write buffers were written for an fsync.
+    /// Number of fsyncs, each of which flushed the write buffers.
     pub syncs: u64,
-    /// LEBs that were collected.
+    /// Number of LEBs garbage-collected.
     pub collected_lebs: u64,
-    /// Bytes of nodes that collections moved.
+    /// Bytes of nodes moved by garbage collection.
     pub collected_bytes: u64,
-    /// LEBs that became empty by themselves.
+    /// Number of LEBs reclaimed without moving a node.
     pub reclaimed_lebs: u64,
     /// The journal heads.
     pub heads: Vec<HeadStatistics>,
-    /// Bytes of nodes that are not on the medium as far as is known: those that are buffered, and after a sync that failed all since the one
-    /// before.
+    /// Bytes of nodes not known to be durable: the buffered ones, or, after a failed sync, all since the previous
+    /// sync.
     pub unwritten_bytes: u64,
-    /// Bytes of the journal: a mount would have to replay them.
+    /// Size of the journal, which a mount would have to replay, bytes.
     pub journal_bytes: u64,
-    /// More of them make a commit necessary.
+    /// Journal size that triggers a commit.
     pub journal_bytes_max: u64,
-    /// Bytes of the index as of the last commit.
+    /// Size of the index as of the last commit, bytes.
     pub index_bytes: u64,
-    /// LEBs that are empty.
+    /// Number of empty LEBs.
     pub empty_lebs: u32,
-    /// LEBs that are kept for the index.
+    /// LEBs reserved for the index.
     pub reserved_lebs: u32,
-    /// What files can have, about.
+    /// Estimate of the space left for file data, bytes.
     pub free_bytes: u64,
-    /// Files that are open without a name.
+    /// Number of orphans: unlinked files that are open.
     pub orphans: u64,
-    /// LEBs that are not collected, as not all that is in use in them can be read.
+    /// LEBs excluded from garbage collection because nodes in them are unreadable.
     pub unreadable_lebs: u64,
-    /// The error since which nothing is written any more.
+    /// The error that stopped the writer.
     pub failure: Option<Arc<str>>,
 }
 
 impl Writer {
-    /// What it did so far and how it is.
+    /// Counters and current state.
     #[must_use]
     pub fn statistics(&self) -> WriterStatistics {
         let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);

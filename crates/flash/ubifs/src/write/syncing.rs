@@ -1,5 +1,5 @@
-//! Syncs, and what is known to be on the medium. An image of a chip is in the host's page cache until it is synced; a sync that failed may
-//! have lost anything of what was written since the one before, whatever later ones say.
+//! Syncs, and tracking of which writes are durable. The writes to a chip's image stay in the host's page cache until
+//! synced; a failed sync may have lost any write since the previous sync, even if later ones succeed.
 
 use std::collections::BTreeSet;
 
@@ -12,25 +12,25 @@ use crate::format::{InodeNumber, Key, KeyKind};
 /// Writes since the last sync of the volume.
 #[derive(Default)]
 pub(super) struct Unsynced {
-    /// The last sequence number when the volume was synced.
+    /// Sequence number of the last node at the last sync.
     synced: u64,
-    /// Bytes of nodes that the heads had taken by then.
+    /// Bytes of nodes that the heads had accepted by then.
     synced_bytes: u64,
-    /// Of whom something was written since.
+    /// Inodes written since then.
     inodes: BTreeSet<InodeNumber>,
-    /// A sync failed: what was written since the one before may be lost.
+    /// A sync failed: writes since the previous one may be lost.
     has_failed: bool,
 }
 
 impl Unsynced {
-    /// Notes that something of an inode is written.
+    /// Records a write to an inode.
     pub(super) fn note(&mut self, inode: InodeNumber) {
         self.inodes.insert(inode);
     }
 }
 
 impl Writer {
-    /// Writes what is buffered: all operations that returned are there after a power cut.
+    /// Flushes the buffers and syncs: all completed operations survive a power cut.
     pub fn fsync(&mut self) -> Result<(), WriteError> {
         self.check_usable()?;
         let result = self.sync_heads().and_then(|()| self.sync_volume());
@@ -39,12 +39,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes all buffers, at the same time: what only some of them brought to the medium is what no call returned for.
+    /// Flushes all heads in parallel. If only some of the writes succeed, only operations not yet acknowledged are
+    /// affected.
     pub(super) fn sync_heads(&mut self) -> Result<(), WriteError> {
         self.flush(&HeadKind::ALL)
     }
 
-    /// Has the medium keep what was written.
+    /// Syncs the volume.
     pub(super) fn sync_volume(&mut self) -> Result<(), WriteError> {
         if let Err(error) = self.volume.sync() {
             self.unsynced.has_failed = true;
@@ -60,7 +61,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes and syncs what is not on the medium, for who can do no more: a mount recovers from the journal.
+    /// Best effort: flushes and syncs everything pending, so that the next mount can recover it from the journal.
     pub(super) fn save_journal(&mut self) -> Result<(), WriteError> {
         let written = match self.stopped {
             None => self.sync_heads(),
@@ -71,7 +72,7 @@ impl Writer {
         self.guard(synced)
     }
 
-    /// Syncs the volume unless nothing was written since it was.
+    /// Syncs the volume if anything was written since the last sync.
     pub(super) fn sync_what_was_written(&mut self) -> Result<(), WriteError> {
         match self.unsynced.has_failed || self.unsynced.synced == self.sequence {
             true => Ok(()),
@@ -79,7 +80,7 @@ impl Writer {
         }
     }
 
-    /// Whether some of an inode, or of its blocks, may not be on the medium, and never be.
+    /// Whether nodes of an inode, including its blocks, may not be durable yet, or may be lost.
     #[must_use]
     pub fn is_unsynced(&self, inode: InodeNumber) -> bool {
         let (first, last) = (Key::inode(inode), Key::last(inode, KeyKind::XattrEntry));
@@ -88,8 +89,8 @@ impl Writer {
             || places.any(|(_, place)| self.buffers.is_buffered(place))
     }
 
-    /// Bytes of nodes that are not on the medium as far as is known: those that are buffered, and after a sync that failed all since the one
-    /// before.
+    /// Bytes of nodes not known to be durable: the buffered ones, or, after a failed sync, all since the previous
+    /// sync.
     pub(super) fn unwritten_bytes(&self) -> u64 {
         match self.unsynced.has_failed {
             true => self.node_bytes() - self.unsynced.synced_bytes,

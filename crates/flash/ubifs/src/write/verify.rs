@@ -1,9 +1,9 @@
-//! Verification before a mount for writing writes anything: all of the index can be read, the LPT counts all nodes of the index and of
+//! Checks before a read-write mount writes anything: the index is readable, the LPT counts all nodes of index and
 //! files as used, and the heads of index and LPT are behind all nodes.
 //!
-//! LEBs that the LPT calls empty or useless are erased without a further look, and what follows the heads is cut off. So a master
-//! node that leads to another index or another LPT, or has its heads elsewhere, would destroy files. Linux verifies the head of the
-//! index alone.
+//! LEBs that the LPT calls empty or without live nodes are erased unread, and everything behind the heads is cut off.
+//! A master node that refers to another index or LPT, or has wrong head positions, would therefore destroy files.
+//! Linux verifies only the head of the index.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,11 @@ use crate::scan::to_usize;
 
 /// Values of the master node and the index that a [`Writer`] starts with.
 pub(super) struct Verified {
-    /// Where the next index nodes go.
+    /// Position of the next index node.
     pub(super) index_head: (u32, u32),
-    /// Where the next parts of the LPT go.
+    /// Position of the next LPT node.
     pub(super) lpt_head: LptPlace,
-    /// The largest inode number that the index has.
+    /// Highest inode number in the index.
     pub(super) highest_inode: u32,
 }
 
@@ -30,11 +30,11 @@ pub(super) struct Verified {
 struct Use {
     bytes: u64,
     end: u64,
-    /// Whether it is for the index's own nodes; `None`: nothing is used.
+    /// Whether it holds index nodes; `None`: no node.
     index: Option<bool>,
 }
 
-/// Verifies that the index, the LPT and the heads of both agree.
+/// Checks that the index, the LPT and the heads of both agree.
 ///
 /// # Errors
 /// [`WriteError::Untrusted`]; nothing is written.
@@ -69,7 +69,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Says that a number of the master node is wrong.
+    /// Reports a wrong value in the master node.
     fn refuse_master(&self, what: &'static str, found: u64, expected: u64) -> WriteError {
         let place = Place {
             leb: MASTER_LEB,
@@ -129,7 +129,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// The journal goes on in LEBs where the last commit found their ends, or was the first to use them since.
+    /// Checks that buds start where the last commit ended their LEBs, or at 0 if they were used only since.
     fn buds(&self) -> Result<(), WriteError> {
         let mut starts: BTreeMap<u32, u32> = BTreeMap::new();
         for bud in &self.ubifs.report.buds {
@@ -154,7 +154,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Walks the index; returns the largest inode number.
+    /// Walks the index; returns the highest inode number.
     fn index(&self) -> Result<u32, WriteError> {
         let mut uses = vec![Use::default(); self.lpt.lebs.len()];
         let (first, mut index_bytes, mut highest) = (self.main_first(), 0, 0);
@@ -205,7 +205,8 @@ impl Verifier<'_> {
 }
 
 impl Writer {
-    /// The LEB that the next master node names as scanned last: Linux mounts nothing where it is not of the main area.
+    /// The LEB that the next master node names as scanned last: Linux refuses to mount if it is outside the main
+    /// area.
     pub(super) fn scanned_leb(&self) -> u32 {
         let (leb, first) = (self.ubifs.master.scanned_leb, self.space.first());
         match (first..self.ubifs.superblock.lebs).contains(&leb) {

@@ -1,4 +1,4 @@
-//! Extended attributes: each is an inode of its own with the value, which an entry of the file leads to.
+//! Extended attributes: each value is stored in its own inode, which an entry of the file refers to.
 
 use super::held::OrphanChange;
 use super::journal::NewNode;
@@ -10,7 +10,7 @@ use crate::format::{
 };
 use crate::mkfs::Time;
 
-/// Largest sum of the names of a file's extended attributes, as Linux lists them.
+/// Maximum total size of a file's attribute names, as listed by Linux.
 const NAMES_BYTES_MAX: u32 = 1 << 16;
 
 fn check_name(name: &[u8]) -> Result<u16, WriteError> {
@@ -27,13 +27,13 @@ fn check_name(name: &[u8]) -> Result<u16, WriteError> {
         })
 }
 
-/// The space of a value, as the inode that has it counts it.
+/// Contribution of a value to the file's `xattr_bytes`.
 const fn value_bytes(bytes: u32) -> u32 {
     (161 + bytes).next_multiple_of(8)
 }
 
 impl Writer {
-    /// Sets an extended attribute, name with prefix.
+    /// Sets an extended attribute; the name includes its prefix.
     pub fn set_xattr(
         &mut self,
         inode: InodeNumber,
