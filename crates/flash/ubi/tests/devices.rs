@@ -1,4 +1,4 @@
-//! Volumes made, written, changed and found again at the next attach.
+//! Volumes are created, written, changed, and found again at the next attach.
 
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex};
@@ -277,7 +277,7 @@ fn a_moved_block_with_a_damaged_page_stays_the_leb() {
     ubi.settle().unwrap();
     let peb = ubi.mapping(id)[2].unwrap();
     drop((volume, ubi));
-    // The last block that was written, and the only one of its LEB, as each move leaves one; its second page goes wrong.
+    // The block written last is the only one of its LEB, as after every move; its second page gets damaged.
     let offset = 512 + 512;
     let damaged = Arc::new(Mutex::new(with_damage(&chip, peb, offset)));
     let ubi = attach(&damaged);
@@ -291,7 +291,7 @@ fn a_moved_block_with_a_damaged_page_stays_the_leb() {
     assert_eq!(content(&ubi.open(id).unwrap(), 2)[513..2048], [7; 1535]);
 }
 
-/// A copy of the chip in which one byte is another.
+/// A copy of the chip with one byte changed.
 fn with_damage(chip: &Chip, peb: media::Peb, offset: u32) -> RamNand {
     let mut source = chip.lock().expect("the chip of this test works");
     let geometry = source.geometry();

@@ -1,4 +1,4 @@
-//! The device below UBI fails in other ways than by wear: reads that glitch are tried again, and nothing is written after a panic.
+//! Failures of the device other than wear: read and erase glitches are retried, and after a panic nothing is written.
 
 mod support {
     #[expect(dead_code, reason = "some faults are for tests of what is above")]
@@ -20,12 +20,12 @@ use ubi::{
 };
 
 const LEBS: u32 = 8;
-/// Reads of which the last is not tried again, as in Linux.
+/// Number of read attempts, the first one included, as in Linux.
 const ATTEMPTS: u32 = 4;
 
 type Device = (Ubi<FaultyChip>, UbiVolume<FaultyChip>);
 
-/// A chip with a volume that has a page of its number in each LEB.
+/// A chip with a volume whose LEBs each hold a page with their number.
 fn formatted() -> Chip {
     let geometry = NandGeometry::new(512, 8, 64).expect("a geometry");
     let chip = SimNand::new("chip", ChipModel::new(geometry), FaultModel::none());
@@ -98,7 +98,7 @@ fn a_read_that_fails_is_tried_three_times_again_before_it_is_an_error() {
     }
 }
 
-/// A block was marked bad, and the device frozen, by a single failure that Linux tries three times to get over.
+/// A single failure that Linux retries three times marked a block bad and froze the device.
 #[test]
 fn an_erase_that_fails_is_tried_three_times_again_before_its_block_is_bad() {
     let chip = formatted();
@@ -170,7 +170,7 @@ fn each_read_of_an_attach_is_tried_again() {
     }
 }
 
-/// The lock that the panic had poisoned was taken as if nothing had happened, and what was half changed in memory was built upon.
+/// The lock poisoned by the panic was taken as if nothing had happened, so operations relied on half-changed state.
 #[test]
 fn after_a_panic_in_an_operation_nothing_is_written_and_reads_go_on() {
     type Call = fn(&UbiVolume<FaultyChip>) -> Result<(), VolumeError>;
@@ -225,7 +225,7 @@ fn after_a_panic_in_an_operation_nothing_is_written_and_reads_go_on() {
             assert_eq!(out, page_of(leb), "{what}: LEB {leb}");
         }
         drop((volume, ubi));
-        // What was acknowledged is there; of the operation that panicked all or nothing, or, of a write, a part.
+        // Acknowledged data is there; of the operation that panicked all or nothing, or, for a write, a part.
         let (_ubi, volume) = attach(&chip, &ChipPlan::default()).unwrap();
         for leb in (0..LEBS).filter(|leb| *leb != 1 || what == "change" || what == "flush") {
             let mut out = [0; 512];

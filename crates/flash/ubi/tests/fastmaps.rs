@@ -1,4 +1,4 @@
-//! Attach by fastmap: the outcome is that of a look at every block, and a fastmap that is not right is left aside.
+//! Attach by fastmap: the result equals that of a full scan, and an invalid fastmap is ignored.
 
 mod linux_fastmap;
 
@@ -29,7 +29,7 @@ fn scanned(chip: &Chip) -> Scanned<Chip> {
     scan(Arc::clone(chip), options()).expect("it can be attached")
 }
 
-/// A chip with a volume, a fastmap as Linux would write it, and one LEB written after it into the pool.
+/// A chip with a volume, a fastmap as Linux would write it, and one LEB written later into the pool.
 fn chip_with_fastmap() -> Chip {
     let geometry = NandGeometry::new(512, 8, BLOCKS).and_then(|geometry| geometry.with_subpage(128));
     let chip = Arc::new(Mutex::new(RamNand::new("chip", geometry.expect("a geometry"))));
@@ -144,7 +144,8 @@ fn a_fastmap_that_is_not_right_is_left_aside() {
     assert_eq!(contents(&scanned.attach().unwrap()), expected);
 }
 
-/// Found in the lab: Linux writes no fastmap when a LEB is unmapped, and ours would have been written into a block without VID header.
+/// Found in the lab: Linux does not update the fastmap when a LEB is unmapped, so a write here would have gone to a
+/// block without VID header.
 #[test]
 fn a_leb_that_was_unmapped_after_the_fastmap_was_written_is_not_mapped() {
     let chip = chip_with_fastmap();

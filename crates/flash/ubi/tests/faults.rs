@@ -1,4 +1,5 @@
-//! Flipping bits, failing programs and erases, and wear: data moves, blocks retire, and when none is left the device says so.
+//! Bit-flips, failing programs and erases, and wear: data moves, blocks are retired, and a device without good blocks
+//! reports it.
 
 use std::sync::{Arc, Mutex};
 
@@ -195,7 +196,8 @@ fn a_chip_that_wears_out_keeps_its_data_and_goes_read_only_with_a_reason() {
     }
 }
 
-/// On chips whose pages share cells UBI can't keep what it acknowledged: that is why Linux refuses them. What it can is to say so.
+/// On chips with paired pages UBI cannot keep all acknowledged data, which is why Linux refuses them; it must at
+/// least report the loss.
 #[test]
 fn on_paired_pages_a_power_cut_may_take_an_acknowledged_page_and_it_is_reported() {
     let geometry = NandGeometry::new(512, 16, 64).and_then(|geometry| geometry.with_subpage(128));
@@ -204,7 +206,7 @@ fn on_paired_pages_a_power_cut_may_take_an_acknowledged_page_and_it_is_reported(
         .unwrap();
     let chip = Arc::new(Mutex::new(SimNand::new("mlc", model, FaultModel::none())));
     let (ubi, volume) = formatted(&chip, 8);
-    // Headers are page 0, so the first page of data is page 1 of the block, which shares its cells with page 4.
+    // The headers are in page 0, so the first data page is page 1 of the block, which is paired with page 4.
     volume.write(Leb(2), 0, &[0x42; 3 * 512]).unwrap();
     let supply = chip.lock().unwrap().supply().clone();
     supply.cut_at_write(supply.writes(), CutPoint::Partway(100));

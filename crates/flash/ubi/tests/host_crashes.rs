@@ -1,4 +1,4 @@
-//! A chip in a file of a host that crashes: an erase must not be on the medium without what was written before it.
+//! A chip in a file on a host that crashes: an erase must not reach the medium before the writes that precede it.
 
 mod support {
     #[expect(dead_code, reason = "one that is hidden is for tests of what is above")]
@@ -19,7 +19,7 @@ const LEBS: u32 = 16;
 
 type Device = (Ubi<HostedChip>, UbiVolume<HostedChip>);
 
-/// A chip with a volume that has a page of its number in each LEB, all of it synced.
+/// A chip with a volume whose LEBs each hold a page with their number, all synced.
 fn formatted() -> HostedChip {
     let geometry = NandGeometry::new(512, 8, 64).expect("a geometry");
     let chip = SimNand::new("chip", ChipModel::new(geometry), FaultModel::none());
@@ -60,7 +60,7 @@ fn attach(chip: &HostedChip) -> Device {
     (ubi, volume)
 }
 
-/// What is in the first page of each LEB.
+/// The first byte of each LEB.
 fn contents(chip: &HostedChip) -> Vec<u8> {
     let (_ubi, volume) = attach(chip);
     let first = |leb| {
@@ -76,7 +76,7 @@ fn work_until_idle(ubi: &Ubi<HostedChip>) {
     while ubi.work().expect("the device works") != Work::Idle {}
 }
 
-/// The block with the old content was erased, and the new content was in the page cache of the host.
+/// The block with the old content was erased while the new content was still in the host's page cache.
 #[test]
 fn after_a_crash_of_the_host_each_leb_has_its_old_content_or_its_new_one() {
     let chip = formatted();
@@ -89,7 +89,7 @@ fn after_a_crash_of_the_host_each_leb_has_its_old_content_or_its_new_one() {
             work_until_idle(&ubi);
         }
     }
-    // Without anybody who works: writes erase what they need.
+    // No background work: writes erase the blocks they need.
     for round in 0..200_u32 {
         let leb = round % LEBS;
         volume
@@ -107,7 +107,7 @@ fn after_a_crash_of_the_host_each_leb_has_its_old_content_or_its_new_one() {
     }
 }
 
-/// The header of the new block was on the disk, and hid the old one, of which the copy was in the page cache of the host.
+/// The header of the new block was on disk and hid the old block, whose copy was still in the host's page cache.
 #[test]
 fn what_moved_out_of_a_leb_is_there_before_the_leb_is_mapped_anew() {
     for is_mapped_first in [true, false] {
@@ -115,7 +115,7 @@ fn what_moved_out_of_a_leb_is_there_before_the_leb_is_mapped_anew() {
         let (_ubi, volume) = attach(&chip);
         for round in 0..4 * LEBS {
             let (from, to) = (round % LEBS, (round + 1) % LEBS);
-            // The content of one LEB goes to the next, and that LEB gets another.
+            // Moves the content of one LEB to the next, and then gives that LEB other content.
             let mut content = [0; 512];
             volume.read(Leb(from), 0, &mut content).expect("it can be read");
             volume.leb_change(Leb(to), &content).expect("it takes writes");
@@ -132,7 +132,7 @@ fn what_moved_out_of_a_leb_is_there_before_the_leb_is_mapped_anew() {
                 let places = [from, to].map(|leb| found[usize::try_from(leb).expect("few")]);
                 assert!(places.contains(&content[0]), "{what}");
             }
-            // What was in that one before is of no matter.
+            // The former content of that LEB does not matter.
             volume.sync().expect("the host works");
             volume
                 .leb_change(Leb(from), &page_of(from))
@@ -143,7 +143,8 @@ fn what_moved_out_of_a_leb_is_there_before_the_leb_is_mapped_anew() {
     }
 }
 
-/// The header of the new block was in the page cache, and something that leads to the LEB on the disk: it had its old content again.
+/// The header of the new block was in the page cache, and a later write that refers to the LEB was on disk: the old
+/// content reappeared.
 #[test]
 fn what_a_leb_held_does_not_come_back_behind_something_that_was_written_later() {
     let chip = formatted();
@@ -176,7 +177,7 @@ fn what_a_leb_held_does_not_come_back_behind_something_that_was_written_later() 
     }
 }
 
-/// One sync after the erases is enough, whoever it was for.
+/// One sync after the erases is enough, whichever operation requested it.
 #[test]
 fn a_leb_that_was_erased_before_a_sync_is_mapped_without_another_one() {
     let chip = formatted();
@@ -211,7 +212,7 @@ fn blocks_that_were_let_go_before_a_sync_are_erased_without_another_one() {
     let before = chip.syncs();
     work_until_idle(&ubi);
     assert_eq!(chip.syncs(), before, "they were synced");
-    // And one is enough for all that wait.
+    // One sync covers all queued blocks.
     for leb in 0..LEBS {
         volume
             .leb_change(Leb(leb), &[0x78; 512])
@@ -222,7 +223,7 @@ fn blocks_that_were_let_go_before_a_sync_are_erased_without_another_one() {
     assert_eq!(chip.syncs(), before + 1, "they were not synced");
 }
 
-/// The host tells once that it lost something; whoever asked then was the eraser.
+/// The host reports a lost write only once; here the eraser received that report.
 #[test]
 fn after_a_sync_that_failed_nothing_is_erased_and_no_sync_succeeds() {
     let chip = formatted();

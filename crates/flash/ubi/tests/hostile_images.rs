@@ -1,6 +1,6 @@
-//! Images with random damage, and with random fields behind right CRCs: an attach refuses or attaches, never panics or loops,
-//! and changes nothing that it refuses. `TIDEGATE_FULL` runs many more; a failure names its seed, and `TIDEGATE_REPLAY=` with it runs
-//! that one alone.
+//! Images with random corruption, and with random fields behind correct CRCs: an attach succeeds or is refused; it
+//! never panics or loops, and never modifies an image that it refuses. `TIDEGATE_FULL` runs many more cases; a
+//! failure names its seed, and `TIDEGATE_REPLAY=SEED` reruns that case.
 
 mod linux_fastmap;
 
@@ -20,7 +20,7 @@ use ubi::{
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// What a look at the whole image, or an attach, may take, whatever the image says.
+/// Memory limit of a full scan or an attach of any image.
 const MEMORY_BYTES: u64 = 32 * 8 + (300 << 10);
 
 const BLOCKS: u32 = 32;
@@ -67,7 +67,7 @@ fn good_image() -> Vec<Vec<u8>> {
     blocks(&chip)
 }
 
-/// The same with a fastmap, and where that is.
+/// The image with a fastmap added, and the PEBs of the fastmap.
 fn good_image_with_fastmap(good: &[Vec<u8>]) -> (Vec<Vec<u8>>, Vec<usize>) {
     let chip = chip(good);
     let volumes = [(0, VolumeKind::Dynamic, 6), (1, VolumeKind::Static, 6)];
@@ -100,7 +100,7 @@ fn chip(blocks: &[Vec<u8>]) -> Chip {
             .rposition(|byte| *byte != 0xFF)
             .map_or(0, |last| last + 1);
         let written = written.next_multiple_of(128);
-        // As much as is written, so that an erased end can be programmed.
+        // Programs only the written part, so that the erased end stays programmable.
         if written > 0 {
             chip.program(Peb(peb), 0, &block[..written]).expect("erased");
         }
@@ -125,7 +125,7 @@ fn damage(blocks: &mut [Vec<u8>], prng: &mut Prng) {
                 blocks[peb][at] ^= 1 << prng.below(8);
             }
             5 => {
-                // A record of the volume table, or bytes where one could be.
+                // A record of the volume table, or of bytes at the position of one.
                 let start = 512 + 172 * prng.below_usize(20);
                 let at = start + prng.below_usize(168);
                 blocks[peb][at] = *prng.pick(&bytes);
@@ -143,14 +143,14 @@ fn damage(blocks: &mut [Vec<u8>], prng: &mut Prng) {
     }
 }
 
-/// Changes fields of a fastmap and puts its CRC right.
+/// Changes fields of a fastmap and corrects its CRC.
 fn damage_fastmap(blocks: &mut [Vec<u8>], places: &[usize], prng: &mut Prng) {
     let mut raw: Vec<u8> = places
         .iter()
         .flat_map(|peb| blocks[*peb][512..].to_vec())
         .collect();
     for _ in 0..1 + prng.below(3) {
-        // All but the padding; the fields of the superblock and of the header more often.
+        // Anywhere but in the padding; the superblock and the header more often.
         let end = *prng.pick(&[344, 344, 3000]);
         let at = prng.below_usize(end / 4) * 4;
         let value = match prng.below(3) {
@@ -168,7 +168,7 @@ fn damage_fastmap(blocks: &mut [Vec<u8>], places: &[usize], prng: &mut Prng) {
     }
 }
 
-/// Attaches and uses what attaches. Returns whether it did.
+/// Attaches the image, and uses it if the attach succeeds. Returns whether it did.
 fn use_image(chip: &Chip, fastmap: FastmapUse, seed: u64) -> bool {
     let before = blocks(chip);
     let (report, taken) = taken_by(|| check(&mut Arc::clone(chip), Access::ReadOnly, &mut |_| {}));
@@ -198,7 +198,7 @@ fn use_image(chip: &Chip, fastmap: FastmapUse, seed: u64) -> bool {
             return false;
         }
     };
-    // Whatever this repairs is written to the chip, which grows by it.
+    // Repairs write to the chip, whose memory grows.
     let (ubi, taken) = taken_by(|| scanned.attach());
     assert!(
         taken.peak_bytes <= 2 * MEMORY_BYTES,
@@ -209,7 +209,7 @@ fn use_image(chip: &Chip, fastmap: FastmapUse, seed: u64) -> bool {
         let Ok(volume) = ubi.open(volume.id) else { continue };
         for leb in (0..volume.geometry().lebs).map(Leb) {
             let mut page = [0; 512];
-            // What can't be read is an error; the point is that it is no panic.
+            // Unreadable data is an error here; this only checks that nothing panics.
             let _ = volume.read(leb, 0, &mut page);
             let _ = volume.leb_change(leb, &page);
         }
@@ -218,7 +218,7 @@ fn use_image(chip: &Chip, fastmap: FastmapUse, seed: u64) -> bool {
     true
 }
 
-/// Attaches for reading, where volumes may be larger than the image, and reads what is there of them.
+/// Attaches read-only, where volumes may be larger than the image, and reads the existing part.
 fn read_only(chip: &Chip, fastmap: FastmapUse, seed: u64) {
     let options = AttachOptions {
         fastmap,
@@ -226,7 +226,7 @@ fn read_only(chip: &Chip, fastmap: FastmapUse, seed: u64) {
     };
     let attached = || scan(Arc::clone(chip), options).and_then(Scanned::attach);
     let (ubi, taken) = taken_by(attached);
-    // 20 records fit the table of these LEBs, each of at most as many LEBs as the largest chips have blocks.
+    // The table of these LEBs has 20 records, each with at most as many LEBs as the largest chips have blocks.
     let most = MEMORY_BYTES + 20 * (4 << 16);
     assert!(
         taken.peak_bytes <= most,

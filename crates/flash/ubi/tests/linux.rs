@@ -1,4 +1,5 @@
-//! Linux as the judge, in the lab guest: what is written here attaches there, and the other way round, LEB for LEB.
+//! Interoperability with Linux, in the lab guest: images written here attach there and the other way round, with
+//! identical LEBs.
 
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex};
@@ -16,7 +17,7 @@ use ubi::{
 
 type Chip = Arc<Mutex<SimNand>>;
 
-/// 64 MiB, pages of 2 KiB, sub-pages of 512, blocks of 128 KiB.
+/// 64 MiB, 2 KiB pages, 512-byte sub-pages, 128 KiB blocks.
 const CHIP: &str = "0x20,0xa2,0x00,0x15";
 const BLOCKS: u32 = 512;
 
@@ -53,7 +54,7 @@ fn volume(name: &str, kind: VolumeKind, lebs: u32, alignment: u32) -> NewVolume 
     }
 }
 
-/// Volumes of every sort, with LEBs in every state.
+/// Creates volumes of every kind, with LEBs in every state.
 fn fill(ubi: &Ubi<Chip>, seed: u64) {
     let mut prng = Prng::named(seed, "volumes for Linux");
     let data = ubi.make_volume(volume("data", VolumeKind::Dynamic, 40, 1));
@@ -102,7 +103,7 @@ fn image(chip: &Chip) -> Vec<u8> {
     image
 }
 
-/// What a dump of the volume is: mapped LEBs as they are, others 0xFF; of a static volume what was written.
+/// The dump of a volume: mapped LEBs, 0xFF for unmapped ones; for a static volume the data bytes.
 fn content(ubi: &Ubi<Chip>, id: VolumeId) -> Vec<u8> {
     let volume = ubi.open(id).expect("it is there");
     let geometry = volume.geometry();
@@ -162,7 +163,7 @@ fn linux_attaches(guest: &mut lab::Guest, chip: &Chip, bad_blocks: &str, what: &
     let _ = attached_by_linux(guest, chip, bad_blocks, "", what);
 }
 
-/// Has Linux attach the chip with these options of ubiattach, and compares. What Linux read is returned.
+/// Attaches the chip in Linux with these ubiattach options, and compares. Returns the content that Linux read.
 fn attached_by_linux(
     guest: &mut lab::Guest,
     chip: &Chip,
@@ -230,7 +231,7 @@ fn linux_attaches_what_is_written_here() {
     }
 }
 
-/// `Arc<Mutex<_>>` is a `Nand` by `&mut self`; tests share it.
+/// `Arc<Mutex<_>>` implements `Nand` with `&mut self`; tests share it.
 trait MarkBad {
     fn mark_bad_for_test(&self, peb: Peb);
 }
@@ -244,7 +245,7 @@ impl MarkBad for Chip {
     }
 }
 
-/// A chip that holds these bytes.
+/// A chip with these bytes.
 fn chip_with(image: &[u8]) -> Chip {
     let chip = Arc::new(Mutex::new(chip()));
     let block = usize::try_from(chip.geometry().block_bytes()).expect("small");
@@ -256,7 +257,7 @@ fn chip_with(image: &[u8]) -> Chip {
         let written = written.next_multiple_of(512);
         if written > 0 {
             let mut chip = chip.lock().expect("no panic");
-            // Headers are programs of their own, as the chip's rules want them to be for what follows.
+            // Each header is a separate program, as the rules of the chip require for later programs.
             for (number, part) in (0..4).zip(data.chunks(512)) {
                 if part.iter().any(|byte| *byte != 0xFF) {
                     chip.program(peb, number * 512, part).expect("erased");
@@ -312,7 +313,7 @@ fn what_linux_wrote_is_attached_here() {
     linux_attaches(&mut guest, &chip, "", "written by Linux, changed here");
 }
 
-/// Volumes made and written by Linux until the power goes: the table first, then an update, then UBIFS.
+/// Linux creates and writes volumes until a power cut: first the table, then an update, then UBIFS.
 const WRITE_UNTIL_CUT: &str = r#"
 lab-chip && modprobe ubi && modprobe ubifs || exit 2
 ubiformat -q -y /dev/mtd0 -e 5 && ubiattach -m 0 >/dev/null || exit 3
@@ -322,8 +323,8 @@ mkdir -p /mnt/cut && mount -t ubifs ubi0_0 /mnt/cut && cd /mnt/cut || exit 6
 lab-load . $SEED 100000 --sync >/dev/null
 "#;
 
-/// Operation at which the power goes, and how many bytes of it are done. Formatting takes 1024, the first table 24, a
-/// volume about 28, the static volume 250.
+/// Write at which power is cut, and the bytes of it that are done. Formatting takes 1024 writes, the first table 24,
+/// a volume about 28, the static volume 250.
 const CUTS: [(u32, u32); 3] = [(1115, 30), (1250, 700), (3000, 1100)];
 
 #[test]
@@ -364,14 +365,14 @@ fn what_linux_left_when_the_power_went_is_what_linux_itself_attaches() {
         let chip = chip_with(&image[..usize::try_from(bytes).expect("small")]);
         let Some(mut judge) = lab::shared() else { return };
         let outcome = attached_by_linux(&mut judge, &chip, "", "-O 2048", &what);
-        // And once more after what the cut left was put right.
+        // Again after the repair of the traces of the cut.
         let ubi = attach(&chip, Access::ReadWrite);
         ubi.settle().expect("nothing fails");
         expect_equal(&ubi, &outcome, &format!("{what}, repaired"));
     }
 }
 
-/// The chip's file goes with the test, also when it fails.
+/// Removes the chip's file at the end of the test, even if it fails.
 struct RemovedAtEnd(FlashFile);
 
 impl Drop for RemovedAtEnd {

@@ -1,5 +1,6 @@
-//! Linux with fastmaps as the judge, in the lab guest: fastmaps that it wrote are used here and change nothing about the outcome, and
-//! one written here is used by Linux. Debian's UBI has none, so this needs `lab/setup.sh --fastmap`.
+//! Interoperability with a Linux that has fastmaps, in the lab guest: an attach here by a fastmap of Linux gives the
+//! same result as a full scan, and Linux attaches by a fastmap written here. Debian's UBI lacks fastmaps, so this
+//! needs `lab/setup.sh --fastmap`.
 
 mod linux_fastmap;
 
@@ -18,15 +19,15 @@ use ubi::{
 
 type Chip = Arc<Mutex<RamNand>>;
 
-/// 64 MiB, pages of 2 KiB, sub-pages of 512, blocks of 128 KiB.
+/// 64 MiB, 2 KiB pages, 512-byte sub-pages, 128 KiB blocks.
 const CHIP: &str = "0x20,0xa2,0x00,0x15";
 const BLOCKS: u32 = 512;
 const BLOCK_BYTES: usize = 128 << 10;
 
-/// What the scripts end with where there is no such module.
+/// Exit code of the scripts if the guest lacks the module.
 const NO_MODULE: i32 = 77;
 
-/// A clean image, and one as a power cut would leave it: the fastmap, and blocks of its pools that were written after it.
+/// A clean image, and one as after a power cut: the fastmap, and blocks of its pools that were written later.
 const WRITE: &str = r#"
 module=/lib/modules/$(uname -r)/ubi-with-fastmap
 [ -e $module ] || exit 77
@@ -68,7 +69,7 @@ fn geometry() -> NandGeometry {
 fn chip_with(image: &[u8]) -> Chip {
     let mut chip = RamNand::new("chip", geometry());
     for (peb, data) in (0..BLOCKS).map(Peb).zip(image.chunks(BLOCK_BYTES)) {
-        // Headers are programs of their own, as the chip's rules want them to be for what follows.
+        // Each header is a separate program, as the rules of the chip require for later programs.
         let (first_page, rest) = data.split_at(2048);
         for (number, part) in (0..4).zip(first_page.chunks(512)) {
             if part.iter().any(|byte| *byte != 0xFF) {
@@ -106,7 +107,7 @@ fn attach(chip: &Chip, fastmap: FastmapUse, by: &AttachedBy) -> Ubi<Chip> {
     scanned.attach().expect("attaches")
 }
 
-/// A copy of the chip with an attach each, by its fastmap and by a look at every block.
+/// Attaches two copies of the chip, one by its fastmap and one by a full scan.
 fn both_ways(chip: &Chip) -> [Ubi<Chip>; 2] {
     let copy = || Arc::new(Mutex::new(chip.lock().expect("no panic").clone()));
     [
@@ -193,7 +194,7 @@ fn fastmaps_are_understood_in_both_directions() {
     expect_equal(&by_map, &attached, "volume");
 }
 
-/// What is written here makes a fastmap stale, so it is gone: the next attach looks at every block, and finds the change.
+/// A write makes a fastmap stale, so it is erased: the next attach is a full scan and finds the change.
 fn attach_after_change(chip: &Chip) {
     let ubi = attach(chip, FastmapUse::IfValid, &AttachedBy::Fastmap);
     let data = ubi.open(VolumeId(0)).expect("whole");
@@ -203,7 +204,7 @@ fn attach_after_change(chip: &Chip) {
     assert_eq!(content(&ubi, VolumeId(0))[3 * 129_024..][..2048], [0xEE; 2048]);
 }
 
-/// Two volumes, and a fastmap as `ubi::format::fastmap` encodes it.
+/// Two volumes, and a fastmap encoded by `ubi::format::fastmap`.
 fn made_here() -> Chip {
     let chip = Arc::new(Mutex::new(RamNand::new("chip", geometry())));
     let options = FormatOptions {

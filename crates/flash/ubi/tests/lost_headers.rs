@@ -1,4 +1,5 @@
-//! A check of blocks whose headers can't be read tells which LEBs are lost for certain, which may be, and in which volumes.
+//! A check of blocks with unreadable headers reports which LEBs are certainly lost, which may be, and of which
+//! volumes.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +18,7 @@ const BLOCKS: u32 = 40;
 const DATA: VolumeId = VolumeId(0);
 const BOOT: VolumeId = VolumeId(1);
 
-/// Where headers and data of this chip begin.
+/// Offsets of headers and data of this chip.
 const VID_HEADER: usize = 128;
 const PAYLOAD: usize = 512;
 
@@ -27,7 +28,8 @@ fn geometry() -> NandGeometry {
         .expect("the chip of this test works")
 }
 
-/// A chip with a dynamic volume, of which LEB 2 is not mapped, and a static one of three LEBs; and the blocks of both by LEB.
+/// A chip with a dynamic volume, whose LEB 2 is not mapped, and a static one of three LEBs; and the blocks of both by
+/// LEB.
 fn two_volumes() -> (Vec<Vec<u8>>, Lebs, Lebs) {
     let chip = Arc::new(Mutex::new(RamNand::new("chip", geometry())));
     let options = FormatOptions {
@@ -72,7 +74,7 @@ fn blocks(chip: &Chip) -> Vec<Vec<u8>> {
     geometry().pebs().map(read).collect()
 }
 
-/// What a check says of these bytes.
+/// Checks a chip with these bytes.
 fn checked(blocks: &[Vec<u8>]) -> CheckReport {
     let mut chip = RamNand::new("chip", geometry());
     for (peb, block) in (0..).zip(blocks) {
@@ -89,7 +91,7 @@ fn place(peb: Option<Peb>) -> usize {
     usize::try_from(peb.expect("it is mapped").0).expect("it is small")
 }
 
-/// Checks the chip after `damage` was done to the block at `place`, and gives what is said of that block.
+/// Checks the chip after `damage` to the block at `place`, and returns the message about that block.
 fn said_of(blocks: &[Vec<u8>], place: usize, damage: impl Fn(&mut [u8])) -> (String, CheckReport) {
     let mut damaged = blocks.to_vec();
     damage(&mut damaged[place]);
@@ -104,7 +106,7 @@ fn said_of(blocks: &[Vec<u8>], place: usize, damage: impl Fn(&mut [u8])) -> (Str
     (said.join("\n"), report)
 }
 
-/// Bytes that are no header, as a stray write leaves them.
+/// Overwrites bytes with garbage, as a stray write does.
 fn garbage(bytes: &mut [u8]) {
     for (byte, value) in bytes.iter_mut().zip((1_u8..=250).cycle()) {
         *byte = value;
@@ -142,7 +144,7 @@ fn an_ec_header_alone_takes_the_erase_counter_alone_with_it() {
 #[test]
 fn both_headers_with_data_behind_them_may_have_been_a_leb_and_volumes_with_holes_are_named() {
     let (blocks, data, boot) = two_volumes();
-    // By a stray write over everything, and by one bit in each header.
+    // By a stray write over the whole block, and by one bit-flip in each header.
     let strays: [fn(&mut [u8]); 2] = [garbage, |block| {
         block[20] ^= 1;
         block[VID_HEADER + 20] ^= 1;
@@ -206,7 +208,7 @@ fn bad_headers_of_an_empty_block_lose_the_erase_counter_alone() {
 #[test]
 fn a_blank_header_before_data_is_no_blank_block() {
     let (blocks, data, _) = two_volumes();
-    // Without its EC header Linux takes a block for blank, whatever is behind.
+    // Linux takes a block without an EC header for blank, whatever follows.
     let (said, report) = said_of(&blocks, place(data[3]), |block| block[..64].fill(0xFF));
     assert!(
         said.contains("LEB 3 of volume 0 is lost") && said.contains("erases the block"),

@@ -1,4 +1,5 @@
-//! Memory of an attach at its peak, and of what is attached: at most 8 bytes a block and 300 KiB, the chip's own storage apart.
+//! Peak memory of an attach, and memory of an attached device: at most 8 bytes per block plus 300 KiB, without the
+//! chip's own storage.
 
 mod linux_fastmap;
 
@@ -23,7 +24,7 @@ fn promised(chip: &Chip) -> u64 {
     8 * u64::from(chip.geometry().blocks()) + (300 << 10)
 }
 
-/// A chip with one volume, which has all blocks that can be had. Returns how many LEBs that are.
+/// A chip with one volume that has all available blocks. Returns its number of LEBs.
 fn formatted(geometry: NandGeometry) -> (Chip, u32) {
     let chip = Arc::new(Mutex::new(RamNand::new("chip", geometry)));
     let options = FormatOptions {
@@ -48,7 +49,8 @@ fn formatted(geometry: NandGeometry) -> (Chip, u32) {
     (chip, lebs)
 }
 
-/// Has every free block but those in `spared` be a LEB; once all LEBs are there, the rest claim to be some of them, too.
+/// Maps LEBs to all free blocks except those in `spared`; if there are more blocks than LEBs, the rest are
+/// duplicates.
 fn fill(chip: &Chip, lebs: u32, spared: &[Peb]) {
     let mut nand = chip.lock().expect("no panic");
     let mut sequence_number = 1000;
@@ -62,7 +64,8 @@ fn fill(chip: &Chip, lebs: u32, spared: &[Peb]) {
     }
 }
 
-/// Attaches a copy of the chip, holds what that took against the promise, and what is kept against what the device says of itself.
+/// Attaches a copy of the chip, and compares the peak with the promised limit and the kept memory with the device's
+/// own figure.
 fn attach(chip: &Chip, options: AttachOptions, by: &AttachedBy) -> Taken {
     let copy = Arc::new(Mutex::new(chip.lock().expect("no panic").clone()));
     let attached = || {
@@ -77,7 +80,7 @@ fn attach(chip: &Chip, options: AttachOptions, by: &AttachedBy) -> Taken {
         "{options:?}: {taken:?}, promised {most}"
     );
     let said = ubi.summary().memory_bytes;
-    // An attach for writing erases blocks, which gives back memory of the chip.
+    // An attach for writing erases blocks, which frees memory of the chip.
     assert!(
         options.access == Access::ReadWrite || taken.kept_bytes.abs_diff(said) <= said / 50 + 4096,
         "{options:?}: {taken:?}, but it says {said}"
@@ -92,7 +95,8 @@ fn options(access: Access, fastmap: FastmapUse) -> AttachOptions {
     }
 }
 
-/// As many as raw NAND chips have; blocks of few pages keep the test small, and are the worst case beside the promise.
+/// Number of blocks of large raw NAND chips; few pages per block keep the test small and are the worst case for the
+/// limit.
 const BLOCKS: u32 = 8192;
 
 fn geometry() -> NandGeometry {
@@ -115,7 +119,7 @@ fn an_attach_by_fastmap_takes_no_more() {
     let (chip, lebs) = formatted(geometry());
     let spared: Vec<Peb> = (8..40).map(Peb).collect();
     fill(&chip, lebs, &spared);
-    // Who is a LEB twice is in no fastmap: the later one would be in the pool.
+    // No duplicates, since a fastmap lists none: the later block would be in the pool.
     let volumes = [(0, VolumeKind::Dynamic, lebs)];
     write_fastmap(&mut chip.lock().expect("no panic"), &volumes);
     for access in [Access::ReadOnly, Access::ReadWrite] {
@@ -174,7 +178,7 @@ fn what_is_wrong_with_every_block_is_not_all_remembered() {
         nand.program(peb, 0, &block[..end.next_multiple_of(512)])
             .expect("erased");
     }
-    // All others are blank, as behind an image that was flashed without erase counters.
+    // All other blocks are blank, as after flashing an image without erase counters.
     attach(
         &chip,
         options(Access::ReadOnly, FastmapUse::Never),

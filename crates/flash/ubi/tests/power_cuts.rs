@@ -1,10 +1,10 @@
-//! Power goes in every program and every erase of a scripted workload; what was acknowledged is there, a change is old or new,
-//! and the device goes on working.
+//! Power cuts at every program and every erase of a scripted workload: acknowledged data survives, a change is old or
+//! new, and the device stays usable.
 //!
-//! The script is cut into segments. Each starts with an attach of the chip as the segment before left it, so that a cut in a
-//! segment is reached by running that segment alone. A failure names its cut; `TIDEGATE_REPLAY=SEGMENT:CUT:POINT:ECC` runs that
-//! one alone. Without `TIDEGATE_FULL`, each write is cut once, in one of five ways in turn; with it, in all five, and power goes
-//! a second time while the device recovers.
+//! The script is divided into segments. Each starts with an attach of the chip as the previous segment left it, so a
+//! cut in a segment needs only a run of that segment. A failure names its cut;
+//! `TIDEGATE_REPLAY=SEGMENT:CUT:POINT:ECC` reruns it. By default each write is cut once, in one of five ways in
+//! rotation; with `TIDEGATE_FULL` it is cut in all five, and power is cut a second time during recovery.
 
 use std::sync::{Arc, Mutex};
 
@@ -27,15 +27,15 @@ const PAGE_BYTES: usize = 512;
 const SEGMENTS: u64 = 70;
 const OPERATIONS: u64 = 14;
 
-/// What a LEB may hold after a power cut.
+/// Possible content of a LEB after a power cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Content {
     NotMapped,
-    /// These bytes, then so many pages of anything, then 0xFF.
+    /// These bytes, then this number of pages with arbitrary content, then 0xFF.
     Bytes(Vec<u8>, u32),
 }
 
-/// What the user of the volumes knows: for each LEB what it may be, the likeliest last.
+/// The state that the user of the volumes expects: the possible contents of each LEB, the likeliest last.
 #[derive(Clone, Debug)]
 struct Model {
     lebs: Vec<Vec<Content>>,
@@ -56,7 +56,7 @@ impl Model {
         &mut self.lebs[usize::try_from(leb.0).expect("few")]
     }
 
-    /// Runs one operation; on success the model knows its outcome alone, on a power cut both are possible.
+    /// Runs one operation; after success the model holds only `after`, after a power cut both contents are possible.
     fn attempt<E>(
         &mut self,
         leb: Leb,
@@ -152,7 +152,7 @@ fn attach(chip: &Chip, replay: &str) -> Result<Ubi<Chip>, Stop> {
 
 fn pages(prng: &mut Prng, count: u64) -> Vec<u8> {
     let count = usize::try_from(count).expect("few");
-    // No page of 0xFF alone, and every page another.
+    // No page is all 0xFF.
     let mut data = prng.bytes(count * PAGE_BYTES);
     data.chunks_mut(PAGE_BYTES).for_each(|page| page[0] = 0x11);
     data
@@ -190,13 +190,13 @@ fn step(ubi: &Ubi<Chip>, volume: &UbiVolume<Chip>, model: &mut Model, prng: &mut
             let count = prng.below(8);
             let data = pages(prng, count);
             let new = vec![Content::Bytes(data.clone(), 0)];
-            // A LEB that is not mapped is mapped first.
+            // A change of an unmapped LEB maps it first.
             let mapped = (known == Content::NotMapped).then_some(Content::Bytes(Vec::new(), 0));
             let during = mapped.into_iter().chain(new.clone()).collect();
             model.attempt(leb, new, during, || volume.leb_change(leb, &data))?;
         }
         70..80 => {
-            // Lazily erased: until then the old content may be back.
+            // Erased lazily: until then the old content may reappear.
             let after = [before, vec![Content::NotMapped]].concat();
             model.attempt(leb, after.clone(), after, || volume.unmap(leb))?;
         }
@@ -230,7 +230,7 @@ fn step(ubi: &Ubi<Chip>, volume: &UbiVolume<Chip>, model: &mut Model, prng: &mut
     Ok(())
 }
 
-/// Holds the device against the model, and leaves the model knowing what is there.
+/// Compares the device with the model, and resets the model to the actual state.
 fn verify(ubi: &Ubi<Chip>, model: &mut Model, replay: &str) {
     let other = &ubi.volumes()[1];
     let name = other.record.name.as_bytes().to_vec();
@@ -272,7 +272,7 @@ fn verify(ubi: &Ubi<Chip>, model: &mut Model, replay: &str) {
         let content = content.clone();
         *known = vec![content.clone()];
         if let Content::Bytes(known_bytes, 1..) = content {
-            // Whoever finds a torn end writes the LEB anew, as nobody can tell where it may be written.
+            // A LEB with a torn end is rewritten, since its next writable offset is unknown.
             volume.leb_change(leb, &known_bytes).expect("room for it");
             *model.leb(leb) = vec![Content::Bytes(known_bytes, 0)];
         }
@@ -286,7 +286,7 @@ fn describe(content: &Content) -> String {
     }
 }
 
-/// Runs a segment of the script on a chip. Returns the model as it is when it ends or power goes.
+/// Runs a segment of the script on a chip. Updates the model up to the end of the segment or the power cut.
 fn run_segment(chip: &Chip, model: &mut Model, segment: u64, replay: &str) -> Result<(), Stop> {
     let ubi = attach(chip, replay)?;
     let volume = ubi.open(VolumeId(0))?;
@@ -314,7 +314,7 @@ fn cut_and_recover(start: &SimNand, model: &Model, segment: u64, cut: u64, way: 
         let supply = chip.lock().expect("no panic").supply().clone();
         supply.plan(PowerCut::of_write(supply.writes() + second, way));
         if let Ok(ubi) = attach(&chip, &replay) {
-            // The outcome is power's: what is erased here is what no LEB has.
+            // May fail by the power cut; the erases concern blocks without a LEB.
             let _ = ubi.settle();
         }
         supply.power_on();
@@ -355,7 +355,7 @@ fn a_power_cut_in_any_write_loses_nothing_that_was_acknowledged() {
             .expect("one user")
             .into_inner()
             .expect("no panic");
-        // The verification may have written too; the cuts are those of the segment.
+        // The verification may have written, too; only the writes of the segment are cut.
         let segment_writes = count_writes(&start, &at_start, segment);
         assert!(before + segment_writes <= after_verify);
         swept += segment_writes;

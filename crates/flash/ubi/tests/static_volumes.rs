@@ -1,4 +1,4 @@
-//! Static volumes are held against their CRCs when they are opened.
+//! Static volumes are verified against their CRCs when they are opened.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,7 @@ fn attach(chip: &Chip) -> Ubi<Chip> {
     scanned.attach().expect("the chip of this test works")
 }
 
-/// A chip with a static volume of three LEBs, the last of them not full, and the blocks that hold them.
+/// A chip with a static volume of three LEBs, the last one not full, and the blocks of the volume.
 fn with_static_volume(skip_check: bool) -> (Chip, Vec<Peb>) {
     let geometry = NandGeometry::new(512, 8, 64)
         .and_then(|geometry| geometry.with_subpage(128))
@@ -52,7 +52,7 @@ fn with_static_volume(skip_check: bool) -> (Chip, Vec<Peb>) {
     (chip, pebs)
 }
 
-/// The same chip with one block of it changed by `change`, or erased.
+/// A copy of the chip with one block modified by `change`, or erased.
 fn changed(chip: &Chip, changed: Peb, change: Option<usize>) -> Chip {
     let mut chip = chip.lock().expect("the chip of this test works");
     let geometry = chip.geometry();
@@ -65,7 +65,7 @@ fn changed(chip: &Chip, changed: Peb, change: Option<usize>) -> Chip {
         match change {
             _ if peb != changed => {}
             Some(byte) => block[byte] ^= 1,
-            // Both headers' place stays used, so that it is a block that was erased and given its EC header again.
+            // Keeps the EC header: the block was erased and got its EC header again.
             None => block[128..].fill(0xFF),
         }
         let last = block.iter().rposition(|byte| *byte != 0xFF);

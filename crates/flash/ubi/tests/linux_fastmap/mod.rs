@@ -1,4 +1,4 @@
-//! A fastmap on a chip as Linux would write it, for tests.
+//! Puts a fastmap on a chip as Linux would write it, for tests.
 
 use media::{Nand, Peb, RamNand, index};
 use ubi::format::fastmap::{self, Fastmap, FastmapVolume, Pool, Wear};
@@ -7,7 +7,7 @@ use ubi::format::{
     LAYOUT_VOLUME, VidHeader, VolumeKind,
 };
 
-/// A header of a LEB with plain data.
+/// The VID header of a LEB with arbitrary data, without copy flag.
 pub fn header(volume: u32, leb: u32, sequence_number: u64) -> VidHeader {
     VidHeader {
         kind: VolumeKind::Dynamic,
@@ -27,7 +27,7 @@ pub fn header(volume: u32, leb: u32, sequence_number: u64) -> VidHeader {
     }
 }
 
-/// What a block's headers are.
+/// Decodes the headers of a block.
 pub fn headers(chip: &mut RamNand, peb: Peb) -> (EcHeader, Option<VidHeader>) {
     let mut raw = [0; HEADER_BYTES];
     let _ = chip.read(peb, 0, &mut raw).expect("in range");
@@ -42,7 +42,7 @@ pub fn headers(chip: &mut RamNand, peb: Peb) -> (EcHeader, Option<VidHeader>) {
     }
 }
 
-/// Writes a header and data into a block that has an EC header alone.
+/// Writes a VID header and data into a block that has only an EC header.
 pub fn write_block(chip: &mut RamNand, peb: Peb, header: &VidHeader, data: &[u8]) {
     let (ec, _) = headers(chip, peb);
     let mut raw = vec![0; index(chip.geometry().subpage_bytes())];
@@ -53,7 +53,8 @@ pub fn write_block(chip: &mut RamNand, peb: Peb, header: &VidHeader, data: &[u8]
     }
 }
 
-/// Writes a fastmap into free blocks, with three more of them in the pool. `volumes` are numbers, kinds and sizes of the user's.
+/// Writes a fastmap into free blocks, with three more free blocks in its pool. `volumes` lists number, kind and size
+/// of the user volumes.
 pub fn write_fastmap(chip: &mut RamNand, volumes: &[(u32, VolumeKind, u32)]) -> Fastmap {
     let blocks = chip.geometry().blocks();
     let mut map = Fastmap::default();

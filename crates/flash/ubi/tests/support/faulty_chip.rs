@@ -1,5 +1,5 @@
-//! A simulated chip that fails at one operation, and as long after it as the fault says. Operations are counted over all chips
-//! of a plan. Below UBI: what is above must not notice what UBI can mend.
+//! A simulated chip that fails at one operation, and afterwards as long as the fault says. Operations are counted
+//! over all chips of a plan. It sits below UBI: the layers above must not notice faults that UBI can handle.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,7 @@ use nand::{Failing, SimNand};
 /// A chip that survives its users.
 pub type Chip = Arc<Mutex<SimNand>>;
 
-/// Which operations are counted together.
+/// Class of operations with a common counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChipOperation {
     Read,
@@ -20,24 +20,24 @@ pub enum ChipOperation {
     Erase,
 }
 
-/// How an operation fails.
+/// Kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChipFault {
-    /// The host fails (`EIO`), that time and the next ones: so many in all.
+    /// The host fails (`EIO`) for this number of operations.
     Host(u32),
-    /// A read gives wrong data and says so, that time and the next ones: so many in all.
+    /// This number of reads return wrong data and report it as uncorrectable.
     Uncorrectable(u32),
-    /// What is read there is wrong beyond correction from then on, until the block is erased or [`ChipPlan::mend`].
+    /// The range read becomes uncorrectable until the block is erased or [`ChipPlan::mend`] is called.
     Lost,
-    /// Bits of the pages that are read flip for good, fewer than ECC corrects, and so many that the data has to move.
+    /// Bits of the pages read flip permanently: few enough for the ECC, enough to require scrubbing.
     Flips,
-    /// The program of a page, or the erase, fails once.
+    /// One program of a page, or one erase, fails.
     Once,
-    /// That page of the block can't be programmed any more; or the block can't be erased any more.
+    /// The page can never be programmed again, or the block never erased again.
     ForEver,
-    /// No operation of its class works any more, in any block.
+    /// No operation of this class succeeds any more, in any block.
     Everywhere,
-    /// The code below panics.
+    /// The operation panics.
     Panic,
 }
 
@@ -45,15 +45,15 @@ pub enum ChipFault {
 struct State {
     fault: Option<(ChipOperation, u64, ChipFault)>,
     done: BTreeMap<ChipOperation, u64>,
-    /// Operations that are still to fail.
+    /// Number of operations still to fail.
     left: u32,
-    /// Chip, block and bytes that are lost.
+    /// Chip, block and byte range that are lost.
     lost: Option<(Arc<str>, Peb, Range<u32>)>,
     hit: Option<String>,
     mended: bool,
 }
 
-/// What fails, over all chips.
+/// The faults of all chips.
 #[derive(Clone, Debug, Default)]
 pub struct ChipPlan(Arc<Mutex<State>>);
 
@@ -62,7 +62,7 @@ impl ChipPlan {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fails at the nth operation of a class from here on, from 0.
+    /// Injects a fault into the nth operation of a class from here on, counted from 0.
     pub fn fail(&self, operation: ChipOperation, number: u64, fault: ChipFault) {
         let mut state = self.state();
         let before = state.done.get(&operation).copied().unwrap_or(0);
@@ -70,22 +70,22 @@ impl ChipPlan {
         (state.hit, state.left, state.mended, state.lost) = (None, 0, false, None);
     }
 
-    /// Operations of a class so far.
+    /// Number of operations of a class so far.
     pub fn done(&self, operation: ChipOperation) -> u64 {
         self.state().done.get(&operation).copied().unwrap_or(0)
     }
 
-    /// The operation that failed first.
+    /// The first operation that failed.
     pub fn hit(&self) -> Option<String> {
         self.state().hit.clone()
     }
 
-    /// Nothing fails any more but blocks that went bad.
+    /// Ends all faults, except for blocks that went bad.
     pub fn mend(&self) {
         self.state().mended = true;
     }
 
-    /// Whether bytes that are read are lost; those of a read that was just told to lose them are from here on.
+    /// Whether the bytes of a read are lost; `now` makes them lost from this read on.
     fn are_lost(&self, chip: &Arc<str>, peb: Peb, bytes: &Range<u32>, now: bool) -> bool {
         let mut state = self.state();
         if now {
@@ -102,7 +102,7 @@ impl ChipPlan {
         self.state().lost.take_if(is_it);
     }
 
-    /// Counts an operation; how it is to fail.
+    /// Counts an operation and returns the fault it shall meet, if any.
     fn judge(&self, operation: ChipOperation, what: impl FnOnce() -> String) -> Option<ChipFault> {
         let mut state = self.state();
         let number = state.done.entry(operation).or_default();
@@ -132,7 +132,7 @@ impl ChipPlan {
     }
 }
 
-/// A chip that fails by a plan.
+/// A chip with the faults of a plan.
 #[derive(Clone, Debug)]
 pub struct FaultyChip {
     pub chip: Chip,
@@ -152,7 +152,7 @@ impl FaultyChip {
         }
     }
 
-    /// The chip's own number of its next write.
+    /// The chip's number of its next write.
     fn next_write(&self) -> u64 {
         let statistics = self.chip().statistics();
         statistics.page_programs + statistics.block_erases
@@ -209,7 +209,7 @@ impl Nand for FaultyChip {
     fn program(&mut self, peb: Peb, offset: u32, data: &[u8]) -> Result<(), NandError> {
         let what = || format!("programming {peb} at offset {offset}, {} bytes", data.len());
         let fault = self.plan.judge(ChipOperation::Program, what);
-        // A page in the middle, so that those before it are there.
+        // A page in the middle, so that the earlier ones are programmed.
         let page_bytes = self.geometry().page_bytes();
         let pages = u32::try_from(data.len()).expect("at most a block") / page_bytes;
         match fault {

@@ -1,11 +1,11 @@
-//! A simulated chip in a file of a host that can crash: what was written since the last sync may be gone, and any of it may be there.
+//! A simulated chip in a file on a host that can crash: any subset of the writes since the last sync may survive.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use media::{Clock, Host, Nand, NandError, NandGeometry, Peb, ReadReport};
 use nand::SimNand;
 
-/// Something that was changed.
+/// A change of the chip.
 #[derive(Clone, Debug)]
 enum Change {
     Programmed(Peb, u32, Vec<u8>),
@@ -17,12 +17,12 @@ enum Change {
 struct State {
     now: SimNand,
     synced: SimNand,
-    /// What was changed since.
+    /// Changes since the last sync.
     changes: Vec<Change>,
     syncs: u64,
-    /// Syncs that fail from here on.
+    /// Number of upcoming syncs that fail.
     failing: u32,
-    /// Nobody is told of the host.
+    /// [`Nand::host`] does not reveal the host.
     is_hidden: bool,
 }
 
@@ -31,7 +31,7 @@ struct State {
 pub struct HostedChip(Arc<Mutex<State>>);
 
 impl HostedChip {
-    /// A chip, all of which is synced.
+    /// A chip whose content is synced.
     pub fn new(chip: SimNand) -> Self {
         Self(Arc::new(Mutex::new(State {
             synced: chip.clone(),
@@ -43,7 +43,7 @@ impl HostedChip {
         })))
     }
 
-    /// The same, of which nobody is told that a host keeps it: how it was before erases had an order.
+    /// Hides the host from the users of the chip: the behaviour before erases were ordered.
     pub fn hidden(self) -> Self {
         self.state().is_hidden = true;
         self
@@ -53,7 +53,7 @@ impl HostedChip {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Syncs so far.
+    /// Number of syncs so far.
     pub fn syncs(&self) -> u64 {
         self.state().syncs
     }
@@ -64,23 +64,23 @@ impl HostedChip {
         self.state().changes.iter().filter(is_program).count()
     }
 
-    /// So many syncs fail from here on.
+    /// Makes the next `count` syncs fail.
     pub fn fail_syncs(&self, count: u32) {
         self.state().failing = count;
     }
 
-    /// What a crash of the host leaves: all erases since the last sync, and so many programs.
+    /// The chip after a crash of the host: all erases since the last sync, and the first `programs` programs.
     pub fn crashed(&self, programs: usize) -> SimNand {
         self.crashed_with(&mut |program| program < programs)
     }
 
-    /// The same with those programs of which `is_kept` says so, by their numbers.
+    /// As [`Self::crashed`], with the programs whose number `is_kept` accepts.
     pub fn crashed_with(&self, is_kept: &mut dyn FnMut(usize) -> bool) -> SimNand {
         let state = self.state();
         let mut left = state.synced.clone();
         let mut programs = 0..;
         for change in &state.changes {
-            // What was done to the chip can be done to what is left of it, unless something before it is missing.
+            // Replaying a change can fail only if an earlier one is missing.
             let _ = match change {
                 Change::Programmed(peb, offset, data) => match programs.next().is_some_and(&mut *is_kept) {
                     true => left.program(*peb, *offset, data),
