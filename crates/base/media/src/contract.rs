@@ -1,13 +1,14 @@
-//! The contract suite: what every [`Nand`] must do, whatever is below it.
+//! The contract suite: tests that every [`Nand`] must pass, whatever its implementation.
 //!
-//! [`run_all`] gives each case a fresh, erased device of at least 4 blocks of at least 4 pages, and a thread named after the
-//! case, so that a panic says which promise was broken. It does not test faults, which need a device's own means.
+//! [`run_all`] gives each case a fresh, erased device of at least 4 blocks of at least 4 pages, and a thread named
+//! after the case, so that a panic names the broken guarantee. It does not test faults, whose injection depends on
+//! the device.
 
 use crate::{Nand, NandError, Page, Peb, index};
 
 type Case<N> = (&'static str, fn(&mut N));
 
-/// Runs every case on a device of its own that `make` makes: erased, with at least one block that is not bad.
+/// Runs every case on a fresh device from `make`: erased, with at least one good block.
 pub fn run_all<N: Nand>(mut make: impl FnMut() -> N) {
     for (name, case) in cases::<N>() {
         let mut device = make();

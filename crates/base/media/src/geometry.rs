@@ -1,11 +1,12 @@
-//! The shape of a raw NAND device, and every conversion between blocks, pages and bytes.
+//! The geometry of a raw NAND device, and every conversion between blocks, pages and bytes.
 //!
-//! Invariants, checked by the constructors: the page is a power of two from 8 bytes to 64 KiB; the sub-page is a power
-//! of two that divides it; a block and the count of all bytes fit their types; nothing is 0 but, maybe, the OOB area.
+//! Invariants, checked by the constructors: the page size is a power of two from 8 bytes to 64 KiB; the sub-page size
+//! is a power of two that divides it; the size of a block and of the device fit their types; only the OOB size may be
+//! 0.
 
 use crate::{ByteCount, GeometryError, NandError, Page, Peb};
 
-/// The shape of a raw NAND device.
+/// The geometry of a raw NAND device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NandGeometry {
     page_bytes: u32,
@@ -24,30 +25,30 @@ pub struct PagePart {
     pub page: Page,
     /// First byte within the page.
     pub start: u32,
-    /// Number of bytes, at least 1.
+    /// Length in bytes, at least 1.
     pub len: u32,
-    /// Where the part begins within the whole range, to index the caller's buffer.
+    /// Offset of the part within the whole range, to index the caller's buffer.
     pub at: usize,
 }
 
-/// A number of 32 bits as an index or a size in memory.
+/// Converts a 32-bit number to an index or a size in memory.
 ///
 /// # Panics
-/// Where addresses have fewer than 32 bits, which no supported host has.
+/// If addresses have fewer than 32 bits, which is the case on no supported host.
 #[must_use]
 pub fn index(number: u32) -> usize {
     usize::try_from(number).expect("addresses have at least 32 bits")
 }
 
-/// Where [`NandGeometry::new`] has clean pages scrubbed: 3 of 4 correctable bits, as Linux rounds 3/4 of the strength.
+/// Scrub threshold set by [`NandGeometry::new`]: 3 of 4 correctable bits, as Linux rounds 3/4 of the strength.
 const USUAL_BITFLIP_THRESHOLD: u32 = 3;
 
 const LARGEST_PAGE_BYTES: u32 = 64 << 10;
 const SMALLEST_PAGE_BYTES: u32 = 8;
 
 impl NandGeometry {
-    /// A device of `blocks` blocks of `pages_per_block` pages of `page_bytes`: no sub-pages, one OOB byte to 32 of data,
-    /// scrubbing from 3 corrected bits a step.
+    /// A device of `blocks` blocks of `pages_per_block` pages of `page_bytes`: no sub-pages, one OOB byte per 32 data
+    /// bytes, scrub threshold of 3 corrected bits per step.
     pub fn new(page_bytes: u32, pages_per_block: u32, blocks: u32) -> Result<Self, GeometryError> {
         if !page_bytes.is_power_of_two() || !(SMALLEST_PAGE_BYTES..=LARGEST_PAGE_BYTES).contains(&page_bytes)
         {
@@ -73,7 +74,7 @@ impl NandGeometry {
         })
     }
 
-    /// The same with pages that are programmed in parts of `subpage_bytes`.
+    /// Sets the sub-page size.
     pub fn with_subpage(self, subpage_bytes: u32) -> Result<Self, GeometryError> {
         if !subpage_bytes.is_power_of_two()
             || !(SMALLEST_PAGE_BYTES..=self.page_bytes).contains(&subpage_bytes)
@@ -89,7 +90,7 @@ impl NandGeometry {
         })
     }
 
-    /// The same with `oob_bytes` of spare area a page.
+    /// Sets the OOB bytes per page.
     pub fn with_oob(self, oob_bytes: u32) -> Result<Self, GeometryError> {
         if oob_bytes > self.page_bytes {
             return Err(GeometryError::Oob {
@@ -100,7 +101,7 @@ impl NandGeometry {
         Ok(Self { oob_bytes, ..self })
     }
 
-    /// The same with another number of blocks.
+    /// Sets the number of blocks.
     pub fn with_blocks(self, blocks: u32) -> Result<Self, GeometryError> {
         let checked = Self::new(self.page_bytes, self.pages_per_block, blocks)?;
         Ok(Self {
@@ -109,7 +110,7 @@ impl NandGeometry {
         })
     }
 
-    /// The same with another number of corrected bits from which a block is to be scrubbed; 0 is taken for 1.
+    /// Sets the scrub threshold in corrected bits per ECC step; 0 is taken as 1.
     #[must_use]
     pub fn with_bitflip_threshold(self, bits: u32) -> Self {
         Self {
@@ -118,7 +119,7 @@ impl NandGeometry {
         }
     }
 
-    /// The same with writes that are best done, and may be torn, in units of `pages` pages; 0 is taken for 1.
+    /// Sets the write unit, which is efficient to write at once and may be torn, in pages; 0 is taken as 1.
     #[must_use]
     pub fn with_write_unit_pages(self, pages: u32) -> Self {
         Self {
@@ -127,78 +128,78 @@ impl NandGeometry {
         }
     }
 
-    /// Bytes that a power cut may leave with holes: after one, the pages of the last unit of this size that was being
-    /// written are there in any combination. One page for a chip, a row for several (Linux: `writebufsize`).
+    /// Size of the range that a power cut may leave with holes: any combination of pages of the write unit in
+    /// progress may be written. One page for a chip, a row for an array (Linux: `writebufsize`).
     #[must_use]
     pub const fn write_unit_bytes(&self) -> u32 {
         self.write_unit_bytes
     }
 
-    /// Bytes of data of one page: the smallest unit that a program covers on devices without sub-pages.
+    /// Page size in bytes, without OOB: the smallest unit of a program on devices without sub-pages.
     #[must_use]
     pub const fn page_bytes(&self) -> u32 {
         self.page_bytes
     }
 
-    /// Bytes of spare area beside one page.
+    /// OOB bytes per page.
     #[must_use]
     pub const fn oob_bytes(&self) -> u32 {
         self.oob_bytes
     }
 
-    /// Granularity of programs: offsets and lengths are multiples of it. Each sub-page takes one program between erases,
-    /// so a page takes `page_bytes / subpage_bytes` of them (the NOP count of data sheets).
+    /// Granularity of programs: offsets and lengths are multiples of it. Each sub-page takes one program between
+    /// erases, so a page takes `page_bytes / subpage_bytes` of them (the NOP count of data sheets).
     #[must_use]
     pub const fn subpage_bytes(&self) -> u32 {
         self.subpage_bytes
     }
 
-    /// Pages of one block.
+    /// Pages per block.
     #[must_use]
     pub const fn pages_per_block(&self) -> u32 {
         self.pages_per_block
     }
 
-    /// Blocks of the device, bad ones included.
+    /// Blocks of the device, including bad ones.
     #[must_use]
     pub const fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// Corrected bits in one ECC step from which whoever keeps data here should move it.
+    /// Scrub threshold: corrected bits in one ECC step from which on data should be moved.
     #[must_use]
     pub const fn bitflip_threshold(&self) -> u32 {
         self.bitflip_threshold
     }
 
-    /// Bytes of data of one block.
+    /// Block size in bytes, without OOB.
     #[must_use]
     pub const fn block_bytes(&self) -> u32 {
         self.page_bytes * self.pages_per_block
     }
 
-    /// Bytes of data of the whole device, bad blocks included.
+    /// Size of the whole device in bytes, including bad blocks.
     #[must_use]
     pub fn total_bytes(&self) -> ByteCount {
         ByteCount(u64::from(self.block_bytes()) * u64::from(self.blocks))
     }
 
-    /// Where a block begins in an image without OOB.
+    /// Offset of a block in an image without OOB.
     #[must_use]
     pub fn block_start(&self, peb: Peb) -> ByteCount {
         ByteCount(u64::from(peb.0) * u64::from(self.block_bytes()))
     }
 
-    /// The page that holds byte `offset` of a block.
+    /// The page that contains byte `offset` of a block.
     #[must_use]
     pub const fn page_of(&self, offset: u32) -> Page {
         Page(offset / self.page_bytes)
     }
 
-    /// Where a page begins in its block, in bytes.
+    /// Offset of a page in its block, bytes.
     ///
     /// # Panics
-    /// When the block has no such page.
+    /// If the block has no such page.
     #[must_use]
     pub fn page_start(&self, page: Page) -> u32 {
         assert!(
@@ -214,7 +215,7 @@ impl NandGeometry {
         (0..self.blocks).map(Peb)
     }
 
-    /// Cuts `len` bytes from `offset` of a block at the page boundaries.
+    /// Splits `len` bytes from `offset` of a block at the page boundaries.
     pub fn page_parts(&self, offset: u32, len: usize) -> impl Iterator<Item = PagePart> + use<> {
         let page_bytes = self.page_bytes;
         let mut at = 0;
@@ -236,7 +237,7 @@ impl NandGeometry {
         })
     }
 
-    /// Checks that the device has `peb`.
+    /// Checks that `peb` exists.
     pub fn check_peb(&self, device: &str, peb: Peb) -> Result<(), NandError> {
         if peb.0 < self.blocks {
             return Ok(());
@@ -266,7 +267,7 @@ impl NandGeometry {
         })
     }
 
-    /// Checks the same, and that the range consists of whole sub-pages and is not empty.
+    /// As [`Self::check_read`], and checks that the range consists of whole sub-pages and is not empty.
     pub fn check_program(&self, device: &str, peb: Peb, offset: u32, len: usize) -> Result<(), NandError> {
         self.check_read(device, peb, offset, len)?;
         let whole = u32::try_from(len).is_ok_and(|len| len > 0 && len.is_multiple_of(self.subpage_bytes));

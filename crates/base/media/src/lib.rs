@@ -1,26 +1,27 @@
-//! The contract of the media: what every raw NAND device of this project offers, and what those above may rely on.
+//! The contract of the media: the interface of every raw NAND device in this project, and its guarantees to the
+//! layers above.
 //!
-//! It is: the units that cross crate boundaries ([`Peb`], [`Leb`], [`Page`], [`Sector`], [`ByteCount`], [`Nanos`]), the
-//! [`NandGeometry`] with all conversions between them, the trait [`Nand`], its errors, and the [`Clock`] by which time
-//! passes. It is not: a device (those are in `nand` and `array`), a block layer, or anything that knows UBI. It imports
-//! no crate of ours. What it assumes of real flash is in `docs/reference/media.md`.
+//! It contains the units that cross crate boundaries ([`Peb`], [`Leb`], [`Page`], [`Sector`], [`ByteCount`],
+//! [`Nanos`]), the [`NandGeometry`] with all conversions between them, the trait [`Nand`], its errors, and the
+//! [`Clock`] that models time. It contains no device (those are in `nand` and `array`), no block layer, and nothing
+//! that knows UBI. It imports no crate of ours. Its assumptions about real flash are in `docs/reference/media.md`.
 //!
 //! # Time
 //!
-//! Each device has a [`Clock`] of its own: the moment at which it has finished everything that was asked of it. An operation
-//! starts at that moment and moves the clock to its end; no operation takes or returns a time. From that follows:
+//! Each device has its own [`Clock`]: the time at which it has finished all operations so far. An operation starts at
+//! that time and moves the clock to its end; no operation takes or returns a time. Consequences:
 //!
-//! - Whoever uses one device (UBI) never meets time at all, and the clock still says how long everything took.
-//! - Whoever drives several (an array) keeps handles of their clocks, which work through any layer between. A request that
-//!   starts at `t` moves each member's clock to at least `t` ([`Clock::advance_to`]), has the members work one after the
-//!   other, and has ended at the largest of their clocks. Members have overlapped, and the answer does not depend on
-//!   the order of threads.
-//! - An edge that lives in real time moves the clock to what the real clock says before an operation, and sleeps until the real
-//!   clock says what the device's clock says after it (`nand::RealTime`). Deadlines are absolute; errors don't add up.
-//! - A device that exists (`/dev/mtdN`) moves its clock by what an operation took.
+//! - The user of a single device (UBI) does not deal with time at all, and the clock still gives the total duration.
+//! - The user of several devices (an array) keeps handles of their clocks, which work through any layer in between. A
+//!   request that starts at `t` moves each member's clock to at least `t` ([`Clock::advance_to`]), runs the members'
+//!   work one after another, and ends at the maximum of their clocks. The members have worked in parallel in virtual
+//!   time, and the result does not depend on the order of threads.
+//! - An adapter to real time moves the clock to the real clock before an operation, and afterwards sleeps until the
+//!   real clock reaches the device's clock (`nand::RealTime`). Deadlines are absolute; errors do not accumulate.
+//! - A real device (`/dev/mtdN`) moves its clock by the measured duration of an operation.
 //!
-//! The alternative, `now` as an argument and a completion as a result of each operation, would have put time into the
-//! signature of everything between a file system and a chip.
+//! The alternative, `now` as an argument and a completion time as a result of each operation, would have put time
+//! into the signature of everything between a file system and a chip.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

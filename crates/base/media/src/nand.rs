@@ -1,37 +1,38 @@
-//! The trait of raw NAND devices, and what a read has to say beside the data.
+//! The trait of raw NAND devices, and the report of a read.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Clock, NandError, NandGeometry, Page, Peb};
 
-/// One raw NAND device. It does one operation at a time; who shares one puts it into an [`Arc`] and a [`Mutex`], which is a
-/// `Nand` too.
+/// A raw NAND device. It executes one operation at a time; to share one, wrap it in an [`Arc`] and a [`Mutex`], which
+/// implement `Nand` too.
 ///
 /// Rules of the medium, which callers keep and simulators enforce:
-/// - A block is programmed upwards: each program begins at or after the end of the last one since the erase. What was skipped
-///   stays skipped. Nothing is programmed twice between erases.
-/// - Offsets and lengths of programs are multiples of the sub-page.
+/// - A block is programmed upwards: each program begins at or after the end of the last one since the erase. Skipped
+///   bytes stay skipped. Nothing is programmed twice between erases.
+/// - Offsets and lengths of programs are multiples of the sub-page size.
 /// - After an erase every byte is 0xFF.
-/// - A bad block may be read, as anything; it takes neither programs nor erases.
+/// - A bad block may be read, with undefined content; it takes neither programs nor erases.
 ///
-/// An operation that returned is on the medium (for a file: in the host's page cache until [`Nand::sync`]). An operation that
-/// failed by [`NandError::PowerCut`] is there in part, in whole, or not at all.
+/// The effect of an operation is on the medium when it returns (for a file: in the host's page cache until
+/// [`Nand::sync`]). An operation that failed with [`NandError::PowerCut`] has taken effect in part, in whole, or not
+/// at all.
 pub trait Nand: Send {
-    /// The name that errors use: a file, a device node, a number.
+    /// The device's name in error messages: a file, a device node, a number.
     fn name(&self) -> Arc<str>;
 
-    /// The shape. It never changes.
+    /// The geometry. It never changes.
     fn geometry(&self) -> NandGeometry;
 
     /// The device's clock; see the crate's documentation.
     fn clock(&self) -> Clock;
 
-    /// Reads `out.len()` bytes from byte `offset` of a block, from any number of pages. `out` is filled also where the report
-    /// says that pages were uncorrectable, with what the medium gave.
+    /// Reads `out.len()` bytes from byte `offset` of a block, from any number of pages. Uncorrectable pages, which
+    /// the report lists, fill `out` with the raw bytes of the medium.
     fn read(&mut self, peb: Peb, offset: u32, out: &mut [u8]) -> Result<ReadReport, NandError>;
 
-    /// Programs `data` from byte `offset` of a block, page after page. When it fails, the pages before the one that the error
+    /// Programs `data` from byte `offset` of a block, page after page. After an error, the pages before the one it
     /// names are programmed.
     fn program(&mut self, peb: Peb, offset: u32, data: &[u8]) -> Result<(), NandError>;
 
@@ -41,38 +42,38 @@ pub trait Nand: Send {
     /// Whether a block is marked bad, by the factory or by [`Nand::mark_bad`].
     fn is_bad(&mut self, peb: Peb) -> Result<bool, NandError>;
 
-    /// Marks a block bad, for ever. Marking it again is no error.
+    /// Marks a block bad permanently. Marking it again is no error.
     fn mark_bad(&mut self, peb: Peb) -> Result<(), NandError>;
 
-    /// Waits until all that was done survives a crash of the host. Real chips have nothing to do here.
+    /// Waits until all completed operations survive a crash of the host. A no-op for real chips.
     fn sync(&mut self) -> Result<(), NandError>;
 
-    /// The host between the device and its medium, where there is one: an image in a file has, a chip has not.
+    /// The host between the device and its medium: present for an image in a file, absent for a real chip.
     fn host(&self) -> Option<Arc<dyn Host>>;
 }
 
-/// What keeps the bytes of a device, and loses any of what was not synced when it crashes: what was written last may be there and what was
-/// written before it not.
+/// The host that stores the content of a device. If it crashes, any subset of the writes since the last sync may be
+/// lost, in any order.
 pub trait Host: fmt::Debug + Send + Sync {
-    /// Waits until what was programmed and erased so far survives a crash. Other than [`Nand::sync`] it needs no turn at the device, and
-    /// leaves out what the device keeps for itself.
+    /// Waits until all programs and erases so far survive a crash. Unlike [`Nand::sync`] it does not need access to
+    /// the device, and does not include the device's own bookkeeping.
     fn sync(&self) -> Result<(), NandError>;
 }
 
-/// What a read found out about the medium. The data is right if and only if `uncorrectable` is empty.
+/// The ECC result of a read. The data is correct if and only if `uncorrectable` is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "data of uncorrectable pages is not what was written"]
 pub struct ReadReport {
-    /// Bits that were wrong and were corrected, over all pages.
+    /// Corrected bits, over all pages.
     pub corrected_bits: u32,
-    /// The most of them in one ECC step, to compare with [`NandGeometry::bitflip_threshold`].
+    /// Maximum of corrected bits in one ECC step, to compare with [`NandGeometry::bitflip_threshold`].
     pub worst_step_bits: u32,
-    /// Pages with more wrong bits than can be corrected, ascending.
+    /// Pages with uncorrectable errors, ascending.
     pub uncorrectable: Vec<Page>,
 }
 
 impl ReadReport {
-    /// Whether every byte is as it was programmed.
+    /// Whether every byte is as programmed.
     #[must_use]
     pub fn is_correct(&self) -> bool {
         self.uncorrectable.is_empty()
@@ -148,7 +149,7 @@ impl<N: Nand + ?Sized> Nand for &mut N {
     forward!(self => (**self));
 }
 
-/// A shared device, one operation at a time. A thread that panicked during one leaves the device as it is.
+/// A shared device, one operation at a time. If a thread panicked during one, the device is used as it is.
 impl<N: Nand + ?Sized> Nand for Arc<Mutex<N>> {
     forward!(self => self.lock().unwrap_or_else(PoisonError::into_inner));
 }

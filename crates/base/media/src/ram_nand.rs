@@ -1,13 +1,13 @@
-//! A plain chip in memory: the rules of the medium and nothing else. No faults, and its operations take no time.
+//! A plain chip in memory: only the rules of the medium. No faults, and its operations take no time.
 //!
-//! It is what other devices are compared with, and enough for tests that need no power cut; the simulator is in `nand`.
+//! It is the reference for other devices, and enough for tests without power cuts; the simulator is in `nand`.
 
 use std::sync::Arc;
 
 use crate::nand::Host;
 use crate::{Clock, Nand, NandError, NandGeometry, Peb, ReadReport, index};
 
-/// A chip in memory. Clones are chips of their own, with the same content and time.
+/// A chip in memory. A clone is an independent chip with the same content and time.
 #[derive(Debug)]
 pub struct RamNand {
     name: Arc<str>,
@@ -16,7 +16,7 @@ pub struct RamNand {
     blocks: Vec<Block>,
 }
 
-/// One block: what was programmed since the last erase, from the start; all after it is 0xFF.
+/// A block: the bytes programmed since the last erase, from the start; the rest is 0xFF.
 #[derive(Clone, Debug, Default)]
 struct Block {
     programmed: Vec<u8>,

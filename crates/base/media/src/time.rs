@@ -5,33 +5,33 @@ use std::ops::{Add, AddAssign, Sub};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Nanoseconds: a moment since a device's clock started, or a duration. 64 bits are 584 years.
+/// Nanoseconds: a time since a device's clock started, or a duration. 64 bits are 584 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// No time, and the start of every clock.
+    /// Zero duration, and the start of every clock.
     pub const ZERO: Self = Self(0);
 
-    /// So many microseconds.
+    /// Converts microseconds.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros * 1000)
     }
 
-    /// So many milliseconds.
+    /// Converts milliseconds.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis * 1_000_000)
     }
 
-    /// `count` times this long.
+    /// This duration times `count`.
     #[must_use]
     pub const fn times(self, count: u64) -> Self {
         Self(self.0 * count)
     }
 
-    /// This minus `other`, or zero when that is later.
+    /// This minus `other`, or zero if `other` is later.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
@@ -78,31 +78,31 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// The clock of one device: when it has finished everything that was asked of it. Clones are the same clock.
+/// The clock of one device: the time at which it has finished all operations so far. Clones are the same clock.
 ///
-/// Time never goes back. The device moves the clock during its operations; whoever drives it moves the clock between them.
+/// Time never goes back. The device moves the clock during its operations; its user moves the clock between them.
 #[derive(Clone, Debug, Default)]
 pub struct Clock(Arc<AtomicU64>);
 
 impl Clock {
-    /// A clock that stands at `start`.
+    /// A clock that starts at `start`.
     #[must_use]
     pub fn starting_at(start: Nanos) -> Self {
         Self(Arc::new(AtomicU64::new(start.0)))
     }
 
-    /// The moment at which the device is, or becomes, free.
+    /// The time at which the device is, or becomes, idle.
     #[must_use]
     pub fn now(&self) -> Nanos {
         Nanos(self.0.load(Ordering::Acquire))
     }
 
-    /// Lets the device idle until `moment`; does nothing when that has passed. Returns the time after.
+    /// Lets the device idle until `moment`; does nothing if that has passed. Returns the new time.
     pub fn advance_to(&self, moment: Nanos) -> Nanos {
         Nanos(self.0.fetch_max(moment.0, Ordering::AcqRel).max(moment.0))
     }
 
-    /// Moves the clock by `duration`. Returns the time after.
+    /// Moves the clock by `duration`. Returns the new time.
     pub fn advance(&self, duration: Nanos) -> Nanos {
         Nanos(self.0.fetch_add(duration.0, Ordering::AcqRel) + duration.0)
     }

@@ -1,4 +1,4 @@
-//! The units. Each is a type of its own, so that a PEB can't be passed for a LEB; conversions are in `geometry.rs`.
+//! The units. Each is a separate type, so that a PEB can't be passed for a LEB; conversions are in `geometry.rs`.
 
 use std::fmt;
 

@@ -1,67 +1,68 @@
-//! What a simulated chip knows of one block beside its bytes.
+//! State and counters of a block of a simulated chip; the content is in [`crate::Cells`].
 
 use media::{NandGeometry, Nanos, Page};
 
 /// State and counters of one block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockState {
-    /// First byte that may be programmed; what lies before is programmed or skipped, what lies after is 0xFF.
+    /// First byte that may be programmed; earlier bytes are programmed or skipped, later ones are 0xFF.
     pub programmed_bytes: u32,
-    /// Marked bad, by the factory or since.
+    /// Marked bad, by the factory or later.
     pub is_bad: bool,
-    /// An erase was interrupted: the cells hold anything until the next one.
+    /// An erase was interrupted: the cells hold garbage until the next erase.
     pub is_half_erased: bool,
-    /// The page whose program was interrupted last, and from which byte of it.
+    /// The page whose program was interrupted last, and the first byte that was not programmed.
     pub torn: Option<TornPage>,
-    /// Pages that were programmed, and lost by a power cut during the program of a page with the same cells.
+    /// Pages that were programmed, and lost by a power cut during the program of the paired page.
     pub lost: LostPages,
-    /// What was told to fail here.
+    /// Failures injected into this block.
     pub failing: Failing,
-    /// Erases, counting those that failed.
+    /// Number of erases, including failed ones.
     pub erases: u32,
-    /// Programs of pages or parts of pages.
+    /// Number of programs of pages or parts of pages.
     pub programs: u64,
-    /// Reads of pages or parts of pages.
+    /// Number of reads of pages or parts of pages.
     pub reads: u64,
-    /// The same since the last erase, which is what disturbs.
+    /// Number of reads since the last erase, which determines read disturb.
     pub reads_since_erase: u32,
-    /// When the first page after the last erase was programmed.
+    /// Time of the first program after the last erase.
     pub programmed_at: Nanos,
 }
 
-/// What fails in a block each time, because somebody asked for it.
+/// Injected failures, which repeat until they are removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Failing {
-    /// Programs of this page.
+    /// Programs of this page fail.
     pub program_at: Option<Page>,
-    /// Erases.
+    /// Erases fail.
     pub erases: bool,
 }
 
-/// The last four pages of a block that were lost since its erase: hardly any block meets more power cuts in that time.
+/// The last four pages lost since the block's erase; a block rarely meets more power cuts than that between two
+/// erases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LostPages {
-    /// One more than the page, the latest first; 0 is none.
+    /// Page number plus one, latest first; 0 means no page.
     places: [u16; Self::MOST],
 }
 
 impl LostPages {
-    /// How many are remembered.
+    /// Capacity.
     pub const MOST: usize = 4;
 
-    /// Whether none is lost.
+    /// Whether no page is lost.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether this one is.
+    /// Whether `page` is lost.
     #[must_use]
     pub fn contains(&self, page: Page) -> bool {
         self.iter().any(|lost| lost == page)
     }
 
-    /// Adds a page. Chips of which pages are lost have fewer than 2^16 in a block ([`crate::Pairing::fits`]).
+    /// Adds a page. Chips that can lose pages have fewer than 2^16 per block ([`crate::Pairing::fits`]).
     pub fn insert(&mut self, page: Page) {
         if let (Ok(place), false) = (u16::try_from(page.0 + 1), self.contains(page)) {
             self.places.rotate_right(1);
@@ -69,7 +70,7 @@ impl LostPages {
         }
     }
 
-    /// All of them, the latest first.
+    /// The lost pages, latest first.
     pub fn iter(&self) -> impl Iterator<Item = Page> {
         let lost = self.places.into_iter().filter_map(|place| place.checked_sub(1));
         lost.map(|page| Page(u32::from(page)))
@@ -84,14 +85,14 @@ impl LostPages {
     }
 }
 
-/// A page whose program was cut off.
+/// A page whose program was interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TornPage {
     /// The page.
     pub page: Page,
-    /// First byte of the page that did not make it.
+    /// First byte of the page that was not programmed.
     pub byte: u32,
-    /// Whether ECC says so: the step that the cut went through can't be corrected.
+    /// Whether the ECC step at the cut is uncorrectable.
     pub is_uncorrectable: bool,
 }
 
@@ -112,7 +113,7 @@ impl BlockState {
         }
     }
 
-    /// Whether a state can be one of a chip of this shape.
+    /// Whether this state is possible for a chip of this geometry.
     #[must_use]
     pub fn fits(&self, geometry: &NandGeometry) -> bool {
         let mut pages = self.lost.iter().chain(self.failing.program_at);

@@ -1,22 +1,24 @@
-//! What Linux's software Hamming ECC leaves in a spare area: so that an image with OOB is one that `nanddump --oob` would have made, and that
-//! `nandwrite --noecc --oob` puts onto a chip of the kernel.
+//! The bytes that Linux's software Hamming ECC stores in the OOB area, so that an image with OOB equals one made by
+//! `nanddump --oob`, and `nandwrite --noecc --oob` can write it to a chip of the kernel.
 //!
-//! Each 256 bytes have 3 bytes of parity. Bit `2 n` of the first two is the parity of all bytes whose number has bit `n` clear, bit `2 n + 1` that of
-//! those with bit `n` set, the low eight in the second byte; the third has the same of the bits within a byte in its upper six bits, the lower two
-//! are ones. All is inverted, so that erased bytes have an erased code. The codes are at the end of the area, in order; bytes before them are 0xFF
-//! but for the bad-block mark. Areas of 16 bytes are too narrow for that order and have theirs at 0 to 3, 6 and 7.
+//! Each 256 bytes have 3 bytes of parity. Bit `2 n` of the first two bytes is the parity of all bytes whose number
+//! has bit `n` clear, bit `2 n + 1` that of those with bit `n` set, the low eight in the second byte. The third byte
+//! holds the same for the bits within a byte in its upper six bits; the lower two are ones. All bits are inverted, so
+//! that erased bytes have an erased code. The codes are at the end of the OOB area, in order; the bytes before them
+//! are 0xFF except for the bad-block mark. OOB areas of 16 bytes are too small for that and have the codes at offsets
+//! 0 to 3, 6 and 7.
 //!
-//! The simulator does not correct by this code: how many bits it corrects is a number of its model.
+//! The simulator does not correct errors with this code: the number of bits it corrects is a parameter of its model.
 
-/// Bytes that one code covers.
+/// Bytes covered by one code.
 const STEP_BYTES: usize = 256;
 const CODE_BYTES: usize = 3;
 
-/// Where the codes of a page of 512 bytes are in an area of 16.
+/// Offsets of the codes of a 512-byte page in an OOB area of 16 bytes.
 const SMALL_PLACES: [usize; 6] = [0, 1, 2, 3, 6, 7];
 
-/// Writes the codes of `data`, a part of a page from byte `start` on, into the page's whole OOB area. Steps that are not covered whole keep what they
-/// have.
+/// Writes the codes of `data`, a part of a page that begins at byte `start`, into the page's OOB area. Codes of
+/// partly covered steps stay unchanged.
 pub(crate) fn put_codes(oob: &mut [u8], page_bytes: usize, start: usize, data: &[u8]) {
     let codes_bytes = page_bytes / STEP_BYTES * CODE_BYTES;
     if codes_bytes == 0 || oob.len() < codes_bytes {
@@ -40,7 +42,8 @@ pub(crate) fn put_codes(oob: &mut [u8], page_bytes: usize, start: usize, data: &
 
 fn code(step: &[u8]) -> [u8; CODE_BYTES] {
     let all = step.iter().fold(0, |parity, byte| parity ^ byte);
-    // The numbers of all bytes with an odd number of ones, added without carry: bit n is the parity of the bytes with bit n set.
+    // XOR of the numbers of all bytes with an odd number of ones: bit n is the parity of the bytes whose number has
+    // bit n set.
     let odd = step
         .iter()
         .zip(0_u8..=255)
@@ -55,7 +58,7 @@ fn code(step: &[u8]) -> [u8; CODE_BYTES] {
     [!lines(4..8), !lines(0..4), !(pack(columns) << 2)]
 }
 
-/// Bits to a byte, the lowest first.
+/// Packs bits into a byte, lowest first.
 fn pack(bits: impl Iterator<Item = bool>) -> u8 {
     bits.enumerate()
         .fold(0, |byte, (at, bit)| byte | u8::from(bit) << at)
@@ -79,7 +82,7 @@ mod tests {
             wrong[bit / 8] ^= 1 << (bit % 8);
             let other = code(&wrong);
             let moved: Vec<u8> = right.iter().zip(other).map(|(one, other)| one ^ other).collect();
-            // The upper bit of each pair says: the wrong bit's number has this bit set.
+            // The upper bit of each pair: the number of the wrong bit has this bit set.
             let upper = |byte: u8, pairs: std::ops::Range<u8>| {
                 pairs.fold(0, |number, pair| {
                     number | usize::from(byte >> (2 * pair + 1) & 1) << pair

@@ -1,6 +1,7 @@
-//! Images onto chips and chips into images: what `nandwrite` and `nanddump` do, block by block.
+//! Loads images onto chips and dumps chips into images, block by block, as `nandwrite` and `nanddump` do.
 //!
-//! Memory is one block, whatever the size. It is no file format of its own: an image is pages in order, each maybe followed by its OOB.
+//! Needs memory for one block, whatever the size. This is no file format of its own: an image is pages in order, each
+//! optionally followed by its OOB.
 
 use std::io::{self, Read, Write};
 
@@ -9,98 +10,98 @@ use thiserror::Error;
 
 use crate::sidecar::ImageKind;
 
-/// A device whose spare areas can be read as well.
+/// A device whose OOB areas can be read as well.
 pub trait RawNand: Nand {
-    /// Reads the OOB area of a page, as much of it as `out` holds.
+    /// Reads the first `out.len()` bytes of the OOB area of a page.
     fn read_oob(&mut self, peb: Peb, page: Page, out: &mut [u8]) -> Result<(), NandError>;
 }
 
-/// Which block of the chip takes which block of the image.
+/// Mapping of image blocks to chip blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// The n-th block of the image goes to the n-th good block: how images are flashed.
+    /// Image block n goes to the n-th good block: for flashing images.
     SkipBad,
-    /// Block n goes to block n: how a dump that keeps the place of bad blocks goes back.
+    /// Image block n goes to block n: for restoring dumps that keep the positions of bad blocks.
     InPlace,
 }
 
-/// How an image is loaded.
+/// Options of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadOptions {
-    /// Which block goes where.
+    /// Mapping of image blocks to chip blocks.
     pub placement: Placement,
-    /// Whether the image holds OOB areas; they are not written.
+    /// Whether the image contains OOB areas, which are not written.
     pub kind: ImageKind,
-    /// First block of the chip that may be written.
+    /// First block of the chip to write.
     pub first: Peb,
     /// Whether the blocks after the image are erased.
     pub erases_rest: bool,
 }
 
-/// What was loaded.
+/// Statistics of a load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// Blocks that were programmed.
+    /// Blocks programmed.
     pub programmed_blocks: u32,
-    /// Blocks that were erased and left so.
+    /// Blocks erased and left blank.
     pub erased_blocks: u32,
-    /// Bad blocks that were passed over.
+    /// Bad blocks skipped.
     pub skipped_bad: Vec<Peb>,
-    /// Bytes that were programmed.
+    /// Bytes programmed.
     pub programmed_bytes: u64,
 }
 
-/// What a dump holds in the place of bad blocks.
+/// Treatment of bad blocks in a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadBlocks {
-    /// 0xFF, so that every block keeps its place.
+    /// 0xFF, so that later blocks keep their positions.
     Pad,
-    /// Nothing.
+    /// Omit them.
     Skip,
-    /// Whatever can be read.
+    /// The readable data.
     Dump,
 }
 
-/// How a chip is dumped.
+/// Options of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DumpOptions {
-    /// What becomes of bad blocks.
+    /// Treatment of bad blocks.
     pub bad_blocks: BadBlocks,
     /// Whether OOB areas are dumped too.
     pub kind: ImageKind,
-    /// First block.
+    /// First block to dump.
     pub first: Peb,
-    /// How many blocks.
+    /// Number of blocks to dump.
     pub blocks: u32,
 }
 
-/// What was dumped.
+/// Statistics of a dump.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dumped {
-    /// Bytes of the image.
+    /// Size of the image in bytes.
     pub bytes: u64,
     /// Bad blocks in the range.
     pub bad_blocks: Vec<Peb>,
-    /// Bits that were corrected.
+    /// Corrected bits.
     pub corrected_bits: u64,
-    /// Pages that are not as they were programmed.
+    /// Uncorrectable pages.
     pub uncorrectable: Vec<(Peb, Page)>,
 }
 
-/// Why an image can't be loaded or made.
+/// Error of a load or dump.
 #[derive(Debug, Error)]
 pub enum ImageError {
-    /// The chip refused.
+    /// The chip's operation failed.
     #[error(transparent)]
     Nand(#[from] NandError),
-    /// The image can't be read or written.
+    /// Reading or writing the image failed.
     #[error("{action} the image failed at byte {at}: {source}")]
     Image {
-        /// What was being done.
+        /// The operation that failed.
         action: &'static str,
-        /// Where in the image.
+        /// Offset in the image, bytes.
         at: u64,
-        /// Why not.
+        /// The host's error.
         source: io::Error,
     },
     /// The image ends inside a page.
@@ -109,42 +110,42 @@ pub enum ImageError {
          and give --image-oob exactly when the image holds OOB areas"
     )]
     PartialPage {
-        /// Length of the image.
+        /// Length of the image in bytes.
         bytes: u64,
-        /// Bytes of a page in the image.
+        /// Page size in the image, bytes.
         page_bytes: usize,
     },
-    /// There is more image than chip.
+    /// The image is larger than the chip.
     #[error(
         "the image goes on after {good} blocks, which is all that the chip has from {first} on; \
          blocks up to there are written"
     )]
     TooLong {
-        /// Blocks that took a block of the image.
+        /// Blocks programmed from the image.
         good: u32,
-        /// First block of the chip that could be written.
+        /// First block of the chip to write.
         first: Peb,
     },
-    /// Data would have to go to a bad block.
+    /// The image has data for a bad block.
     #[error("{peb} is bad and the image has data for it; load without --in-place to pass bad blocks over")]
     BadBlock {
         /// The block.
         peb: Peb,
     },
-    /// The range to dump leaves the chip.
+    /// The range to dump exceeds the chip.
     #[error("there are no {count} blocks from {first} on; the chip has {blocks}")]
     Range {
         /// First block.
         first: Peb,
-        /// Blocks that were asked for.
+        /// Number of blocks requested.
         count: u32,
         /// Blocks of the chip.
         blocks: u32,
     },
 }
 
-/// Erases and programs blocks with the pages of `image`, from `options.first` on. Trailing pages of 0xFF are not programmed: they are
-/// free space to whoever reads the block. `progress` is told how many bytes of the image are done.
+/// Erases and programs blocks with the pages of `image`, from `options.first` on. Trailing pages of 0xFF are not
+/// programmed, so they remain free space. Calls `progress` with the bytes of the image done so far.
 pub fn load(
     device: &mut dyn RawNand,
     image: &mut dyn Read,
@@ -199,7 +200,7 @@ pub fn load(
     Ok(loaded)
 }
 
-/// Writes the blocks of a chip to `sink`. Pages that can't be corrected are written as they are read, and reported.
+/// Writes the blocks of a chip to `sink`. Uncorrectable pages are written as read, and reported.
 pub fn dump(
     device: &mut dyn RawNand,
     sink: &mut dyn Write,
@@ -247,7 +248,7 @@ pub fn dump(
 
 fn note(dumped: &mut Dumped, peb: Peb, is_bad: bool, report: ReadReport) {
     dumped.corrected_bits += u64::from(report.corrected_bits);
-    // What a bad block holds was never promised.
+    // The content of a bad block is not guaranteed anyway.
     if !is_bad {
         dumped
             .uncorrectable
@@ -271,7 +272,7 @@ fn with_oob(
     Ok(out)
 }
 
-/// An image as blocks of data.
+/// Reads an image as blocks of data.
 struct Source<'a> {
     image: &'a mut dyn Read,
     data: Vec<u8>,
@@ -298,7 +299,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Reads the next block; pages after the end of the image are 0xFF. False when there is not one page.
+    /// Reads the next block; pages after the end of the image are 0xFF. Returns `false` at the end of the image.
     fn next_block(&mut self) -> Result<bool, ImageError> {
         self.data.fill(0xFF);
         for (number, target) in self.data.chunks_mut(self.page_bytes).enumerate() {
@@ -322,7 +323,7 @@ impl<'a> Source<'a> {
         Ok(true)
     }
 
-    /// Bytes up to the last write unit that is not all ones.
+    /// Length of the data up to the last write unit that is not all ones.
     fn used_bytes(&self) -> usize {
         self.data
             .iter()

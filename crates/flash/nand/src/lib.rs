@@ -1,17 +1,18 @@
-//! NAND chips behind [`media::Nand`]: simulated ones, in memory or in a file, and the ones at `/dev/mtdN`.
+//! NAND chips behind [`media::Nand`]: simulated ones, in memory or in a file, and real ones at `/dev/mtdN`.
 //!
-//! - [`SimNand`]: a chip of any geometry that enforces the medium's rules, takes exact virtual time, and fails as its
-//!   [`FaultModel`] and its [`PowerSupply`] say. Over [`RamCells`] it is sparse and its clones share blocks until one
-//!   of them writes; over [`FileCells`] it survives the process.
-//! - [`ChipModel`] and [`Preset`]: geometry, timing and ECC strength, by name where a paper or a data sheet gives them.
-//! - [`load`] and [`dump`]: images onto chips and back.
-//! - [`RealTime`]: the edge that sleeps until the real clock says what a chip's virtual clock says.
-//! - [`MtdNand`]: a chip that exists, by the ioctls of `/dev/mtdN`.
+//! - [`SimNand`]: a chip of any geometry that enforces the rules of the medium, takes exact virtual time, and fails
+//!   according to its [`FaultModel`] and its [`PowerSupply`]. With [`RamCells`] it is sparse, and clones share blocks
+//!   until one of them writes; with [`FileCells`] it outlives the process.
+//! - [`ChipModel`] and [`Preset`]: geometry, timing and ECC strength, by name for chips from papers and data sheets.
+//! - [`load`] and [`dump`]: write images to chips and back.
+//! - [`RealTime`]: adapter that sleeps until the real clock reaches a chip's virtual clock.
+//! - [`MtdNand`]: a real chip, accessed by the ioctls of `/dev/mtdN`.
 //!
-//! It is not an array (`array`), and knows nothing of what is stored (`ubi`). Nothing but [`RealTime`] and [`MtdNand`] reads a clock; nothing draws
-//! random numbers but from the seed of a [`FaultModel`].
+//! This crate contains no array (`array`), and knows nothing about the stored data (`ubi`). Only [`RealTime`] and
+//! [`MtdNand`] read a clock; all randomness comes from the seed of a [`FaultModel`].
 //!
-//! The files of a simulated chip are specified in `docs/formats/nand-image.md`, the assumptions in `docs/reference/media.md`.
+//! The files of a simulated chip are specified in `docs/formats/nand-image.md`, the assumptions in
+//! `docs/reference/media.md`.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -1,7 +1,8 @@
-//! What a chip is: geometry, timing, ECC strength; and the chips that the papers name.
+//! Chip models: geometry, timing, ECC strength; and presets for the chips named in the papers.
 //!
-//! Sources: seeds/001 table 1 (page size and latencies of SLC, MLC, TLC) and its section 6.1. Neither gives blocks, spare
-//! areas or the bus; those are of usual parts of the time, and the bus is ONFI's asynchronous mode 4, 25 ns a byte.
+//! Sources: seeds/001 table 1 (page size and latencies of SLC, MLC, TLC) and its section 6.1. Neither specifies
+//! blocks, OOB areas or the bus; those are typical values of the time, and the bus is ONFI's asynchronous mode 4, 25
+//! ns per byte.
 
 use std::str::FromStr;
 
@@ -10,20 +11,20 @@ use thiserror::Error;
 
 use crate::Pairing;
 
-/// How long operations take.
+/// Durations of operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
-    /// From the cells of a page to the chip's page register (tR).
+    /// Transfer from the cells of a page to the chip's page register (tR).
     pub read_page: Nanos,
-    /// From the register to the cells (tPROG), for a page or a part of one.
+    /// Program from the register to the cells (tPROG), of a page or a part of one.
     pub program_page: Nanos,
-    /// One block (tBERS).
+    /// Erase of a block (tBERS).
     pub erase_block: Nanos,
-    /// A whole page between register and host. Parts move in whole ECC steps of 512 bytes and take their share.
+    /// Bus transfer of a whole page. Parts are transferred in whole ECC steps of 512 bytes, pro rata.
     pub transfer_page: Nanos,
 }
 
-/// More than any operation takes; it keeps sums of times far from the end of 64 bits.
+/// Upper limit for the duration of an operation, to keep sums of times within 64 bits.
 const LONGEST: Nanos = Nanos(24 * 60 * 60 * 1_000_000_000);
 
 impl Timing {
@@ -42,26 +43,26 @@ impl Timing {
     }
 }
 
-/// Everything that is fixed about a chip.
+/// The fixed properties of a chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChipModel {
-    /// The shape.
+    /// Geometry.
     pub geometry: NandGeometry,
-    /// How long operations take.
+    /// Durations of operations.
     pub timing: Timing,
-    /// Wrong bits that can be corrected in each step of 512 bytes, or in a page that is smaller.
+    /// ECC strength: correctable bits per step of 512 bytes, or per page if pages are smaller.
     pub ecc_bits: u32,
-    /// Pages that a power cut takes together.
+    /// Pages that a power cut destroys together.
     pub pairing: Pairing,
 }
 
-/// Bytes over which ECC is computed.
+/// Bytes per ECC step.
 pub(crate) const ECC_STEP_BYTES: u32 = 512;
 
 const USUAL_ECC_BITS: u32 = 4;
 
 impl ChipModel {
-    /// A chip that takes no time and corrects 4 bits a step.
+    /// A chip with zero latencies that corrects 4 bits per step.
     #[must_use]
     pub fn new(geometry: NandGeometry) -> Self {
         Self {
@@ -73,13 +74,13 @@ impl ChipModel {
         .with_ecc_bits(USUAL_ECC_BITS)
     }
 
-    /// The same with another timing.
+    /// Sets the timing.
     #[must_use]
     pub const fn with_timing(self, timing: Timing) -> Self {
         Self { timing, ..self }
     }
 
-    /// The same with pages that share cells.
+    /// Sets the pairing of pages.
     pub fn with_pairing(self, pairing: Pairing) -> Result<Self, ModelError> {
         let pages_per_block = self.geometry.pages_per_block();
         match pairing.fits(pages_per_block) {
@@ -88,7 +89,7 @@ impl ChipModel {
         }
     }
 
-    /// The same with another ECC strength; scrubbing begins at 3/4 of it, rounded up, as in Linux.
+    /// Sets the ECC strength; the scrub threshold becomes 3/4 of it, rounded up, as in Linux.
     #[must_use]
     pub fn with_ecc_bits(self, ecc_bits: u32) -> Self {
         let threshold = (u64::from(ecc_bits) * 3).div_ceil(4);
@@ -101,7 +102,7 @@ impl ChipModel {
         }
     }
 
-    /// The same with as many blocks as `bytes` of data need, rounded down.
+    /// Sets the number of blocks to fit `bytes` of data, rounded down.
     pub fn with_size(self, bytes: u64) -> Result<Self, ModelError> {
         let blocks = bytes / u64::from(self.geometry.block_bytes());
         let blocks = u32::try_from(blocks).map_err(|_| ModelError::TooLarge { bytes })?;
@@ -117,13 +118,13 @@ impl ChipModel {
         })
     }
 
-    /// Bytes of one ECC step.
+    /// Bytes per ECC step.
     #[must_use]
     pub fn ecc_step_bytes(&self) -> u32 {
         self.geometry.page_bytes().min(ECC_STEP_BYTES)
     }
 
-    /// How long the bus is busy with bytes `start..start + len` of one page.
+    /// Bus time to transfer bytes `start..start + len` of one page.
     #[must_use]
     pub fn transfer(&self, start: u32, len: u32) -> Nanos {
         let step = self.ecc_step_bytes();
@@ -133,38 +134,38 @@ impl ChipModel {
     }
 }
 
-/// Why a model can't be made.
+/// Reason why a model is invalid.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum ModelError {
-    /// The shape is none.
+    /// Invalid geometry.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
-    /// Not even one block.
+    /// Less than one block.
     #[error("a chip of {bytes} bytes has not even one block of {block_bytes} bytes")]
     TooSmall {
-        /// Size that was asked for.
+        /// Requested size in bytes.
         bytes: u64,
-        /// Bytes of one block.
+        /// Block size in bytes.
         block_bytes: u32,
     },
     /// An operation takes too long.
     #[error("an operation of {time} is longer than a day")]
     TooSlow {
-        /// How long it takes.
+        /// Duration of the operation.
         time: Nanos,
     },
-    /// The pages of a block make no pairs.
+    /// The number of pages per block does not allow pairs.
     #[error(
         "blocks of {pages_per_block} pages have no paired pages: expected an even number from 4 to 65534"
     )]
     Unpaired {
-        /// Pages of a block.
+        /// Pages per block.
         pages_per_block: u32,
     },
     /// More than 2^31 blocks.
     #[error("a chip of {bytes} bytes has more blocks than can be numbered")]
     TooLarge {
-        /// Size that was asked for.
+        /// Requested size in bytes.
         bytes: u64,
     },
 }
@@ -180,12 +181,12 @@ pub enum Preset {
     Tlc,
     /// The chip of the hardware platform, seeds/001 section 6.1.
     Micron,
-    /// nandsim as its manual shows it: 128 MiB, 2 KiB pages, sub-pages of 512 bytes, and no time.
+    /// nandsim as in its manual: 128 MiB, 2 KiB pages, 512-byte sub-pages, zero latencies.
     Nandsim,
 }
 
 impl Preset {
-    /// All of them.
+    /// All presets.
     pub const ALL: [Self; 5] = [Self::Slc, Self::Mlc, Self::Tlc, Self::Micron, Self::Nandsim];
 
     /// The name on the command line.
@@ -200,7 +201,7 @@ impl Preset {
         }
     }
 
-    /// One line for people.
+    /// One-line description.
     #[must_use]
     pub const fn description(self) -> &'static str {
         match self {
@@ -212,17 +213,17 @@ impl Preset {
         }
     }
 
-    /// The chip.
+    /// The model of the preset.
     ///
     /// # Panics
-    /// Never: the presets are geometries, which a test checks.
+    /// Never: the presets are valid geometries, which a test checks.
     #[must_use]
     pub fn model(self) -> ChipModel {
         self.try_model().expect("presets are valid geometries")
     }
 
     fn try_model(self) -> Result<ChipModel, GeometryError> {
-        // Page, OOB, sub-page, pages of a block, blocks; tR and tPROG in us, tBERS in us.
+        // Page, OOB and sub-page bytes, pages per block, blocks; tR, tPROG and tBERS in us.
         let (page, oob, subpage, pages, blocks, read, program, erase) = match self {
             Self::Slc => (2048, 64, 512, 64, 2048, 25, 200, 1500),
             Self::Mlc => (2048, 64, 2048, 128, 1024, 25, 600, 2000),
@@ -244,7 +245,7 @@ impl Preset {
     }
 }
 
-/// ONFI asynchronous timing mode 4: one byte in 25 ns, 40 MB/s.
+/// ONFI asynchronous timing mode 4: one byte per 25 ns, 40 MB/s.
 const BUS_NS_PER_BYTE: u64 = 25;
 
 impl FromStr for Preset {

@@ -1,24 +1,26 @@
-//! Pages that share cells. A cell of an MLC chip holds a bit of each of two pages of its word line: the lower page is programmed
-//! first, the upper one some pages later, by moving the same charge on. Power that goes meanwhile takes both.
+//! Paired pages. A cell of an MLC chip holds one bit of each of two pages of its word line: the lower page is
+//! programmed first, the upper one some pages later, by adding charge to the same cells. A power cut during that
+//! destroys both.
 //!
-//! Only what a power cut does is modelled here. That is why Linux's UBI runs on MLC chips only when one page of each pair is left
-//! unused (SLC mode): what it acknowledged could be lost by a later write to the same block. See `docs/reference/media.md`.
+//! Only the effect of a power cut is modelled. Because of it, Linux's UBI runs on MLC chips only if one page of each
+//! pair stays unused (SLC mode): otherwise a later write to the same block could destroy acknowledged data. See
+//! `docs/reference/media.md`.
 
 use media::Page;
 
-/// Which pages of a block share cells.
+/// Pairs of pages in a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pairing {
-    /// None: SLC, or a chip whose pairs are not simulated.
+    /// No pairs: SLC, or a chip whose pairs are not simulated.
     #[default]
     None,
-    /// Two by two as data sheets of MLC chips say: 0 and 2, 1 and 4, 3 and 6, 5 and 8, and so on; the last page with the one two
-    /// before it.
+    /// Pairs as in data sheets of MLC chips: 0 and 2, 1 and 4, 3 and 6, 5 and 8, and so on; the last page with the
+    /// one two before it.
     Mlc,
 }
 
 impl Pairing {
-    /// The page that was programmed earlier into the cells of `page`, or nothing when `page` is the first of its pair.
+    /// The page programmed earlier into the same cells as `page`; `None` if `page` is the lower page of its pair.
     #[must_use]
     pub fn lower_page(self, page: Page, pages_per_block: u32) -> Option<Page> {
         let last = page.0 + 1 == pages_per_block;
@@ -30,7 +32,7 @@ impl Pairing {
         }
     }
 
-    /// Whether blocks of so many pages can be made of such pairs.
+    /// Whether blocks of `pages_per_block` pages can have these pairs.
     #[must_use]
     pub const fn fits(self, pages_per_block: u32) -> bool {
         match self {

@@ -1,44 +1,44 @@
-//! Power, and when it goes. Chips that share a supply lose it together.
+//! Power supplies and planned power cuts. Chips on one supply lose power together.
 //!
-//! A cut is planned before the run: at the n-th write of all chips on the supply, or at a moment of virtual time. The second
-//! is for arrays: operations of several chips that overlap the moment are all torn, each as far as it had come, whatever order they
-//! were issued in.
+//! A cut is planned in advance: at the n-th write of all chips on the supply, or at a moment of virtual time. The
+//! second is for arrays: all operations of several chips that overlap the moment are torn, each in proportion to its
+//! progress, whatever order they were issued in.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use media::Nanos;
 
-/// When power goes.
+/// Time of a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutTime {
-    /// In the n-th write from 0: the program of one page (or part of a page), an erase, or a bad-block mark, over all chips of the
-    /// supply and since it was made ([`PowerSupply::writes`]).
+    /// At the n-th write, counted from 0 over all chips of the supply since it was created ([`PowerSupply::writes`]).
+    /// A write is the program of one page (or part of a page), an erase, or a bad-block mark.
     Write(u64, CutPoint),
-    /// When a chip's clock passes this moment; an operation that is under way is torn in proportion.
+    /// When a chip's clock passes this moment; an operation in progress is torn proportionally.
     Moment(Nanos),
 }
 
-/// How far the operation comes that is cut.
+/// Progress of the interrupted operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutPoint {
-    /// It has not begun.
+    /// Not begun.
     Before,
-    /// So many bytes of a program are in the cells; an erase is half done and leaves garbage.
+    /// A program has written this number of bytes; an erase is half done and leaves garbage.
     Partway(u32),
-    /// It is done, but nobody was told.
+    /// Completed, but not acknowledged.
     After,
 }
 
 /// A planned power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerCut {
-    /// When.
+    /// Time of the cut.
     pub time: CutTime,
-    /// Whether a torn page is one that ECC calls uncorrectable. Real pages are either, so tests try both.
+    /// Whether the ECC reports a torn page as uncorrectable. Real pages do either, so tests try both.
     pub torn_is_uncorrectable: bool,
 }
 
-/// Ways to cut a write, in turn: how far it comes, and whether what is torn is uncorrectable.
+/// Ways to cut a write: its progress, and whether the torn page is uncorrectable.
 const WAYS: [(CutPoint, bool); 5] = [
     (CutPoint::Partway(5), false),
     (CutPoint::Partway(70), true),
@@ -48,10 +48,10 @@ const WAYS: [(CutPoint, bool); 5] = [
 ];
 
 impl PowerCut {
-    /// How many ways there are to cut a write, for sweeps that take them in turn.
+    /// Number of ways to cut a write, for sweeps that rotate through them.
     pub const WAYS: usize = WAYS.len();
 
-    /// A cut of the write of that number, in one of the ways; they are counted round.
+    /// A cut at write number `write`, in way number `way` modulo [`Self::WAYS`].
     #[must_use]
     pub const fn of_write(write: u64, way: usize) -> Self {
         let (point, torn_is_uncorrectable) = WAYS[way % WAYS.len()];
@@ -62,7 +62,7 @@ impl PowerCut {
     }
 }
 
-/// The power supply of one chip or several. Clones are the same supply.
+/// The power supply of one or more chips. Clones are the same supply.
 #[derive(Clone, Debug, Default)]
 pub struct PowerSupply(Arc<Mutex<State>>);
 
@@ -73,7 +73,7 @@ struct State {
     is_off: bool,
 }
 
-/// What power allows of one operation.
+/// Verdict of the power supply on one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allowed {
     All,
@@ -85,18 +85,18 @@ pub(crate) enum Allowed {
 }
 
 impl PowerSupply {
-    /// Power that stays on.
+    /// A supply without a planned cut.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Plans a cut, instead of any other plan.
+    /// Plans a cut, replacing any other plan.
     pub fn plan(&self, cut: PowerCut) {
         self.state().cut = Some(cut);
     }
 
-    /// Plans a cut in write number `write` ([`CutTime::Write`]) after which torn pages have no ECC error.
+    /// Plans a cut at write number `write` ([`CutTime::Write`]) whose torn pages have no ECC error.
     pub fn cut_at_write(&self, write: u64, point: CutPoint) {
         self.plan(PowerCut {
             time: CutTime::Write(write, point),
@@ -104,39 +104,39 @@ impl PowerSupply {
         });
     }
 
-    /// Switches on, and drops the plan.
+    /// Switches power on, and drops the plan.
     pub fn power_on(&self) {
         let mut state = self.state();
         state.is_off = false;
         state.cut = None;
     }
 
-    /// Switches off, between operations, and drops the plan.
+    /// Switches power off, between operations, and drops the plan.
     pub fn power_off(&self) {
         let mut state = self.state();
         state.is_off = true;
         state.cut = None;
     }
 
-    /// Whether power is off. A cut at a moment shows here once an operation met it.
+    /// Whether power is off. A cut at a moment takes effect with the first operation that reaches it.
     #[must_use]
     pub fn is_off(&self) -> bool {
         self.state().is_off
     }
 
-    /// Writes so far, over all chips of the supply: the next one has this number.
+    /// Number of writes so far, over all chips of the supply, and the number of the next write.
     #[must_use]
     pub fn writes(&self) -> u64 {
         self.state().writes
     }
 
-    /// A supply of its own in the same state.
+    /// An independent supply in the same state.
     #[must_use]
     pub fn fork(&self) -> Self {
         Self(Arc::new(Mutex::new(self.state().clone())))
     }
 
-    /// Whether a read from `start` to `end` gets to its end.
+    /// Whether a read that ends at `end` completes.
     pub(crate) fn allows_read(&self, end: Nanos) -> bool {
         let mut state = self.state();
         if let Some(PowerCut {
@@ -151,7 +151,7 @@ impl PowerSupply {
         !state.is_off
     }
 
-    /// What becomes of a write of `bytes` (of a program) from `start` to `end`. Counts it unless power is off.
+    /// Verdict on a write from `start` to `end`, of `bytes` if it is a program. Counts it unless power is off.
     pub(crate) fn allows_write(&self, start: Nanos, end: Nanos, bytes: u32) -> Allowed {
         let mut state = self.state();
         let Some(cut) = state.cut else {

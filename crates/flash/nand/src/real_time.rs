@@ -1,16 +1,17 @@
-//! The edge between a chip's virtual time and the real clock: operations take as long as they say.
+//! Adapter between a chip's virtual time and the real clock: each operation takes its simulated duration.
 //!
-//! It sleeps until absolute deadlines, so that errors don't add up: what a wake-up came too late is taken off the time at which the
-//! next operation is said to begin. A caller that issues one operation after the other sees exactly the sum of their times, each late
-//! by one wake-up at most. Members of an array wait for each other, so a wake-up that is late on one holds up all: they share a
-//! [`Lateness`]. Nothing below this file reads a real clock.
+//! It sleeps until absolute deadlines, so errors do not accumulate: the lateness of a wake-up is subtracted from the
+//! start time of the next operation. A caller that issues one operation after another sees exactly the sum of their
+//! durations, plus at most the lateness of one wake-up. Members of an array wait for each other, so one late wake-up
+//! delays all: they share a [`Lateness`]. Nothing below this module reads a real clock.
 //!
-//! A sleep ends by as much too late as the processor takes to wake up and the scheduler to choose: some microseconds on a busy machine, a
-//! hundred and more where a halted virtual processor has to be brought back. So the last part of a wait is spent polling: 30 us, and with
-//! [`RealClock::punctual`] as much more as sleeps were seen to need, which fades when they end earlier. Members of an array would poll
-//! beside each other for longer than there are processors, so that they take the plain clock.
+//! A sleep ends late by the time that the processor needs to wake up and the scheduler to choose the thread: some
+//! microseconds on a busy machine, more than a hundred if a halted virtual processor has to be resumed. So the last
+//! part of a wait polls: 30 us, and with [`RealClock::punctual`] also the observed oversleep, which decays when
+//! sleeps end earlier. Members of an array would poll in parallel on more threads than there are processors, so they
+//! use the plain clock.
 //!
-//! A thread that waits here asks the kernel not to put its wake-ups off (`PR_SET_TIMERSLACK`, usually 50 us).
+//! A waiting thread asks the kernel not to delay its wake-ups (`PR_SET_TIMERSLACK`, default 50 us).
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -21,54 +22,54 @@ use media::{Clock, Host, Nand, NandError, NandGeometry, Nanos, Peb, ReadReport};
 use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// A source of time that can be waited for.
+/// A source of time to wait on.
 pub trait TimeSource: Send {
-    /// The time since the source's start.
+    /// Time since the start of the source.
     fn now(&self) -> Nanos;
 
-    /// Waits until `deadline`; returns at once when that has passed.
+    /// Waits until `deadline`; returns at once if it has passed.
     fn sleep_until(&self, deadline: Nanos);
 }
 
-/// The monotonic clock of the host, counted on from when it was made. Copies count from the same moment, as members of one array have to.
+/// The monotonic clock of the host, with an offset. Clones share the same origin, as the members of an array require.
 #[derive(Clone, Copy, Debug)]
 pub struct RealClock {
     start: Duration,
-    /// What it showed then.
+    /// Value of this clock at `start`.
     first: Nanos,
     wakes: Wakes,
 }
 
-/// When a sleep is to end before its deadline.
+/// When a sleep ends before its deadline.
 #[derive(Clone, Copy, Debug)]
 enum Wakes {
-    /// By [`SPIN`].
+    /// Earlier by [`SPIN`].
     Early,
-    /// By [`SPIN`] and what sleeps were seen to need.
+    /// Earlier by [`SPIN`] and the observed oversleep.
     AsLearnt,
 }
 
-/// The last part of a wait is spent polling: a sleep comes back late by the scheduler's latency.
+/// The last part of a wait polls, because a sleep ends late by the scheduler's latency.
 const SPIN: Nanos = Nanos::from_micros(30);
 
-/// Nobody polls for longer beyond that.
+/// Maximum of the observed oversleep to compensate.
 const LEARNT_MAX: Nanos = Nanos::from_micros(150);
 
-/// By which part of itself the allowance shrinks with each sleep that ends earlier.
+/// The allowance shrinks by one part in this number with each sleep that ends earlier.
 const FADING: u64 = 32;
 
-/// By how much sleeps end too late on this machine, nanoseconds. Threads that learn at the same time overwrite each other, which the next
-/// ones mend.
+/// Oversleep observed on this machine, in nanoseconds. Concurrent updates may overwrite each other; later sleeps
+/// correct that.
 static LEARNT_NS: AtomicU64 = AtomicU64::new(0);
 
 impl RealClock {
-    /// A clock that begins at zero.
+    /// A clock that starts at zero.
     #[must_use]
     pub fn start() -> Self {
         Self::starting_at(Nanos::ZERO)
     }
 
-    /// A clock that begins at a moment: chips in files know how late it was when they were closed.
+    /// A clock that starts at `moment`: chips in files store their time when they are closed.
     #[must_use]
     pub fn starting_at(moment: Nanos) -> Self {
         Self {
@@ -78,7 +79,7 @@ impl RealClock {
         }
     }
 
-    /// A clock that begins at zero, and whose sleepers are on time although processors that sleep wake up late.
+    /// A clock that starts at zero and compensates the observed oversleep, so that sleeps end on time.
     #[must_use]
     pub fn punctual() -> Self {
         Self {
@@ -87,7 +88,7 @@ impl RealClock {
         }
     }
 
-    /// Sleeps until `wake`. Tells whether there was time to.
+    /// Sleeps until `wake`. Returns `false` if that time has passed already.
     fn sleep(&self, wake: Nanos) -> bool {
         if self.now() >= wake {
             return false;
@@ -95,13 +96,13 @@ impl RealClock {
         WAKES_ON_TIME.with(|_| ());
         let moment = self.start + Duration::from_nanos(wake.saturating_sub(self.first).0);
         let moment = Timespec::try_from(moment).expect("a monotonic clock is far from its end");
-        // Signals interrupt it.
+        // Resumes the sleep after a signal.
         while let Err(rustix::io::Errno::INTR) = sleep_to(&moment) {}
         true
     }
 }
 
-/// The allowance after a sleep with allowance `early` that ended `late` after it should have.
+/// The new allowance after a sleep with allowance `early` that overslept by `late`.
 fn learnt(early: Nanos, late: Nanos) -> Nanos {
     let faded = early.saturating_sub(Nanos(early.0.div_ceil(FADING)));
     late.max(faded).min(LEARNT_MAX)
@@ -136,7 +137,7 @@ impl TimeSource for RealClock {
 }
 
 thread_local! {
-    /// Asked for once a thread. Where the host refuses, wake-ups are later, and are dealt with as any late one.
+    /// Set once per thread. If the host refuses, wake-ups are later, and are treated like any late one.
     static WAKES_ON_TIME: bool = set_current_timer_slack(Some(NonZeroU64::MIN)).is_ok();
 }
 
@@ -148,11 +149,11 @@ fn monotonic() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Monotonic)).expect("the monotonic clock is not negative")
 }
 
-/// By how much the wake-ups came too late that the next operations wait for: one's own, or those of all members of an array. Clones
-/// are the same.
+/// Lateness of the wake-ups that the next operations wait for: those of one device, or of all members of an array.
+/// Clones share their state.
 ///
-/// It is the time from the latest deadline to the latest wake-up. A request that begins when all members are back begins in virtual
-/// time at the latest deadline, whichever member was woken last.
+/// It is the time from the latest deadline to the latest wake-up. In virtual time, a request that begins when all
+/// members are done begins at the latest deadline, whichever member woke last.
 #[derive(Clone, Debug, Default)]
 pub struct Lateness(Arc<Latest>);
 
@@ -164,7 +165,7 @@ struct Latest {
 
 impl Lateness {
     fn now(&self) -> Nanos {
-        // Read in the other order than written: what falls between makes it smaller, never larger.
+        // Read in the opposite order of the writes, so that a race can only make the result smaller.
         let wake = Nanos(self.0.latest_wake.load(Ordering::Acquire));
         wake.saturating_sub(Nanos(self.0.latest_deadline.load(Ordering::Acquire)))
     }
@@ -180,13 +181,13 @@ impl Lateness {
 pub struct RealTime<N, T = RealClock> {
     device: N,
     time: T,
-    /// How much too late the last operation came back.
+    /// Lateness of the last operation.
     late: Nanos,
     lateness: Lateness,
 }
 
 impl<N: Nand, T: TimeSource> RealTime<N, T> {
-    /// Lets `device` live in the time of `time`. Members of an array take copies of one [`RealClock`].
+    /// Couples `device` to `time`. Members of an array take clones of one [`RealClock`].
     pub fn new(device: N, time: T) -> Self {
         device.clock().advance_to(time.now());
         Self {
@@ -197,7 +198,7 @@ impl<N: Nand, T: TimeSource> RealTime<N, T> {
         }
     }
 
-    /// Makes it one of several that wait for each other, and have one clock.
+    /// Makes the device one of several that share a clock and wait for each other.
     #[must_use]
     pub fn sharing(self, lateness: &Lateness) -> Self {
         Self {
@@ -206,12 +207,12 @@ impl<N: Nand, T: TimeSource> RealTime<N, T> {
         }
     }
 
-    /// How much too late the last operation came back.
+    /// Lateness of the last operation.
     pub fn late(&self) -> Nanos {
         self.late
     }
 
-    /// The device, back in virtual time.
+    /// Returns the device, back in virtual time.
     pub fn into_device(self) -> N {
         self.device
     }
@@ -278,7 +279,7 @@ mod tests {
     use super::*;
     use crate::{FaultModel, Preset, SimNand};
 
-    /// Time that passes only while somebody sleeps, and wakes everybody too late.
+    /// Time that passes only during sleeps, and whose wake-ups are late.
     #[derive(Clone, Default)]
     struct LateTime(Arc<Mutex<(u64, u64)>>);
 
@@ -328,7 +329,7 @@ mod tests {
         let lateness = Lateness::default();
         let mut members = [chip(), chip()].map(|chip| RealTime::new(chip, time.clone()).sharing(&lateness));
         for page in 0..64 {
-            // Each waits for the one before, as rows of an array do.
+            // Each waits for the previous one, as the rows of an array do.
             let member = &mut members[if page % 2 == 0 { 0 } else { 1 }];
             member.program(Peb(0), page / 2 * 2048, &[0; 2048]).unwrap();
         }

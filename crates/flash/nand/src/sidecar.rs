@@ -1,14 +1,14 @@
-//! The side-car of a chip in a file: geometry, timing, faults, and the state of each block. Little-endian.
-//! Spec: `docs/formats/nand-image.md`.
+//! The side-car of a chip in a file: geometry, timing, faults, and the state of each block. Little-endian. Spec:
+//! `docs/formats/nand-image.md`.
 //!
-//! | bytes                  | what                                                              |
-//! |------------------------|-------------------------------------------------------------------|
-//! | 0..512                 | [`Header`]: what the chip is; written once                         |
-//! | 512..576               | [`Moment`]: the clock, and which state of the image all this describes |
-//! | 1024 + 64 n ..         | [`BlockState`] of block n                                          |
+//! | bytes                  | content                                                                |
+//! |------------------------|------------------------------------------------------------------------|
+//! | 0..512                 | [`Header`]: properties of the chip; written once                       |
+//! | 512..576               | [`Moment`]: the clock, and the version of the image that the records describe |
+//! | 1024 + 64 n ..         | [`BlockState`] of block n                                              |
 //!
-//! Each record ends in its CRC-32 (IEEE) and is written in place; a torn one is found by it. Bytes not listed are zero. Decoding checks magic,
-//! then CRC, then version, then fields; a field that no chip can have is an error, never a panic.
+//! Each record ends in its CRC-32 (IEEE), which reveals a torn record, and is written in place. Bytes not listed are
+//! zero. Decoding checks magic, then CRC, then version, then fields; an impossible field is an error, never a panic.
 
 use media::{NandGeometry, Nanos, Page};
 use thiserror::Error;
@@ -16,13 +16,13 @@ use thiserror::Error;
 use crate::block::{BlockState, Failing, LostPages, TornPage};
 use crate::{ChipModel, FaultModel, ModelError, Pairing, Timing};
 
-/// Bytes of the header.
+/// Size of the header in bytes.
 pub(crate) const HEADER_BYTES: usize = 512;
-/// Bytes of the moment, and of one block's record.
+/// Size of the [`Moment`] and of each block record in bytes.
 pub(crate) const RECORD_BYTES: usize = 64;
-/// Where the moment is.
+/// Offset of the [`Moment`].
 pub(crate) const MOMENT_AT: u64 = 512;
-/// Where the first block's record is.
+/// Offset of the first block record.
 pub(crate) const BLOCKS_AT: u64 = 1024;
 
 const MAGIC: &[u8; 8] = b"TIDENAND";
@@ -30,16 +30,16 @@ const VERSION: u32 = 1;
 const HAS_OOB: u32 = 1;
 const PAIRED_PAGES: u32 = 2;
 
-/// Whether an image holds the spare areas.
+/// Whether an image contains the OOB areas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageKind {
-    /// Data alone: page after page.
+    /// Data only: page after page.
     Data,
     /// Each page is followed by its OOB area, as `nanddump --oob` writes it.
     DataAndOob,
 }
 
-/// What does not change about a chip in a file.
+/// The constant properties of a chip in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub kind: ImageKind,
@@ -56,39 +56,39 @@ pub(crate) struct Moment {
     pub modified_nanos: u32,
 }
 
-/// Why a side-car can't be read.
+/// Reason why a side-car can't be read.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum SidecarError {
-    /// It is shorter than its header.
+    /// The file is shorter than the header.
     #[error("it ends after {found} bytes, in its header of {HEADER_BYTES} bytes")]
     Short {
-        /// Bytes that are there.
+        /// File length in bytes.
         found: usize,
     },
-    /// It is some other file.
+    /// The file is not a side-car.
     #[error("it does not begin with \"TIDENAND\": it is no side-car of a NAND image")]
     Magic,
-    /// The header is damaged.
+    /// CRC mismatch of the header.
     #[error("CRC of the header is {found:#010x}, the header says {stored:#010x}")]
     Crc {
-        /// What the header says.
+        /// CRC stored in the header.
         stored: u32,
-        /// What its bytes give.
+        /// CRC of the bytes.
         found: u32,
     },
-    /// It was written by another version.
+    /// Written by an unsupported version.
     #[error("format version {found}, this build reads version {VERSION}")]
     Version {
         /// Version of the file.
         found: u32,
     },
-    /// A field holds what this build does not know.
+    /// The flags contain unknown bits.
     #[error("unknown flags {found:#x}")]
     Flags {
-        /// The flags of the file.
+        /// Flags of the file.
         found: u32,
     },
-    /// The fields make no chip.
+    /// The fields do not describe a valid chip.
     #[error("it describes no chip: {0}")]
     Model(#[from] ModelError),
 }
@@ -199,11 +199,11 @@ impl Moment {
         out
     }
 
-    /// Nothing when the record was never written or is torn.
+    /// Returns `None` if the record was never written or is torn.
     pub(crate) fn decode(raw: &[u8; RECORD_BYTES]) -> Option<Self> {
         check(raw).ok()?;
         Some(Self {
-            // A year from the end of time, so that no operation passes it.
+            // Centuries before the largest representable time, so that no operation overflows it.
             now: Nanos(get64(raw, 0).min(LATEST.0)),
             image_bytes: get64(raw, 8),
             modified_seconds: get64(raw, 16).cast_signed(),
@@ -212,7 +212,7 @@ impl Moment {
     }
 }
 
-/// The latest moment at which a chip may be opened.
+/// The latest time at which a chip may be opened.
 const LATEST: Nanos = Nanos(u64::MAX / 2);
 
 const BAD: u32 = 1;
@@ -221,7 +221,7 @@ const TORN: u32 = 4;
 const TORN_UNCORRECTABLE: u32 = 8;
 const FAILS_TO_ERASE: u32 = 16;
 
-/// One block's record.
+/// Encodes the record of a block.
 pub(crate) fn encode_block(state: &BlockState) -> [u8; RECORD_BYTES] {
     let mut out = [0; RECORD_BYTES];
     let mut flags = 0;
@@ -254,7 +254,7 @@ pub(crate) fn encode_block(state: &BlockState) -> [u8; RECORD_BYTES] {
     out
 }
 
-/// The state of a block, or nothing when the record is torn or belongs to no block of this chip.
+/// Decodes the record of a block; `None` if it is torn or does not suit this chip.
 pub(crate) fn decode_block(raw: &[u8; RECORD_BYTES], geometry: &NandGeometry) -> Option<BlockState> {
     check(raw).ok()?;
     let flags = get32(raw, 4);
@@ -285,14 +285,14 @@ pub(crate) fn decode_block(raw: &[u8; RECORD_BYTES], geometry: &NandGeometry) ->
     (flags & !known == 0 && state.fits(geometry)).then_some(state)
 }
 
-/// Writes the CRC of all bytes before it into the last four.
+/// Writes the CRC of all preceding bytes into the last four.
 fn seal(record: &mut [u8]) {
     let end = record.len() - 4;
     let crc = crc32fast::hash(&record[..end]);
     put32(record, end, crc);
 }
 
-/// Compares the CRC; the error is what is stored and what was found.
+/// Verifies the CRC; the error contains the stored and the computed CRC.
 fn check(record: &[u8]) -> Result<(), (u32, u32)> {
     let end = record.len() - 4;
     let (stored, found) = (get32(record, end), crc32fast::hash(&record[..end]));

@@ -1,4 +1,4 @@
-//! Every chip of this crate keeps the contract of `media::Nand`.
+//! Every chip of this crate passes the contract suite of `media::Nand`.
 
 use media::{NandGeometry, Nanos};
 use nand::{ChipModel, FaultModel, Preset, SimNand};

@@ -1,4 +1,4 @@
-//! Chips in files: what survives, what is refused, and who wins when image and side-car disagree.
+//! Chips in files: persistence, refusals, and precedence when image and side-car disagree.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -21,7 +21,7 @@ fn model() -> ChipModel {
     ChipModel::new(geometry)
 }
 
-/// A folder with the path of a chip to be.
+/// A folder, and the path for a new chip.
 fn place() -> (TempDir, PathBuf) {
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("chip.img");
@@ -103,7 +103,7 @@ fn the_image_is_what_a_dump_of_the_chip_would_be() {
     chip.mark_bad(Peb(2)).unwrap();
     let mut expected = vec![0xFF; 8 * 8 * (PAGE + OOB)];
     expected[9 * (PAGE + OOB)..][..PAGE].fill(9);
-    // 256 bytes of the same value: every byte parity is even, and so is every bit's.
+    // 256 equal bytes: every byte parity is even, and so is every bit parity.
     assert_eq!(
         fs::read(&path).unwrap()[9 * (PAGE + OOB) + PAGE..][..3],
         [0xFF; 3]
@@ -123,7 +123,7 @@ fn oob_areas_are_the_same_whether_they_are_stored_or_made_up() {
     let data = testkit::prng::Prng::named(1, "oob").bytes(4 * PAGE);
     let chips: [&mut dyn RawNand; 2] = [&mut stored, &mut computed];
     let areas = chips.map(|chip| {
-        // A whole page, one in sub-pages of half a code's bytes, one in part.
+        // A whole page, one in sub-pages of half an ECC step, one in part.
         chip.program(Peb(1), 0, &data[..512]).unwrap();
         chip.program(Peb(1), 512, &data[512..1024]).unwrap();
         chip.program(Peb(1), 1024, &data[1024..1280]).unwrap();
@@ -199,7 +199,7 @@ fn an_image_that_changed_behind_its_side_car_wins() {
 
 #[test]
 fn a_process_that_ends_inside_an_operation_leaves_what_a_power_cut_leaves() {
-    // The order of writes is: record, bytes. So the record of a program whose bytes never came:
+    // The record is written before the bytes. This makes a record of a program whose bytes were never written:
     let (_folder, path) = place();
     let mut chip = create(&path, ImageKind::Data);
     chip.program(Peb(0), 0, &[1; PAGE]).unwrap();

@@ -1,6 +1,6 @@
-//! A process that writes a chip in a file and is killed: whatever it was told to be done is there, and the chip goes on.
+//! A process that writes to a chip in a file is killed: all acknowledged data is there, and the chip stays usable.
 //!
-//! The writer is this same program, started again with [`CHIP`] in its environment.
+//! The writer is this same program, restarted with [`CHIP`] in its environment.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write, stdout};
@@ -20,7 +20,7 @@ fn content(number: u32) -> [u8; 512] {
     [u8::try_from(number % 200).expect("below 200"); 512]
 }
 
-/// Fills block after block, for ever, and prints each page that is done.
+/// Fills block after block, for ever, and prints the number of each completed page.
 fn write_for_ever(path: &Path) {
     let mut chip = FileNand::open(path, Access::ReadWrite, None).expect("the chip opens");
     for number in 0.. {
@@ -64,7 +64,7 @@ fn what_a_killed_writer_has_done_is_there_and_the_chip_goes_on() {
     }
 }
 
-/// Lets a writer do at least `pages` pages, kills it, and returns the last page that it has said to be done.
+/// Lets a writer complete at least `pages` pages, kills it, and returns the last page that it reported.
 fn run_and_kill(path: &Path, pages: usize) -> u32 {
     let name = "what_a_killed_writer_has_done_is_there_and_the_chip_goes_on";
     let mut writer = Command::new(env::current_exe().expect("this program"))
@@ -86,7 +86,7 @@ fn run_and_kill(path: &Path, pages: usize) -> u32 {
     }
     writer.kill().expect("it runs");
     writer.wait().expect("it was started here");
-    // What it has said before the end, and nobody has read yet.
+    // Output of the writer that was not read before the kill.
     for line in lines {
         last = done(line).or(last);
     }

@@ -1,5 +1,5 @@
 //! `/dev/mtdN` against the kernel's nandsim, in the lab guest. The guest runs this same program, which then finds
-//! [`PHASE`] in its environment; on the host it is left out, with the reason, where there is no guest.
+//! [`PHASE`] in its environment; a host without a guest skips the test and reports the reason.
 
 use std::env;
 use std::path::Path;
@@ -11,7 +11,7 @@ use testkit::lab::{Job, shared};
 const PHASE: &str = "TIDEGATE_TEST_PHASE";
 const DEVICE: &str = "/dev/mtd0";
 
-/// The script of the guest: one chip after the other, each with faults of its own.
+/// The script of the guest: several chips in turn, each with different faults.
 const SCRIPT: &str = r#"
 set -ex
 chip() { rmmod nandsim 2>/dev/null || true; modprobe nandsim id_bytes=0x20,0xa1,0x00,0x15 "$@"; }
@@ -142,7 +142,7 @@ fn data() -> Vec<u8> {
     (0..200_000_u32).map(|at| (at / 7).to_le_bytes()[0]).collect()
 }
 
-/// The same two blocks as a simulated chip keeps them in a file with OOB areas.
+/// The same two blocks as a simulated chip stores them in a file with OOB areas.
 fn image_with_oob() -> Vec<u8> {
     let folder = tempfile::TempDir::new().expect("a folder");
     let path = folder.path().join("chip");

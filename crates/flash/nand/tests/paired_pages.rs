@@ -1,4 +1,4 @@
-//! Pages that share cells: a power cut during the program of the upper one takes the lower one with it, and nothing else.
+//! Paired pages: a power cut during the program of the upper page destroys the lower one, and no other.
 
 use media::{Nand, NandError, NandGeometry, Page, Peb, index};
 use nand::{ChipModel, CutPoint, FaultModel, FileNand, ImageKind, Pairing, SimNand};
@@ -16,7 +16,7 @@ fn tag(page: u32) -> Vec<u8> {
     vec![u8::try_from(page).expect("few") + 1; index(PAGE)]
 }
 
-/// Programs pages 0 to `last`; power goes in the middle of the last.
+/// Programs pages 0 to `last`, with a power cut in the middle of the last.
 fn cut_in<C: nand::Cells>(chip: &mut SimNand<C>, last: u32) {
     for page in 0..last {
         chip.program(Peb(1), page * PAGE, &tag(page))
@@ -29,7 +29,7 @@ fn cut_in<C: nand::Cells>(chip: &mut SimNand<C>, last: u32) {
     supply.power_on();
 }
 
-/// The pages below `end` that don't come back as they were written, and that each of them is said to be uncorrectable.
+/// The pages below `end` whose content is lost; checks that each of them is reported as uncorrectable.
 fn lost<C: nand::Cells>(chip: &mut SimNand<C>, end: u32) -> Vec<u32> {
     let mut lost = Vec::new();
     for page in 0..end {

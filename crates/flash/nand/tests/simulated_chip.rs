@@ -1,4 +1,4 @@
-//! The simulated chip from the outside: rules, time, faults, power cuts, snapshots.
+//! The simulated chip as a black box: rules, time, faults, power cuts, snapshots.
 
 use media::{Nand, NandError, NandGeometry, Nanos, Page, Peb, index};
 use nand::{
@@ -135,7 +135,7 @@ fn a_program_cut_at_any_byte_leaves_its_first_bytes_and_nothing_else() {
                 expected,
                 "cut at page {page}, byte {byte}"
             );
-            // A torn page is used up, a page that was not begun is not.
+            // A torn page cannot be programmed again; a page that was not begun can.
             let next = if byte == 0 { page } else { page + 1 } * PAGE;
             assert_eq!(chip.block(Peb(2)).expect("it works").programmed_bytes, next);
             chip.program(Peb(2), next, &bytes(1, PAGE)).expect("it works");
@@ -344,7 +344,7 @@ fn a_worn_block_fails_and_the_same_seed_fails_alike() {
     assert_ne!(lives(1), lives(2));
 }
 
-/// What a chip is, by the simplest means: the bytes of each block and where the next program may begin.
+/// A minimal model of a chip: the bytes of each block and the next programmable offset.
 struct Model(Vec<(Vec<u8>, u32, bool)>);
 
 fn any_operation(prng: &mut Prng, chip: &mut SimNand, model: &mut Model) -> String {
@@ -366,7 +366,7 @@ fn any_operation(prng: &mut Prng, chip: &mut SimNand, model: &mut Model) -> Stri
             format!("erase {peb}")
         }
         20..60 => {
-            // Half of the programs continue where the last one ended.
+            // Half of the programs continue at the end of the last one.
             let offset = if prng.chance(50) { *next } else { unit(prng, 32) };
             let len = unit(prng, 20);
             let data = prng.bytes(index(len));
@@ -412,7 +412,7 @@ fn random_operations_do_what_a_simple_model_does() {
 
 type Step<'a> = &'a dyn Fn(&mut SimNand) -> Result<(), NandError>;
 
-/// A script with every kind of write; returns how many of its steps were acknowledged.
+/// A script with every kind of write; returns the number of acknowledged steps.
 fn script(chip: &mut SimNand) -> usize {
     let steps: [Step<'_>; 6] = [
         &|chip| chip.program(Peb(0), 0, &bytes(1, 128)),
@@ -444,7 +444,7 @@ fn a_cut_at_any_write_and_byte_keeps_what_was_acknowledged_and_nothing_that_was_
                 0 => true,
                 1 => first[..128] == bytes(1, 128),
                 2 => first[..512] == [bytes(1, 128), bytes(2, 384)].concat(),
-                // The erase was cut: what the cells hold had fewer ones before.
+                // The erase was interrupted: the cells only gained ones.
                 3 => first[..128].iter().all(|byte| byte & 1 == 1),
                 4 => first[1024..].iter().all(|byte| *byte == 0xFF),
                 _ => first[..1024] == bytes(4, 1024),

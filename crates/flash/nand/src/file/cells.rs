@@ -1,4 +1,4 @@
-//! The bytes of a chip in a file: where each page is, and what is written when.
+//! The cells of a chip in a file: offsets of pages in the image, and the order of writes.
 
 use std::fs::File;
 use std::io;
@@ -11,18 +11,18 @@ use crate::hamming;
 use crate::sidecar::{BLOCKS_AT, ImageKind, MOMENT_AT, Moment, encode_block};
 use crate::{Access, BlockState, Cells};
 
-/// The bytes of a chip, in a file.
+/// The cells of a chip, in a file.
 #[derive(Debug)]
 pub struct FileCells {
     pub(super) image: Arc<File>,
-    /// Absent for a plain image that is only read.
+    /// `None` for a plain image opened read-only.
     pub(super) sidecar: Option<Arc<File>>,
     pub(super) geometry: NandGeometry,
     pub(super) kind: ImageKind,
     access: Access,
-    /// The time of the last change.
+    /// Time of the last change.
     pub(super) now: Nanos,
-    /// A whole block of the image in the erased state, from the first erase on.
+    /// An erased block as it is in the image; made at the first erase.
     erased_block: Vec<u8>,
 }
 
@@ -62,14 +62,14 @@ impl FileCells {
         self.block_stride() * u64::from(peb.0)
     }
 
-    /// Where byte `offset` of a block's data is in the image.
+    /// Offset in the image of byte `offset` of a block's data.
     pub(super) fn at(&self, peb: Peb, offset: u32) -> u64 {
         let page = self.geometry.page_of(offset);
         let in_page = offset % self.geometry.page_bytes();
         self.block_at(peb) + self.page_stride() * u64::from(page.0) + u64::from(in_page)
     }
 
-    /// Puts the codes of programmed bytes into the page's OOB area, where the image holds it.
+    /// Writes the ECC codes of programmed bytes into the page's OOB area, if the image has OOB.
     fn write_codes(&self, peb: Peb, part: PagePart, bytes: &[u8]) -> io::Result<()> {
         if !self.has_marks() {
             return Ok(());
@@ -92,7 +92,8 @@ impl FileCells {
         Ok((metadata.mtime(), nanos))
     }
 
-    /// What the image shows of a block: the end of what is not 0xFF, and the bad-block mark in its first page's OOB.
+    /// Derives the state of a block from the image: the end of data other than 0xFF, and the bad-block mark in the
+    /// OOB of its first page.
     pub(super) fn scan(&mut self, peb: Peb) -> io::Result<BlockState> {
         let used = self.end_of_data(peb)?;
         let used = used.next_multiple_of(index(self.geometry.subpage_bytes()));
@@ -107,7 +108,8 @@ impl FileCells {
         })
     }
 
-    /// Behind the last byte of a block that is not 0xFF. Most blocks of an image are full, which their last page tells.
+    /// The offset after the last byte of a block that is not 0xFF. Most blocks of an image are full, so this tries
+    /// the last page first.
     fn end_of_data(&mut self, peb: Peb) -> io::Result<usize> {
         let page_bytes = index(self.geometry.page_bytes());
         let front = self.geometry.block_bytes() - self.geometry.page_bytes();
@@ -125,7 +127,7 @@ impl FileCells {
         self.kind == ImageKind::DataAndOob && self.geometry.oob_bytes() > 0
     }
 
-    /// Where the bad-block mark is: the first byte of the first page's OOB.
+    /// Offset of the bad-block mark: the first byte of the first page's OOB.
     fn mark_at(&self, peb: Peb) -> u64 {
         self.oob_at(peb, Page(0))
     }
@@ -228,17 +230,17 @@ impl Cells for FileCells {
     }
 }
 
-/// Whoever opens the image next need not look through it. Counters of reads since the last [`media::Nand::sync`] are lost.
+/// Saves the next open a scan of the image. Read counters since the last [`media::Nand::sync`] are lost.
 impl Drop for FileCells {
     fn drop(&mut self) {
         let _ = self.write_moment();
     }
 }
 
-/// Behind the last byte that is not 0xFF.
+/// The offset after the last byte that is not 0xFF.
 fn end_of_written(data: &[u8]) -> Option<usize> {
     const ERASED: [u8; 512] = [0xFF; 512];
-    // Whole pieces are compared at once: erased blocks are all of most chips.
+    // Compares whole chunks: most of a typical chip is erased.
     let pieces = data.chunks(ERASED.len());
     let last = pieces
         .enumerate()

@@ -1,4 +1,4 @@
-//! Why chips in files can't be made or opened.
+//! Errors of creating and opening chips in files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,20 +9,20 @@ use thiserror::Error;
 use super::sidecar_path;
 use crate::SidecarError;
 
-/// Why a chip in a file can't be made or opened.
+/// Error of creating or opening a chip in a file.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// The host refused.
+    /// The host's operation failed.
     #[error("{}: {action} failed: {source}", path.display())]
     Host {
         /// The file.
         path: PathBuf,
-        /// What was being done.
+        /// The operation that failed.
         action: &'static str,
-        /// Why not.
+        /// The host's error.
         source: io::Error,
     },
-    /// There is something already.
+    /// The file exists already.
     #[error("{} exists already; choose another name, or give --force to replace it", path.display())]
     Exists {
         /// The file.
@@ -34,7 +34,7 @@ pub enum FileError {
         /// The image.
         path: PathBuf,
     },
-    /// It has no side-car, and nobody said what chip it is of.
+    /// The image has no side-car, and the caller did not specify the chip.
     #[error(
         "{} has no side-car {}; say what chip it is of, with --preset or --page and --pages-per-block",
         path.display(), sidecar_path(path).display()
@@ -43,15 +43,15 @@ pub enum FileError {
         /// The image.
         path: PathBuf,
     },
-    /// The side-car is damaged or of another version.
+    /// The side-car is damaged or has an unsupported version.
     #[error("{}: {source}; move it away and say what chip the image is of, to go on without its counters", path.display())]
     Sidecar {
         /// The side-car.
         path: PathBuf,
-        /// What is wrong.
+        /// The damage.
         source: SidecarError,
     },
-    /// The image is cut off, or its chip is another one.
+    /// The file size is not a whole number of blocks.
     #[error(
         "{}: {found} bytes are no whole number of blocks of {block_bytes} bytes; \
          check the geometry, and give --with-oob exactly when the image holds OOB areas", path.display()
@@ -59,31 +59,31 @@ pub enum FileError {
     PartialBlock {
         /// The image.
         path: PathBuf,
-        /// Its length.
+        /// File size in bytes.
         found: u64,
-        /// Bytes of one block in the image.
+        /// Size of a block in the image, bytes.
         block_bytes: u64,
     },
-    /// The image is not as long as its side-car says.
+    /// The length of the image differs from that in its side-car.
     #[error("{}: the image has {found} bytes, the chip by its side-car {expected}", path.display())]
     Length {
         /// The image.
         path: PathBuf,
-        /// Its length.
+        /// File size in bytes.
         found: u64,
-        /// The length by the side-car.
+        /// Length by the side-car.
         expected: u64,
     },
-    /// The side-car says something else than the user.
+    /// The side-car contradicts the caller's specification.
     #[error(
         "{} is of another chip by its side-car: {recorded:?}, not {asked:?}; leave the geometry out", path.display()
     )]
     Contradiction {
         /// The image.
         path: PathBuf,
-        /// By the side-car.
+        /// Geometry in the side-car.
         recorded: Box<NandGeometry>,
-        /// By the caller.
+        /// Geometry specified by the caller.
         asked: Box<NandGeometry>,
     },
 }

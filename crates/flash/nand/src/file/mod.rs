@@ -1,12 +1,12 @@
-//! Chips in files: the image, which any tool can read, and the side-car with what an image does not say.
-//! Spec: `docs/formats/nand-image.md`.
+//! Chips in files: the image, which any tool can read, and the side-car with the state that an image lacks. Spec:
+//! `docs/formats/nand-image.md`.
 //!
 //! Invariants:
-//! - Whoever may write holds an exclusive lock on the image for as long as the chip is open; readers hold a shared one.
-//! - The record of a block is written before its bytes are. A process that ends between leaves a block that looks as after a power
-//!   cut: a page that was begun, or a block that is half erased.
-//! - Contents win over the side-car: an image that changed behind it (another time of modification) is scanned, and a block that holds
-//!   more than its record says gets the record that it deserves.
+//! - A writer holds an exclusive lock on the image while the chip is open; readers hold a shared one.
+//! - The record of a block is written before its bytes. If the process dies in between, the block looks as after a
+//!   power cut: with a partly programmed page, or half erased.
+//! - The content has priority over the side-car: an image modified without it (another mtime) is scanned, and a block
+//!   with more data than its record says gets a corrected record.
 
 mod cells;
 mod error;
@@ -28,16 +28,16 @@ use self::error::host;
 use crate::sidecar::{HEADER_BYTES, Header, ImageKind, MOMENT_AT, Moment, RECORD_BYTES, decode_block};
 use crate::{Access, BlockState, Cells, ChipModel, FaultModel, FileNand};
 
-/// What the caller says of an image that has no side-car. The number of blocks is the file's.
+/// Description of an image without a side-car. The number of blocks follows from the file size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainImage {
-    /// The chip.
+    /// Model of the chip.
     pub model: ChipModel,
-    /// Whether the image holds OOB areas.
+    /// Whether the image contains OOB areas.
     pub kind: ImageKind,
 }
 
-/// Where the side-car of an image is: its name and `.nand`.
+/// Path of an image's side-car: the image's name with `.nand` appended.
 #[must_use]
 pub fn sidecar_path(image: &Path) -> PathBuf {
     let mut name = image.as_os_str().to_owned();
@@ -46,8 +46,8 @@ pub fn sidecar_path(image: &Path) -> PathBuf {
 }
 
 impl FileNand {
-    /// Makes an erased chip in a new file, with its factory-bad blocks marked, and opens it. `progress` is told how many bytes of the
-    /// image are written. The file appears under its name when it is complete.
+    /// Creates an erased chip in a new file, with its factory-bad blocks marked, and opens it. Calls `progress` with
+    /// the number of bytes written. The file appears under its name when it is complete.
     pub fn create(
         path: &Path,
         model: ChipModel,
@@ -78,7 +78,7 @@ impl FileNand {
             .and_then(|()| {
                 let header = Header { kind, model, faults };
                 let sidecar = sidecar_path(path);
-                // Of an image that is gone.
+                // The side-car of a former image.
                 match std::fs::remove_file(&sidecar) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                     _ => cells.sidecar = Some(Arc::new(new_sidecar(&sidecar, &header)?)),
@@ -96,8 +96,8 @@ impl FileNand {
         Ok(Self::from_parts(&name, model, faults, cells, blocks, Nanos::ZERO))
     }
 
-    /// Opens a chip in a file. `plain` is for an image without a side-car, which gets one when it may be written; otherwise it must agree
-    /// with the side-car.
+    /// Opens a chip in a file. `plain` describes an image without a side-car; a side-car is created if the access
+    /// allows writing. If there is a side-car, `plain` must agree with it.
     pub fn open(path: &Path, access: Access, plain: Option<PlainImage>) -> Result<Self, FileError> {
         let image = options(access)
             .open(path)
@@ -122,7 +122,7 @@ impl FileNand {
         Ok(chip.with_access(access))
     }
 
-    /// Whether the image holds OOB areas.
+    /// Whether the image contains OOB areas.
     #[must_use]
     pub fn image_kind(&self) -> ImageKind {
         self.cells().kind
@@ -131,7 +131,7 @@ impl FileNand {
 
 type Opened = (Header, FileCells, Vec<BlockState>, Nanos);
 
-/// Opens with a side-car.
+/// Opens an image with a side-car.
 fn recorded(
     path: &Path,
     image: File,
@@ -197,7 +197,7 @@ fn recorded(
     Ok((header, cells, blocks, now))
 }
 
-/// Opens without a side-car, and makes one when the image may be written.
+/// Opens an image without a side-car; creates one if the access allows writing.
 fn adopted(
     path: &Path,
     image: File,

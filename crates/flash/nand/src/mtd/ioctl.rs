@@ -1,7 +1,7 @@
-//! The ioctls of `/dev/mtdN`, from the kernel's `mtd/mtd-abi.h`.
+//! The ioctls of `/dev/mtdN`, as in the kernel's `mtd/mtd-abi.h`.
 //!
-//! JUSTIFICATION for `unsafe`: an ioctl is a number and a pointer that the compiler can't check. All of them are here, one function each,
-//! with the structure that its number stands for; callers see slices and values.
+//! JUSTIFICATION for `unsafe`: an ioctl is a number and a pointer, which the compiler can't check. All of them are
+//! here, one function each, next to the structure that belongs to the number; callers use slices and values.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -15,7 +15,7 @@ use rustix::ioctl::{Getter, Ioctl, IoctlOutput, Opcode, Setter, Updater, ioctl, 
 pub(super) struct Info {
     pub kind: u8,
     pub flags: u32,
-    /// Of the device, modulo 4 GiB.
+    /// Size of the device, modulo 4 GiB.
     pub size: u32,
     pub erase_bytes: u32,
     pub write_bytes: u32,
@@ -92,36 +92,38 @@ const READ: Opcode = opcode::read_write::<ReadRequest>(b'M', 26);
 const GET_BAD_BLOCK: Opcode = opcode::write::<i64>(b'M', 11);
 const SET_BAD_BLOCK: Opcode = opcode::write::<i64>(b'M', 12);
 
-/// Data by the driver's ECC, OOB bytes where the caller says; here without OOB.
+/// ECC by the driver, OOB bytes at the caller's offsets; used here without OOB.
 const MODE_PLACE_OOB: u8 = 0;
 
 /// `MEMGETINFO`.
 pub(super) fn info(device: &File) -> Result<Info> {
-    // SAFETY: the number is of a `struct mtd_info_user`, which `Info` is, and which holds any bits.
+    // SAFETY: the number belongs to `struct mtd_info_user`, whose layout `Info` has; every bit pattern of it is
+    // valid.
     unsafe { ioctl(device, Getter::<GET_INFO, Info>::new()) }
 }
 
 /// `ECCGETSTATS`.
 pub(super) fn ecc_stats(device: &File) -> Result<EccStats> {
-    // SAFETY: the number is of a `struct mtd_ecc_stats`, which `EccStats` is, and which holds any bits.
+    // SAFETY: the number belongs to `struct mtd_ecc_stats`, whose layout `EccStats` has; every bit pattern of it is
+    // valid.
     unsafe { ioctl(device, Getter::<ECC_GET_STATS, EccStats>::new()) }
 }
 
 /// `MEMERASE64`.
 pub(super) fn erase(device: &File, start: u64, length: u64) -> Result<()> {
-    // SAFETY: the number is of a `struct erase_info_user64`, which `Erase` is; the kernel only reads it.
+    // SAFETY: the number belongs to `struct erase_info_user64`, whose layout `Erase` has; the kernel only reads it.
     unsafe { ioctl(device, Setter::<ERASE_64, Erase>::new(Erase { start, length })) }
 }
 
 /// `MEMGETBADBLOCK`.
 pub(super) fn is_bad(device: &File, start: i64) -> Result<bool> {
-    // SAFETY: `BadBlock` upholds what `Ioctl` asks for, as said there.
+    // SAFETY: `BadBlock` upholds the requirements of `Ioctl`; see its implementation.
     unsafe { ioctl(device, BadBlock { start }) }
 }
 
 /// `MEMSETBADBLOCK`.
 pub(super) fn set_bad(device: &File, start: i64) -> Result<()> {
-    // SAFETY: the number is of a `loff_t`, an `i64`; the kernel only reads it.
+    // SAFETY: the number belongs to a `loff_t`, an `i64`; the kernel only reads it.
     unsafe { ioctl(device, Setter::<SET_BAD_BLOCK, i64>::new(start)) }
 }
 
@@ -133,12 +135,12 @@ pub(super) fn read_oob(device: &File, start: u64, out: &mut [u8]) -> Result<()> 
         length: u32::try_from(out.len()).map_err(|_| Errno::INVAL)?,
         pointer: address(out.as_mut_ptr().cast_const()),
     };
-    // SAFETY: the number is of a `struct mtd_oob_buf64`, which `OobBuffer` is; the kernel writes `length` bytes at `pointer`, which is
-    // `out`, borrowed for the whole call.
+    // SAFETY: the number belongs to `struct mtd_oob_buf64`, whose layout `OobBuffer` has; the kernel writes `length`
+    // bytes at `pointer`, which is `out`, borrowed for the whole call.
     unsafe { ioctl(device, Updater::<READ_OOB_64, OobBuffer>::new(&mut request)) }
 }
 
-/// `MEMREAD` of data. Bits that could not be corrected are in the answer and no error.
+/// `MEMREAD` of data. Uncorrectable bits are reported in the result, not as an error.
 pub(super) fn read(device: &File, start: u64, out: &mut [u8]) -> Result<ReadEcc> {
     let mut request = ReadRequest {
         start,
@@ -150,11 +152,11 @@ pub(super) fn read(device: &File, start: u64, out: &mut [u8]) -> Result<ReadEcc>
         padding: [0; 7],
         ecc: ReadEcc::default(),
     };
-    // SAFETY: the number is of a `struct mtd_read_req`, which `ReadRequest` is; the kernel writes at most `length` bytes at `data`, which
-    // is `out`, borrowed for the whole call, and nothing at `oob`, whose length is 0.
+    // SAFETY: the number belongs to `struct mtd_read_req`, whose layout `ReadRequest` has; the kernel writes at most
+    // `length` bytes at `data`, which is `out`, borrowed for the whole call, and nothing at `oob`, whose length is 0.
     let result = unsafe { ioctl(device, Updater::<READ, ReadRequest>::new(&mut request)) };
     match result {
-        // The driver's words for corrected bits and for uncorrectable ones: the data and the numbers are there.
+        // The driver's codes for corrected and for uncorrectable bits: data and statistics are valid.
         Ok(()) | Err(Errno::UCLEAN | Errno::BADMSG) => Ok(request.ecc),
         Err(error) => Err(error),
     }
@@ -171,8 +173,8 @@ pub(super) fn write(device: &File, start: u64, data: &[u8]) -> Result<()> {
         mode: MODE_PLACE_OOB,
         padding: [0; 7],
     };
-    // SAFETY: the number is of a `struct mtd_write_req`, which `WriteRequest` is; the kernel reads at most `length` bytes at `data`, which is
-    // borrowed for the whole call, and nothing at `oob`, whose length is 0.
+    // SAFETY: the number belongs to `struct mtd_write_req`, whose layout `WriteRequest` has; the kernel reads at most
+    // `length` bytes at `data`, which is borrowed for the whole call, and nothing at `oob`, whose length is 0.
     unsafe { ioctl(device, Updater::<WRITE, WriteRequest>::new(&mut request)) }
 }
 
@@ -180,13 +182,13 @@ fn address(pointer: *const u8) -> u64 {
     u64::try_from(pointer.expose_provenance()).expect("addresses have at most 64 bits")
 }
 
-/// `MEMGETBADBLOCK`, whose answer is what the call returns.
+/// `MEMGETBADBLOCK`, whose result is the return value of the call.
 struct BadBlock {
     start: i64,
 }
 
-// SAFETY: the number is of a `loff_t`, an `i64`, to which `as_ptr` points and which the kernel only reads; the output is made of the
-// call's return value alone.
+// SAFETY: the number belongs to a `loff_t`, an `i64`, which `as_ptr` points to and the kernel only reads; the output
+// is derived only from the call's return value.
 unsafe impl Ioctl for BadBlock {
     type Output = bool;
 

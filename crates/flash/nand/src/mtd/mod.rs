@@ -1,13 +1,15 @@
-//! Chips that exist: `/dev/mtdN` by its ioctls.
+//! Real chips: `/dev/mtdN`, accessed by ioctls.
 //!
-//! `read()` of such a device answers success when ECC has given up, so data comes by `MEMREAD`, which reports what ECC did, or, before Linux
-//! 6.1, by `pread` between two looks at the driver's counters (`ECCGETSTATS`). Those do not tell the worst step; the sum stands for it, which
-//! at most scrubs too early.
+//! `read()` of such a device reports success even if the ECC failed, so data is read with `MEMREAD`, which returns
+//! the ECC statistics, or, before Linux 6.1, with `pread` between two queries of the driver's counters
+//! (`ECCGETSTATS`). The counters do not give the worst ECC step; their sum takes its place, which at worst triggers
+//! scrubbing too early.
 //!
-//! A device that is opened to be written is used alone: it is locked against other processes of this project, and refused while the kernel's
-//! UBI is attached to it or it is mounted. Nothing stops a process that does not ask.
+//! A device opened for writing is used exclusively: it is locked against other processes of this project, and refused
+//! while the kernel's UBI is attached to it or it is mounted. Processes that ignore the lock are not stopped.
 //!
-//! The kernel does not enforce the medium's rules; this file does for blocks that it has erased itself, and trusts its caller with others.
+//! The kernel does not enforce the rules of the medium; this module does for blocks that it has erased itself, and
+//! trusts its caller with the others.
 
 mod ioctl;
 
@@ -24,45 +26,45 @@ use thiserror::Error;
 
 use crate::{Access, ModelError, RawNand, RealClock, TimeSource};
 
-/// Why a device can't be opened.
+/// Reason why a device can't be opened.
 #[derive(Debug, Error)]
 pub enum MtdError {
-    /// The host refused.
+    /// The host's operation failed.
     #[error("{}: {action} failed: {source}", path.display())]
     Host {
         /// The device.
         path: PathBuf,
-        /// What was being done.
+        /// The operation that failed.
         action: &'static str,
-        /// Why not.
+        /// The host's error.
         source: io::Error,
     },
-    /// It is some other device.
+    /// The device is not raw NAND.
     #[error("{} is no raw NAND device; `cat /proc/mtd` lists what there is", path.display())]
     NoNand {
         /// The device.
         path: PathBuf,
     },
-    /// Its shape is none that this project knows.
+    /// The device has an unsupported geometry.
     #[error("{}: {source}", path.display())]
     Shape {
         /// The device.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The invalid property.
         source: ModelError,
     },
-    /// Another process of this project has it open.
+    /// Another process of this project has the device open.
     #[error("{} is in use by another process, which holds its lock", path.display())]
     Locked {
         /// The device.
         path: PathBuf,
     },
-    /// The kernel uses it.
+    /// The kernel uses the device.
     #[error("{} is in use by the kernel: {user}; detach or unmount it first", path.display())]
     Busy {
         /// The device.
         path: PathBuf,
-        /// By what.
+        /// User of the device in the kernel.
         user: String,
     },
 }
@@ -76,13 +78,13 @@ pub struct MtdNand {
     access: Access,
     clock: Clock,
     time: RealClock,
-    /// First byte that may be programmed, of blocks that were erased here.
+    /// For blocks erased here: the first byte that may be programmed.
     next: Vec<Option<u32>>,
     has_read_request: bool,
     has_write_request: bool,
 }
 
-/// Major number of MTD character devices; the minor is twice the number, and one more for read-only.
+/// Major number of MTD character devices; the minor is twice the device number, plus one for read-only nodes.
 const MTD_MAJOR: u32 = 90;
 const TYPE_NAND: u8 = 4;
 const TYPE_MLC_NAND: u8 = 8;
@@ -96,7 +98,7 @@ impl MtdNand {
         })
     }
 
-    /// Opens a device, to write it alone or to read it.
+    /// Opens a device, exclusively if for writing.
     pub fn open(path: &Path, access: Access) -> Result<Self, MtdError> {
         if !Self::is_mtd(path) {
             return Err(MtdError::NoNand { path: path.into() });
@@ -145,7 +147,7 @@ impl MtdNand {
         })
     }
 
-    /// Does not use the requests that came with Linux 6.1 (`MEMREAD`) and 3.1 (`MEMWRITE`), as on older kernels.
+    /// Disables the requests added in Linux 6.1 (`MEMREAD`) and 3.1 (`MEMWRITE`), as on older kernels.
     #[must_use]
     pub fn without_requests(self) -> Self {
         Self {
@@ -186,7 +188,7 @@ impl MtdNand {
         Ok(())
     }
 
-    /// Reads, and says what ECC did: wrong bits that were corrected, the most in one step, and whether some were not.
+    /// Reads a range, and returns the ECC result: corrected bits, the maximum per step, and uncorrectable steps.
     fn read_range(&mut self, peb: Peb, offset: u32, out: &mut [u8]) -> Result<ioctl::ReadEcc, NandError> {
         let start = self.place(peb, offset);
         if self.has_read_request {
@@ -218,7 +220,7 @@ impl MtdNand {
         if whole.uncorrectable == 0 {
             return Ok(report(whole, Vec::new()));
         }
-        // Which page it was is asked one by one; the medium may answer otherwise this time.
+        // Reads page by page to find the failing ones; the medium may give another result this time.
         let mut found = ReadReport::default();
         for PagePart { page, start, len, at } in self.geometry.page_parts(offset, out.len()) {
             let bytes = &mut out[at..at + index(len)];
@@ -291,7 +293,7 @@ impl Nand for MtdNand {
                 next,
             });
         }
-        // Page by page, so that a failure names the page that failed.
+        // Page by page, so that an error names the page that failed.
         for part in self.geometry.page_parts(offset, data.len()) {
             let start = self.geometry.page_start(part.page) + part.start;
             let bytes = &data[part.at..part.at + index(part.len)];
@@ -326,7 +328,7 @@ impl Nand for MtdNand {
         let start = self.place(peb, 0).cast_signed();
         match ioctl::is_bad(&self.device, start) {
             Ok(is_bad) => Ok(is_bad),
-            // Devices that never have bad blocks.
+            // The device never has bad blocks.
             Err(Errno::OPNOTSUPP) => Ok(false),
             Err(error) => Err(self.host_error("MEMGETBADBLOCK of", peb, 0, error.into())),
         }
@@ -393,7 +395,7 @@ fn lock(device: &File, path: &Path, access: Access) -> Result<(), MtdError> {
     }
 }
 
-/// The shape, from the device and from what sysfs knows beyond it.
+/// The geometry, from the device and from sysfs.
 fn geometry(info: &ioctl::Info, number: u32) -> Result<NandGeometry, ModelError> {
     let size = attribute(number, "size").unwrap_or(u64::from(info.size));
     let pages = info.erase_bytes.checked_div(info.write_bytes).unwrap_or(0);
@@ -415,7 +417,7 @@ fn attribute(number: u32, name: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// What of the kernel uses a device: an attached UBI, or a mount.
+/// The user of the device in the kernel: an attached UBI, or a mount.
 fn kernel_user(number: u32) -> Option<String> {
     let attached = fs::read_dir("/sys/class/ubi").ok().and_then(|entries| {
         entries.flatten().find_map(|entry| {

@@ -1,4 +1,4 @@
-//! Where the bytes of a simulated chip are. In memory: only what was programmed, shared between clones block by block.
+//! Storage of a simulated chip's content. In memory: only programmed data, shared between clones block by block.
 
 use std::fs::File;
 use std::io;
@@ -8,39 +8,39 @@ use media::{NandGeometry, Nanos, Page, Peb, index};
 
 use crate::BlockState;
 
-/// The bytes of a chip, and where its state is kept. Ranges are checked by the chip: they lie in the block.
+/// Storage of a chip's content and state. The chip has checked all ranges: they lie within the block.
 pub trait Cells: Send {
-    /// Reads bytes that were written since the last erase; what was not may be anything.
+    /// Reads a range; bytes not written since the last erase are undefined.
     fn read(&mut self, peb: Peb, offset: u32, out: &mut [u8]) -> io::Result<()>;
 
-    /// Writes bytes, whatever was there.
+    /// Overwrites bytes.
     fn write(&mut self, peb: Peb, offset: u32, data: &[u8]) -> io::Result<()>;
 
-    /// Makes every byte 0xFF.
+    /// Sets every byte to 0xFF.
     fn erase(&mut self, peb: Peb) -> io::Result<()>;
 
-    /// Keeps the state of one block as it is at `now`. It comes before the bytes that belong to it.
+    /// Stores the state of one block as of `now`. Called before the bytes that belong to it change.
     fn save(&mut self, peb: Peb, state: &BlockState, now: Nanos) -> io::Result<()>;
 
-    /// Reads the OOB area of a page; false when these cells hold none.
+    /// Reads the OOB area of a page; returns `false` if the storage has no OOB.
     fn read_oob(&mut self, peb: Peb, page: Page, out: &mut [u8]) -> io::Result<bool> {
         let _ = (peb, page, out);
         Ok(false)
     }
 
-    /// Waits until everything survives a crash of the host, read counters and the clock included.
+    /// Waits until everything survives a crash of the host, including read counters and the clock.
     fn sync(&mut self, now: Nanos, blocks: &[BlockState]) -> io::Result<()>;
 
-    /// The files that hold bytes and states of blocks, and are written to.
+    /// The files that hold content and block states, if open for writing.
     fn host_files(&self) -> Vec<Arc<File>> {
         Vec::new()
     }
 }
 
-/// The bytes of a chip in memory.
+/// The content of a chip in memory.
 #[derive(Clone, Debug)]
 pub struct RamCells {
-    /// From the start of each block to its last programmed byte; nothing for an erased block.
+    /// Content of each block up to its last programmed byte; `None` for an erased block.
     blocks: Vec<Option<Arc<Vec<u8>>>>,
     block_bytes: usize,
 }
@@ -55,7 +55,7 @@ impl RamCells {
         }
     }
 
-    /// Bytes of memory that hold contents, those shared with clones included.
+    /// Heap bytes of the content, including those shared with clones.
     #[must_use]
     pub fn allocated_bytes(&self) -> usize {
         self.blocks.iter().flatten().map(|block| block.capacity()).sum()
@@ -83,7 +83,7 @@ impl Cells for RamCells {
         let end = start + data.len();
         let block = self.block_mut(peb);
         if block.len() < end {
-            // Grown by eighths of a block: few copies, and little memory that holds nothing.
+            // Grows by eighths of a block: few copies, and little unused memory.
             if block.capacity() < end {
                 let step = (block_bytes / 8).max(1);
                 let wanted = end.next_multiple_of(step).min(block_bytes);

@@ -1,29 +1,31 @@
-//! Faults of a simulated chip: how likely each is, and the decisions, which are pure functions of the seed.
+//! Faults of a simulated chip: their probabilities, and the decisions, which are pure functions of the seed.
 //!
-//! No stream of random numbers is kept: a decision is a hash of the seed, of what is decided, and of where and the how manieth time.
-//! So the same calls meet the same faults, faults of one block do not move those of another, and a clone goes on like its original.
+//! There is no stream of random numbers: a decision is a hash of the seed, its purpose, the place, and the number of
+//! the attempt. So the same calls meet the same faults, faults of one block do not shift those of another, and a
+//! clone behaves like its original.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use media::{NandGeometry, Nanos, Page, Peb, index};
 
-/// How a chip fails by itself. [`FaultModel::none`] never does.
+/// Random failures of a chip. [`FaultModel::none`] never fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultModel {
-    /// Where all decisions come from.
+    /// Seed of all decisions.
     pub seed: u64,
-    /// Blocks that are bad from the start; block 0 never is.
+    /// Number of factory-bad blocks; block 0 is always good.
     pub factory_bad_blocks: u32,
-    /// Programs of a page that fail, in a million, on a fresh block.
+    /// Failure rate of programs of a page, per million, on a fresh block.
     pub program_failures_ppm: u32,
-    /// Erases that fail, in a million, on a fresh block.
+    /// Failure rate of erases, per million, on a fresh block.
     pub erase_failures_ppm: u32,
-    /// Erases that a block survives on average; each block has its own between 3/4 and 5/4 of it. Beyond, failures become certain within
-    /// half as many again. 0 is for ever.
+    /// Mean endurance in erases; that of each block lies between 3/4 and 5/4 of the mean. Beyond it, failures become
+    /// certain within another half of the block's endurance. 0 means unlimited.
     pub endurance: u32,
-    /// Reads of a block's pages, since its last erase, that flip one bit of each ECC step on average. 0 is never.
+    /// Read disturb: reads of a block's pages since its last erase that flip one bit per ECC step on average. 0
+    /// disables it.
     pub reads_per_bit_flip: u32,
-    /// Time after which one bit of each ECC step has flipped on average. Zero is never.
+    /// Retention: time until one bit per ECC step has flipped on average. Zero disables it.
     pub time_per_bit_flip: Nanos,
 }
 
@@ -34,7 +36,7 @@ impl FaultModel {
         Self::seeded(0)
     }
 
-    /// A chip that never fails, to set single faults of.
+    /// A chip that never fails, as a base for setting individual faults.
     #[must_use]
     pub const fn seeded(seed: u64) -> Self {
         Self {
@@ -48,7 +50,7 @@ impl FaultModel {
         }
     }
 
-    /// The blocks that are bad from the start: at most all but block 0.
+    /// The factory-bad blocks: at most all except block 0.
     #[must_use]
     pub fn factory_bad(&self, geometry: &NandGeometry) -> Vec<Peb> {
         if self.factory_bad_blocks == 0 {
@@ -62,14 +64,14 @@ impl FaultModel {
         pebs
     }
 
-    /// Whether the program of a page fails on a block that was erased so often.
+    /// Whether the program of a page fails on a block with this erase counter.
     pub(crate) fn program_fails(&self, peb: Peb, page_start: u32, erases: u32) -> bool {
         let chance = self.chance(self.program_failures_ppm, peb, erases);
         let place = [u64::from(peb.0), u64::from(page_start), u64::from(erases)];
         chance > 0 && self.draw(Purpose::Program, place) % MILLION < chance
     }
 
-    /// Whether the erase of a block fails that was erased so often before.
+    /// Whether the erase of a block with this erase counter fails.
     pub(crate) fn erase_fails(&self, peb: Peb, erases: u32) -> bool {
         let chance = self.chance(self.erase_failures_ppm, peb, erases);
         let place = [u64::from(peb.0), u64::from(erases), 0];
@@ -87,7 +89,7 @@ impl FaultModel {
         (u64::from(fresh_ppm) + worn).min(MILLION)
     }
 
-    /// Wrong bits of one ECC step. It only grows until the block is erased.
+    /// Number of wrong bits of one ECC step. It never decreases until the block is erased.
     pub(crate) fn wrong_bits(&self, step: Step, reads: u32, age: Nanos) -> u32 {
         let mut stress = 0_u64;
         if self.reads_per_bit_flip > 0 {
@@ -97,7 +99,7 @@ impl FaultModel {
             let share = u128::from(age.0) * u128::from(GAP) / u128::from(self.time_per_bit_flip.0);
             stress = stress.saturating_add(u64::try_from(share).unwrap_or(u64::MAX));
         }
-        // The bits flip one after the other, each after a gap of its own, GAP on average.
+        // The bits flip one after another, each after a random gap with mean GAP.
         let mut bits = 0;
         let mut threshold = 0;
         while stress > 0 && bits < MOST_WRONG_BITS {
@@ -111,8 +113,8 @@ impl FaultModel {
         bits
     }
 
-    /// Which bits of a step of `bits_of_step` are wrong when `count` are: different ones, the same ones each time, and with one more
-    /// count one more bit.
+    /// Positions of `count` wrong bits in a step of `bits_of_step` bits: distinct, deterministic, and a larger
+    /// `count` only adds positions.
     pub(crate) fn flipped_bits(&self, step: Step, count: u32, bits_of_step: u32) -> BTreeSet<u32> {
         let mut flipped = BTreeSet::new();
         let mut attempt = 0;
@@ -124,7 +126,7 @@ impl FaultModel {
         flipped
     }
 
-    /// A byte of cells that were half erased: more ones than before, which ones is chance.
+    /// A byte of half-erased cells: a random subset of the zeros has become ones.
     pub(crate) fn half_erased(&self, peb: Peb, erases: u32, offset: u32, byte: u8) -> u8 {
         let place = [u64::from(peb.0), u64::from(erases), u64::from(offset)];
         byte | self.draw(Purpose::HalfErased, place).to_le_bytes()[0]
@@ -146,7 +148,7 @@ impl FaultModel {
     }
 }
 
-/// What a decision is about; each has its own randomness.
+/// Purpose of a decision; each has independent randomness.
 #[derive(Clone, Copy)]
 enum Purpose {
     FactoryBad,
@@ -158,7 +160,7 @@ enum Purpose {
     HalfErased,
 }
 
-/// One ECC step of a chip, of the life of its block between two erases.
+/// One ECC step, between two erases of its block.
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
     pub peb: Peb,
@@ -179,13 +181,13 @@ impl Step {
 
 const MILLION: u64 = 1_000_000;
 
-/// Fixed point of the stress that flips one bit on average.
+/// Fixed-point stress that flips one bit on average.
 const GAP: u64 = 1 << 20;
 
-/// Steps are long lost by then, and a loop should have an end.
+/// Bounds the loop; a step with this number of wrong bits is uncorrectable anyway.
 const MOST_WRONG_BITS: u32 = 64;
 
-/// One round of SplitMix64: each input bit reaches each output bit.
+/// One round of SplitMix64: each input bit affects each output bit.
 fn mixed(value: u64) -> u64 {
     let value = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -193,10 +195,10 @@ fn mixed(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// Faults that a test asks for by name.
+/// Faults injected by tests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Injected {
-    /// Numbers of the chip's own writes (programs and erases, from 0) that fail.
+    /// Numbers of the chip's writes (programs and erases, from 0) that fail.
     pub failing_writes: BTreeSet<u64>,
     /// Wrong bits in each ECC step of a page, until its block is erased.
     pub bit_flips: BTreeMap<(Peb, Page), u32>,

@@ -1,7 +1,8 @@
-//! The simulated chip: rules, time, faults and counters over [`Cells`].
+//! The simulated chip: rules, time, faults and counters on top of [`Cells`].
 //!
-//! Each operation is done in this order: check the rules, ask the power supply how far it comes, let time pass, keep the block's state,
-//! change the cells. Power can only go inside an operation ([`crate::PowerSupply`]); contents after a cut are in `docs/reference/media.md`.
+//! Order of each operation: check the rules, ask the power supply how far it gets, advance the clock, store the
+//! block's state, change the cells. Power fails only within an operation ([`crate::PowerSupply`]);
+//! `docs/reference/media.md` specifies the content after a cut.
 
 mod cells;
 mod faults;
@@ -18,8 +19,8 @@ pub use self::faults::FaultModel;
 use self::faults::Injected;
 use crate::{BlockState, ChipModel, Failing, PowerSupply, RawNand, hamming};
 
-/// A simulated NAND chip. Clones of a chip in memory are chips of their own: they share unchanged blocks, go on from the same state,
-/// and have a clock and a power supply of their own.
+/// A simulated NAND chip. A clone of a chip in memory is independent: it shares unchanged blocks, continues from the
+/// same state, and has its own clock and power supply.
 #[derive(Debug)]
 pub struct SimNand<C = RamCells> {
     name: Arc<str>,
@@ -34,16 +35,16 @@ pub struct SimNand<C = RamCells> {
     access: Access,
 }
 
-/// Whether a chip may be changed.
+/// Whether a chip may be modified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Programs, erases and bad-block marks are refused.
     ReadOnly,
-    /// Everything is allowed.
+    /// All operations are allowed.
     ReadWrite,
 }
 
-/// What a chip has done since it was made or opened.
+/// Counters of a chip since it was created or opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Reads of pages or parts of pages.
@@ -52,17 +53,17 @@ pub struct Statistics {
     pub page_programs: u64,
     /// Erases of blocks.
     pub block_erases: u64,
-    /// Bytes that came over the bus for reads.
+    /// Bytes transferred over the bus by reads.
     pub bytes_read: u64,
-    /// Bytes that went over the bus for programs.
+    /// Bytes transferred over the bus by programs.
     pub bytes_programmed: u64,
-    /// Programs that failed.
+    /// Failed programs.
     pub program_failures: u64,
-    /// Erases that failed.
+    /// Failed erases.
     pub erase_failures: u64,
-    /// Wrong bits that were corrected.
+    /// Corrected bits.
     pub corrected_bits: u64,
-    /// Page reads that could not be corrected.
+    /// Uncorrectable page reads.
     pub uncorrectable_reads: u64,
 }
 
@@ -78,7 +79,7 @@ impl SimNand<RamCells> {
         Self::from_parts(name, model, faults, cells, blocks, Nanos::ZERO)
     }
 
-    /// Bytes of memory that hold contents, those shared with clones included.
+    /// Heap bytes of the content, including those shared with clones.
     #[must_use]
     pub fn allocated_bytes(&self) -> usize {
         self.cells.allocated_bytes()
@@ -123,13 +124,13 @@ impl<C: Cells> SimNand<C> {
         }
     }
 
-    /// Allows or refuses changes from here on.
+    /// Sets the access mode.
     #[must_use]
     pub fn with_access(self, access: Access) -> Self {
         Self { access, ..self }
     }
 
-    /// Puts the chip on a power supply, which it may share with others.
+    /// Connects the chip to a power supply, which other chips may share.
     #[must_use]
     pub fn with_supply(self, supply: &PowerSupply) -> Self {
         Self {
@@ -144,19 +145,19 @@ impl<C: Cells> SimNand<C> {
         &self.supply
     }
 
-    /// What the chip is.
+    /// The chip's model.
     #[must_use]
     pub const fn model(&self) -> &ChipModel {
         &self.model
     }
 
-    /// How the chip fails.
+    /// The chip's fault model.
     #[must_use]
     pub const fn faults(&self) -> &FaultModel {
         &self.faults
     }
 
-    /// What the chip has done.
+    /// The chip's counters.
     #[must_use]
     pub const fn statistics(&self) -> Statistics {
         self.statistics
@@ -174,25 +175,25 @@ impl<C: Cells> SimNand<C> {
         &self.blocks
     }
 
-    /// Lets the chip's write number `write` fail: the program of a page or an erase, from 0, counted by
-    /// [`Statistics::page_programs`] and [`Statistics::block_erases`] together.
+    /// Makes the chip's write number `write` fail: a program of a page or an erase, numbered from 0 by the sum of
+    /// [`Statistics::page_programs`] and [`Statistics::block_erases`].
     pub fn fail_write(&mut self, write: u64) {
         self.injected.failing_writes.insert(write);
     }
 
-    /// Flips `bits` bits in each ECC step of a page, until its block is erased; 0 takes them back.
+    /// Flips `bits` bits in each ECC step of a page until its block is erased; 0 removes them.
     pub fn inject_bit_flips(&mut self, peb: Peb, page: Page, bits: u32) {
         self.injected.bit_flips.insert((peb, page), bits);
     }
 
-    /// Has programs or erases of a block fail each time, or no more.
+    /// Sets or clears permanent failures of programs or erases of a block.
     pub fn set_failing(&mut self, peb: Peb, failing: Failing) -> Result<(), NandError> {
         self.model.geometry.check_peb(&self.name, peb)?;
         self.blocks[index(peb.0)].failing = failing;
         self.save(peb)
     }
 
-    /// Sets how often a block was erased, for tests of wear.
+    /// Sets the erase counter of a block, for tests of wear.
     pub fn set_erases(&mut self, peb: Peb, erases: u32) -> Result<(), NandError> {
         self.model.geometry.check_peb(&self.name, peb)?;
         self.blocks[index(peb.0)].erases = erases;
@@ -290,7 +291,7 @@ impl<C: Cells> Nand for SimNand<C> {
     }
 }
 
-/// The files of a chip.
+/// The host files of a chip.
 #[derive(Debug)]
 struct HostFiles {
     name: Arc<str>,
@@ -309,7 +310,7 @@ impl Host for HostFiles {
 }
 
 impl<C: Cells> RawNand for SimNand<C> {
-    /// Takes no time: it comes with the page. Cells without OOB areas answer with what would be there.
+    /// Takes no time: the OOB is transferred with the page. Cells without OOB areas return computed ones.
     fn read_oob(&mut self, peb: Peb, page: Page, out: &mut [u8]) -> Result<(), NandError> {
         let geometry = self.model.geometry;
         geometry.check_peb(&self.name, peb)?;

@@ -1,4 +1,4 @@
-//! Programs, erases and bad-block marks of a simulated chip, whole or cut off.
+//! Programs, erases and bad-block marks of a simulated chip, complete or interrupted.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ impl<C: Cells> SimNand<C> {
         self.fill(peb, part, data)
     }
 
-    /// The charge of the page that has the same cells is somewhere between. Its state is kept with that of the torn page.
+    /// The charge of the paired page is now undefined. This is stored together with the state of the torn page.
     fn lose_lower_page(&mut self, peb: Peb, page: Page) {
         let geometry = self.model.geometry;
         let lower = self.model.pairing.lower_page(page, geometry.pages_per_block());
@@ -82,7 +82,7 @@ impl<C: Cells> SimNand<C> {
         }
     }
 
-    /// Programs the first bytes of a page. The rest of it stays as it was, and can't be programmed before an erase.
+    /// Programs the first bytes of a page. The rest stays unchanged, and can't be programmed before an erase.
     fn program_torn(
         &mut self,
         peb: Peb,
@@ -107,7 +107,8 @@ impl<C: Cells> SimNand<C> {
         }
     }
 
-    /// Keeps first that the bytes are used, then the bytes: a process that ends between leaves a page that was begun, as power does.
+    /// Stores the use of the bytes before the bytes themselves: a process that dies in between leaves a partly
+    /// programmed page, as after a power cut.
     fn fill(&mut self, peb: Peb, part: PagePart, data: &[u8]) -> Result<(), NandError> {
         let now = self.clock.now();
         let start = self.model.geometry.page_start(part.page) + part.start;
@@ -169,7 +170,7 @@ impl<C: Cells> SimNand<C> {
         }
     }
 
-    /// Erases for good. While the cells change, the kept state says that they hold anything.
+    /// Completes an erase. While the cells change, the stored state says that they hold garbage.
     fn clear(&mut self, peb: Peb) -> Result<(), NandError> {
         let state = self.state(peb);
         state.erases = state.erases.saturating_add(1);
@@ -184,7 +185,7 @@ impl<C: Cells> SimNand<C> {
         self.save(peb)
     }
 
-    /// Leaves garbage where something was programmed: ones from the erase, zeros that were not reached.
+    /// Leaves garbage in the programmed part: erased ones, and zeros that the erase did not reach.
     fn half_erase(&mut self, peb: Peb) -> Result<(), NandError> {
         let block_bytes = self.model.geometry.block_bytes();
         let state = self.state(peb);
@@ -234,7 +235,7 @@ impl<C: Cells> SimNand<C> {
         Ok(())
     }
 
-    /// The number of the write that is about to be counted.
+    /// The number of the next write.
     fn next_write(&self) -> u64 {
         self.statistics.page_programs + self.statistics.block_erases
     }

@@ -1,7 +1,7 @@
-//! Reads of a simulated chip: time, counters, and what ECC makes of wrong bits.
+//! Reads of a simulated chip: time, counters, and ECC results.
 //!
-//! Cells hold what was programmed; wrong bits are computed when they are read ([`FaultModel::wrong_bits`]), so that they cost no memory.
-//! Erased pages have none.
+//! The cells hold the programmed data; wrong bits are computed during the read ([`FaultModel::wrong_bits`]), so they
+//! take no memory. Erased pages have none.
 
 use media::{NandError, PagePart, Peb, ReadReport, index};
 
@@ -26,8 +26,8 @@ impl<C: Cells> SimNand<C> {
         Ok(report)
     }
 
-    /// What the cells hold, in one go: a request to a file costs more than a page. What was not written since the last
-    /// erase is 0xFF.
+    /// Reads the cells of the whole range at once, as each request to a file costs more than a page. Bytes not
+    /// written since the last erase are 0xFF.
     fn read_cells(&mut self, peb: Peb, offset: u32, out: &mut [u8]) -> Result<(), NandError> {
         let written = index(self.state(peb).programmed_bytes.saturating_sub(offset));
         let (written, erased) = out.split_at_mut(written.min(out.len()));
@@ -40,7 +40,7 @@ impl<C: Cells> SimNand<C> {
             .map_err(|source| self.host_error(&format!("reading {peb} at offset {offset}"), source))
     }
 
-    /// Lets the time of a page pass, and gives its bytes, which are in `out`, the errors that it has.
+    /// Advances the clock by the read of a page, and applies the page's bit errors to `out`.
     fn read_page(&mut self, peb: Peb, part: PagePart, out: &mut [u8]) -> Result<ReadReport, NandError> {
         let geometry = self.model.geometry;
         let end = self.clock.now() + self.model.timing.read_page + self.model.transfer(part.start, part.len);
@@ -61,7 +61,7 @@ impl<C: Cells> SimNand<C> {
         }
     }
 
-    /// Applies the wrong bits of each ECC step of `part` that was written: those that can be corrected are counted.
+    /// Applies the bit errors of each written ECC step of `part`, and counts the corrected ones.
     fn corrected(&mut self, peb: Peb, part: PagePart, bytes: &mut [u8]) -> ReadReport {
         let mut report = ReadReport::default();
         if self.has_no_wrong_bits(peb, part) {
@@ -93,7 +93,7 @@ impl<C: Cells> SimNand<C> {
                     );
                     report.uncorrectable = vec![part.page];
                 }
-                // What a cut-off erase has brought back to all ones can't be told from erased.
+                // Garbage of an interrupted erase that is all ones is indistinguishable from erased.
                 Wrong::Garbage if is_erased(bytes, part.start, step * step_bytes, step_bytes) => {}
                 Wrong::Garbage | Wrong::Torn => report.uncorrectable = vec![part.page],
             }
@@ -147,20 +147,20 @@ impl<C: Cells> SimNand<C> {
     }
 }
 
-/// Bits, beyond those that can be corrected, that are wrong in each step of a page that was lost with its pair.
+/// Wrong bits, in addition to the correctable ones, in each step of a page that was lost with its pair.
 const LOST_BITS: u32 = 32;
 
-/// What is wrong with an ECC step.
+/// Error of an ECC step.
 enum Wrong {
-    /// So many bits.
+    /// This number of wrong bits.
     Bits(u32),
-    /// A program was cut off here.
+    /// A program was interrupted here.
     Torn,
-    /// An erase was cut off.
+    /// An erase was interrupted.
     Garbage,
 }
 
-/// Whether the bytes of a step that are in `bytes`, which begin at byte `start` of the page, are all ones.
+/// Whether the bytes of a step are all ones, as far as they are in `bytes`, which begins at byte `start` of the page.
 fn is_erased(bytes: &[u8], start: u32, first: u32, step_bytes: u32) -> bool {
     let from = index(first.saturating_sub(start));
     let to = index(first + step_bytes - start).min(bytes.len());
