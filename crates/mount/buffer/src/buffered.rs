@@ -1,4 +1,4 @@
-//! [`Buffered`]: making, draining and ending a buffer, and its statistics. Its calls are in `calls`.
+//! [`Buffered`]: creates, drains and drops a buffer, and reads its statistics. Its file system calls are in `calls`.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -14,8 +14,8 @@ use crate::stats::{BufferStats, FlushCause};
 
 /// A file system whose writes are buffered.
 ///
-/// It may start a thread when it is made: a process that forks into the background does so before. Dropping
-/// it drains the buffer and ends the thread.
+/// Creating it may start a thread: a process that forks into the background forks first. Dropping it drains the buffer
+/// and ends the thread.
 #[derive(Debug)]
 pub struct Buffered<F: FileSystem> {
     pub(crate) engine: Arc<Engine<F>>,
@@ -27,7 +27,7 @@ impl<F: FileSystem> Buffered<F> {
     /// Puts a buffer over `inner`.
     ///
     /// # Errors
-    /// When the configuration makes no sense, or the host gives no memory or thread.
+    /// If the configuration is invalid, or the host provides no memory or thread.
     pub fn new(inner: F, config: BufferConfig) -> Result<Self, BufferConfigError> {
         let config = config.validated()?;
         let engine = Arc::new(Engine::new(inner, config, slots(&config)?));
@@ -45,18 +45,18 @@ impl<F: FileSystem> Buffered<F> {
         Ok(Self { engine, manager })
     }
 
-    /// The file system below. What is buffered is not in it yet.
+    /// The file system below, which lacks the buffered data.
     pub fn inner(&self) -> &F {
         &self.engine.inner
     }
 
-    /// Writes out everything buffered at the time of the call and waits for it. Errors go to the files'
+    /// Writes out everything buffered at the time of the call and waits for it. Errors are recorded for the files'
     /// handles.
     pub fn drain(&self) {
         self.engine.flush_all(FlushCause::Drain);
     }
 
-    /// What the buffer did so far.
+    /// Statistics since the buffer was created.
     pub fn stats(&self) -> BufferStats {
         let free = byte_count(self.engine.central.lock().free.len());
         BufferStats {
@@ -88,7 +88,7 @@ impl<F: FileSystem> Drop for Buffered<F> {
     fn drop(&mut self) {
         if let Some(manager) = self.manager.take() {
             self.engine.central.stop_manager();
-            // A thread that panicked below left entries behind as one that stopped: they are written next.
+            // A manager that panicked leaves entries behind, as one that stopped does: they are written next.
             let _ = manager.join();
         }
         self.drain();

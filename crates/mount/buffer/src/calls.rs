@@ -1,4 +1,5 @@
-//! The calls of a file system, each with what it must flush first. Questions are answered in `query`.
+//! The file system calls, each with the flush it needs first. Queries (attributes, reads, holes) are answered in
+//! `query`.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use crate::buffered::Buffered;
 use crate::inode::{InodeBuffer, OpenFile, Told};
 use crate::stats::{FlushCause, add};
 
-/// File capabilities, which the host drops when the file is written to.
+/// File capabilities, which the host removes when the file is written.
 const CAPABILITY: &[u8] = b"security.capability";
 
 impl<F: FileSystem> FileSystem for Buffered<F> {
@@ -148,7 +149,7 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
 
     fn backing_file(&self, ino: Ino, handle: Handle) -> Option<Arc<OwnedFd>> {
         let file = self.engine.inner.backing_file(ino, handle)?;
-        // The kernel reads it without asking here.
+        // The kernel reads the file without sending requests.
         self.engine.flush_ino(ino, FlushCause::Other);
         Some(file)
     }
@@ -247,7 +248,7 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
-        // The one attribute that a write takes away.
+        // The only attribute that a write removes.
         if name == CAPABILITY && self.engine.kills_privileges(ino) {
             return Err(FsError::NoData);
         }
@@ -272,7 +273,8 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
 }
 
 impl<F: FileSystem> Buffered<F> {
-    /// `outcome`, unless this handle has an error of an earlier write to be told of, which goes first.
+    /// Returns `outcome`, unless an error of an earlier write is still unreported on this handle: that error takes
+    /// precedence.
     fn with_write_error(
         &self,
         handle: Handle,
@@ -291,14 +293,14 @@ impl<F: FileSystem> Buffered<F> {
         Err(error)
     }
 
-    /// `entry`, which was found while the files `active` had data buffered, with attributes that include it. `entry` was
-    /// counted, so a failure takes it back.
+    /// Adds buffered data to the attributes of `entry`, which was found while the files `active` had data buffered. The
+    /// lookup of `entry` was counted, so a failure forgets it.
     fn complete(&self, active: &[Arc<InodeBuffer>], entry: Entry) -> FsResult<Entry> {
         let completed = self.engine.complete(active, entry);
         completed.inspect_err(|_| self.engine.inner.forget(entry.ino, 1))
     }
 
-    /// Registers an open file. A page cache above is void if data was lost that it may have.
+    /// Registers an open file. A page cache above is invalid if it may hold data that was lost.
     fn opened(&self, ino: Ino, opened: Opened, flags: OpenFlags) -> Opened {
         let inode = self.engine.registry.opened(ino, opened.handle, flags);
         if flags.writes() {
@@ -311,13 +313,13 @@ impl<F: FileSystem> Buffered<F> {
         }
     }
 
-    /// Asks below whether writes may be held back.
+    /// Asks the file system below whether it syncs each write, in which case none may be delayed.
     fn note_synchronous(&self, inode: &InodeBuffer, handle: Handle) {
         let is_synchronous = self.engine.inner.is_synchronous(inode.ino, handle);
         inode.lock().is_synchronous = is_synchronous;
     }
 
-    /// Buffered writes that take privileges away come before `ino` is given some.
+    /// Flushes buffered writes that clear privileges before `ino` is given some.
     fn flush_before_privileges(&self, ino: Ino) {
         if self.engine.kills_privileges(ino) {
             self.engine.flush_ino(ino, FlushCause::Other);

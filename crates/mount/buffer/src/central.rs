@@ -1,4 +1,4 @@
-//! What all files share: free slots, and the lists of files that hold entries.
+//! State shared by all files: free slots, and the lists of files that hold entries.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -7,14 +7,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use crate::inode::{InodeBuffer, InodeState};
 use crate::slot::Slot;
 
-/// What the flush manager is doing, so that nobody pays for waking one that is awake.
+/// State of the flush manager, so that no caller pays for waking one that is awake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManagerState {
-    /// There is none, or it will look at the lists before it sleeps.
+    /// There is no manager, or it will look at the lists before it sleeps.
     Awake,
     /// Sleeping until the next tick.
     Dozing,
-    /// Sleeping until woken: the buffer is empty and its memory given back.
+    /// Sleeping until woken: the buffer is empty and its memory freed.
     Asleep,
 }
 
@@ -23,12 +23,11 @@ pub enum ManagerState {
 pub struct Central {
     /// See [`Lists`]. The innermost lock: nothing else is taken and nothing slow is done while it is held.
     lists: Mutex<Lists>,
-    /// Signalled when a slot has come back.
+    /// Signalled when a slot has been freed.
     slot_freed: Condvar,
-    /// Signalled when the manager has something to do.
+    /// Signalled when the manager has work.
     work: Condvar,
-    /// Length of `Lists::active`, read without the lock by calls that only want to know that nothing is
-    /// buffered.
+    /// Length of `Lists::active`, read without the lock by calls that only check that nothing is buffered.
     active_count: AtomicUsize,
     /// The manager's thread has ended.
     manager_is_gone: AtomicBool,
@@ -39,24 +38,24 @@ pub struct Central {
 /// Guarded by [`Central`]'s lock.
 #[derive(Debug)]
 pub struct Lists {
-    /// Slots that belong to no entry; the last used is taken first, so that few pages are touched.
+    /// Free slots; the last used is taken first, so that few pages are touched.
     pub free: Vec<Slot>,
-    /// Slots that ever came back. A waiter compares it, so that one freed and taken before it sleeps is not
-    /// missed.
+    /// Number of slots freed so far. A waiter compares it, so that it does not miss a slot that is freed and taken
+    /// before it sleeps.
     pub freed_count: u64,
     waiters: usize,
     /// Files whose front entry is sealed, oldest first, each once.
     pub ready: VecDeque<Arc<InodeBuffer>>,
-    /// Files that are not clean, in the order in which they became so. Never more than there are slots.
+    /// Dirty files, in the order in which they became dirty. Never more than there are slots.
     pub active: Vec<Arc<InodeBuffer>>,
-    /// What the manager is doing.
+    /// State of the manager.
     pub manager: ManagerState,
-    /// The manager is to end.
+    /// Request to the manager to end.
     pub stop: bool,
 }
 
 impl Central {
-    /// With these slots free.
+    /// Creates the state with these free slots.
     pub fn new(free: Vec<Slot>) -> Self {
         Self {
             lists: Mutex::new(Lists {
@@ -76,18 +75,18 @@ impl Central {
         }
     }
 
-    /// The lists, locked.
+    /// Locks the lists.
     pub fn lock(&self) -> MutexGuard<'_, Lists> {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True when every file is clean. A write that was acknowledged before the call is seen: its file was
-    /// listed before that, and `SeqCst` keeps the order between threads.
+    /// True if no file has buffered data. It accounts for every write acknowledged before the call: the file was listed
+    /// before the acknowledgement, and `SeqCst` keeps the order between threads.
     pub fn is_clean(&self) -> bool {
         self.active_count.load(Ordering::SeqCst) == 0
     }
 
-    /// Files that are not clean, oldest first.
+    /// Dirty files, oldest first.
     pub fn active(&self) -> Vec<Arc<InodeBuffer>> {
         match self.is_clean() {
             true => Vec::new(),
@@ -95,12 +94,12 @@ impl Central {
         }
     }
 
-    /// A free slot, if there is one.
+    /// Takes a free slot, if there is one.
     pub fn take_slot(&self) -> Option<Slot> {
         self.lock().free.pop()
     }
 
-    /// Takes a slot back.
+    /// Returns a slot.
     pub fn free_slot(&self, slot: Slot) {
         let mut lists = self.lock();
         lists.free.push(slot);
@@ -111,7 +110,7 @@ impl Central {
         }
     }
 
-    /// Sleeps until a slot has come back since `freed_count` was read.
+    /// Sleeps until a slot has been freed since `freed_count` was read.
     pub fn wait_for_slot(&self, freed_count: u64) {
         let mut lists = self.lock();
         lists.waiters += 1;
@@ -124,7 +123,7 @@ impl Central {
         lists.waiters -= 1;
     }
 
-    /// Lists `inode` as not clean. A sleeping manager is woken: from here on there are intervals to keep.
+    /// Lists `inode` as dirty. Wakes a sleeping manager, which has intervals to observe from here on.
     pub fn activate(&self, inode: &Arc<InodeBuffer>, state: &mut InodeState) {
         if std::mem::replace(&mut state.active, true) {
             return;
@@ -137,14 +136,14 @@ impl Central {
         }
     }
 
-    /// Takes `inode` off the list: it is clean.
+    /// Removes `inode`, which is clean, from the list.
     pub fn deactivate(&self, inode: &InodeBuffer, state: &mut InodeState) {
         state.active = false;
         self.lock().active.retain(|other| other.ino != inode.ino);
         self.active_count.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Hands `inode` to the manager, because its front is sealed.
+    /// Queues `inode` for the manager, because its front entry is sealed.
     pub fn queue(&self, inode: &Arc<InodeBuffer>, state: &mut InodeState) {
         if std::mem::replace(&mut state.queued, true) {
             return;
@@ -156,12 +155,12 @@ impl Central {
         }
     }
 
-    /// The manager's thread ends.
+    /// Records that the manager's thread has ended.
     pub fn manager_goes(&self) {
         self.manager_is_gone.store(true, Ordering::Relaxed);
     }
 
-    /// True when the manager's thread has ended.
+    /// True if the manager's thread has ended.
     pub fn manager_is_gone(&self) -> bool {
         self.manager_is_gone.load(Ordering::Relaxed)
     }
@@ -179,7 +178,7 @@ impl Central {
         self.work.notify_one();
     }
 
-    /// The manager's sleep: until woken, or for `limit`.
+    /// Sleeps until woken, or for `limit`; called by the manager.
     pub fn manager_sleeps<'a>(
         &'a self,
         mut lists: MutexGuard<'a, Lists>,
@@ -202,7 +201,7 @@ impl Central {
         lists
     }
 
-    /// Gives the memory of the free slots back to the host, one at a time: a writer finds the others.
+    /// Returns the memory of the free slots to the host, one slot at a time: a writer meanwhile finds the others.
     pub fn give_memory_back(&self) {
         let take = || {
             let free = &mut self.lock().free;
@@ -220,7 +219,7 @@ impl Central {
         self.manager_rounds.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Rounds of the manager's loop so far.
+    /// Number of rounds of the manager's loop.
     pub fn manager_rounds(&self) -> u64 {
         self.manager_rounds.load(Ordering::Relaxed)
     }

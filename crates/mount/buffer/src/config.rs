@@ -1,4 +1,4 @@
-//! What a buffer is made of, and which values make sense.
+//! Configuration of a buffer, and its validation.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,27 +7,26 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Smallest entry: one page. Smaller ones would split the smallest request that the kernel sends.
+/// Smallest entry: one page. Smaller ones would split the kernel's smallest request.
 const ENTRY_BYTES_MIN: u64 = 4 << 10;
-/// Largest buffer. It is address space first and memory only where used, but a typo (`8g` for `8m`) should be
-/// told.
+/// Largest buffer. It is only address space until it is used, but a typo (`8g` for `8m`) should be reported.
 const BUFFER_BYTES_MAX: u64 = 4 << 30;
 /// Shortest interval: below it the manager does nothing but wake up.
 const INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// Longest interval: the page cache's own limit for dirty data.
 const INTERVAL_MAX: Duration = Duration::from_secs(30);
 
-/// Who writes entries out.
+/// Writer of full and overdue entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Flusher {
     /// A flush manager thread.
     #[default]
     Thread,
-    /// The writer itself, when its entry is full or overdue (the paper's single-threaded variant). A timer writes out what
-    /// no writer comes for within twice the time.
+    /// The writer itself, when its entry is full or overdue (the paper's single-threaded variant). A timer writes out
+    /// entries that no writer has handled within twice the time.
     Inline,
-    /// Nobody, because nothing is buffered: every write goes through.
+    /// None, as nothing is buffered: every write goes through.
     Off,
 }
 
@@ -62,10 +61,10 @@ pub struct BufferConfig {
     pub buffer_bytes: u64,
     /// Data region of one entry in bytes: the largest write that the file system below sees.
     pub entry_bytes: u64,
-    /// How often entries are looked at. One that nobody appended to for two intervals is written out, and one
-    /// that is still growing after eight; by the timer of the inline flusher after four and sixteen.
+    /// Interval of the checks for overdue entries. An entry is written out after two intervals without an append, and
+    /// after eight if it is still growing; the timer of the inline flusher uses four and sixteen.
     pub flush_interval: Duration,
-    /// Who writes entries out.
+    /// Writer of full and overdue entries.
     pub flusher: Flusher,
 }
 
@@ -81,10 +80,10 @@ impl Default for BufferConfig {
 }
 
 impl BufferConfig {
-    /// This configuration, if a buffer can be made of it. With [`Flusher::Off`] the sizes are not looked at.
+    /// Checks this configuration and returns it. With [`Flusher::Off`] the sizes are ignored.
     ///
     /// # Errors
-    /// When a size or the interval makes no sense; the message says which and what would.
+    /// If a size or the interval is invalid; the message names it and a valid value.
     pub fn validated(self) -> Result<Self, BufferConfigError> {
         if self.flusher == Flusher::Off {
             return Ok(self);
@@ -114,15 +113,15 @@ impl BufferConfig {
     }
 }
 
-/// Why no buffer can be made of a configuration.
+/// Error of an invalid configuration, or of a host that can't provide a buffer.
 #[derive(Debug, Error)]
 pub enum BufferConfigError {
-    /// The entry is too small or odd.
+    /// The entry is too small or not a multiple of a page.
     #[error(
         "an entry of {entry_bytes} bytes is not a multiple of {ENTRY_BYTES_MIN} bytes; give at least 4k, such as 2m"
     )]
     Entry {
-        /// What was asked for.
+        /// Requested entry size.
         entry_bytes: u64,
     },
     /// The buffer does not divide into entries.
@@ -130,9 +129,9 @@ pub enum BufferConfigError {
         "a buffer of {buffer_bytes} bytes is not one or more whole entries of {entry_bytes} bytes; give a multiple of the entry"
     )]
     NotEntries {
-        /// What was asked for.
+        /// Requested buffer size.
         buffer_bytes: u64,
-        /// What was asked for.
+        /// Requested entry size.
         entry_bytes: u64,
     },
     /// The buffer is absurdly large.
@@ -140,27 +139,27 @@ pub enum BufferConfigError {
         "a buffer of {buffer_bytes} bytes is more than {BUFFER_BYTES_MAX} bytes; did you mean megabytes?"
     )]
     TooLarge {
-        /// What was asked for.
+        /// Requested buffer size.
         buffer_bytes: u64,
     },
     /// The interval is out of range.
     #[error("a flush interval of {flush_interval:?} is outside 1 ms to 30 s")]
     Interval {
-        /// What was asked for.
+        /// Requested interval.
         flush_interval: Duration,
     },
-    /// The host gave no address space for an entry.
+    /// The host provides no address space for an entry.
     #[error("no memory for a buffer of {buffer_bytes} bytes: {source}; give a smaller buffer")]
     Memory {
-        /// What was asked for.
+        /// Requested buffer size.
         buffer_bytes: u64,
-        /// What the host said.
+        /// The host's error.
         source: std::io::Error,
     },
     /// The flush manager thread could not be started.
     #[error("the flush manager thread can't be started: {source}; go without a buffer")]
     Thread {
-        /// What the host said.
+        /// The host's error.
         source: std::io::Error,
     },
 }

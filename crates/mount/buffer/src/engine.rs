@@ -1,25 +1,25 @@
-//! Takes writes in.
+//! Accepts writes.
 //!
 //! # Invariants
 //!
-//! - Whoever writes out the front entry of a file sets [`InodeState::writing`], and nobody takes the next before
-//!   it is cleared: entries of a file arrive below in order and one at a time.
+//! - The thread that writes out the front entry of a file sets [`InodeState::writing`], and no other takes the next
+//!   before it is cleared: entries of a file reach the file system below in order and one at a time.
 //! - With the manager thread: a file whose front is sealed and not being written is in `Central::ready`.
 //! - No lock is held while the file system below is called, and none while waiting, except the writer's own
-//!   [`InodeBuffer::turn`], which no flush takes: so a writer that waits for a slot never stops the one who
-//!   frees it.
+//!   [`InodeBuffer::turn`], which no flush takes: so a writer that waits for a slot never blocks the thread that frees
+//!   it.
 //!
 //! # Writes that go through
 //!
-//! These are made at once, behind what the file has buffered: durable and direct ones, which keep their flags; those to files
-//! that the file system below syncs by itself ([`FileSystem::is_synchronous`]); those on
-//! probation after a failure (see [`Probation`]); a file's first past 4 GiB and past each doubling of that, so that a file
-//! system that can't hold so much tells the writer; appended ones longer than an entry, since a record comes below in one
-//! piece; and small scattered ones. A scattered write that neither continues
-//! the tail entry nor the write before would cost an entry and a copy and save nothing. After a few of them in a row a
-//! file's scattered writes go through, and so does a small write that finds no free entry when its file has nothing
-//! buffered. Random I/O thus costs what it costs without a buffer, and the first write that continues the one before is
-//! buffered again.
+//! These writes are made at once, after the file's buffered data: durable and direct ones, which keep their flags;
+//! those to files that the file system below syncs by itself ([`FileSystem::is_synchronous`]); those on probation after
+//! a failure (see [`Probation`]); a file's first write past 4 GiB and past each doubling of that, so that a file system
+//! with a smaller limit reports it to the writer; appended ones longer than an entry, since a record must reach the
+//! file system below in one write; and small scattered ones. A scattered write that continues neither the tail entry
+//! nor the write before would cost an entry and a copy and save nothing. After a few of them in a row a file's
+//! scattered writes go through, and so does a small write that finds no free entry when its file has nothing buffered.
+//! So random I/O costs the same as without a buffer, and the first write that continues the one before is buffered
+//! again.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -36,11 +36,12 @@ use crate::registry::Registry;
 use crate::slot::Slot;
 use crate::stats::{Counters, FlushCause, add};
 
-/// Scattered writes in a row that are still buffered: a file header, an index and the data make three places.
+/// Number of consecutive scattered writes that are still buffered: a file header, an index and the data make three
+/// positions.
 const SCATTERED_MAX: u32 = 3;
-/// A write of at least this part of an entry is worth an entry of its own.
+/// A write of at least this fraction of an entry is worth its own entry.
 const SMALL_PART_OF_ENTRY: u64 = 4;
-/// File systems can hold files up to this end. Larger ones that they can't hold begin with vfat's 4 GiB.
+/// All file systems support files up to this size. The smallest limit is vfat's 4 GiB.
 const NEAR_BYTES: u64 = (1 << 32) - 1;
 
 /// The buffer without its thread: shared by callers and the manager.
@@ -52,16 +53,16 @@ pub struct Engine<F> {
     pub registry: Registry,
     pub counters: Counters,
     entries_total: u64,
-    /// A write found no space or quota: how much has to be allocated before any file's writes are buffered again. For all
-    /// files, as nobody tells which share what is used up.
+    /// A write ran out of space or quota: the amount that has to be allocated before any file's writes are buffered
+    /// again. It applies to all files, as it is unknown which of them share the exhausted resource.
     pub space: Probation,
-    /// When the inline flusher last looked for overdue entries, since `born`, in nanoseconds.
+    /// Time of the inline flusher's last check for overdue entries, in nanoseconds since `born`.
     pub inline_tick_ns: AtomicU64,
     pub born: Instant,
 }
 
 impl<F: FileSystem> Engine<F> {
-    /// With `slots` free, all of `config.entry_bytes`.
+    /// Creates an engine with the free slots `slots`, each of `config.entry_bytes`.
     pub fn new(inner: F, config: BufferConfig, slots: Vec<Slot>) -> Self {
         Self {
             inner,
@@ -76,17 +77,17 @@ impl<F: FileSystem> Engine<F> {
         }
     }
 
-    /// Entries in all.
+    /// Total number of entries.
     pub const fn entries_total(&self) -> u64 {
         self.entries_total
     }
 
-    /// True when sealed entries are written out by the threads that sealed them.
+    /// True if sealed entries are written out by the threads that sealed them.
     pub fn writes_out_inline(&self) -> bool {
         self.config.flusher == Flusher::Inline || self.central.manager_is_gone()
     }
 
-    /// A write from above.
+    /// Accepts a write from above.
     pub fn write(
         &self,
         ino: Ino,
@@ -116,7 +117,7 @@ impl<F: FileSystem> Engine<F> {
         }
         let at = offset.saturating_add(byte_count(taken));
         match self.write_through(&file.inode, handle, at, &data[taken..], mode) {
-            // The next write meets the reason.
+            // A short count: the next write gets the error.
             Err(_) if taken > 0 && !mode.from_page_cache => Ok(taken),
             written => written.map(|written| taken + written),
         }
@@ -131,7 +132,7 @@ impl<F: FileSystem> Engine<F> {
             && !self.space.is_on()
     }
 
-    /// Writes without buffering, behind what the file has buffered.
+    /// Writes without buffering, after the file's buffered data.
     fn write_through(
         &self,
         inode: &Arc<InodeBuffer>,
@@ -164,7 +165,8 @@ impl<F: FileSystem> Engine<F> {
         written
     }
 
-    /// A write to the file system below failed: until others have succeeded, what may fail is not acknowledged.
+    /// Records that a write to the file system below failed: until others have succeeded, writes go through, so that
+    /// none is acknowledged and then fails.
     pub fn note_failure(&self, state: &InodeState, error: FsError) {
         state.probation.start(self.config.entry_bytes);
         if matches!(error, FsError::NoSpace | FsError::Quota) {
@@ -172,7 +174,7 @@ impl<F: FileSystem> Engine<F> {
         }
     }
 
-    /// The one place where the file system below is written to.
+    /// The only place that writes to the file system below.
     pub fn backing_write(
         &self,
         ino: Ino,
@@ -190,8 +192,9 @@ impl<F: FileSystem> Engine<F> {
         byte_count(data.len()) < self.config.entry_bytes / SMALL_PART_OF_ENTRY
     }
 
-    /// Appends `data` to the tail entry and as many more as it takes: appended data to one entry, or to none. Returns how much was taken; the rest is to be written
-    /// through, behind what the file has buffered. The caller holds [`InodeBuffer::turn`].
+    /// Appends `data` to the tail entry and to as many new entries as it needs; appended data goes to a single entry or
+    /// to none. Returns the number of bytes accepted; the caller writes the rest through, after the file's buffered
+    /// data. The caller holds [`InodeBuffer::turn`].
     fn accept(&self, file: &OpenFile, handle: Handle, offset: u64, data: &[u8], mode: WriteMode) -> usize {
         let inode = &file.inode;
         let kind = WriteKind::of(mode);
@@ -234,7 +237,8 @@ impl<F: FileSystem> Engine<F> {
                 continue;
             }
             if let Some(slot) = self.central.take_slot() {
-                // After the slot is taken: where it was that of an entry that failed, the failure is seen.
+                // Check after taking the slot: if the slot comes from an entry whose write failed, the failure is
+                // visible here.
                 if state.probation.is_on() || self.space.is_on() {
                     self.central.free_slot(slot);
                     break;
@@ -256,7 +260,7 @@ impl<F: FileSystem> Engine<F> {
         data.len() - rest.len()
     }
 
-    /// The front or a later entry of the file has been sealed: sees to it that it is written out.
+    /// Called when an entry of the file has been sealed: writes it out, or queues it for the manager.
     fn hand_over<'a>(
         &self,
         inode: &'a Arc<InodeBuffer>,
@@ -271,9 +275,8 @@ impl<F: FileSystem> Engine<F> {
         state
     }
 
-    /// Waits until there may be a free slot, and helps: a writer that would only wait writes out an entry of
-    /// another file. In this order: a sealed entry; waiting for one that is being written; the oldest open
-    /// entry.
+    /// Waits until there may be a free slot. Rather than just wait, a writer writes out an entry of another file. In
+    /// this order: write out a sealed entry; wait for one that is being written; write out the oldest open entry.
     fn make_room(&self) {
         let started = Instant::now();
         add(&self.counters.entry_waits, 1);
@@ -309,7 +312,7 @@ impl<F: FileSystem> Engine<F> {
                 }
             }
             _ if writing => self.central.wait_for_slot(freed_count),
-            // Every slot changed hands while the files were looked at: the caller looks again.
+            // Every slot changed hands during the search: the caller tries again.
             _ => std::thread::yield_now(),
         }
     }

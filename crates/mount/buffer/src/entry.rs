@@ -1,4 +1,4 @@
-//! One entry of the buffer: header and data of writes that follow one another in a file.
+//! One entry of the buffer: header and data of contiguous writes to a file.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,16 +10,15 @@ use crate::overlay::Extent;
 use crate::slot::Slot;
 use crate::stats::FlushCause;
 
-/// What must agree for two writes to share an entry, because it changes what the file system below does with
+/// Properties that two writes must share to be in one entry, because they change how the file system below handles
 /// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteKind {
-    /// The data goes to the end of the file, wherever that is when it is written; the offset is only the
-    /// caller's guess.
+    /// The data goes to the end of the file at the time of the write below; the offset is only the caller's guess.
     pub appends: bool,
-    /// What the write leaves of setuid, setgid and capabilities.
+    /// Effect of the write on setuid, setgid and capabilities.
     pub privileges: Privileges,
-    /// Written back from a page cache.
+    /// Write-back from a page cache.
     pub from_page_cache: bool,
 }
 
@@ -40,30 +39,29 @@ impl WriteKind {
 /// being written out is sealed.
 #[derive(Debug)]
 pub struct Entry {
-    /// Shared with the thread that writes it out, and with nobody before.
+    /// Exclusive until the entry is written out, then shared with the thread that writes it.
     slot: Arc<Slot>,
-    /// Handle that the data is written by: the one of the first write. It stays open until the entry is
-    /// written, because release flushes first.
+    /// Handle to write the data with: that of the first write. It stays open until the entry is written, because
+    /// release flushes first.
     pub handle: Handle,
-    /// Where in the file the data starts, in bytes; a guess where it is appended.
+    /// Offset of the data in the file, in bytes; a guess for appended data.
     pub offset: u64,
     /// Mode of the first write.
     pub mode: WriteMode,
     kind: WriteKind,
     used: usize,
-    /// Bytes that fit: entries end where a multiple of the entry size in the file does, so that a stream that
-    /// starts anywhere soon makes aligned writes. Appended records like the first that this would cut make it the
-    /// whole slot.
+    /// Capacity in bytes: entries end at multiples of the entry size in the file, so that a stream with any start soon
+    /// makes aligned writes. If that would split appended records as long as the first, the capacity is the whole slot.
     room: usize,
-    /// When the first byte came.
+    /// Time of the first append.
     pub created: Instant,
-    /// When the last byte came.
+    /// Time of the last append.
     pub appended: Instant,
-    /// Why nothing may be appended any more; `None` while the entry is open.
+    /// Reason why nothing more may be appended; `None` while the entry is open.
     pub sealed: Option<FlushCause>,
 }
 
-/// What is needed to write an entry out, without a lock.
+/// Data and header fields needed to write an entry out, without a lock.
 #[derive(Debug)]
 pub struct Piece {
     slot: Arc<Slot>,
@@ -84,7 +82,7 @@ impl Piece {
 }
 
 impl Entry {
-    /// An empty entry for `length` bytes and more at `offset`; append to it before anyone else sees it.
+    /// Creates an empty entry at `offset` for at least `length` bytes; append to it before sharing it.
     pub fn new(
         slot: Slot,
         handle: Handle,
@@ -114,8 +112,9 @@ impl Entry {
         }
     }
 
-    /// True when a write of `kind` at `offset` goes on where this entry stops. Appended data always does, as nothing else
-    /// was written to the file in between; but all of it has to fit, so that it comes below in one piece.
+    /// True if a write of `kind` at `offset` continues this entry. Appended data always does, as nothing else was
+    /// written to the file in between; but it has to fit completely, so that it reaches the file system below in one
+    /// write.
     pub fn is_continued_by(&self, kind: WriteKind, offset: u64, length: usize) -> bool {
         let goes_on = match kind.appends {
             true => length <= self.room - self.used,
@@ -124,12 +123,12 @@ impl Entry {
         self.sealed.is_none() && self.is_of(kind) && goes_on
     }
 
-    /// True when its data came by writes of this kind.
+    /// True if the data came from writes of this kind.
     pub fn is_of(&self, kind: WriteKind) -> bool {
         self.kind == kind
     }
 
-    /// Takes as much of `data` as fits and says how much; seals the entry when it is full.
+    /// Appends as much of `data` as fits and returns its length; seals the entry when it is full.
     pub fn append(&mut self, data: &[u8], now: Instant) -> usize {
         let taken = data.len().min(self.room - self.used);
         let slot = Arc::get_mut(&mut self.slot).expect("an open entry is not being written out");
@@ -142,7 +141,8 @@ impl Entry {
         taken
     }
 
-    /// Copies what the entry has of the bytes from `offset` on to their places in `out`, and says which these are.
+    /// Copies the entry's part of the file range that starts at `offset` into `out`, and returns the range of `out`
+    /// that it filled.
     pub fn copy_to(&self, offset: u64, out: &mut [u8]) -> Option<Range<usize>> {
         let (start, end) = (
             self.offset.max(offset),
@@ -158,7 +158,7 @@ impl Entry {
         Some(to..to + length)
     }
 
-    /// Bytes of data.
+    /// Length of the data in bytes.
     pub fn bytes(&self) -> u64 {
         byte_count(self.used)
     }
@@ -168,7 +168,7 @@ impl Entry {
         self.offset + self.bytes()
     }
 
-    /// Where in the file the data lies.
+    /// The range of the data in the file.
     pub fn extent(&self) -> Extent {
         Extent {
             start: self.offset,
@@ -177,12 +177,12 @@ impl Entry {
         }
     }
 
-    /// What the data takes away of setuid, setgid and capabilities.
+    /// Effect of the data on setuid, setgid and capabilities.
     pub const fn privileges(&self) -> Privileges {
         self.kind.privileges
     }
 
-    /// Seals the entry, for `cause` unless it is sealed, to be written out.
+    /// Seals the entry, for `cause` unless it is sealed already, to be written out.
     pub fn begin_write_out(&mut self, cause: FlushCause) -> Piece {
         self.sealed.get_or_insert(cause);
         Piece {
@@ -194,7 +194,7 @@ impl Entry {
         }
     }
 
-    /// The memory, when the data has been written and its [`Piece`] is gone.
+    /// Returns the slot after the data has been written and its [`Piece`] dropped.
     pub fn into_slot(self) -> Slot {
         Arc::into_inner(self.slot).expect("the one piece of the entry is gone")
     }

@@ -1,13 +1,13 @@
-//! What the buffer knows of one file: its entries in the order of their writes, and the errors of writes that
-//! were acknowledged and then failed.
+//! The buffer's state of one file: its entries in the order of their writes, and the errors of writes that failed after
+//! they were acknowledged.
 //!
 //! # Errors
 //!
-//! A failed flush can't be told to the writer any more. As `errseq_t` does in the kernel, the inode counts
-//! failures and each open handle remembers how many it was told of: a handle with a lower count gets the last
-//! error, once, and catches up. So each handle open at the failure is told once, later handles never, other
-//! inodes never. A write tells nothing of an earlier one, as in Linux. The data of the failed entry is dropped; entries
-//! behind it are still tried.
+//! A failed flush can no longer be reported to the writer. As with `errseq_t` in the kernel, the inode counts failures
+//! and each open handle remembers the count it has reported: a handle with a lower count reports the last error, once,
+//! and catches up. So the error is reported once on each handle open at the failure, and never on later handles or on
+//! other inodes. A write does not report the error of an earlier one, as in Linux. The data of the failed entry is
+//! dropped; entries behind it are still tried.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,13 +20,13 @@ use crate::overlay::Overlay;
 use crate::probation::Probation;
 use crate::times::Times;
 
-/// One file with at least one open handle, or with something to remember until the kernel forgets it.
+/// One file with at least one open handle, or with state to keep until the kernel forgets it.
 #[derive(Debug)]
 pub struct InodeBuffer {
-    /// Its number below.
+    /// Inode number in the file system below.
     pub ino: Ino,
-    /// Held through one whole write, so that pieces of two writes that each span entries do not mix.
-    /// Lock order: `turn`, then `state` of any one inode, then `Central`. Never two states at once.
+    /// Held during one whole write, so that two writes that both span entries do not interleave. Lock order: `turn`,
+    /// then `state` of any one inode, then `Central`. Never two states at once.
     pub turn: Mutex<()>,
     /// See [`InodeState`]. Held while data is copied in, never while the file system below is called.
     state: Mutex<InodeState>,
@@ -39,44 +39,44 @@ pub struct InodeBuffer {
 pub struct InodeState {
     /// Entries in the order of their writes; only the last may be open. An entry stays until it has been written out.
     pub entries: VecDeque<Entry>,
-    /// Some thread is writing out the front entry. Only one at a time: that is the order.
+    /// A thread is writing out the front entry. Only one at a time does, which keeps the order.
     pub writing: bool,
-    /// Entries ever opened.
+    /// Number of entries opened so far.
     pub opened: u64,
-    /// Entries ever written out or failed.
+    /// Number of entries written out or failed so far.
     pub completed: u64,
     /// Listed in `Central::active`.
     pub active: bool,
     /// Listed in `Central::ready`.
     pub queued: bool,
-    /// Where the last write ended; `None` before the first.
+    /// End offset of the last write; `None` before the first.
     pub last_end: Option<u64>,
-    /// Writes in a row that did not start where the one before ended.
+    /// Number of consecutive writes that did not start at the end of the one before.
     pub scattered: u32,
-    /// Largest offset that a write to the file system below has ended at.
+    /// Largest end offset of the writes to the file system below.
     pub reached: u64,
-    /// After a failed write: what has to be written through before writes are buffered again.
+    /// Bytes to write through after a failed write before writes are buffered again.
     pub probation: Probation,
-    /// The file system below syncs each write: nothing is held back.
+    /// The file system below syncs each write: no write is delayed.
     pub is_synchronous: bool,
-    /// Times told and to be told.
+    /// Times reported to callers, and those of the file system below.
     pub times: Times,
-    /// Somebody looked at the attributes while data was buffered.
+    /// The attributes were queried while data was buffered.
     pub looked_at: bool,
-    /// Data was lost that a page cache above may have: the next open voids it.
+    /// Data was lost that a page cache above may hold: the next open invalidates the cache.
     pub cache_is_void: bool,
-    /// The kernel gave its inode back.
+    /// The kernel has forgotten the inode.
     pub forgotten: bool,
-    /// Flushes that failed.
+    /// Number of failed flushes.
     error_count: u64,
-    /// Error of the last one.
+    /// Error of the last failed flush.
     last_error: Option<FsError>,
-    /// Nobody was told of `last_error` yet.
+    /// `last_error` has not been reported on any handle.
     untold: bool,
 }
 
 impl InodeBuffer {
-    /// A file with nothing buffered.
+    /// A file without buffered data.
     pub fn new(ino: Ino) -> Self {
         Self {
             ino,
@@ -86,31 +86,31 @@ impl InodeBuffer {
         }
     }
 
-    /// The state, locked.
+    /// Locks the state.
     pub fn lock(&self) -> MutexGuard<'_, InodeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until some entry of this file has been written out.
+    /// Waits until an entry of this file has been written out.
     pub fn wait<'a>(&'a self, state: MutexGuard<'a, InodeState>) -> MutexGuard<'a, InodeState> {
         self.written_out
             .wait(state)
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes those in [`InodeBuffer::wait`].
+    /// Wakes the waiters of [`InodeBuffer::wait`].
     pub fn notify(&self) {
         self.written_out.notify_all();
     }
 }
 
 impl InodeState {
-    /// True when every accepted byte is in the file system below.
+    /// True if every accepted byte is in the file system below.
     pub fn is_clean(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Where the buffered data lies, and what it changes.
+    /// The file ranges of the buffered data, and its effect on privileges.
     pub fn overlay(&self) -> Overlay {
         let killed = self.entries.iter().map(Entry::privileges);
         Overlay {
@@ -119,22 +119,22 @@ impl InodeState {
         }
     }
 
-    /// True when some of it is written by `handle`.
+    /// True if part of the buffered data will be written by `handle`.
     pub fn uses(&self, handle: Handle) -> bool {
         self.entries.iter().any(|entry| entry.handle == handle)
     }
 
-    /// True when there is something to remember of the file although nobody has it open.
+    /// True if state of the file must be kept although it has no open handle.
     pub fn outlives_handles(&self) -> bool {
         !self.forgotten && (self.times.differ() || self.cache_is_void)
     }
 
-    /// True when the oldest entry can be written out and may not grow.
+    /// True if the oldest entry is sealed and not being written out.
     pub fn front_is_sealed(&self) -> bool {
         !self.writing && self.entries.front().is_some_and(|entry| entry.sealed.is_some())
     }
 
-    /// Counts a write at `offset` that ends at `end`; says whether it went on where the one before ended.
+    /// Notes a write at `offset` that ends at `end`; returns whether it continues the one before.
     pub fn note_write(&mut self, offset: u64, end: u64) -> bool {
         let continues = self.last_end.is_none_or(|last| last == offset);
         self.scattered = if continues {
@@ -146,7 +146,7 @@ impl InodeState {
         continues
     }
 
-    /// Records that acknowledged data is lost. True when no older error was still untold.
+    /// Records that acknowledged data is lost. True if no older error is still unreported.
     pub fn record_error(&mut self, error: FsError) -> bool {
         self.error_count += 1;
         self.cache_is_void = true;
@@ -154,7 +154,7 @@ impl InodeState {
         !std::mem::replace(&mut self.untold, true)
     }
 
-    /// True when an error is forgotten that nobody was told of.
+    /// Clears an error that was never reported; true if there was one.
     pub fn forget_untold(&mut self) -> bool {
         std::mem::take(&mut self.untold)
     }
@@ -165,28 +165,28 @@ impl InodeState {
 pub struct OpenFile {
     /// Its file.
     pub inode: Arc<InodeBuffer>,
-    /// Opened for writing: only then is a write worth buffering.
+    /// Opened for writing: otherwise buffering its writes is pointless.
     pub writable: bool,
-    /// Opened for reading: whether others may read is for the file system below to say.
+    /// Opened for reading: otherwise the file system below decides whether it may read.
     pub readable: bool,
-    /// `error_count` that this handle was told of by an fsync.
+    /// `error_count` that an fsync of this handle has reported.
     told: AtomicU64,
-    /// The same, by a close of one of its descriptors.
+    /// `error_count` that a close of one of its descriptors has reported.
     told_at_close: AtomicU64,
 }
 
-/// An error that a handle is told.
+/// An error to report on a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
     pub error: FsError,
-    /// No other handle was told before.
+    /// No other handle has reported it.
     pub first: bool,
-    /// This handle was not told before.
+    /// This handle has not reported it.
     pub fresh: bool,
 }
 
 impl OpenFile {
-    /// A handle that will be told of errors from here on.
+    /// A handle that reports errors from here on.
     pub fn new(inode: Arc<InodeBuffer>, flags: OpenFlags) -> Self {
         let known = inode.lock().error_count;
         Self {
@@ -198,13 +198,14 @@ impl OpenFile {
         }
     }
 
-    /// The error that no fsync of this handle has told yet; from here on it is told.
+    /// Returns the error that no fsync of this handle has reported yet, and marks it as reported.
     pub fn take_error(&self) -> Option<Told> {
         self.untold_error(&self.told)
     }
 
-    /// The same at a close of a descriptor, after which others may be open: a child that a thread starts closes its copies
-    /// when it runs another program, and nobody looks at what that close says. So an fsync tells it again.
+    /// Like [`OpenFile::take_error`], for a close of a descriptor while others may be open: a forked child closes its
+    /// copies when it executes another program, and the result of that close is ignored. So an fsync reports the error
+    /// again.
     pub fn show_error(&self) -> Option<Told> {
         self.untold_error(&self.told_at_close)
     }

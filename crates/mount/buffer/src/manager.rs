@@ -1,13 +1,12 @@
-//! The flush manager: the thread that writes entries out while writers go on.
+//! The flush manager: the thread that writes entries out in the background.
 //!
-//! It writes sealed entries at once, the oldest first and one of each file in turn, and looks for overdue
-//! ones at every interval. When the buffer has been empty for [`IDLE_TICKS`] intervals it gives the memory
-//! back and sleeps without a timeout. Until then it keeps ticking, so that a file that is written and closed
-//! need not wake it.
+//! It writes sealed entries at once, the oldest first and one of each file in turn, and looks for overdue ones at every
+//! interval. When the buffer has been empty for [`IDLE_TICKS`] intervals it frees the memory and sleeps without a
+//! timeout. Before that it keeps ticking, so that a file that is written and closed need not wake it.
 //!
-//! With the inline flusher, writers write out what they seal and what they find overdue. The thread is only a timer then:
-//! it writes out what no writer came for, after twice the time that a writer would have given it, so that a load that
-//! keeps writing never meets it.
+//! With the inline flusher, writers write out the entries that they seal or find overdue. The thread is then only a
+//! timer: it writes out entries that no writer has handled after twice the time that a writer would have left them, so
+//! a load that keeps writing never triggers it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,12 +17,12 @@ use crate::central::Central;
 use crate::config::Flusher;
 use crate::engine::Engine;
 
-/// Intervals with nothing buffered before memory is given back: one second at 10 ms.
+/// Intervals with nothing buffered before memory is freed: one second at 10 ms.
 const IDLE_TICKS: u32 = 100;
-/// How much longer than a writer the timer of the inline flusher leaves an entry.
+/// Factor by which the timer of the inline flusher leaves an entry longer than a writer does.
 const TIMER_FACTOR: u32 = 2;
 
-/// Tells that the manager is gone, also when it panicked: writers do its work then.
+/// Reports the end of the manager, also by a panic: writers do its work from then on.
 struct Presence<'a>(&'a Central);
 
 impl Drop for Presence<'_> {
@@ -32,7 +31,7 @@ impl Drop for Presence<'_> {
     }
 }
 
-/// The thread's body; returns when it is told to stop. What is left then is for whoever told it to.
+/// The thread's body; returns when it is told to stop. The caller that stops it writes the remaining entries.
 pub fn run<F: FileSystem>(engine: &Arc<Engine<F>>) {
     let _presence = Presence(&engine.central);
     let factor = match engine.config.flusher {
@@ -41,7 +40,7 @@ pub fn run<F: FileSystem>(engine: &Arc<Engine<F>>) {
     };
     let interval = engine.config.flush_interval;
     let mut next_tick = Instant::now() + interval;
-    // Nothing was ever buffered: sleep at the first tick.
+    // Nothing has been buffered yet: sleep at the first tick.
     let mut idle_ticks = IDLE_TICKS;
     let mut lists = engine.central.lock();
     loop {

@@ -1,25 +1,25 @@
-//! What buffered data adds to what the file system below says of a file: size, space, privileges and holes.
+//! Effect of buffered data on a file's size, space, privileges and holes as reported by the file system below.
 //!
-//! An [`Overlay`] is taken before the file system below is asked. An entry that is written out in between is then in
-//! both, which changes nothing, as each fact is a maximum, a union or an upper bound. Taken afterwards, it would be in
+//! An [`Overlay`] is taken before the file system below is queried. An entry that is written out in between is then in
+//! both, which is harmless, as each fact is a maximum, a union or an upper bound. Taken afterwards, it would be in
 //! neither.
 
 use vfs::{Attr, FsError, FsResult, Privileges, SeekFrom};
 
-/// Unit in which holes are told and space is counted: the page, which most file systems allocate by. Data in a block
-/// makes the whole block data once it is written, so that the answers are the same before and after.
+/// Unit in which holes are reported and space is counted: the page, by which most file systems allocate. Once data in a
+/// block is written, the whole block is data, so the answers are the same before and after.
 const BLOCK_BYTES: u64 = 4096;
 /// Unit of [`Attr::blocks`] in bytes.
 const SECTOR_BYTES: u64 = 512;
 
-/// The place of an entry in its file.
+/// The range of an entry in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Offset of the first byte.
     pub start: u64,
     /// Offset behind the last byte.
     pub end: u64,
-    /// The data goes to the end of the file: the place is a guess until it is written out.
+    /// The data goes to the end of the file: the range is a guess until it is written out.
     pub appends: bool,
 }
 
@@ -38,12 +38,12 @@ impl Extent {
 pub struct Overlay {
     /// In the order of the writes.
     pub extents: Vec<Extent>,
-    /// Privileges that its writes take away, in their order.
+    /// Effects of its writes on privileges, in their order.
     pub killed: Vec<Privileges>,
 }
 
 impl Overlay {
-    /// True when nothing was buffered.
+    /// True if nothing was buffered.
     pub const fn is_empty(&self) -> bool {
         self.extents.is_empty()
     }
@@ -53,12 +53,12 @@ impl Overlay {
         self.extents.iter().map(|extent| extent.end).max().unwrap_or(0)
     }
 
-    /// True when some of it is to be appended.
+    /// True if it contains data to append.
     pub fn appends(&self) -> bool {
         self.extents.iter().any(|extent| extent.appends)
     }
 
-    /// True when everything to be appended will come where it was guessed, in a file of `size_below` bytes below.
+    /// True if all data to append will end up at its guessed offset, in a file of `size_below` bytes below.
     pub fn appends_fit(&self, size_below: u64) -> bool {
         let mut size = size_below;
         self.extents.iter().all(|extent| {
@@ -68,11 +68,11 @@ impl Overlay {
         })
     }
 
-    /// Adds it to the attributes of the file below, except for times.
+    /// Adds the buffered data to the attributes of the file below, except for times.
     pub fn add_to(&self, attr: &mut Attr) {
         attr.size = attr.size.max(self.end());
-        // Blocks that are overwritten are counted twice until then: too many rather than too few, by which programs
-        // tell a sparse file.
+        // Overwritten blocks are counted twice until the write-out: too many rather than too few, as programs take a
+        // low count for a sparse file.
         let bytes: u64 = self
             .extents
             .iter()
@@ -96,7 +96,7 @@ impl Overlay {
         if offset >= size {
             return Err(FsError::NoSuchDevice);
         }
-        // The last block below is data as far as the file goes on in it.
+        // A partial last block below becomes data if the file continues in it.
         if size > size_below && size_below > 0 && below(SeekFrom::Hole(size_below - 1))? == size_below {
             self.extents.push(Extent {
                 start: size_below - 1,
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_seek_meets_buffered_blocks_and_those_below_in_turn() {
-        // Below: data in [0, 5000), the end of the file.
+        // Below: data in [0, 5000), 5000 being the end of the file.
         let below = |from| match from {
             SeekFrom::Data(at) if at < 5000 => Ok(at),
             SeekFrom::Hole(at) if at < 5000 => Ok(5000),

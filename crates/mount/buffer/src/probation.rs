@@ -1,16 +1,16 @@
-//! How long writes go through after one has failed.
+//! Probation: the period in which writes go through after one has failed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that have to be written through before writes are buffered again; 0 when they are.
+/// Bytes to write through before writes are buffered again; 0 outside probation.
 ///
-/// It keeps losses small beside what was kept: between two failures of acknowledged data at least as many bytes were
-/// written as the buffer could have lost by either.
+/// It keeps losses small in proportion: between two failures of acknowledged data at least as many bytes were written
+/// as the buffer could have lost by either.
 #[derive(Debug, Default)]
 pub struct Probation(AtomicU64);
 
 impl Probation {
-    /// A write failed: `bytes` have to be written through, from here on.
+    /// Starts probation after a failed write: `bytes` have to be written through.
     pub fn start(&self, bytes: u64) {
         self.0.store(bytes, Ordering::Relaxed);
     }
@@ -20,10 +20,10 @@ impl Probation {
         self.0.load(Ordering::Relaxed) > 0
     }
 
-    /// This many bytes were written through.
+    /// Counts bytes that were written through.
     pub fn note_success(&self, bytes: u64) {
         let order = Ordering::Relaxed;
-        // `Err` says that nothing is left to be proven.
+        // `Err` means that probation is over.
         let _ = self.0.fetch_update(order, order, |left| {
             (left > 0).then(|| left.saturating_sub(bytes))
         });

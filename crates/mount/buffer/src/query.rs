@@ -1,8 +1,8 @@
-//! Questions about files, answered from the buffer where it has the data and from the file system below where it has not.
+//! Queries of files, answered from the buffer for the data it holds and from the file system below for the rest.
 //!
-//! Each takes what is buffered first and asks below second; see [`Overlay`]. Two things make a question write data out
-//! first: the first look at an open file that has data buffered, so that a program that writes a file, looks at it and closes
-//! it is told the times that the source has; and appended data that the source has moved.
+//! Each reads the buffer first and the file system below second; see [`Overlay`]. Two cases write data out first: the
+//! first attribute query of an open file with buffered data, so that a program that writes a file, queries and closes
+//! it sees the source's times; and appended data that the source has moved.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::overlay::Overlay;
 use crate::registry::Registry;
 use crate::stats::FlushCause;
 
-/// How often attributes are asked for again when the source moves appended data.
+/// Maximum number of attribute queries if the source moves appended data.
 const ATTEMPTS_MAX: u32 = 3;
 
 impl InodeState {
-    /// What is buffered, for somebody who will be told of it.
+    /// The buffered data, for a caller to whom it will be reported.
     fn look(&mut self) -> Overlay {
         if !self.is_clean() {
             self.times.note_look();
@@ -28,7 +28,7 @@ impl InodeState {
         self.overlay()
     }
 
-    /// Adds what was buffered to attributes that the file system below gave after that.
+    /// Adds the data that was buffered before the call to attributes that the file system below returned.
     fn add_to(&mut self, attr: &mut Attr, buffered: &Overlay) {
         buffered.add_to(attr);
         self.times.tell(attr, !buffered.is_empty());
@@ -64,8 +64,8 @@ impl<F: FileSystem> Engine<F> {
         }
     }
 
-    /// Changes attributes. Size, owner and times are changed behind what is buffered, as a write changes them too; the mode
-    /// behind what takes privileges away.
+    /// Changes attributes. Size, owner and times are changed after a flush, as buffered writes would change them too;
+    /// the mode is changed after a flush only if buffered writes clear privileges.
     pub fn change_attributes(&self, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> FsResult<Attr> {
         let mode_alone = SetAttr {
             mode: change.mode,
@@ -88,11 +88,11 @@ impl<F: FileSystem> Engine<F> {
         Ok(attr)
     }
 
-    /// `entry`, which the file system below found while the files `active` had data buffered, with what they have.
+    /// Adds buffered data to `entry`, which the file system below found while the files `active` had data buffered.
     pub fn complete(&self, active: &[Arc<InodeBuffer>], entry: Entry) -> FsResult<Entry> {
         let mut entry = entry;
         if let Some(inode) = active.iter().find(|inode| inode.ino == entry.ino) {
-            // Some of it may have been written out since the file system below looked.
+            // Part of it may have been written out since the file system below answered.
             entry.attr = self.attributes_of(inode, None)?;
         } else if let Some(inode) = self.registry.inode(entry.ino) {
             inode.lock().times.tell(&mut entry.attr, false);
@@ -106,8 +106,8 @@ impl<F: FileSystem> Engine<F> {
         for inode in self.central.active() {
             let mut seen = inode.lock().look();
             if seen.appends() {
-                // Finds out whether the source has moved it, as nothing below may be asked within the listing. Where the
-                // file can't be asked for, the listing says why.
+                // Check whether the source has moved the data, as the file system below may not be called within the
+                // listing. If the file can't be queried, the listing reports why.
                 let _ = self.attributes_of(&inode, None);
                 seen = inode.lock().look();
             }
@@ -131,7 +131,8 @@ impl<F: FileSystem> Engine<F> {
             return self.inner.read(ino, handle, offset, out);
         };
         if !file.readable {
-            // A page cache above fills up a page by the handle that writes to it. Whether that may read is known below.
+            // A page cache above fills a partial page by the handle that writes to it. The file system below knows
+            // whether that handle may read.
             self.inner.read(ino, handle, offset, out)?;
             self.flush_inode(&file.inode, FlushCause::Query);
             return self.inner.read(ino, handle, offset, out);
@@ -145,7 +146,7 @@ impl<F: FileSystem> Engine<F> {
             .filter(|extent| extent.appends);
         let appended_at = appended.map(|extent| extent.start).min();
         if appended_at.is_some_and(|start| start < range_end) {
-            // Where appended data stands is certain only then.
+            // The offset of appended data is only certain after a flush.
             drop(state);
             self.flush_inode(&file.inode, FlushCause::Query);
             state = file.inode.lock();
@@ -168,7 +169,7 @@ impl<F: FileSystem> Engine<F> {
             }
         }
         if count < out.len() && appended_at.is_some_and(|start| start >= range_end) {
-            // The file was taken to be longer: what is appended may stand here.
+            // The file is shorter than assumed: appended data may be in this range.
             self.flush_inode(&file.inode, FlushCause::Query);
             return self.inner.read(ino, handle, offset, out);
         }
@@ -196,7 +197,7 @@ impl<F: FileSystem> Engine<F> {
         buffered.seek(from, size_below, below)
     }
 
-    /// True when buffered writes take away setuid, setgid or capabilities.
+    /// True if buffered writes clear setuid, setgid or capabilities.
     pub fn kills_privileges(&self, ino: Ino) -> bool {
         !self.central.is_clean()
             && self
@@ -206,8 +207,8 @@ impl<F: FileSystem> Engine<F> {
     }
 }
 
-/// Copies what is buffered of the bytes from `offset` on to their places in `out`, data to be appended left out. Returns
-/// the ranges of `out` that are left, and where the buffered data ends in the file.
+/// Copies the buffered part of the file range that starts at `offset` into `out`, without data to append. Returns the
+/// ranges of `out` that remain, and the end offset of the buffered data.
 fn copy_buffered(state: &InodeState, offset: u64, out: &mut [u8]) -> (Vec<Range<usize>>, u64) {
     let whole = 0..out.len();
     let mut gaps = vec![whole];
@@ -227,7 +228,7 @@ fn copy_buffered(state: &InodeState, offset: u64, out: &mut [u8]) -> (Vec<Range<
     (gaps, end)
 }
 
-/// A listing whose entries get what is buffered.
+/// A directory listing whose entries include buffered data.
 struct WithBuffered<'a> {
     sink: &'a mut dyn DirSink,
     /// Taken before the listing began.

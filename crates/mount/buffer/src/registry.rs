@@ -1,4 +1,4 @@
-//! Finds the open files: by inode number and by handle. Sharded, because every call passes here.
+//! Finds open files by inode number and by handle. Sharded, because every call uses it.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,14 +8,14 @@ use vfs::{Handle, Ino, OpenFlags};
 
 use crate::inode::{InodeBuffer, OpenFile};
 
-/// Keys that a shard keeps memory for.
+/// Number of keys that a shard keeps memory for.
 const CAPACITY_KEPT: usize = 64;
-/// Shards of each map. More than the threads that a mount has, so that two rarely meet.
+/// Shards of each map. More than a mount has threads, so that two rarely contend.
 const SHARDS: u64 = 16;
 
 type Shard<K, V> = Mutex<HashMap<K, V>>;
 
-/// The open files. Its locks are taken alone, except that [`InodeBuffer`]'s may be taken within.
+/// The open files. No two of its locks are held at once; [`InodeBuffer`]'s lock may be taken within.
 #[derive(Debug, Default)]
 pub struct Registry {
     /// Each file with its count of open handles, which may be 0: see [`InodeState::outlives_handles`].
@@ -41,8 +41,8 @@ impl Registry {
         inode
     }
 
-    /// Takes a handle off, before the file system below may give its number to another. Returns the file when
-    /// this was its last handle.
+    /// Removes a handle, before the file system below may reuse its number. Returns the file if this was its last
+    /// handle.
     pub fn released(&self, handle: Handle) -> Option<Arc<InodeBuffer>> {
         let file = remove(&mut shard(&self.handles, handle.0), &handle)?;
         let ino = file.inode.ino;
@@ -58,7 +58,7 @@ impl Registry {
         Some(Arc::clone(&file.inode))
     }
 
-    /// The kernel gave the inode back. What is remembered of a file that nobody has open goes.
+    /// Called when the kernel forgets the inode. Drops the state kept for a file without open handles.
     pub fn forgotten(&self, ino: Ino) {
         let mut shard = shard(&self.inodes, ino.0);
         if let Some((inode, handles)) = shard.get(&ino) {
@@ -69,7 +69,7 @@ impl Registry {
         }
     }
 
-    /// The file of a number, when it is open or something is remembered of it.
+    /// The file of an inode number, if it is open or state is kept for it.
     pub fn inode(&self, ino: Ino) -> Option<Arc<InodeBuffer>> {
         shard(&self.inodes, ino.0)
             .get(&ino)
@@ -82,7 +82,7 @@ impl Registry {
     }
 }
 
-/// Removes a key, and gives memory back that a time of many keys has left.
+/// Removes a key, and frees memory that a larger number of keys has left.
 fn remove<K: Eq + Hash, V>(map: &mut HashMap<K, V>, key: &K) -> Option<V> {
     let value = map.remove(key);
     if map.capacity() > CAPACITY_KEPT && map.len() < map.capacity() / 4 {

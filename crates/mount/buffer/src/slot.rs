@@ -1,31 +1,31 @@
 //! Memory of one entry: an anonymous, page-aligned mapping that costs nothing until it is written.
 //!
-//! JUSTIFICATION of `unsafe`: the buffer is to be gone from the daemon's resident set when it is idle, which
-//! takes `madvise` on pages of our own; the allocator keeps freed blocks of this size on its lists (glibc
-//! raises its mmap threshold after the first one). Three calls, all in this file.
+//! JUSTIFICATION of `unsafe`: the buffer must leave the daemon's resident set when it is idle, which takes `madvise` on
+//! its own pages; the allocator keeps freed blocks of this size on its lists (glibc raises its mmap threshold after the
+//! first one). Three calls, all in this file.
 
 use std::io;
 use std::ptr::NonNull;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// The data region of one entry. Whoever owns the value owns the memory.
+/// The data region of one entry. The value owns the memory.
 #[derive(Debug)]
 pub struct Slot {
     /// Start of a private mapping of `bytes` bytes that lives as long as this value.
     start: NonNull<u8>,
     bytes: usize,
-    /// Written to since it was made or last given back.
+    /// Written to since it was created or last freed.
     touched: bool,
 }
 
 // SAFETY: the mapping is private to this value, which is neither `Clone` nor `Copy`; any thread may own it.
 unsafe impl Send for Slot {}
-// SAFETY: a shared reference only reads memory that changes through `&mut` alone.
+// SAFETY: a shared reference only reads memory that changes only through `&mut`.
 unsafe impl Sync for Slot {}
 
 impl Slot {
-    /// Address space for `bytes` bytes (not zero), all zero.
+    /// Maps `bytes` bytes (not zero), all zero.
     pub fn new(bytes: usize) -> io::Result<Self> {
         // SAFETY: a fresh private mapping at an address of the kernel's choice overlaps nothing.
         let start = unsafe {
@@ -44,32 +44,32 @@ impl Slot {
         })
     }
 
-    /// The memory, to be read.
+    /// The memory, for reading.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: `start` maps `bytes` initialised (zero-filled) bytes for the life of `self`; writes need
         // `&mut self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 
-    /// The memory, to be written.
+    /// The memory, for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.touched = true;
         // SAFETY: as in `bytes`, and `&mut self` makes this the only access.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 
-    /// True when the host may have given it memory.
+    /// True if the host may have allocated pages for it.
     pub const fn is_touched(&self) -> bool {
         self.touched
     }
 
-    /// Gives the pages back to the host; the content reads as zeros afterwards.
+    /// Returns the pages to the host; the content reads as zeros afterwards.
     pub fn give_back(&mut self) {
         if !self.touched {
             return;
         }
-        // SAFETY: the range is our own private mapping and `&mut self` says that nobody looks at it. Should
-        // the host refuse, the pages merely stay.
+        // SAFETY: the range is this value's private mapping, and `&mut self` excludes other references. If the host
+        // refuses, the pages merely stay.
         let _ = unsafe { madvise(self.start.as_ptr().cast(), self.bytes, Advice::LinuxDontNeed) };
         self.touched = false;
     }
@@ -77,8 +77,8 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made in `new` with this address and length, and no reference outlives
-        // `self`. A failure would leave address space mapped, which harms nobody.
+        // SAFETY: the mapping was made in `new` with this address and length, and no reference outlives `self`. A
+        // failure would leave address space mapped, which is harmless.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

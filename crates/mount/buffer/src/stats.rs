@@ -1,14 +1,14 @@
-//! Counters of the buffer, and what they look like from outside.
+//! Counters of the buffer, and their public form.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Defines the causes once: as a type, as the counts that are shown, and as the counters behind them.
+/// Defines the causes once: as a type, as public counts, and as the counters behind them.
 macro_rules! causes {
     ($($(#[$doc:meta])* $cause:ident, $count:ident;)*) => {
-        /// Why an entry was written out.
+        /// Reason for writing an entry out.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum FlushCause {
             $($(#[$doc])* $cause,)*
@@ -42,9 +42,9 @@ macro_rules! causes {
 }
 
 causes! {
-    /// Nobody appended for two intervals, or the entry was growing for eight.
+    /// No append for two intervals, or the entry was growing for eight.
     Interval, interval;
-    /// No more fits.
+    /// The entry is full.
     Full, full;
     /// A write elsewhere in the file ended the entry.
     Scattered, scattered;
@@ -54,9 +54,10 @@ causes! {
     Close, close;
     /// fsync or fdatasync.
     Fsync, fsync;
-    /// A question that the buffer alone could not answer: the first look at a file, or where appended data stands.
+    /// A query that the buffer can't answer by itself: the first attribute query of a file, or a query about appended
+    /// data.
     Query, query;
-    /// Truncation, copy, a write that goes through, or another change that comes after the data.
+    /// Truncation, copy, a write that goes through, or another change that must follow the data.
     Other, other;
     /// sync, unmount or an explicit drain.
     Drain, drain;
@@ -69,61 +70,60 @@ pub struct LatencyPercentiles {
     pub count: u64,
     /// Half of the samples are at most this.
     pub p50_us: u64,
-    /// 90 of 100 are.
+    /// 90 % of the samples are at most this.
     pub p90_us: u64,
-    /// 99 of 100 are.
+    /// 99 % of the samples are at most this.
     pub p99_us: u64,
-    /// All are.
+    /// Largest sample.
     pub max_us: u64,
 }
 
-/// What the buffer did since it was made.
+/// Statistics since the buffer was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BufferStats {
     /// Writes accepted from above.
     pub writes_accepted: u64,
     /// Their bytes.
     pub bytes_accepted: u64,
-    /// Of the writes accepted, those that went through without being buffered.
+    /// Accepted writes that went through without being buffered.
     pub writes_through: u64,
     /// Writes made to the file system below, successful or not.
     pub backing_writes: u64,
-    /// Bytes that these were asked to write.
+    /// Bytes requested by these writes.
     pub backing_bytes: u64,
     /// Writes accepted for each backing write.
     pub coalescing_factor: f64,
     /// Entries holding data or being written out.
     pub entries_in_use: u64,
-    /// Entries in all.
+    /// Total number of entries.
     pub entries_total: u64,
     /// Bytes accepted and not yet below.
     pub bytes_buffered: u64,
-    /// Most of these at any one time.
+    /// Highest value of `bytes_buffered`.
     pub bytes_buffered_max: u64,
     /// Times that a writer found no free entry.
     pub entry_waits: u64,
-    /// Time that writers spent so, in nanoseconds.
+    /// Time that writers waited for an entry, in nanoseconds.
     pub entry_wait_ns: u64,
-    /// Time that writing out one entry took.
+    /// Time to write out one entry.
     pub flush_latency: LatencyPercentiles,
     /// Entries written out, by cause.
     pub flushes: FlushCauses,
     /// Flushes that failed: acknowledged data was lost.
     pub errors_recorded: u64,
-    /// Times that a handle was told of one.
+    /// Reports of an error to a handle.
     pub errors_reported: u64,
-    /// Files with an error that no handle was told of yet.
+    /// Files with an error that has not been reported on any handle.
     pub errors_pending: u64,
-    /// Files whose last handle went away before any was told.
+    /// Files whose last handle was closed before an error was reported.
     pub errors_unclaimed: u64,
-    /// A write found no space: all go through until as much was allocated as the buffer holds.
+    /// A write ran out of space: all writes go through until as much was allocated as the buffer holds.
     pub degraded: bool,
     /// Rounds of the flush manager's loop; stands still while nothing is buffered.
     pub manager_rounds: u64,
 }
 
-/// The counters behind [`BufferStats`]. Relaxed: each is right by itself, together they are a snapshot in
-/// motion.
+/// The counters behind [`BufferStats`]. Relaxed: each is correct by itself, but a snapshot of all is not atomic.
 #[derive(Debug, Default)]
 pub struct Counters {
     pub writes_accepted: AtomicU64,
@@ -149,13 +149,13 @@ impl Counters {
         add(self.causes.of(cause), 1);
     }
 
-    /// Counts bytes that came into the buffer.
+    /// Counts bytes added to the buffer.
     pub fn buffered(&self, bytes: u64) {
         let held = self.bytes_buffered.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.bytes_buffered_max.fetch_max(held, Ordering::Relaxed);
     }
 
-    /// The counters, with zeros for what they do not know.
+    /// The counters, with zeros in fields that are not counted here.
     pub fn snapshot(&self) -> BufferStats {
         let (writes_accepted, backing_writes) = (get(&self.writes_accepted), get(&self.backing_writes));
         BufferStats {
@@ -201,9 +201,9 @@ fn to_f64(count: u64) -> f64 {
     count as f64
 }
 
-/// Parts that each power of two is divided into: what a percentile may be too high by.
+/// Buckets per power of two, which bound the error of a percentile.
 const PARTS: u32 = 8;
-/// Buckets for 0 to 2^40 microseconds (12 days); longer ones count as that.
+/// Buckets for 0 to 2^40 microseconds (12 days); longer durations count as that.
 const BUCKETS: usize = 38 * 8 + 8;
 
 /// Counts of durations in logarithmic buckets: 2.5 KiB, no lock.
@@ -253,7 +253,7 @@ impl LatencyHistogram {
     }
 }
 
-/// The first 8 buckets hold one value each; then each power of two has [`PARTS`].
+/// Bucket of a duration: the first 8 buckets hold one value each; then each power of two has [`PARTS`].
 fn bucket_of(us: u64) -> usize {
     let Some(power) = us.checked_ilog2().filter(|power| *power >= 3) else {
         return usize::try_from(us).expect("less than 8");
@@ -263,7 +263,7 @@ fn bucket_of(us: u64) -> usize {
     usize::try_from(index).expect("less than 500").min(BUCKETS - 1)
 }
 
-/// Largest value that falls into a bucket.
+/// Largest value of a bucket.
 fn bucket_end(index: usize) -> u64 {
     let index = crate::entry::byte_count(index);
     let parts = u64::from(PARTS);

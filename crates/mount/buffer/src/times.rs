@@ -1,20 +1,21 @@
 //! Times of a file with buffered writes.
 //!
-//! A buffered write's time is that of the moment it was acknowledged; the file system below gives the file another one
-//! when the data reaches it. Nobody can tell the two apart unless somebody looked in between, so:
+//! A buffered write's time is that of its acknowledgement; the file system below gives the file another one when the
+//! data reaches it. The difference is only visible if the times were queried in between, so:
 //!
-//! - While data is buffered, a look is told the time of the last write, or the one below where that is later (a change
-//!   of the source).
-//! - When data that was looked at has been written out, the file system below is asked which time it gave. As long as it
-//!   says that time, a look is told the one that was told before. Any other time below is a later change, and is told.
-//! - Without a look nothing is asked: that would make each fsync of ext4 commit the inode.
+//! - While data is buffered, a query returns the time of the last write, or the one below if that is later (a change of
+//!   the source).
+//! - When data has been written out after such a query, the file system below is asked for its times. As long as it
+//!   returns those times, a query returns the ones that were reported before. Any other time below is a later change,
+//!   and is returned.
+//! - Without a query the file system below is not asked: that would make each fsync of ext4 commit the inode.
 //!
-//! This is kept for as long as the file is open or known to the kernel; then the times are the source's own.
+//! This state is kept for as long as the file is open or known to the kernel; then the times are the source's own.
 
 use rustix::time::{ClockId, clock_gettime};
 use vfs::{Attr, Timestamp};
 
-/// Times of content and inode.
+/// Modification and change time of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     mtime: Timestamp,
@@ -22,7 +23,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Those of `attr`.
+    /// The times of `attr`.
     pub const fn of(attr: &Attr) -> Self {
         Self {
             mtime: attr.mtime,
@@ -38,46 +39,46 @@ impl Stamp {
     }
 }
 
-/// What one file's looks were told, and what they will be.
+/// Times of one file that were reported, and those to report.
 #[derive(Debug, Default)]
 pub struct Times {
-    /// When the last buffered write was acknowledged.
+    /// Time of the last buffered write's acknowledgement.
     written: Timestamp,
-    /// Somebody looks, or looked, while data was buffered that still is.
+    /// The times were queried while data was buffered that still is.
     looked: bool,
-    /// The latest times that such looks were told.
+    /// The latest times reported by such queries.
     told: Option<Stamp>,
     settled: Option<Settled>,
 }
 
-/// Looked-at data has been written out.
+/// Times after the write-out of data whose times had been queried.
 #[derive(Clone, Copy, Debug)]
 struct Settled {
-    /// The times below afterwards.
+    /// The times below after the write-out.
     below: Stamp,
-    /// Those to tell in their place, if any.
+    /// Times to report in their place, if any.
     told: Option<Stamp>,
 }
 
 impl Times {
-    /// A write is acknowledged.
+    /// Notes the acknowledgement of a write.
     pub fn note_write(&mut self) {
-        // The clock of the host's file times, which is that of the last tick.
+        // The clock of the host's file times, which advances by ticks.
         self.written = clock(ClockId::RealtimeCoarse);
     }
 
-    /// Somebody will be told the times of buffered data.
+    /// Notes that the times of buffered data are about to be reported.
     pub const fn note_look(&mut self) {
         self.looked = true;
     }
 
-    /// True when the times after the write-out have to be asked for: [`Times::settle`].
+    /// True if the times below are needed after the write-out: [`Times::settle`].
     pub const fn are_looked_at(&self) -> bool {
         self.looked
     }
 
-    /// Looked-at data has been written out, which left these times below, where that could be found out. `is_clean`: it was
-    /// the last.
+    /// Notes the times below after the write-out of data whose times had been queried, if they are known. `is_clean`:
+    /// no data is left.
     pub fn settle(&mut self, below: Option<Stamp>, is_clean: bool) {
         let told = self.told;
         self.settled = below.map(|below| Settled { below, told });
@@ -87,8 +88,8 @@ impl Times {
         }
     }
 
-    /// Replaces the times that the file system below gave by those to tell. `is_dirty`: data was buffered before it was
-    /// asked.
+    /// Replaces the times returned by the file system below by those to report. `is_dirty`: data was buffered before
+    /// the call.
     pub fn tell(&mut self, attr: &mut Attr, is_dirty: bool) {
         if let Some(Settled {
             below,
@@ -107,7 +108,7 @@ impl Times {
         }
         let now = clock(ClockId::Realtime);
         let last_change = |below: Timestamp| match below {
-            // Set by hand, before the write.
+            // Set explicitly, before the write.
             future if future > now => self.written,
             below => below.max(self.written),
         };
@@ -121,12 +122,12 @@ impl Times {
         *told = Some(told.map_or(shown, |told| told.later(shown)));
     }
 
-    /// True when a look may be told something else than what is below.
+    /// True if a query may return other times than the file system below.
     pub fn differ(&self) -> bool {
         self.settled.is_some_and(|settled| settled.told.is_some())
     }
 
-    /// Times were set: they are those below.
+    /// Drops the state because times were set: the times below are right.
     pub const fn forget(&mut self) {
         self.told = None;
         self.settled = None;

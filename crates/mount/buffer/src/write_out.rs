@@ -1,4 +1,4 @@
-//! Writes entries out, and decides when: [`Engine::flush_inode`] and its like.
+//! Writes entries out, and decides when: [`Engine::flush_inode`] and its variants.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -12,15 +12,14 @@ use crate::inode::{InodeBuffer, InodeState};
 use crate::stats::{FlushCause, add};
 use crate::times::Stamp;
 
-/// Intervals without an append after which an entry is written out. One would chop a stream whenever the
-/// writer is not scheduled for as long.
+/// Intervals without an append after which an entry is written out. With one, a stream would be split whenever its
+/// writer is not scheduled for that long.
 const INTERVALS_IDLE: u32 = 2;
-/// Intervals after which an entry is written out although it grows. At 10 ms, a stream of 25 MiB/s still
-/// fills 2 MiB.
+/// Intervals after which an entry is written out although it grows. At 10 ms, a stream of 25 MiB/s still fills 2 MiB.
 const INTERVALS_AGE: u32 = 8;
 
-/// The front entry of a file on its way down. Dropped before [`WriteOut::finish`], by a panic below, it counts as failed:
-/// its data is lost, and nobody waits for it.
+/// The front entry of a file while it is written out. If it is dropped before [`WriteOut::finish`], by a panic below,
+/// it counts as failed: its data is lost, and no thread keeps waiting for it.
 struct WriteOut<'e, 'a, F: FileSystem> {
     engine: &'e Engine<F>,
     inode: &'a Arc<InodeBuffer>,
@@ -29,7 +28,7 @@ struct WriteOut<'e, 'a, F: FileSystem> {
 }
 
 impl<'a, F: FileSystem> WriteOut<'_, 'a, F> {
-    /// Writes the data, all of it or up to an error: after a short write the next one meets the reason.
+    /// Writes the data, all of it or up to an error: after a short write the next one gets the error.
     fn write(&self, piece: &Piece) -> FsResult<()> {
         let data = piece.data();
         let mut done = 0;
@@ -46,7 +45,7 @@ impl<'a, F: FileSystem> WriteOut<'_, 'a, F> {
         Ok(())
     }
 
-    /// Writes the entry out and takes it off its file.
+    /// Writes the entry out and removes it from its file.
     fn finish(mut self) -> MutexGuard<'a, InodeState> {
         let piece = self.piece.as_ref().expect("the entry is not written out yet");
         let handle = piece.handle;
@@ -73,7 +72,7 @@ impl<'a, F: FileSystem> WriteOut<'_, 'a, F> {
 
     fn end(&mut self, state: &mut InodeState, outcome: FsResult<()>) {
         let engine = self.engine;
-        // The entry's memory is its own again.
+        // Drop the other reference to the entry's memory.
         self.piece = None;
         let entry = state
             .entries
@@ -95,7 +94,7 @@ impl<'a, F: FileSystem> WriteOut<'_, 'a, F> {
                 }
             }
         }
-        // Under the same lock: whoever sees `writing` set and waits for a slot will see this one come back.
+        // Under the same lock: a thread that sees `writing` set and waits for a slot will see this one freed.
         engine.central.free_slot(entry.into_slot());
         if state.is_clean() {
             engine.central.deactivate(self.inode, state);
@@ -116,8 +115,8 @@ impl<F: FileSystem> Drop for WriteOut<'_, '_, F> {
 }
 
 impl<F: FileSystem> Engine<F> {
-    /// Writes out the front entry of the file. `state` must have one and nobody may be writing.
-    /// Counted under the cause for which it was sealed, or else under `cause`.
+    /// Writes out the front entry of the file. `state` must have one that is not being written. Counted under the cause
+    /// for which it was sealed, or else under `cause`.
     pub fn write_front<'a>(
         &self,
         inode: &'a Arc<InodeBuffer>,
@@ -163,7 +162,7 @@ impl<F: FileSystem> Engine<F> {
         }
     }
 
-    /// Writes out everything that the file holds at the time of the call, and waits for what others are
+    /// Writes out everything that the file holds at the time of the call, and waits for entries that other threads are
     /// writing.
     pub fn flush_inode(&self, inode: &Arc<InodeBuffer>, cause: FlushCause) {
         let mut state = inode.lock();
@@ -177,7 +176,7 @@ impl<F: FileSystem> Engine<F> {
         }
     }
 
-    /// [`Engine::flush_inode`] by number; nothing to do for a file that is not open here.
+    /// [`Engine::flush_inode`] by number; does nothing for a file without buffer state.
     pub fn flush_ino(&self, ino: Ino, cause: FlushCause) {
         if !self.central.is_clean()
             && let Some(inode) = self.registry.inode(ino)
@@ -193,8 +192,7 @@ impl<F: FileSystem> Engine<F> {
         }
     }
 
-    /// Writes out one sealed entry of a file that was in the `ready` list; more are queued behind other
-    /// files'.
+    /// Writes out one sealed entry of a file that was in the `ready` list; a further one is queued after other files'.
     pub fn flush_ready(&self, inode: &Arc<InodeBuffer>) {
         let mut state = inode.lock();
         state.queued = false;
@@ -203,7 +201,7 @@ impl<F: FileSystem> Engine<F> {
         }
     }
 
-    /// Writes out entries that wait for `factor` times as long as the configuration allows.
+    /// Writes out entries that have waited for `factor` times the configured limits.
     pub fn flush_overdue(&self, factor: u32) {
         let idle = self.config.flush_interval * INTERVALS_IDLE * factor;
         let age = self.config.flush_interval * INTERVALS_AGE * factor;
@@ -220,7 +218,7 @@ impl<F: FileSystem> Engine<F> {
         }
     }
 
-    /// The inline flusher's share of each write: one look in each interval.
+    /// The inline flusher's part of each write: at most one check per interval.
     pub fn inline_tick(&self) {
         let interval_ns = u64::try_from(self.config.flush_interval.as_nanos()).unwrap_or(u64::MAX);
         let since_birth: Duration = self.born.elapsed();

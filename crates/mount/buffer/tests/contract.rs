@@ -1,5 +1,5 @@
-//! A buffered file system is a file system: the contract holds with every flusher, over the model and over a host directory,
-//! and with a buffer so small that every write meets its limits.
+//! The file system contract over a buffer: it holds with every flusher, over the model and over a host directory, and
+//! with a buffer so small that every write meets its limits.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +13,7 @@ use vfs::FileSystem;
 
 const FLUSHERS: [Flusher; 3] = [Flusher::Thread, Flusher::Inline, Flusher::Off];
 
-/// Nothing is flushed by time while a case runs.
+/// No flush by time while a case runs.
 fn patient(flusher: Flusher) -> BufferConfig {
     BufferConfig {
         flusher,
@@ -22,7 +22,7 @@ fn patient(flusher: Flusher) -> BufferConfig {
     }
 }
 
-/// A single smallest entry, flushed all the time.
+/// A single entry of the smallest size, flushed all the time.
 const fn smallest(flusher: Flusher) -> BufferConfig {
     BufferConfig {
         buffer_bytes: 4096,
@@ -32,7 +32,7 @@ const fn smallest(flusher: Flusher) -> BufferConfig {
     }
 }
 
-/// Every configuration in which data travels differently.
+/// Every configuration that handles data differently.
 fn configurations() -> impl Iterator<Item = BufferConfig> {
     let usual = FLUSHERS.map(|flusher| BufferConfig {
         flusher,
@@ -47,7 +47,7 @@ fn buffered<F: FileSystem>(below: F, config: BufferConfig) -> Buffered<F> {
     Buffered::new(below, config).expect("the configuration is valid")
 }
 
-/// A host directory of its own in `parent`.
+/// Creates a new host directory in `parent`.
 fn host_directory(parent: &Path) -> PassFs {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let folder = parent.join(MADE.fetch_add(1, Ordering::Relaxed).to_string());

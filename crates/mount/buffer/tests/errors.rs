@@ -1,4 +1,4 @@
-//! Errors of writes that were acknowledged: told to every handle that was open, at closes until an fsync, and to no other.
+//! Errors of acknowledged writes: reported on every handle that was open, at closes until an fsync, and on no other.
 
 mod scene;
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use testkit::MemFs;
 use vfs::{FileSystem, FsError, FsResult, OpenFlags, Privileges, SetAttr};
 
-/// Only a failing test waits as long.
+/// Reached only by a failing test.
 const LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ enum Call {
     Fsync,
 }
 
-/// What a handle was told, call by call.
+/// Results of a handle's calls, in order.
 type Answers = Vec<(Call, FsResult<()>)>;
 
 /// Two files, three handles, all kinds of flushes.
@@ -32,7 +32,7 @@ fn script(scene: &Scene) -> Vec<(File, Answers)> {
             scene.write(one, base + index * 4096, &[1; 4096]);
             scene.write(other, base + index * 3000, &[2; 3000]);
         }
-        // Overlapping and elsewhere.
+        // Overlapping and scattered writes.
         scene.write(one, base + 100, &[3; 5000]);
         scene.read(one, base, 10);
         scene.write(one, base + 150_000, &[4; 100]);
@@ -50,7 +50,8 @@ fn script(scene: &Scene) -> Vec<(File, Answers)> {
     told
 }
 
-/// The answers of a handle whose file failed once: fine, then the error at each close and once at an fsync, then fine.
+/// True if the results of a handle whose file failed once are success, then the error at each close and once at an
+/// fsync, then success.
 fn told_as_promised(calls: &Answers, error: FsError) -> bool {
     let Some(begin) = calls.iter().position(|(_, answer)| answer.is_err()) else {
         return false;
@@ -140,7 +141,7 @@ fn two_failures_between_two_calls_are_one_error_and_the_next_is_told_by_the_writ
     assert_eq!(scene.flush(file), Ok(()));
 }
 
-/// A thread that starts a program makes copies of all descriptors for a moment; closing them told the error to nobody.
+/// A thread that starts a program briefly has copies of all descriptors; closing them reported the error to no one.
 #[test]
 fn a_close_of_a_copy_of_the_descriptor_takes_no_error_from_the_writer() {
     let scene = Scene::new(small(Flusher::Thread, NEVER));
@@ -195,7 +196,7 @@ fn after_no_space_writes_go_through_until_as_much_was_allocated_as_the_buffer_ho
     }
 }
 
-/// Two files at the limit, of which now and then a part is removed. statfs knows nothing of a quota.
+/// Two files at the limit, parts of which are removed now and then. statfs does not report a quota.
 #[test]
 fn at_a_limit_nothing_is_acknowledged_and_lost_after_the_first_error() {
     let full = [
@@ -215,7 +216,7 @@ fn at_a_limit_nothing_is_acknowledged_and_lost_after_the_first_error() {
             let (file, content) = (files[round % 2], &mut written[round % 2]);
             let data = [u8::try_from(round).expect("a byte"); 4096];
             if round % 10 == 9 && told > 0 {
-                // Less than the buffer holds, so that it is no proof of room.
+                // Less than the buffer holds, so that it is no proof of space.
                 let size = content.len().saturating_sub(8 << 10);
                 let change = SetAttr {
                     size: Some(u64::try_from(size).expect("a short file")),
@@ -237,7 +238,7 @@ fn at_a_limit_nothing_is_acknowledged_and_lost_after_the_first_error() {
                 }
             }
             if scene.buffered.stats().errors_recorded > 0 && !std::mem::replace(&mut begun, true) {
-                // What was in the buffer when the first error came is lost, and told. From here on nothing is.
+                // Data in the buffer at the first error is lost, and the loss reported. From here on nothing is lost.
                 for (file, content) in files.iter().zip(&mut written) {
                     let _ = scene.fsync(*file);
                     *content = scene.read(*file, 0, 1 << 20);
@@ -287,7 +288,7 @@ fn a_file_that_can_not_be_written_loses_one_entry_and_others_none() {
     );
 }
 
-/// As on vfat. Streams meet the limit within an entry, and programs that write anywhere jump over it.
+/// As on vfat. Streams reach the limit within an entry, and programs that write at any offset skip over it.
 #[test]
 fn what_a_file_system_can_not_hold_is_told_to_the_writer() {
     const LIMIT: u64 = (4 << 30) - 1;
@@ -334,7 +335,7 @@ fn a_panic_below_loses_its_entry_and_nobody_waits_for_it() {
             (0, 0),
             "{flusher} flusher"
         );
-        // Without the manager, writers write out what they fill.
+        // Without the manager, writers write out the entries that they fill.
         for index in 0..64 {
             scene.write(file, index * 4096, &[2; 4096]);
         }
@@ -358,7 +359,7 @@ fn a_panic_below_loses_its_entry_and_nobody_waits_for_it() {
     }
 }
 
-/// A page cache above may have the lost data, which is not in the file.
+/// A page cache above may hold the lost data, which is not in the file.
 #[test]
 fn the_open_after_a_loss_voids_caches_once() {
     let scene = Scene::over(MemFs::with_valid_caches(), small(Flusher::Thread, NEVER));

@@ -1,7 +1,6 @@
-//! Random operations of several threads over a buffered file system give what they give without a buffer.
+//! Random operations of several threads over a buffered file system have the same results as without a buffer.
 //!
-//! `TIDEGATE_MODEL_STEPS=100000 TIDEGATE_SEED=7 cargo test -p buffer --test model` runs a full seed in each
-//! mode.
+//! `TIDEGATE_MODEL_STEPS=100000 TIDEGATE_SEED=7 cargo test -p buffer --test model` runs a full seed in each mode.
 
 use std::time::Duration;
 

@@ -86,7 +86,7 @@ pub struct StatfsOut {
     pub spare: [u32; 6],
 }
 
-/// A name found.
+/// Reply to requests that find or make a name.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 pub struct EntryOut {
@@ -374,7 +374,7 @@ pub struct InitOut {
     pub unused: [u16; 11],
 }
 
-/// `IoctlIn::flags`: a 32-bit program asks.
+/// `IoctlIn::flags`: the caller is a 32-bit program.
 pub const IOCTL_COMPAT: u32 = 1;
 
 /// IOCTL.
@@ -471,7 +471,7 @@ pub struct OutHeader {
     pub unique: u64,
 }
 
-/// A name of READDIR, followed by the name and padding to 8 bytes.
+/// A READDIR record, followed by the name and padding to 8 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 pub struct Dirent {
@@ -499,7 +499,7 @@ pub struct NotifyInvalInodeOut {
     pub len: i64,
 }
 
-/// Io_uring: what goes with a request beside its headers.
+/// io_uring: fields of a request beside its headers.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 pub struct UringEntInOut {
@@ -631,7 +631,7 @@ pub mod opcode {
         }
     }
 
-    /// Bytes of the fixed structure behind the header; names and data follow it.
+    /// Size in bytes of the fixed structure after the header; names and data follow it.
     pub const fn fixed_bytes(opcode: u32) -> usize {
         use super::{
             BatchForgetIn, CopyFileRangeIn, CreateIn, FallocateIn, FlushIn, ForgetIn, FsyncIn, GetattrIn,
@@ -728,14 +728,14 @@ pub const FSYNC_FDATASYNC: u32 = 1;
 /// `setxattr_in.setxattr_flags`: clear setgid with the access ACL.
 pub const SETXATTR_ACL_KILL_SGID: u32 = 1;
 
-/// Code of the notification `FUSE_NOTIFY_INVAL_INODE`, in the error field of a reply to nothing.
+/// Code of the notification `FUSE_NOTIFY_INVAL_INODE`, sent in the error field of a message with `unique` 0.
 pub const NOTIFY_INVAL_INODE: i32 = 2;
 
 /// `_IOR(229, 0, uint32_t)`: makes a second descriptor of a connection.
 pub const DEV_IOC_CLONE: u32 = 0x8004_e500;
 /// `_IOW(229, 1, struct fuse_backing_map)`: registers a backing file.
 pub const DEV_IOC_BACKING_OPEN: u32 = 0x4010_e501;
-/// `_IOW(229, 2, uint32_t)`: gives a backing file up.
+/// `_IOW(229, 2, uint32_t)`: unregisters a backing file.
 pub const DEV_IOC_BACKING_CLOSE: u32 = 0x4004_e502;
 
 /// io_uring: bytes of each of the two header areas of a request.

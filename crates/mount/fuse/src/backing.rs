@@ -1,7 +1,7 @@
-//! Registering host files with the kernel, which then reads and writes them itself (passthrough).
+//! Registers host files with the kernel, which then reads and writes them itself (passthrough).
 //!
-//! Registering costs an ioctl and needs `CAP_SYS_ADMIN`. The kernel decides by file: it refuses those of file systems that
-//! are stacked themselves (`ELOOP`), so one mount may have files of both kinds.
+//! Registering costs an ioctl and needs `CAP_SYS_ADMIN`. The kernel decides per file: it refuses files of file systems
+//! that are stacked themselves (`ELOOP`), so one mount may have both kinds of files.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,15 +10,15 @@ use std::sync::{Arc, Mutex};
 
 use crate::abi::{BackingMap, DEV_IOC_BACKING_CLOSE, DEV_IOC_BACKING_OPEN};
 
-/// A host file that the kernel knows; dropping it unregisters the file.
+/// A host file registered with the kernel; dropping it unregisters the file.
 pub struct Backing {
     id: i32,
     device: Arc<OwnedFd>,
     close_may_fail: bool,
 }
 
-/// File systems whose `close(2)` has nothing to say: they write to their own page cache, and errors come at fsync. Of all
-/// others (NFS, SMB, FUSE, those that are not known here) a close may write, and tell an error.
+/// Magic numbers of file systems whose `close(2)` never reports an error: they write to their own page cache, and
+/// errors surface at fsync. On all others (NFS, SMB, FUSE, unknown ones) a close may write and fail.
 const SILENT_AT_CLOSE: [u32; 18] = [
     0xef53,      // ext2, ext3, ext4
     0x5846_5342, // XFS
@@ -40,7 +40,7 @@ const SILENT_AT_CLOSE: [u32; 18] = [
     0x7371_7368, // SquashFS
 ];
 
-/// Registers backing files, and keeps the first refusal of each device for the statistics.
+/// Registers backing files and keeps the first refusal per device for the statistics.
 pub struct Registrar {
     device: Arc<OwnedFd>,
     refusals: Mutex<BTreeMap<u64, io::Error>>,
@@ -54,7 +54,7 @@ impl Registrar {
         }
     }
 
-    /// Registers `file`; `None` when the kernel refuses.
+    /// Registers `file`; `None` if the kernel refuses.
     pub fn register(&self, file: BorrowedFd<'_>) -> Option<Backing> {
         let map = BackingMap {
             fd: file.as_raw_fd(),
@@ -83,7 +83,7 @@ impl Registrar {
         None
     }
 
-    /// The devices whose files the kernel refused, each with the reason.
+    /// One line per device for whose files the kernel refused passthrough, with the reason.
     pub fn refusals(&self) -> Vec<String> {
         let refusals = self.refusals.lock().expect("no panic under this lock");
         let describe = |(device, error): (&u64, &io::Error)| {
@@ -98,7 +98,7 @@ fn close_may_fail(file: BorrowedFd<'_>) -> bool {
     let Ok(stat) = rustix::fs::fstatfs(file) else {
         return true;
     };
-    // The magic number is the low half of a word whose size depends on the machine.
+    // The magic number is the low half of a word whose size depends on the architecture.
     let magic = stat.f_type.to_le_bytes();
     !SILENT_AT_CLOSE
         .iter()
@@ -110,7 +110,7 @@ impl Backing {
         self.id
     }
 
-    /// A close may tell a write error: the file system of the file writes then, or may.
+    /// True if a close may report a write error, because the file's file system writes at close or might.
     pub const fn close_may_fail(&self) -> bool {
         self.close_may_fail
     }

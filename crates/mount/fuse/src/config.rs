@@ -1,4 +1,4 @@
-//! What a mount asks for, and what the kernel granted.
+//! Options of a mount, and the features that the kernel granted.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,16 +8,16 @@ use std::time::Duration;
 use serde::Serialize;
 use thiserror::Error;
 
-/// A feature that is used where it can be, always, or never.
+/// Use of an optional feature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Switch {
-    /// Where the kernel and the privileges allow it.
+    /// Use it if the kernel and the privileges allow it.
     #[default]
     Auto,
-    /// The mount fails when it is not available.
+    /// Fail the mount if it is not available.
     On,
-    /// Never.
+    /// Never use it.
     Off,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for Switch {
     }
 }
 
-/// How a file system is to be mounted.
+/// Options of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountConfig {
     /// First column of `/proc/mounts`.
@@ -60,45 +60,45 @@ pub struct MountConfig {
     /// Requests over io_uring instead of `/dev/fuse` reads and writes.
     pub uring: Switch,
     /// Direct I/O on the FUSE side: reads and writes skip the kernel's page cache. `Auto`: files opened for writing,
-    /// where the writeback cache is not in use; `On`: all files; `Off`: those opened with `O_APPEND`.
+    /// unless the writeback cache is in use; `On`: all files; `Off`: only files opened with `O_APPEND`.
     pub direct_io: Switch,
     /// Worker threads; `None` chooses by the number of processors.
     pub threads: Option<u16>,
     /// Read-only mount.
     pub read_only: bool,
-    /// Other users may enter.
+    /// Other users may access the mount.
     pub allow_other: bool,
-    /// Owners, modes and ACLs are as the file system says, and the kernel checks them. Off: the file system shows
-    /// mapped ids (`uid=`, `gid=`, `umask=`) and ACLs make no sense.
+    /// The file system shows real owners, modes and ACLs, and the kernel checks them. Off: it shows mapped ids (`uid=`,
+    /// `gid=`, `umask=`), with which ACLs make no sense.
     pub posix_acl: bool,
-    /// How long the kernel may trust attributes.
+    /// Time that the kernel may cache attributes.
     pub attr_ttl: Duration,
-    /// How long the kernel may trust names.
+    /// Time that the kernel may cache names.
     pub entry_ttl: Duration,
-    /// More generic mount options for the kernel (`nosuid`, `nodev`, `noexec`, `noatime`, `sync`, `dirsync` ...).
+    /// Further generic mount options for the kernel (`nosuid`, `nodev`, `noexec`, `noatime`, `sync`, `dirsync` ...).
     pub kernel_options: Vec<String>,
 }
 
 impl MountConfig {
-    /// Whether the kernel checks permissions (`default_permissions`) before it asks.
+    /// Whether the kernel checks permissions (`default_permissions`) before it sends a request.
     ///
-    /// A mount that only its own ordinary user may enter leaves that to the host, which checks the same user again
-    /// anyway: the kernel would otherwise ask for a directory's attributes after each change in it. A privileged
-    /// daemon must not, since the host lets it do more than its callers may.
+    /// A mount that only its own unprivileged user may access leaves the checks to the host, which applies them to the
+    /// same user anyway: otherwise the kernel would fetch a directory's attributes after each change in it. A
+    /// privileged daemon must not rely on the host, which allows it more than its callers.
     pub(crate) fn kernel_checks_permissions(&self) -> bool {
         self.allow_other || !self.posix_acl || rustix::process::geteuid().is_root()
     }
 }
 
-/// Which open files skip the kernel's page cache on the FUSE side.
+/// Open files that skip the kernel's page cache on the FUSE side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DirectIo {
-    /// Those opened for appending: where their data goes is known only when it is there.
+    /// Files opened for appending: the offset of their data is known only once it is written.
     Off,
-    /// Those opened for writing.
+    /// Files opened for writing.
     Writers,
-    /// All.
+    /// All files.
     On,
 }
 
@@ -112,7 +112,7 @@ pub enum Transport {
     IoUring,
 }
 
-/// What the kernel granted; `Display` prints one line.
+/// Features that the kernel granted; `Display` prints one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Negotiated {
     /// Protocol version the kernel speaks, major and minor.
@@ -127,13 +127,13 @@ pub struct Negotiated {
     pub passthrough: bool,
     /// Transport in use.
     pub transport: Transport,
-    /// Files whose data skips the kernel's page cache on the FUSE side; does not matter under passthrough.
+    /// Files whose data skips the kernel's page cache on the FUSE side; irrelevant under passthrough.
     pub direct_io: DirectIo,
-    /// setuid and capability bits are dropped by the file system, without a question for each write.
+    /// The file system clears setuid and capability bits itself, which saves a request per write.
     pub kill_privileges: bool,
     /// Worker threads.
     pub threads: u16,
-    /// Features asked for with `auto` that are not in use, each with the reason.
+    /// Features requested with `auto` that are not in use, each with the reason.
     pub not_granted: Vec<String>,
 }
 
@@ -166,7 +166,7 @@ impl fmt::Display for Negotiated {
     }
 }
 
-/// Why a mount failed.
+/// Errors of mounting and of a session.
 #[derive(Debug, Error)]
 pub enum MountError {
     /// `/dev/fuse` can't be opened.
@@ -174,64 +174,64 @@ pub enum MountError {
         "/dev/fuse can't be opened; load the fuse module (`modprobe fuse`) or give this process access to the device"
     )]
     NoDevice {
-        /// What the host said.
+        /// The host's error.
         source: std::io::Error,
     },
     /// mount(2) failed.
     #[error("{}: mount failed", mountpoint.display())]
     Mount {
-        /// Where.
+        /// The mountpoint.
         mountpoint: PathBuf,
-        /// What the host said.
+        /// The host's error.
         source: std::io::Error,
     },
     /// The flags of a mount could not be changed.
     #[error("{}: remount failed", mountpoint.display())]
     Remount {
-        /// Where.
+        /// The mountpoint.
         mountpoint: PathBuf,
-        /// What the host said.
+        /// The host's error.
         source: std::io::Error,
     },
     /// fusermount3 is missing or refused.
     #[error("{}: fusermount3 did not mount: {reason}", mountpoint.display())]
     Fusermount {
-        /// Where.
+        /// The mountpoint.
         mountpoint: PathBuf,
-        /// What it printed, or why it could not be run.
+        /// Its error output, or the reason why it could not be started.
         reason: String,
     },
-    /// A daemon died here and left its mount.
+    /// A daemon died and left its mount behind.
     #[error("{}: a dead FUSE mount is in the way; remove it with `tidegate unmount {}`", mountpoint.display(), mountpoint.display())]
     DeadMount {
-        /// Where.
+        /// The mountpoint.
         mountpoint: PathBuf,
     },
     /// The mountpoint can't be used.
     #[error("{}: not usable as a mountpoint", mountpoint.display())]
     Mountpoint {
-        /// Where.
+        /// The mountpoint.
         mountpoint: PathBuf,
-        /// What the host said.
+        /// The host's error.
         source: std::io::Error,
     },
-    /// A feature was demanded with `on` and can't be had.
+    /// A feature required with `on` is not available.
     #[error("{feature}=on can't be had: {reason}")]
     Demanded {
         /// The option.
         feature: &'static str,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// The kernel's first message made no sense, or the session broke.
+    /// The kernel's first message is malformed, or the connection failed.
     #[error("FUSE session failed while {doing}")]
     Protocol {
-        /// What was going on.
+        /// The step that failed.
         doing: &'static str,
-        /// What the host said.
+        /// The host's error.
         source: std::io::Error,
     },
-    /// Somebody cut the connection while files were open.
+    /// The connection was aborted while files were open.
     #[error(
         "the connection was aborted (`umount -f`, or its file in /sys/fs/fuse/connections) and the mount taken away; what \
          programs had not handed over by then is lost"
@@ -243,7 +243,7 @@ pub enum MountError {
          is still possible"
     )]
     Panicked {
-        /// The thread.
+        /// Name of the thread.
         worker: String,
     },
 }

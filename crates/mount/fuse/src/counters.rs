@@ -1,4 +1,4 @@
-//! Live counters of a session, updated by the workers without a lock.
+//! Counters of a session, updated by the workers without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -103,7 +103,7 @@ fn class(bytes: usize) -> usize {
     usize::try_from(bits.saturating_sub(SMALLEST_CLASS_BITS)).map_or(0, |class| class.min(SIZE_CLASSES - 1))
 }
 
-/// Voluntary and involuntary context switches of all threads, as `/proc/self/task/*/status` counts them.
+/// Voluntary and involuntary context switches of all threads, from `/proc/self/task/*/status`.
 fn context_switches() -> (u64, u64) {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
         return (0, 0);

@@ -1,7 +1,7 @@
-//! The transport over `/dev/fuse`: one `read(2)` a request, one `write(2)` or `writev(2)` a reply.
+//! The transport over `/dev/fuse`: one `read(2)` per request, one `write(2)` or `writev(2)` per reply.
 //!
-//! A worker reads requests into a region of its own so that the data of a WRITE starts at a page; the data of a READ
-//! is put at the same page, so that a file system below can use direct I/O on both.
+//! A worker reads requests into its own region so that the data of a WRITE starts on a page boundary; the data of a
+//! READ is placed at the same address, so that the file system below can use direct I/O for both.
 
 use std::io;
 use std::io::IoSlice;
@@ -20,26 +20,26 @@ use crate::reply::error_out;
 use crate::request::Request;
 use crate::worker::Serve;
 
-/// Where data of a WRITE and a READ stands in a worker's region.
+/// Offset of WRITE and READ data in a worker's region.
 const DATA_AT: usize = 4096;
-/// Where a message must start for its WRITE data to stand there.
+/// Offset of a message that makes its WRITE data start at [`DATA_AT`].
 const MESSAGE_AT: usize = DATA_AT - size_of::<InHeader>() - size_of::<WriteIn>();
-/// The least room for data: the kernel refuses to hand out requests into less than 8 KiB, and the value of an extended
-/// attribute may have 64 KiB whatever the I/O unit is.
+/// Minimum size of the data area: the kernel refuses to deliver requests into less than 8 KiB, and the value of an
+/// extended attribute may have 64 KiB whatever the I/O unit is.
 pub const DATA_BYTES_LEAST: usize = 128 << 10;
-/// A small reply buffer that has grown past this is given back.
+/// A small reply buffer that has grown beyond this is freed.
 const SMALL_REPLY_BYTES: usize = 16 << 10;
 /// One worker's end of the connection.
 pub struct Channel {
     device: Arc<OwnedFd>,
-    /// The request that was received and not answered: it panicked, or came after the session's end.
+    /// The request that was received and not answered: it panicked, or arrived after the session's end.
     unanswered: Option<u64>,
     region: Region,
     small: Vec<u8>,
 }
 
 impl Channel {
-    /// A channel that can carry `data_bytes_max` of data a request.
+    /// Creates a channel for requests with up to `data_bytes_max` of data.
     pub fn new(device: Arc<OwnedFd>, data_bytes_max: usize) -> io::Result<Self> {
         Ok(Self {
             device,
@@ -65,7 +65,7 @@ impl Serve for Channel {
                 rustix::io::read(self.device.as_fd(), &mut self.region.as_mut_slice()[MESSAGE_AT..]);
             let length = match received {
                 Ok(length) => length,
-                // ENOENT: the request was interrupted while it was being read.
+                // ENOENT: the request was interrupted before it was read.
                 Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => continue,
                 Err(Errno::NODEV | Errno::CONNABORTED | Errno::BADF) => return Ok(()),
                 Err(errno) => return Err(errno.into()),
@@ -78,7 +78,7 @@ impl Serve for Channel {
 }
 
 impl Channel {
-    /// Breaks when the session takes no more requests.
+    /// Breaks if the session accepts no more requests.
     fn serve_one(&mut self, dispatcher: &Dispatcher, length: usize) -> io::Result<ControlFlow<()>> {
         let memory = self.region.as_mut_slice();
         let Some((request, input)) = Request::from_message(&memory[MESSAGE_AT..MESSAGE_AT + length]) else {
@@ -115,8 +115,8 @@ impl Channel {
     }
 }
 
-/// Tells the kernel that its cached attributes of `ino` are void. Data stays: a mapping of it may be held by the very
-/// caller that is being served.
+/// Invalidates the kernel's cached attributes of `ino`, but not its data: the caller being served may hold a mapping of
+/// it.
 pub fn forget_attributes(device: &OwnedFd, ino: Ino) {
     let body = NotifyInvalInodeOut {
         ino: ino.0,
@@ -130,7 +130,7 @@ pub fn forget_attributes(device: &OwnedFd, ino: Ino) {
         error: NOTIFY_INVAL_INODE,
         unique: 0,
     };
-    // ENOENT says that the kernel does not know the inode: then it has no attributes of it either.
+    // ENOENT: the kernel does not know the inode, so it caches no attributes of it either.
     let _ = rustix::io::writev(
         device,
         &[IoSlice::new(header.as_bytes()), IoSlice::new(body.as_bytes())],
@@ -139,8 +139,9 @@ pub fn forget_attributes(device: &OwnedFd, ino: Ino) {
 
 /// Sends a reply.
 ///
-/// The kernel takes the reply to every request that it handed out, also when its caller was killed meanwhile, so that no
-/// handle or entry in it is lost; it waits no longer only once the connection has ended (`ENOENT` among other errors).
+/// The kernel accepts the reply to every request that it delivered, even if the caller was killed meanwhile, so that no
+/// handle or entry in the reply is lost. It refuses a reply only once the connection has ended (`ENOENT` among other
+/// errors).
 pub fn reply(device: &OwnedFd, unique: u64, result: Result<&[u8], FsError>) -> io::Result<()> {
     let (error, data) = match result {
         Ok(data) => (0, data),

@@ -1,6 +1,6 @@
-//! From request to file system and back: the one place where a FUSE request becomes a [`FileSystem`] call.
+//! Dispatcher: the only place where a FUSE request becomes a [`FileSystem`] call.
 //!
-//! It knows no transport: a request comes in taken apart ([`Request`], names and data), the answer goes out as bytes.
+//! It knows no transport: it takes a decoded request ([`Request`], names and data) and returns the reply as bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,10 +28,10 @@ use crate::reply::{Listing, Trust, attr_out, entry_out, statfs_out, statx_out};
 use crate::request::{Request, take_name};
 use crate::write::SyncedByKernel;
 
-/// Attribute of the root directory that the edge itself answers.
+/// Attribute of the root directory that this crate answers itself.
 const STATS_XATTR: &[u8] = b"user.tidegate.stats";
 
-/// What to send back.
+/// The answer to a request.
 pub enum Answer {
     /// Nothing: the request has no reply.
     None,
@@ -46,22 +46,22 @@ pub struct Dispatcher {
     pub direct_io: DirectIo,
     /// The kernel's writeback cache is on.
     pub writeback: bool,
-    /// What is synced with each change.
+    /// Changes that the mount options require to be synced at once.
     pub mount_sync: MountSync,
     pub synced_by_kernel: SyncedByKernel,
-    /// The kernel has checked who sets attributes by ioctl, see [`crate::ioctl`].
+    /// The kernel has checked the permissions of callers that set attributes by ioctl, see [`crate::ioctl`].
     pub kernel_checks_ioctls: bool,
     pub inodes: InodeStates,
     pub counters: Counters,
     pub errors: ErrorLog,
-    /// Tells the kernel that its cached attributes of an inode are void.
+    /// Invalidates the kernel's cached attributes of an inode.
     pub forget_attributes: Box<dyn Fn(Ino) + Send + Sync>,
     pub stats_document: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
-    /// Requests being served; above [`Dispatcher::CLOSED`] no further one is let in.
+    /// Number of requests being served; at [`Dispatcher::CLOSED`] and above, no further one is admitted.
     pub in_flight: AtomicUsize,
 }
 
-/// A request being served; also a panic ends it.
+/// Guard of a request being served; a panic releases it too.
 pub struct InFlight<'a>(&'a Dispatcher);
 
 impl Drop for InFlight<'_> {
@@ -74,14 +74,14 @@ impl Dispatcher {
     /// Added to `in_flight` when the session ends.
     pub const CLOSED: usize = 1 << (usize::BITS - 1);
 
-    /// Enters a request for as long as the guard lives; `None` when the session takes no more.
+    /// Admits a request, which counts as in flight while the guard lives; `None` if the session accepts no more.
     pub fn enter(&self) -> Option<InFlight<'_>> {
         let before = self.in_flight.fetch_add(1, Ordering::AcqRel);
         let entered = InFlight(self);
         (before < Self::CLOSED).then_some(entered)
     }
 
-    /// Serves READ into `out` (already cut to what the transport can carry) and returns the bytes read.
+    /// Serves READ into `out` (already limited to the transport's capacity) and returns the bytes read.
     pub fn read(&self, request: &Request, out: &mut [u8]) -> FsResult<usize> {
         let result = request.fixed::<ReadIn>().and_then(|args| {
             let wanted = usize_of(args.size).min(out.len());
@@ -96,7 +96,7 @@ impl Dispatcher {
         result
     }
 
-    /// Serves any other request: `input` is names and data, the reply's bytes are appended to the empty `out`.
+    /// Serves any other request: `input` holds names and data, the reply is appended to the empty `out`.
     pub fn serve(&self, request: &Request, input: &[u8], out: &mut Vec<u8>) -> Answer {
         let number = request.header.opcode;
         if matches!(number, opcode::FORGET | opcode::BATCH_FORGET) {
@@ -105,7 +105,7 @@ impl Dispatcher {
             return Answer::None;
         }
         if number == opcode::INTERRUPT {
-            // No call of a file system is interruptible: the interrupted request is answered when it is done.
+            // No file system call is interruptible: the interrupted request is answered when it completes.
             return Answer::None;
         }
         let result = self
@@ -121,7 +121,7 @@ impl Dispatcher {
 
     fn note_error(&self, request: &Request, error: FsError) {
         let (number, ino) = (request.header.opcode, request.ino());
-        // These begin with the handle.
+        // These structures begin with the handle.
         let handle = match number {
             opcode::READ
             | opcode::WRITE
@@ -137,7 +137,8 @@ impl Dispatcher {
         self.errors.note(opcode::name(number), error, (ino, handle), path);
     }
 
-    /// The caller has descriptors left: it is this process, which serves all callers, that has not. So `ENFILE`.
+    /// Turns `EMFILE` into `ENFILE`: not the caller but this process, which serves all callers, has run out of
+    /// descriptors.
     fn seen_by_caller(&self, error: FsError) -> FsError {
         if error != FsError::TooManyOpenFiles {
             return error;
@@ -244,14 +245,14 @@ impl Dispatcher {
             }
             opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => self.copy(request, out)?,
             opcode::IOCTL => self.ioctl(request, input, out)?,
-            // Locks, ACCESS, BMAP and POLL are the kernel's own when it is told so once.
+            // The kernel handles locks, ACCESS, BMAP and POLL itself once it has received this error.
             _ => return Err(FsError::NoSuchCall),
         }
         Ok(())
     }
 
-    /// How long `attr`, about to be told to the kernel, holds: not at all while a writer under passthrough may change
-    /// the file by a shared mapping, of which neither this process nor the kernel's FUSE side hears.
+    /// Cache times for `attr`, which is about to be sent. The attributes get none while a writer under passthrough may
+    /// change the file through a shared mapping: neither this process nor the kernel's FUSE code notices such a change.
     pub(crate) fn trust_in(&self, ino: Ino, attr: &vfs::Attr) -> Trust {
         if self.inodes.tell(ino, attr) {
             Trust {
@@ -263,7 +264,7 @@ impl Dispatcher {
         }
     }
 
-    /// The file's content was changed for a caller whose changes clear setuid and setgid.
+    /// Called when the file's content was changed on behalf of a caller whose changes clear setuid and setgid.
     pub(crate) fn privileges_killed(&self, ino: Ino, privileges: Privileges) {
         if privileges.are_killed() && self.inodes.take_told_privileged(ino) {
             (self.forget_attributes)(ino);
@@ -292,7 +293,7 @@ impl Dispatcher {
 
     fn forget_one(&self, ino: Ino, count: u64) {
         self.file_system.forget(ino, count);
-        // A lookup that is under way may have counted the inode again and told the kernel of the bit: then it is known.
+        // A concurrent lookup may have counted the inode again and sent the bit to the kernel: then it stays recorded.
         if self.inodes.is_told_privileged(ino) && self.file_system.getattr(ino, None).is_err() {
             self.inodes.take_told_privileged(ino);
         }
@@ -364,8 +365,8 @@ impl Dispatcher {
                 Err(FsError::NotPermitted) if is_time_of_writeback(args.valid) => {
                     self.file_system.getattr(request.ino(), handle)?
                 }
-                // The file has neither a name nor an open descriptor: nobody can see its times, and the kernel looks at
-                // the outcome alone.
+                // The file has neither a name nor an open descriptor, so its times are unobservable, and the kernel
+                // only checks for success.
                 Err(FsError::Stale) if is_time_of_writeback(args.valid) => return Ok(AttrOut::default()),
                 other => other?,
             }
@@ -376,8 +377,9 @@ impl Dispatcher {
         Ok(attr_out(&attr, self.trust_in(request.ino(), &attr)))
     }
 
-    /// A SETATTR of nothing is what HANDLE_KILLPRIV_V2 makes of a write that the kernel does itself (passthrough) on a
-    /// file with setuid or setgid: the caller has no `CAP_FSETID`, and the bits are to go before the data comes.
+    /// A SETATTR without attributes: under HANDLE_KILLPRIV_V2 the kernel sends it before a write that it does itself
+    /// (passthrough) to a file with setuid or setgid. The caller has no `CAP_FSETID`, and the bits must be cleared
+    /// before the data is written.
     fn drop_privilege_bits(&self, request: &Request) -> FsResult<vfs::Attr> {
         let ino = request.ino();
         let attr = self.file_system.getattr(ino, None)?;
@@ -455,7 +457,7 @@ impl Dispatcher {
             opcode::GETXATTR => {
                 let name = take_name(&mut input)?;
                 if ino == Ino::ROOT && name == STATS_XATTR {
-                    // It names the source, its files and the daemon.
+                    // The document names the source, its files and the daemon.
                     let own = rustix::process::geteuid().as_raw();
                     if ![0, own].contains(&request.header.uid) {
                         return Err(FsError::AccessDenied);
@@ -492,7 +494,7 @@ impl Dispatcher {
             return Err(FsError::Invalid);
         }
         let wide = request.header.opcode == opcode::COPY_FILE_RANGE_64;
-        // The older reply counts in 32 bits: a longer copy is answered short and asked again.
+        // The older reply has a 32-bit count: a longer copy is answered short, and the kernel asks again.
         let length = if wide {
             args.len
         } else {
@@ -524,28 +526,29 @@ impl Dispatcher {
     }
 }
 
-/// Names of `trusted.` attributes are for the superuser, as on a local file system, whose kernel leaves them out.
+/// Removes `trusted.` names from a list of attributes: only the superuser may see them, and on a local file system the
+/// kernel leaves them out.
 fn without_trusted(names: &[u8]) -> Vec<u8> {
     let shown = names.split_inclusive(|byte| *byte == 0);
     let shown = shown.filter(|name| !name.starts_with(b"trusted."));
     shown.flatten().copied().collect()
 }
 
-/// With the writeback cache the kernel sends the times that it gave the file itself, at fsync and when it drops the
-/// inode. No program asked for that, so a file system that refuses (for an append-only file, or one of another user's)
-/// is no error of an fsync: the times that its own writes gave the file stay. A `utimensat` of the time of modification
-/// alone looks the same.
+/// With the writeback cache the kernel sends the times that it set itself, at fsync and when it drops the inode. No
+/// program requested that, so the refusal of a file system (append-only file, file of another user) must not fail an
+/// fsync: the times set by the daemon's own writes remain. A `utimensat` that sets only the modification time looks the
+/// same.
 const fn is_time_of_writeback(valid: u32) -> bool {
     valid & !fattr::FH == fattr::MTIME | fattr::CTIME
 }
 
-/// Whether `fallocate` and `copy_file_range` take setuid, setgid and capability bits with them. The protocol does not
-/// say for these two; a caller that is not root is assumed to lack `CAP_FSETID`.
+/// Whether `fallocate` and `copy_file_range` clear setuid, setgid and capability bits. The protocol does not say for
+/// these two; a caller other than root is assumed to lack `CAP_FSETID`.
 const fn lacks_fsetid(request: &Request) -> bool {
     request.header.uid != 0
 }
 
-/// The header names the caller's file system group.
+/// Privileges with the caller's file system group, which the header names.
 pub(crate) const fn privileges_if(killed: bool, request: &Request) -> Privileges {
     if killed {
         Privileges::Kill {

@@ -1,8 +1,8 @@
-//! Errors of requests that the operator of a mount should hear of, told to a listener at a bounded rate.
+//! Reports errors of requests that the operator of a mount should know about, at a bounded rate.
 //!
-//! Programs get each error as their call's outcome; most (no such file, permission denied) are everyday answers. Those here
-//! say that the medium, its space or the daemon is in trouble, and a program may ignore them: a failed flush is often told to
-//! a close alone.
+//! Programs receive each error as the outcome of their call; most (no such file, permission denied) are ordinary. The
+//! errors reported here mean that the medium, its space or the daemon is in trouble. A program may miss them: a failed
+//! flush, for example, is often reported only by close.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use vfs::{FsError, Handle, Ino};
 
-/// After an error has been told, equal ones of the same operation are only counted for so long.
+/// After an error has been reported, equal errors of the same operation are only counted for this long.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// An error that a request was answered with.
@@ -18,19 +18,19 @@ const PAUSE: Duration = Duration::from_secs(10);
 pub struct RequestError {
     /// Name of the request in lower case.
     pub operation: &'static str,
-    /// What it was about.
+    /// The inode of the request.
     pub ino: Ino,
-    /// By which handle, where the request names one.
+    /// The handle, if the request names one.
     pub handle: Option<Handle>,
-    /// A name of the file, where the file system knows one.
+    /// A name of the file, if the file system knows one.
     pub path: Option<PathBuf>,
     /// The error.
     pub error: FsError,
-    /// Equal errors of the same operation that were not told since the last one that was.
+    /// Equal errors of the same operation that were not reported since the last one that was.
     pub left_out: u64,
 }
 
-/// Hears of errors.
+/// Callback for errors.
 pub type ErrorListener = Box<dyn Fn(&RequestError) + Send + Sync>;
 
 struct Recent {
@@ -42,7 +42,7 @@ struct Recent {
 
 pub struct ErrorLog {
     listener: ErrorListener,
-    /// One entry for each operation and error that occurred: a few dozen at most.
+    /// One entry per pair of operation and error that occurred: a few dozen at most.
     recent: Mutex<Vec<Recent>>,
 }
 
@@ -54,7 +54,7 @@ impl ErrorLog {
         }
     }
 
-    /// Tells an error, unless it is an everyday answer or was told a moment ago.
+    /// Reports an error unless it is ordinary or was reported a moment ago.
     pub fn note(
         &self,
         operation: &'static str,
@@ -78,7 +78,7 @@ impl ErrorLog {
         });
     }
 
-    /// How many were left out before this one; `None` when it is to be left out too.
+    /// Returns the number of errors left out before this one, or `None` if this one is left out too.
     fn count(&self, operation: &'static str, error: FsError, now: Instant) -> Option<u64> {
         let mut recent = self.recent.lock().expect("no panic under this lock");
         let known = recent
@@ -102,7 +102,7 @@ impl ErrorLog {
     }
 }
 
-/// Errors of the medium, of space and of the machine, in contrast to answers to what a program asked for.
+/// True for errors of the medium, of space and of the machine; false for ordinary answers to a program's request.
 const fn is_trouble(error: FsError) -> bool {
     match error {
         FsError::Io
@@ -112,7 +112,7 @@ const fn is_trouble(error: FsError) -> bool {
         | FsError::TooManyOpenFiles
         | FsError::TooManyOpenFilesInSystem
         | FsError::Shutdown => true,
-        // Linux's words for a file system or a medium in trouble.
+        // Linux error numbers for a file system or medium in trouble.
         FsError::Host(errno) => matches!(
             errno,
             libc::EUCLEAN | libc::EBADMSG | libc::EREMOTEIO | libc::ENOMEDIUM | libc::ETIMEDOUT

@@ -1,8 +1,8 @@
-//! Requests against the dispatcher over the model file system, with numbers at their limits and mutated: nothing panics,
-//! loops or answers past its limit.
+//! Fuzzes the dispatcher over the model file system with boundary values and mutated requests: nothing panics, loops or
+//! replies beyond its limit.
 //!
-//! The mutated messages are valid ones with a few bytes changed, so that they get past the header; `TIDEGATE_FUZZ_REQUESTS` sets
-//! how many, `TIDEGATE_SEED` replays.
+//! The mutated messages are valid ones with a few bytes changed, so that they get past the header;
+//! `TIDEGATE_FUZZ_REQUESTS` sets their number, `TIDEGATE_SEED` replays.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -24,7 +24,7 @@ use crate::reply::Trust;
 use crate::request::Request;
 use crate::write::SyncedByKernel;
 
-/// The largest reply a request may ask for here; the kernel's are bounded by its own buffers.
+/// The largest reply a request may ask for here; the kernel's buffers bound those of real requests.
 const REPLY_BYTES_MAX: u32 = 1 << 20;
 
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -34,7 +34,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
         .unwrap_or(otherwise)
 }
 
-/// A dispatcher over a model that has one open file, `name`; its inode and handle.
+/// A dispatcher over a model with one open file, `name`, and that file's inode and handle.
 fn dispatcher(file_system: MemFs) -> (Dispatcher, u64, u64) {
     let caller = vfs::Caller {
         uid: 0,
@@ -70,7 +70,7 @@ fn dispatcher(file_system: MemFs) -> (Dispatcher, u64, u64) {
     (dispatcher, entry.ino.0, opened.handle.0)
 }
 
-/// A message whose fields are mostly plausible: small numbers, known inodes and handles, names that exist.
+/// A message with mostly plausible fields: small numbers, known inodes and handles, names that exist.
 fn message(random: &mut Prng, ino: u64, handle: u64) -> Vec<u8> {
     let number = u32::try_from(random.below(56)).expect("small");
     let header = InHeader {
@@ -126,7 +126,7 @@ fn no_request_however_mangled_breaks_the_dispatcher() {
         let Some((request, input)) = Request::from_message(&message) else {
             continue;
         };
-        // Sizes that a file of the model would really have to hold are the host's problem, not the decoder's.
+        // Skip sizes that the model would really have to allocate: they exhaust the host, not the decoder.
         if matches!(
             request.header.opcode,
             opcode::FALLOCATE | opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64
@@ -150,7 +150,7 @@ fn no_request_however_mangled_breaks_the_dispatcher() {
     assert!(served > 0, "the loop served nothing");
 }
 
-/// A file system may use all 64 bits of a handle, as one does whose slots were used often.
+/// A file system may use all 64 bits of a handle, for example if its slots were reused often.
 #[test]
 fn a_handle_of_any_number_is_opened_read_and_released() {
     let (dispatcher, ino, _) = dispatcher(MemFs::new().with_next_handle(u64::MAX - 2));

@@ -1,19 +1,19 @@
-//! State of inodes between requests: the I/O mode of their open files, and whether the kernel believes in a setuid or
-//! setgid bit.
+//! State of inodes between requests: the I/O mode of their open files, and whether the kernel caches a setuid or setgid
+//! bit.
 //!
 //! # One I/O mode per inode
-//! The kernel demands that all open files of an inode are either under passthrough, by the same backing file, or not, and
-//! fails an open that differs with `EIO`. So the first open decides, and its decision holds until the last release; whether
-//! the kernel grants passthrough is asked for each inode anew. The kernel leaves the mode before it sends RELEASE, so its
-//! count of open files is never above the one here.
+//! The kernel demands that either all open files of an inode are under passthrough, with the same backing file, or
+//! none, and fails an open that differs with `EIO`. So the first open decides, and its decision holds until the last
+//! release; the kernel is asked for passthrough again for each inode. The kernel leaves the mode before it sends
+//! RELEASE, so its count of open files is never above the one here.
 //!
-//! # Bits that the kernel was told
-//! Under HANDLE_KILLPRIV_V2 a write by an ordinary user clears setuid and setgid down here, and the kernel does not look
-//! again until its attributes expire. It can only believe in a bit that a reply told it: those inodes are remembered, so
-//! that the write that clears the bit can void the kernel's attributes.
+//! # Bits sent to the kernel
+//! Under HANDLE_KILLPRIV_V2 a write by an ordinary user clears setuid and setgid in the file system, and the kernel
+//! keeps its cached attributes until they expire. It can only have cached a bit that a reply carried: those inodes are
+//! recorded, so that the write that clears the bit can invalidate the kernel's attributes.
 //!
-//! Inodes without either have no entry. Lock order: a shard's lock is held across the registering ioctl, and nothing else
-//! is locked under it but the list of refusals.
+//! Inodes without either have no entry. Lock order: a shard's lock is held across the registering ioctl; the only lock
+//! taken under it is that of the list of refusals.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,38 +24,38 @@ use vfs::{Attr, FileKind, Ino};
 use crate::backing::{Backing, Registrar};
 
 const SHARDS: usize = 16;
-/// A shard that once had many entries gives its memory back, down to room for so many.
+/// A shard that once had many entries shrinks to this capacity.
 const ENTRIES_KEPT: usize = 64;
 
 #[derive(Default)]
 struct State {
     open: Option<OpenFiles>,
-    /// A reply told the kernel of a setuid or setgid bit.
+    /// A reply carried a setuid or setgid bit to the kernel.
     told_privileged: bool,
 }
 
 struct OpenFiles {
     count: u64,
-    /// `None`: requests for data come here.
+    /// `None`: the daemon serves data requests.
     backing: Option<Backing>,
-    /// Under passthrough: an open file may be mapped for writing. Such changes bypass both this process and the kernel's
-    /// cached attributes.
+    /// Under passthrough: an open file may be mapped for writing. Such changes bypass both this process and the
+    /// kernel's cached attributes.
     may_be_mapped: bool,
 }
 
-/// How the kernel is to treat an open file under passthrough.
+/// Passthrough settings of an open file for the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passthrough {
     /// The backing file.
     pub backing_id: i32,
-    /// Each close is to be told: the host's close may fail.
+    /// FLUSH is needed at each close, as the host's close may fail.
     pub close_may_fail: bool,
 }
 
 /// The state of all inodes that have any.
 pub struct InodeStates {
     shards: [Mutex<HashMap<Ino, State>>; SHARDS],
-    /// `None` without passthrough: then open files have one mode anyway, and are not counted.
+    /// `None` without passthrough: open files then have one mode anyway, and are not counted.
     registrar: Option<Registrar>,
 }
 
@@ -73,9 +73,9 @@ impl InodeStates {
         self.shards[index].lock().expect("no panic under this lock")
     }
 
-    /// Counts one more open file of `ino`. `backing` offers its host file, and is asked by the first open alone.
+    /// Counts one more open file of `ino`. `backing` supplies its host file; only the first open calls it.
     ///
-    /// Returns the backing file where the inode is under passthrough.
+    /// Returns the backing file if the inode is under passthrough.
     pub fn open(
         &self,
         ino: Ino,
@@ -101,7 +101,7 @@ impl InodeStates {
         })
     }
 
-    /// One open file of `ino` is gone.
+    /// Counts one open file of `ino` fewer.
     pub fn release(&self, ino: Ino) {
         if self.registrar.is_none() {
             return;
@@ -111,14 +111,14 @@ impl InodeStates {
         let Some(open) = &mut state.open else { return };
         open.count -= 1;
         if open.count == 0 {
-            // Unregistered under the lock: the next open registers anew, and must not find two.
+            // Unregister under the lock, so that the next open never finds two registrations.
             state.open = None;
             tidy(&mut shard, ino);
         }
     }
 
-    /// The kernel is being told `attr`. True while the file may be changed by a mapping that neither this process nor the
-    /// kernel's FUSE side hears of.
+    /// Records that `attr` is sent to the kernel. True while the file may change through a mapping, unnoticed by this
+    /// process and by the kernel's FUSE code.
     pub fn tell(&self, ino: Ino, attr: &Attr) -> bool {
         let privileged = attr.kind() == FileKind::Regular && attr.mode & (libc::S_ISUID | libc::S_ISGID) != 0;
         let mut shard = self.shard(ino);
@@ -136,7 +136,7 @@ impl InodeStates {
         may_be_mapped
     }
 
-    /// True when the kernel believes in a setuid or setgid bit; that is then no longer remembered.
+    /// True if the kernel caches a setuid or setgid bit; the record is then removed.
     pub fn take_told_privileged(&self, ino: Ino) -> bool {
         let mut shard = self.shard(ino);
         let Some(state) = shard.get_mut(&ino) else {
@@ -147,14 +147,14 @@ impl InodeStates {
         told
     }
 
-    /// True while [`InodeStates::take_told_privileged`] would be.
+    /// Whether [`InodeStates::take_told_privileged`] would return true.
     pub fn is_told_privileged(&self, ino: Ino) -> bool {
         self.shard(ino)
             .get(&ino)
             .is_some_and(|state| state.told_privileged)
     }
 
-    /// Why passthrough is not in use for some files.
+    /// Reasons why passthrough is not in use for some files.
     pub fn refusals(&self) -> Vec<String> {
         self.registrar
             .as_ref()
@@ -172,7 +172,7 @@ impl InodeStates {
     }
 }
 
-/// Removes the entry of `ino` when nothing is left to remember, and gives back room that is not needed any more.
+/// Removes the entry of `ino` if it is empty, and frees capacity that is no longer needed.
 fn tidy(shard: &mut HashMap<Ino, State>, ino: Ino) {
     let is_empty = |state: &State| state.open.is_none() && !state.told_privileged;
     if !shard.get(&ino).is_some_and(is_empty) {
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(states.entries_and_room().0, 0);
     }
 
-    /// A registrar whose every request fails, as `/dev/null` knows no such ioctl.
+    /// A registrar whose requests all fail, as `/dev/null` does not know the ioctl.
     fn refusing() -> InodeStates {
         let device = std::fs::File::open("/dev/null").unwrap();
         InodeStates::new(Some(Registrar::new(Arc::new(device.into()))))

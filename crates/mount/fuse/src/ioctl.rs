@@ -1,10 +1,11 @@
-//! IOCTL: commands that change an inode, and who may give them.
+//! IOCTL: commands that change an inode's attributes, and their permission checks.
 //!
 //! Since Linux 5.13 the kernel checks the owner, the mount (`ro`) and the privileges of a caller that sets attributes
-//! (chattr(1), project ids) before it asks, as long as the command has its native number. Two ways lead past these checks:
-//! - The number that the command has for 32-bit programs, given by a 64-bit program: the kernel knows no such command, and hands
-//!   it on. A local file system answers ENOTTY, and so does this one.
-//! - An older kernel hands on every number. There the checks are made here, for the owner and the superuser.
+//! (chattr(1), project ids) before it sends the request, provided that the command has its native number. Two ways
+//! bypass these checks:
+//! - A 64-bit program uses the number that the command has for 32-bit programs: the kernel does not know such a command
+//!   and passes it on. A local file system answers ENOTTY, and so does this module.
+//! - An older kernel passes on every number. Then this module makes the checks for the owner and the superuser.
 
 use vfs::{Attr, FsError, FsResult, Handle};
 
@@ -12,7 +13,8 @@ use crate::abi::{IOCTL_COMPAT, IoctlIn, IoctlOut};
 use crate::dispatch::{Dispatcher, put, usize_of};
 use crate::request::Request;
 
-/// `FS_IOC32_GETFLAGS`, `FS_IOC32_SETFLAGS`, `FS_IOC32_GETVERSION`, where programs of this machine's size have other numbers.
+/// `FS_IOC32_GETFLAGS`, `FS_IOC32_SETFLAGS`, `FS_IOC32_GETVERSION`, on machines where native programs use other
+/// numbers.
 const OF_32_BITS: &[u32] = if cfg!(target_pointer_width = "64") {
     &[0x8004_6601, 0x4004_6602, 0x8004_7601]
 } else {
@@ -22,7 +24,7 @@ const OF_32_BITS: &[u32] = if cfg!(target_pointer_width = "64") {
 const FSSETXATTR: u32 = 0x401c_5820;
 /// `STATX_ATTR_IMMUTABLE` and `STATX_ATTR_APPEND`, which have the numbers of `FS_IMMUTABLE_FL` and `FS_APPEND_FL`.
 const PRIVILEGED: u64 = 0x30;
-/// The protocol of the first kernel release that surely makes the checks.
+/// Protocol version of the first kernel release that is certain to make the checks.
 pub const CHECKING_MINOR: u32 = 34;
 
 impl Dispatcher {
@@ -42,7 +44,7 @@ impl Dispatcher {
             self.file_system
                 .ioctl(request.ino(), Handle(args.fh), args.cmd, input, output_bytes_max)?;
         if changes {
-            // Setting flags changes the inode's time, which the kernel would go on showing from its cache.
+            // Setting flags changes the inode's ctime, which the kernel would otherwise keep showing from its cache.
             (self.forget_attributes)(request.ino());
         }
         put(
@@ -57,10 +59,10 @@ impl Dispatcher {
     }
 }
 
-/// What Linux asks of a caller without privileges that sets attributes.
+/// Linux's permission check for an unprivileged caller that sets attributes.
 fn check(uid: u32, attr: &Attr, command: u32, input: &[u8]) -> FsResult<()> {
     let word = input.first_chunk::<4>().copied().map_or(0, u32::from_ne_bytes);
-    // `FS_XFLAG_IMMUTABLE` and `FS_XFLAG_APPEND` are half of the others.
+    // `FS_XFLAG_IMMUTABLE` and `FS_XFLAG_APPEND` are half the value of the corresponding flags.
     let wanted = if command == FSSETXATTR { word << 1 } else { word };
     let stays = (u64::from(wanted) ^ attr.attributes) & PRIVILEGED == 0;
     match uid == attr.uid && stays {

@@ -1,7 +1,7 @@
-//! The FUSE edge: mounts any [`vfs::FileSystem`] and serves the kernel's requests from several threads.
+//! FUSE server: mounts any [`vfs::FileSystem`] and serves the kernel's requests from several threads.
 //!
-//! It is the only crate that speaks FUSE. It is not a file system and imports none: caching, buffering and the host
-//! are below the trait. Source of the protocol: `include/uapi/linux/fuse.h` (7.45) and the kernel's
+//! It is the only crate that speaks FUSE. It is not a file system and imports none: caching, buffering and the host are
+//! below the trait. Source of the protocol: `include/uapi/linux/fuse.h` (7.45) and the kernel's
 //! `Documentation/filesystems/fuse*.rst`.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]

@@ -1,4 +1,4 @@
-//! Attaching a connection to a mountpoint and taking it off: mount(2) with privileges, fusermount3 without.
+//! Mounts a connection and unmounts it: mount(2) with privileges, fusermount3 without.
 
 use std::io;
 use std::io::IoSliceMut;
@@ -17,12 +17,12 @@ use rustix::net::{
 use crate::config::{MountConfig, MountError};
 use crate::mount_sync::MountSync;
 
-/// Opens a connection and mounts it; the kernel's INIT is then waiting on the descriptor.
+/// Opens a connection and mounts it; the kernel's INIT then waits on the descriptor.
 pub fn mount(mountpoint: &Path, config: &MountConfig, max_read: Option<u32>) -> Result<OwnedFd, MountError> {
     check_mountpoint(mountpoint)?;
     if rustix::process::geteuid().is_root() {
         match mount_directly(mountpoint, config, max_read) {
-            // Root in a container without CAP_SYS_ADMIN is an ordinary user for mount(2).
+            // Root in a container without CAP_SYS_ADMIN is an ordinary user to mount(2).
             Err(MountError::Mount { source, .. }) if source.raw_os_error() == Some(libc::EPERM) => {}
             other => return other,
         }
@@ -30,16 +30,16 @@ pub fn mount(mountpoint: &Path, config: &MountConfig, max_read: Option<u32>) -> 
     mount_by_fusermount(mountpoint, config, max_read)
 }
 
-/// Where a mount of ours was made. Something else may be there by now, above it or in its place.
+/// A mount of this process, by path and device number. By now another mount may lie over it or in its place.
 #[derive(Clone, Debug)]
 pub struct Place {
     mountpoint: PathBuf,
-    /// Of the mount's device; nobody else's while the connection lives.
+    /// Number of the mount's device, unique while the connection lives.
     device: u32,
 }
 
 impl Place {
-    /// Of what is in sight at `mountpoint`, an absolute path.
+    /// The mount visible at `mountpoint`, an absolute path.
     pub fn of(mountpoint: PathBuf) -> Result<Self, MountError> {
         let device = device_number(&mountpoint)?;
         Ok(Self { mountpoint, device })
@@ -49,23 +49,23 @@ impl Place {
         self.device
     }
 
-    /// Pushes out what the kernel holds back for the mount, and takes it off lazily. What else is there is left alone.
+    /// Writes back the kernel's dirty data for the mount and detaches it lazily. Other mounts on the path stay.
     pub fn write_back_and_unmount(&self) {
         if self.is_in_sight() {
-            // Errors are the files' own and reach their users.
+            // Write-back errors belong to the files and are reported to their users.
             let _ = write_back(&self.mountpoint);
             self.unmount();
         }
     }
 
-    /// Takes the mount off lazily. What else is there is left alone; one that is gone already is fine.
+    /// Detaches the mount lazily. Other mounts on the path stay; it is no error if the mount is already gone.
     pub fn unmount(&self) {
         if self.is_in_sight() {
             let _ = unmount(&self.mountpoint, true);
         }
     }
 
-    /// True when the mount is here and answers nothing any more: its connection was aborted, and nobody took it off.
+    /// True if the mount is still attached and no longer answers: its connection was aborted without an unmount.
     pub fn is_dead(&self) -> bool {
         let answer = || std::fs::metadata(&self.mountpoint).err()?.raw_os_error();
         self.is_in_sight() && matches!(answer(), Some(libc::ENOTCONN | libc::ECONNABORTED))
@@ -76,7 +76,7 @@ impl Place {
     }
 }
 
-/// The device number of what is mounted there, 12 bits major and 20 bits minor; the mount itself is asked nothing.
+/// The device number of the mount at the path, 12 bits major and 20 bits minor; sends no request to the mount.
 fn device_number(mountpoint: &Path) -> Result<u32, MountError> {
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
     rustix::fs::statx(rustix::fs::CWD, mountpoint, flags, StatxFlags::empty())
@@ -144,7 +144,7 @@ fn mount_directly(
     Ok(device)
 }
 
-/// The words that decide who may do what and how much at once, each with a comma before it.
+/// The options about permissions and request sizes, each with a comma before it.
 fn rules(config: &MountConfig, max_read: Option<u32>) -> String {
     let mut words = String::new();
     if config.kernel_checks_permissions() {
@@ -159,7 +159,7 @@ fn rules(config: &MountConfig, max_read: Option<u32>) -> String {
     words
 }
 
-/// Turns a word of `mount(8)` into a flag of `mount(2)`, or hands it to the kernel as it is.
+/// Turns an option of `mount(8)` into a flag of `mount(2)`, or passes it to the kernel as it is.
 fn apply(option: &str, flags: &mut MountFlags, data: &mut String) {
     match flag_of(option) {
         Some((flag, on)) => flags.set(flag, on),
@@ -173,7 +173,7 @@ fn apply(option: &str, flags: &mut MountFlags, data: &mut String) {
 /// `MS_NOSYMFOLLOW`, which rustix does not name.
 const NOSYMFOLLOW: MountFlags = MountFlags::from_bits_retain(1 << 8);
 
-/// The flag that a word of `mount(8)` stands for, and whether the word sets it.
+/// The flag of a `mount(8)` option, and whether the option sets it.
 fn flag_of(option: &str) -> Option<(MountFlags, bool)> {
     let known = match option.strip_prefix("no").unwrap_or(option) {
         "suid" => (MountFlags::NOSUID, option == "nosuid"),
@@ -195,7 +195,7 @@ fn flag_of(option: &str) -> Option<(MountFlags, bool)> {
     Some(known)
 }
 
-/// What these words ask to be synced; the last word about each flag wins.
+/// The level of syncing that these options ask for; for each flag the last option wins.
 pub(crate) fn sync_of(options: &[String]) -> MountSync {
     let is_on = |wanted| {
         let last_first = options.iter().rev().filter_map(|option| flag_of(option));
@@ -211,15 +211,15 @@ pub(crate) fn sync_of(options: &[String]) -> MountSync {
     }
 }
 
-/// Changes the generic flags of a mount that is up; the connection and its daemon notice nothing.
+/// Changes the generic flags of a live mount; the connection and its daemon are not involved.
 ///
-/// `options` is the whole list of words, those in force first: a flag that no word sets is switched off. A later word
-/// wins over an earlier one. Words that are no generic flag (`user_id=0`, `allow_other`) can't be changed and are
-/// passed over: the caller decides whether that is an error.
+/// `options` is the complete list, options in force first: a flag that no option sets is cleared. A later option wins
+/// over an earlier one. Options that are not generic flags (`user_id=0`, `allow_other`) can't be changed and are
+/// skipped: the caller decides whether that is an error.
 ///
 /// # Errors
-/// [`MountError::Remount`], with EBUSY when a file is open for writing and `ro` is asked for, EPERM without privileges.
-/// The mount is then as it was.
+/// [`MountError::Remount`], with EBUSY if a file is open for writing and `ro` is requested, EPERM without privileges.
+/// The mount is then unchanged.
 pub fn remount(mountpoint: &Path, options: &[String]) -> Result<(), MountError> {
     let flags = remount_flags(options);
     rustix::mount::mount_remount(mountpoint, flags, "").map_err(|errno| MountError::Remount {
@@ -228,12 +228,13 @@ pub fn remount(mountpoint: &Path, options: &[String]) -> Result<(), MountError> 
     })
 }
 
-/// The kernel keeps its atime mode when no flag names one, so that the plain mode is asked for by its name.
+/// Flags of a remount. The kernel keeps its atime mode if no flag names one, so the default mode is requested
+/// explicitly.
 fn remount_flags(options: &[String]) -> MountFlags {
     let atime = MountFlags::NOATIME | MountFlags::RELATIME | MountFlags::STRICTATIME;
     let mut flags = MountFlags::empty();
     for (flag, on) in options.iter().filter_map(|option| flag_of(option)) {
-        // The three modes of access times exclude each other.
+        // The three access time modes exclude each other.
         if on && atime.contains(flag) {
             flags.remove(atime);
         }
@@ -258,7 +259,7 @@ fn open_device() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Lets the setuid helper mount and receives the connection's descriptor over a socket, as libfuse does.
+/// Mounts through the setuid helper and receives the connection's descriptor over a socket, as libfuse does.
 fn mount_by_fusermount(
     mountpoint: &Path,
     config: &MountConfig,
@@ -325,14 +326,14 @@ fn mount_by_fusermount(
     }
 }
 
-/// What to do where this user may not open the device, which no setuid bit of the helper changes.
+/// Advice for a user who may not open the device, which the helper's setuid bit does not change.
 fn device_hint() -> Option<&'static str> {
     let refused = open_device().err()?.kind() == io::ErrorKind::PermissionDenied;
     refused
         .then_some("; root lets ordinary users mount with `chmod 666 /dev/fuse`, as udev does where it runs")
 }
 
-/// Commas and backslashes would end an option.
+/// Escapes commas and backslashes, which would end an option.
 fn escape(text: &str) -> String {
     text.replace('\\', "\\\\").replace(',', "\\,")
 }
@@ -351,7 +352,7 @@ fn receive_descriptor(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     Ok(None)
 }
 
-/// Makes one more descriptor of the connection, with a queue of its own.
+/// Makes another descriptor of the connection, with its own queue.
 pub fn clone_device(device: &OwnedFd) -> io::Result<OwnedFd> {
     let clone = open_device()?;
     let mut original =
@@ -371,7 +372,7 @@ pub fn clone_device(device: &OwnedFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// Takes the mount off; with `lazily` also when files are open in it.
+/// Unmounts; `lazily` also if files are open in the mount.
 pub fn unmount(mountpoint: &Path, lazily: bool) -> io::Result<()> {
     let flags = if lazily {
         UnmountFlags::DETACH
@@ -408,7 +409,7 @@ pub fn unmount(mountpoint: &Path, lazily: bool) -> io::Result<()> {
     ))
 }
 
-/// Pushes out what the kernel's page cache holds for the mount.
+/// Writes back the kernel's dirty pages of the mount.
 fn write_back(mountpoint: &Path) -> io::Result<()> {
     let root = rustix::fs::open(
         mountpoint,
@@ -418,7 +419,7 @@ fn write_back(mountpoint: &Path) -> io::Result<()> {
     Ok(rustix::fs::syncfs(root.as_fd())?)
 }
 
-/// The mountpoint as an absolute path, so that it can be unmounted after a change of directory.
+/// The mountpoint as an absolute path, which stays valid after a change of directory.
 pub fn absolute(mountpoint: &Path) -> Result<PathBuf, MountError> {
     check_mountpoint(mountpoint)?;
     std::fs::canonicalize(mountpoint).map_err(|source| MountError::Mountpoint {

@@ -1,20 +1,23 @@
-//! What a mount with `sync` or `dirsync` adds to calls: the sync of what they changed.
+//! Syncs that a mount with `sync` or `dirsync` adds to calls that change something.
 //!
-//! For such a mount the kernel marks writes as synchronous and does nothing else: FUSE hears nothing of either option when
-//! names or attributes change. So the syncs that a file system of the kernel makes itself are made here, by what ext4 does:
-//! - `dirsync` and `sync`: making, removing, linking and renaming names returns when the names are on the medium.
-//! - `sync`: so do changes of size, extended attributes, and copies. Mode, owner and times don't, on ext4 neither.
+//! For such a mount the kernel marks writes as synchronous and does nothing else: a FUSE daemon does not learn of
+//! either option when names or attributes change. So the daemon does the syncs that an in-kernel file system does
+//! itself, as ext4 does:
+//! - `dirsync` and `sync`: creating, removing, linking and renaming return when the names are on the medium.
+//! - `sync`: so do changes of size, extended attributes, and copies. Changes of mode, owner and times do not, as on
+//!   ext4.
 //!
-//! It is not: about writes, whose durability is in their mode, or about a remount, of which FUSE hears nothing.
+//! It does not cover writes, whose mode states their durability, or a remount, which the kernel does not report to
+//! FUSE.
 
 use vfs::{FsError, FsResult, Ino, OpenFlags, Privileges};
 
 use crate::dispatch::Dispatcher;
 
-/// What the options of a mount ask to be synced with each change.
+/// Changes that the mount options require to be synced at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MountSync {
-    /// Nothing.
+    /// None.
     #[default]
     Nothing,
     /// Names (`dirsync`).
@@ -24,7 +27,7 @@ pub enum MountSync {
 }
 
 impl Dispatcher {
-    /// Puts the names in `directory`, one of which was just changed, on the medium if the mount asks for it.
+    /// If the mount requires it, syncs the directory `directory`, in which a name has just changed.
     pub(crate) fn sync_names(&self, directory: Ino) -> FsResult<()> {
         if self.mount_sync < MountSync::Names {
             return Ok(());
@@ -32,9 +35,9 @@ impl Dispatcher {
         self.sync_directory(directory)
     }
 
-    /// Puts a file of which more than mode, owner and times was just changed on the medium if the mount asks for it.
+    /// If the mount requires it, syncs a file of which more than mode, owner and times has just changed.
     ///
-    /// By a handle of its own: the fsync of a program's would take the error of an earlier write from it.
+    /// Uses its own handle: an fsync on a program's handle would consume the error of an earlier write.
     pub(crate) fn sync_change(&self, ino: Ino) -> FsResult<()> {
         if self.mount_sync < MountSync::All {
             return Ok(());
@@ -53,7 +56,7 @@ impl Dispatcher {
 
     fn sync_directory(&self, directory: Ino) -> FsResult<()> {
         let fs = &self.file_system;
-        // A folder that can be written to and not read, or was removed meanwhile.
+        // The directory is writable but not readable, or has been removed meanwhile.
         let Ok(handle) = fs.opendir(directory) else {
             return fs.sync();
         };
@@ -62,7 +65,8 @@ impl Dispatcher {
         self.or_everything(synced)
     }
 
-    /// Hosts that can't sync one file or folder say that the call is invalid.
+    /// Falls back to syncing everything on hosts that answer `EINVAL` because they can't sync a single file or
+    /// directory.
     fn or_everything(&self, synced: FsResult<()>) -> FsResult<()> {
         match synced {
             Err(FsError::Invalid) => self.file_system.sync(),

@@ -1,4 +1,4 @@
-//! The INIT exchange: what is asked of the kernel, and what comes of it.
+//! The INIT exchange: features requested from the kernel, and the result.
 
 use zerocopy::FromBytes;
 
@@ -7,17 +7,17 @@ use crate::config::{DirectIo, MountConfig, MountError, Negotiated, Switch, Trans
 use crate::mount;
 use crate::mount_sync::MountSync;
 
-/// Size of a page, the unit of `max_pages`.
+/// Page size, the unit of `max_pages`.
 pub const PAGE_BYTES: u32 = 4096;
-/// Requests in the background (read-ahead, writeback) before the kernel holds back.
+/// Limit of background requests (read-ahead, writeback) before the kernel throttles.
 const BACKGROUND_MAX: u16 = 64;
-/// Read-ahead asked for; the kernel may grant less.
+/// Requested read-ahead; the kernel may grant less.
 const READAHEAD_BYTES: u32 = 1 << 20;
 
-/// What this process and machine offer, asked once before INIT.
+/// Properties of this process and machine that decide about features, read once before INIT.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
-    /// `fs.fuse.max_pages_limit`, or what kernels without it allow.
+    /// `fs.fuse.max_pages_limit`, or the fixed limit of kernels without it.
     pub pages_max: u16,
     /// `CAP_SYS_ADMIN` is effective.
     pub administrator: bool,
@@ -28,7 +28,7 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// Asks the host.
+    /// Reads them from the host.
     pub fn ask() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let pages: u32 = read("/proc/sys/fs/fuse/max_pages_limit")
@@ -50,7 +50,7 @@ impl Surroundings {
     }
 }
 
-/// Answers the kernel's INIT: the reply to send and what it amounts to.
+/// Answers the kernel's INIT: returns the reply to send and the negotiated features.
 pub fn answer(
     body: &[u8],
     config: &MountConfig,
@@ -60,7 +60,7 @@ pub fn answer(
         doing: "reading the kernel's INIT",
         source: std::io::Error::new(std::io::ErrorKind::InvalidData, message),
     };
-    // Older kernels send a shorter structure; what is missing is zero.
+    // Older kernels send a shorter structure; missing fields are zero.
     let mut padded = [0; size_of::<InitIn>()];
     let length = body.len().min(padded.len());
     padded[..length].copy_from_slice(&body[..length]);
@@ -88,7 +88,8 @@ pub fn answer(
         } else if config.writeback == Switch::On {
             Err("writeback=on was asked for, and the kernel has one or the other")
         } else if mount::sync_of(&config.kernel_options) == MountSync::All {
-            // The kernel hands the flags of single writes and of their descriptors on to the backing file, the mount's not.
+            // The kernel passes the flags of each write and descriptor on to the backing file, but not those of the
+            // mount.
             Err("with the option sync each write has to be synced, which the kernel leaves to the daemon")
         } else {
             Ok(())
@@ -122,10 +123,10 @@ pub fn answer(
         },
         &mut not_granted,
     )?;
-    // Not READDIRPLUS_AUTO: who reads a directory nearly always looks at its files next, and a request for each of them
-    // costs far more than attributes that nobody asks for.
-    // Not ATOMIC_O_TRUNC: with it the kernel has an O_TRUNC open truncate a running program before it finds that the
-    // program is running (ETXTBSY), and the program dies of SIGBUS.
+    // Not READDIRPLUS_AUTO: a directory's reader nearly always looks at its files next, and a request for each of them
+    // costs far more than unused attributes. Not ATOMIC_O_TRUNC: with it, an O_TRUNC open of a running program
+    // truncates the file before the kernel detects that the program is running (ETXTBSY), and the program dies of
+    // SIGBUS.
     let mut wanted = init::ASYNC_READ
         | init::DONT_MASK
         | init::HAS_IOCTL_DIR
@@ -206,7 +207,7 @@ pub fn answer(
     Ok((out, negotiated))
 }
 
-/// Whether a feature is used: an obstacle is noted for `auto` and an error for `on`.
+/// Decides whether a feature is used: an obstacle is noted for `auto` and an error for `on`.
 fn choose(
     feature: &'static str,
     switch: Switch,

@@ -1,4 +1,4 @@
-//! OPEN, CREATE, TMPFILE and RELEASE: handing out handles, and how the kernel treats the open files behind them.
+//! OPEN, CREATE, TMPFILE and RELEASE: issues handles and decides the I/O mode of open files.
 
 use vfs::{Handle, Ino, NewNode, OpenFlags, Opened};
 
@@ -17,7 +17,7 @@ impl Dispatcher {
         let opened = self.file_system.open(request.ino(), flags, privileges)?;
         let reply = self.open_out(request.ino(), opened, flags);
         if reply.open_flags & fopen::PASSTHROUGH != 0 && may_map_for_writing(flags) {
-            // What the kernel was told before this open was told to hold for longer than it does from here on.
+            // Attributes sent before this open carry a longer validity than is now allowed.
             (self.forget_attributes)(request.ino());
         }
         put(out, &reply);
@@ -51,11 +51,12 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Decides how the kernel treats an open file: passthrough, direct, or through its page cache.
+    /// Decides the I/O mode of an open file: passthrough, direct, or through the kernel's page cache.
     fn open_out(&self, ino: Ino, opened: Opened, flags: OpenFlags) -> OpenOut {
         let Handle(fh) = opened.handle;
         let backing = || self.file_system.backing_file(ino, opened.handle);
-        // Of what is only read a close has nothing to push out; of the rest only where the host's close has not either.
+        // A file that is only read has nothing to flush at close; a written one only needs a FLUSH if the host's close
+        // may fail.
         let mut open_flags = if flags.writes() { 0 } else { fopen::NOFLUSH };
         if let Some(file) = self.inodes.open(ino, may_map_for_writing(flags), backing) {
             open_flags |= fopen::PASSTHROUGH;
@@ -69,7 +70,7 @@ impl Dispatcher {
             };
         }
         let direct_io = match self.direct_io {
-            // The page cache would hold appended data where the kernel believes the end to be.
+            // The page cache would place appended data at the kernel's idea of the end of file.
             DirectIo::Off => {
                 flags.writes() && (flags.has(libc::O_APPEND) || self.must_not_write_back(ino, opened.handle))
             }
@@ -90,20 +91,20 @@ impl Dispatcher {
         }
     }
 
-    /// The kernel's writeback cache would hold back what the file system below syncs by itself.
+    /// True if the kernel's writeback cache would delay writes that the file system below syncs by itself.
     fn must_not_write_back(&self, ino: Ino, handle: Handle) -> bool {
         self.writeback && self.file_system.is_synchronous(ino, handle)
     }
 
     pub(crate) fn release(&self, ino: Ino, handle: Handle) {
-        // Before the number may be another's.
+        // First, as the handle's number may be reused after the release.
         self.synced_by_kernel.released(handle);
         self.file_system.release(ino, handle);
         self.inodes.release(ino);
     }
 }
 
-/// A shared writable mapping takes a descriptor that reads and writes.
+/// True if a shared writable mapping is possible, which takes a descriptor that reads and writes.
 fn may_map_for_writing(flags: OpenFlags) -> bool {
     flags.reads() && flags.writes()
 }

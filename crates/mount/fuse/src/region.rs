@@ -1,22 +1,24 @@
-//! Page-aligned memory for requests, taken from the kernel and touched only as far as requests reach.
+//! Page-aligned memory for requests, allocated from the kernel and touched only as far as requests reach.
 
 use std::io;
 use std::ptr::NonNull;
 
-/// What a region keeps of its memory while requests are small.
+/// Memory that a region keeps while requests are small.
 const KEPT_BYTES: usize = 64 << 10;
-/// Small requests in a row after which the rest is given back: a stream that is mixed with a few of them keeps it.
+/// Number of consecutive small requests after which the rest is freed: a stream with a few small requests in between
+/// keeps it.
 const SMALL_REQUESTS: u32 = 256;
 
-/// Anonymous memory that starts at a page.
+/// Anonymous memory that starts on a page boundary.
 pub struct Region {
     start: NonNull<u8>,
     bytes: usize,
-    /// Requests in a row that stayed within [`KEPT_BYTES`], while the region has more; `None` when it has not.
+    /// Number of consecutive requests that stayed within [`KEPT_BYTES`] while the region holds more; `None` if it does
+    /// not.
     small_run: Option<u32>,
 }
 
-// SAFETY: a Region owns its memory alone, as a Vec<u8> does.
+// SAFETY: a Region has exclusive ownership of its memory, as a Vec<u8> does.
 unsafe impl Send for Region {}
 
 impl Region {
@@ -45,9 +47,9 @@ impl Region {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 
-    /// Notes that a request, which has been answered, used the region up to here. A region that had large ones and has only
-    /// small ones for a while gives back what they do not need: a mebibyte for each worker, of the six that a daemon may
-    /// take.
+    /// Notes that an answered request used the region up to `reached`. After a series of small requests, a region that
+    /// has served large ones frees the memory beyond [`KEPT_BYTES`]: up to 1 MiB per worker of the daemon's budget of 6
+    /// MiB.
     pub fn note_reach(&mut self, reached: usize) {
         if reached > KEPT_BYTES {
             self.small_run = Some(0);
@@ -60,12 +62,12 @@ impl Region {
         }
     }
 
-    /// Gives the memory behind the first `kept` bytes (a multiple of the page size) back to the kernel; it reads as
-    /// zeros when it is used again. Failing costs memory, nothing else.
+    /// Returns the memory behind the first `kept` bytes (a multiple of the page size) to the kernel; it reads as zeros
+    /// when it is used again. A failure only costs memory.
     fn give_back(&mut self, kept: usize) {
         let rest = &mut self.as_mut_slice()[kept..];
-        // SAFETY: the range is a part of the private anonymous mapping that `self` owns and that is borrowed here alone;
-        // pages that are dropped read as zeros, which are valid bytes.
+        // SAFETY: the range is part of the private anonymous mapping that `self` owns and that is borrowed exclusively
+        // here; dropped pages read as zeros, which are valid bytes.
         let _ = unsafe {
             rustix::mm::madvise(
                 rest.as_mut_ptr().cast(),

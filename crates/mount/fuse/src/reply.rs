@@ -1,4 +1,4 @@
-//! Putting replies together: attributes, entries and directory listings in the protocol's layouts.
+//! Builds replies: attributes, entries and directory listings in the protocol's layouts.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use zerocopy::IntoBytes;
 
 use crate::abi::{AttrOut, AttrOutBody, Dirent, EntryOut, StatfsOut, Statx, StatxOut, SxTime};
 
-/// How long the kernel may trust what it is told.
+/// Cache times granted to the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Trust {
     pub attr: Duration,
     pub entry: Duration,
 }
 
-/// An error as replies carry it. Linux has numbers for its own use from 512 on, which some file systems let out; a reply with
-/// one is refused, and would end the session. By `ENOTCONN` and `ECONNABORTED` programs know a mount without a daemon; from
-/// here they would be those of the source.
+/// Error number for a reply. Linux reserves numbers from 512 on for internal use, and some file systems leak them; the
+/// kernel refuses a reply with such a number, which would end the session. `ENOTCONN` and `ECONNABORTED` tell programs
+/// that a mount has no daemon; here they would be errors of the source, so they become `EIO`.
 pub const fn error_out(error: FsError) -> i32 {
     match error.errno() {
         libc::ENOTCONN | libc::ECONNABORTED => -libc::EIO,
@@ -143,7 +143,7 @@ pub struct Listing<'a> {
     trust: Option<&'a TrustIn<'a>>,
 }
 
-/// Says how long the attributes of an entry about to be told hold.
+/// Decides the cache times of an entry that is about to be sent.
 pub type TrustIn<'a> = dyn Fn(&Entry) -> Trust + 'a;
 
 impl<'a> Listing<'a> {

@@ -1,14 +1,14 @@
-//! Taking requests apart: fixed structure, names and data, with every length checked.
+//! Decodes requests: fixed structure, names and data, with every length checked.
 //!
-//! The kernel is trusted to be the sender, not to be free of faults: a request that is shorter than its structure, or
-//! whose name has no end, is answered with `EINVAL`, never read past.
+//! The kernel is trusted to be the sender, but not to be free of bugs: a request that is shorter than its structure, or
+//! whose name is not terminated, is answered with `EINVAL`; the decoder never reads beyond it.
 
 use vfs::{Caller, FsError, FsResult, Ino};
 use zerocopy::FromBytes;
 
 use crate::abi::{InHeader, URING_HEADER_BYTES, opcode};
 
-/// Header and fixed structure of a request; names and data are handed around beside it.
+/// Header and fixed structure of a request; names and data are passed separately.
 pub struct Request {
     pub header: InHeader,
     fixed: [u8; URING_HEADER_BYTES],
@@ -16,18 +16,18 @@ pub struct Request {
 }
 
 impl Request {
-    /// Splits what a `read(2)` of the device gave into the request and its names and data.
+    /// Splits a message read from the device into the request and its names and data.
     pub fn from_message(message: &[u8]) -> Option<(Self, &[u8])> {
         let (header, body) = InHeader::read_from_prefix(message).ok()?;
         let fixed_bytes = opcode::fixed_bytes(header.opcode);
         let (fixed, rest) = body.split_at_checked(fixed_bytes)?;
-        // Extensions (supplementary groups, security contexts) stand at the end; none is negotiated.
+        // Extensions (supplementary groups, security contexts) are at the end; none is negotiated.
         let extension_bytes = usize::from(header.total_extlen) * 8;
         let rest = &rest[..rest.len().checked_sub(extension_bytes)?];
         Some((Self::new(header, fixed), rest))
     }
 
-    /// A request whose fixed structure came apart from its names and data.
+    /// Builds a request whose fixed structure was received separately from its names and data.
     pub fn new(header: InHeader, fixed: &[u8]) -> Self {
         let mut request = Self {
             header,
@@ -50,7 +50,7 @@ impl Request {
         Ino(self.header.nodeid)
     }
 
-    /// Who asks.
+    /// The caller's credentials.
     pub fn caller(&self) -> Caller {
         Caller {
             uid: self.header.uid,
@@ -60,7 +60,7 @@ impl Request {
     }
 }
 
-/// Takes one name, ended by NUL, off `input`.
+/// Splits one NUL-terminated name off `input`.
 pub fn take_name<'a>(input: &mut &'a [u8]) -> FsResult<&'a [u8]> {
     let end = input.iter().position(|byte| *byte == 0).ok_or(FsError::Invalid)?;
     let name = &input[..end];

@@ -1,16 +1,16 @@
-//! Keeping the daemon small: the pages of the program that only starting needed are given back.
+//! Keeps the daemon small: releases program pages that only the start needed.
 //!
 //! Reading the command line and mounting touch megabytes of program text and constants once; serving requests needs a
-//! fraction. They are mapped from files and never written, so that dropped pages come back from the file when they are
-//! needed. JUSTIFICATION of the unsafe block: 2 MiB of the 6 that a daemon may take.
+//! fraction. These pages are file mappings that are never written, so a released page is read from the file again on
+//! the next access. JUSTIFICATION of the unsafe block: it saves 2 MiB of the 6 that a daemon may use.
 
 use std::ffi::c_void;
 
-/// Drops the resident pages of this process' unwritten mappings of files, and free memory of the allocator. Failing costs
-/// memory, nothing else.
+/// Releases the resident pages of this process's unmodified file mappings, and the allocator's free memory. A failure
+/// only costs memory.
 pub fn drop_start_up_pages() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it takes no pointers, and the allocator guards itself.
+    // SAFETY: it takes no pointers, and the allocator does its own locking.
     unsafe {
         libc::malloc_trim(0);
     }
@@ -19,15 +19,15 @@ pub fn drop_start_up_pages() {
     };
     for (start, length) in unwritten_file_mappings(&maps) {
         let address = std::ptr::with_exposed_provenance_mut::<c_void>(start);
-        // SAFETY: the range is a mapping of a file that this process may not write to and of which it has no page of
-        // its own (`Anonymous: 0`): its pages hold what the file holds, and an access after this reads it again. Pages
-        // that relocation wrote before they were protected are anonymous, and their mappings not among these.
+        // SAFETY: the range is a file mapping that this process may not write to and of which it has no private page
+        // (`Anonymous: 0`): its pages equal the file's content, and a later access reads it again. Pages that
+        // relocation wrote before they were protected are anonymous, so their mappings are excluded.
         let _ = unsafe { rustix::mm::madvise(address, length, rustix::mm::Advice::LinuxDontNeed) };
     }
 }
 
-/// Start and length of each mapping in the text of `/proc/self/smaps` that can't be written, has a file behind it, and
-/// no page that differs from the file.
+/// Start and length of each mapping in the text of `/proc/self/smaps` that is read-only, backed by a file, and has no
+/// page that differs from the file.
 fn unwritten_file_mappings(smaps: &str) -> Vec<(usize, usize)> {
     let (mut found, mut current) = (Vec::new(), None);
     for line in smaps.lines() {
@@ -42,7 +42,7 @@ fn unwritten_file_mappings(smaps: &str) -> Vec<(usize, usize)> {
     found
 }
 
-/// The outer `None`: not the first line of a mapping; the inner: a mapping that is to be left alone.
+/// Parses the first line of a mapping. `None`: another line; `Some(None)`: a mapping that must not be touched.
 fn header(line: &str) -> Option<Option<(usize, usize)>> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;

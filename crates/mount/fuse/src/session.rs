@@ -1,7 +1,7 @@
 //! A mounted file system: its workers, its end, and its statistics.
 //!
-//! Threads: `threads` workers, each with a descriptor and a region of its own. They share the dispatcher and nothing
-//! else. The thread that called [`Session::mount`] waits in [`Session::wait`].
+//! Threads: `threads` workers, each with its own descriptor and region. They share only the dispatcher. The thread that
+//! called [`Session::mount`] waits in [`Session::wait`].
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -29,19 +29,18 @@ use crate::worker::{Life, Serve, Shared, Worker};
 use crate::write::SyncedByKernel;
 use crate::{MountConfig, MountError, Negotiated, SessionStats, Transport, ioctl, mount, resident};
 
-/// How long a stopped session serves files that are still open after the lazy unmount.
+/// Time that a stopped session serves files that are still open after the lazy unmount.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Produces the document of `tidegate stats` from the session's part.
+/// Produces the document of `tidegate stats` from the session's counters.
 pub type StatsDocument = Box<dyn Fn(&SessionStats, &Negotiated) -> Vec<u8> + Send + Sync>;
 
-/// The longest that a session which failed waits for the kernel's dirty data to be written.
+/// Limit for writing back the kernel's dirty data after a session failed.
 const WRITE_BACK_LIMIT: Duration = Duration::from_secs(10);
-/// The longest that a session which failed waits for requests that are being served: a panic may have left a lock taken
-/// that they wait for.
+/// Limit for requests in flight after a session failed: a panic may have left a lock taken that they wait for.
 const STUCK_LIMIT: Duration = Duration::from_secs(5);
 
-/// A mount that is up; [`Session::wait`] returns when it is gone.
+/// A live mount; [`Session::wait`] returns when it is gone.
 pub struct Session {
     dispatcher: Arc<Dispatcher>,
     negotiated: Arc<Negotiated>,
@@ -59,12 +58,12 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Pushes out what the kernel holds back (syncfs), unmounts lazily and lets [`Session::wait`] return.
+    /// Writes back the kernel's dirty data (syncfs), unmounts lazily and lets [`Session::wait`] return.
     ///
-    /// A mount that is gone already is fine, and what was mounted over it or in its place stays: a mount that is not in sight
-    /// is left behind, and answers nothing once this process has ended.
+    /// It is no error if the mount is already gone, and a mount over it or in its place stays: a mount hidden by
+    /// another one remains, and no longer answers once this process has ended.
     pub fn stop(&self) {
-        // Without a worker the mount is gone, and its device number may be another one's.
+        // Without a worker the mount is gone, and its device number may have been reused.
         if self.shared.life().workers > 0 {
             self.place.write_back_and_unmount();
         }
@@ -76,8 +75,8 @@ impl Stopper {
 impl Session {
     /// Mounts `file_system` on `mountpoint` and starts the workers. Returns when the mount answers.
     ///
-    /// `document` is called for each `tidegate stats` and returns the JSON document to hand out; `errors` hears of requests
-    /// that failed for want of space, by the medium, or the like.
+    /// `document` is called for each `tidegate stats` and returns the JSON document; `errors` receives errors of the
+    /// medium, of space and of the machine.
     pub fn mount(
         file_system: Arc<dyn FileSystem>,
         mountpoint: &Path,
@@ -159,10 +158,11 @@ impl Session {
         };
         let over_rings = self.negotiated.transport == Transport::IoUring;
         let data_bytes = usize::try_from(self.negotiated.write_bytes_max).expect("32 bits fit");
-        // Requests that no ring carries (forgets, interrupts) and those before the rings are ready come by the device.
+        // The device carries requests that no ring does (forgets, interrupts), and those sent before the rings are
+        // ready.
         let device_workers = if over_rings { 1 } else { self.negotiated.threads };
         for number in 0..device_workers {
-            // A connection's descriptor may be shared where the kernel gives no second one.
+            // Workers may share a descriptor if the kernel grants no second one.
             let own = match number {
                 0 => self.device.clone(),
                 _ => mount::clone_device(&self.device).map_or_else(|_| self.device.clone(), Arc::new),
@@ -193,13 +193,13 @@ impl Session {
         Ok(())
     }
 
-    /// What the kernel granted.
+    /// Features that the kernel granted.
     #[must_use]
     pub fn negotiated(&self) -> &Negotiated {
         &self.negotiated
     }
 
-    /// Ends this session from elsewhere.
+    /// A handle to end this session from elsewhere.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper {
@@ -208,15 +208,16 @@ impl Session {
         }
     }
 
-    /// Serves until the file system is unmounted or stopped. On return no request is being served and none will be:
-    /// what was acknowledged is in the layers below.
+    /// Serves until the file system is unmounted or stopped. On return no request is in flight and none will be: the
+    /// layers below hold all acknowledged data.
     ///
     /// # Errors
-    /// [`MountError::Aborted`] when somebody cut the connection; all that was acknowledged here is in the layers below.
+    /// [`MountError::Aborted`] if the connection was aborted from outside; the layers below hold all data that this
+    /// session acknowledged.
     ///
-    /// Else when a request panicked or the connection broke. The mount was ended as by [`Stopper::stop`], but nothing was waited
-    /// for without a limit: requests that never returned may still be being served, and what layers below hold may wait for
-    /// them.
+    /// Any other error: a request panicked or the connection broke. The mount was ended as by [`Stopper::stop`], but
+    /// each wait had a limit: requests that never returned may still be in flight, and data held by the layers below
+    /// may wait for them.
     pub fn wait(mut self) -> Result<(), MountError> {
         let mut life = self.shared.life();
         while life.workers > 0 && !life.stop_asked && life.failure.is_none() {
@@ -248,8 +249,8 @@ impl Session {
         Ok(())
     }
 
-    /// Waits while `condition` holds, for `limit` at most. Workers that panic meanwhile are replaced: what the kernel and
-    /// programs still hold can only be written while somebody serves.
+    /// Waits while `condition` holds, at most for `limit`. Workers that panic meanwhile are replaced: dirty data of the
+    /// kernel and of programs can only be written while requests are served.
     fn serve_while(&mut self, limit: Duration, condition: impl Fn(&Life) -> bool) {
         let deadline = Instant::now() + limit;
         loop {
@@ -265,25 +266,26 @@ impl Session {
             }
             drop(life);
             for worker in panicked {
-                // Without it there is one worker less.
+                // On failure the session goes on with one worker fewer.
                 let _ = self.start_thread(worker);
             }
         }
     }
 
-    /// Stops the session as [`Stopper::stop`] does, from a thread: with no worker left it would wait for itself.
+    /// Stops the session as [`Stopper::stop`] does, but in a new thread: this thread replaces panicked workers
+    /// meanwhile, without which the write-back would never end.
     fn stop_after_failure(&mut self) {
         let stopper = self.stopper();
         let stopping = thread::Builder::new().name("fuse-stop".to_owned());
         if stopping.spawn(move || stopper.stop()).is_ok() {
             self.serve_while(WRITE_BACK_LIMIT, |life| !life.stop_asked);
         }
-        // It may hang in the write-back, and the mount is not to stay.
+        // The write-back may hang, and the mount must not remain.
         self.place.unmount();
     }
 
-    /// Lets no request in any more and waits for those being served: without limit where all is well, as an fsync may take
-    /// long.
+    /// Admits no more requests and waits for those in flight: without limit if the session is healthy, as an fsync may
+    /// take long.
     fn close(&self) {
         let in_flight = &self.dispatcher.in_flight;
         in_flight.fetch_add(Dispatcher::CLOSED, Ordering::AcqRel);
@@ -299,7 +301,7 @@ impl Session {
     }
 }
 
-/// Takes a mount off again when setting it up fails half way.
+/// Unmounts if setting up fails half way.
 struct MountGuard<'a> {
     mountpoint: &'a Path,
     armed: bool,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// How often one kind of request was served.
+/// Number of requests of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OperationCount {
     /// Name of the request in lower case (`lookup`, `write` ...).
@@ -13,7 +13,7 @@ pub struct OperationCount {
     pub errors: u64,
 }
 
-/// How many read or write requests had a size up to a limit.
+/// Number of read and write requests of one size class.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SizeCount {
     /// Upper bound of the class in bytes (a power of two).
@@ -27,15 +27,15 @@ pub struct SizeCount {
 /// Counters since the mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SessionStats {
-    /// By kind, those that occurred.
+    /// Requests by kind; kinds that occurred.
     pub operations: Vec<OperationCount>,
-    /// By size, those that occurred.
+    /// Requests by size; classes that occurred.
     pub sizes: Vec<SizeCount>,
     /// Bytes read by requests.
     pub read_bytes: u64,
     /// Bytes written by requests.
     pub written_bytes: u64,
-    /// Requests refused because the daemon had no descriptor left for them.
+    /// Requests that failed because the daemon had run out of descriptors.
     pub descriptor_shortages: u64,
     /// Voluntary context switches of the whole process.
     pub context_switches_voluntary: u64,

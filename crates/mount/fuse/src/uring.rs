@@ -1,13 +1,15 @@
-//! The transport over io_uring: requests arrive as completions, a reply and the wait for the next are one system call.
+//! The transport over io_uring: requests arrive as completions; one system call sends a reply and waits for the next
+//! request.
 //!
-//! The kernel keeps one queue a processor and hands a request to the queue of the processor it was made on. A worker
-//! has a ring of its own with one registered entry, so that a slow request (an fsync) occupies one worker and the
-//! queue's next request finds another. Forgets and interrupts keep coming by `/dev/fuse`, so a device worker stays.
+//! The kernel keeps one queue per processor and assigns a request to the queue of the processor on which it was made. A
+//! worker has its own ring with one registered entry, so that a slow request (an fsync) occupies one worker and the
+//! queue's next request finds another. Forgets and interrupts still arrive by `/dev/fuse`, so one device worker
+//! remains.
 //!
 //! Source: the kernel's `Documentation/filesystems/fuse/fuse-io-uring.rst` and `fuse.h` 7.42. JUSTIFICATION of the
-//! unsafe code here: the kernel reads and writes the entry's memory while a command is under way; this module only
-//! touches it between a completion and the commit that follows, and never frees it while the kernel may still have the
-//! entry: closing a ring ends its commands only some time later.
+//! unsafe code here: the kernel reads and writes the entry's memory while a command is in flight. This module touches
+//! the memory only between a completion and the following commit, and never frees it while the kernel may still hold
+//! the entry: commands of a closed ring end with a delay.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -31,7 +33,7 @@ use crate::reply::error_out;
 use crate::request::Request;
 use crate::worker::Serve;
 
-/// Where the payload stands in the region: a page of its own for the headers before it.
+/// Offset of the payload in the region; the page before it holds the headers.
 const PAYLOAD_AT: usize = 4096;
 /// Offset of the entry's own structure behind the two header areas.
 const ENTRY_AT: usize = 2 * URING_HEADER_BYTES;
@@ -42,7 +44,7 @@ pub struct RingChannel {
     ring: IoUring<Entry128, cqueue::Entry>,
     device: Arc<OwnedFd>,
     queue: u16,
-    /// The entry's memory; freed by `drop` where the kernel has given the entry back.
+    /// The entry's memory; freed by `drop` only if the kernel has returned the entry.
     region: ManuallyDrop<Region>,
     vectors: ManuallyDrop<Box<[libc::iovec; 2]>>,
     with_kernel: bool,
@@ -51,18 +53,18 @@ pub struct RingChannel {
     unanswered: Option<Pending>,
 }
 
-/// How the kernel names a request.
+/// The kernel's identifiers of a request.
 #[derive(Clone, Copy)]
 struct Pending {
     unique: u64,
     commit_id: u64,
 }
 
-// SAFETY: the vectors point into `region`, which moves with them; the ring is used by one thread at a time.
+// SAFETY: the vectors point into `region`, which moves with them; only one thread at a time uses the ring.
 unsafe impl Send for RingChannel {}
 
 impl RingChannel {
-    /// A ring for the queue of processor `queue`, carrying `data_bytes_max` of data a request.
+    /// Creates a ring for the queue of processor `queue`, for requests with up to `data_bytes_max` of data.
     pub fn new(device: Arc<OwnedFd>, queue: u16, data_bytes_max: usize) -> io::Result<Self> {
         let data_bytes = data_bytes_max.max(DATA_BYTES_LEAST);
         let ring = IoUring::<Entry128, cqueue::Entry>::builder()
@@ -107,10 +109,10 @@ impl RingChannel {
                 u64::try_from(self.vectors.as_ptr().addr()).expect("addresses have at most 64 bits"),
             ))
             .build();
-        // The wrapper has no setter for `len`, which REGISTER wants to hold the number of vectors.
+        // The wrapper has no setter for `len`, in which REGISTER expects the number of vectors.
         const LEN_AT: usize = 24;
         const { assert!(size_of::<Entry128>() == 128) };
-        // SAFETY: `Entry128` is the kernel's 128-byte submission entry, whose u32 `len` stands at byte 24.
+        // SAFETY: `Entry128` is the kernel's 128-byte submission entry, whose u32 `len` is at byte 24.
         unsafe { (&raw mut entry).cast::<u8>().add(LEN_AT).cast::<u32>().write(2) };
         self.with_kernel = true;
         // SAFETY: the vectors and the memory they name live until the command's completion; see the module's
@@ -124,7 +126,7 @@ impl Serve for RingChannel {
     fn serve(&mut self, dispatcher: &Dispatcher) -> io::Result<()> {
         pin_to(self.queue);
         match self.unanswered {
-            // Requests may arrive once every queue of the connection has an entry.
+            // Requests arrive once every queue of the connection has an entry.
             None => self.push(URING_CMD_REGISTER, 0)?,
             Some(pending) => self.answer(pending, Err(FsError::Io))?,
         }
@@ -159,7 +161,7 @@ impl Serve for RingChannel {
 }
 
 impl RingChannel {
-    /// Breaks when the session takes no more requests.
+    /// Breaks if the session accepts no more requests.
     fn serve_one(&mut self, dispatcher: &Dispatcher) -> io::Result<ControlFlow<()>> {
         let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
         let (headers, payload) = self.region.as_mut_slice().split_at_mut(PAYLOAD_AT);
@@ -201,7 +203,7 @@ impl RingChannel {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Queues the answer to the request in the region, whose payload is in place.
+    /// Queues the reply to the request in the region, whose payload is in place.
     fn answer(&mut self, pending: Pending, result: FsResult<usize>) -> io::Result<()> {
         let (error, bytes) = match result {
             Ok(bytes) => (0, u32::try_from(bytes).expect("replies are below 4 GiB")),
@@ -229,7 +231,8 @@ impl RingChannel {
 impl Drop for RingChannel {
     fn drop(&mut self) {
         if !self.with_kernel {
-            // SAFETY: each is dropped once, here, and not used again; no command that names the memory is under way.
+            // SAFETY: each is dropped once, here, and not used again; no command that refers to the memory is in
+            // flight.
             unsafe {
                 ManuallyDrop::drop(&mut self.vectors);
                 ManuallyDrop::drop(&mut self.region);
@@ -238,7 +241,7 @@ impl Drop for RingChannel {
     }
 }
 
-/// Queues of the connection: the processors that can ever be online.
+/// Number of queues of the connection: processors that can ever be online.
 pub fn queue_count() -> u16 {
     let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     let last = possible
@@ -249,10 +252,10 @@ pub fn queue_count() -> u16 {
     last.map_or(1, |number| number + 1)
 }
 
-/// Keeps the calling thread on the processor whose queue it serves.
+/// Pins the calling thread to the processor whose queue it serves.
 fn pin_to(processor: u16) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(usize::from(processor));
-    // A processor that is offline or not ours to use has requests all the same: serve it from wherever we run.
+    // Requests can arrive on a processor that is offline or excluded from this process: serve them from any processor.
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }

@@ -1,7 +1,7 @@
-//! The threads that serve requests, and what they tell the session: that they ended, and why.
+//! The threads that serve requests, and their reports to the session: that they ended, and why.
 //!
-//! A panic in a request ends its thread, not the process: the session sees it, starts another thread for the same transport,
-//! and ends.
+//! A panic in a request ends its thread, not the process: the session notices, starts another thread for the same
+//! transport, and ends.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use std::time::Instant;
 use crate::MountError;
 use crate::dispatch::Dispatcher;
 
-/// Workers still running, and why the session is to end.
+/// Number of running workers, and the reason why the session ends.
 #[derive(Default)]
 pub struct Life {
     pub workers: usize,
@@ -21,20 +21,20 @@ pub struct Life {
     pub failure: Option<Failure>,
 }
 
-/// One way on which requests come.
+/// A transport of requests.
 pub trait Serve: Send {
-    /// Serves requests until the connection ends or the dispatcher is closed. After a panic in a request it may be called
-    /// again, from another thread: the request is then answered with `EIO` first.
+    /// Serves requests until the connection ends or the dispatcher is closed. After a panic in a request it may be
+    /// called again, from another thread: it then first answers that request with `EIO`.
     fn serve(&mut self, dispatcher: &Dispatcher) -> io::Result<()>;
 }
 
-/// A transport, and the thread that holds its lock and serves it.
+/// A transport, and the thread that locks and serves it.
 pub struct Worker {
     name: String,
     transport: Mutex<Box<dyn Serve>>,
 }
 
-/// Why a session ends that nobody unmounted or stopped.
+/// Reason for the end of a session that was neither unmounted nor stopped.
 pub enum Failure {
     /// The transport broke.
     Io(io::Error),
@@ -61,7 +61,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Panics happen in requests, never under this lock.
+    /// Locks the state. Panics happen in requests, never under this lock.
     pub fn life(&self) -> MutexGuard<'_, Life> {
         self.life.lock().expect("no panic under this lock")
     }
@@ -74,7 +74,7 @@ impl Shared {
     }
 }
 
-/// Counts a worker out when its thread ends, also by a panic.
+/// Removes a worker from the count when its thread ends, also by a panic.
 struct WorkerGuard {
     shared: Arc<Shared>,
     worker: Arc<Worker>,
@@ -99,7 +99,7 @@ impl Worker {
         Self { name, transport }
     }
 
-    /// Serves in a thread of its own.
+    /// Serves in a new thread.
     pub fn start(
         self: Arc<Self>,
         dispatcher: Arc<Dispatcher>,
@@ -111,7 +111,7 @@ impl Worker {
         shared.life().workers += 1;
         let guard = WorkerGuard { shared, worker: self };
         builder.spawn(move || {
-            // A panic in a request leaves a transport that knows of it (see `Serve::serve`).
+            // After a panic in a request the transport remembers that request (see `Serve::serve`).
             let transport = guard.worker.transport.lock();
             let mut transport = transport.unwrap_or_else(PoisonError::into_inner);
             if let Err(error) = transport.serve(&dispatcher) {

@@ -1,12 +1,12 @@
-//! WRITE: a request's data handed down with what the kernel says about it, and what the kernel makes of the reply.
+//! WRITE: passes a request's data and mode down, and adapts to the kernel's handling of the reply.
 //!
-//! The mode goes down as it comes: durability, appending and direct I/O are the file system's to keep ([`vfs::WriteMode`]).
-//! With three exceptions, all about the kernel's page cache:
-//! - The kernel never looks at the count in the reply to a page that it writes back, so such a write is whole or fails.
-//! - With the writeback cache the kernel's pages may end behind the file that the file system knows. Data appended behind
-//!   them has its place there, not at the file system's end.
-//! - A synchronous write through the page cache ends with an FSYNC of the kernel's own, so that the WRITE before it need not
-//!   be synced as well: see [`SyncedByKernel`].
+//! The mode is passed down unchanged: the file system is responsible for durability, appending and direct I/O
+//! ([`vfs::WriteMode`]). There are three exceptions, all due to the kernel's page cache:
+//! - The kernel ignores the count in the reply to a page write-back, so such a write is complete or fails.
+//! - With the writeback cache the kernel's pages may end behind the end of file that the file system knows. Data
+//!   appended behind them goes to their offset, not to the file system's end of file.
+//! - The kernel ends a synchronous write through the page cache with an FSYNC of its own, so the WRITE before it need
+//!   not be synced as well: see [`SyncedByKernel`].
 
 use std::collections::HashSet;
 use std::sync::{PoisonError, RwLock};
@@ -18,14 +18,14 @@ use crate::config::DirectIo;
 use crate::dispatch::{Dispatcher, privileges_if, usize_of};
 use crate::request::Request;
 
-/// The minor number of the protocol (Linux 6.6) from which on each synchronous write through the page cache is followed by
-/// FSYNC. Older kernels may do so, too; it is not relied on.
+/// Minor protocol version (Linux 6.6) from which each synchronous write through the page cache is followed by FSYNC.
+/// Older kernels may do so too; the daemon does not rely on it.
 const FSYNC_FOLLOWS_MINOR: u32 = 39;
 
-/// Knows the writes that the kernel follows by FSYNC before its caller goes on.
+/// Knows the writes after which the kernel sends FSYNC before its caller continues.
 ///
-/// These are the ones through its page cache. Of those with `O_DIRECT` it is not known: the kernel sends no FSYNC where they
-/// are asynchronous (AIO, `io_uring`), so they are synced by themselves, and where they are not, once more.
+/// These are the writes through its page cache. Writes with `O_DIRECT` are uncertain: the kernel sends no FSYNC for
+/// asynchronous ones (AIO, `io_uring`), so the daemon syncs each itself; synchronous ones are then synced twice.
 #[derive(Debug, Default)]
 pub struct SyncedByKernel {
     /// Writes go through the page cache unless their handle is in `direct`.
@@ -42,7 +42,7 @@ impl SyncedByKernel {
         }
     }
 
-    /// The kernel was told to skip its page cache for this handle.
+    /// Records that the kernel skips its page cache for this handle.
     pub fn opened_direct(&self, Handle(number): Handle) {
         if self.is_possible {
             let mut direct = self.direct.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! The end of a session after a panic in the file system, on real mounts. Without `/dev/fuse` and root the tests say so
-//! and pass.
+//! The end of a session after a panic in the file system, on real mounts. Without `/dev/fuse` and root the tests print
+//! that and pass.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -12,21 +12,21 @@ use fuse::{MountConfig, MountError, Session, Switch};
 use testkit::{Call, Faults, FaultyFs, MemFs, Times};
 use vfs::FsError;
 
-/// More than every limit of the session together.
+/// More than the sum of the session's limits.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A mount of a model file system in this process.
 struct Served {
     folder: tempfile::TempDir,
     faults: Faults,
-    /// What [`Session::wait`] returned.
+    /// The result of [`Session::wait`].
     outcome: Receiver<Result<(), MountError>>,
-    /// Closed last: closing a file of a session that does not end would wait for ever.
+    /// Closed last: closing a file of a session that does not end would block for ever.
     open: Vec<File>,
 }
 
 impl Served {
-    /// `None`, with a reason printed, where this process can't mount.
+    /// `None`, with a reason printed, if this process can't mount.
     fn start(threads: u16, writeback: Switch, uring: Switch) -> Option<Self> {
         if !rustix::process::geteuid().is_root() || File::open("/dev/fuse").is_err() {
             report_skip("root and /dev/fuse");
@@ -85,7 +85,7 @@ impl Drop for Served {
     fn drop(&mut self) {
         self.faults.open_gate();
         if is_mounted(self.folder.path()) {
-            // The session did not end. This process waits for itself then, and no signal ends that.
+            // The session did not end, so this process waits for itself and no signal can end it: abort the connection.
             let script = "mkdir $0.control && mount -t fusectl none $0.control
                 number=$(awk -v place=$0 '$5 == place { split($3, number, \":\"); print number[2] }' /proc/self/mountinfo)
                 echo 1 > $0.control/$number/abort
@@ -98,7 +98,7 @@ impl Drop for Served {
     }
 }
 
-/// What `call` returns, which a session that is broken would never answer.
+/// The result of `call`, which may block for ever if the session is broken.
 fn within_limit<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, outcome) = channel();
     std::thread::spawn(move || sender.send(call()));
@@ -117,7 +117,7 @@ fn is_mounted(mountpoint: &Path) -> bool {
     table.contains(&format!(" {} ", mountpoint.display()))
 }
 
-/// Has a lookup panic, and checks how that is answered.
+/// Makes a lookup panic and checks the answer.
 fn panic_once(served: &Served) {
     served
         .faults
@@ -139,7 +139,7 @@ fn a_panic_answers_its_request_and_ends_the_mount_with_an_error() {
     assert!(!is_mounted(served.folder.path()));
 }
 
-/// `ENOTSUPP`, which is for the kernel's own use and comes out of some file systems all the same.
+/// `ENOTSUPP` is reserved for the kernel, but some file systems leak it.
 #[test]
 fn an_error_number_that_no_reply_can_carry_is_an_io_error_and_ends_nothing() {
     let Some(served) = Served::start(2, Switch::Off, Switch::Off) else {
@@ -186,7 +186,7 @@ fn a_request_that_never_returns_does_not_hold_up_the_end_after_a_panic() {
     panic_once(&served);
     served.ended().unwrap_err();
     served.faults.open_gate();
-    // Whether the late answer still reaches the writer depends on who is first; either way it returns.
+    // The late answer may or may not reach the writer before the end; either way the writer returns.
     let _ = within_limit(|| writer.join());
 }
 

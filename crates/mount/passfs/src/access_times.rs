@@ -1,16 +1,17 @@
-//! The source's mount as the daemon sees it: a clone of its own, with access times by a rule given at mount.
+//! The daemon's own mount of the source: a private clone, with an access time rule set at mount.
 //!
-//! The clone is detached: no path leads to it, it goes when its last descriptor is closed, and nothing that is mounted
-//! after it was made appears in it (its propagation is private). So whatever is mounted below the source later, the
-//! daemon's own mount above all, no call of the daemon enters it and waits for itself. Mounts below the source at that
-//! moment are cloned with it; a mount that was made before can't depend on the one that the daemon is about to make.
+//! The clone is detached: no path leads to it, it disappears when its last descriptor is closed, and mounts made later
+//! do not appear in it (its propagation is private). So whatever is mounted below the source later, above all the
+//! daemon's own mount, no call of the daemon can enter it and wait for itself. Mounts that exist below the source at
+//! that moment are cloned with it; a mount that was made before can't depend on the one that the daemon is about to
+//! make.
 //!
-//! The host updates access times by the options of the mount through which a file was opened, also when the kernel reads
-//! a backing file by itself (passthrough). So the clone also keeps the rule for them.
+//! The host updates access times by the options of the mount through which a file was opened, also when the kernel
+//! reads a backing file by itself (passthrough). So the clone also implements the access time rule.
 //!
-//! It is not: an update of access times by hand. Where the host refuses the clone (it takes `CAP_SYS_ADMIN`), the source's
-//! own mount decides, [`AccessTimeRule::Never`] is kept by `O_NOATIME` on the files for which the host permits it, and
-//! [`crate::PassFs::has_own_tree`] is false.
+//! This module does not set access times itself. If the host refuses the clone (it takes `CAP_SYS_ADMIN`), the source's
+//! own mount decides, [`AccessTimeRule::Never`] is implemented by `O_NOATIME` on the files for which the host permits
+//! it, and [`crate::PassFs::has_own_tree`] is false.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -18,16 +19,16 @@ use std::path::Path;
 use rustix::fs::CWD;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
-/// When the host updates access times.
+/// Access time updates by the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessTimes {
-    /// The rule for files and directories; `None` leaves the one of the source's mount.
+    /// The rule for files and directories; `None` uses the rule of the source's mount.
     pub rule: Option<AccessTimeRule>,
-    /// Directories keep theirs, whatever the rule.
+    /// Directories are never updated, whatever the rule.
     pub spare_directories: bool,
 }
 
-/// As the options of mount(8) of the same meaning.
+/// Access time rules, named after the mount(8) options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessTimeRule {
     /// `noatime`
@@ -39,7 +40,7 @@ pub enum AccessTimeRule {
 }
 
 impl AccessTimes {
-    /// As the source's mount has it.
+    /// The rule of the source's mount.
     pub const OF_SOURCE: Self = Self {
         rule: None,
         spare_directories: false,
@@ -61,17 +62,17 @@ impl AccessTimes {
     }
 }
 
-/// A mount of our own of the source.
+/// A private clone of the source's mount.
 #[derive(Debug)]
 pub(crate) struct OwnMount {
-    /// An `O_PATH` descriptor of the source on it.
+    /// An `O_PATH` descriptor of the source in the clone.
     pub fd: OwnedFd,
-    /// It keeps the rule for access times.
+    /// The clone implements the access time rule.
     pub keeps_times: bool,
 }
 
 impl OwnMount {
-    /// `None` where the host refuses.
+    /// Clones the mount; `None` if the host refuses.
     pub(crate) fn of(source: &Path, times: AccessTimes) -> Option<Self> {
         let flags =
             OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
@@ -84,7 +85,7 @@ impl OwnMount {
     }
 }
 
-/// Changes attributes of all mounts of the tree and takes them out of propagation.
+/// Changes attributes of all mounts of the tree and makes their propagation private.
 fn set_on(mount: BorrowedFd<'_>, clear: u64, set: u64) -> bool {
     let wanted = libc::mount_attr {
         attr_set: set,

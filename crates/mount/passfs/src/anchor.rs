@@ -1,19 +1,19 @@
-//! What holds a host inode: a descriptor, or a host file handle.
+//! References to host inodes: a descriptor, or a host file handle.
 //!
 //! A descriptor keeps the inode alive, and with it the space of a file that was removed behind the mount. So files and
-//! symbolic links are held by `name_to_handle_at(2)` handles and opened for each call. This needs
+//! symbolic links are referenced by `name_to_handle_at(2)` handles and opened for each call. This needs
 //! `CAP_DAC_READ_SEARCH`, and a host file system whose handles lead to the file for as long as it has a name
-//! ([`has_lasting_handles`]). Descriptors hold the rest:
+//! ([`has_lasting_handles`]). Descriptors reference the rest:
 //! - directories, through which names are resolved all the time;
-//! - special files, which the caller's kernel may have open without a word to this side;
-//! - everything on other mounts in the source, and everything where handles can't be used.
+//! - special files, which the caller's kernel may have open without this process knowing;
+//! - everything on other mounts in the source, and everything on hosts without usable handles.
 //!
-//! Where handles work but may not last, inodes that come once the process's descriptors are seven eighths used are held
-//! by handle too. Without handles calls then fail with [`vfs::FsError::TooManyOpenFiles`].
+//! If handles work but may not last, they also reference inodes that are found once seven eighths of the process's
+//! descriptors are used. Without handles calls then fail with [`vfs::FsError::TooManyOpenFiles`].
 //!
-//! A handle does not keep the inode alive. It contains the host's generation, so a file that took over the number is told
-//! apart, and a call on one that is gone is answered with [`vfs::FsError::Stale`]. A file that is open here stays
-//! reachable without a name: see [`crate::inodes::Inode::fd`].
+//! A handle does not keep the inode alive. It contains the host's generation, so a file that reuses the number is
+//! distinguished, and a call on a removed inode is answered with [`vfs::FsError::Stale`]. A file that is open here
+//! stays reachable without a name: see [`crate::inodes::Inode::fd`].
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -30,10 +30,10 @@ use crate::identity::errno;
 /// `MAX_HANDLE_SZ`.
 const HANDLE_BYTES_MAX: usize = 128;
 
-/// A host inode by name, in the host's own terms.
+/// A host file handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HostHandle {
-    /// Without memory of its own: ext4, xfs, f2fs and tmpfs.
+    /// Stored inline: ext4, xfs, f2fs and tmpfs.
     Short {
         kind: i32,
         length: u8,
@@ -52,7 +52,7 @@ pub(crate) struct Found {
     mount_id: i32,
 }
 
-/// `struct file_handle` with room for any handle.
+/// `struct file_handle` with space for any handle.
 #[repr(C)]
 struct RawHandle {
     bytes: u32,
@@ -60,16 +60,16 @@ struct RawHandle {
     data: [u8; HANDLE_BYTES_MAX],
 }
 
-/// What holds one inode.
+/// Reference to one inode.
 #[derive(Debug)]
 pub(crate) enum Anchor {
     /// An `O_PATH` descriptor.
     Descriptor(OwnedFd),
-    /// A handle, and a descriptor of the mount that it belongs to.
+    /// A handle, and a descriptor of its mount.
     Handle(HostHandle, Arc<OwnedFd>),
 }
 
-/// A descriptor of an inode for the time of a call, good for what `O_PATH` is good for.
+/// A descriptor of an inode for the duration of a call, with at least `O_PATH` access.
 #[derive(Debug)]
 pub(crate) enum PathFd<'a> {
     Held(BorrowedFd<'a>),
@@ -95,7 +95,7 @@ impl Anchor {
         }
     }
 
-    /// False when `found`, the handle of an inode with the same number, shows that the number was reused.
+    /// False if `found`, the handle of an inode with the same number, shows that the number was reused.
     pub(crate) fn is_of(&self, found: Option<&HostHandle>) -> bool {
         match self {
             Self::Descriptor(_) => true,
@@ -105,12 +105,13 @@ impl Anchor {
 }
 
 impl Found {
-    /// The handle of the inode behind `fd`, where its file system has handles.
+    /// The handle of the inode behind `fd`, if its file system has handles.
     pub(crate) fn of(fd: BorrowedFd<'_>) -> Option<Self> {
         Self::ask(fd, c"", libc::AT_EMPTY_PATH).ok()
     }
 
-    /// The handle of what has this name, be it a symbolic link; `None` where its file system has none.
+    /// The handle of the file with this name, without following a symbolic link; `None` if its file system has no
+    /// handles.
     pub(crate) fn named(directory: BorrowedFd<'_>, name: &[u8]) -> FsResult<Option<Self>> {
         let ask = |name: &CStr| Ok(Self::ask(directory, name, 0));
         match name.into_with_c_str(ask).map_err(errno)? {
@@ -172,7 +173,7 @@ impl HostHandle {
         }
     }
 
-    /// Opens the inode anew.
+    /// Opens the inode.
     pub(crate) fn open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> FsResult<OwnedFd> {
         let (kind, bytes) = self.parts();
         let mut raw = RawHandle {
@@ -187,17 +188,17 @@ impl HostHandle {
         // outlives the call.
         match unsafe { libc::open_by_handle_at(mount.as_raw_fd(), handle, flags) } {
             -1 => Err(FsError::from(std::io::Error::last_os_error())),
-            // SAFETY: the call made this descriptor and nobody else owns it.
+            // SAFETY: the call made this descriptor, and it has no other owner.
             fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         }
     }
 
-    /// An `O_PATH` descriptor.
+    /// Opens an `O_PATH` descriptor.
     pub(crate) fn open_path(&self, mount: BorrowedFd<'_>) -> FsResult<OwnedFd> {
         self.open(mount, OFlags::PATH | OFlags::NOFOLLOW)
     }
 
-    /// The inode number in the handle, where its layout is a known one. Numbers are in the host's byte order.
+    /// The inode number in the handle, if its layout is known. Numbers are in the host's byte order.
     pub(crate) fn inode_number(&self) -> Option<u64> {
         let (kind, handle) = self.parts();
         let narrow = |at: usize| {
@@ -217,23 +218,23 @@ impl HostHandle {
     }
 }
 
-/// When inodes are held by handle.
+/// Use of handles instead of descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Never,
-    /// For what comes when descriptors run short.
+    /// For inodes found when descriptors run short.
     WhenShort,
-    /// For files always; for what needs a descriptor when these run short.
+    /// For files always; for other inodes when descriptors run short.
     Always,
 }
 
-/// Decides between descriptor and handle for each inode that comes.
+/// Chooses between descriptor and handle for each inode that is found.
 #[derive(Debug)]
 pub(crate) struct Anchors {
     mount: Arc<OwnedFd>,
     mount_id: i32,
     device: u32,
-    /// The source's file system has all its attributes in this machine.
+    /// The source's file system is local, so the attributes in this machine's memory are current.
     is_local: bool,
     handles: Use,
     /// Descriptors from this number on are not kept for inodes.
@@ -242,7 +243,7 @@ pub(crate) struct Anchors {
 }
 
 impl Anchors {
-    /// `mount` is the source, on `device`; the process may have `descriptors_max` descriptors.
+    /// `mount` is the source, on `device`; `descriptors_max` is the process's descriptor limit.
     pub(crate) fn new(mount: Arc<OwnedFd>, device: u32, descriptors_max: u64) -> Self {
         let found = Found::of(mount.as_fd());
         let usable = found
@@ -265,22 +266,22 @@ impl Anchors {
         }
     }
 
-    /// True when files are held by handle, however many descriptors there are.
+    /// True if files are always referenced by handle, whatever the number of descriptors.
     pub(crate) fn always_by_handle(&self) -> bool {
         self.handles == Use::Always
     }
 
-    /// True where an inode can be held by handle when descriptors run short.
+    /// True if an inode can be referenced by handle when descriptors run short.
     pub(crate) fn has_handles(&self, device: u32) -> bool {
         self.handles != Use::Never && device == self.device
     }
 
-    /// True where attributes that the host has in its memory are those of the file.
+    /// True if attributes in the host's memory are current.
     pub(crate) fn is_local(&self, device: u32) -> bool {
         self.is_local && device == self.device
     }
 
-    /// What is to hold the inode `key` that has the handle `found`, without a descriptor of it. `None` where it needs one.
+    /// The reference for the inode `key` with the handle `found`, without opening it. `None` if it needs a descriptor.
     pub(crate) fn of_found(&self, found: Found, key: HostKey, kind: FileKind) -> Option<Anchor> {
         if !self.always_by_handle() || key.device != self.device || !needs_no_descriptor(kind) {
             return None;
@@ -288,7 +289,7 @@ impl Anchors {
         self.by_handle(found)
     }
 
-    /// What is to hold the inode `key` of this kind behind an open file, without a further descriptor of it.
+    /// The reference for the inode `key` of this kind behind an open file, without another descriptor.
     pub(crate) fn of_fd(&self, file: BorrowedFd<'_>, key: HostKey, kind: FileKind) -> Option<Anchor> {
         if !self.always_by_handle() || key.device != self.device || !needs_no_descriptor(kind) {
             return None;
@@ -300,13 +301,13 @@ impl Anchors {
         (found.mount_id == self.mount_id).then(|| Anchor::Handle(found.handle, Arc::clone(&self.mount)))
     }
 
-    /// The handle of the inode behind `fd`, if it may be held by handle or be compared with one that is.
+    /// The handle of the inode behind `fd`, if handles are in use or may become so for it.
     pub(crate) fn handle_of(&self, fd: BorrowedFd<'_>, device: u32) -> Option<Found> {
         let wanted = self.is_short(fd) || self.any_handles.load(Ordering::Relaxed);
         (device == self.device && wanted).then(|| Found::of(fd)).flatten()
     }
 
-    /// What is to hold the inode of this kind behind `fd`.
+    /// The reference for the inode of this kind behind `fd`.
     pub(crate) fn anchor(&self, fd: OwnedFd, kind: FileKind, found: Option<&Found>) -> Anchor {
         let by_handle = self.is_short(fd.as_fd()) || self.always_by_handle() && needs_no_descriptor(kind);
         match found {
@@ -329,7 +330,7 @@ const fn needs_no_descriptor(kind: FileKind) -> bool {
 }
 
 /// True for file systems on which a handle leads to the file for as long as the file has a name. Elsewhere it may end
-/// when the host drops the inode from its memory (FAT), or a server decides.
+/// when the host drops the inode from its memory (FAT), or at a server's discretion.
 fn has_lasting_handles(source: BorrowedFd<'_>) -> bool {
     /// ext4, xfs, btrfs, f2fs, tmpfs by their `statfs` magic.
     const MAGICS: [i64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
@@ -338,13 +339,13 @@ fn has_lasting_handles(source: BorrowedFd<'_>) -> bool {
 
 #[cfg(test)]
 impl Anchor {
-    /// A handle of no file, for tests of tables.
+    /// A handle of a nonexistent file, for tests of tables.
     pub(crate) fn of_bytes(kind: i32, bytes: &[u8]) -> Self {
         let mount = rustix::fs::open("/", OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
         Self::of_bytes_on(&Arc::new(mount), kind, bytes)
     }
 
-    /// The same, with a mount for many.
+    /// Like [`Anchor::of_bytes`], with a shared mount descriptor.
     pub(crate) fn of_bytes_on(mount: &Arc<OwnedFd>, kind: i32, bytes: &[u8]) -> Self {
         Self::Handle(HostHandle::new(kind, bytes), Arc::clone(mount))
     }

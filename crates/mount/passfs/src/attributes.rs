@@ -1,4 +1,4 @@
-//! From the host's `statx` to [`vfs::Attr`], with the mapping of ids and of inode numbers over devices.
+//! Converts the host's `statx` to [`vfs::Attr`], and maps ids and the inode numbers of several devices.
 
 use std::os::fd::AsFd;
 use std::sync::RwLock;
@@ -9,11 +9,11 @@ use vfs::{Attr, FileKind, FsResult, Timestamp};
 use crate::IdMap;
 use crate::identity::errno;
 
-/// What identifies a host inode while it lives. Packed: each known inode has one.
+/// Identifies a host inode while it lives. Packed, as each known inode has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C, packed(4))]
 pub(crate) struct HostKey {
-    /// The kernel's own number: 12 bits major, 20 bits minor.
+    /// The kernel's device number: 12 bits major, 20 bits minor.
     pub device: u32,
     pub inode: u64,
 }
@@ -28,19 +28,21 @@ impl HostKey {
     }
 }
 
-/// `statx` of the inode behind `fd` (`O_PATH` will do).
+/// `statx` of the inode behind `fd` (an `O_PATH` descriptor is enough).
 pub(crate) fn stat(fd: impl AsFd) -> FsResult<Statx> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, wanted).map_err(errno)
 }
 
-/// As [`stat`], by what the host has in its memory: no file system is asked, and those of a network may be out of date.
+/// Like [`stat`], but from the host's memory: the file system is not asked, and attributes of a network file system may
+/// be out of date.
 pub(crate) fn stat_in_memory(fd: impl AsFd) -> FsResult<Statx> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, wanted).map_err(errno)
 }
 
-/// [`stat_in_memory`] of what has this name, be it a symbolic link. Like an `O_PATH` open, it mounts nothing.
+/// [`stat_in_memory`] of the file with this name, without following a symbolic link. Like an `O_PATH` open, it triggers
+/// no automount.
 pub(crate) fn stat_at_in_memory(directory: impl AsFd, name: &[u8]) -> FsResult<Statx> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
@@ -49,7 +51,7 @@ pub(crate) fn stat_at_in_memory(directory: impl AsFd, name: &[u8]) -> FsResult<S
 
 /// Small numbers for the devices under the source, so that inode numbers of submounts don't collide.
 ///
-/// The source's own device is number 0 and its inode numbers are shown as they are. Others are told apart in the
+/// The source's own device is number 0 and its inode numbers are shown unchanged. Those of other devices differ in the
 /// upper 16 bits, which no common file system uses.
 #[derive(Debug)]
 pub(crate) struct Devices {
@@ -118,7 +120,7 @@ pub(crate) fn attr_of(stat: &Statx, devices: &Devices, id_map: Option<&IdMap>) -
     }
 }
 
-/// What the file is.
+/// The file type.
 pub(crate) fn kind_of(stat: &Statx) -> FileKind {
     FileKind::of_mode(u32::from(stat.stx_mode))
 }

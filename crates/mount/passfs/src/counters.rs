@@ -1,29 +1,29 @@
-//! What a [`crate::PassFs`] has done so far, for statistics.
+//! Counters of a [`crate::PassFs`], for statistics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
-/// Counts since the file system was opened; `inodes_held` and `open_handles` are the state of the moment.
+/// Counts since the file system was opened; `inodes_held` and `open_handles` are current values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PassCounters {
     /// Read calls.
     pub reads: u64,
-    /// Bytes they returned.
+    /// Bytes returned by reads.
     pub read_bytes: u64,
     /// Write calls.
     pub writes: u64,
-    /// Bytes they took.
+    /// Bytes accepted by writes.
     pub written_bytes: u64,
     /// `fsync` and `fdatasync` calls.
     pub fsyncs: u64,
-    /// Write-outs started in the background.
+    /// Background write-outs started.
     pub write_outs_started: u64,
-    /// Writes of long streams that went past the host's page cache.
+    /// Writes of long streams that bypassed the host's page cache.
     pub direct_writes: u64,
-    /// Times that the host refused such a write; the first ends them for the whole mount.
+    /// Times that the host refused such a write; the first refusal disables them for the whole mount.
     pub direct_refusals: u64,
-    /// Host inodes that the caller knows, the source itself included.
+    /// Host inodes known to the caller, including the source itself.
     pub inodes_held: u64,
     /// Open files and directories.
     pub open_handles: u64,

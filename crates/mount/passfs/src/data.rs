@@ -20,7 +20,7 @@ use crate::inodes::Inode;
 use crate::nodes::host_flags;
 use crate::validity::Stamp;
 
-/// The host moves at most so many bytes in one call (`MAX_RW_COUNT`).
+/// Largest number of bytes that the host moves in one call (`MAX_RW_COUNT`).
 const COPY_BYTES_MAX: usize = 0x7fff_f000;
 
 impl PassFs {
@@ -66,7 +66,8 @@ impl PassFs {
         })
     }
 
-    /// Opens anew, giving up what was only a wish: `O_NOATIME`, and reading from a file asked for writing.
+    /// Opens the file, dropping the optional flags that the host refuses: `O_NOATIME`, and read access to a file to be
+    /// written.
     fn reopen_as_permitted(&self, inode: &Inode, flags: OFlags) -> FsResult<OwnedFd> {
         let mut flags = flags;
         let mut opened = self.reopen(inode, flags);
@@ -80,7 +81,7 @@ impl PassFs {
         opened
     }
 
-    /// Records the state of an inode's content; true when the state recorded before vouches for it.
+    /// Records the state of an inode's content; true if the state recorded before shows that it is unchanged.
     pub(crate) fn stamp(&self, inode: &Inode, stat: &Statx) -> bool {
         let taken = Stamp::taken(stat, self.fine_times);
         inode.replace_stamp(taken).vouches_for(&taken)
@@ -94,7 +95,7 @@ impl PassFs {
             Ok(stat) => {
                 self.stamp(&open.inode, &stat);
             }
-            // Without a state to compare with, the next open answers that caches are void.
+            // Without a state to compare with, the next open reports caches as invalid.
             Err(_) => {
                 open.inode.replace_stamp(Stamp::default());
             }
@@ -109,7 +110,7 @@ impl PassFs {
                 Ok(0) => break,
                 Ok(bytes) => filled += bytes,
                 Err(Errno::INTR) => {}
-                // Also part of the way: less than asked for would be the end of the file.
+                // Even part of the way: a short count would mean end of file.
                 Err(error) => return Err(errno(error)),
             }
         }
@@ -119,8 +120,8 @@ impl PassFs {
 
     pub(crate) fn flush_file(&self, handle: Handle) -> FsResult<()> {
         let open = self.handles.file(handle)?;
-        // Who wrote does not matter: layers above may hand down by one handle what came by another, and under passthrough the
-        // caller's kernel writes, and nobody says so here.
+        // Whether this handle wrote is irrelevant: layers above may pass data of one handle down by another, and under
+        // passthrough the caller's kernel writes without notice.
         if !open.writes {
             return Ok(());
         }
@@ -132,8 +133,8 @@ impl PassFs {
     pub(crate) fn sync_file(&self, handle: Handle, data_only: bool) -> FsResult<()> {
         let open = self.handles.file(handle)?;
         self.tally.fsyncs.fetch_add(1, Ordering::Relaxed);
-        // No stamp here: asking for a file's times makes the host give its next change a time of its own (multigrain
-        // timestamps), and so each of a series of fsyncs a change of the inode to commit.
+        // No stamp here: querying a file's times makes the host give its next change a distinct time (multigrain
+        // timestamps), so that each of a series of fsyncs would have to commit the inode.
         sync(&open.file, data_only)
     }
 
@@ -172,7 +173,7 @@ impl PassFs {
             SeekFrom::Data(offset) => rustix::fs::SeekFrom::Data(offset),
             SeekFrom::Hole(offset) => rustix::fs::SeekFrom::Hole(offset),
         };
-        // This moves the descriptor's own position, which nothing here uses.
+        // This moves the descriptor's own position, which is unused.
         rustix::fs::seek(&open.file, from).map_err(errno)
     }
 
@@ -192,7 +193,7 @@ impl PassFs {
     }
 }
 
-/// Sees to the durability of what was just changed. What the host can't sync (`EINVAL`) has no medium.
+/// Makes a preceding change durable. A file that the host can't sync (`EINVAL`) has no medium.
 pub(crate) fn make_durable(file: &OwnedFd, durability: Durability) -> FsResult<()> {
     let synced = match durability {
         Durability::None => return Ok(()),
@@ -214,10 +215,11 @@ fn sync(file: &OwnedFd, data_only: bool) -> FsResult<()> {
     .map_err(errno)
 }
 
-/// Hosts that write back at close (NFS and other FUSE mounts) tell their errors to each `close(2)` of a duplicate.
+/// Closes a duplicate of `file`: hosts that write back at close (NFS and other FUSE mounts) report their errors to each
+/// such `close(2)`.
 fn close_a_duplicate(file: &OwnedFd) -> FsResult<()> {
     let duplicate = rustix::io::fcntl_dupfd_cloexec(file, 0).map_err(errno)?;
-    // SAFETY: the descriptor was made above and `into_raw_fd` gave up its only owner.
+    // SAFETY: the descriptor was made above and `into_raw_fd` took it from its only owner.
     match unsafe { libc::close(duplicate.into_raw_fd()) } {
         0 => Ok(()),
         _ => Err(FsError::from(std::io::Error::last_os_error())),

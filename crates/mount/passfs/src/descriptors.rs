@@ -1,10 +1,10 @@
-//! The process's limit of descriptors: raised as far as privileges allow, with a reserve that open files don't take.
+//! The process's descriptor limit: raised as far as privileges allow, with a reserve that open files can't use.
 //!
-//! The caller's programs share this process's descriptors: one that opens as many files as it may could take all. The last
-//! ones are kept for what this file system needs in order to go on for everybody: looking names up, listing, attributes of
-//! inodes held by handle, duplicates at close. So opening and creating fail first, before anything is made or truncated. Open
-//! folders, and inodes that only a descriptor holds, take a half of what is kept at most: the other half is for descriptors that a
-//! call closes before it returns. So a close never fails for want of one.
+//! The caller's programs share this process's descriptors: one that opens as many files as it may could use all of
+//! them. The last ones are reserved for calls that must keep working for all callers: lookups, listings, attributes of
+//! inodes referenced by handle, duplicates at close. So opening and creating fail first, before a file is created or
+//! truncated. Open directories, and inodes that only a descriptor references, use at most half of the reserve: the
+//! other half is for descriptors that a call closes before it returns. So a close never fails for lack of one.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,26 +12,26 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use rustix::process::{Resource, Rlimit};
 use vfs::{FsError, FsResult};
 
-/// Taken for the host's own limit where that can't be read.
+/// Assumed if the host's own limit can't be read.
 const NR_OPEN_USUAL: u64 = 1 << 20;
-/// Before the last number for an open file the process looks at each open what is left.
+/// Each open checks the remaining descriptors once this few are left before the reserve.
 const SLACK: u64 = 16;
 
 #[derive(Debug)]
 pub(crate) struct Descriptors {
-    /// The limit as it ended up.
+    /// The resulting limit.
     pub max: u64,
     /// Numbers from here on are not for open files.
     files_max: u64,
     /// Numbers from here on are for descriptors that do not outlive a call.
     held_max: u64,
-    /// An open file was given one of the last numbers for files.
+    /// An open file has received one of the last numbers for files.
     is_tight: AtomicBool,
 }
 
 impl Descriptors {
-    /// Raises the soft limit to the hard one, and both, where this is permitted (`CAP_SYS_RESOURCE`), to the most that the
-    /// host allows any process (`fs.nr_open`). Fails silently: calls say so when the limit is reached.
+    /// Raises the soft limit to the hard one, and, if permitted (`CAP_SYS_RESOURCE`), both to the host's maximum for
+    /// any process (`fs.nr_open`). Fails silently: calls report when the limit is reached.
     pub(crate) fn raise() -> Self {
         let now = rustix::process::getrlimit(Resource::Nofile);
         let nr_open = std::fs::read_to_string("/proc/sys/fs/nr_open").ok();
@@ -59,12 +59,12 @@ impl Descriptors {
         }
     }
 
-    /// Fails where one more open file would take from the reserve. `any` is any open descriptor.
+    /// Fails if one more open file would use the reserve. `any` is any open descriptor.
     pub(crate) fn admit_file(&self, any: impl AsFd) -> FsResult<()> {
         if !self.is_tight.load(Relaxed) {
             return Ok(());
         }
-        // The host gives the lowest free number.
+        // The host assigns the lowest free number.
         let probe = rustix::io::fcntl_dupfd_cloexec(any, 0).map_err(|_| FsError::TooManyOpenFiles)?;
         let number = number(&probe);
         if number >= self.files_max {
@@ -76,7 +76,7 @@ impl Descriptors {
         Ok(())
     }
 
-    /// Fails for a descriptor that must not outlive this call.
+    /// Fails if the descriptor must not outlive this call.
     pub(crate) fn admit_held(&self, descriptor: impl AsFd) -> FsResult<()> {
         match number(descriptor) < self.held_max {
             true => Ok(()),
@@ -84,7 +84,7 @@ impl Descriptors {
         }
     }
 
-    /// Takes note of the number that an open file was given.
+    /// Notes the number that an open file has received.
     pub(crate) fn opened(&self, file: impl AsFd) {
         if number(file) + SLACK >= self.files_max {
             self.is_tight.store(true, Relaxed);
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn files_are_refused_before_the_reserve_and_let_in_again_when_some_are_closed() {
         let probe = File::open("/").unwrap();
-        // Other tests of this process take descriptors too: a reserve that begins at 0 is full, one far away is not.
+        // Other tests of this process use descriptors too: a reserve that begins at 0 is full, one far away is not.
         let full = Descriptors {
             files_max: 0,
             ..Descriptors::of(64)

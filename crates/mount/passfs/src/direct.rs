@@ -1,11 +1,11 @@
-//! Long streams past the host's page cache.
+//! Writes long streams with `O_DIRECT`, bypassing the host's page cache.
 //!
 //! A handle that has written enough contiguous bytes ([`crate::PassConfig::stream_direct_after_bytes`]) writes large
-//! aligned pieces through a second descriptor with `O_DIRECT`: without a copy into the page cache, and with the medium at
-//! work from then on instead of at fsync. What is not aligned goes through the page cache as before; the host keeps both
-//! ways coherent, by writing back and dropping the cached pages of the range first. Reads never take this way.
+//! aligned pieces through a second descriptor with `O_DIRECT`: without a copy into the page cache, and with the medium
+//! busy from then on instead of at fsync. Unaligned data goes through the page cache as before; the host keeps both
+//! paths coherent, by writing back and dropping the cached pages of the range first. Reads never use this path.
 //!
-//! It is not: a promise of durability. That takes the same flags of a write, or the same fsync, as through the page cache.
+//! It does not promise durability, which takes the same flags of a write, or the same fsync, as through the page cache.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -20,13 +20,13 @@ use crate::handles::OpenFile;
 use crate::identity::errno;
 use crate::write::flags_of;
 
-/// Smaller pieces are not worth a wait for the medium each.
+/// Smaller pieces are not worth waiting for the medium for each.
 const PIECE_BYTES_MIN: usize = 1 << 20;
-/// No smaller blocks than pages: parts of a block make the host write in turns. Also what is assumed of a host that
-/// does not tell its alignment.
+/// Blocks are never smaller than pages: writes of partial blocks are serialized by the host. Also the default for a
+/// host that does not report its alignment.
 const BLOCK_BYTES: u32 = 4096;
 
-/// A descriptor with `O_DIRECT` and what it asks of each write.
+/// A descriptor with `O_DIRECT` and the alignment that it requires of each write.
 #[derive(Debug)]
 pub(crate) struct DirectFile {
     fd: OwnedFd,
@@ -42,7 +42,7 @@ struct Pieces {
 }
 
 impl DirectFile {
-    /// `None` where the host says that there is no direct I/O for this file.
+    /// `None` if the host supports no direct I/O for this file.
     fn of(fd: OwnedFd) -> Option<Self> {
         let stat = rustix::fs::statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
         let told = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN);
@@ -59,7 +59,7 @@ impl DirectFile {
         })
     }
 
-    /// Cuts `data` for `offset`; `None` where no piece is large and aligned enough.
+    /// Splits `data` for `offset`; `None` if no piece is large and aligned enough.
     fn cut(&self, offset: u64, data: &[u8]) -> Option<Pieces> {
         let block = u64::try_from(self.offset_bytes).ok()?;
         let head = usize::try_from(offset.next_multiple_of(block) - offset).ok()?;
@@ -71,9 +71,11 @@ impl DirectFile {
 }
 
 impl PassFs {
-    /// Writes all of `data`, directly what can be. Fails, or answers a short count, as a write through the page cache.
+    /// Writes all of `data`, directly where possible. Fails, or returns a short count, as a write through the page
+    /// cache does.
     ///
-    /// Appended data is one piece or goes through the page cache: another appender's could come between two pieces.
+    /// Appended data is written in one piece or goes through the page cache: another appender's data could come between
+    /// two pieces.
     pub(crate) fn write_stream(
         &self,
         open: &OpenFile,
@@ -132,13 +134,13 @@ impl PassFs {
                 let mut run = open.run.lock().expect("no panic under a run's lock");
                 run.start = advanced(offset, written)?;
             }
-            // The end has moved since the offset was chosen, to where the host can't write directly.
+            // The end of file has moved since the offset was chosen, to an offset that the host can't write directly.
             Err(Errno::INVAL) if mode.appends() => {}
             Err(Errno::INVAL | Errno::OPNOTSUPP) => self.refuse_direct(),
             Err(error) if written == 0 => return Err(errno(error)),
             Err(_) => return Ok(written),
         }
-        // The tail, and what a direct write left over: the page cache takes it, or finds the same failure.
+        // The page cache takes the tail and the rest of a short direct write, or fails for the same reason.
         match self.write_cached(open, advanced(offset, written)?, &data[written..], mode) {
             Ok(bytes) => Ok(written + bytes),
             Err(error) if written == 0 => Err(error),
@@ -183,7 +185,7 @@ mod tests {
         }
     }
 
-    /// `length` bytes whose address is a multiple of 4096, but for `beside` bytes.
+    /// `length` bytes at an address that is `beside` bytes past a multiple of 4096.
     fn memory(room: &mut Vec<u8>, length: usize, beside: usize) -> &[u8] {
         room.resize(length + 8192, 0);
         let start = room.as_ptr().addr().next_multiple_of(4096) - room.as_ptr().addr() + beside;

@@ -1,7 +1,7 @@
 //! The stream of names of one open directory.
 //!
-//! Offsets are the host's (`d_off`), which stay valid while names come and go. Names are read in blocks; a caller that
-//! continues where it stopped gets the rest of the block, one that seeks makes the host seek.
+//! Offsets are the host's (`d_off`), which stay valid while names are added and removed. Names are read in blocks; a
+//! caller that continues at the current position gets the rest of the block, one that seeks makes the host seek.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -10,7 +10,7 @@ use vfs::{FileKind, FsError, FsResult};
 
 use crate::identity::errno;
 
-/// Bytes of names read at once; the C library's choice too.
+/// Size of a block of names; the C library's choice too.
 const BLOCK_BYTES: usize = 32 * 1024;
 /// `struct linux_dirent64`: inode (8), offset (8), length (2), type (1), then the name up to a NUL.
 const NAME_OFFSET: usize = 19;
@@ -36,7 +36,7 @@ pub(crate) struct DirStream {
 }
 
 impl DirStream {
-    /// Makes `offset` the place to continue from; 0 reads the directory afresh.
+    /// Continues at `offset`; 0 reads the directory afresh.
     pub(crate) fn seek(&mut self, directory: impl AsFd, offset: u64) -> FsResult<()> {
         let untouched = self.filled == 0 && !self.ended;
         let stays = self.offset == offset && (offset != 0 || untouched);
@@ -49,7 +49,7 @@ impl DirStream {
         Ok(())
     }
 
-    /// The name at the current place, `None` at the end. [`DirStream::advance`] moves past it.
+    /// The name at the current position, `None` at the end. [`DirStream::advance`] moves past it.
     pub(crate) fn peek(&mut self, directory: impl AsFd) -> FsResult<Option<HostName<'_>>> {
         if self.position >= self.filled && !self.fill(directory)? {
             return Ok(None);
@@ -57,7 +57,7 @@ impl DirStream {
         parse(&self.block[self.position..self.filled]).map(|(name, _)| Some(name))
     }
 
-    /// Moves past the name that [`DirStream::peek`] answered.
+    /// Moves past the name that [`DirStream::peek`] returned.
     pub(crate) fn advance(&mut self) -> FsResult<()> {
         let (name, length) = parse(&self.block[self.position..self.filled])?;
         self.offset = name.next_offset;
@@ -65,7 +65,8 @@ impl DirStream {
         Ok(())
     }
 
-    /// An end that was seen is not final: the next call asks the host again, which may have got more names.
+    /// Reads the next block. The end is not final: the next call asks the host again, which may have more names by
+    /// then.
     fn fill(&mut self, directory: impl AsFd) -> FsResult<bool> {
         self.block.resize(BLOCK_BYTES, 0);
         (self.filled, self.position) = (0, 0);
@@ -82,7 +83,7 @@ fn read_block(directory: impl AsFd, block: &mut [u8]) -> FsResult<usize> {
     usize::try_from(read).map_err(|_| FsError::from(std::io::Error::last_os_error()))
 }
 
-/// The first record of `bytes` and its length; a record that makes no sense is an I/O error of the host.
+/// The first record of `bytes` and its length; an invalid record is an I/O error of the host.
 fn parse(bytes: &[u8]) -> FsResult<(HostName<'_>, usize)> {
     let inode = bytes.first_chunk::<8>().ok_or(FsError::Io)?;
     let next_offset = bytes

@@ -1,4 +1,4 @@
-//! The contract's calls, each in the hands of the module that knows about it.
+//! The trait implementation: forwards each call to the module that implements it.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,8 +1,8 @@
-//! Open files and directories: from [`Handle`] to what it stands for.
+//! The table of open files and directories, by [`Handle`].
 //!
-//! A handle's number is counted up and never used again, so that a number used after its release is a
-//! [`FsError::BadHandle`] and never someone else's file. The lock of a shard is held to clone an `Arc` only, never over
-//! a system call. Memory of the table goes with the handles.
+//! Handle numbers are counted up and never reused, so that a number used after its release is a [`FsError::BadHandle`]
+//! and never another file. A shard's lock is held only to clone an `Arc`, never over a system call. The table's memory
+//! shrinks with the number of handles.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,7 @@ use crate::inodes::Inode;
 
 const SHARDS: usize = 8;
 
-/// What a handle stands for.
+/// The object behind a handle.
 #[derive(Clone, Debug)]
 pub(crate) enum Open {
     File(Arc<OpenFile>),
@@ -29,20 +29,20 @@ pub(crate) enum Open {
 pub(crate) struct OpenFile {
     pub file: Arc<OwnedFd>,
     pub inode: Arc<Inode>,
-    /// Opened for writing: a close may have something to push out.
+    /// Opened for writing: a close may have to flush.
     pub writes: bool,
     /// Changed content since the last stamp of the inode.
     pub wrote: AtomicBool,
-    /// The host lets this file grow only (`chattr +a`): the descriptor has `O_APPEND`.
+    /// The host only lets this file grow (`chattr +a`): the descriptor has `O_APPEND`.
     pub append_only: bool,
-    /// What the flags of the open ask of changes that carry no flags of their own.
+    /// Durability that the flags of the open require of changes without flags of their own.
     pub durability: Durability,
     pub run: Mutex<WriteRun>,
-    /// For long streams, see [`crate::direct`]; `None` inside where the host does not permit it.
+    /// For long streams, see [`crate::direct`]; contains `None` if the host does not permit it.
     pub direct: OnceLock<Option<DirectFile>>,
 }
 
-/// Contiguous bytes written through one handle: from `first` to `end`, written out or on its way up to `start`.
+/// Contiguous bytes written through one handle: from `first` to `end`, with write-out done or started up to `start`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WriteRun {
     pub first: u64,
@@ -55,7 +55,7 @@ pub(crate) struct WriteRun {
 pub(crate) struct OpenDirectory {
     pub fd: OwnedFd,
     pub inode: Arc<Inode>,
-    /// Held while one listing call runs: the position in the host's stream belongs to it.
+    /// Held during a listing call, which owns the position in the host's stream.
     pub stream: Mutex<DirStream>,
 }
 
@@ -92,13 +92,13 @@ impl Open {
 }
 
 impl WriteRun {
-    /// Adds a write; answers the range to write out once `threshold_bytes` contiguous bytes have come together.
+    /// Adds a write; returns the range to write out once there are `threshold_bytes` contiguous bytes.
     pub(crate) fn extend(&mut self, offset: u64, length: u64, threshold_bytes: u64) -> Option<(u64, u64)> {
         if offset != self.end {
             (self.first, self.start) = (offset, offset);
         }
         self.end = offset.saturating_add(length);
-        // Nothing while another thread's write has moved `start` past this one.
+        // 0 if another thread's write has moved `start` past this one.
         let length = self.end.saturating_sub(self.start);
         if length < threshold_bytes {
             return None;
@@ -108,7 +108,7 @@ impl WriteRun {
         Some(range)
     }
 
-    /// Bytes of the run that a write at `offset` continues.
+    /// Length of the run that a write at `offset` continues.
     pub(crate) const fn contiguous_before(&self, offset: u64) -> u64 {
         if offset == self.end {
             self.end.saturating_sub(self.first)
@@ -121,7 +121,7 @@ impl WriteRun {
 #[derive(Debug)]
 pub(crate) struct HandleTable {
     shards: [RwLock<HashMap<u64, Open>>; SHARDS],
-    /// At a million opens a second it takes half a million years to come round.
+    /// At a million opens a second it wraps around after half a million years.
     next: AtomicU64,
 }
 
@@ -179,7 +179,7 @@ impl HandleTable {
         open
     }
 
-    /// Open files and directories.
+    /// Number of open files and directories.
     pub(crate) fn held(&self) -> u64 {
         let lengths = self
             .shards
@@ -189,7 +189,7 @@ impl HandleTable {
     }
 }
 
-/// What a table of `length` entries is to shrink to, once most of its room lies idle.
+/// New capacity of a table with `length` entries, once most of its memory is unused.
 pub(crate) fn capacity_to_keep(length: usize, capacity: usize) -> Option<usize> {
     const SMALL: usize = 64;
     (capacity > SMALL && length < capacity / 4).then_some(length * 2)

@@ -1,19 +1,19 @@
-//! Who the worker thread is towards the host: file system ids, groups, umask, and the capabilities that pass over permissions.
+//! Credentials of the worker thread: file system ids, groups, umask, and the capabilities that override permissions.
 //!
 //! Linux keeps them per thread, so each worker thread changes its own and no lock is needed. At rest a thread has the
-//! daemon's ids and capabilities. [`acting_as`], [`with_privileges`] and [`without`] change them for one closure and change them back
-//! behind it, also when it fails or panics: whatever else the thread does, for this file system or another layer, it does
-//! as the daemon. A caller with the daemon's own ids costs no system call.
+//! daemon's ids and capabilities. [`acting_as`], [`with_privileges`] and [`without`] change them for one closure and
+//! restore them afterwards, also if it fails or panics: everything else that the thread does, for this file system or
+//! another layer, it does as the daemon. A caller with the daemon's own ids costs no system call.
 //!
-//! It is not: a permission check (the kernel above made it), nor a sandbox. Real, effective and saved ids stay as
-//! they are, and so do the capabilities except [`CHANGED`] in the effective set. Supplementary groups are given up on
+//! It is neither a permission check (the kernel above made it) nor a sandbox. Real, effective and saved ids stay
+//! unchanged, and so do the capabilities except [`CHANGED`] in the effective set. Supplementary groups are dropped on
 //! each thread that changes ids: the protocol names one group of the caller, and the daemon's are not the caller's.
 //!
 //! Invariants:
-//! - A thread without `CAP_SETUID`, `CAP_SETGID` and `CAP_SETPCAP` never changes ids: what it makes belongs to the
-//!   daemon, as for every FUSE file system of an ordinary user.
+//! - A thread without `CAP_SETUID`, `CAP_SETGID` and `CAP_SETPCAP` never changes ids: files that it creates belong to
+//!   the daemon, as for every FUSE file system of an ordinary user.
 //! - `SECBIT_NO_SETUID_FIXUP` is set on a thread before its file system uid changes, so that its capabilities survive.
-//! - The umask of a thread counts in calls that make something, and each of them sets it.
+//! - The umask of a thread only matters in calls that create something, and each of them sets it.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -27,7 +27,7 @@ use rustix::thread::{
 };
 use vfs::{FsError, FsResult, Privileges};
 
-/// The capabilities that are given up for some calls.
+/// The capabilities that some calls drop.
 const CHANGED: [CapabilitySet; 4] = [
     CapabilitySet::FSETID,
     CapabilitySet::FOWNER,
@@ -35,12 +35,12 @@ const CHANGED: [CapabilitySet; 4] = [
     CapabilitySet::DAC_READ_SEARCH,
 ];
 
-/// What a creating call is made as.
+/// Credentials of a creating call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Creator {
-    /// Owner and group of what is made; `None` leaves the daemon's own.
+    /// Owner and group of the new file; `None` uses the daemon's own.
     pub ids: Option<(u32, u32)>,
-    /// Umask for the host to apply where the parent has no default ACL.
+    /// Umask for the host to apply if the parent has no default ACL.
     pub umask: u32,
 }
 
@@ -48,11 +48,11 @@ struct ThreadIdentity {
     capabilities: CapabilitySets,
     changes_ids: bool,
     own_umask: bool,
-    /// The daemon's, before any request.
+    /// The daemon's ids, before any request.
     daemon: (u32, u32),
     uid: u32,
     gid: u32,
-    /// Supplementary groups of a caller; at rest there are none.
+    /// Supplementary groups of a caller are set; at rest there are none.
     has_groups: bool,
     umask: u32,
 }
@@ -61,13 +61,13 @@ thread_local! {
     static THREAD: RefCell<Option<ThreadIdentity>> = const { RefCell::new(None) };
 }
 
-/// Changes of the calling thread's identity, undone when this is dropped. It stays on its thread.
+/// A change of the calling thread's credentials, undone on drop. It stays on its thread.
 struct Changed {
     _not_send: PhantomData<*const ()>,
 }
 
 impl Changed {
-    /// Undone as well where `change` fails part of the way.
+    /// Makes `change`; if it fails part of the way, it is undone as well.
     fn by(change: impl FnOnce(&mut ThreadIdentity) -> FsResult<()>) -> FsResult<Self> {
         let changed = Self {
             _not_send: PhantomData,
@@ -88,7 +88,7 @@ impl Drop for Changed {
     }
 }
 
-/// Runs `call` as `creator`, with `CAP_FSETID` where the daemon has it.
+/// Runs `call` as `creator`, with `CAP_FSETID` if the daemon has it.
 pub(crate) fn acting_as<T>(creator: Creator, call: impl FnOnce() -> T) -> FsResult<T> {
     let _changed = Changed::by(|thread| {
         thread.set_umask(creator.umask & 0o777)?;
@@ -100,10 +100,10 @@ pub(crate) fn acting_as<T>(creator: Creator, call: impl FnOnce() -> T) -> FsResu
     Ok(call())
 }
 
-/// Runs `call`, a change of content, so that it keeps or kills setuid, setgid and file capabilities.
+/// Runs `call`, a change of content, so that it keeps or clears setuid, setgid and file capabilities.
 ///
-/// The host decides: about setgid it asks whether the thread is in the file's group. A group that the daemon's user
-/// namespace does not map can't be taken on; the thread then stays in the group it was in.
+/// The host decides: for setgid it checks whether the thread is in the file's group. A group that the daemon's user
+/// namespace does not map can't be assumed; the thread then keeps its group.
 pub(crate) fn with_privileges<T>(privileges: Privileges, call: impl FnOnce() -> T) -> FsResult<T> {
     let Privileges::Kill { gid } = privileges else {
         return Ok(call());
@@ -115,7 +115,7 @@ pub(crate) fn with_privileges<T>(privileges: Privileges, call: impl FnOnce() -> 
     Ok(call())
 }
 
-/// Ids and groups that a call is made with.
+/// Ids and groups for a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ids<'a> {
     pub uid: u32,
@@ -123,11 +123,12 @@ pub(crate) struct Ids<'a> {
     pub groups: &'a [u32],
 }
 
-/// Runs `call` as `ids` and without the capabilities `given_up`, so that the host asks what `ids` may. All others stay.
+/// Runs `call` as `ids` and without the capabilities `given_up`, so that the host checks the rights of `ids`. All other
+/// capabilities stay.
 pub(crate) fn without<T>(given_up: CapabilitySet, ids: Ids<'_>, call: impl FnOnce() -> T) -> FsResult<T> {
     let _changed = Changed::by(|thread| {
         thread.set_ids(ids.uid, ids.gid)?;
-        // A daemon that can't become the caller has no more rights than its user.
+        // A daemon that can't assume the caller's ids has no more rights than its own user.
         if thread.changes_ids {
             thread.set_groups(ids.groups)?;
             for capability in CHANGED {
@@ -164,10 +165,10 @@ impl ThreadIdentity {
         })
     }
 
-    /// Makes the thread the daemon's again.
+    /// Restores the daemon's credentials on the thread.
     ///
     /// # Panics
-    /// When the host refuses, which is short of memory then: no call may be made as somebody else.
+    /// If the host refuses, for lack of memory: no call may be made with foreign credentials.
     fn restore(&mut self) {
         let own_ids = self.set_ids(self.daemon.0, self.daemon.1);
         let own_groups = self.set_groups(&[]);
@@ -191,7 +192,7 @@ impl ThreadIdentity {
             unsafe { libc::setfsuid(uid) };
             self.uid = current_fsuid();
         }
-        // The host refuses silently an id that the daemon's user namespace does not map.
+        // The host silently refuses an id that the daemon's user namespace does not map.
         if (self.uid, self.gid) == (uid, gid) {
             Ok(())
         } else {
@@ -251,7 +252,8 @@ fn keep_capabilities_over_setfsuid() -> Result<(), Errno> {
     set_capabilities_secure_bits(bits | CapabilitiesSecureBits::NO_SETUID_FIXUP)
 }
 
-/// No valid id, so the call changes nothing; the C library's prototype says `int`, the value is an unsigned id.
+/// Reads the file system uid: all ones is no valid id, so the call changes nothing. The C library's prototype says
+/// `int`, but the value is an unsigned id.
 fn current_fsuid() -> u32 {
     // SAFETY: no pointers; an invalid id leaves the credentials as they are.
     unsafe { libc::setfsuid(u32::MAX) }.cast_unsigned()
@@ -262,7 +264,7 @@ fn current_fsgid() -> u32 {
     unsafe { libc::setfsgid(u32::MAX) }.cast_unsigned()
 }
 
-/// The error of this project for a host errno.
+/// Converts a host errno.
 pub(crate) fn errno(error: Errno) -> FsError {
     FsError::from_errno(error.raw_os_error())
 }

@@ -1,13 +1,15 @@
-//! The inode table: from [`Ino`] to a held host inode, and from the host's (device, inode) pair back to the `Ino`.
+//! The inode table: from [`Ino`] to a referenced host inode, and from the host's (device, inode) pair back to the
+//! `Ino`.
 //!
-//! Each entry holds a host file handle or an `O_PATH` descriptor, see [`crate::anchor`]. While a descriptor is held the
-//! host can't give the inode's number to another file, so the pair identifies the file; a handle contains the host's
-//! generation and tells files apart that had one number in turn. The table is cut into shards by that pair; both
-//! directions of one entry live in one shard, so each operation takes one short lock and never makes a system call under
+//! Each entry references its inode by a host file handle or an `O_PATH` descriptor, see [`crate::anchor`]. While a
+//! descriptor is open the host can't reuse the inode's number, so the pair identifies the file; a handle contains the
+//! host's generation and distinguishes files that had one number in turn. The table is sharded by that pair; both
+//! directions of one entry are in one shard, so each operation takes one short lock and never makes a system call under
 //! it.
 //!
-//! An `Ino` is built of a count and the shard, and never used again: one that was forgotten is answered with
-//! [`FsError::Stale`]. [`Ino::ROOT`] is kept beside the shards and never leaves. Memory of the table goes with the inodes.
+//! An `Ino` consists of a count and the shard, and is never reused: a forgotten one is answered with
+//! [`FsError::Stale`]. [`Ino::ROOT`] is kept beside the shards and never removed. The table's memory shrinks with the
+//! number of inodes.
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
@@ -29,7 +31,8 @@ const SHARDS: u8 = 1 << SHARD_BITS;
 /// The first number after [`Ino::ROOT`].
 const FIRST: u64 = 2;
 
-/// A host inode that the caller knows. Ten thousand are common, so each is kept small: 120 bytes of heap with its counts.
+/// A host inode that the caller knows. Ten thousand are common, so each is kept small: 120 bytes of heap with its
+/// reference counts.
 #[derive(Debug)]
 pub(crate) struct Inode {
     anchor: Anchor,
@@ -37,19 +40,19 @@ pub(crate) struct Inode {
     pub kind: FileKind,
     /// [`Ino::ROOT`] until it enters the table.
     ino: Ino,
-    /// Entries that the caller holds; changed under the shard's lock.
+    /// Lookup count; changed under the shard's lock.
     lookups: AtomicU64,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// State of the content when this file system last vouched for it; see [`crate::validity`].
+    /// State of the content when this file system last recorded it; see [`crate::validity`].
     stamp: Stamp,
     opened: Option<Box<OpenFiles>>,
 }
 
-/// Open files of an inode that is held by handle. The last that lives is used for calls on the inode.
+/// Open files of an inode that is referenced by handle. Calls on the inode use the last one that lives.
 #[derive(Debug, Default)]
 struct OpenFiles {
     files: Vec<Weak<OwnedFd>>,
@@ -75,7 +78,7 @@ impl Inode {
         self.lookups.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records the state of the content, and answers the one recorded before.
+    /// Records the state of the content, and returns the one recorded before.
     pub(crate) fn replace_stamp(&self, stamp: Stamp) -> Stamp {
         std::mem::replace(&mut self.state().stamp, stamp)
     }
@@ -84,8 +87,8 @@ impl Inode {
         self.state.lock().expect("no panic under an inode's lock")
     }
 
-    /// A descriptor for calls for which `O_PATH` is enough: the one that is held, that of an open file, or one opened
-    /// by handle, in this order. Stale when the inode is held by handle, is open nowhere here, and is gone.
+    /// A descriptor for calls for which `O_PATH` is enough: the referencing one, that of an open file, or one opened by
+    /// handle, in this order. Stale if the inode is referenced by handle, has no open file here, and is gone.
     pub(crate) fn fd(&self) -> FsResult<PathFd<'_>> {
         match &self.anchor {
             Anchor::Descriptor(fd) => Ok(PathFd::Held(fd.as_fd())),
@@ -96,7 +99,7 @@ impl Inode {
         }
     }
 
-    /// Opens an inode that is held by handle anew; `None` where a descriptor leads to it.
+    /// Opens an inode that is referenced by handle; `None` if a descriptor leads to it.
     pub(crate) fn open_by_handle(&self, flags: OFlags) -> Option<FsResult<OwnedFd>> {
         match &self.anchor {
             Anchor::Handle(handle, mount) if self.any_open().is_none() => {
@@ -106,7 +109,7 @@ impl Inode {
         }
     }
 
-    /// Takes note of an open file: while it is open the inode needs no name.
+    /// Registers an open file: while it is open the inode needs no name.
     pub(crate) fn opened_as(&self, file: &Arc<OwnedFd>) {
         if self.anchor.handle().is_some() {
             let mut state = self.state();
@@ -132,7 +135,7 @@ impl Inode {
     }
 }
 
-/// An inode as handed out.
+/// An inode with its number, after its lookup was counted.
 #[derive(Debug)]
 pub(crate) struct Interned {
     pub ino: Ino,
@@ -145,16 +148,16 @@ pub(crate) struct InodeTable {
     shards: Vec<Mutex<Shard>>,
 }
 
-/// The inodes by number and by key; one that lost its key to another file is in the first only.
+/// The inodes by number and by key; one whose key another file has taken over is only in the first.
 #[derive(Debug, Default)]
 struct Shard {
     numbers: HashSet<ByNumber>,
     keys: HashSet<ByKey>,
-    /// Inodes that were ever taken in; the next one's number.
+    /// Number of inodes added so far, from which the next one's number is built.
     taken_in: u64,
 }
 
-/// An inode that is found by its number.
+/// An inode hashed by its number.
 #[derive(Debug)]
 struct ByNumber(Arc<Inode>);
 
@@ -178,7 +181,7 @@ impl PartialEq for ByNumber {
 
 impl Eq for ByNumber {}
 
-/// An inode that is found by its key.
+/// An inode hashed by its key.
 #[derive(Debug)]
 struct ByKey(Arc<Inode>);
 
@@ -225,10 +228,10 @@ impl InodeTable {
         Ok(Arc::clone(&found.0))
     }
 
-    /// Counts one more entry of the host inode that `candidate` holds; the candidate itself enters the table when there
-    /// is none of it yet, and is given up otherwise. `handle` is the inode's handle where the candidate is held by a
-    /// descriptor and entries may be held by handle: an entry whose number the host gave to another file since is
-    /// replaced, and is stale.
+    /// Counts one more lookup of the host inode that `candidate` references. The candidate enters the table if its
+    /// inode is not in it yet, and is dropped otherwise. `handle` is the inode's handle if the candidate is referenced
+    /// by a descriptor and entries may be referenced by handle: an entry whose number the host has reused for another
+    /// file is replaced and becomes stale.
     pub(crate) fn intern(&self, candidate: Inode, handle: Option<&HostHandle>) -> Interned {
         let key = candidate.key();
         if key == self.root.key() {
@@ -238,7 +241,7 @@ impl InodeTable {
             };
         }
         let index = shard_of_key(key);
-        // Declared before the guard: a candidate that is not wanted is closed after the lock is gone.
+        // Declared before the guard: an unneeded candidate is closed after the lock is released.
         let mut candidate = candidate;
         let mut shard = self.lock(index);
         let own = candidate.anchor.handle();
@@ -261,7 +264,7 @@ impl InodeTable {
         }
     }
 
-    /// Counts one more entry of a known inode that is held by a descriptor: its number can't have been reused.
+    /// Counts one more lookup of a known inode that is referenced by a descriptor: its number can't have been reused.
     pub(crate) fn count_held(&self, key: HostKey) -> Option<Ino> {
         if key == self.root.key() {
             return Some(Ino::ROOT);
@@ -275,7 +278,7 @@ impl InodeTable {
         Some(known.ino)
     }
 
-    /// Counts one more entry of a known inode; stale when it was forgotten meanwhile.
+    /// Counts one more lookup of a known inode; stale if it was forgotten meanwhile.
     pub(crate) fn count_again(&self, ino: Ino) -> FsResult<()> {
         if ino == Ino::ROOT {
             return Ok(());
@@ -285,7 +288,7 @@ impl InodeTable {
         Ok(())
     }
 
-    /// Takes `count` entries back; the last one closes the descriptor unless an open handle still needs it.
+    /// Subtracts `count` lookups; the last one closes the descriptor unless an open handle still needs it.
     pub(crate) fn forget(&self, ino: Ino, count: u64) {
         if ino == Ino::ROOT {
             return;
@@ -301,11 +304,11 @@ impl InodeTable {
         }
         let dropped = shard.remove(ino);
         drop(shard);
-        // The descriptor is closed here, outside the lock.
+        // Close the descriptor here, outside the lock.
         drop(dropped);
     }
 
-    /// Inodes held, the root included.
+    /// Number of inodes in the table, including the root.
     pub(crate) fn held(&self) -> u64 {
         let lengths = (0..SHARDS).map(|shard| self.lock(shard).numbers.len());
         u64::try_from(lengths.sum::<usize>() + 1).expect("usize fits in u64")
@@ -321,7 +324,7 @@ impl InodeTable {
 impl Shard {
     fn remove(&mut self, ino: Ino) -> Option<Arc<Inode>> {
         let inode = self.numbers.take(&ino)?.0;
-        // Another file may have taken its key over.
+        // Another file may have taken over its key.
         if self.keys.get(&inode.key).is_some_and(|known| known.0.ino == ino) {
             self.keys.remove(&inode.key);
         }
@@ -446,7 +449,7 @@ mod tests {
         assert!(size_of::<ByNumber>() + size_of::<ByKey>() <= 16);
     }
 
-    /// As many as a search through a large tree meets, in rounds between which the kernel forgets them.
+    /// The number of inodes that a search through a large tree finds, in rounds between which the kernel forgets them.
     #[test]
     fn two_million_inodes_that_were_known_and_forgotten_leave_no_memory() {
         const EACH: u64 = 100_000;

@@ -1,6 +1,6 @@
 //! The few ioctls that make sense through a file system: inode flags, project ids, generation.
 //!
-//! Any other command is [`FsError::NotATerminal`]: its argument could hold pointers into the caller's memory.
+//! Any other command is [`FsError::NotATerminal`]: its argument could contain pointers into the caller's memory.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -9,8 +9,8 @@ use vfs::{FsError, FsResult, Handle, IoctlReply};
 
 use crate::PassFs;
 
-/// One command: what it moves and in which direction. The host reads and writes `host_bytes` at most, whatever the
-/// number in the command says (`FS_IOC_GETFLAGS` says `long` and means `int`).
+/// One command, with the size and direction of its argument. The host reads and writes at most `host_bytes`, whatever
+/// size the command's number encodes (`FS_IOC_GETFLAGS` says `long` and means `int`).
 struct Command {
     /// Number for the host; 32-bit callers' numbers are mapped to the native ones.
     native: libc::Ioctl,
@@ -58,7 +58,7 @@ impl PassFs {
         if command.writes {
             self.check_writable()?;
             if self.config.id_map.is_some() {
-                // The owner that is shown is not the file's.
+                // The shown owner is not the file's.
                 return Err(FsError::NotSupported);
             }
             let given = input.get(..command.host_bytes).ok_or(FsError::Invalid)?;
@@ -73,8 +73,8 @@ impl PassFs {
         Ok(IoctlReply { result, data })
     }
 
-    /// True when the host syncs each write to the file: it has the attribute `S`, or its file system is mounted with `sync`.
-    /// Two calls that don't leave the kernel's memory, but for file systems of a network.
+    /// True if the host syncs each write to the file: it has the attribute `S`, or its file system is mounted with
+    /// `sync`. Makes two calls that stay in the kernel's memory, except on network file systems.
     pub(crate) fn syncs_by_itself(&self, handle: Handle) -> bool {
         let Ok(open) = self.handles.file(handle) else {
             return false;
@@ -82,7 +82,7 @@ impl PassFs {
         let is_mounted_so = rustix::fs::fstatvfs(&open.file)
             .is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::SYNCHRONOUS));
         let mut flags = [0; ARGUMENT_BYTES_MAX];
-        // A host that knows no such attributes has no file with them.
+        // On a host without such attributes no file has them.
         let is_known = host_ioctl(open.file.as_fd(), libc::FS_IOC_GETFLAGS, &mut flags).is_ok();
         let [a, b, c, d, ..] = flags;
         is_mounted_so || (is_known && u32::from_ne_bytes([a, b, c, d]) & SYNC_FLAG != 0)

@@ -1,57 +1,61 @@
 //! A host directory as a [`vfs::FileSystem`].
 //!
-//! It is: the translation of each call of the contract into as few host system calls as possible, with the host's
-//! semantics. It is not: a buffer (see the crate `buffer`), a kernel protocol (see `fuse`) or a permission check (the
-//! caller's kernel made it by mode and ACL).
+//! It translates each call of the contract into as few host system calls as possible, with the host's semantics. It is
+//! not a buffer (see the crate `buffer`), a kernel protocol (see `fuse`) or a permission check (the caller's kernel
+//! made it by mode and ACL).
 //!
-//! # How names and files are held
-//! Each inode that the caller knows is held by a host file handle or an `O_PATH` descriptor ([`inodes`]); nothing is ever
-//! addressed by a path from the root, so a rename of the source behind the mount can't lead a call astray. Names are
-//! resolved one component at a time without following symbolic links. Submounts inside the source are entered; their
-//! inode numbers are shown with a device number mixed in ([`attributes`]).
+//! # References to names and files
+//! Each inode that the caller knows is referenced by a host file handle or an `O_PATH` descriptor ([`inodes`]); no file
+//! is ever addressed by a path from the root, so a rename in the source behind the mount can't redirect a call. Names
+//! are resolved one component at a time without following symbolic links. Submounts inside the source are entered;
+//! their inode numbers are shown with a device number mixed in ([`attributes`]).
 //!
-//! Root's daemon serves the source from a mount of its own ([`access_times`]): what is mounted below the source later is not
-//! seen. An ordinary user's daemon sees it, but for the mount that it serves itself, which it never enters: names that lead
-//! there are answered with [`vfs::FsError::TooManySymlinks`], without a question to that mount, which would wait for ever.
+//! Root's daemon serves the source from its own clone of the mount ([`access_times`]): file systems mounted below the
+//! source later are not visible. An ordinary user's daemon sees them, except the mount that it serves itself, which it
+//! never enters: names that lead there are answered with [`vfs::FsError::TooManySymlinks`], without a request to that
+//! mount, which would block for ever.
 //!
-//! Root's daemon holds files by handle ([`anchor`]): a file removed behind the mount gives its space back at once, and
-//! calls on it are answered with [`vfs::FsError::Stale`]. An ordinary user's daemon holds them by descriptor. That needs a
-//! high limit: [`PassFs::open`] raises `RLIMIT_NOFILE` of the process as far as it may ([`descriptors`]). When descriptors
-//! run short all the same, opening files fails with [`vfs::FsError::TooManyOpenFiles`], and once the reserve is used other
-//! calls too, until files are closed or inodes forgotten.
+//! Root's daemon references files by handle ([`anchor`]): a file removed behind the mount frees its space at once, and
+//! calls on it are answered with [`vfs::FsError::Stale`]. An ordinary user's daemon references them by descriptor. That
+//! needs a high limit: [`PassFs::open`] raises `RLIMIT_NOFILE` of the process as far as it may ([`descriptors`]). If
+//! descriptors run short all the same, opening files fails with [`vfs::FsError::TooManyOpenFiles`], and once the
+//! reserve is used other calls do too, until files are closed or inodes forgotten.
 //!
-//! # How files are opened
-//! A file is opened by handle, or anew through `/proc/self/fd`, which therefore must be mounted. Of the caller's flags:
-//! - `O_APPEND` is dropped: each write says for itself whether it appends ([`vfs::WriteMode::appends`]), since pages from
-//!   a cache above, which have their places, come through the same descriptors. It is kept for append-only files
-//!   (`chattr +a`), which the host opens for writing in no other way.
-//! - `O_DIRECT` is dropped: alignment of the caller's buffers is not known here. Layers above write through. Long streams
-//!   may be written past the host's page cache all the same ([`direct`]).
-//! - `O_SYNC` and `O_DSYNC` are dropped for the same reason: each write says what must be on the medium when it returns
-//!   ([`vfs::WriteMode::durability`]), and the host is told with the data. Allocations and copies are synced behind.
-//! - `O_NOATIME` is dropped where the host refuses it.
-//! - `O_WRONLY` becomes `O_RDWR` where the host permits, since a page cache above must read to fill partial pages.
+//! # Opening files
+//! A file is opened by handle, or through `/proc/self/fd`, which therefore must be mounted. The caller's flags are
+//! handled as follows:
+//! - `O_APPEND` is dropped: the mode of each write says whether it appends ([`vfs::WriteMode::appends`]), since pages
+//!   from a cache above, which have fixed offsets, arrive through the same descriptors. It is kept for append-only
+//!   files (`chattr +a`), which the host does not open for writing without it.
+//! - `O_DIRECT` is dropped: the alignment of the caller's buffers is unknown here. Layers above write through. Long
+//!   streams may bypass the host's page cache all the same ([`direct`]).
+//! - `O_SYNC` and `O_DSYNC` are dropped for the same reason as `O_APPEND`: the mode of each write says what must be on
+//!   the medium when it returns ([`vfs::WriteMode::durability`]), and is passed to the host with the data. Allocations
+//!   and copies are synced afterwards.
+//! - `O_NOATIME` is dropped if the host refuses it.
+//! - `O_WRONLY` becomes `O_RDWR` if the host permits, since a page cache above must read to fill partial pages.
 //!
-//! # Who makes files
+//! # Ownership and rights
 //! Creating calls run with the caller's file system ids and umask on the worker thread ([`identity`]). An ordinary
-//! user's daemon makes everything as that user. With an [`IdMap`] everything belongs to the daemon, attributes show the
-//! mapped ids, and `chmod` and `chown` succeed without effect, as Android's sdcard service has it. Of an inode only content, size,
-//! times and attributes `user.*` can then be changed: ACLs are neither shown nor set, other attributes and the flags of chattr(1)
-//! not set; setuid, setgid and capabilities go with the content, and nothing is made with them.
+//! user's daemon creates everything as that user. With an [`IdMap`] everything belongs to the daemon, attributes show
+//! the mapped ids, and `chmod` and `chown` succeed without effect, as in Android's sdcard service. Of an inode only
+//! content, size, times and attributes `user.*` can then be changed: ACLs are neither shown nor set, other attributes
+//! and the flags of chattr(1) are not set; setuid, setgid and capabilities are cleared when the content changes, and
+//! files are not created with them.
 //!
-//! A call never has more rights than the kernel has checked on the inode that it reaches: [`PassFs`] does not open a file that it
-//! was to make, tells the attributes of the very inode that a name led to, and in sticky directories, and where a directory comes
-//! into another one, the host decides again ([`sticky`]).
+//! A call never has more rights than the kernel has checked on the inode that it reaches: [`PassFs`] does not open an
+//! existing file when asked to create one, returns the attributes of the very inode that a name led to, and in sticky
+//! directories, and when a directory is moved into another one, the host checks again ([`sticky`]).
 //!
-//! Changes of content drop setuid, setgid and file capabilities when the caller had no `CAP_FSETID`; for that the
-//! worker thread gives up its own during the call.
+//! Changes of content clear setuid, setgid and file capabilities if the caller has no `CAP_FSETID`; for that the worker
+//! thread drops its own during the call.
 //!
 //! # Limits
-//! - [`vfs::FileSystem::sync`] reaches the file system of the source, not submounts in it.
-//! - A fork after [`PassFs::open`] is not supported: the kept `/proc/self/fd` belongs to the process that opened it.
-//! - A root daemon keeps `CAP_SYS_RESOURCE`: the host's quotas and reserved blocks don't bind what it writes.
-//! - Root's daemon answers that a file is stale which has no name any more and is open nowhere, also when the caller
-//!   still holds an `O_PATH` descriptor of it.
+//! - [`vfs::FileSystem::sync`] reaches the file system of the source, but not submounts in it.
+//! - A fork after [`PassFs::open`] is not supported: the open `/proc/self/fd` belongs to the process that opened it.
+//! - A root daemon keeps `CAP_SYS_RESOURCE`: the host's quotas and reserved blocks don't limit its writes.
+//! - Root's daemon reports a file as stale if it has no name and is not open here, even if the caller still holds an
+//!   `O_PATH` descriptor of it.
 //! - Special files are shown but never opened; the caller's kernel does that itself.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
@@ -98,21 +102,21 @@ use crate::handles::HandleTable;
 use crate::identity::Creator;
 use crate::inodes::{Inode, InodeTable};
 
-/// How a host directory is offered.
+/// Options of a host directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassConfig {
-    /// Shows these ids and masks permissions instead of the host's, as Android's sdcard service does.
+    /// Shows these ids, and masks permissions, instead of the host's, as Android's sdcard service does.
     pub id_map: Option<IdMap>,
     /// Answers each changing call with [`FsError::ReadOnly`].
     pub read_only: bool,
-    /// Starts writing to the medium, without waiting, once a handle has written so many contiguous bytes.
+    /// Starts writing to the medium, without waiting, each time a handle has written this many contiguous bytes.
     pub write_out_bytes: Option<u64>,
-    /// Writes large aligned pieces past the host's page cache once a handle has written so many contiguous bytes;
-    /// without effect where the host refuses `O_DIRECT`.
+    /// Writes large aligned pieces with `O_DIRECT` once a handle has written this many contiguous bytes; no effect if
+    /// the host refuses `O_DIRECT`.
     pub stream_direct_after_bytes: Option<u64>,
     /// Offers each open file to the kernel for passthrough ([`vfs::FileSystem::backing_file`]).
     pub offer_backing: bool,
-    /// When the host updates access times.
+    /// Access time updates by the host.
     pub access_times: AccessTimes,
 }
 
@@ -127,21 +131,21 @@ pub struct IdMap {
     pub umask: u32,
 }
 
-/// Why a host directory can't be offered.
+/// Errors of opening a host directory.
 #[derive(Debug, Error)]
 pub enum PassFsError {
     /// The source can't be opened.
     #[error("{}: can't be opened as a directory: {cause}", path.display())]
     Source {
-        /// The directory asked for.
+        /// The requested directory.
         path: PathBuf,
-        /// What the host said.
+        /// The host's error.
         cause: FsError,
     },
     /// `/proc/self/fd` can't be opened.
     #[error("/proc/self/fd can't be opened: {cause}; mount /proc, files are reopened through it")]
     NoProc {
-        /// What the host said.
+        /// The host's error.
         cause: FsError,
     },
 }
@@ -156,17 +160,17 @@ pub struct PassFs {
     devices: Devices,
     fine_times: bool,
     tally: Tally,
-    /// `/proc/self/fd`, to open an inode anew.
+    /// `/proc/self/fd`, to reopen an inode.
     proc_fd: OwnedFd,
-    /// The source opened for reading: `syncfs` does not take an `O_PATH` descriptor.
+    /// The source opened for reading: `syncfs` does not accept an `O_PATH` descriptor.
     source: Arc<OwnedFd>,
     anchors: Anchors,
-    /// Files are opened with `O_NOATIME` where the host permits.
+    /// Files are opened with `O_NOATIME` if the host permits it.
     opens_noatime: bool,
     has_own_tree: bool,
-    /// The device under which this file system is mounted itself, never to be entered; [`NO_DEVICE`] before.
+    /// The device of this file system's own mount, never to be entered; [`NO_DEVICE`] before the mount.
     own_device: AtomicU32,
-    /// The source where users see it: whoever unmounts it there is told that it is busy.
+    /// The source on the users' mount: keeps that mount busy, so that an unmount fails.
     _in_sight: OwnedFd,
     /// The host refused `O_DIRECT`.
     direct_refused: AtomicBool,
@@ -174,17 +178,17 @@ pub struct PassFs {
     appending: Mutex<()>,
 }
 
-/// Descriptors that inodes may take at most, where the process may have more: each holds an inode in the host's memory.
+/// Maximum number of descriptors for inodes, even if the process may have more: each pins an inode in the host's
+/// memory.
 const INODES_MAX: u64 = 1 << 20;
-/// The descriptor table is made this large at once: growing it later in a process with threads waits for every
-/// processor each time it doubles.
+/// Initial size of the descriptor table: in a multi-threaded process each doubling later waits for every processor.
 const DESCRIPTORS_EXPECTED: i32 = 1 << 14;
 
 impl PassFs {
     /// Opens the directory `source`, and raises the process's limit of open files.
     ///
     /// # Errors
-    /// When `source` is no readable directory, or `/proc` is not mounted.
+    /// If `source` is not a readable directory, or `/proc` is not mounted.
     pub fn open(source: &Path, config: PassConfig) -> Result<Self, PassFsError> {
         let failed = |cause| PassFsError::Source {
             path: source.to_owned(),
@@ -215,7 +219,7 @@ impl PassFs {
             descriptors.max.min(INODES_MAX),
         );
         if !anchors.always_by_handle() {
-            // Only the table's new size is wanted. Without room for it, it grows as it must.
+            // Only to grow the table. If this fails, it grows on demand.
             drop(rustix::io::fcntl_dupfd_cloexec(&root, DESCRIPTORS_EXPECTED));
         }
         Ok(Self {
@@ -243,14 +247,14 @@ impl PassFs {
         })
     }
 
-    /// What was done so far, and what is held.
+    /// Counters and current numbers of inodes and handles.
     #[must_use]
     pub fn counters(&self) -> PassCounters {
         self.tally.snapshot(self.inodes.held(), self.handles.held())
     }
 
-    /// True when the source is served from a mount of our own, in which nothing appears that is mounted later. Without,
-    /// a mount on a folder of the source would lead back into itself.
+    /// True if the source is served from a private clone of its mount, in which later mounts do not appear. Without it,
+    /// a mount on a directory inside the source would lead back into itself.
     #[must_use]
     pub fn has_own_tree(&self) -> bool {
         self.has_own_tree
@@ -268,7 +272,7 @@ impl PassFs {
         }
     }
 
-    /// Runs a call that makes something on behalf of `caller`.
+    /// Runs a creating call on behalf of `caller`.
     fn acting_as<T>(
         &self,
         caller: &Caller,
@@ -279,7 +283,7 @@ impl PassFs {
         identity::acting_as(Creator { ids, umask }, call)
     }
 
-    /// Opens the inode anew, for data.
+    /// Opens the inode again, for data.
     fn reopen(&self, inode: &Inode, flags: OFlags) -> FsResult<OwnedFd> {
         if let Some(opened) = inode.open_by_handle(flags) {
             return opened;
@@ -291,16 +295,16 @@ impl PassFs {
     }
 }
 
-/// No file system has this number.
+/// A number that no file system has.
 const NO_DEVICE: u32 = 0;
 
-/// The path by which calls that take no descriptor reach the inode behind `fd`.
+/// The path to the inode behind `fd`, for calls that take no descriptor.
 fn proc_path(fd: std::os::fd::BorrowedFd<'_>) -> String {
     use std::os::fd::AsRawFd;
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// No path: the call is about the descriptor itself.
+/// Arguments of a call on the descriptor itself: an empty path.
 const ITSELF: (&str, AtFlags) = ("", AtFlags::EMPTY_PATH);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Names: finding, making, removing and renaming them.
+//! Names: lookup, creation, removal and renaming.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use crate::inodes::{Inode, Interned};
 use crate::sticky::Moves;
 use crate::{ITSELF, PassFs, proc_path};
 
-/// Directories deeper than this below the source have no `..` here.
+/// Maximum depth of a directory below the source for which `..` is found.
 const DEPTH_MAX: usize = 4096;
 
-/// Times of birth are those of a clock that lags by a tick, and are taken here by the second.
+/// Birth times come from a clock that lags by a tick, and are compared by the second.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(2);
 
 impl PassFs {
-    /// The permission bits of a mode for the host. Under a map everything that is made belongs to the daemon: whoever makes a
-    /// file may not give it that user's or group's rights.
+    /// The permission bits of a mode for the host. Under an id map every new file belongs to the daemon: its creator
+    /// may not give it that user's or group's rights.
     fn permissions(&self, mode: u32) -> Mode {
         let kept = match self.config.id_map {
             Some(_) => 0o777,
@@ -60,15 +60,15 @@ impl PassFs {
         if !self.anchors.has_handles(key.device)
             && let Err(error) = self.descriptors.admit_held(&fd)
         {
-            // What is held already needs no further descriptor.
+            // An inode that is already referenced needs no further descriptor.
             let known = self.inodes.count_held(key);
             return known.map(|ino| self.entry_as(ino, &stat)).ok_or(error);
         }
         Ok(self.entry(fd, &stat).0)
     }
 
-    /// Attributes of what a name led to, which may be the root of another mount, and even of the mount that this file
-    /// system serves. To ask that one would be to wait for ourselves.
+    /// Attributes of a file that a lookup has found, which may be the root of another mount, even of the mount that
+    /// this file system serves. A request to that one would wait for this process itself.
     fn stat_found(&self, fd: &OwnedFd) -> FsResult<Statx> {
         let known = stat_in_memory(fd)?;
         let device = HostKey::of(&known).device;
@@ -81,11 +81,12 @@ impl PassFs {
         stat(fd)
     }
 
-    /// `None` where it takes a descriptor.
+    /// Finds a name without opening it; `None` if it needs a descriptor.
     ///
-    /// From one call to the next the name may lead to another file, and that may have the number of one that was removed. The
-    /// kernel would grant by the attributes of the one and open the other, so they have to be of one inode: one that was
-    /// born before its handle was asked for and has its number afterwards, or has the same handle then.
+    /// Between two calls the name may change to another file, and that may have the number of one that was removed. The
+    /// kernel would check the attributes of one and open the other, so both must belong to one inode. Either the inode
+    /// was born before its handle was requested and has the handle's number afterwards, or its handle is still the same
+    /// then.
     fn find_without_descriptor(&self, directory: BorrowedFd<'_>, name: &[u8]) -> FsResult<Option<Entry>> {
         let started = SystemTime::now();
         let Some(found) = Found::named(directory, name)? else {
@@ -137,7 +138,7 @@ impl PassFs {
         Err(FsError::Stale)
     }
 
-    /// Counts the inode behind `fd` once more.
+    /// Counts one more lookup of the inode behind `fd`.
     fn entry(&self, fd: OwnedFd, stat: &Statx) -> (Entry, Arc<Inode>) {
         let (key, kind) = (HostKey::of(stat), kind_of(stat));
         let found = self.anchors.handle_of(fd.as_fd(), key.device);
@@ -151,7 +152,7 @@ impl PassFs {
         (self.entry_as(ino, stat), inode)
     }
 
-    /// Numbers are never used again, so they need no generation.
+    /// Numbers are never reused, so they need no generation.
     fn entry_as(&self, ino: Ino, stat: &Statx) -> Entry {
         Entry {
             ino,
@@ -160,14 +161,14 @@ impl PassFs {
         }
     }
 
-    /// An inode that was counted already.
+    /// The entry of an inode whose lookup was already counted.
     fn entry_of_counted(&self, ino: Ino) -> FsResult<Entry> {
         let stat = self.inodes.get(ino).and_then(|inode| stat_in_memory(inode.fd()?));
         let stat = stat.inspect_err(|_| self.inodes.forget(ino, 1))?;
         Ok(self.entry_as(ino, &stat))
     }
 
-    /// Counts a known inode once more.
+    /// Counts one more lookup of a known inode.
     fn entry_of(&self, ino: Ino, fd: impl AsFd) -> FsResult<Entry> {
         let stat = stat(fd)?;
         self.inodes.count_again(ino)?;
@@ -269,7 +270,7 @@ impl PassFs {
         let (itself, by_descriptor) = ITSELF;
         let fd = inode.fd()?;
         let mut linked = rustix::fs::linkat(&fd, itself, directory.fd()?, name, by_descriptor);
-        // What the host answers to a daemon without CAP_DAC_READ_SEARCH.
+        // The host's errors for a daemon without CAP_DAC_READ_SEARCH.
         if matches!(linked, Err(Errno::NOENT | Errno::PERM)) {
             let path = proc_path(fd.as_fd());
             linked = rustix::fs::linkat(
@@ -284,7 +285,7 @@ impl PassFs {
         self.entry_of(ino, &fd)
     }
 
-    /// Makes the file. One that is there is not opened: see [`vfs::FileSystem::create`].
+    /// Creates the file. An existing one is not opened: see [`vfs::FileSystem::create`].
     pub(crate) fn make_file(
         &self,
         caller: &Caller,
@@ -325,8 +326,9 @@ impl PassFs {
         self.opened_new(file, flags)
     }
 
-    /// Entry and handle of a file that was just made. Where the inode is held by a descriptor, it gets one of its own,
-    /// since the open file may not outlive its handle: an executable that is still open for writing can't be run.
+    /// Entry and handle of a file that was just created. If the inode is referenced by a descriptor, it gets a separate
+    /// one, since the file must not stay open for writing after its handle is released: an executable in that state
+    /// can't be run.
     fn opened_new(&self, file: OwnedFd, flags: OpenFlags) -> FsResult<(Entry, Opened)> {
         self.descriptors.opened(&file);
         let stat = stat(&file)?;
@@ -414,14 +416,14 @@ impl PassFs {
     }
 }
 
-/// False also where the host does not tell when a file was made.
+/// True if the inode was born before `moment`. False if the host does not report birth times.
 fn was_born_before(stat: &Statx, moment: SystemTime) -> bool {
     let is_told = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
     let born = u64::try_from(stat.stx_btime.tv_sec).map(Duration::from_secs);
     is_told && born.is_ok_and(|born| UNIX_EPOCH + born + CLOCK_TOLERANCE < moment)
 }
 
-/// A mount of our own has no parent to name for a directory that left the source.
+/// Opens the parent directory. In a private clone of the mount, a directory that left the source has none.
 fn open_parent(directory: BorrowedFd<'_>) -> FsResult<OwnedFd> {
     open_path(directory, b"..").map_err(|error| match error {
         FsError::NotFound => FsError::Stale,
@@ -434,7 +436,7 @@ fn open_path(directory: BorrowedFd<'_>, name: &[u8]) -> FsResult<OwnedFd> {
     rustix::fs::openat(directory, name, flags, Mode::empty()).map_err(errno)
 }
 
-/// Opens a file that is being made, with reading where the directory's file system lets it.
+/// Opens a new file, without `O_NOATIME` if the host refuses it.
 fn open_new(directory: BorrowedFd<'_>, name: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let noatime = flags.contains(OFlags::NOATIME);
     match rustix::fs::openat(directory, name, flags, mode) {
@@ -443,7 +445,7 @@ fn open_new(directory: BorrowedFd<'_>, name: &[u8], flags: OFlags, mode: Mode) -
     }
 }
 
-/// The flags that reach the host; see the crate's description for those that don't.
+/// The flags that reach the host; see the crate's description for the others.
 pub(crate) fn host_flags(flags: OpenFlags) -> OFlags {
     let access = if flags.writes() {
         OFlags::RDWR

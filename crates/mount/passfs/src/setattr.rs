@@ -26,14 +26,15 @@ impl PassFs {
             })??;
         }
         if self.config.id_map.is_none() {
-            // The host itself drops setuid and setgid of a file whose owner changes, for root too. With the daemon's
-            // CAP_FSETID it keeps setgid without group execution (mandatory locking once), as root sees it natively.
+            // The host itself clears setuid and setgid of a file whose owner changes, even for root. With the daemon's
+            // CAP_FSETID it keeps setgid without group execution (mandatory locking once), as it does natively for
+            // root.
             change_owner(fd.as_fd(), change.uid, change.gid)?;
             if let Some(mode) = change.mode {
                 change_mode(inode.kind, fd.as_fd(), mode)?;
             }
         } else if change.mode.is_some() && change.privileges.are_killed() {
-            // No chmod, but a change of content that the kernel makes by itself.
+            // Not a chmod, but the clearing of bits that goes with a change of content by the kernel itself.
             let mode = u32::from(stat(&fd)?.stx_mode);
             if mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
                 change_mode(inode.kind, fd.as_fd(), mode & !(libc::S_ISUID | libc::S_ISGID))?;
@@ -62,7 +63,7 @@ fn truncate(kind: FileKind, open: Option<&Open>, fd: BorrowedFd<'_>, size: u64) 
     truncate_path(&proc_path(fd), size)
 }
 
-/// Truncation without an open file: unlike an open with `O_RDWR`, it also works where nobody may write but root.
+/// Truncates without an open file: unlike an open with `O_RDWR`, it also works if only root may write.
 fn truncate_path(path: &str, size: u64) -> FsResult<()> {
     let path = std::ffi::CString::new(path).map_err(|_| FsError::Invalid)?;
     let size = i64::try_from(size).map_err(|_| FsError::FileTooBig)?;
@@ -77,7 +78,7 @@ fn change_owner(fd: BorrowedFd<'_>, uid: Option<u32>, gid: Option<u32>) -> FsRes
     if uid.is_none() && gid.is_none() {
         return Ok(());
     }
-    // All ones means "leave it" to the host and is no id.
+    // To the host all ones means "unchanged", and it is not an id.
     if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
         return Err(FsError::Invalid);
     }
@@ -92,7 +93,7 @@ fn change_owner(fd: BorrowedFd<'_>, uid: Option<u32>, gid: Option<u32>) -> FsRes
     .map_err(errno)
 }
 
-/// Through `/proc`, since `fchmodat2` is younger than the oldest host.
+/// Through `/proc`, since `fchmodat2` is newer than the oldest supported host.
 pub(crate) fn change_mode(kind: FileKind, fd: BorrowedFd<'_>, mode: u32) -> FsResult<()> {
     if kind == FileKind::Symlink {
         return Err(FsError::NotSupported);

@@ -1,16 +1,17 @@
-//! Removing and renaming where more counts than the right to write to the folder.
+//! Removing and renaming under rules that require more than write access to the directory.
 //!
-//! - In a sticky folder only the owner of a file, or of the folder, may take its name away.
-//! - A folder comes into another folder only by who may write to the folder that is moved, as its `..` changes.
+//! - In a sticky directory only the owner of a file, or of the directory, may remove its name.
+//! - Moving a directory into another one requires write access to the moved directory, as its `..` changes.
 //!
-//! The kernel above applies these rules to the inode that it believes the name to lead to. Where the source was changed behind
-//! the mount the name leads to another one by now, which may be somebody else's. So the host applies them once more, to
-//! what it takes and as it takes it: the call is made as the caller and without the capabilities that pass over the rule. Where
-//! the host refuses what the kernel granted, the answer is [`FsError::Stale`]: the kernel looks the name up again and decides anew.
+//! The kernel above applies these rules to the inode that it associates with the name. If the source was changed behind
+//! the mount, the name now leads to another inode, which may belong to another user. So the host applies the rules
+//! again, atomically with the removal: the call is made as the caller and without the capabilities that override the
+//! rule. If the host refuses an operation that the kernel granted, the answer is [`FsError::Stale`]: the kernel looks
+//! the name up again and decides anew.
 //!
-//! The protocol names neither the caller's supplementary groups nor its capabilities. They are read from `/proc` if the host has
-//! refused, and count only while that process still has the ids that the request has: one that started a setuid program since
-//! has other ones.
+//! The protocol carries neither the caller's supplementary groups nor its capabilities. They are read from `/proc` if
+//! the host has refused, and count only while that process still has the ids of the request: one that has started a
+//! setuid program since then has others.
 
 use std::fs;
 use std::ops::Range;
@@ -24,10 +25,10 @@ use vfs::{Caller, FsError, FsResult};
 use crate::PassFs;
 use crate::identity::{Ids, errno, without};
 
-/// A name that a call takes away or replaces.
+/// A name that a call removes or replaces.
 pub(crate) type Place<'a> = (BorrowedFd<'a>, &'a [u8]);
 
-/// Whether what has a name comes into another folder.
+/// Whether the call moves a file into another directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moves {
     Within,
@@ -35,7 +36,7 @@ pub(crate) enum Moves {
 }
 
 impl PassFs {
-    /// Makes `call`, which takes the names at `places` away or replaces them.
+    /// Makes `call`, which removes or replaces the names at `places`.
     pub(crate) fn taking_away(
         &self,
         caller: &Caller,
@@ -44,7 +45,7 @@ impl PassFs {
         call: impl Fn() -> Result<(), Errno>,
     ) -> FsResult<()> {
         let mut given_up = CapabilitySet::empty();
-        // Under a map every file shows the same owner, and one without the rules' protection below it.
+        // Under an id map every file shows the same owner, and the rules do not protect the files below.
         if self.config.id_map.is_none() {
             if moves == Moves::Between {
                 given_up |= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
@@ -84,8 +85,8 @@ impl PassFs {
             return Err(FsError::Stale);
         }
         given_up -= process.capabilities;
-        // As that owner the host still refuses another one's file that is put there at this moment. A folder that is moved
-        // needs the capability: there one can be exchanged between the look and the call.
+        // As that owner the host still refuses another user's file that is put there at this moment. A moved directory
+        // needs the capability: there, one can be exchanged between the check and the call.
         if let (Errno::PERM, Some((uid, gid)), false) = (why, foreign, process.has_power_over_all()) {
             given_up |= CapabilitySet::FOWNER;
             (ids.uid, ids.gid) = (uid, gid);
@@ -106,7 +107,7 @@ fn is_sticky(folder: BorrowedFd<'_>) -> bool {
     look(folder, b"", AtFlags::EMPTY_PATH).is_none_or(|found| u32::from(found.stx_mode) & libc::S_ISVTX != 0)
 }
 
-/// Owner and group of what has this name, where the rule of sticky folders keeps it from the caller.
+/// Owner and group of the file with this name, if the rule of sticky directories denies it to the caller.
 fn foreign_owner(caller: &Caller, (folder, name): &Place<'_>) -> Option<(u32, u32)> {
     let found = look(*folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let folder = look(*folder, b"", AtFlags::EMPTY_PATH)?;
@@ -120,19 +121,19 @@ fn foreign_owner(caller: &Caller, (folder, name): &Place<'_>) -> Option<(u32, u3
 struct Process {
     groups: Vec<u32>,
     capabilities: CapabilitySet,
-    /// The users and groups whose files its capabilities are good for: those of its user namespace.
+    /// The users and groups over whose files its capabilities have power: those of its user namespace.
     users: Vec<Range<u64>>,
     user_groups: Vec<Range<u64>>,
 }
 
 impl Process {
-    /// `None` when the process is gone, or has other ids than the request.
+    /// `None` if the process is gone, or has other ids than the request.
     fn of(caller: &Caller) -> Option<Self> {
         let read = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", caller.pid)).ok();
         let status = read("status")?;
         let capabilities = u64::from_str_radix(field(&status, "CapEff:")?, 16).ok()?;
         let maps = (read("uid_map")?, read("gid_map")?);
-        // The ids last: they vouch for what was read before.
+        // Check the ids last: they vouch for everything read before.
         let again = read("status")?;
         for status in [&status, &again] {
             let id = |name| {
@@ -161,7 +162,7 @@ impl Process {
         self.users.first() == Some(&all) && self.user_groups.first() == Some(&all)
     }
 
-    /// True also where nothing has this name.
+    /// True also if there is no such name.
     fn has_power_over(&self, (folder, name): &Place<'_>) -> bool {
         look(*folder, name, AtFlags::SYMLINK_NOFOLLOW).is_none_or(|found| {
             let has = |ranges: &[Range<u64>], id: u32| ranges.iter().any(|range| range.contains(&id.into()));
@@ -175,7 +176,7 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     line.map(str::trim)
 }
 
-/// The ids, as the daemon counts them, of a line of `uid_map`.
+/// The ids, in the daemon's numbering, of a line of `uid_map`.
 fn mapped(line: &str) -> Option<Range<u64>> {
     let mut numbers = line.split_whitespace().map(str::parse::<u64>);
     let (_inside, first, count) = (

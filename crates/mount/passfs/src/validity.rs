@@ -1,23 +1,23 @@
-//! Whether content that a cache above kept from an earlier open is still what the host file holds.
+//! Decides whether content that a cache above kept from an earlier open still matches the host file.
 //!
 //! A [`Stamp`] of (mtime, ctime, size) is taken at open, and again when a handle that wrote is flushed, synced or
-//! released. The next open compares. The answer is "no" whenever it can't be a sure "yes":
+//! released. The next open compares. The answer is "no" unless it is certainly "yes":
 //!
-//! - Two changes within one tick of the host's clock carry the same times. A stamp taken less than [`TICK_NS`] after the
-//!   file's last change therefore vouches for nothing, unless the host tells changes apart that were observed in
+//! - Two changes within one tick of the host's clock carry the same times. A stamp taken less than [`TICK_NS`] after
+//!   the file's last change therefore proves nothing, unless the host gives distinct times to changes with a query in
 //!   between (Linux 6.13 on ext4, xfs, btrfs and tmpfs).
-//! - A change of the source behind the mount *while* a handle here writes the same file is not seen: the stamp taken
-//!   after our own write covers both. Close-to-open sharing has this limit everywhere.
+//! - A change of the source behind the mount *while* a handle here writes the same file is not detected: the stamp
+//!   taken after the handle's write covers both. Close-to-open sharing has this limit everywhere.
 
 use std::os::fd::AsFd;
 
 use rustix::fs::{Statx, StatxTimestamp};
 use rustix::time::ClockId;
 
-/// The coarsest tick of a Linux host's file times is 10 ms (100 Hz); twice that is on the safe side.
+/// The coarsest tick of a Linux host's file times is 10 ms (100 Hz); twice that leaves a margin.
 const TICK_NS: i128 = 20_000_000;
 
-/// State of a file's content by its times and size, in 24 bytes. The default vouches for nothing.
+/// State of a file's content by its times and size, in 24 bytes. The default proves nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamp {
     mtime: u64,
@@ -50,21 +50,21 @@ impl Stamp {
         }
     }
 
-    /// True when a file stamped `self` then and `current` at this time surely has the same content.
+    /// True if a file stamped `self` then and `current` now certainly has the same content.
     pub(crate) fn vouches_for(&self, current: &Self) -> bool {
         let content = |stamp: &Self| (stamp.mtime, stamp.ctime, stamp.size & !VOUCHES);
         self.size & VOUCHES != 0 && content(self) == content(current)
     }
 }
 
-/// Seconds in the upper 34 bits, nanoseconds below; `None` for times that no host file system keeps.
+/// Seconds in the upper 34 bits, nanoseconds below; `None` for times that no host file system stores.
 fn packed(time: &StatxTimestamp) -> Option<u64> {
     const SECONDS: i64 = 1 << 33;
     let fits = (-SECONDS..SECONDS).contains(&time.tv_sec);
     fits.then(|| time.tv_sec.cast_unsigned() << 30 | u64::from(time.tv_nsec))
 }
 
-/// True when the host gives a change made after a `statx` a time of its own.
+/// True if the host gives a change made after a `statx` a distinct time.
 pub(crate) fn has_fine_times(source: impl AsFd) -> bool {
     /// ext4, xfs, btrfs, tmpfs by their `statfs` magic.
     const MAGICS: [i64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994];

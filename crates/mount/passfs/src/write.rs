@@ -1,11 +1,11 @@
-//! Writes: where the data goes, and what is on the medium when the call returns.
+//! Writes: the offset of the data, and its durability when the call returns.
 //!
-//! Data goes to its offset or, where the mode appends, to the end that the host's file has at that moment
-//! (`RWF_APPEND`, one step under the host's own lock: no two appended writes overlap). Durability is asked for together
-//! with the data (`RWF_DSYNC`, `RWF_SYNC`), so an error of the medium is the error of that write. A host that refuses
-//! flags of writes gets a descriptor with `O_APPEND`, and a sync after the write.
+//! Data goes to its offset or, if the mode appends, to the current end of the host's file (`RWF_APPEND`, one step under
+//! the host's own lock: no two appended writes overlap). Durability is requested together with the data (`RWF_DSYNC`,
+//! `RWF_SYNC`), so an error of the medium is the error of that write. A host that refuses flags of writes gets a
+//! descriptor with `O_APPEND`, and a sync after the write.
 //!
-//! It is not: a place where errors are kept. What the host tells later it tells by fsync and close.
+//! Errors are not kept here: the host reports later ones by fsync and close.
 
 use std::io::IoSlice;
 use std::os::fd::AsRawFd;
@@ -46,8 +46,9 @@ impl PassFs {
         Ok(written)
     }
 
-    /// Writes to a file that can only grow, at its end. A page cache above writes whole pages back, which begin with what
-    /// the file has already; pages that come before those in front of them fail, as there is no place for them yet.
+    /// Writes to a file that can only grow, at its end. A page cache above writes back whole pages, which begin with
+    /// data that the file already has; a page beyond the end of file fails, as the pages before it have not been
+    /// written yet.
     fn write_append_only(
         &self,
         open: &OpenFile,
@@ -66,8 +67,8 @@ impl PassFs {
         Ok(known + written)
     }
 
-    /// Writes all of `data` through the page cache. A short count is what a failure part of the way left, with the
-    /// durability that `mode` asks for; the caller's next write meets the failure.
+    /// Writes all of `data` through the page cache. A short count means a failure part of the way; the bytes written
+    /// have the durability that `mode` requires, and the caller's next write gets the error.
     pub(crate) fn write_cached(
         &self,
         open: &OpenFile,
@@ -101,7 +102,7 @@ impl PassFs {
         }
     }
 
-    /// As [`Self::write_once`], on a host that knows no flags of writes.
+    /// Like [`Self::write_once`], for a host that knows no flags of writes.
     fn write_once_without_flags(
         &self,
         open: &OpenFile,
@@ -121,7 +122,7 @@ impl PassFs {
         Ok(written)
     }
 
-    /// True once a write at `offset` goes on where enough contiguous bytes end.
+    /// True if a write at `offset` continues a long enough run of contiguous bytes.
     fn is_stream(&self, open: &OpenFile, offset: u64) -> bool {
         let Some(threshold_bytes) = self.config.stream_direct_after_bytes else {
             return false;
@@ -130,7 +131,7 @@ impl PassFs {
         run.contiguous_before(offset) >= threshold_bytes
     }
 
-    /// Starts writing to the medium once enough has come together. Errors are the file's own and come back at fsync.
+    /// Starts writing to the medium once the run is long enough. Errors belong to the file and are reported at fsync.
     fn count_contiguous(&self, open: &OpenFile, offset: u64, written: usize) {
         let wanted = (self.config.write_out_bytes, self.config.stream_direct_after_bytes);
         if wanted == (None, None) {

@@ -1,7 +1,7 @@
 //! Extended attributes.
 //!
-//! The calls take a path, since an `O_PATH` descriptor is refused: `/proc/self/fd/N` leads to the inode itself, also to
-//! a symbolic link or a special file, where the host then answers as it does for the file.
+//! The calls take a path, since an `O_PATH` descriptor is refused: `/proc/self/fd/N` leads to the inode itself, even a
+//! symbolic link or a special file, and the host then answers as it does for the file.
 
 use std::os::fd::AsFd;
 
@@ -14,7 +14,7 @@ use crate::identity::errno;
 use crate::setattr::change_mode;
 use crate::{PassFs, proc_path};
 
-/// Most values fit here (ACLs, labels, capabilities), and one call does.
+/// Most values (ACLs, labels, capabilities) fit, so that one call is enough.
 const SMALL_BYTES: usize = 512;
 /// `XATTR_SIZE_MAX` and `XATTR_LIST_MAX`.
 const VALUE_BYTES_MAX: usize = 64 * 1024;
@@ -36,7 +36,7 @@ impl PassFs {
         self.check_writable()?;
         self.check_attribute(name)?;
         let inode = self.inodes.get(ino)?;
-        // With the daemon's CAP_FSETID the host does not decide by our groups whether the setgid bit stays.
+        // With the daemon's CAP_FSETID the host ignores the daemon's groups in deciding whether the setgid bit stays.
         let flags = HostFlags::from_bits_retain(flags.0.cast_unsigned());
         let fd = inode.fd()?;
         rustix::fs::setxattr(proc_path(fd.as_fd()), name, value, flags).map_err(errno)?;
@@ -85,8 +85,8 @@ impl PassFs {
         rustix::fs::removexattr(path, name).map_err(errno)
     }
 
-    /// With an [`IdMap`](crate::IdMap) the owner that is shown is not the file's: ACLs, labels and capabilities give rights in
-    /// the source, and stay as they are there.
+    /// With an [`IdMap`](crate::IdMap) the shown owner is not the file's: ACLs, labels and capabilities give rights in
+    /// the source, and stay unchanged there.
     fn check_attribute(&self, name: &[u8]) -> FsResult<()> {
         if self.config.id_map.is_some() && !name.starts_with(b"user.") {
             return Err(FsError::NotSupported);

@@ -1,4 +1,4 @@
-//! A host directory keeps the contract of file systems, and as root, on an ext4 of the test's own, its clauses on durability.
+//! The file system contract over a host directory and, as root, over a private ext4 its clauses on durability.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,7 +7,7 @@ use passfs::{AccessTimes, PassConfig, PassFs};
 use testkit::{Ext4, FaultyFs, OnExt4, contract};
 use vfs::{FileSystem, Ino, OpenFlags};
 
-/// With and without what is done for streams.
+/// With and without the options for streams.
 fn configurations() -> [PassConfig; 2] {
     let plain = PassConfig {
         id_map: None,
@@ -25,7 +25,7 @@ fn configurations() -> [PassConfig; 2] {
     [plain, streams]
 }
 
-/// Over a folder of its own in `parent`.
+/// Opens a new directory in `parent`.
 fn open_in(parent: &Path, config: &PassConfig) -> PassFs {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let folder = parent.join(MADE.fetch_add(1, Ordering::Relaxed).to_string());
@@ -66,7 +66,7 @@ fn a_host_directory_keeps_the_clauses_on_durability_and_sync() {
     }
 }
 
-/// A copy of the medium can't show that the device's own cache was written out.
+/// A copy of the medium can't show whether the device's own cache was flushed.
 #[test]
 fn each_synchronous_write_and_each_sync_tells_the_device_to_flush() {
     let ext4 = match Ext4::new(48) {
@@ -82,7 +82,7 @@ fn each_synchronous_write_and_each_sync_tells_the_device_to_flush() {
         let mode = contract::plain(libc::O_RDWR | flags);
         file_system.write(entry.ino, opened.handle, offset, &[1; 4096], mode)
     };
-    // Appended and overwritten.
+    // Appending and overwriting.
     for flags in [libc::O_DSYNC, libc::O_SYNC] {
         let before = ext4.flushes();
         for number in 0..20 {
@@ -105,7 +105,7 @@ fn each_synchronous_write_and_each_sync_tells_the_device_to_flush() {
     assert_eq!(ext4.flushes(), before, "canary: a plain write needs none");
 }
 
-/// Direct writes leave nothing in the page cache either way, so that only the device tells whether the flags reached it.
+/// Direct writes leave nothing in the page cache in any case, so only the device shows whether the flags reached it.
 #[test]
 fn a_synchronous_write_past_the_page_cache_tells_the_device_to_flush_too() {
     const PIECE: usize = 1 << 20;

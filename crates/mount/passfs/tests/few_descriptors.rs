@@ -1,4 +1,4 @@
-//! More inodes than descriptors. A process of its own: the limit is one for all threads.
+//! More inodes than descriptors. In a separate process, as all threads share the limit.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use vfs::{FileSystem, FsError, Ino, OpenFlags, Privileges};
 const LIMIT: u64 = 256;
 const FILES: u32 = 1_000;
 
-/// Lowers the limit for good: without `CAP_SYS_RESOURCE` nobody raises it again.
+/// Lowers the limit permanently: without `CAP_SYS_RESOURCE` it can't be raised again.
 fn open_with_few_descriptors(source: &Path) -> PassFs {
     let limit = Rlimit {
         current: Some(LIMIT),
@@ -57,7 +57,7 @@ fn roots_daemon_holds_more_inodes_than_it_may_have_descriptors() {
         fs.release(entry.ino, opened.handle);
     }
 
-    // The host gives the numbers of removed files to the next ones; those held by handle alone are told apart.
+    // The host reuses the numbers of removed files; inodes referenced only by handle are distinguished.
     for number in 0..FILES {
         std::fs::remove_file(directory.path().join(number.to_string())).unwrap();
     }

@@ -1,4 +1,4 @@
-//! A buffer that knows what it holds: questions about a file are answered without writing it out.
+//! Queries of a file with buffered data are answered without writing it out.
 
 mod metadata;
 mod races;
@@ -15,10 +15,10 @@ use vfs::{Attr, DirEntry, DirSink, Entry, FileSystem, FsError, Ino, OpenFlags, P
 
 const RECORD: usize = 4096;
 const CAPABILITY: &[u8] = b"security.capability";
-/// Only a failing test waits as long.
+/// Reached only by a failing test.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The default buffer with nothing flushed by time.
+/// The default buffer without flushes by time.
 fn patient() -> Scene {
     Scene::new(BufferConfig {
         flush_interval: NEVER,
@@ -26,7 +26,7 @@ fn patient() -> Scene {
     })
 }
 
-/// Backing writes of 512 writes of 4 KiB with `look` after each, fsynced.
+/// Number of backing writes for 512 writes of 4 KiB with `look` after each, fsynced.
 fn backing_writes(scene: &Scene, look: impl Fn(&Scene, File, u64)) -> usize {
     let file = scene.create(b"file");
     for index in 0..512 {
@@ -80,7 +80,7 @@ fn a_read_of_the_last_record_after_each_write_costs_no_write() {
     assert!(count <= 4, "{count} backing writes");
 }
 
-/// Takes every name.
+/// A sink for all names.
 struct Everything(Vec<(Vec<u8>, Option<Entry>)>);
 
 impl DirSink for Everything {
@@ -93,7 +93,7 @@ impl DirSink for Everything {
     }
 }
 
-/// What `ls -l` asks; the size of `file` in the listing and by its name.
+/// The calls of `ls -l`; returns the size of `file` in the listing and by its name.
 fn list(scene: &Scene) -> (u64, u64) {
     let fs = &scene.buffered;
     let directory = fs.opendir(Ino::ROOT).expect("the root can be opened");
@@ -206,7 +206,7 @@ fn list_size(scene: &Scene, name: &[u8]) -> u64 {
     found.expect("the listing has the file").attr.size
 }
 
-/// What `ask` answers while no write below comes to an end. Fails, instead of waiting for ever, when it waits for one.
+/// The result of `ask` while no write below can end. Fails, instead of blocking for ever, if `ask` waits for one.
 fn while_writes_wait<T: Send>(scene: &Scene, ask: impl FnOnce() -> T + Send) -> T {
     scene.faults.close_gate();
     let (answer, answered) = std::sync::mpsc::channel();
@@ -230,7 +230,7 @@ fn an_entry_can_be_seen_until_it_has_been_written() {
         scene.write(file, 10_000, &data[10_000..16_000]);
         let (pieces, size, hole) = while_writes_wait(&scene, || {
             std::thread::scope(|scope| {
-                // The entry is full with this write.
+                // This write fills the entry.
                 scope.spawn(|| scene.write(file, 16_000, &data[16_000..]));
                 assert!(scene.faults.wait_at_gate(1, LIMIT), "nothing is being written");
                 let hole = scene.buffered.lseek(file.ino, file.handle, SeekFrom::Hole(0));

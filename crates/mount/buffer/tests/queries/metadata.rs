@@ -8,7 +8,7 @@ use vfs::{FileSystem, FsError, Ino, Privileges, SetAttr, WriteMode, XattrFlags};
 use crate::scene::{NEVER, Scene, small};
 use crate::{CAPABILITY, RECORD, attr, patient};
 
-/// Waits until changes get another time than those before.
+/// Waits until the clock of file times has advanced.
 fn let_the_clock_tick() {
     let now = || clock_gettime(ClockId::RealtimeCoarse);
     let before = now();
@@ -199,7 +199,7 @@ fn file_capabilities_are_gone_as_soon_as_an_ordinary_user_has_written() {
     assert_eq!(fs.getxattr(file.ino, CAPABILITY), Err(FsError::NoData));
     assert_eq!(fs.listxattr(file.ino).as_deref(), Ok(&b"user.other\0"[..]));
     assert_eq!(fs.getxattr(file.ino, b"user.other").as_deref(), Ok(&b"value"[..]));
-    // The two kinds of writes share no entry, and the full-grown one goes down by itself.
+    // The two kinds of writes share no entry, and the full entry is written out by itself.
     assert!(scene.faults.writes().len() <= 1);
     fs.setxattr(file.ino, CAPABILITY, b"new", XattrFlags(0), false)
         .expect("the attribute can be set");
@@ -216,7 +216,7 @@ fn names_and_other_attributes_are_changed_without_writing_out() {
     let linked = fs
         .link(file.ino, Ino::ROOT, b"second")
         .expect("a second name can be made");
-    // The first look at an open file, which writes it out.
+    // The first attribute query of an open file writes it out.
     assert_eq!(linked.attr.size, 4);
     scene.write(file, 4, b"more");
     let entry = fs

@@ -1,5 +1,5 @@
-//! Questions of several threads while a file grows and is written out: each sees at least what was acknowledged before it
-//! asked, and never wrong bytes.
+//! Queries by several threads while a file grows and is written out: each sees at least the data acknowledged before
+//! it, and never wrong bytes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn content(start: u64, length: usize) -> Vec<u8> {
     (start..).take(length).map(byte_at).collect()
 }
 
-/// Asks everything that can be asked of `file`, of which `written` bytes are acknowledged, until `done`.
+/// Runs every kind of query on `file`, of which `written` bytes are acknowledged, until `done`.
 fn ask(scene: &Scene, file: File, written: &AtomicU64, done: &AtomicBool, mut prng: Prng) {
     let mut last = (0, vfs::Timestamp::default(), vfs::Timestamp::default());
     while !done.load(Ordering::Acquire) {

@@ -1,4 +1,4 @@
-//! Appended records: each reaches the file system below in one write, so that nothing of another program gets into it.
+//! Appended records: each reaches the file system below in one write, so that no other program's data can split it.
 
 use buffer::Flusher;
 use testkit::contract::plain;
@@ -16,7 +16,7 @@ fn append(scene: &Scene, file: File, guess: u64, data: &[u8]) {
     assert_eq!(written, Ok(data.len()));
 }
 
-/// Appends records of these lengths, each at the end that the kernel believes in; returns where they end.
+/// Appends records of these lengths, each at the kernel's end of file; returns their end offsets.
 fn append_all(scene: &Scene, file: File, lengths: &[usize]) -> Vec<usize> {
     let mut end = 0;
     let append_one = |length: &usize| {
@@ -28,7 +28,7 @@ fn append_all(scene: &Scene, file: File, lengths: &[usize]) -> Vec<usize> {
     lengths.iter().map(append_one).collect()
 }
 
-/// Where in the file the writes below ended.
+/// End offsets of the writes below to the file.
 fn write_ends(scene: &Scene, file: File) -> Vec<usize> {
     let of_file = scene
         .faults
@@ -83,7 +83,7 @@ fn small_records_still_share_entries() {
     let file = scene.open_with(scene.create(b"log").ino, APPEND);
     append_all(&scene, file, &[100; 1000]);
     scene.fsync(file).expect("no fault is set");
-    // 163 records fit an entry of 16 KiB.
+    // An entry of 16 KiB holds 163 records.
     assert_eq!(scene.faults.writes().len(), 7);
 }
 

@@ -1,4 +1,4 @@
-//! What reaches the file system below, and when: coalescing, intervals, bounds, order.
+//! Size, number and time of the writes below: coalescing, intervals, bounds, order.
 
 mod appending;
 #[path = "../scene/mod.rs"]
@@ -13,7 +13,7 @@ use testkit::contract::plain;
 use vfs::{FileSystem, FsError, Ino, Privileges, WriteMode};
 
 const MIB: u64 = 1 << 20;
-/// Longest time for something that happens within milliseconds: only a failing test waits as long.
+/// Limit for events that take milliseconds: reached only by a failing test.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn write_in_records(scene: &Scene, file: scene::File, bytes: u64, record: usize) {
@@ -110,7 +110,7 @@ fn data_that_nobody_touches_goes_down_by_itself_after_the_interval() {
     }
 }
 
-/// What the papers measure as the variant without a flush thread.
+/// The papers' variant without a flush thread.
 #[test]
 fn with_the_inline_flusher_writers_write_out_what_they_fill_themselves() {
     let scene = Scene::new(BufferConfig {
@@ -135,7 +135,7 @@ fn an_entry_that_never_stops_growing_goes_down_all_the_same() {
         let file = scene.create(b"log");
         let started = Instant::now();
         let mut offset = 0;
-        // One byte at a time never fills 2 MiB in eight intervals of 10 ms in a test build.
+        // Appending byte by byte never fills 2 MiB within eight intervals of 10 ms in a test build.
         while scene.faults.writes().is_empty() {
             assert!(
                 started.elapsed() < LIMIT,
@@ -395,7 +395,7 @@ fn the_cause_of_a_flush_is_counted() {
     assert_eq!(found, [1; 5], "{flushes:?}");
 }
 
-/// The size was asked for below before the data came there, and the buffer is looked at after it has left.
+/// The size below is read before the data arrives there, and the buffer is read after the data has left it.
 #[test]
 fn a_lookup_tells_of_data_that_is_written_out_while_it_is_under_way() {
     let scene = Arc::new(Scene::new(small(Flusher::Inline, NEVER)));

@@ -1,4 +1,4 @@
-//! Access times by the rule given at mount.
+//! Access times under the rule given at mount.
 
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
@@ -48,7 +48,7 @@ fn two_days_ago() -> SystemTime {
     SystemTime::now() - 48 * HOUR
 }
 
-/// Younger than any change of the file, so that `relatime` leaves it.
+/// Newer than any change of the file, so that `relatime` leaves it.
 fn an_hour_ahead() -> SystemTime {
     SystemTime::now() + HOUR
 }

@@ -1,4 +1,4 @@
-//! Files that the host lets grow only (`chattr +a`).
+//! Append-only files (`chattr +a`).
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use vfs::{FileSystem, FsError, OpenFlags, Privileges, WriteMode};
 
 use crate::source::{Source, is_root, write_mode};
 
-/// A file with the append-only flag, which leaves it when this is dropped: nobody could remove the file.
+/// A file with the append-only flag, which is cleared on drop: otherwise the file could not be removed.
 struct AppendOnly {
     path: PathBuf,
 }
 
 impl AppendOnly {
-    /// `None`, and a line that says so, where the host has no such flag.
+    /// `None`, with a line printed, if the host has no such flag.
     fn new(test: &str, path: PathBuf) -> Option<Self> {
         use std::io::Write;
         if !is_root(test) {

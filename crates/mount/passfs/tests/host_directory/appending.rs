@@ -1,4 +1,4 @@
-//! Appended writes go to the end of the host's file, wherever the caller believes it to be.
+//! Appended writes go to the end of the host's file, whatever offset the caller gives.
 
 use std::io::Write;
 use std::sync::Barrier;
@@ -55,7 +55,7 @@ fn lines_of_the_host_and_of_several_appenders_are_all_there_and_whole() {
                 start.wait();
                 for line in 0..LINES {
                     let line = format!("{who} {line}\n");
-                    // What a caller believes that has not looked at the file since it was empty.
+                    // The guess of a caller that has not queried the file since it was empty.
                     let written = source.fs.write(
                         entry.ino,
                         handle,
@@ -87,7 +87,7 @@ fn lines_of_the_host_and_of_several_appenders_are_all_there_and_whole() {
     assert_eq!(content.lines().count(), 3 * LINES);
 }
 
-/// A long appended write is not cut into pieces between which another appender's could come.
+/// A long appended write is not split into pieces that another appender's data could separate.
 #[test]
 fn a_long_appended_stream_stays_whole_beside_another_appender() {
     const MIB: usize = 1 << 20;
@@ -109,7 +109,7 @@ fn a_long_appended_stream_stays_whole_beside_another_appender() {
                 .append(true)
                 .open(source.path("log"))
                 .unwrap();
-            // An end also where an assertion below fails.
+            // Bounded, in case an assertion below fails.
             for _ in 0..10_000 {
                 if done.load(Ordering::Relaxed) {
                     break;
@@ -120,7 +120,7 @@ fn a_long_appended_stream_stays_whole_beside_another_appender() {
         start.wait();
         for number in 0..RECORDS {
             let byte = b'A' + u8::try_from(number).unwrap();
-            // Odd lengths leave a tail that direct I/O can't take.
+            // Odd lengths leave a tail that direct I/O can't write.
             let length = MIB + (number % 3) * 100;
             record[..length].fill(byte);
             let end = std::fs::metadata(source.path("log")).unwrap().len();

@@ -223,7 +223,7 @@ fn a_symbolic_link_has_extended_attributes_of_its_own() {
 
 #[test]
 fn inode_flags_are_read_and_set_on_files_and_directories() {
-    /// `FS_NODUMP_FL`: the owner may set it, and it changes nothing else.
+    /// `FS_NODUMP_FL`: the owner may set it, and it has no other effect.
     const NODUMP: u32 = 0x40;
     let source = Source::new();
     let file = source.create("file");

@@ -1,4 +1,4 @@
-//! Calls for other users leave nothing of them on the thread that made the call.
+//! Calls on behalf of other users leave the thread's credentials unchanged.
 
 use vfs::{
     CopyRange, FallocateMode, FileSystem, FsError, Ino, NewNode, OpenFlags, Privileges, RenameFlags, SetAttr,
@@ -9,7 +9,7 @@ use crate::source::{Source, caller, is_root, node, write_mode};
 const NOBODY: u32 = 65534;
 const KILL: Privileges = Privileges::Kill { gid: NOBODY };
 
-/// The calling thread's ids and capabilities, as the kernel sees them.
+/// The calling thread's ids and capabilities, as reported by the kernel.
 fn credentials() -> Vec<String> {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     let wanted = ["Uid:", "Gid:", "CapEff:", "CapPrm:"];

@@ -1,4 +1,5 @@
-//! Durability that a write asks for (`O_SYNC`, `O_DSYNC` and their `RWF_` forms), by the state of the host's page cache.
+//! Durability that a write requests (`O_SYNC`, `O_DSYNC` and their `RWF_` forms), checked by the state of the host's
+//! page cache.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -21,7 +22,7 @@ struct CacheStat {
     recently_evicted: u64,
 }
 
-/// Pages of the file that are not on the medium yet; `None` where the kernel does not tell (older than 6.5).
+/// Pages of the file that are not on the medium yet; `None` if the kernel does not report it (older than 6.5).
 fn pages_not_written(file: &File) -> Option<u64> {
     const SYS_CACHESTAT: libc::c_long = 451;
     // `struct cachestat_range`: from the start, to the end.
@@ -32,7 +33,7 @@ fn pages_not_written(file: &File) -> Option<u64> {
     (result == 0).then_some(found.dirty + found.writeback)
 }
 
-/// `None`, and a line that says so, where dirty pages can't be seen: an old kernel, or a host without a medium (tmpfs).
+/// `None`, with a line printed, if dirty pages can't be counted: an old kernel, or a host without a medium (tmpfs).
 fn source_with_visible_dirt(test: &str, config: PassConfig) -> Option<Source> {
     use std::io::Write;
     let source = Source::with(config);
@@ -136,7 +137,7 @@ fn allocating_and_copying_through_a_synchronous_descriptor_leaves_nothing_to_wri
     }
 }
 
-/// Files of /proc take plain writes only: there `pwritev2` refuses each of its flags. They also have nothing to sync.
+/// Files of /proc accept plain writes only: `pwritev2` refuses each of its flags. They also have nothing to sync.
 #[test]
 fn a_host_that_refuses_flags_of_writes_is_written_to_without_them() {
     let path = "/proc/self/coredump_filter";

@@ -1,4 +1,4 @@
-//! A host that fails part of the way of a call.
+//! A host whose call fails part of the way.
 
 use std::os::fd::AsFd;
 
@@ -10,7 +10,7 @@ use crate::source::PLAIN;
 
 const PAGE: usize = 4096;
 
-/// `/proc/self/mem` is a file that fails where we like: a mapping behind the end of its file has no pages to read.
+/// `/proc/self/mem` can be made to fail at a chosen offset: a mapping behind the end of its file has no pages to read.
 #[test]
 fn a_read_error_part_of_the_way_is_an_error_and_not_the_end_of_the_file() {
     let file = tempfile::tempfile().unwrap();

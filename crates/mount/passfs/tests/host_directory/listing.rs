@@ -139,7 +139,7 @@ fn a_name_that_vanished_while_listed_comes_without_an_entry() {
     source.create("one");
     source.create("two");
     let handle = source.fs.opendir(Ino::ROOT).unwrap();
-    // Makes the host's names be read ahead.
+    // Makes the host read the names ahead.
     let first = list(&source, handle, 0, 1);
     std::fs::remove_file(source.path("one")).unwrap();
     std::fs::remove_file(source.path("two")).unwrap();

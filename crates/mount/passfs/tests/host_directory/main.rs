@@ -1,6 +1,6 @@
-//! What a host directory looks like through the file system contract, compared with the directory itself.
+//! A host directory through the file system contract, compared with the directory itself.
 //!
-//! Tests that need root say so in one line and pass without it.
+//! Tests that need root print a line and pass without it.
 
 #[cfg(test)]
 mod access_times;

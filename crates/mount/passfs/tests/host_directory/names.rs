@@ -1,4 +1,4 @@
-//! Names: bytes, links, renames, removal, and what lies outside the source.
+//! Names: bytes, links, renames, removal, and names outside the source.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

@@ -1,4 +1,4 @@
-//! Who owns what is made: ids, umask, default ACLs, setgid directories, mapped ids.
+//! Ownership of new files: ids, umask, default ACLs, setgid directories, mapped ids.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -194,7 +194,7 @@ fn mapped_ids_are_shown_and_changes_of_owner_and_mode_have_no_effect() {
     );
 }
 
-/// Runs `body` on a thread that has lost root and all capabilities.
+/// Runs `body` on a thread that has dropped root and all capabilities.
 fn as_ordinary_user(body: impl FnOnce() + Send) {
     use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
     use rustix::{fs::Gid, fs::Uid};
@@ -293,7 +293,7 @@ fn in_a_sticky_directory_a_name_that_leads_to_a_file_of_another_user_stays() {
     for name in ["foreign", "foreign too"] {
         put(name, 4322);
     }
-    // No process has the number 0, so nobody tells of capabilities.
+    // No process has the number 0, so the caller's capabilities are unknown.
     let user = vfs::Caller {
         pid: 0,
         ..caller(4321, 4321)
@@ -313,7 +313,7 @@ fn in_a_sticky_directory_a_name_that_leads_to_a_file_of_another_user_stays() {
     assert_eq!(fs.unlink(&user, place, b"mine"), Ok(()));
     // The owner of the directory is root.
     assert_eq!(fs.unlink(&caller(0, 0), place, b"foreign too"), Ok(()));
-    // The owner of the directory may, and without the sticky bit everybody whom the kernel lets.
+    // The owner of the directory may, and without the sticky bit so may any user whom the kernel permits.
     put("again", 4322);
     std::os::unix::fs::chown(&folder, Some(4321), None).unwrap();
     assert_eq!(fs.unlink(&user, place, b"again"), Ok(()));
@@ -351,7 +351,7 @@ fn under_a_map_nothing_that_gives_rights_in_the_source_can_be_set() {
             .setxattr(file.ino, name, &shared_acl(), XattrFlags(0), false);
         assert_eq!(set, Err(FsError::NotSupported), "{}", name.escape_ascii());
         let removed = source.fs.removexattr(file.ino, name);
-        // Capabilities go with a change of content, by the kernel above.
+        // The kernel above removes capabilities when content changes.
         let expected = match name == b"security.capability" {
             true => FsError::NoData,
             false => FsError::NotSupported,
@@ -364,7 +364,7 @@ fn under_a_map_nothing_that_gives_rights_in_the_source_can_be_set() {
         assert_eq!(set.map(|_| ()), Err(FsError::NotSupported));
     }
     assert_eq!(mode_of(&path), 0o600);
-    // What is made belongs to the daemon, and would run as its user.
+    // New files belong to the daemon, and would run as its user.
     let user = caller(1023, 1015);
     source.create_as(&user, Ino::ROOT, "program", 0o6755).unwrap();
     let device = new(libc::S_IFREG | 0o6755, 0);
@@ -376,7 +376,7 @@ fn under_a_map_nothing_that_gives_rights_in_the_source_can_be_set() {
     for name in ["program", "node", "folder"] {
         assert_eq!(mode_of(&source.path(name)) & 0o7000, 0, "{name}");
     }
-    // What the source has is not shown either: the kernel would grant by it.
+    // ACLs of the source are not shown either: the kernel would grant access by them.
     if rustix::fs::setxattr(
         &path,
         "system.posix_acl_access",

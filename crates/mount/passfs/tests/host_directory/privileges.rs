@@ -1,13 +1,13 @@
-//! setuid, setgid and file capabilities: what a change of content or owner leaves of them.
+//! setuid, setgid and file capabilities after a change of content or owner.
 
 use vfs::{CopyRange, FallocateMode, FileSystem, Ino, OpenFlags, Privileges, SetAttr, XattrFlags};
 
 use crate::source::{Source, caller, is_root, write_mode};
 
-/// The caller is the owner of [`file`]s and has no `CAP_FSETID`.
+/// Privileges for a caller that owns [`file`]s and has no `CAP_FSETID`.
 const KILL: Privileges = Privileges::Kill { gid: 1234 };
 
-/// A file with `mode`, owned by a user, made by root.
+/// Creates a file with `mode`, owned by a user, as root.
 fn file(source: &Source, name: &str, mode: u32) -> (vfs::Entry, vfs::Handle) {
     let (entry, opened) = source
         .create_as(&caller(1234, 1234), Ino::ROOT, name, 0o755)
@@ -109,7 +109,7 @@ fn what_is_made_after_a_users_write_belongs_to_its_maker() {
     assert_eq!((made.attr.uid, made.attr.gid), (0, 0));
 }
 
-/// What the host leaves of `mode` after a write of the owner, who is no member of another group and no root.
+/// `mode` after a native write by the owner, who is not root and in no other group.
 fn native_mode_after_user_write(path: &std::path::Path, mode: u32) -> u32 {
     use rustix::thread::{
         CapabilitySet, CapabilitySets, set_capabilities, set_thread_groups, set_thread_res_gid,
@@ -125,7 +125,7 @@ fn native_mode_after_user_write(path: &std::path::Path, mode: u32) -> u32 {
             set_thread_groups(&[]).unwrap();
             set_thread_res_gid(gid, gid, gid).unwrap();
             set_thread_res_uid(uid, uid, uid).unwrap();
-            // A thread that served calls passes on that its capabilities survive a change of user.
+            // A thread that has served calls passes on the setting that its capabilities survive a change of user.
             let none = CapabilitySets {
                 effective: CapabilitySet::empty(),
                 permitted: CapabilitySet::empty(),

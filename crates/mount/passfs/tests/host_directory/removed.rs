@@ -1,4 +1,4 @@
-//! Files that lose their names: space that must come back, and calls that must go on.
+//! Removed files: their space must be freed, and calls on them must keep working while they are open.
 
 use vfs::{FileSystem, FsError, Ino, NewNode, OpenFlags, Privileges, RenameFlags, SetAttr, XattrFlags};
 

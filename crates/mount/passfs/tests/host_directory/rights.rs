@@ -1,4 +1,5 @@
-//! No call has more right than the kernel has checked on the inode that it reaches: the source changes between the check and the call.
+//! No call has more rights than the kernel has checked on the inode that it reaches: the source changes between the
+//! check and the call.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
@@ -14,7 +15,7 @@ use vfs::{Caller, FileSystem, FsError, Ino, RenameFlags};
 
 use crate::source::{Source, caller, is_root};
 
-/// Another thread of this process, with these ids and capabilities, while `test` runs with it as the caller.
+/// Runs `test` with another thread of this process, which has these ids and capabilities, as the caller.
 fn beside(uid: u32, groups: &[u32], kept: CapabilitySet, test: impl FnOnce(Caller)) {
     let groups: Vec<_> = groups.iter().copied().map(Gid::from_raw).collect();
     let (number, numbers) = channel();
@@ -31,7 +32,7 @@ fn beside(uid: u32, groups: &[u32], kept: CapabilitySet, test: impl FnOnce(Calle
             own.inheritable = CapabilitySet::empty();
             set_capabilities(None, own).unwrap();
             number.send(gettid()).unwrap();
-            // Until the test has ended, also by a panic.
+            // Wait until the test has ended, also by a panic.
             let _ended = waits.recv();
         });
         let pid = u32::try_from(numbers.recv().unwrap().as_raw_nonzero().get()).unwrap();
@@ -40,7 +41,7 @@ fn beside(uid: u32, groups: &[u32], kept: CapabilitySet, test: impl FnOnce(Calle
     });
 }
 
-/// A folder of everybody's with a sticky bit, and how files of a user are put there.
+/// A world-writable directory with the sticky bit, and a function that puts a user's file into it.
 fn sticky(source: &Source) -> (Ino, impl Fn(&str, u32) + use<>) {
     let folder = source.path("folder");
     fs::create_dir(&folder).unwrap();
@@ -61,7 +62,7 @@ fn power_over_the_files_of_others_is_that_of_a_process_with_the_ids_of_the_reque
     let (place, put) = sticky(&source);
     put("foreign", 4322);
     let unlink = |who: &Caller| source.fs.unlink(who, place, b"foreign");
-    // This process may do everything, and is not the caller any more: it started a setuid program, say.
+    // This process may do everything, but is no longer the caller: it has started a setuid program, for example.
     let other = Caller {
         pid: std::process::id(),
         ..caller(4321, 4321)
@@ -70,7 +71,7 @@ fn power_over_the_files_of_others_is_that_of_a_process_with_the_ids_of_the_reque
     beside(4321, &[], CapabilitySet::CHOWN, |powerless| {
         assert_eq!(unlink(&powerless), Err(FsError::Stale));
     });
-    // Root without that capability has no more right than anybody.
+    // Root without that capability has no more rights than other users.
     fs::set_permissions(source.path("folder"), Permissions::from_mode(0o1777)).unwrap();
     chown(source.path("folder"), Some(4323), None).unwrap();
     beside(0, &[], CapabilitySet::CHOWN, |powerless| {
@@ -81,7 +82,7 @@ fn power_over_the_files_of_others_is_that_of_a_process_with_the_ids_of_the_reque
     });
 }
 
-/// The kernel has checked that the caller may write to the folder that it took for the one that is moved.
+/// The kernel has checked that the caller may write to the directory that it took for the moved one.
 #[test]
 fn a_folder_comes_into_another_one_only_by_who_may_write_to_it() {
     if !is_root("a_folder_comes_into_another_one_only_by_who_may_write_to_it") {
@@ -135,12 +136,13 @@ fn a_folder_comes_into_another_one_only_by_who_may_write_to_it() {
     assert_eq!(fs::metadata(source.path("to/root's")).unwrap().uid(), 0);
 }
 
-/// How long names change hands in a test.
+/// Duration of a test in which names are exchanged.
 fn time() -> Duration {
     Duration::from_secs(if testkit::is_full() { 60 } else { 1 })
 }
 
-/// Exchanges what `make` puts at a name while `threads` look it up: the attributes that they are told are those of the inode.
+/// Exchanges the files that `put` creates at a name while `threads` look it up: the returned attributes belong to the
+/// inode.
 fn attributes_are_of_the_inode(threads: usize, put: impl Fn(&Path, u32) + Sync, remove: fn(&Path)) {
     let source = Source::new();
     let path = source.path("name");
@@ -153,7 +155,7 @@ fn attributes_are_of_the_inode(threads: usize, put: impl Fn(&Path, u32) + Sync, 
                     break;
                 }
                 put(&path, mode);
-                // Long enough for a look at it, short enough to meet one.
+                // Long enough for a lookup to see it, short enough to collide with one.
                 for _ in 0..random.u32(0..3000) {
                     std::hint::spin_loop();
                 }
@@ -189,7 +191,7 @@ fn attributes_are_of_the_inode(threads: usize, put: impl Fn(&Path, u32) + Sync, 
     assert!(compared > 0, "nothing was raced");
 }
 
-/// File systems give the number of a removed file to the next one.
+/// File systems reuse the number of a removed file for the next one.
 #[test]
 fn a_lookup_tells_attributes_and_inode_of_one_file_while_the_name_changes_hands() {
     let put = |path: &Path, mode| {

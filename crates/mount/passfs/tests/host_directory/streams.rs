@@ -1,4 +1,4 @@
-//! Long streams past the page cache, mixed with everything that goes through it.
+//! Long streams that bypass the page cache, mixed with operations that use it.
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -13,7 +13,7 @@ use crate::source::{PLAIN, Source, daemon, is_root, node, write_mode};
 
 const MIB: usize = 1 << 20;
 
-/// Memory at an address that is a multiple of 4096, filled with bytes that differ from place to place.
+/// Memory at an address that is a multiple of 4096, filled with position-dependent bytes.
 struct Aligned {
     room: Vec<u8>,
     start: usize,
@@ -109,7 +109,7 @@ fn direct_and_cached_writes_are_coherent_for_every_reader() {
             .map(|at| unsafe { map.add(at).read_volatile() })
             .collect()
     };
-    // Pages of the range are in the cache, clean ones and dirty ones.
+    // The cache holds clean and dirty pages of the range.
     assert!(mapped().iter().all(|byte| *byte == 0));
     host.write_all_at(&[0xaa; 5000], 3 << 20).unwrap();
 
@@ -125,7 +125,7 @@ fn direct_and_cached_writes_are_coherent_for_every_reader() {
     source.write(file, (2 << 20) + 7, b"over it").unwrap();
     assert_eq!(source.read(file, (2 << 20) + 7, 7).unwrap(), b"over it");
     source.fs.fsync(file.0.ino, file.1, true).unwrap();
-    // SAFETY: the mapping was made above with this length, and nobody reads it any more.
+    // SAFETY: the mapping was made above with this length, and is no longer read.
     unsafe { rustix::mm::munmap(map.cast(), length) }.unwrap();
 }
 
@@ -134,7 +134,7 @@ fn a_stream_at_an_odd_offset_writes_head_and_tail_through_the_cache() {
     let (source, offered) = source();
     let file = source.create("file");
     let data = Aligned::new(5 * MIB, 3);
-    // Offset and address are 100 beyond a block alike, as in a buffer whose entries end at multiples of their size.
+    // Offset and address are both 100 beyond a block, as in a buffer whose entries end at multiples of their size.
     let begin = 100;
     let end = 5 * MIB - 33;
     source.write(file, 0, &data.bytes()[..begin]).unwrap();

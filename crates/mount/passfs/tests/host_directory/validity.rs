@@ -1,4 +1,4 @@
-//! Whether an open says that content cached at an earlier close is still good.
+//! Whether an open reports content cached at an earlier close as still valid.
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -17,7 +17,7 @@ fn valid(source: &Source, entry: &vfs::Entry) -> bool {
     opened.cache_still_valid
 }
 
-/// Waits until the file's last change lies clearly in the past of the host's clock.
+/// Waits until the file's last change is clearly in the past of the host's clock.
 fn age(source: &Source, name: &str) {
     let changed = std::fs::metadata(source.path(name)).unwrap();
     let seconds = u64::try_from(changed.ctime()).unwrap();
