@@ -1,4 +1,4 @@
-//! One bud: a LEB of the journal from an offset on, and what of it counts when its end may be torn.
+//! Reads one bud (a LEB of the journal, from an offset on), and drops nodes at an end that may be torn.
 
 use ubi::Volume;
 
@@ -14,26 +14,26 @@ const HEAD_GC: u32 = 0;
 pub(crate) struct Rules {
     /// Whether a power cut may have torn its end.
     pub(crate) may_be_torn: bool,
-    /// Bytes that one write takes at most.
+    /// Maximum size of a write, bytes.
     pub(crate) write_bytes: usize,
-    /// Bytes of a write unit.
+    /// Size of a write unit, bytes.
     pub(crate) min_io_bytes: usize,
 }
 
 /// Nodes of a bud, and its report.
 pub(crate) struct Bud {
-    /// Nodes that count.
+    /// Valid nodes that are replayed.
     pub(crate) nodes: Vec<Found>,
     pub(crate) report: BudReport,
 }
 
-/// Bytes that one write takes at most.
+/// Maximum size of a write, bytes.
 pub(crate) fn write_bytes(volume: &dyn Volume, superblock: &Superblock) -> usize {
     let write_bytes = volume.geometry().max_write_bytes;
     to_usize(write_bytes.max(superblock.min_io_bytes).max(8))
 }
 
-/// Damage of a LEB of the journal.
+/// Damage in a LEB of the journal.
 pub(crate) fn journal_finding(leb: u32, offset: u32, damage: Damage) -> Finding {
     let place = Place {
         leb,
@@ -48,7 +48,7 @@ pub(crate) fn journal_finding(leb: u32, offset: u32, damage: Damage) -> Finding 
     }
 }
 
-/// Reads the bud that a reference names; `raw` is all of its LEB.
+/// Reads the bud of a log reference; `raw` is its whole LEB.
 pub(crate) fn read_bud(
     raw: &[u8],
     reference: &LogReference,
@@ -89,7 +89,7 @@ pub(crate) fn read_bud(
     Bud { nodes, report }
 }
 
-/// Goes on behind what is broken, each broken place a finding.
+/// Continues behind damage at the next valid node; each damaged place becomes a finding.
 fn rescan(
     raw: &[u8],
     end: usize,
@@ -113,7 +113,7 @@ fn rescan(
     }
 }
 
-/// The rule by which a write that a power cut tore explains what is broken: behind it nothing was ever written.
+/// The rule by which damage counts as a torn write: everything behind it is erased.
 pub(crate) fn torn_rule(raw: &[u8], end: usize, defect: &NodeDefect, write_bytes: usize) -> Option<TornRule> {
     let erased_from = |offset: usize| {
         let from = offset.next_multiple_of(write_bytes);
@@ -131,7 +131,7 @@ pub(crate) fn torn_rule(raw: &[u8], end: usize, defect: &NodeDefect, write_bytes
     rule.map(|(rule, _)| rule)
 }
 
-/// Takes what does not count from the end of the nodes.
+/// Removes nodes from the end that must not be replayed.
 fn drop_tail(nodes: &mut Vec<Found>, end: usize, head: u32, min_io_bytes: usize) -> Vec<DroppedNode> {
     let unit = end / min_io_bytes * min_io_bytes;
     let mut dropped = Vec::new();

@@ -1,7 +1,7 @@
-//! From the block of a file to what a data node stores.
+//! Compresses file blocks for data nodes.
 //!
-//! Linux leaves short blocks alone, and those that compress badly: so do we. What comes out is not what the kernel's compressors
-//! would make, but what its decompressors take.
+//! As in Linux, short and incompressible blocks are stored uncompressed. The output differs from that of the kernel's
+//! compressors, but its decompressors accept it.
 
 use flate2::{Compress, FlushCompress, Status};
 use lzokay::compress::{Dict, compress_with_dict};
@@ -9,25 +9,25 @@ use lzokay::compress::{Dict, compress_with_dict};
 use crate::format::Compression;
 use crate::lzo::pack::Encoder;
 
-/// Shorter blocks are stored as they are.
+/// Shorter blocks are stored uncompressed.
 const BLOCK_BYTES_MIN: usize = 128;
-/// Blocks that would save less are stored as they are.
+/// Blocks that would save less than this are stored uncompressed.
 const SAVED_BYTES_MIN: usize = 64;
 
-/// How blocks are to be compressed.
+/// Compression of new blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compressor {
-    /// By one compressor, or not at all.
+    /// A single compressor, or none.
     Only(Compression),
-    /// By LZO, or by deflate where that saves so many percent more.
+    /// LZO, or deflate if that is at least `percent` smaller.
     FavorLzo {
-        /// Percent of what LZO leaves.
+        /// Percent of the size after LZO.
         percent: u32,
     },
 }
 
 impl Compressor {
-    /// The compressor that inodes and the superblock name.
+    /// The compressor named in inodes and the superblock.
     #[must_use]
     pub const fn default_of_files(self) -> Compression {
         match self {
@@ -37,23 +37,23 @@ impl Compressor {
     }
 }
 
-/// Compresses blocks; keeps what the compressors need between them.
+/// Compresses blocks; owns the state of the compressors.
 pub(crate) struct Packer {
     compressor: Compressor,
     lzo: Lzo,
     zstd: zstd::bulk::Compressor<'static>,
 }
 
-/// Compressor of LZO streams.
+/// An LZO compressor.
 enum Lzo {
-    /// As short as can be, for images.
+    /// For size, used for images.
     Thorough(Box<Dict>),
-    /// Soon, for programs that wait.
+    /// For speed, used for mounted file systems.
     Quick(Encoder),
 }
 
 impl Packer {
-    /// For images: they are written once, and often read.
+    /// For images, which are written once and read often.
     pub(crate) fn thorough(compressor: Compressor) -> Self {
         Self::new(compressor, Lzo::Thorough(Dict::new()))
     }
@@ -71,7 +71,7 @@ impl Packer {
         }
     }
 
-    /// What to store of a block, and how it is compressed.
+    /// Compresses a block; returns the compressor used and the bytes to store.
     pub(crate) fn pack(&mut self, block: &[u8]) -> (Compression, Vec<u8>) {
         let as_it_is = || (Compression::None, block.to_vec());
         if block.len() < BLOCK_BYTES_MIN {
@@ -96,7 +96,7 @@ impl Packer {
         })
     }
 
-    /// `None` when there is nothing to gain.
+    /// `None` if compression gains nothing.
     fn by(&mut self, compression: Compression, block: &[u8]) -> Option<Vec<u8>> {
         match compression {
             Compression::None => None,
@@ -110,7 +110,7 @@ impl Packer {
     }
 }
 
-/// Raw deflate, without zlib's header; `None` where it does not fit the space of the block.
+/// Raw deflate, without zlib's header; `None` if the result would be longer than the block.
 fn deflate(block: &[u8]) -> Option<Vec<u8>> {
     let mut packed = vec![0; block.len()];
     let mut state = Compress::new(flate2::Compression::default(), false);

@@ -1,6 +1,6 @@
-//! Content of files: blocks, holes, and their bytes.
+//! Reads file contents: blocks and holes.
 //!
-//! A read fetches all nodes that it needs in one request and unpacks each straight to where the caller wants it.
+//! A read fetches all its nodes in one request and decompresses each directly into the caller's buffer.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
@@ -13,13 +13,13 @@ use crate::finding::{Damage, Finding, Place, Subject};
 use crate::format::{BLOCK_BYTES, Compression, Data, Inode, InodeNumber, Key, KeyKind, NodeKind};
 use crate::scan::to_usize;
 
-/// Blocks that are fetched in one request at most: 1 MiB of a file.
+/// Maximum number of blocks per request: 1 MiB of a file.
 const REQUEST_BLOCKS: usize = 256;
-/// Workspaces that are kept; as many as threads read at the same time, usually.
+/// Maximum number of pooled workspaces; roughly the number of concurrent readers.
 const WORKSPACES: usize = 16;
 
 impl Ubifs {
-    /// Reads a file from `offset` on; holes are zeros. Returns how many bytes there were up to the end of the file.
+    /// Reads a file from `offset` on; holes read as zeros. Returns the number of bytes up to the end of the file.
     pub fn read(&self, file: &Inode, offset: u64, out: &mut [u8]) -> Result<usize, UbifsError> {
         let mut lost = Vec::new();
         let bytes = self.read_lossy(file, offset, out, &mut lost);
@@ -27,7 +27,7 @@ impl Ubifs {
         Ok(bytes)
     }
 
-    /// The same; blocks that can't be read are zeros, and are added to `lost`.
+    /// Like [`Ubifs::read`], but unreadable blocks read as zeros and are added to `lost`.
     pub fn read_lossy(&self, file: &Inode, offset: u64, out: &mut [u8], lost: &mut Vec<Finding>) -> usize {
         let rest = file.size_bytes.saturating_sub(offset);
         let bytes = usize::try_from(rest).unwrap_or(usize::MAX).min(out.len());
@@ -54,7 +54,7 @@ impl Ubifs {
                 out.fill(0);
                 return bytes;
             }
-            // There is nothing to open.
+            // No blocks, so no key is needed.
             (Err(_), None) => None,
         };
         let mut workspace = self.workspace();
@@ -85,7 +85,7 @@ impl Ubifs {
         bytes
     }
 
-    /// Numbers of the blocks of 4096 bytes that a file has; the others are holes.
+    /// Numbers of the blocks (4096 bytes) that a file has; the others are holes.
     pub fn blocks_lossy(&self, file: InodeNumber, lost: &mut Vec<Finding>) -> Vec<u32> {
         let (low, high) = (Key::first(file, KeyKind::Data), Key::last(file, KeyKind::Data));
         self.places(low, high, lost)
@@ -94,15 +94,15 @@ impl Ubifs {
             .collect()
     }
 
-    /// The first byte at or behind `from` that is in a block of that kind; `None` when there is none before the end of the
-    /// file.
+    /// The first byte at or behind `from` that is in a block or in a hole, as `target` says; `None` if there is none
+    /// before the end of the file.
     pub fn seek(&self, file: &Inode, from: u64, target: SeekTarget) -> Result<Option<u64>, UbifsError> {
         let Some(last_byte) = file.size_bytes.checked_sub(1).filter(|last| from <= *last) else {
             return Ok(None);
         };
         let number = file.key.inode_number();
         let (mut first, end) = (block_of(from), block_of(last_byte));
-        // Far ahead costs little where there is nothing; little is looked at where the answer is near.
+        // Start with a short range and double it: cheap if the answer is near, few steps across a large hole.
         let mut ahead = 64_u32;
         loop {
             let last = first.saturating_add(ahead - 1).min(end);
@@ -124,7 +124,7 @@ impl Ubifs {
         }
     }
 
-    /// Memory and decompressors for one call; taken from those that are free, and given back when it is dropped.
+    /// Takes a workspace (memory and decompressors for one call) from the pool; dropping it returns it.
     pub(crate) fn workspace(&self) -> Lent<'_> {
         Lent {
             pool: &self.workspaces,
@@ -136,9 +136,9 @@ impl Ubifs {
 /// Target of [`Ubifs::seek`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekTarget {
-    /// A block that the file has.
+    /// A block that exists.
     Data,
-    /// One that it has not.
+    /// A hole.
     Hole,
 }
 
@@ -148,15 +148,15 @@ fn block_of(byte: u64) -> u32 {
         .min(Key::LOW_MAX)
 }
 
-/// Memory of one call.
+/// Scratch memory of one call.
 #[derive(Default)]
 pub(crate) struct Workspace {
-    /// Nodes as they are on the medium.
+    /// Nodes as read from the medium.
     pub(crate) nodes: Vec<u8>,
     unpacker: Unpacker,
 }
 
-/// Workspaces that no call has.
+/// Pool of free workspaces.
 #[derive(Default)]
 pub(crate) struct Workspaces(Mutex<Vec<Workspace>>);
 
@@ -166,7 +166,7 @@ impl Workspaces {
     }
 }
 
-/// A workspace that a call has.
+/// A workspace in use.
 pub(crate) struct Lent<'a> {
     pool: &'a Workspaces,
     workspace: Workspace,
@@ -195,7 +195,7 @@ impl Drop for Lent<'_> {
     }
 }
 
-/// The bytes that a caller wants, from `offset` of the file on. They are filled upwards; what is passed over is zeroed.
+/// The caller's buffer, which covers the file from `offset` on. Filled upwards; skipped parts are zeroed.
 struct Window<'a> {
     offset: u64,
     out: &'a mut [u8],
@@ -210,7 +210,7 @@ impl Window<'_> {
         }
     }
 
-    /// Where in `out` a block begins, and how many bytes of it are before `out`.
+    /// Start of a block in `out`, and the number of its bytes before `out`.
     fn position(&self, key: Key) -> (usize, usize) {
         let small = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let start = u64::from(key.low()) * u64::from(BLOCK_BYTES);
@@ -224,9 +224,9 @@ impl Window<'_> {
 #[derive(Default)]
 struct Unpacker {
     decompressor: Decompressor,
-    /// A block of which only a part is wanted.
+    /// Buffer for a block that is needed only in part.
     block: Vec<u8>,
-    /// What was stored of a block, decrypted.
+    /// Decrypted bytes of a data node.
     plain: Vec<u8>,
 }
 
@@ -262,7 +262,8 @@ impl Unpacker {
         let (at, skip) = window.position(key);
         if skip == 0 && at >= window.filled && at.saturating_add(bytes) <= window.out.len() {
             window.zero_up_to(at);
-            // A stream that breaks off may have filled a part, which is not counted as filled and zeroed later.
+            // A stream that breaks off may have written part of it; since `filled` does not advance, that is zeroed
+            // later.
             self.decompressor
                 .fill(compression, stored, &mut window.out[at..at + bytes])?;
             window.filled = at + bytes;

@@ -1,4 +1,4 @@
-//! From what a data node stores to the block of a file. The size of the block is known beforehand and is a bound.
+//! Decompresses data nodes. The size of the block is known in advance and bounds the output.
 
 use flate2::{Decompress, FlushDecompress, Status};
 use thiserror::Error;
@@ -7,39 +7,39 @@ use zstd::bulk::Decompressor as Zstd;
 use crate::format::Compression;
 use crate::lzo;
 
-/// Why a block can't be unpacked.
+/// Why decompression failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DecompressError {
-    /// The number means no compressor.
+    /// The compressor number is unknown.
     #[error("compressor {number} is unknown")]
     Unknown {
         /// The number.
         number: u16,
     },
-    /// The stream is no stream of that compressor.
+    /// The stream is invalid.
     #[error("the {} stream is broken", compression.name())]
     Broken {
         /// The compressor.
         compression: Compression,
     },
-    /// It gives another number of bytes.
+    /// The output has another size than expected.
     #[error("the {} stream holds {found} bytes, its node says {expected}", compression.name())]
     Size {
         /// The compressor.
         compression: Compression,
-        /// Bytes that came out.
+        /// Size found.
         found: usize,
-        /// Bytes that should.
+        /// Size expected.
         expected: usize,
     },
 }
 
-/// Fills `block` from `stored`. For one block; a [`Decompressor`] does many.
+/// Decompresses `stored` into `block`. For a single block; a [`Decompressor`] is faster for many.
 pub fn decompress(compression: Compression, stored: &[u8], block: &mut [u8]) -> Result<(), DecompressError> {
     Decompressor::default().fill(compression, stored, block)
 }
 
-/// The state of decompressors, which is larger than a block and made once for many.
+/// State of the decompressors, which is larger than a block and therefore reused.
 #[derive(Default)]
 pub(crate) struct Decompressor {
     zlib: Option<Decompress>,
@@ -47,7 +47,7 @@ pub(crate) struct Decompressor {
 }
 
 impl Decompressor {
-    /// Fills `block` from `stored`.
+    /// Decompresses `stored` into `block`.
     pub(crate) fn fill(
         &mut self,
         compression: Compression,
@@ -62,7 +62,7 @@ impl Decompressor {
                     found: stored.len(),
                     expected: block.len(),
                 };
-                // Encryption rounds up; without it the length is exact.
+                // Encryption rounds up the length; without it the length is exact.
                 block.copy_from_slice(stored.get(..block.len()).ok_or(size)?);
                 stored.len()
             }

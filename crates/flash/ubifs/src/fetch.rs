@@ -1,5 +1,5 @@
-//! Nodes from their places. Neighbours on the medium are read as one piece, and all pieces of a call in one request, which an
-//! array serves with all its members.
+//! Reads nodes from their locations. Adjacent nodes are read as one piece, and all pieces of a call go into one
+//! request, which an array spreads over its members.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use crate::finding::{Damage, Place};
 use crate::format::{NodeKind, check_expected};
 use crate::scan::{is_erased, to_usize};
 
-/// Memory of one request, and never more than the volume has. Larger ones are several; a damaged place may claim to be as
-/// long as a LEB, and damaged branches may all lead to one node.
+/// Memory limit per request; a request is never larger than the volume either. Larger reads are split: on a damaged
+/// medium a branch may claim the length of a LEB, and many branches may refer to the same node.
 const REQUEST_BYTES_MAX: u64 = 4 << 20;
 
-/// Takes a node, or why there is none, with its number in the call.
+/// Receives a node or the reason of its loss, with its number in the call.
 pub(crate) type Take<'a> = dyn FnMut(usize, Result<&[u8], Damage>) + 'a;
 
-/// Hands the nodes at `places` to `take`, each with its number, in their order; each is a checked node of `kind` and of its
-/// place's length. `memory` is for the call alone; its size stays for the next one.
+/// Reads the nodes at `places` and passes them to `take` in that order, each with its number. Each is checked to be
+/// of `kind` and of the length in its location. `memory` is scratch space; it keeps its size for the next call.
 pub(crate) fn nodes(
     volume: &dyn Volume,
     places: &[Place],
@@ -65,9 +65,9 @@ fn request(volume: &dyn Volume, places: &[Place], kind: NodeKind, memory: &mut V
     }
 }
 
-/// The bytes at a place. What the medium could not correct is left to the CRC.
+/// Reads bytes. Uncorrectable bit errors are left to the CRC check.
 pub(crate) fn read(volume: &dyn Volume, place: Place) -> Result<Vec<u8>, Damage> {
-    // Before there is memory for it: a forged length is up to 4 GiB.
+    // Before the allocation: a forged length can be up to 4 GiB.
     if !is_inside(volume, place) {
         return Err(outside(volume));
     }
@@ -76,14 +76,14 @@ pub(crate) fn read(volume: &dyn Volume, place: Place) -> Result<Vec<u8>, Damage>
     Ok(raw)
 }
 
-/// A node.
+/// Reads and checks one node.
 pub(crate) fn node(volume: &dyn Volume, place: Place, kind: NodeKind) -> Result<Vec<u8>, Damage> {
     let raw = read(volume, place)?;
     check_expected(&raw, kind, place.bytes)?;
     Ok(raw)
 }
 
-/// All of a LEB.
+/// Reads a whole LEB.
 pub(crate) fn leb(volume: &dyn Volume, leb: u32) -> Result<Vec<u8>, Damage> {
     read(
         volume,
@@ -95,7 +95,7 @@ pub(crate) fn leb(volume: &dyn Volume, leb: u32) -> Result<Vec<u8>, Damage> {
     )
 }
 
-/// The bytes at a place as they were written, for who can't tell by a CRC: what is beyond correction is an error.
+/// Reads bytes that no CRC protects: uncorrectable bit errors are an error.
 pub(crate) fn correct(volume: &dyn Volume, place: Place) -> Result<Vec<u8>, Damage> {
     if !is_inside(volume, place) {
         return Err(outside(volume));
@@ -106,20 +106,20 @@ pub(crate) fn correct(volume: &dyn Volume, place: Place) -> Result<Vec<u8>, Dama
     Ok(raw)
 }
 
-/// How much of a LEB is read.
+/// The part of a LEB to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// All of it.
+    /// The whole LEB.
     Whole,
-    /// From this byte on, up to where it was written last: writes go upwards, so behind rows in which nothing is written nothing
-    /// is. What damage left behind such a gap is not seen: for a file system that was unmounted well.
+    /// From this byte to the end of the written part: LEBs are written upwards, so nothing follows an erased row.
+    /// Only for file systems that were cleanly unmounted, since damage behind such a gap goes unnoticed.
     WrittenFrom(u32),
 }
 
-/// Rows that are read at a time where the end of what is written is looked for.
+/// Rows per read in the search for the end of the written part.
 const ROWS: u32 = 8;
 
-/// A LEB in its whole length; what is not read of it is 0xFF.
+/// Reads a LEB into a buffer of its full length; the parts not read are 0xFF.
 pub(crate) fn extent_of_leb(volume: &dyn Volume, leb: u32, extent: Extent) -> Result<Vec<u8>, Damage> {
     let Extent::WrittenFrom(from) = extent else {
         return self::leb(volume, leb);
@@ -165,10 +165,10 @@ fn outside(volume: &dyn Volume) -> Damage {
     }
 }
 
-/// Pieces of one request, and the place of each node in memory.
+/// The pieces of a request, and the position of each node in memory.
 struct Plan {
     pieces: Vec<Place>,
-    /// Of each place, in the order given; `None` where it is outside of the volume.
+    /// Position in memory per location, in the given order; `None` if the location is outside of the volume.
     starts: Vec<Option<usize>>,
     bytes: usize,
 }
@@ -202,7 +202,7 @@ impl Plan {
         plan
     }
 
-    /// One request for all. Where it fails, each node alone: `Some` holds what became of each.
+    /// Reads all pieces in one request. If that fails, reads each node separately and returns the outcome of each.
     fn read(&self, volume: &dyn Volume, places: &[Place], memory: &mut [u8]) -> Option<Vec<Option<Damage>>> {
         let mut rest = &mut memory[..self.bytes];
         let mut parts = Vec::with_capacity(self.pieces.len());
@@ -231,7 +231,7 @@ impl Plan {
     }
 }
 
-/// Whether a node follows a piece, or lies in it.
+/// Whether a node follows a piece, or lies within it.
 fn is_next(piece: &Place, place: Place) -> bool {
     let end = piece.offset + piece.bytes;
     place.leb == piece.leb && place.offset <= end.next_multiple_of(8)

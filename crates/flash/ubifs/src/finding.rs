@@ -1,4 +1,4 @@
-//! Findings: damage on a medium, its place, and the inode that it concerns.
+//! Findings: damage on a medium, with its location and the inode concerned.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use crate::decompress::DecompressError;
 use crate::encryption::Locked;
 use crate::format::{InodeNumber, NodeDefect};
 
-/// A place of a volume.
+/// A location in a volume (node reference).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// The LEB.
+    /// LEB number.
     pub leb: u32,
-    /// The byte in it.
+    /// Offset in the LEB.
     pub offset: u32,
-    /// How many bytes.
+    /// Length, bytes.
     pub bytes: u32,
 }
 
@@ -26,27 +26,27 @@ pub struct Place {
 pub enum Subject {
     /// The master node.
     Master,
-    /// The log: which LEBs the journal has.
+    /// The log.
     Log,
     /// A LEB of the journal.
     Journal,
-    /// A node of the index. Everything below it is lost.
+    /// An index node. Everything below it is lost.
     Index,
-    /// The table of free space (LPT).
+    /// The LPT.
     Space,
-    /// A LEB with nodes of files.
+    /// A LEB with leaf nodes.
     Data,
-    /// Inodes that have lost their names.
+    /// The orphan area.
     Orphans,
     /// An inode.
     Inode,
-    /// A name in a directory.
+    /// A directory entry.
     Entry,
     /// An extended attribute.
     Xattr,
     /// A block of 4096 bytes.
     Block(u32),
-    /// All that a file holds: it is encrypted.
+    /// The whole content of an encrypted file.
     Encrypted,
 }
 
@@ -69,55 +69,55 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Why it can't be read.
+/// Why something is unreadable.
 #[derive(Clone, Debug, Error)]
 pub enum Damage {
-    /// There is no good node.
+    /// No valid node.
     #[error(transparent)]
     Node(#[from] NodeDefect),
-    /// The node is good, and what it holds can't be unpacked.
+    /// The node is valid, but its content can't be decompressed.
     #[error(transparent)]
     Content(#[from] DecompressError),
     /// The volume can't be read.
     #[error("{0}")]
     Medium(Arc<str>),
-    /// The place is outside of the volume.
+    /// The location is outside of the volume.
     #[error("the place is outside of the volume's {lebs} LEBs of {leb_bytes} bytes")]
     Outside {
-        /// LEBs of the volume.
+        /// Number of LEBs in the volume.
         lebs: u32,
-        /// Bytes of each.
+        /// LEB size, bytes.
         leb_bytes: u32,
     },
-    /// A number that is not what the rest of the medium says.
+    /// A value contradicts the rest of the medium.
     #[error("{what} is {found}, expected is {expected}")]
     Value {
-        /// Which number.
+        /// Name of the value.
         what: &'static str,
-        /// What is there.
+        /// Value found.
         found: u64,
-        /// What follows from the rest.
+        /// Value that follows from the rest of the medium.
         expected: u64,
     },
     /// Nodes contradict each other.
     #[error("{0}")]
     Contradiction(&'static str),
-    /// It is encrypted, and can't be opened.
+    /// Encrypted, and no key opens it.
     #[error(transparent)]
     Locked(#[from] Locked),
 }
 
-/// One thing that is wrong.
+/// A damaged node or area.
 #[derive(Clone, Debug, Error)]
 #[error("{}{subject}: {}, offset {}: {damage}", whose(.inode), Leb(place.leb), place.offset)]
 pub struct Finding {
-    /// Whom it concerns, so far as that is known.
+    /// Inode concerned, if known.
     pub inode: Option<InodeNumber>,
-    /// What is lost.
+    /// Node or area lost.
     pub subject: Subject,
-    /// Where.
+    /// Location.
     pub place: Place,
-    /// Why.
+    /// Reason.
     #[source]
     pub damage: Damage,
 }

@@ -1,8 +1,10 @@
-//! A bare image of a UBIFS volume in a file, LEB after LEB, as `mkfs.ubifs` makes it or `tidegate ubi dump`. Read-only.
+//! A bare image of a UBIFS volume in a file, LEB after LEB, as made by `mkfs.ubifs` or `tidegate ubi dump`.
+//! Read-only.
 //!
-//! It may as well be a volume of the kernel's, `/dev/ubiX_Y`.
+//! It can also be one of the kernel's volumes, `/dev/ubiX_Y`.
 //!
-//! The file may end early, but holds a sixteenth: what is missing was never written. Its shape is in its superblock.
+//! The geometry comes from the superblock. The file may be shorter than the volume; missing LEBs read as erased. The
+//! number of LEBs is limited to about 16 times those in the file.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -15,7 +17,7 @@ use ubi::{Volume, VolumeError, VolumeGeometry};
 
 use crate::format::{NodeKind, Superblock, check_expected};
 
-/// A file as a volume that can be read.
+/// A readable volume in a file.
 #[derive(Debug)]
 pub struct ImageVolume {
     name: Arc<str>,
@@ -24,7 +26,7 @@ pub struct ImageVolume {
 }
 
 impl ImageVolume {
-    /// Opens an image. `None` when it does not start with a UBIFS superblock.
+    /// Opens an image. Returns `None` if it does not start with a UBIFS superblock.
     pub fn open(path: &Path) -> io::Result<Option<Self>> {
         let file = File::open(path)?;
         let mut raw = vec![0; Superblock::BYTES];
@@ -38,7 +40,7 @@ impl ImageVolume {
         let Ok(superblock) = Superblock::decode(&raw) else {
             return Ok(None);
         };
-        // A superblock may say anything; what is made of it in memory is bounded by what the file holds.
+        // A forged superblock may claim any size: memory use is bounded by the size of the file.
         let (file_bytes, leb_bytes) = ((&file).seek(SeekFrom::End(0))?, u64::from(superblock.leb_bytes));
         if leb_bytes > file_bytes || leb_bytes == 0 {
             return Ok(None);

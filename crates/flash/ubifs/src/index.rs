@@ -1,11 +1,11 @@
-//! The index on the medium: a B+ tree from keys to places of nodes (Linux calls its cached form TNC).
+//! The index on the medium: a B+ tree that maps keys to the locations of nodes (Linux calls its cached form TNC).
 //!
-//! Nothing here is written. Readers share the cache; a node that several of them want is loaded once while the others wait for
-//! it (seeds/001 section 3.2.3). A search goes down level by level, and what it lacks of a level it loads in one request. The
-//! cache is bounded: it has two halves, and when the younger one is full, the older one is dropped.
+//! Read-only. Readers share the cache; a node needed by several of them is loaded once while the others wait
+//! (seeds/001 section 3.2.3). A search descends level by level and loads the missing nodes of a level in one request.
+//! The cache has two generations: when the younger one is full, the older one is dropped.
 //!
-//! A damaged index ends in findings: levels fall by one with each step down, so there is no cycle, and a search looks at no
-//! more nodes, and comes by no more places, than fit onto the volume.
+//! A damaged index ends in findings. The level must decrease with each step down, which excludes cycles, and a search
+//! visits no more nodes and collects no more locations than fit in the volume.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
@@ -16,9 +16,9 @@ use crate::fetch;
 use crate::finding::{Damage, Finding, Place, Subject};
 use crate::format::{IndexBranch, IndexNode, Key, NodeKind};
 
-/// Nodes that are loaded in one request at most; what a search holds in memory follows from it.
+/// Maximum number of nodes loaded per request; bounds the memory of a search.
 const GROUP: usize = 512;
-/// Memory of a cached node beside its branches: map, reference counts, allocator.
+/// Memory overhead of a cached node beyond its branches: map entry, reference counts, allocator.
 const NODE_BYTES: usize = 112;
 
 /// The index of a volume.
@@ -27,7 +27,7 @@ pub(crate) struct Index {
     root: Place,
     visits_max: u64,
     half_bytes: usize,
-    /// Nodes that a thread is loading. Taken before `cache`.
+    /// Nodes being loaded by some thread. Lock order: before `cache`.
     loading: Mutex<HashSet<Place>>,
     loaded: Condvar,
     cache: RwLock<Halves>,
@@ -51,16 +51,16 @@ struct Halves {
 
 /// A step of [`Index::walk`].
 pub(crate) enum Step {
-    /// A node of the index.
+    /// An index node.
     Node(Place),
-    /// A branch to a node of a file.
+    /// A branch to a leaf node.
     Leaf(Key, Place),
 }
 
-/// Nodes of one level, in the order of their keys.
+/// Nodes of one level, sorted by key.
 struct Group {
     places: Vec<Place>,
-    /// What the parents say; the root has none.
+    /// Level expected by the parents; `None` for the root.
     level: Option<u16>,
 }
 
@@ -79,8 +79,8 @@ impl Index {
         }
     }
 
-    /// Turns to another root, as a commit leaves it: what is cached stays, but for nodes that are `freed` and whose place will hold
-    /// something else; nodes that were `written` are added.
+    /// Switches to the index of a new commit. The cache is kept, except for the `freed` nodes, whose locations will
+    /// be reused; the `written` nodes are added.
     pub(crate) fn turn_to(&mut self, root: Place, freed: &[Place], written: Vec<(Place, IndexNode)>) {
         let cache = self.cache.get_mut().unwrap_or_else(PoisonError::into_inner);
         for place in freed {
@@ -92,7 +92,8 @@ impl Index {
         self.root = root;
     }
 
-    /// Visits every node and every branch to a node of a file. Ends with the first node that can't be read, or at which `visit` fails.
+    /// Visits every index node and every branch to a leaf node. Stops at the first unreadable node or error of
+    /// `visit`.
     pub(crate) fn walk(
         &self,
         visit: &mut dyn FnMut(Step) -> Result<(), Damage>,
@@ -140,12 +141,12 @@ impl Index {
         Ok(())
     }
 
-    /// Where its root is.
+    /// Location of the root.
     pub(crate) const fn root(&self) -> Place {
         self.root
     }
 
-    /// Adds all that the index has from `low` to `high` to `found`, in the order of keys, and what can't be read to `lost`.
+    /// Adds the branches with keys from `low` to `high` to `found`, sorted by key, and damage to `lost`.
     pub(crate) fn range(&self, low: Key, high: Key, found: &mut Vec<(Key, Place)>, lost: &mut Vec<Finding>) {
         let inode = (low.inode_number() == high.inode_number()).then(|| low.inode_number());
         let mut visits = 0;
@@ -165,7 +166,7 @@ impl Index {
                 level: None,
             };
             for (place, node) in group.places.iter().zip(self.nodes(&group.places)) {
-                // Asked at each node: branches that all lead to one place are many soon.
+                // Checked at each node: branches that share a location multiply quickly.
                 let seen = (visits + below.places.len()).max(found.len());
                 if u64::try_from(seen).is_ok_and(|seen| seen > self.visits_max) {
                     lost.push(Finding {
@@ -208,7 +209,7 @@ impl Index {
         }
     }
 
-    /// The node at a place, as it is on the medium but for hashes.
+    /// The node at a location, without its hashes.
     pub(crate) fn node(&self, place: Place) -> Result<Arc<IndexNode>, Box<Finding>> {
         let loaded = self.nodes(&[place]).pop();
         let node = loaded.unwrap_or(Err(Damage::Contradiction("there is no node")));
@@ -226,7 +227,8 @@ impl Index {
         }))
     }
 
-    /// The nodes at `places`. What is not cached is loaded, in one request, or waited for where another thread loads it.
+    /// Returns the nodes at `places`. Missing ones are loaded in one request, or awaited if another thread is loading
+    /// them.
     fn nodes(&self, places: &[Place]) -> Vec<Loaded> {
         let mut nodes: Vec<Option<Loaded>> = {
             let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
@@ -272,7 +274,7 @@ impl Index {
         self.loading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes from either half of the cache; what was in the older one is young again.
+    /// Looks up nodes in both generations of the cache; hits in the older one move to the younger.
     fn promote(&self, places: &[Place], wanted: &[usize], nodes: &mut [Option<Loaded>]) {
         let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
         for number in wanted {
@@ -287,7 +289,7 @@ impl Index {
         }
     }
 
-    /// Loads nodes that this thread has entered into `loading`, and takes them out of there, whatever happens.
+    /// Loads nodes that this thread has entered into `loading`; removes them from there on all paths.
     fn load(&self, places: &[Place], mine: &[usize], nodes: &mut [Option<Loaded>]) {
         let wanted: Vec<Place> = mine.iter().map(|number| places[*number]).collect();
         let _entered = Entered {
@@ -306,7 +308,7 @@ impl Index {
         );
         let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
         for (number, node) in mine.iter().zip(loaded) {
-            // What can't be read now may be the next time.
+            // Errors are not cached: the next read may succeed.
             if let Ok(node) = &node {
                 cache.keep(places[*number], Arc::clone(node), self.half_bytes);
             }
@@ -315,7 +317,7 @@ impl Index {
     }
 }
 
-/// A finding about the index.
+/// A finding in the index.
 pub(crate) fn damage_at(place: Place, damage: Damage) -> Box<Finding> {
     Box::new(Finding {
         inode: None,
@@ -325,14 +327,14 @@ pub(crate) fn damage_at(place: Place, damage: Damage) -> Box<Finding> {
     })
 }
 
-/// Whether a place is there twice, which it never is in a tree.
+/// Whether a location occurs twice, which is impossible in a tree.
 fn has_twins(places: &[Place]) -> bool {
     let mut sorted = places.to_vec();
     sorted.sort_unstable();
     sorted.windows(2).any(|pair| pair[0] == pair[1])
 }
 
-/// Nodes that a thread loads.
+/// Removes entries from `loading` on drop.
 struct Entered<'a> {
     index: &'a Index,
     places: &'a [Place],
@@ -400,12 +402,12 @@ impl Node {
         }
     }
 
-    /// The branches that keys from `low` to `high` may be behind.
+    /// The branches that may lead to keys from `low` to `high`.
     fn between(&self, low: Key, high: Key) -> impl Iterator<Item = (Key, Place)> + '_ {
         let below = self.branches.partition_point(|(key, _)| *key < low);
         let first = match self.level {
             0 => below,
-            // Smaller keys, and equal ones at its end, may be behind the branch before.
+            // The branch before may contain smaller keys, and equal ones at its end.
             _ => below.saturating_sub(1),
         };
         let branches = self.branches[first..].iter();

@@ -1,4 +1,4 @@
-//! The log: which LEBs the journal has, since the commit that the master node knows.
+//! Reads the log: the buds of the journal since the last commit.
 
 use ubi::Volume;
 
@@ -9,7 +9,7 @@ use crate::format::{CommitStart, LOG_LEB, LogReference, Master, NodeKind, Superb
 use crate::report::{LogEntry, LogLeb, LogNode, LogVerdict, ReplayReport};
 use crate::scan::{Found, Stop, scan, to_word};
 
-/// The references of the log, oldest first, each LEB and offset once.
+/// The references of the log, oldest first, without duplicates.
 pub(crate) fn read_log(
     volume: &dyn Volume,
     superblock: &Superblock,
@@ -53,9 +53,9 @@ struct Log<'a> {
     volume: &'a dyn Volume,
     superblock: &'a Superblock,
     extent: Extent,
-    /// Which commit it should start with.
+    /// Commit number expected at the start.
     commit: u64,
-    /// The sequence number that it starts with.
+    /// Sequence number at the start.
     started: Option<u64>,
     references: Vec<LogReference>,
     report: &'a mut ReplayReport,
@@ -146,7 +146,7 @@ impl Log<'_> {
     fn reference(&mut self, reference: LogReference) -> LogEntry {
         let LogReference { leb, offset, head } = reference;
         let mut known = self.references.iter();
-        // A commit that was interrupted names the heads once more, where they are by then.
+        // An interrupted commit references the heads again, at their positions by then.
         let is_repeated = known.any(|other| (other.leb, other.head) == (leb, head) && other.offset <= offset);
         if !is_repeated {
             self.references.push(reference);

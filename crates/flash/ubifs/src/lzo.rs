@@ -1,30 +1,32 @@
-//! LZO1X streams unpacked, and made in a hurry ([`pack`]). Made for images they are by the crate `lzokay`, whose decoder this
-//! takes the place of: it moved bytes one by one, and unpacking was a third of an extraction (404 MB/s there).
+//! LZO1X decompressor, with a fast compressor in [`pack`]. Images are compressed with the crate `lzokay`; its decoder
+//! moves single bytes, and at 404 MB/s it took a third of an extraction, so this one replaces it.
 //!
-//! A stream is a sequence of instructions: copy so many bytes that follow, or so many from so far back in what came out.
-//! Short copies move a word of 16 bytes where there is room for one, whatever is asked for; what is moved too much is
-//! overwritten by the next instruction, or was never in the result. All places are checked: a stream may say anything.
+//! A stream is a sequence of instructions that copy literals from the stream, or a match from earlier output. Short
+//! copies move a whole word of 16 bytes if there is room for it; excess bytes are overwritten by the next
+//! instruction, or lie outside the result. Every position is checked: a stream may contain anything.
 //!
-//! | first byte    | bytes copied from before                      | how far back                   | then literals |
+//! | first byte    | match length                                  | distance                       | literals after it |
 //! |---------------|-----------------------------------------------|--------------------------------|---------------|
-//! | 0..16         | after none: literals alone, 3 + it (long form) |                                |               |
+//! | 0..16         | after no literals: no match, 3 + it literals (long form) |                     |               |
 //! | 0..16         | after 1 to 3 literals: 2                      | 1 + 4 × next + bits 2 and 3    | bits 0 and 1  |
 //! | 0..16         | after more: 3                                 | 2049 + 4 × next + bits 2 and 3 | bits 0 and 1  |
 //! | 16..32        | 2 + bits 0 to 2 (long form)                   | 16384 × (1 + bit 3) + word / 4 | word's 0 and 1 |
 //! | 32..64        | 2 + bits 0 to 4 (long form)                   | 1 + word / 4                   | word's 0 and 1 |
 //! | 64..          | 1 + bits 5 to 7                               | 1 + 8 × next + bits 2 to 4     | bits 0 and 1  |
 //!
-//! Long form: where the bits are 0, each byte 0 that follows counts 255, and the next byte is added to all that the bits
-//! could say at most. 17, 0, 0 is the end. The very first byte says more: above 17, it is that many literals and 17.
+//! Long form: if the bits are 0, the value is their maximum, plus 255 for each zero byte that follows, plus the next
+//! byte. 17, 0, 0 ends the stream. The very first byte of a stream is special: above 17, it stands for that many
+//! literals plus 17.
 
 pub(crate) mod pack;
 
-/// Bytes that a short copy moves.
+/// Bytes moved by a short copy.
 const WORD: usize = 16;
-/// In place of a number of literals: more than three came before.
+/// Literal count that stands for more than three.
 const MANY: usize = 4;
 
-/// Fills `out` from `stream`, and says how many bytes came out. `None` where the stream is broken, or holds more.
+/// Decompresses `stream` into `out` and returns the number of bytes written. `None` if the stream is invalid or its
+/// output does not fit.
 pub(crate) fn decompress(stream: &[u8], out: &mut [u8]) -> Option<usize> {
     let mut state = State {
         stream,
@@ -42,9 +44,9 @@ pub(crate) fn decompress(stream: &[u8], out: &mut [u8]) -> Option<usize> {
     }
     loop {
         let (instruction, word) = state.instruction()?;
-        // Each arm gives what to copy, from how far back, how many literals follow, and what the instruction took.
+        // Each arm returns match length, distance, the bits with the literal count, and the bytes consumed.
         let (bytes, distance, then, taken) = match instruction {
-            // The most frequent ones, without a branch between them: which it is can't be foretold.
+            // The most frequent instructions, handled without a branch between the two: it would be unpredictable.
             33.. => {
                 let is_near = instruction >= 64;
                 let near = 1 + ((word & 0xFF) << 3 | instruction >> 2 & 7);
@@ -104,8 +106,8 @@ struct State<'a> {
 }
 
 impl State<'_> {
-    /// The next byte, and the two behind it, which most instructions take; zeros behind the stream, which a copy from
-    /// before or the next instruction finds out.
+    /// The next byte and the two behind it, which most instructions use. Past the end they read as zero, which the
+    /// following copy or instruction detects.
     #[inline]
     fn instruction(&self) -> Option<(usize, usize)> {
         let rest = self.stream.get(self.read..)?;
@@ -123,7 +125,7 @@ impl State<'_> {
         Some(usize::from(word))
     }
 
-    /// A number from the bits of an instruction, which say `most` at most.
+    /// A count from the bits of an instruction, whose maximum is `most`.
     #[inline]
     fn count(&mut self, bits: usize, most: usize) -> Option<usize> {
         match bits {
@@ -139,14 +141,14 @@ impl State<'_> {
             let byte = *self.stream.get(self.read)?;
             self.read += 1;
             match byte {
-                // A stream is shorter than memory, so this does not overflow.
+                // Can't overflow: a stream is shorter than memory.
                 0 => count += 255,
                 last => return Some(count + usize::from(last)),
             }
         }
     }
 
-    /// Copies from the stream.
+    /// Copies literals from the stream.
     #[inline]
     fn literals(&mut self, bytes: usize) -> Option<()> {
         let from = self.stream.get(self.read..)?;
@@ -160,7 +162,7 @@ impl State<'_> {
         Some(())
     }
 
-    /// The same for three at most.
+    /// Like [`Self::literals`], for at most three.
     #[inline]
     fn few_literals(&mut self, bytes: usize) -> Option<()> {
         let from = self.stream.get(self.read..)?;
@@ -174,7 +176,7 @@ impl State<'_> {
         Some(())
     }
 
-    /// Copies from what came out.
+    /// Copies a match from earlier output.
     #[inline]
     fn copy(&mut self, bytes: usize, distance: usize) -> Option<()> {
         let start = self.written.checked_sub(distance)?;
@@ -188,7 +190,7 @@ impl State<'_> {
         Some(())
     }
 
-    /// The same where it is long, or what is copied repeats itself: each round doubles what there is of it.
+    /// Copies a long or overlapping match; each round doubles the part that is copied.
     #[cold]
     fn repeat(&mut self, start: usize, bytes: usize, distance: usize) -> Option<()> {
         if self.written + bytes > self.out.len() {
@@ -208,7 +210,7 @@ impl State<'_> {
 mod tests {
     use super::*;
 
-    /// Repetitions near and far, runs, and what does not compress.
+    /// Test data: near and far repetitions, runs, and noise.
     pub(super) fn block(random: &mut fastrand::Rng) -> Vec<u8> {
         let mut block: Vec<u8> = Vec::new();
         let wanted = random.usize(1..9000);
@@ -236,7 +238,7 @@ mod tests {
             let mut out = vec![0; block.len()];
             assert_eq!(decompress(&stream, &mut out), Some(block.len()));
             assert!(out == block);
-            // Room for more changes nothing, room for less is refused.
+            // A larger buffer changes nothing, a smaller one is refused.
             let mut larger = vec![0; block.len() + 50];
             assert_eq!(decompress(&stream, &mut larger), Some(block.len()));
             assert!(larger.starts_with(&block));

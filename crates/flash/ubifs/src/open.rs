@@ -1,4 +1,4 @@
-//! From a volume to a file system: superblock, master, journal, then what follows from them for sizes and orphans.
+//! Opens a volume: superblock, master node, journal replay, then recovery of orphans and file sizes.
 
 use std::sync::Arc;
 
@@ -19,20 +19,20 @@ use crate::known_inodes::KnownInodes;
 use crate::replay::{Replayed, SizeSeen, replay};
 use crate::scan::{Found, Stop, next_node, scan, to_usize};
 
-/// The newest version of the format that is known.
+/// Newest known format version.
 const VERSION_MAX: u32 = 5;
 
-/// How a file system is opened.
+/// Options for opening a file system.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenOptions {
-    /// Memory for nodes of the index, bytes, at most. A node that leads to 8 blocks or names takes about 270.
+    /// Memory limit of the index cache, bytes. A node with 8 branches takes about 270.
     pub index_cache_bytes: u64,
-    /// Whether [`crate::ReplayReport::applied`] lists the journal's nodes one by one.
+    /// Whether [`crate::ReplayReport::applied`] lists each journal node.
     pub lists_nodes: bool,
 }
 
 impl OpenOptions {
-    /// 8 MiB for the index, enough for 250,000 blocks and names.
+    /// Default options: an index cache of 8 MiB, enough for 250,000 blocks and names.
     #[must_use]
     pub const fn standard() -> Self {
         Self {
@@ -42,7 +42,7 @@ impl OpenOptions {
     }
 }
 
-/// Why a volume is no file system that can be read.
+/// Why a volume can't be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// There is no superblock.
@@ -50,20 +50,20 @@ pub enum OpenError {
     NotUbifs {
         /// Name of the volume.
         volume: Arc<str>,
-        /// What is there.
+        /// Content of LEB 0.
         #[source]
         damage: Damage,
     },
-    /// Something in the superblock is not known here or not possible.
+    /// A superblock field has an unknown or impossible value.
     #[error("{volume}: superblock: {what} is {found}, expected is {expected}")]
     Superblock {
         /// Name of the volume.
         volume: Arc<str>,
-        /// Which field.
+        /// Name of the field.
         what: &'static str,
-        /// What it says.
+        /// Value found.
         found: u64,
-        /// What can be.
+        /// Possible values.
         expected: String,
     },
     /// There is no master node.
@@ -176,8 +176,8 @@ fn read_superblock(volume: &dyn Volume) -> Result<Superblock, OpenError> {
     Ok(superblock)
 }
 
-/// The newest good master node. Each of the two LEBs holds a copy of each, the first one first; a power cut between the two leaves
-/// the second behind.
+/// The newest valid master node. Each is written to both LEBs, the first one first; a power cut in between leaves the
+/// second LEB stale.
 fn read_master(volume: &dyn Volume, findings: &mut Vec<Finding>) -> Result<Master, OpenError> {
     let mut candidates: Vec<(u32, LastMaster)> = Vec::new();
     for leb in [MASTER_LEB, MASTER_LEB + 1] {
@@ -195,7 +195,7 @@ fn read_master(volume: &dyn Volume, findings: &mut Vec<Finding>) -> Result<Maste
             }),
         }
     }
-    // Of equals, the first LEB's. What a recovery put there counts, whatever it has not come to replace in the second one.
+    // On a tie, prefer the first LEB. A recovered master there wins over anything still left in the second LEB.
     let best = candidates.into_iter().rev().max_by_key(|(leb, last)| {
         let is_recovered = *leb == MASTER_LEB && last.is_of_recovery;
         (is_recovered, last.master.commit, last.sequence)
@@ -205,11 +205,11 @@ fn read_master(volume: &dyn Volume, findings: &mut Vec<Finding>) -> Result<Maste
     })
 }
 
-/// The last good master node of a LEB.
+/// The last valid master node of a LEB.
 struct LastMaster {
     sequence: u64,
     master: Master,
-    /// Whether a recovery wrote it, and nothing has followed.
+    /// Whether a recovery wrote it and nothing follows.
     is_of_recovery: bool,
 }
 
@@ -241,7 +241,7 @@ fn last_master(volume: &dyn Volume, leb: u32) -> Result<Option<LastMaster>, Dama
     }
 }
 
-/// Inodes that were open without a name when power went.
+/// Deletes the orphans listed in the orphan area: unlinked inodes that were open at the power cut.
 fn remove_orphans(ubifs: &mut Ubifs) {
     let dirty = ubifs.master.flags & MASTER_DIRTY != 0;
     if !dirty || ubifs.master.flags & MASTER_NO_ORPHANS != 0 {
@@ -279,7 +279,7 @@ fn remove_orphans(ubifs: &mut Ubifs) {
                 continue;
             };
             let commit = orphans.commit & !COMMIT_LAST_FLAG;
-            // Behind the last node of a commit, older ones are left over.
+            // Nodes with a lower commit number behind the last node of a commit are leftovers.
             if newest.is_some_and(|(newest, complete)| complete && commit < newest) {
                 break 'lebs;
             }
@@ -301,20 +301,22 @@ fn remove_if_unlinked(ubifs: &mut Ubifs, inode: InodeNumber) {
             ubifs.journal.remove_inode(inode);
             ubifs.report.orphans.push(inode);
         }
-        // It was removed, or it got a name again.
+        // Already deleted, or linked again.
         Ok(_) | Err(UbifsError::NoInode { .. }) => {}
         Err(error) => keep(ubifs, error),
     }
 }
 
-/// Keeps damage that leaves the recovery undone: whoever opens it for writing has to know, as a commit would make that last.
+/// Reports damage that keeps recovery incomplete: a read-write open has to refuse it, since its commit would make the
+/// loss permanent.
 fn keep(ubifs: &mut Ubifs, error: UbifsError) {
     if let UbifsError::Damaged { finding, .. } = error {
         ubifs.findings.push(*finding);
     }
 }
 
-/// A power cut can leave data without the inode that was to be written after it, and then the inode's size is too small.
+/// Extends a file to the end of its data: a power cut can lose the inode that is written after the data, which leaves
+/// the size too small.
 fn fix_size(ubifs: &mut Ubifs, number: InodeNumber, seen: SizeSeen) {
     if seen.inode.is_some_and(|size| size >= seen.data) {
         return;
@@ -325,7 +327,7 @@ fn fix_size(ubifs: &mut Ubifs, number: InodeNumber, seen: SizeSeen) {
             ubifs.report.sizes.push((number, seen.data));
         }
         Ok(_) => {}
-        // Data of a file that was never there: the cut took its inode.
+        // The file was never completed: the power cut lost its inode.
         Err(UbifsError::NoInode { .. }) => ubifs.journal.remove_inode(number),
         Err(error) => keep(ubifs, error),
     }

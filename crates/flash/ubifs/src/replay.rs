@@ -1,13 +1,13 @@
-//! From the log and the journal on the medium to a [`Journal`] in memory, by the rules that Linux recovers by.
+//! Replays the log and the journal into an in-memory [`Journal`], by the same rules as Linux.
 //!
-//! - The log starts where the master says with a commit start of the master's commit, and ends before the first LEB that is
-//!   empty or older.
-//! - Each reference in it names a bud: a LEB of the journal from an offset on. All nodes of all buds are applied in the order of
-//!   their sequence numbers.
-//! - Only the last bud of a head may end in a torn write, which has nothing but erased bytes behind its write unit. An
-//!   incomplete group of nodes at its end is dropped. Copies that garbage collection made in the write unit that was torn are
-//!   dropped: what they are copies of is still there.
-//! - What is broken elsewhere is damage: a finding, and the scan goes on at the next good node.
+//! - The log starts at the LEB named by the master node, with a commit start of the same commit number, and ends
+//!   before the first LEB that is empty or has older nodes.
+//! - Each reference in it names a bud: a LEB of the journal from an offset on. The nodes of all buds are applied in
+//!   the order of their sequence numbers.
+//! - Only the last bud of a head may end in a torn write, with nothing but erased bytes behind its write unit. An
+//!   incomplete group of nodes at its end is dropped. Copies made by garbage collection in the torn write unit are
+//!   dropped, since the originals still exist.
+//! - Any other damage is a finding, and the scan continues at the next valid node.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -26,16 +26,16 @@ use crate::open::OpenOptions;
 use crate::report::{AppliedNode, Effect, ReplayReport};
 use crate::scan::{Found, is_erased, to_usize, to_word};
 
-/// Sizes of a file that the journal has.
+/// Sizes of a file according to the journal.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SizeSeen {
-    /// Of the last inode in the journal.
+    /// Size in the last inode node.
     pub(crate) inode: Option<u64>,
-    /// Where the last byte in the journal ends.
+    /// End of the last data.
     pub(crate) data: u64,
 }
 
-/// The journal, and what is left to be done with the index at hand.
+/// The journal, with sizes still to be checked against the index.
 pub(crate) struct Replayed {
     pub(crate) journal: Journal,
     pub(crate) report: ReplayReport,
@@ -85,7 +85,7 @@ pub(crate) fn replay(
     let references = read_log(volume, superblock, master, &mut report, findings);
     let mut changes = Vec::new();
     let mut lebs: Vec<_> = Vec::new();
-    // Backwards, so that the last bud with anything in it is known for each head.
+    // Backwards, to recognize the last non-empty bud of each head.
     let mut ended_heads = Vec::new();
     for reference in references.iter().rev() {
         let extent = match dirty {
@@ -209,14 +209,14 @@ fn check_key(key: Key, expected: KeyKind, kind: NodeKind) -> Result<(), NodeDefe
 
 type Sizes = BTreeMap<InodeNumber, SizeSeen>;
 
-/// Applies changes that are in order.
+/// Applies sorted changes.
 fn apply(
     changes: Vec<Change>,
     report: &mut ReplayReport,
     dirty: bool,
     options: OpenOptions,
 ) -> (Journal, Sizes) {
-    // A file that lost its last name and got one again (O_TMPFILE and linkat) is not removed.
+    // A file that lost its last link and was linked again (O_TMPFILE and linkat) is not deleted.
     let last_word: HashMap<InodeNumber, bool> = changes
         .iter()
         .filter_map(|change| match change.what {

@@ -1,8 +1,8 @@
-//! The nodes of a LEB, from an offset up to where nothing is written or something is wrong.
+//! Scans the nodes of a LEB up to erased space or damage.
 
 use crate::format::{Header, NodeDefect, NodeKind, PADDING_BYTE, check};
 
-/// A node that was found.
+/// A node found by a scan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) offset: usize,
@@ -12,22 +12,22 @@ pub(crate) struct Found {
 /// Why a scan ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// Behind the last node nothing is written up to the end of the LEB.
+    /// The rest of the LEB is erased.
     Erased,
-    /// Something that is no node.
+    /// An invalid node.
     Broken(NodeDefect),
 }
 
-/// Result of the scan of a LEB.
+/// Result of a scan.
 #[derive(Clone, Debug)]
 pub(crate) struct Scan {
     pub(crate) nodes: Vec<Found>,
-    /// Where it ended.
+    /// Offset at which it ended.
     pub(crate) end: usize,
     pub(crate) stop: Stop,
 }
 
-/// Scans `leb`, which is all of the LEB.
+/// Scans `leb`, a whole LEB, from `start` on.
 pub(crate) fn scan(leb: &[u8], start: usize) -> Scan {
     let mut nodes = Vec::new();
     let mut offset = start;
@@ -53,21 +53,21 @@ pub(crate) fn scan(leb: &[u8], start: usize) -> Scan {
     }
 }
 
-/// The next place at or behind `from` where a whole node is.
+/// The next offset at or behind `from` with a valid node.
 pub(crate) fn next_node(leb: &[u8], from: usize) -> Option<usize> {
     (from.next_multiple_of(8)..leb.len())
         .step_by(8)
         .find(|offset| check(&leb[*offset..]).is_ok())
 }
 
-/// Whether nothing is written.
+/// Whether all bytes are erased.
 pub(crate) fn is_erased(raw: &[u8]) -> bool {
     raw.iter().all(|byte| *byte == 0xFF)
 }
 
 enum Step {
     Node(Header),
-    /// Bytes up to the next node.
+    /// Distance to the next node.
     Padding(usize),
 }
 
@@ -96,12 +96,12 @@ fn step(rest: &[u8]) -> Result<Step, NodeDefect> {
     Ok(Step::Padding(bytes))
 }
 
-/// LEBs are smaller than memory.
+/// Converts a length for indexing: LEBs are smaller than memory.
 pub(crate) fn to_usize(bytes: u32) -> usize {
     usize::try_from(bytes).expect("a word has 32 bits at least")
 }
 
-/// Offsets in a LEB.
+/// Converts an offset in a LEB.
 pub(crate) fn to_word(offset: usize) -> u32 {
     u32::try_from(offset).expect("a LEB is smaller than 4 GiB")
 }

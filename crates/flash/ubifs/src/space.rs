@@ -1,27 +1,27 @@
-//! Space of the LEBs of the main area (LEB properties, lprops), and the sums of it that the master node has.
+//! Lprops (LEB properties: free and dirty space) of the main area, and their sums in the master node.
 //!
-//! Free space is behind the last write of a LEB and can be written. Dirty space was written and holds nothing any more. Space
-//! that is too small for the nodes to come counts as *dead* (no node fits) or *dark* (not every node fits): it is left out of
-//! what files may have.
+//! Free space lies behind the last write of a LEB and can be written. Dirty space was written and is obsolete. Space
+//! too small for future nodes counts as *dead* (no node fits) or *dark* (not every node fits) and is excluded from
+//! the space available to files.
 
-/// The smallest node that is written into free space: a block of a byte, aligned.
+/// The smallest node written into free space: a block of one byte, aligned.
 const SMALLEST_NODE_BYTES: u32 = 56;
-/// The largest node: an inode with all data it can have.
+/// The largest node: an inode with the maximum data.
 pub(crate) const LARGEST_NODE_BYTES: u32 = 4256;
 
-/// Space of one LEB.
+/// Lprops of one LEB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LebSpace {
-    /// Bytes that were not written; a multiple of 8.
+    /// Free bytes: not written; a multiple of 8.
     pub free: u32,
-    /// Bytes that were written and hold nothing; a multiple of 8.
+    /// Dirty bytes: written and obsolete; a multiple of 8.
     pub dirty: u32,
-    /// Whether it holds nodes of the index, and nothing else.
+    /// Whether it holds index nodes, and only those.
     pub index: bool,
 }
 
 impl LebSpace {
-    /// Nothing but space.
+    /// An empty LEB.
     pub(crate) const fn empty(leb_bytes: u32) -> Self {
         Self {
             free: leb_bytes,
@@ -30,7 +30,7 @@ impl LebSpace {
         }
     }
 
-    /// A LEB with nodes up to `end`, the last write unit filled up.
+    /// A LEB with nodes up to `end` and padding to the write unit.
     pub(crate) const fn written(end: u32, index: bool, leb_bytes: u32, min_io_bytes: u32) -> Self {
         let unit = if min_io_bytes < 8 { 8 } else { min_io_bytes };
         let end = end.next_multiple_of(8);
@@ -43,22 +43,22 @@ impl LebSpace {
     }
 }
 
-/// Sums over all LEBs of the main area.
+/// Sums over the main area.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpaceSums {
-    /// LEBs with nothing in them.
+    /// Number of empty LEBs.
     pub empty_lebs: u32,
-    /// LEBs of the index.
+    /// Number of index LEBs.
     pub index_lebs: u32,
-    /// Bytes that were not written.
+    /// Free bytes.
     pub free: u64,
-    /// Bytes that hold nothing any more.
+    /// Dirty bytes.
     pub dirty: u64,
-    /// Bytes of nodes, in LEBs that are not of the index.
+    /// Bytes of live nodes outside of index LEBs.
     pub used: u64,
-    /// Dead bytes of these.
+    /// Dead bytes outside of index LEBs.
     pub dead: u64,
-    /// Dark bytes of these.
+    /// Dark bytes outside of index LEBs.
     pub dark: u64,
 }
 
@@ -71,7 +71,7 @@ pub struct Watermarks {
 }
 
 impl Watermarks {
-    /// Of a file system of this shape.
+    /// The thresholds for this geometry.
     #[must_use]
     pub const fn new(leb_bytes: u32, min_io_bytes: u32) -> Self {
         Self {
@@ -81,17 +81,17 @@ impl Watermarks {
         }
     }
 
-    /// How much of the space of one LEB is dark.
+    /// The dark part of the space in one LEB.
     fn dark_of(self, space: u32) -> u32 {
         match space {
             space if space < self.dark => space,
-            // Behind the largest node there may be room for no other one.
+            // After the largest node, the rest may be too small for any node.
             space if space - self.dark < SMALLEST_NODE_BYTES => space - SMALLEST_NODE_BYTES,
             _ => self.dark,
         }
     }
 
-    /// Sums up.
+    /// Computes the sums.
     #[must_use]
     pub fn sum(self, lebs: &[LebSpace]) -> SpaceSums {
         let mut sums = SpaceSums::default();

@@ -1,27 +1,28 @@
-//! The modes of AES that files are encrypted with, over the blocks of the crate `aes`.
+//! AES modes of fscrypt, on top of the block cipher of the crate `aes`.
 //!
-//! Contents: XTS with the block's number as tweak, or CBC whose start is the block's number, encrypted (ESSIV). Names: CBC from
-//! zeros, the last two blocks swapped and the last one cut to what the name has (ciphertext stealing, CS3 of NIST SP 800-38A).
+//! Contents: XTS with the block number as tweak, or CBC with the encrypted block number as initialization vector
+//! (ESSIV). Names: CBC with a zero initialization vector and ciphertext stealing (CS3 of NIST SP 800-38A): the last
+//! two blocks are swapped, and the last one is cut to the length of the name.
 
 use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, BlockSizeUser, consts::U16};
 use aes::{Aes128, Aes256, Block};
 
 const BLOCK_BYTES: usize = 16;
 
-/// A cipher for blocks of files.
+/// A cipher for file contents.
 pub(super) enum Contents {
     /// AES-256-XTS.
     Xts {
-        /// For the data.
+        /// Data key.
         data: Aes256,
-        /// For the number of the block.
+        /// Tweak key.
         tweak: Aes256,
     },
     /// AES-128-CBC-ESSIV.
     Cbc {
-        /// For the data.
+        /// Data key.
         data: Aes128,
-        /// For the number of the block.
+        /// Key of the initialization vectors.
         start: Aes256,
     },
 }
@@ -48,7 +49,7 @@ impl Contents {
 pub(super) enum Names {
     /// AES-256-CBC with ciphertext stealing.
     Aes256(Aes256),
-    /// The same with AES-128.
+    /// AES-128-CBC with ciphertext stealing.
     Aes128(Aes128),
 }
 
@@ -70,7 +71,7 @@ impl Names {
     }
 }
 
-/// Encrypts each cipher block by itself.
+/// Encrypts each cipher block independently (ECB).
 pub(super) fn encrypt_blocks<C: BlockCipherEncrypt + BlockSizeUser<BlockSize = U16>>(
     cipher: &C,
     raw: &mut [u8],
@@ -90,7 +91,7 @@ fn decrypt_xts(cipher: &Aes256, start: u128, raw: &mut [u8]) {
     }
 }
 
-/// Times x in the field of 2^128 elements of IEEE 1619.
+/// Multiplication by x in GF(2^128), as in IEEE 1619.
 const fn doubled(tweak: u128) -> u128 {
     tweak << 1 ^ if tweak >> 127 == 1 { 0x87 } else { 0 }
 }
@@ -126,7 +127,7 @@ where
     }
 }
 
-/// Offset of the last two blocks of a text, of which the last may be short; `None` where there is one block.
+/// Offset of the last two blocks of a text, the last of which may be short; `None` if there is only one.
 fn last_two(text: &[u8]) -> Option<usize> {
     let last = text.len().checked_sub(1)? / BLOCK_BYTES * BLOCK_BYTES;
     last.checked_sub(BLOCK_BYTES)
@@ -140,7 +141,7 @@ where
         decrypt_cbc(cipher, [0; BLOCK_BYTES], text);
         return;
     };
-    // The last block comes first, and what it lends to the one before fills that up.
+    // Decrypt the full block stored first: its tail completes the short block.
     let mut last = Block::default();
     last.copy_from_slice(&text[at..at + BLOCK_BYTES]);
     let whole = last;
@@ -186,7 +187,7 @@ mod tests {
         C::new_from_slice(key).unwrap()
     }
 
-    /// RFC 3962, appendix B: AES-128 from zeros, texts of 17, 31, 32 and 64 bytes.
+    /// RFC 3962, appendix B: AES-128, zero initialization vector, texts of 17, 31, 32 and 64 bytes.
     #[test]
     fn names_are_encrypted_as_the_vectors_of_rfc_3962_are() {
         let names = Names::Aes128(cipher(b"chicken teriyaki"));
@@ -215,7 +216,7 @@ mod tests {
         }
     }
 
-    /// IEEE 1619-2007, appendix B, vector 10: the first 32 of 512 bytes, which hold 0, 1, 2 and on.
+    /// IEEE 1619-2007, appendix B, vector 10: the first 32 of 512 bytes; the plaintext counts 0, 1, 2 and so on.
     #[test]
     fn contents_are_decrypted_as_the_vector_of_ieee_1619_is() {
         let contents = Contents::Xts {

@@ -1,8 +1,8 @@
-//! Master keys, and the keys of files that follow from them.
+//! Master keys, and the file keys derived from them.
 //!
-//! Version 1: the file's key is the beginning of the master key, encrypted block by block by AES-128 with the nonce as key.
-//! Version 2: HKDF-SHA512 of the master key without salt; the info is `fscrypt\0`, 1 for the identifier or 2 for a file's
-//! key, and then the nonce.
+//! Version 1: the start of the master key, encrypted block by block with AES-128 and the nonce as key. Version 2:
+//! HKDF-SHA512 of the master key without salt; the info is `fscrypt\0`, then 1 for the identifier or 2 for a file
+//! key, then the nonce.
 
 use std::fmt;
 
@@ -16,15 +16,15 @@ use super::policy::{Context, Locked, MasterName};
 use crate::format::{EntryKind, NAME_BYTES_MAX};
 use crate::scan::to_usize;
 
-/// Bytes of a master key.
+/// Length of a master key, bytes.
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 16..=64;
-/// The shortest text that is encrypted as a name.
+/// Minimum length of an encrypted name.
 const TEXT_BYTES_MIN: usize = 16;
 /// Purposes of derived keys.
 const FOR_IDENTIFIER: u8 = 1;
 const FOR_FILE: u8 = 2;
 
-/// The key that a directory and all below it are encrypted with.
+/// A master key: a directory and everything below it is encrypted with keys derived from it.
 #[derive(Clone)]
 pub struct MasterKey {
     raw: Vec<u8>,
@@ -32,7 +32,7 @@ pub struct MasterKey {
     identifier: [u8; 16],
 }
 
-/// The key itself is not for logs.
+/// Does not print the key.
 impl fmt::Debug for MasterKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let identifier = MasterName::Identifier(self.identifier);
@@ -41,7 +41,7 @@ impl fmt::Debug for MasterKey {
 }
 
 impl MasterKey {
-    /// From its bytes, of which there are 16 to 64; `None` for other numbers.
+    /// Takes a key of 16 to 64 bytes; `None` for other lengths.
     #[must_use]
     pub fn new(raw: Vec<u8>) -> Option<Self> {
         if !KEY_BYTES.contains(&raw.len()) {
@@ -60,13 +60,14 @@ impl MasterKey {
         })
     }
 
-    /// The same key under another descriptor, which whoever made the policy may have chosen.
+    /// Changes the descriptor, which the creator of the policy may have chosen freely.
     #[must_use]
     pub fn with_descriptor(self, descriptor: [u8; 8]) -> Self {
         Self { descriptor, ..self }
     }
 
-    /// Whether it goes by that name. Of version 1 it is the name that tools give a key; others are possible.
+    /// Whether a context refers to this key. For version 1, compares with the descriptor that tools assign by
+    /// default; others are possible.
     pub(super) fn fits(&self, name: &MasterName) -> bool {
         match name {
             MasterName::Descriptor(descriptor) => *descriptor == self.descriptor,
@@ -139,12 +140,12 @@ enum Cipher {
 pub(crate) struct FileKey {
     cipher: Cipher,
     padding: usize,
-    /// The name of the master key follows from the key: there is no doubt about it.
+    /// Whether the key was identified beyond doubt: a version 2 identifier is derived from the key.
     is_certain: bool,
 }
 
 impl FileKey {
-    /// Decrypts what is stored of a block of a file, whole cipher blocks, in place.
+    /// Decrypts the stored bytes of a block in place; a whole number of cipher blocks.
     pub(crate) fn decrypt_block(&self, number: u32, stored: &mut [u8]) -> Result<(), Locked> {
         match &self.cipher {
             Cipher::Contents(cipher) if stored.len().is_multiple_of(16) => {
@@ -155,7 +156,7 @@ impl FileKey {
         }
     }
 
-    /// Decrypts a name or the target of a link; `None` when that is not what comes out.
+    /// Decrypts a name or link target; `None` if the result is implausible.
     pub(crate) fn decrypt_text(&self, stored: &[u8]) -> Option<Vec<u8>> {
         let Cipher::Names(cipher) = &self.cipher else {
             return None;
@@ -168,7 +169,7 @@ impl FileKey {
         let bytes = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
         let is_text = bytes > 0 && text[bytes..].iter().all(|byte| *byte == 0);
         text.truncate(bytes);
-        // What another key makes of a name has control characters most of the time, and is no UTF-8.
+        // With a wrong key, the result usually has control characters and is not valid UTF-8.
         let is_noise = || text.iter().any(u8::is_ascii_control) && std::str::from_utf8(&text).is_err();
         (is_text && (self.is_certain || !is_noise())).then_some(text)
     }
@@ -178,7 +179,7 @@ impl FileKey {
         self.decrypt_text(stored).filter(|name| !name.contains(&b'/'))
     }
 
-    /// The name as it is on the medium.
+    /// Encrypts a name as it is stored on the medium.
     pub(crate) fn encrypt_name(&self, name: &[u8]) -> Option<Vec<u8>> {
         let Cipher::Names(cipher) = &self.cipher else {
             return None;

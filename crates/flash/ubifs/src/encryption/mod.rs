@@ -1,10 +1,10 @@
-//! Encrypted files (fscrypt): which keys open which files, and what is made of names, links and contents with them.
+//! Encrypted files (fscrypt): finds the key of a file, and decrypts names, link targets and contents.
 //!
-//! Each encrypted inode has a context in its extended attribute `c` ([`policy`]): which ciphers, which master key, and a
-//! nonce. Master key and nonce give the file's own key ([`keys`]), and that the bytes ([`cipher`]). Attributes, sizes and
-//! other extended attributes are never encrypted. Nothing is encrypted here but a name that is looked for.
+//! Each encrypted inode has a context in its extended attribute `c` ([`policy`]): ciphers, master key, and a nonce.
+//! The file key is derived from master key and nonce ([`keys`]) and decrypts the data ([`cipher`]). Attributes, sizes
+//! and other extended attributes are never encrypted. Read-only: only names to look up are encrypted.
 //!
-//! Without a key names are shown as Linux shows them, and what they lead to is a loss that says which key it lacks. Spec:
+//! Without a key, names are shown in the same encoding as by Linux, and reads report the missing key as a loss. Spec:
 //! `docs/formats/ubifs.md`, "Encryption".
 
 mod cipher;
@@ -25,12 +25,12 @@ use crate::file_system::{Entry, Ubifs, UbifsError};
 use crate::finding::{Finding, Subject};
 use crate::format::{INODE_ENCRYPTED, Inode, InodeNumber, Key, NodeKind, SuperblockFlags};
 
-/// Name of the extended attribute that holds the context; nothing but the file system sees it.
+/// Name of the extended attribute with the context; internal to the file system.
 pub(crate) const CONTEXT_NAME: &[u8] = b"c";
-/// Keys of files that are kept. When it is full all are dropped, and derived anew.
+/// Capacity of the file key cache; when full, it is cleared.
 const KNOWN_MAX: usize = 1024;
 
-/// Master keys, and the keys of files that followed from them.
+/// Master keys, and a cache of the file keys derived from them.
 #[derive(Default)]
 pub(crate) struct Keyring {
     keys: Vec<MasterKey>,
@@ -43,7 +43,7 @@ impl Keyring {
             master: context.master,
         };
         let master = self.keys.iter().find(|key| key.fits(&context.master));
-        // Any name can stand for a key of version 1.
+        // A version 1 key may have any descriptor: if there is only one key, try it.
         let only = || {
             self.keys
                 .first()
@@ -57,7 +57,7 @@ impl Keyring {
 }
 
 impl Ubifs {
-    /// Has these keys open what is encrypted.
+    /// Adds the master keys for encrypted files.
     #[must_use]
     pub fn with_keys(mut self, keys: Vec<MasterKey>) -> Self {
         self.keyring = Keyring {
@@ -67,20 +67,20 @@ impl Ubifs {
         self
     }
 
-    /// Whether some files are encrypted.
+    /// Whether the superblock says that there are encrypted files.
     #[must_use]
     pub fn has_encryption(&self) -> bool {
         SuperblockFlags(self.superblock.flags).has(SuperblockFlags::ENCRYPTION)
     }
 
-    /// Whether what an inode holds can be read, so far as keys are needed for it.
+    /// Checks that the content of an inode can be read with the given keys.
     pub fn check_key(&self, inode: &Inode) -> Result<(), UbifsError> {
         self.file_key(inode)
             .map(drop)
             .map_err(|locked| self.locked(inode, locked))
     }
 
-    /// The key of a file; `None` where it is not encrypted.
+    /// The key of a file; `None` if it is not encrypted.
     pub(crate) fn file_key(&self, inode: &Inode) -> Result<Option<Arc<FileKey>>, Locked> {
         if inode.flags & INODE_ENCRYPTED == 0 {
             return Ok(None);
@@ -110,7 +110,7 @@ impl Ubifs {
         self.damaged(finding)
     }
 
-    /// Names of a directory as they are to be seen.
+    /// Decrypts the names of a directory, or encodes them if there is no key.
     pub(crate) fn decode_names(
         &self,
         directory: InodeNumber,
@@ -139,7 +139,7 @@ impl Ubifs {
         }
     }
 
-    /// What a name names, in a directory that is encrypted; `None` where it is not.
+    /// Looks up a name in an encrypted directory; `None` if the directory is not encrypted.
     pub(crate) fn lookup_encrypted(
         &self,
         directory: InodeNumber,
@@ -167,7 +167,7 @@ impl Ubifs {
                 Err(error) => return Some(Err(error)),
             }
         }
-        // A name as it is shown without a key.
+        // The name may be in the encoding used without a key.
         let found = self
             .read_directory_lossy(directory, &mut Vec::new())
             .into_iter()
@@ -183,7 +183,7 @@ impl Ubifs {
         (inode.flags & INODE_ENCRYPTED != 0).then_some(inode)
     }
 
-    /// The target of an encrypted symbolic link: two bytes say how many follow.
+    /// Decrypts the target of a symbolic link: a length of two bytes, then the encrypted target.
     pub(crate) fn decrypt_link(&self, link: &Inode) -> Result<Vec<u8>, UbifsError> {
         let key = self.file_key(link).map_err(|locked| self.locked(link, locked))?;
         let bytes = link.data.first_chunk().map_or(0, |raw| u16::from_le_bytes(*raw));

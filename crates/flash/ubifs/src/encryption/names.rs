@@ -1,13 +1,13 @@
-//! Names of encrypted directories as they are shown without a key: base64 for addresses (RFC 4648, section 5, no padding) of the
-//! name's hash, its cookie, and the name as it is stored; of a long one the first 149 bytes, and SHA-256 of the others.
+//! Encoding of encrypted names when the key is missing: URL-safe base64 (RFC 4648, section 5, no padding) of the
+//! hash, the cookie, and the stored name; of a long name the first 149 bytes, and the SHA-256 of the rest.
 
 use sha2::{Digest, Sha256};
 
-/// Bytes of a stored name that are shown.
+/// Bytes of a stored name before it is abbreviated.
 const SHOWN_BYTES: usize = 149;
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// A stored name in letters.
+/// Encodes a stored name.
 pub(super) fn encoded(hash: u32, cookie: u32, stored: &[u8]) -> Vec<u8> {
     let mut raw = [hash.to_le_bytes(), cookie.to_le_bytes()].concat();
     match stored.split_at_checked(SHOWN_BYTES) {
@@ -20,7 +20,7 @@ pub(super) fn encoded(hash: u32, cookie: u32, stored: &[u8]) -> Vec<u8> {
     raw.chunks(3).flat_map(letters).collect()
 }
 
-/// Up to three bytes as letters: one more than there are bytes.
+/// Encodes up to three bytes in one letter more than there are bytes.
 fn letters(bytes: &[u8]) -> impl Iterator<Item = u8> + use<> {
     let byte = |at: usize| u32::from(bytes.get(at).copied().unwrap_or(0));
     let bits = byte(0) << 16 | byte(1) << 8 | byte(2);

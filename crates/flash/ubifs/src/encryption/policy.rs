@@ -1,4 +1,4 @@
-//! The context of an encrypted inode, and why an inode stays closed.
+//! The context of an encrypted inode, and the reasons why an inode can't be decrypted.
 //!
 //! | bytes, version 1 | bytes, version 2 | field                                               |
 //! |------------------|------------------|-----------------------------------------------------|
@@ -13,15 +13,15 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// Bits of the flags that say what names are padded to.
+/// Flag bits for the padding of names.
 const PADDING_MASK: u8 = 0x03;
 
-/// By what a context names its master key.
+/// Reference to a master key in a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MasterName {
-    /// Any 8 bytes that whoever made the policy chose (version 1).
+    /// 8 arbitrary bytes chosen by the creator of the policy (version 1).
     Descriptor([u8; 8]),
-    /// 16 bytes that follow from the key (version 2).
+    /// 16 bytes derived from the key (version 2).
     Identifier([u8; 16]),
 }
 
@@ -36,51 +36,51 @@ impl fmt::Display for MasterName {
     }
 }
 
-/// Why something encrypted can't be read.
+/// Why something encrypted is unreadable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Locked {
-    /// None of the keys is the one.
+    /// None of the given keys matches.
     #[error("it is encrypted, and none of the keys given is that of {master}")]
     NoKey {
-        /// The key that is needed.
+        /// The key needed.
         master: MasterName,
     },
-    /// What says how it is encrypted is lost.
+    /// The context is unreadable.
     #[error("it is encrypted, and its context (extended attribute \"c\") can't be read")]
     NoContext,
-    /// What says how it is encrypted makes no sense.
+    /// The context is invalid.
     #[error("its encryption context {why}")]
     Context {
-        /// What is wrong with it.
+        /// Description of the fault.
         why: &'static str,
     },
-    /// A cipher that is not known here.
+    /// An unsupported cipher.
     #[error("it is encrypted with fscrypt's mode {mode}, known here are 1, 4, 5 and 6 (AES)")]
     Mode {
-        /// Its number.
+        /// Mode number.
         mode: u8,
     },
-    /// The key does not suffice for the cipher.
+    /// The key is too short for the cipher.
     #[error("its cipher takes a master key of {needed} bytes, the one given has {found}")]
     ShortKey {
-        /// Bytes that the cipher takes.
+        /// Bytes needed.
         needed: usize,
-        /// Bytes of the key.
+        /// Bytes given.
         found: usize,
     },
-    /// What comes out is nothing that went in.
+    /// The decrypted data is implausible.
     #[error("it is encrypted with another key than the one given")]
     WrongKey,
 }
 
-/// How an inode is encrypted.
+/// Encryption parameters of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Context {
-    /// Cipher of contents.
+    /// Mode number for contents.
     pub(super) contents: u8,
-    /// Cipher of names and symbolic links.
+    /// Mode number for names and symbolic links.
     pub(super) names: u8,
-    /// Names are padded to a multiple of it, bytes.
+    /// Names are padded to a multiple of this, bytes.
     pub(super) padding: usize,
     pub(super) master: MasterName,
     pub(super) nonce: [u8; 16],

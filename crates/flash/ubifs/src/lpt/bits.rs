@@ -1,6 +1,6 @@
-//! Numbers of any width, packed from the lowest bit of the first byte on, and the CRC-16 over them.
+//! Bit packing of integers, least significant bit first, and the CRC-16 of the LPT.
 
-/// Packs numbers.
+/// Packs integers.
 #[derive(Default)]
 pub(super) struct BitWriter {
     raw: Vec<u8>,
@@ -9,11 +9,11 @@ pub(super) struct BitWriter {
 }
 
 impl BitWriter {
-    /// Appends the lowest `bits` of `value`; at most 32.
+    /// Appends the lowest `bits` bits of `value`; at most 32.
     ///
     /// # Panics
     ///
-    /// When `value` needs more bits: it would be another number when read.
+    /// When `value` needs more than `bits` bits.
     pub(super) fn put(&mut self, value: u32, bits: u32) {
         assert!(
             bits <= 32 && u64::from(value) < 1 << bits,
@@ -28,7 +28,7 @@ impl BitWriter {
         }
     }
 
-    /// All that was packed; unused bits of the last byte are zero.
+    /// The packed bytes; unused bits of the last byte are zero.
     pub(super) fn finish(mut self) -> Vec<u8> {
         if self.pending_bits > 0 {
             self.raw.push(self.pending.to_le_bytes()[0]);
@@ -37,7 +37,7 @@ impl BitWriter {
     }
 }
 
-/// Unpacks numbers.
+/// Unpacks integers.
 pub(super) struct BitReader<'a> {
     raw: std::slice::Iter<'a, u8>,
     pending: u64,
@@ -53,7 +53,7 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// The next number of so many bits, at most 32; `None` behind the end.
+    /// The next integer of `bits` bits, at most 32; `None` at the end.
     pub(super) fn get(&mut self, bits: u32) -> Option<u32> {
         while self.pending_bits < bits {
             self.pending |= u64::from(*self.raw.next()?) << self.pending_bits;
@@ -66,7 +66,7 @@ impl<'a> BitReader<'a> {
     }
 }
 
-/// CRC-16 with the reflected polynomial 0x8005, all ones at the start.
+/// CRC-16 with the reflected polynomial 0x8005, seed all ones.
 pub(super) fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0xFFFF, |crc, byte| {
         (0..8).fold(crc ^ u16::from(*byte), |crc, _| match crc & 1 {

@@ -1,19 +1,19 @@
-//! How many nodes the LPT has and how wide their fields are: all of it follows from the superblock.
+//! Geometry of the LPT: node counts and field widths, derived from the superblock.
 //!
-//! The height of the tree and the width of fields follow from the number of LEBs that the file system may grow to; the number of
-//! nodes from the LEBs that it has. The *small* model is one that fits into a LEB and is written anew with each commit; nodes of
-//! the *big* model carry numbers, are written one by one, and there is a save table.
+//! The height of the tree and the field widths depend on the number of LEBs that the file system may grow to; the
+//! number of nodes depends on its current size. The *small* model fits in one LEB and is rewritten by each commit. In
+//! the *big* model, nodes are numbered and written individually, and there is a save table (lsave).
 
 use crate::format::{LOG_LEB, Superblock, SuperblockFlags};
 
-/// Children of a node of the LPT, LEBs of a leaf.
+/// Children of an inner node (nnode), and LEBs per leaf (pnode).
 pub(crate) const FANOUT: u32 = 4;
-/// The fewest LEBs of an LPT area.
+/// Minimum size of the LPT area, LEBs.
 pub(crate) const LPT_LEBS_MIN: u32 = 2;
 
 const CRC_BITS: u32 = 16;
 const TYPE_BITS: u32 = 4;
-/// A new LPT area is this many times the tree.
+/// Size of a new LPT area as a multiple of the tree.
 const SLACK: u64 = 4;
 
 /// Parameters that determine the shape of an LPT.
@@ -21,27 +21,27 @@ const SLACK: u64 = 4;
 pub(crate) struct LptInput {
     pub(crate) leb_bytes: u32,
     pub(crate) min_io_bytes: u32,
-    /// LEBs of the main area that there are.
+    /// LEBs of the main area, currently.
     pub(crate) main_lebs: u32,
-    /// LEBs of the whole file system that there are.
+    /// LEBs of the file system, currently.
     pub(crate) lebs: u32,
-    /// LEBs of the whole file system that there may be.
+    /// Maximum LEBs of the file system.
     pub(crate) lebs_max: u32,
     pub(crate) lpt_lebs: u32,
-    /// LEB numbers in the save table.
+    /// Entries of the save table (lsave).
     pub(crate) saved_lebs: u32,
     pub(crate) big: bool,
 }
 
-/// The shape of an LPT.
+/// Geometry of an LPT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LptGeometry {
     pub(crate) input: LptInput,
     /// Levels of inner nodes.
     pub(crate) height: u32,
-    /// Leaves.
+    /// Number of leaves (pnodes).
     pub(crate) leaves: u32,
-    /// Inner nodes.
+    /// Number of inner nodes (nnodes).
     pub(crate) inner_nodes: u32,
     pub(super) number_bits: u32,
     pub(super) leb_bits: u32,
@@ -51,15 +51,15 @@ pub(crate) struct LptGeometry {
     pub(super) offset_bits: u32,
     pub(crate) leaf_bytes: u32,
     pub(crate) inner_bytes: u32,
-    /// Of the LPT's own table.
+    /// Length of the LEB table (ltab).
     pub(crate) table_bytes: u32,
-    /// Of the save table.
+    /// Length of the save table (lsave).
     pub(crate) saved_bytes: u32,
-    /// Of all nodes and tables with what is lost at ends of LEBs.
+    /// Length of all nodes and tables, including the space wasted at the ends of LEBs.
     pub(crate) bytes: u64,
 }
 
-/// The number of bits up to the highest one that is set.
+/// Number of bits needed for `number`.
 const fn width(number: u32) -> u32 {
     u32::BITS - number.leading_zeros()
 }
@@ -120,7 +120,7 @@ impl LptGeometry {
         }
     }
 
-    /// Of a file system that there is.
+    /// The geometry of an existing file system.
     pub(crate) fn of(superblock: &Superblock) -> Self {
         Self::new(LptInput {
             leb_bytes: superblock.leb_bytes,
@@ -135,8 +135,8 @@ impl LptGeometry {
         })
     }
 
-    /// For a new file system: the model, and the number of LEBs of the LPT area. `input.main_lebs` is what the main area and the
-    /// LPT area have together. `None` when they have too few.
+    /// Chooses the model and the size of the LPT area of a new file system. `input.main_lebs` is the total for the
+    /// main area and the LPT area; returns `None` if it is too small.
     pub(crate) fn choose(input: LptInput) -> Option<Self> {
         let both = input.main_lebs;
         let with = |lpt_lebs: u32, big| {
@@ -164,13 +164,13 @@ impl LptGeometry {
         None
     }
 
-    /// The first LEB of the LPT area, behind a log of so many LEBs.
+    /// The first LEB of the LPT area.
     pub(crate) const fn first_leb(log_lebs: u32) -> u32 {
         LOG_LEB + log_lebs
     }
 }
 
-/// No node crosses the end of a LEB, and the last write fills its unit.
+/// Adds the space wasted because no node crosses the end of a LEB and the last write is padded to its unit.
 fn with_wastage(bytes: u64, wasted: u32, input: &LptInput) -> u64 {
     let (leb_bytes, wasted) = (u64::from(input.leb_bytes), u64::from(wasted));
     let mut rest = bytes + wasted;

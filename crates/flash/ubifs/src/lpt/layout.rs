@@ -1,13 +1,14 @@
-//! From the space of all LEBs to bytes of the LPT area: leaves, rows of inner nodes from the lowest up, save table, own table.
+//! Encodes the LPT and lays it out in its area: leaves, rows of inner nodes from the bottom up, save table, LEB
+//! table.
 //!
-//! Nothing crosses the end of a LEB. What is left of a write unit stays erased and counts as dirty.
+//! Nothing crosses the end of a LEB. The rest of the last write unit stays erased and counts as dirty.
 
 use super::geometry::{FANOUT, LptGeometry};
 use super::nodes::{LptPlace, TableSpace};
 use crate::scan::to_usize;
 use crate::space::LebSpace;
 
-/// A piece of the LPT area that is erased: from an offset to the end of the LEB.
+/// An erased region of the LPT area: from an offset to the end of the LEB.
 pub(crate) type Region = LptPlace;
 
 /// A write of whole units.
@@ -17,21 +18,21 @@ pub(crate) struct LptWrite {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// An LPT that is ready to be written.
+/// An LPT ready to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LptLayout {
     pub(crate) writes: Vec<LptWrite>,
     pub(crate) root: LptPlace,
     pub(crate) table: LptPlace,
     pub(crate) saved: Option<LptPlace>,
-    /// Where the next one can go on.
+    /// Position of the LPT head behind it.
     pub(crate) head: LptPlace,
-    /// What the table says.
+    /// Content of the LEB table.
     pub(crate) spaces: Vec<TableSpace>,
 }
 
-/// Lays the tree out over `regions`, in their order. `spaces` is the space of the LPT area without it: what the old tree takes
-/// counts as dirty. `None` when the regions are too few.
+/// Lays the tree out over `regions`, in order. `spaces` is the space of the LPT area without the new tree; the old
+/// tree counts as dirty in it. Returns `None` if the regions are too small.
 pub(crate) fn lay_out(
     geometry: &LptGeometry,
     lebs: &[LebSpace],
@@ -79,7 +80,7 @@ pub(crate) fn lay_out(
     })
 }
 
-/// Numbers of inner nodes have a one above two bits for each step from the root, the first step in the lowest bits.
+/// Number of an inner node: a leading 1 above two bits per step from the root, the first step in the lowest bits.
 pub(super) fn inner_number(depth: u32, column: u32) -> u32 {
     let steps = (0..depth).map(|step| column >> (2 * (depth - 1 - step)) & 3);
     let low: u32 = steps.zip(0..).map(|(child, step)| child << (2 * step)).sum();
@@ -132,7 +133,7 @@ impl<'a> Writer<'a> {
         Some(place)
     }
 
-    /// Afterwards the position is where the next write can be.
+    /// Ends the current write; the position moves to the next write unit.
     fn close_region(&mut self) {
         let end = self.position().offset;
         let written = end.next_multiple_of(self.unit);

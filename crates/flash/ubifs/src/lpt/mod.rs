@@ -1,11 +1,11 @@
-//! The LPT: a tree, in an area of its own, that holds the space of each LEB of the main area.
+//! The LPT: a tree, in its own area, with the lprops (free and dirty space) of each LEB of the main area.
 //!
-//! - [`LptGeometry`]: how many nodes and how wide their fields; both models.
-//! - [`nodes`]: its nodes and tables. They are no nodes of UBIFS: numbers are packed to bits, the CRC has 16 of them.
-//! - [`lay_out`]: from the space of all LEBs to what is written where; [`read`]: the way back.
+//! - [`LptGeometry`]: node counts and field widths, for both models.
+//! - [`nodes`]: codecs of nodes and tables. They are no UBIFS nodes: fields are bit-packed, the CRC has 16 bits.
+//! - [`lay_out`] encodes the lprops of all LEBs into writes; [`read`] decodes them.
 //!
-//! All of the tree is written at once, in the big model too, which is allowed and takes some 5 bytes for each LEB of the file system.
-//! Spec: `docs/formats/ubifs.md`.
+//! Each commit writes the whole tree, also in the big model. The format allows that, and it takes some 5 bytes per
+//! LEB of the file system. Spec: `docs/formats/ubifs.md`.
 
 mod bits;
 mod geometry;

@@ -1,4 +1,4 @@
-//! Nodes and tables of the LPT, from bits to values and back. Table of their bits: `docs/formats/ubifs.md`.
+//! Codecs of the LPT's nodes and tables. Bit tables: `docs/formats/ubifs.md`.
 
 use thiserror::Error;
 
@@ -11,10 +11,10 @@ const TYPE_INNER: u32 = 1;
 const TYPE_TABLE: u32 = 2;
 const TYPE_SAVED: u32 = 3;
 
-/// Place of a node of the LPT.
+/// Location of a node of the LPT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LptPlace {
-    /// Counted from the first LEB of the LPT area.
+    /// LEB number relative to the LPT area.
     pub(crate) leb: u32,
     pub(crate) offset: u32,
 }
@@ -26,42 +26,42 @@ pub(crate) struct TableSpace {
     pub(crate) dirty: u32,
 }
 
-/// Why bits are not what belongs there.
+/// Why a part of the LPT is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LptDefect {
     /// The bytes end early.
     #[error("it is cut off")]
     Short,
-    /// Bits are wrong.
+    /// The CRC does not match.
     #[error("CRC-16 is {found:#06x}, it says {stored:#06x}")]
     Crc {
-        /// In it.
+        /// CRC stored.
         stored: u16,
-        /// Of its bytes.
+        /// CRC of the bytes.
         found: u16,
     },
-    /// Something else.
+    /// Another type than expected.
     #[error("type is {found}, expected is {expected}")]
     Type {
-        /// What it says.
+        /// Type found.
         found: u32,
-        /// What belongs there.
+        /// Type expected.
         expected: u32,
     },
-    /// Another node of the tree.
+    /// Another node of the tree than expected.
     #[error("number is {found}, expected is {expected}")]
     Number {
-        /// What it says.
+        /// Number found.
         found: u32,
-        /// What belongs there.
+        /// Number expected.
         expected: u32,
     },
-    /// A field makes no sense.
+    /// A field has an impossible value.
     #[error("{0}")]
     Field(&'static str),
 }
 
-/// CRC and what it covers.
+/// Prepends the CRC.
 fn seal(writer: BitWriter) -> Vec<u8> {
     let body = writer.finish();
     let mut raw = crc16(&body).to_le_bytes().to_vec();
@@ -105,7 +105,7 @@ impl LptGeometry {
         }
     }
 
-    /// The leaf of four LEBs. LEBs behind the last one are empty: the file system may grow.
+    /// Encodes the leaf of four LEBs. LEBs past the last one are encoded as empty, since the file system may grow.
     pub(crate) fn encode_leaf(&self, number: u32, lebs: &[LebSpace]) -> Vec<u8> {
         let mut writer = BitWriter::default();
         writer.put(TYPE_LEAF, 4);
@@ -168,7 +168,7 @@ impl LptGeometry {
         Ok(children)
     }
 
-    /// The table of the LPT's own LEBs.
+    /// Encodes the LEB table (ltab) of the LPT area.
     pub(crate) fn encode_table(&self, table: &[TableSpace]) -> Vec<u8> {
         let mut writer = BitWriter::default();
         writer.put(TYPE_TABLE, 4);
@@ -196,7 +196,7 @@ impl LptGeometry {
         Ok(table)
     }
 
-    /// The save table: LEBs of the main area that are worth knowing first.
+    /// Encodes the save table (lsave): LEBs of the main area that a mount should read early.
     pub(crate) fn encode_saved(&self, lebs: &[u32]) -> Vec<u8> {
         let mut writer = BitWriter::default();
         writer.put(TYPE_SAVED, 4);

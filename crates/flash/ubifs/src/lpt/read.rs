@@ -1,4 +1,4 @@
-//! From the LPT area to the space of all LEBs.
+//! Reads the LPT.
 
 use std::collections::BTreeSet;
 
@@ -14,42 +14,42 @@ use crate::format::{Master, Superblock};
 use crate::scan::to_usize;
 use crate::space::LebSpace;
 
-/// Why an LPT can't be read.
+/// Why the LPT is unreadable.
 #[derive(Clone, Debug, Error)]
 #[error("LPT: LEB {leb} of its area, offset {offset}: {why}")]
 pub struct LptError {
-    /// Counted from the first LEB of the area.
+    /// LEB number relative to the LPT area.
     pub leb: u32,
-    /// In that LEB.
+    /// Offset in that LEB.
     pub offset: u32,
-    /// What is wrong.
+    /// The fault.
     pub why: LptProblem,
 }
 
-/// Damage of the LPT.
+/// Fault of the LPT.
 #[derive(Clone, Debug, Error)]
 pub enum LptProblem {
-    /// The bits.
+    /// An invalid node or table.
     #[error(transparent)]
     Defect(#[from] LptDefect),
-    /// The medium.
+    /// An unreadable location.
     #[error(transparent)]
     Damage(#[from] Damage),
 }
 
 /// Content of the LPT area.
 pub(crate) struct LptContent {
-    /// Of each LEB of the main area.
+    /// Lprops of the main area.
     pub(crate) lebs: Vec<LebSpace>,
-    /// Of each LEB of its own.
+    /// Space of the LPT's own LEBs.
     pub(crate) spaces: Vec<TableSpace>,
-    /// LEBs of the area that the tree and the tables are in.
+    /// LEBs of the area used by the tree and the tables.
     pub(crate) in_use: BTreeSet<u32>,
-    /// Where the last part of them ends in each LEB of the area.
+    /// End of the used part in each LEB of the area.
     pub(crate) ends: Vec<u64>,
 }
 
-/// Reads all of the LPT. `load` gives a whole LEB of the area.
+/// Reads the whole LPT. `load` reads a LEB of the area.
 pub(crate) fn read(
     geometry: &LptGeometry,
     root: LptPlace,
@@ -65,7 +65,7 @@ pub(crate) fn read(
         ends: vec![0; to_usize(geometry.input.lpt_lebs)],
     };
     if let Some(saved) = saved {
-        // The next commit writes another one; until then a mount by Linux needs it.
+        // Only checked: the next commit writes a new one, but a mount by Linux before that needs it.
         reader.bytes(saved, geometry.saved_bytes)?;
     }
     let raw = reader.bytes(table, geometry.table_bytes)?;
@@ -103,7 +103,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The LEB from a place on, at which there is a part of so many bytes.
+    /// Reads from a location to the end of its LEB; a part of `bytes` bytes is expected there.
     fn bytes(&mut self, place: LptPlace, bytes: u32) -> Result<&[u8], LptError> {
         let short = || error(place, LptDefect::Short.into());
         let end = self.ends.get_mut(to_usize(place.leb)).ok_or_else(short)?;
@@ -124,7 +124,7 @@ impl Reader<'_> {
             .map_err(|why| error(place, why.into()))?;
         for (number, child) in (0..).zip(children) {
             let column = column * FANOUT + number;
-            // What was never written is empty.
+            // A subtree that was never written is empty.
             let Some(child) = child else { continue };
             match depth + 1 == geometry.height {
                 true => self.leaf(child, column)?,
@@ -148,7 +148,7 @@ impl Reader<'_> {
     }
 }
 
-/// Reads the LPT that the master node leads to.
+/// Reads the LPT that the master node refers to.
 pub(crate) fn load(
     volume: &dyn Volume,
     superblock: &Superblock,
@@ -157,7 +157,7 @@ pub(crate) fn load(
     let geometry = LptGeometry::of(superblock);
     let first = LptGeometry::first_leb(superblock.log_lebs);
     let place = |leb: u32, offset| LptPlace {
-        // What is before the area is behind its end, too.
+        // Locations before the area map behind its end.
         leb: leb.checked_sub(first).unwrap_or(geometry.input.lpt_lebs),
         offset,
     };

@@ -1,4 +1,4 @@
-//! Round trips of both models over many shapes, and single bits that are flipped.
+//! Round trips of both models over many geometries, and a bit-flip sweep.
 
 use super::layout::inner_number;
 use super::*;

@@ -1,23 +1,24 @@
-//! LZO1X streams made while a program waits for its write: some hundred MB/s, where the search of the crate `lzokay` for the
-//! shortest stream, which images are made with, has 20 (with bytes that do not compress, two thirds of what a write cost).
+//! Fast LZO1X compressor for writes to a mount: some hundred MB/s. `lzokay`, which is used for images, searches for
+//! the shortest stream at 20 MB/s; on incompressible data that was two thirds of the cost of a write.
 //!
-//! A table knows where each four bytes were last seen. Where nothing was found for long, only each so many-th place is looked
-//! at. Of the instructions, three are enough: literals, a few bytes from near, any number from farther away.
+//! A hash table holds the last position of each four-byte sequence. After a long stretch without a match, positions
+//! are skipped with growing steps. Three kinds of instructions suffice: literals, short near matches, and far matches
+//! of any length.
 
-/// How far back a copy of any length reaches.
+/// Maximum distance of a match of any length.
 const DISTANCE_MAX: usize = 1 << 14;
-/// How far back a copy of few bytes reaches, which takes two bytes rather than three.
+/// Maximum distance of a short match, which is encoded in two bytes instead of three.
 const NEAR_MAX: usize = 1 << 11;
-/// The most that such a copy has.
+/// Maximum length of a short match.
 const NEAR_BYTES_MAX: usize = 8;
-/// The bits that find a place in the table.
+/// Size of the hash table, as a power of two.
 const TABLE_BITS: u32 = 12;
-/// After so many places without a find one more of them is left out each time.
+/// The step grows by one for every this many positions without a match.
 const PATIENCE: usize = 32;
 
-/// Makes streams; keeps the table between them.
+/// Compresses blocks; owns the hash table.
 pub(crate) struct Encoder {
-    /// By the hash of four bytes, where they were seen last; 0 where they were not, which is looked at in vain.
+    /// Last position by the hash of four bytes; 0 if unseen, which the comparison with the actual bytes then rejects.
     seen_at: Box<[u16; 1 << TABLE_BITS]>,
 }
 
@@ -28,7 +29,7 @@ impl Encoder {
         }
     }
 
-    /// The stream of a block; `None` where it would not be shorter than the block, or that has more than 65,535 bytes.
+    /// Compresses a block; `None` if the result would not be shorter, or the block has more than 65,535 bytes.
     pub(crate) fn compress(&mut self, block: &[u8]) -> Option<Vec<u8>> {
         u16::try_from(block.len()).ok()?;
         self.seen_at.fill(0);
@@ -66,12 +67,12 @@ struct Stream {
 }
 
 impl Stream {
-    /// Bytes as they are; at the beginning, or behind a copy.
+    /// Emits literals; at the start of the stream or after a match.
     fn literals(&mut self, literals: &[u8]) {
         match (self.bytes.last_chunk_mut::<2>(), literals.len()) {
             (_, 0) => return,
             (None, count @ ..=238) => self.bytes.push(low_byte(17 + count)),
-            // Bits that a copy leaves for them.
+            // Up to three fit into spare bits of the preceding match.
             (Some([bits, _]), count @ ..=3) => *bits |= low_byte(count),
             (_, count @ ..=18) => self.bytes.push(low_byte(count - 3)),
             (_, count) => self.long(0, count - 18),
@@ -79,7 +80,7 @@ impl Stream {
         self.bytes.extend_from_slice(literals);
     }
 
-    /// Four bytes or more of what there was, from so far back.
+    /// Emits a match of at least four bytes.
     fn copy(&mut self, bytes: usize, distance: usize) {
         let back = distance - 1;
         if bytes <= NEAR_BYTES_MAX && distance <= NEAR_MAX {
@@ -94,7 +95,7 @@ impl Stream {
         self.bytes.extend([low_byte(back << 2), low_byte(back >> 6)]);
     }
 
-    /// The long form of a number: what is more than the bits of the instruction can say.
+    /// Emits an instruction in long form; `more` is the excess over the maximum of its bits.
     fn long(&mut self, instruction: u8, more: usize) {
         self.bytes.push(instruction);
         let zeros = (more - 1) / 255;
@@ -114,12 +115,12 @@ fn word_at(block: &[u8], at: usize) -> Option<u32> {
         .map(|word| u32::from_le_bytes(*word))
 }
 
-/// Slot of a word in the table: the upper bits of a product, which depend on all of it.
+/// Hash of a word: the upper bits of a product, which depend on all of its bits.
 fn slot(word: u32) -> usize {
     usize::try_from(word.wrapping_mul(0x9E37_79B1) >> (u32::BITS - TABLE_BITS)).unwrap_or(0)
 }
 
-/// How many bytes at the beginning are the same; `there` is the longer one.
+/// Length of the common prefix; `there` is the longer slice.
 fn in_common(there: &[u8], here: &[u8]) -> usize {
     let (words, rest) = here.as_chunks::<8>();
     let mut bytes = 0;
@@ -138,7 +139,7 @@ fn in_common(there: &[u8], here: &[u8]) -> usize {
     bytes + same.count()
 }
 
-/// The same at the end.
+/// Length of the common suffix.
 fn as_before(there: &[u8], here: &[u8]) -> usize {
     let pairs = there.iter().rev().zip(here.iter().rev());
     pairs.take_while(|(there, here)| there == here).count()
@@ -184,7 +185,8 @@ mod tests {
             for apart in [
                 0, 1, 2, 3, 4, 18, 19, 238, 239, 272, 273, 274, 2040, 2048, 2049, 16_300,
             ] {
-                // Twice the same, noise between them, or so much else that it would be overlooked behind it, and behind them.
+                // Twice the same bytes; between and behind them noise, or runs long enough to make the search skip
+                // positions.
                 let mut block = noise[..bytes].to_vec();
                 match apart {
                     ..300 => block.extend_from_slice(&noise[1000..1000 + apart]),

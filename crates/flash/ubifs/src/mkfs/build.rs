@@ -1,4 +1,4 @@
-//! From a tree and options to LEBs.
+//! Builds the LEBs from a tree and options.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -20,34 +20,34 @@ use crate::lpt::{LptGeometry, LptInput, Region, TableSpace, lay_out};
 use crate::scan::to_usize;
 use crate::space::{LebSpace, Watermarks};
 
-/// Numbers up to it are kept for inodes with a meaning.
+/// Inode numbers up to this one are reserved.
 const RESERVED_INODES: u32 = 64;
 const FORMAT_VERSION: u32 = 4;
-/// When all inodes were made: before any entry of a directory, which Linux expects.
+/// Creation sequence number of all inodes: Linux expects it to be lower than that of any directory entry.
 const FIRST_SEQUENCE: u64 = 1;
 const TIME_GRANULARITY_NS: u32 = 1_000_000_000;
 const XATTR_NAMES_BYTES_MAX: u32 = 65_536;
 
-/// Report of a made file system.
+/// Report about a new file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MkfsReport {
-    /// LEBs that the file system has.
+    /// Number of LEBs.
     pub lebs: u32,
-    /// LEBs that something was written to, from the first one on.
+    /// End of the LEBs written, counted from the first.
     pub lebs_written_end: u32,
-    /// Inodes.
+    /// Number of inodes.
     pub inodes: u64,
-    /// Bytes of regular files.
+    /// Bytes of regular file content.
     pub content_bytes: u64,
-    /// Bytes of all nodes of files, aligned.
+    /// Bytes of all leaf nodes, aligned.
     pub stored_bytes: u64,
     /// Bytes of the index.
     pub index_bytes: u64,
-    /// Its UUID.
+    /// UUID.
     pub uuid: [u8; 16],
 }
 
-/// Makes a file system with the files of `tree`. `progress` hears of each file.
+/// Creates a file system with the files of `tree`. `progress` is called for each file.
 pub fn make(
     tree: &Tree,
     options: &MkfsOptions,
@@ -65,10 +65,10 @@ struct Builder<'a> {
     areas: Areas,
     sink: &'a mut dyn LebSink,
     packer: Packer,
-    /// The LEB that nodes go to, and what it has so far.
+    /// The LEB being filled, with its content in `buffer`.
     leb: u32,
     buffer: Vec<u8>,
-    /// Of the main area, as far as it is written.
+    /// Lprops of the main area, as far as it is written.
     spaces: Vec<LebSpace>,
     leaves: Vec<Leaf>,
     sequence: u64,
@@ -116,7 +116,7 @@ impl<'a> Builder<'a> {
         Ok(InodeNumber(self.highest_inode))
     }
 
-    /// All files, each after those below it, names in their order.
+    /// Writes all files, each after its children, names in order.
     fn files(&mut self, tree: &Tree, progress: &mut dyn FnMut()) -> Result<(), MkfsError> {
         let mut links: HashMap<FileNumber, u32> = HashMap::new();
         for number in 0..tree.count() {
@@ -253,7 +253,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The blocks of a file; blocks of zeros are holes.
+    /// Writes the blocks of a file; blocks of zeros become holes.
     fn blocks(
         &mut self,
         number: InodeNumber,
@@ -401,7 +401,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Appends a node to the LEB that is being filled, or to the next one.
+    /// Appends a node to the LEB being filled, or to the next one.
     fn append(&mut self, node: &[u8], index: bool) -> Result<Place, MkfsError> {
         if self.buffer.len() + node.len() > to_usize(self.options.leb_bytes) {
             self.close_leb(index)?;
@@ -432,7 +432,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Writes the LEB that is being filled, if there is anything in it, and goes on to the next.
+    /// Writes the LEB being filled unless it is empty, and moves to the next one.
     fn close_leb(&mut self, index: bool) -> Result<(), MkfsError> {
         if self.buffer.is_empty() {
             return Ok(());
@@ -446,7 +446,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Writes nodes and fills the last unit.
+    /// Writes nodes with padding to the write unit.
     fn write(&mut self, leb: u32, mut nodes: Vec<u8>) -> Result<(), MkfsError> {
         let end = nodes.len().next_multiple_of(8);
         nodes.resize(end, 0);
@@ -546,7 +546,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Writes the LPT and notes in the master where it is.
+    /// Writes the LPT and enters its location into the master node.
     fn lpt(&mut self, master: &mut Master) -> Result<(), MkfsError> {
         let main_lebs = master.lebs - self.areas.main_first;
         let geometry = LptGeometry::new(LptInput {
@@ -621,7 +621,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A UUID of version 8: by a rule of our own.
+    /// The UUID; derived from the content it is a UUID of version 8 (custom).
     fn uuid(&self) -> [u8; 16] {
         match self.options.identity {
             Identity::Uuid(uuid) => uuid,
@@ -638,7 +638,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// The space of an entry, as the size of its directory counts it.
+/// Contribution of an entry to the size of its directory.
 fn entry_bytes(name_bytes: usize) -> u64 {
     u64::try_from((56 + name_bytes + 1).next_multiple_of(8)).unwrap_or(u64::MAX)
 }

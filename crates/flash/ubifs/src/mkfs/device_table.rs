@@ -1,5 +1,5 @@
-//! Device tables: lines that make device files, FIFOs and directories, and that set permissions and owners of files, so that
-//! an image can be made without root. The form is that of mtd-utils and Buildroot:
+//! Device tables: lines that create device files, FIFOs and directories, and set permissions and owners of files, so
+//! that an image can be made without root. The format is that of mtd-utils and Buildroot:
 //!
 //! ```text
 //! <name>    <type> <mode> <uid> <gid> <major> <minor> <start> <inc> <count>
@@ -7,8 +7,8 @@
 //! /dev/tty  c      666    0     0     4       0       0       1     8
 //! ```
 //!
-//! Types: `f` a file that is there, `d` a directory, `c` and `b` devices, `p` a FIFO. With a count, that many devices are made, whose
-//! names end in numbers from `start` on and whose minor numbers grow by `inc`.
+//! Types: `f` an existing file, `d` a directory, `c` and `b` devices, `p` a FIFO. With a count, creates that many
+//! devices, with names numbered from `start` on and minor numbers that grow by `inc`.
 
 use std::collections::BTreeMap;
 
@@ -20,9 +20,9 @@ use super::{Attributes, Content, FileNumber, Time, Tree, TreeFile};
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {why}")]
 pub struct DeviceTableError {
-    /// From 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What is wrong, and what can be.
+    /// The fault, and possible values.
     pub why: String,
 }
 
@@ -39,7 +39,7 @@ struct Line<'a> {
     count: u32,
 }
 
-/// Applies a table to a tree. What it makes has the time `now`.
+/// Applies a table to a tree. New files get the time `now`.
 pub fn apply_device_table(tree: &mut Tree, table: &str, now: Time) -> Result<(), DeviceTableError> {
     for (line, text) in (1..).zip(table.lines()) {
         let text = text.split('#').next().unwrap_or_default().trim();
@@ -165,7 +165,7 @@ fn set(tree: &mut Tree, file: FileNumber, line: &Line<'_>) {
     (attributes.user, attributes.group) = (line.user, line.group);
 }
 
-/// Makes a file; one of the same kind that is there is made into it.
+/// Creates a file, or replaces an existing one of the same type.
 fn add(
     tree: &mut Tree,
     directory: FileNumber,

@@ -1,5 +1,6 @@
-//! A folder of the host as a [`Tree`]: types, permissions, owners, times, hard links, and the extended attributes that UBIFS
-//! has (`user.`, `trusted.`, `security.`). Only what the host lets its reader see; contents are read later.
+//! Imports a host directory as a [`Tree`]: types, permissions, owners, times, hard links, and the extended attributes
+//! that UBIFS supports (`user.`, `trusted.`, `security.`), as far as the process may read them. Contents are read
+//! later.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, Metadata};
@@ -12,21 +13,21 @@ use thiserror::Error;
 
 use super::{Attributes, Content, FileNumber, Time, Tree, TreeFile};
 
-/// The longest list of names, and the longest value, that Linux has.
+/// Maximum length in Linux of a list of attribute names, and of a value.
 const XATTR_BYTES_MAX: usize = 64 << 10;
 const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
-/// Why a folder can't be taken.
+/// Why a host directory can't be imported.
 #[derive(Debug, Error)]
 #[error("{path}: {source}")]
 pub struct HostError {
-    /// Where on the host.
+    /// Path on the host.
     pub path: String,
     /// The host's error.
     pub source: std::io::Error,
 }
 
-/// All that is below a folder, which becomes the root.
+/// Imports a host directory, which becomes the root.
 pub fn tree_of_folder(root: &Path) -> Result<Tree, HostError> {
     let meta = fs::metadata(root).map_err(at(root))?;
     let mut tree = Tree::empty(attributes(root, &meta)?);
@@ -108,7 +109,7 @@ fn content(path: &Path, meta: &Metadata) -> Result<Content, HostError> {
     })
 }
 
-/// The attributes of a path, not of what a link leads to. Where the host's file system has none, there are none.
+/// Extended attributes of a path, without following a link. Empty if the host file system does not support them.
 fn xattrs(path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Errno> {
     let names = match filled(|out| rustix::fs::llistxattr(path, out)) {
         Ok(names) => names,
@@ -124,7 +125,7 @@ fn xattrs(path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Errno> {
             Ok(value) => {
                 found.insert(name.to_vec(), value);
             }
-            // It went away in between.
+            // Removed in the meantime.
             Err(Errno::NODATA) => {}
             Err(errno) => return Err(errno),
         }
@@ -132,7 +133,8 @@ fn xattrs(path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Errno> {
     Ok(found)
 }
 
-/// Reads with a host call into a buffer that grows until the answer fits. An empty buffer is no question for the length: rustix answers 0 then.
+/// Runs a host call with a buffer that grows until the result fits. An empty buffer can't be used to query the
+/// length: rustix then returns 0.
 fn filled(call: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     let mut out = vec![0; 4096];
     loop {

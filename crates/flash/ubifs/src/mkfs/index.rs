@@ -1,26 +1,26 @@
-//! The index over nodes that are written: sorted leaves, then rows of index nodes from the lowest up.
+//! Builds the index: sorted leaves, then rows of index nodes from the bottom up.
 
 use crate::finding::Place;
 use crate::format::{IndexBranch, IndexNode, Key};
 use crate::scan::to_usize;
 
-/// A node that the index leads to.
+/// A leaf node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Leaf {
     pub(super) key: Key,
-    /// Of names, which of one hash are in the order of their bytes; empty for other nodes.
+    /// The name of an entry, to order equal hashes; empty for other nodes.
     pub(super) name: Vec<u8>,
     pub(super) place: Place,
 }
 
-/// Places of the written index nodes.
+/// Result of writing the index.
 pub(super) struct Written {
     pub(super) root: Place,
-    /// Of all of its nodes, aligned.
+    /// Length of all its nodes, aligned.
     pub(super) bytes: u64,
 }
 
-/// Writes the index by `append`, which says where a node went. `leaves` are not empty.
+/// Writes the index. `append` writes a node and returns its location; `leaves` must not be empty.
 pub(super) fn write<E>(
     mut leaves: Vec<Leaf>,
     fanout: u32,

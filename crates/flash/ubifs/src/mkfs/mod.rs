@@ -1,12 +1,12 @@
-//! New file systems: empty, or with the files of a [`Tree`]. The job of `mkfs.ubifs`.
+//! Creates file systems, empty or with the files of a [`Tree`], like `mkfs.ubifs`.
 //!
-//! - [`MkfsOptions`]: its shape; [`MkfsOptions::new`] has the defaults of `mkfs.ubifs`.
-//! - [`Tree`]: what is to be in it: a folder of the host, a device table, or made by hand.
-//! - [`LebSink`]: where it goes: a file, a volume. Every LEB is written once, the superblock last: what was interrupted is no
-//!   file system.
+//! - [`MkfsOptions`]: geometry; [`MkfsOptions::new`] has the defaults of `mkfs.ubifs`.
+//! - [`Tree`]: the content: a host directory, a device table, or built by the caller.
+//! - [`LebSink`]: the destination: a file or a volume. Each LEB is written once, the superblock last: an interrupted
+//!   run leaves no file system.
 //!
-//! Layout: data and inodes from the start of the main area, an empty LEB for garbage collection, the index from its leaves up.
-//! The same tree and options give the same bytes, but for the UUID where that is random.
+//! Layout: data and inodes from the start of the main area, an empty LEB for garbage collection, then the index from
+//! its leaves up. The same tree and options give the same bytes, except for a random UUID.
 
 mod build;
 mod device_table;
@@ -28,7 +28,7 @@ pub use tree::{Attributes, Content, FileNumber, Time, Tree, TreeFile};
 /// Why a file system can't be made.
 #[derive(Debug, Error)]
 pub enum MkfsError {
-    /// The options contradict one another, or the format.
+    /// The options contradict each other, or the format.
     #[error(transparent)]
     Option(#[from] OptionError),
     /// The files need more space.
@@ -37,9 +37,9 @@ pub enum MkfsError {
          raise the largest number of LEBs (-c), or compress better (-x)"
     )]
     Full {
-        /// All that it may have.
+        /// Maximum number of LEBs.
         lebs: u32,
-        /// Of each.
+        /// LEB size, bytes.
         leb_bytes: u32,
     },
     /// A file can't be stored.
@@ -47,7 +47,7 @@ pub enum MkfsError {
     File {
         /// Its path in the file system.
         path: String,
-        /// Why, and what can be.
+        /// Reason, and possible values.
         why: String,
     },
     /// A file of the host can't be read.
@@ -58,12 +58,12 @@ pub enum MkfsError {
         /// The host's error.
         source: std::io::Error,
     },
-    /// What is written to does not take it.
+    /// The destination failed to write.
     #[error("LEB {leb} can't be written: {source}")]
     Write {
-        /// Which.
+        /// LEB number.
         leb: u32,
-        /// Why.
+        /// Error of the destination.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }

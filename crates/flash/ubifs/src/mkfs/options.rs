@@ -1,4 +1,4 @@
-//! The shape of a new file system, its defaults and its bounds, and the areas that follow from it.
+//! Options of a new file system, with defaults and limits, and the areas derived from them.
 
 use thiserror::Error;
 
@@ -9,89 +9,90 @@ use crate::lpt::{LptGeometry, LptInput};
 const LEB_BYTES_MIN: u32 = 15 << 10;
 const LEB_BYTES_MAX: u32 = 2 << 20;
 const FANOUT_MIN: u32 = 3;
-/// LEBs that the journal needs at least: one each head.
+/// Minimum number of buds: one per head.
 const BUDS_MIN: u32 = 3;
-/// LEBs that the main area needs at least: for the journal, garbage collection, the index, and one more for each of the
-/// latter two while a commit writes.
+/// Minimum size of the main area, LEBs: the journal, garbage collection, the index, and one more for each of the
+/// latter two during a commit.
 pub(super) const MAIN_LEBS_MIN: u32 = BUDS_MIN + 5;
 const LOG_LEBS_MIN: u32 = 2;
 const JOURNAL_BYTES_MAX: u64 = 8 << 20;
-/// LEB numbers in the save table of the LPT.
+/// Entries of the LPT's save table.
 const SAVED_LEBS: u32 = 256;
-/// Linux adds the heads of garbage collection and of inodes to what the superblock says.
+/// Linux adds the GC head and the base head to the number in the superblock.
 pub(super) const DATA_HEADS: u32 = 1;
 const REFERENCE_BYTES: u64 = 64;
 const COMMIT_START_BYTES: u64 = 32;
 const INDEX_BRANCH_BYTES: u32 = 20;
 const INDEX_HEADER_BYTES: u32 = 28;
 
-/// The hash of names.
+/// Hash of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyHash {
-    /// The usual one.
+    /// The default.
     R5,
-    /// For tests: names that begin alike collide.
+    /// For tests: names with a common prefix collide.
     Test,
 }
 
-/// How many LEBs a new file system has at first.
+/// Initial number of LEBs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LebCount {
-    /// As few as its files need: it grows to the size of its volume at the first mount for writing.
+    /// As few as the files need: the first read-write mount grows the file system to the size of its volume.
     Fewest,
-    /// This many.
+    /// This number.
     Exactly(u32),
 }
 
 /// Source of the UUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// It is this.
+    /// This UUID.
     Uuid([u8; 16]),
-    /// It follows from the content, so that the same files give the same image.
+    /// Derived from the content, so that the same files give the same image.
     FromContent,
 }
 
-/// The shape of a new file system.
+/// Options of a new file system.
 #[derive(Clone, Copy, Debug)]
 pub struct MkfsOptions {
     /// Write unit, bytes.
     pub min_io_bytes: u32,
-    /// Bytes of a LEB.
+    /// LEB size, bytes.
     pub leb_bytes: u32,
-    /// LEBs that it may grow to.
+    /// Number of LEBs the file system may grow to.
     pub lebs_max: u32,
-    /// LEBs that it has at first.
+    /// Initial number of LEBs.
     pub lebs: LebCount,
-    /// Bytes of the journal, at most; `None`: an eighth, up to 8 MiB.
+    /// Maximum size of the journal, bytes; `None`: an eighth of the space, up to 8 MiB.
     pub journal_bytes: Option<u64>,
-    /// LEBs of the log; `None`: as many as the journal needs, and two.
+    /// LEBs of the log; `None`: as many as the journal needs, plus two.
     pub log_lebs: Option<u32>,
     /// LEBs of the orphan area.
     pub orphan_lebs: u32,
-    /// Branches of an index node, at most.
+    /// Maximum number of branches in an index node.
     pub fanout: u32,
-    /// Bytes that only the owner of the reserve may fill.
+    /// Size of the reserved pool, which only its owner may fill, bytes.
     pub reserved_bytes: u64,
-    /// How blocks are compressed.
+    /// Compression of blocks.
     pub compressor: Compressor,
-    /// The hash of names.
+    /// Hash of names.
     pub key_hash: KeyHash,
-    /// Linux is to write free space anew at the first mount: for programmers that write pages of 0xFF.
+    /// Free-space fixup: the first mount by Linux erases the free space properly. For programmers that write pages of
+    /// 0xFF.
     pub space_fixup: bool,
-    /// Its UUID.
+    /// Source of the UUID.
     pub identity: Identity,
 }
 
-/// Options that can't be.
+/// An invalid option.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{what} is {found}, but {expected}")]
 pub struct OptionError {
-    /// Which option.
+    /// Name of the option.
     pub what: &'static str,
-    /// What it says.
+    /// Value given.
     pub found: u64,
-    /// What can be.
+    /// Possible values.
     pub expected: String,
 }
 
@@ -142,7 +143,7 @@ impl MkfsOptions {
         }
     }
 
-    /// Checks all of it and divides the LEBs.
+    /// Checks all options and computes the areas.
     pub(super) fn areas(&self) -> Result<Areas, OptionError> {
         self.check()?;
         let leb_bytes = u64::from(self.leb_bytes);
@@ -255,7 +256,7 @@ impl MkfsOptions {
         )
     }
 
-    /// References to all LEBs of the journal, a commit start, and a LEB for the next commit.
+    /// LEBs of the log: references to all buds, a commit start, and a LEB for the next commit.
     fn log_lebs_for(&self, journal_bytes: u64) -> u32 {
         let (leb_bytes, unit) = (u64::from(self.leb_bytes), u64::from(self.min_io_bytes));
         let references = journal_bytes.div_ceil(leb_bytes) * REFERENCE_BYTES.next_multiple_of(unit);

@@ -9,13 +9,13 @@ use ubi::Volume;
 
 use crate::scan::to_usize;
 
-/// Takes LEBs.
+/// Receives LEBs.
 pub trait LebSink {
-    /// Writes a LEB from its start; what follows `bytes` in it is erased. Each LEB comes once at most.
+    /// Writes a LEB from its start; the rest of it stays erased. Each LEB is written at most once.
     fn put(&mut self, leb: u32, bytes: &[u8]) -> Result<(), Box<dyn Error + Send + Sync>>;
 }
 
-/// A file, LEB after LEB. What is never put is not in it: [`FileSink::finish`] fills the gaps.
+/// An image file, LEB after LEB. [`FileSink::finish`] fills the LEBs that were not written.
 #[derive(Debug)]
 pub struct FileSink {
     file: File,
@@ -24,7 +24,7 @@ pub struct FileSink {
 }
 
 impl FileSink {
-    /// Onto an empty file.
+    /// Writes to an empty file.
     #[must_use]
     pub const fn new(file: File, leb_bytes: u32) -> Self {
         Self {
@@ -34,7 +34,7 @@ impl FileSink {
         }
     }
 
-    /// Fills the LEBs of `lebs` that nothing was put into with 0xFF, and hands back the file.
+    /// Fills unwritten LEBs among the first `lebs` with 0xFF, and returns the file.
     pub fn finish(mut self, lebs: u32) -> Result<File, Box<dyn Error + Send + Sync>> {
         for leb in 0..lebs {
             if !self.written.get(to_usize(leb)).is_some_and(|written| *written) {
@@ -60,13 +60,13 @@ impl LebSink for FileSink {
     }
 }
 
-/// A volume. What it held is forgotten.
+/// A volume, whose former content is dropped.
 pub struct VolumeSink<'a> {
     volume: &'a dyn Volume,
 }
 
 impl<'a> VolumeSink<'a> {
-    /// Unmaps all of the volume, and makes sure that nothing comes back.
+    /// Unmaps the whole volume, and flushes so that no old content reappears.
     pub fn new(volume: &'a dyn Volume) -> Result<Self, ubi::VolumeError> {
         for leb in 0..volume.geometry().lebs {
             volume.unmap(Leb(leb))?;
@@ -75,7 +75,7 @@ impl<'a> VolumeSink<'a> {
         Ok(Self { volume })
     }
 
-    /// Waits until all of it survives.
+    /// Syncs the volume.
     pub fn finish(self) -> Result<(), ubi::VolumeError> {
         self.volume.sync()
     }

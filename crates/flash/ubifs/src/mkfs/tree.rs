@@ -1,5 +1,5 @@
-//! Content of a new file system: files by number, 0 is the root; directories name them. A file with several names is a
-//! hard link. Contents of regular files stay on the host until they are written.
+//! Content of a new file system: files by number (0 is the root), and directories that name them. Several names of a
+//! file are hard links. The content of host files is read only when it is written.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,40 +8,40 @@ use std::path::PathBuf;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileNumber(pub usize);
 
-/// Seconds since 1970 and nanoseconds.
+/// A time since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time {
-    /// May be negative.
+    /// Seconds; may be negative.
     pub seconds: i64,
-    /// Below 1,000,000,000.
+    /// Nanoseconds, below 1,000,000,000.
     pub nanoseconds: u32,
 }
 
 /// Attributes of a file of any type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// Permissions as `st_mode` has them; the type follows from the content.
+    /// Permissions, encoded as `st_mode`; the type follows from the content.
     pub permissions: u32,
     /// Owner.
     pub user: u32,
     /// Group.
     pub group: u32,
-    /// Last access.
+    /// Access time (atime).
     pub accessed: Time,
-    /// Last change of the content.
+    /// Time of the last content change (mtime).
     pub modified: Time,
-    /// Last change of the attributes.
+    /// Time of the last attribute change (ctime).
     pub changed: Time,
-    /// Extended attributes: name with prefix, value.
+    /// Extended attributes: name including prefix, and value.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 /// Type and content of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// A directory and its names.
+    /// A directory with its entries.
     Directory(BTreeMap<Vec<u8>, FileNumber>),
-    /// A regular file with the content of one of the host.
+    /// A regular file with the content of a host file.
     HostFile(PathBuf),
     /// A regular file with this content.
     Bytes(Vec<u8>),
@@ -70,9 +70,9 @@ pub enum Content {
 /// A file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeFile {
-    /// What every file has.
+    /// Attributes.
     pub attributes: Attributes,
-    /// What it is.
+    /// Type and content.
     pub content: Content,
 }
 
@@ -86,7 +86,7 @@ impl Tree {
     /// The number of the root.
     pub const ROOT: FileNumber = FileNumber(0);
 
-    /// A root without a name in it.
+    /// A tree with an empty root directory.
     #[must_use]
     pub fn empty(root: Attributes) -> Self {
         Self {
@@ -97,30 +97,30 @@ impl Tree {
         }
     }
 
-    /// A file.
+    /// Returns a file.
     #[must_use]
     pub fn file(&self, number: FileNumber) -> &TreeFile {
         &self.files[number.0]
     }
 
-    /// A file, to be changed.
+    /// Returns a file for modification.
     pub fn file_mut(&mut self, number: FileNumber) -> &mut TreeFile {
         &mut self.files[number.0]
     }
 
-    /// How many files there are.
+    /// Number of files.
     #[must_use]
     pub const fn count(&self) -> usize {
         self.files.len()
     }
 
-    /// Adds a file that has no name yet.
+    /// Adds a file without a name.
     pub fn add(&mut self, file: TreeFile) -> FileNumber {
         self.files.push(file);
         FileNumber(self.files.len() - 1)
     }
 
-    /// Gives a file a name; `false` where `directory` is none, or has the name.
+    /// Adds a name to a file; returns `false` if `directory` is not a directory or already has the name.
     #[must_use]
     pub fn link(&mut self, directory: FileNumber, name: Vec<u8>, file: FileNumber) -> bool {
         match &mut self.files[directory.0].content {
@@ -132,7 +132,7 @@ impl Tree {
         }
     }
 
-    /// What a directory has under a name.
+    /// Looks up a name in a directory.
     #[must_use]
     pub fn lookup(&self, directory: FileNumber, name: &[u8]) -> Option<FileNumber> {
         match &self.files[directory.0].content {
@@ -141,18 +141,18 @@ impl Tree {
         }
     }
 
-    /// Makes all files root's.
+    /// Makes root the owner of all files.
     pub fn squash_owners(&mut self) {
         for file in &mut self.files {
             (file.attributes.user, file.attributes.group) = (0, 0);
         }
     }
 
-    /// Takes all times that are later back to `latest`.
+    /// Clamps modification times to `latest`, and sets access and change times to the modification time.
     pub fn clamp_times(&mut self, latest: Time) {
         for TreeFile { attributes, .. } in &mut self.files {
             attributes.modified = attributes.modified.min(latest);
-            // When a tree was copied or read differs between two builds, however old its content.
+            // These depend on when a tree was copied or read, and would differ between builds.
             attributes.accessed = attributes.modified;
             attributes.changed = attributes.modified;
         }

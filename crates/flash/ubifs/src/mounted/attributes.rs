@@ -1,4 +1,4 @@
-//! From what UBIFS has on the medium to what `stat(2)`, `statvfs(3)` and errno say.
+//! Maps on-flash attributes and errors to `stat(2)`, `statvfs(3)` and errno.
 
 use ubi::VolumeError;
 use vfs::{Attr, FsError, FsResult, IoctlReply, StatFs, Timestamp};
@@ -11,20 +11,20 @@ use crate::format::{
 };
 use crate::write::WriteError;
 
-/// `FS_IOC_GETFLAGS` of 64-bit and of 32-bit programs.
+/// `FS_IOC_GETFLAGS` for 64-bit and 32-bit programs.
 const GET_FLAGS: [u32; 2] = [0x8008_6601, 0x8004_6601];
-/// `FS_IOC_SETFLAGS` of the same.
+/// `FS_IOC_SETFLAGS` for 64-bit and 32-bit programs.
 const SET_FLAGS: [u32; 2] = [0x4008_6602, 0x4004_6602];
-/// `FS_IOC_FSGETXATTR`. Linux asks for it before it sets flags, whoever sets them.
+/// `FS_IOC_FSGETXATTR`. Linux reads it before it sets flags by any ioctl.
 const GET_EXTENDED_FLAGS: u32 = 0x801C_581F;
-/// Length of its answer (`struct fsxattr`): the flags, then numbers that are 0 here.
+/// Length of its reply (`struct fsxattr`): the flags, then fields that are 0 here.
 const EXTENDED_FLAGS_BYTES: usize = 28;
 
-/// Flags of inodes here that users may change.
+/// UBIFS inode flags that users may change.
 pub(super) const CHANGEABLE_FLAGS: u32 =
     INODE_COMPRESS | INODE_SYNC | INODE_IMMUTABLE | INODE_APPEND | INODE_DIRSYNC;
 
-/// Flags of an inode here, by the numbers of `FS_IOC_GETFLAGS`, and by those of `statx`.
+/// UBIFS inode flags with their values in `FS_IOC_GETFLAGS` and in `statx`.
 const FLAGS: [(u32, u32, u64); 6] = [
     (INODE_COMPRESS, 0x04, 0x04),
     (INODE_SYNC, 0x08, 0),
@@ -34,7 +34,7 @@ const FLAGS: [(u32, u32, u64); 6] = [
     (INODE_ENCRYPTED, 0x800, 0x800),
 ];
 
-/// The one table from errors of this file system to those of calls.
+/// The errno table for read errors.
 pub(super) fn errno(error: &UbifsError) -> FsError {
     match error {
         UbifsError::Damaged { finding, .. } => match finding.damage {
@@ -52,7 +52,7 @@ pub(super) fn errno(error: &UbifsError) -> FsError {
     }
 }
 
-/// The same for what writes.
+/// The errno table for write errors.
 pub(super) fn errno_of_write(error: &WriteError) -> FsError {
     match error {
         WriteError::Read(error) => errno(error),
@@ -76,7 +76,7 @@ pub(super) fn errno_of_write(error: &WriteError) -> FsError {
 const fn errno_of_volume(error: &VolumeError) -> FsError {
     match error {
         VolumeError::ReadOnly { .. } => FsError::ReadOnly,
-        // The device has no good block left for a LEB that it promised: removing files would not help.
+        // The device lacks a good block for a LEB it promised: deleting files would not help.
         VolumeError::NoSpace { .. }
         | VolumeError::OutOfRange { .. }
         | VolumeError::Misaligned { .. }
@@ -90,7 +90,7 @@ const fn errno_of_volume(error: &VolumeError) -> FsError {
     }
 }
 
-/// The same where a name leads to the inode: that there is none is damage then.
+/// Maps an error for an inode reached by name: a missing inode is damage then.
 pub(super) const fn behind_a_name(error: FsError) -> FsError {
     match error {
         FsError::Stale => FsError::Io,
@@ -98,7 +98,7 @@ pub(super) const fn behind_a_name(error: FsError) -> FsError {
     }
 }
 
-/// Attributes of an inode with so many blocks of 4096 bytes.
+/// Attributes of an inode with the given number of 4096-byte blocks.
 pub(super) fn attr(inode: &Inode, blocks: u64) -> Attr {
     let time = |seconds: u64, nanoseconds: u32| Timestamp {
         seconds: seconds.cast_signed(),
@@ -127,13 +127,13 @@ pub(super) fn attr(inode: &Inode, blocks: u64) -> Attr {
     }
 }
 
-/// In the kernel's encoding of 32 bits: 12 of the major number between 8 and 12 of the minor.
+/// The kernel's 32-bit device number: 12 bits of the major number between the lower 8 and upper 12 bits of the minor.
 fn device_number(inode: &Inode) -> u32 {
     let (major, minor) = inode.device().unwrap_or_default();
     (minor & 0xFF) | (major & 0xFFF) << 8 | (minor & 0xF_FF00) << 12
 }
 
-/// Space of the main area, of which `free_bytes` are for files to come, some of them in the reserve.
+/// Statistics of the main area. `free_bytes` includes the reserved pool.
 pub(super) fn statfs(superblock: &Superblock, free_bytes: u64) -> StatFs {
     let others = [
         LOG_LEB,
@@ -158,13 +158,13 @@ pub(super) fn statfs(superblock: &Superblock, free_bytes: u64) -> StatFs {
     }
 }
 
-/// Whether a name of an extended attribute is one to users. Others (the policy of an encrypted file) are the file system's.
+/// Whether users see an extended attribute. Others (the policy of an encrypted file) are internal.
 pub(super) fn is_shown(name: &[u8]) -> bool {
     let prefixes: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system."];
     prefixes.iter().any(|prefix| name.starts_with(prefix)) && !name.contains(&0)
 }
 
-/// Whether extended attributes can have that name: UBIFS has three namespaces, and no POSIX ACLs (`system.`), as Linux has it.
+/// Checks the namespace of an extended attribute: as in Linux, UBIFS has three, and no POSIX ACLs (`system.`).
 pub(super) fn check_namespace(name: &[u8]) -> FsResult<()> {
     let namespaces: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     let rest = namespaces.iter().find_map(|prefix| name.strip_prefix(*prefix));
@@ -175,7 +175,7 @@ pub(super) fn check_namespace(name: &[u8]) -> FsResult<()> {
     }
 }
 
-/// The flags that a `chattr` sets; `None` for another ioctl.
+/// The flags set by a `chattr`; `None` for other ioctls.
 pub(super) fn flags_to_set(command: u32, input: &[u8]) -> Option<FsResult<u32>> {
     if !SET_FLAGS.contains(&command) {
         return None;
@@ -194,7 +194,7 @@ pub(super) fn flags_to_set(command: u32, input: &[u8]) -> Option<FsResult<u32>> 
     })
 }
 
-/// Answers the ioctls that read flags: those of `lsattr`, and of Linux before a `chattr`.
+/// Answers the ioctls that read flags: from `lsattr`, and from Linux before a `chattr`.
 pub(super) fn ioctl(inode: &Inode, command: u32, output_bytes_max: usize) -> FsResult<IoctlReply> {
     if command == GET_EXTENDED_FLAGS {
         let known = [
@@ -229,7 +229,7 @@ mod tests {
 
     use super::*;
 
-    /// A program would have been told to remove files, of which no block comes back.
+    /// `ENOSPC` would make users delete files, which frees no good block.
     #[test]
     fn a_device_without_a_good_block_is_no_full_file_system() {
         let volume = "chip:data".into();

@@ -1,13 +1,13 @@
-//! An open directory: its names as they were when it was opened, which is as they always are.
+//! An open directory: a snapshot of its entries taken at open.
 
 use vfs::{DirEntry, DirSink, Entry, FileKind, FsError, FsResult};
 
 use crate::file_system::Entry as Name;
 use crate::format::{EntryKind, InodeNumber};
 
-/// Names whose inodes are fetched in one request.
+/// Number of inodes fetched per request.
 const BATCH: usize = 64;
-/// Offset of the first name behind `.` and `..`.
+/// Offset of the first entry behind `.` and `..`.
 const FIRST: u64 = 2;
 
 /// An open directory.
@@ -26,14 +26,14 @@ impl OpenDirectory {
         }
     }
 
-    /// Lists names from `offset` on. `entries` gives the entries of names, in their order, or nothing at all.
+    /// Lists entries from `offset` on. `entries` resolves a batch of names in order, or returns an empty vector.
     pub(super) fn list(
         &self,
         offset: u64,
         sink: &mut dyn DirSink,
         entries: &mut dyn FnMut(&[Name]) -> Vec<Option<Entry>>,
     ) -> FsResult<()> {
-        // What `..` is, an entry does not say, and no program asks: the kernel knows it.
+        // The inode of `..` is not known here and not needed: the kernel tracks it.
         for (at, name) in (0..).zip([&b"."[..], b".."]).skip_while(|(at, _)| *at < offset) {
             if !sink.fits(name.len()) {
                 return Ok(());

@@ -1,4 +1,4 @@
-//! Table of open files and directories, by handles that are never given out twice.
+//! Table of open files and directories, keyed by handles that are never reused.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use vfs::{FsError, FsResult, Handle};
 
-/// Table from handles to open files or directories.
+/// Maps handles to open files or directories.
 pub(super) struct Handles<T> {
     next: AtomicU64,
     open: RwLock<HashMap<Handle, Arc<T>>>,

@@ -1,12 +1,13 @@
-//! A UBIFS as a [`vfs::FileSystem`]: what a mount shows. Read-only.
+//! A read-only UBIFS as a [`vfs::FileSystem`].
 //!
-//! Inodes are addressed by their numbers on the medium, and nothing is kept of them between two calls: `forget` has nothing to
-//! do. An open file holds its inode, and what its read-ahead has at hand; an open directory holds its names.
+//! Inode numbers are those on the medium, and no state is kept per inode between calls, so that `forget` does
+//! nothing. An open file keeps its inode and its read-ahead window, an open directory its entries.
 //!
-//! Damage: a file with a damaged block gives `EIO` where that block is, and nowhere else. A directory with damaged entries lists
-//! the others, and ends in `EIO`. Each loss goes to the listener as well, with its place on the medium.
+//! Damage: reads of a damaged block fail with `EIO`; other blocks of the file stay readable. A directory with damaged
+//! entries lists the others and then fails with `EIO`. Each loss is also reported to the listener, with its location
+//! on the medium.
 //!
-//! It is not: aware of FUSE, or a cache of contents beyond read-ahead; the kernel has its page cache.
+//! Not aware of FUSE. No cache of contents except read-ahead: the kernel has its page cache.
 
 mod attributes;
 mod directory;
@@ -32,18 +33,18 @@ use crate::format::Inode;
 
 pub use writable::{Clock, MountedWriter};
 
-/// Hears of what is lost, when somebody came across it.
+/// Called for each loss that an operation encounters.
 pub type LossListener = Box<dyn Fn(&Finding) + Send + Sync>;
 
-/// How a UBIFS is mounted.
+/// Mount options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MountedOptions {
-    /// What is read ahead of a program that reads a file from front to back, bytes at most; 0 for nothing.
+    /// Maximum read-ahead on sequential reads, bytes; 0 turns it off.
     pub read_ahead_bytes: u64,
 }
 
 impl MountedOptions {
-    /// 1 MiB is read ahead.
+    /// Default options: 1 MiB of read-ahead.
     #[must_use]
     pub const fn standard() -> Self {
         Self {
@@ -52,7 +53,7 @@ impl MountedOptions {
     }
 }
 
-/// A UBIFS that is mounted.
+/// A UBIFS mounted read-only.
 pub struct MountedUbifs {
     ubifs: Arc<Ubifs>,
     files: Handles<OpenFile>,
@@ -67,7 +68,7 @@ struct OpenFile {
 }
 
 impl MountedUbifs {
-    /// Makes it one that can be mounted.
+    /// Wraps a file system for mounting.
     #[must_use]
     pub fn new(ubifs: Arc<Ubifs>, options: MountedOptions, listener: LossListener) -> Self {
         Self {
@@ -107,7 +108,7 @@ impl FileSystem for MountedUbifs {
     fn getattr(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Attr> {
         match handle.map(|handle| self.file(handle)) {
             Some(Ok(file)) => self.reading().attr(&file.inode),
-            // The handle of a directory, or none.
+            // A directory handle, or none.
             Some(Err(_)) | None => self.reading().attr(&self.reading().inode(ino)?),
         }
     }
@@ -159,7 +160,7 @@ impl FileSystem for MountedUbifs {
         });
         Ok(Opened {
             handle,
-            // Nothing ever changes.
+            // The file system never changes.
             cache_still_valid: true,
         })
     }
@@ -248,7 +249,7 @@ impl FileSystem for MountedUbifs {
     }
 
     fn statfs(&self, _: Ino) -> FsResult<StatFs> {
-        // What the journal changed since the last commit is not counted.
+        // As of the last commit: changes in the journal are not counted.
         let master = self.ubifs.master();
         let free_bytes = master.free_bytes.saturating_add(master.dirty_bytes);
         Ok(attributes::statfs(self.ubifs.superblock(), free_bytes))

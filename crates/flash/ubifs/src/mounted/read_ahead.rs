@@ -1,13 +1,13 @@
-//! Reading ahead of a program that reads a file from front to back.
+//! Read-ahead for sequential reads.
 //!
-//! The kernel asks for 128 KiB at a time at most. Once a file is read in sequence, what comes next is fetched in one request of
-//! up to a window's size, so that an array has work for all its members, and the index is gone through once. A window is loaded
-//! once; who wants a part of it meanwhile waits.
+//! The kernel asks for at most 128 KiB at a time. Once a file is being read sequentially, the data ahead is fetched
+//! in one request of up to the window size: an array can use all of its members in parallel, and the index is
+//! searched once. Each window is loaded once; concurrent readers wait for it.
 //!
-//! A window holds what the file had at a version of its content; once that changed, it is of no use.
+//! A window holds the content of one version of the file; a change of the file invalidates it.
 //!
-//! A window grows with what was read in sequence, so that little is read in vain. Where something in it is damaged, it is
-//! given up, and readers get what they ask for alone.
+//! The window size grows with the length of the sequential run, so that little is read unnecessarily. If any part of
+//! a window is damaged, the window is dropped and each read fetches only its own range.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -16,15 +16,15 @@ use crate::file_system::{Ubifs, UbifsError};
 use crate::format::{Inode, InodeNumber};
 use crate::scan::to_usize;
 
-/// Windows at a time over all files; memory is bounded by it.
+/// Maximum number of windows over all files; bounds the memory.
 const WINDOWS: usize = 32;
-/// The kernel's requests of one stream come in any order within this distance.
+/// Requests of one sequential stream may arrive out of order within this distance.
 const DISORDER_BYTES: u64 = 512 << 10;
 
-/// Counters of changes that files share.
+/// Number of version counters, shared by all files.
 const VERSIONS: usize = 64;
 
-/// How often contents of files changed; a counter counts for several files.
+/// Content versions of files; several files may share a counter.
 pub(super) struct ContentVersions([AtomicU64; VERSIONS]);
 
 impl ContentVersions {
@@ -40,13 +40,13 @@ impl ContentVersions {
         self.counter(file).load(Ordering::Acquire)
     }
 
-    /// Notes a change; nobody reads the file meanwhile.
+    /// Records a change; there must be no concurrent reader of the file.
     pub(super) fn note_change(&self, file: InodeNumber) {
         self.counter(file).fetch_add(1, Ordering::AcqRel);
     }
 }
 
-/// Read-ahead state that all files of a mount share.
+/// Read-ahead state shared by all files of a mount.
 pub(super) struct Windows {
     bytes_max: u64,
     count: Arc<AtomicUsize>,
@@ -61,15 +61,15 @@ impl Windows {
     }
 }
 
-/// Read-ahead state of one open file.
+/// Read-ahead state of an open file.
 #[derive(Default)]
 pub(super) struct ReadAhead(Mutex<Stream>);
 
 #[derive(Default)]
 struct Stream {
-    /// Where the next byte of a program that reads in sequence is.
+    /// Expected offset of the next sequential read.
     next: u64,
-    /// Bytes that were read in sequence.
+    /// Bytes read sequentially so far.
     run: u64,
     window: Option<Arc<Window>>,
 }
@@ -78,7 +78,7 @@ struct Window {
     start: u64,
     end: u64,
     version: u64,
-    /// `None`: something in it is damaged.
+    /// `None` if any of it is damaged.
     content: OnceLock<Option<Vec<u8>>>,
     count: Arc<AtomicUsize>,
 }
@@ -90,7 +90,7 @@ impl Drop for Window {
 }
 
 impl ReadAhead {
-    /// Reads a file whose content is of a version that does not change meanwhile.
+    /// Reads from a file whose version does not change during the call.
     pub(super) fn read(
         &self,
         windows: &Windows,
@@ -117,7 +117,7 @@ impl ReadAhead {
         Ok(part.len())
     }
 
-    /// The window that holds the bytes from `offset` to `end`, which may be one that is to be loaded.
+    /// The window that contains `offset..end`; it may not be loaded yet.
     fn window(
         &self,
         windows: &Windows,

@@ -1,4 +1,4 @@
-//! Calls that change nothing: the same for a mount that is written to and for one that is not.
+//! Read operations, shared by read-only and read-write mounts.
 
 use vfs::{Attr, Entry, FsError, FsResult, Ino, SeekFrom};
 
@@ -7,20 +7,20 @@ use crate::content::SeekTarget;
 use crate::file_system::{Entry as Name, Ubifs, UbifsError};
 use crate::format::{EntryKind, INODE_ENCRYPTED, Inode, InodeNumber, NAME_BYTES_MAX};
 
-/// A file system as calls see it, and who hears of losses.
+/// A file system for the duration of a call, with the listener for losses.
 #[derive(Clone, Copy)]
 pub(super) struct Reading<'a> {
     pub(super) ubifs: &'a Ubifs,
     pub(super) listener: &'a LossListener,
 }
 
-/// The inode that a call is about.
+/// Converts the inode number of a call.
 pub(super) fn number(ino: Ino) -> FsResult<InodeNumber> {
     u32::try_from(ino.0).map(InodeNumber).map_err(|_| FsError::Stale)
 }
 
 impl Reading<'_> {
-    /// The errno table of this file system, and the place where losses are told.
+    /// Maps an error to its errno and reports losses to the listener.
     pub(super) fn fail(&self, error: &UbifsError) -> FsError {
         if let UbifsError::Damaged { finding, .. } = error {
             (self.listener)(finding);
@@ -35,7 +35,7 @@ impl Reading<'_> {
     pub(super) fn attr(&self, inode: &Inode) -> FsResult<Attr> {
         let mut lost = Vec::new();
         let blocks = match inode.kind() {
-            // A mode that is none would be refused by the kernel as well.
+            // The kernel would refuse a mode without a file type as well.
             None => return Err(FsError::Io),
             Some(EntryKind::File) if inode.size_bytes > 0 => {
                 let blocks = self.ubifs.blocks_lossy(inode.key.inode_number(), &mut lost);
@@ -68,7 +68,7 @@ impl Reading<'_> {
         }
         let found = match self.ubifs.lookup(number(parent)?, name) {
             Ok(found) => found,
-            // What is no directory has no names.
+            // Only directories have entries.
             Err(error @ UbifsError::NoName { .. }) => {
                 let missing = self.fail(&error);
                 return Err(match self.inode(parent)?.kind() {
@@ -100,13 +100,13 @@ impl Reading<'_> {
         let found = self.ubifs.seek(file, offset, target);
         match (found.map_err(|error| self.fail(&error))?, target) {
             (Some(found), _) => Ok(found),
-            // Behind the end of each file there is a hole.
+            // The end of each file counts as a hole.
             (None, SeekTarget::Hole) => Ok(file.size_bytes),
             (None, SeekTarget::Data) => Err(FsError::NoSuchDevice),
         }
     }
 
-    /// The names of a directory so far as they can be read, and whether that is all of them.
+    /// The readable entries of a directory, and whether these are all.
     pub(super) fn names(&self, ino: Ino) -> FsResult<(InodeNumber, Vec<Name>, bool)> {
         let inode = self.inode(ino)?;
         if inode.kind() != Some(EntryKind::Directory) {
@@ -119,7 +119,7 @@ impl Reading<'_> {
         Ok((number, names, lost.is_empty()))
     }
 
-    /// Entries of what names name, in their order; none of one that can't be read.
+    /// Resolves names to entries, in order; `None` for unreadable inodes.
     pub(super) fn entries(&self, names: &[Name]) -> Vec<Option<Entry>> {
         let numbers: Vec<InodeNumber> = names.iter().map(|name| name.inode).collect();
         let inodes = self.ubifs.inodes(&numbers);
@@ -136,7 +136,8 @@ impl Reading<'_> {
     }
 
     pub(super) fn xattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
-        // There is none of these, and a kernel that knows ACLs asks for them before it makes a file: no error then.
+        // POSIX ACLs do not exist here, but a kernel with ACL support asks for them before it creates a file: must
+        // not fail.
         if !name.starts_with(b"system.posix_acl_") {
             attributes::check_namespace(name)?;
         }

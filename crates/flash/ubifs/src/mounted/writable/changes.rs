@@ -1,4 +1,4 @@
-//! Changes of attributes and of extended attributes.
+//! Changes of attributes and extended attributes.
 
 use vfs::{Attr, FsError, FsResult, Handle, Ino, Privileges, SetAttr, SetTime, Timestamp, XattrFlags};
 
@@ -12,10 +12,10 @@ use crate::format::{EntryKind, INODE_DATA_BYTES_MAX, INODE_SYNC, Inode};
 use crate::mkfs::Time;
 use crate::write::{WriteError, Writer};
 
-/// File capabilities, which go with setuid.
+/// File capabilities, which are dropped together with setuid.
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// Notes a change of the inode.
+/// Updates ctime.
 pub(super) const fn changed(inode: &mut Inode, now: Time) {
     (inode.changed_seconds, inode.changed_nanoseconds) = (now.seconds.cast_unsigned(), now.nanoseconds);
 }
@@ -31,7 +31,7 @@ impl MountedWriter {
             if let Some(bytes) = change.size {
                 let inode = self.reading(writer).inode(ino)?;
                 match handle {
-                    // Who had it open before it became immutable goes on.
+                    // Files opened before they became immutable stay writable.
                     Some(_) => check_not_append(&inode)?,
                     None => check_removable(&inode)?,
                 }
@@ -64,7 +64,7 @@ impl MountedWriter {
         }
         let changes_owner = change.uid.is_some() || change.gid.is_some();
         if changes_owner && inode.kind() != Some(EntryKind::Directory) {
-            // As Linux has it for everybody.
+            // Linux does this for all users.
             let killed = Privileges::Kill { gid: inode.group };
             self.drop_privileges(writer, &inode, killed, now)?;
         }
@@ -91,7 +91,7 @@ impl MountedWriter {
         set.map_err(|error| self.fail(&error))
     }
 
-    /// Makes a file shorter or longer, of which flags were looked at.
+    /// Truncates or extends a file; the caller has checked the inode flags.
     pub(super) fn resize(
         &self,
         writer: &mut Writer,
@@ -111,7 +111,7 @@ impl MountedWriter {
         cut.map_err(|error| self.fail(&error))
     }
 
-    /// What a change of content or owner leaves of setuid, setgid and capabilities.
+    /// Drops setuid, setgid and capabilities after a change of content or owner, as far as `privileges` says.
     pub(super) fn drop_privileges(
         &self,
         writer: &mut Writer,

@@ -1,4 +1,4 @@
-//! Open files: reading, writing, syncing.
+//! Open files: reads, writes, syncs.
 
 use vfs::{FsError, FsResult, Handle, Ino, OpenFlags, Opened, Privileges, WriteMode};
 
@@ -51,7 +51,7 @@ impl MountedWriter {
                 flags,
                 read_ahead: ReadAhead::default(),
             }),
-            // Nothing changes it but what the kernel asks for.
+            // Only requests of the kernel change the file.
             cache_still_valid: true,
         })
     }
@@ -93,7 +93,8 @@ impl MountedWriter {
             let fits = usize::try_from(room).unwrap_or(usize::MAX).min(data.len());
             self.drop_privileges(writer, &inode, mode.privileges, now)?;
             if mode.privileges.are_killed() {
-                // Who may keep setuid and who may use the reserve have other names, but are root both.
+                // The capabilities to keep setuid (CAP_FSETID) and to use the reserved pool (CAP_SYS_RESOURCE)
+                // differ, but in practice root has both.
                 writer.act_for(SpaceUser::Anybody);
             }
             self.versions.note_change(file.number);

@@ -1,5 +1,5 @@
-//! Flags of inodes (chattr) that forbid changes: the kernel, which has them for a file system of its own, is not told of them
-//! here. Who may set them it does check.
+//! Inode flags (chattr) that forbid changes. They are enforced here, because the kernel, which enforces them for its
+//! own file systems, does not know them. It does check who may set them.
 
 use vfs::{FsError, FsResult, Ino, IoctlReply};
 
@@ -9,7 +9,7 @@ use super::MountedWriter;
 use super::changes::changed;
 use crate::format::{EntryKind, INODE_APPEND, INODE_DIRSYNC, INODE_IMMUTABLE, INODE_SYNC, Inode};
 
-/// Whether anything of an inode may change.
+/// Checks that the inode may be changed: not immutable.
 pub(super) const fn check_changeable(inode: &Inode) -> FsResult<()> {
     match inode.flags & INODE_IMMUTABLE {
         0 => Ok(()),
@@ -17,7 +17,7 @@ pub(super) const fn check_changeable(inode: &Inode) -> FsResult<()> {
     }
 }
 
-/// Whether what an inode has may go, too.
+/// Checks that content or links may be removed: neither immutable nor append-only.
 pub(super) const fn check_removable(inode: &Inode) -> FsResult<()> {
     match inode.flags & (INODE_IMMUTABLE | INODE_APPEND) {
         0 => Ok(()),
@@ -25,7 +25,7 @@ pub(super) const fn check_removable(inode: &Inode) -> FsResult<()> {
     }
 }
 
-/// Whether the length may change for who has it open.
+/// Checks that an open file may be truncated: not append-only.
 pub(super) const fn check_not_append(inode: &Inode) -> FsResult<()> {
     match inode.flags & INODE_APPEND {
         0 => Ok(()),
@@ -34,7 +34,7 @@ pub(super) const fn check_not_append(inode: &Inode) -> FsResult<()> {
 }
 
 impl MountedWriter {
-    /// Sets the flags that users may set, all at once.
+    /// Sets all user-settable flags at once.
     pub(super) fn set_flags(&self, ino: Ino, flags: u32) -> FsResult<IoctlReply> {
         self.change(|writer, now| {
             let flags = match self.reading(writer).inode(ino)?.kind() {

@@ -1,7 +1,7 @@
-//! Open directories: the names as they were when the listing was begun. Begun again, it is of the names of then.
+//! Open directories: a listing is a snapshot taken when it begins; rewinding takes a new one.
 //!
-//! A listing with attributes hands inodes out. One whose names changed since looks each up again, so that no name gets the inode
-//! of another.
+//! A listing with attributes (readdirplus) pins the inodes it returns. If any name changed since the snapshot, each
+//! one is looked up again, so that no name is paired with another one's inode.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,11 +23,11 @@ pub(super) struct ListedDirectory {
 #[derive(Clone)]
 struct Listing {
     names: Arc<OpenDirectory>,
-    /// Value of [`MountedWriter::names_changed`] when they were read.
+    /// Value of [`MountedWriter::names_changed`] at the time of the snapshot.
     version: u64,
 }
 
-/// Holds each inode that a listing hands out.
+/// Pins each inode that a listing returns.
 struct Holding<'a> {
     sink: &'a mut dyn DirSink,
     writer: &'a Writer,
@@ -66,7 +66,7 @@ impl MountedWriter {
         })
     }
 
-    /// The names of an open directory. The first request of a listing has them read anew, unless nothing changed.
+    /// The snapshot of an open directory. The first request of a listing refreshes it if names have changed.
     fn listing(&self, writer: &Writer, directory: &ListedDirectory, offset: u64) -> FsResult<Listing> {
         let now = self.names_changed.load(Ordering::Relaxed);
         let mut listing = directory.listing.lock().unwrap_or_else(PoisonError::into_inner);

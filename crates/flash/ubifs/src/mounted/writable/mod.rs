@@ -1,23 +1,25 @@
-//! A UBIFS as a [`vfs::FileSystem`] that is written to.
+//! A read-write UBIFS as a [`vfs::FileSystem`].
 //!
-//! All calls that change something take turns; those that do not run beside each other between them. A write that returned is in
-//! the journal, of which the last write unit may still be buffered: `fsync` writes that, and `sync` commits. What was neither synced
-//! nor pushed out by what came behind it may be lost when power goes, each operation as a whole (a large write: block by block);
-//! [`MountedWriter::work`] writes it.
+//! Changes are serialized; reads run in parallel between them. A completed write is in the journal, whose last write
+//! unit may still be buffered: `fsync` flushes it, `sync` also commits. Unsynced operations that later writes have
+//! not pushed out of the buffer may be lost in a power cut, each as a whole (a large write: block by block);
+//! [`MountedWriter::work`] flushes them in the background.
 //!
-//! After a write that failed, or a panic, the file system is read-only: the call that met it ends in an error (`EIO`), calls that change
-//! something answer `EROFS`, a sync `EIO`, and so does a close of a file of which something is not on the medium. Reads go on.
-//! [`MountedWriter::statistics`] has the first error. An error of a read alone ends the call that met it. What that
-//! did before stays: of a write the blocks before and setuid bits that it took away, of several attributes the size.
+//! A failed write, or a panic, makes the file system read-only: the call that encountered it fails with `EIO`; later
+//! changes fail with `EROFS`, syncs with `EIO`, and so does closing a file with data that is not on the medium. Reads
+//! continue. [`MountedWriter::statistics`] has the first error. A read error only fails the call that encountered it.
+//! Partial effects of that call stay: blocks already written and setuid bits already cleared by a write, the size if
+//! several attributes were set.
 //!
-//! An inode that was handed out or is open is held: it outlives its last name until it is forgotten and closed.
+//! An inode that was returned by a lookup or is open is pinned: it outlives its last link until it is forgotten and
+//! closed.
 //!
-//! A file that is read from front to back is read ahead of, as by a mount that only reads.
+//! Sequential reads use read-ahead, as on a read-only mount.
 //!
-//! It is not: a page cache (the kernel has one), or a checker of permissions (the kernel does that), but for files that are
-//! immutable or for appending only, of which the kernel is not told.
+//! Not a page cache (the kernel has one). Does not check permissions (the kernel does), except for immutable and
+//! append-only files, whose flags the kernel does not know.
 //!
-//! Lock order: `writer`, then that of an open directory, then those of handles.
+//! Lock order: `writer`, then an open directory's lock, then those of the handle tables.
 
 mod changes;
 mod files;
@@ -44,17 +46,17 @@ use crate::format::{INODE_DIRSYNC, INODE_SYNC, InodeNumber};
 use crate::mkfs::Time;
 use crate::write::{SpaceUser, WriteError, Writer, WriterStatistics};
 
-/// Says what time it is.
+/// Returns the current time.
 pub type Clock = Box<dyn Fn() -> Time + Send + Sync>;
 
-/// A UBIFS that is mounted for writing.
+/// A UBIFS mounted read-write.
 pub struct MountedWriter {
     writer: RwLock<Writer>,
     files: Handles<OpenFile>,
     directories: Handles<ListedDirectory>,
-    /// How often names changed; it changes under `writer` alone.
+    /// Version counter of all names; changed only under `writer`.
     names_changed: AtomicU64,
-    /// They change under `writer` alone.
+    /// Changed only under `writer`.
     versions: ContentVersions,
     windows: Windows,
     listener: LossListener,
@@ -62,7 +64,7 @@ pub struct MountedWriter {
 }
 
 impl MountedWriter {
-    /// Makes it one that can be mounted.
+    /// Wraps a writer for mounting.
     #[must_use]
     pub fn new(writer: Writer, listener: LossListener, clock: Clock) -> Self {
         Self {
@@ -77,7 +79,7 @@ impl MountedWriter {
         }
     }
 
-    /// The same with other options than the standard ones.
+    /// Replaces the default options.
     #[must_use]
     pub fn with_options(self, options: MountedOptions) -> Self {
         Self {
@@ -86,18 +88,18 @@ impl MountedWriter {
         }
     }
 
-    /// What was written so far and how the file system is.
+    /// Counters and state of the writer.
     #[must_use]
     pub fn statistics(&self) -> WriterStatistics {
         self.writer().statistics()
     }
 
-    /// Work that nobody waits for: what is buffered is written, and a journal that is half full is committed.
+    /// Background work: flushes buffered nodes, and commits a journal that is more than half full.
     pub fn work(&self) -> Result<(), WriteError> {
         self.writer_mut().work()
     }
 
-    /// Removes what has no name, commits, and notes that the file system is not in use. All calls fail from here on.
+    /// Deletes orphans, commits, and marks the file system as cleanly unmounted. All later calls fail.
     pub fn close(&self) -> Result<(), WriteError> {
         self.writer_mut().close()
     }
@@ -109,7 +111,7 @@ impl MountedWriter {
         self.writer.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// After a panic in the middle of a change nothing is changed any more; reads go on.
+    /// After a panic in the middle of a change, stops the writer; reads continue.
     fn writer_mut(&self) -> RwLockWriteGuard<'_, Writer> {
         self.writer.write().unwrap_or_else(|poisoned| {
             let mut writer = poisoned.into_inner();
@@ -126,7 +128,7 @@ impl MountedWriter {
         }
     }
 
-    /// The errno of an error, and the place where losses are told.
+    /// Maps an error to its errno and reports losses to the listener.
     fn fail(&self, error: &WriteError) -> FsError {
         if let WriteError::Read(UbifsError::Damaged { finding, .. }) = error {
             (self.listener)(finding);
@@ -134,7 +136,7 @@ impl MountedWriter {
         attributes::errno_of_write(error)
     }
 
-    /// The same of a sync: that the file system is read-only means that not all was written.
+    /// Like [`Self::fail`], for a sync: a read-only file system means that data was not written.
     fn fail_sync(&self, error: &WriteError) -> FsError {
         match self.fail(error) {
             FsError::ReadOnly => FsError::Io,
@@ -142,14 +144,14 @@ impl MountedWriter {
         }
     }
 
-    /// Runs what changes something.
+    /// Runs a change.
     fn change<T>(&self, call: impl FnOnce(&mut Writer, Time) -> FsResult<T>) -> FsResult<T> {
         let mut writer = self.writer_mut();
         writer.act_for(SpaceUser::Privileged);
         call(&mut writer, (self.clock)())
     }
 
-    /// Runs what changes names in directories, of which some want each change synced (chattr +D, +S).
+    /// Runs a change of names, then syncs if one of the directories demands it (chattr +D, +S).
     fn change_names<T>(
         &self,
         directories: &[Ino],
@@ -165,7 +167,7 @@ impl MountedWriter {
         })
     }
 
-    /// Syncs after the change of an inode that has one of these flags.
+    /// Syncs after a change if the inode has one of these flags.
     fn sync_where_flagged(&self, writer: &mut Writer, ino: Ino, flags: u32) -> FsResult<()> {
         if self.reading(writer).inode(ino)?.flags & flags == 0 {
             return Ok(());
@@ -173,7 +175,7 @@ impl MountedWriter {
         writer.fsync().map_err(|error| self.fail_sync(&error))
     }
 
-    /// Hands an inode out: it is held until it is forgotten.
+    /// Returns the entry of an inode and pins it until it is forgotten.
     fn hand_out(&self, writer: &Writer, number: InodeNumber) -> FsResult<Entry> {
         let reading = self.reading(writer);
         let entry = reading.entry(&reading.inode(Ino(number.0.into()))?)?;
@@ -184,7 +186,7 @@ impl MountedWriter {
     fn let_go(&self, number: InodeNumber, times: u64) {
         let is_unknown = self.writer().let_go(number, times);
         if is_unknown {
-            // Nobody is there to hear of an error: it stays an orphan, which the next mount removes.
+            // There is no caller to report an error to: the inode stays an orphan, which the next mount deletes.
             let _ = self.writer_mut().bury(number);
         }
     }
@@ -192,7 +194,7 @@ impl MountedWriter {
 
 impl FileSystem for MountedWriter {
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        // To be held before anybody can remove it.
+        // Keeps the lock until the inode is pinned, so that it can't be deleted in between.
         let writer = self.writer();
         let entry = self.reading(&writer).lookup(parent, name)?;
         writer.hold(number(entry.ino)?);
@@ -289,7 +291,7 @@ impl FileSystem for MountedWriter {
     fn flush(&self, ino: Ino, _: Handle) -> FsResult<()> {
         let writer = self.writer();
         match writer.failure().is_some() && writer.is_unsynced(number(ino)?) {
-            // It will never be on the medium, and this may be the last call to hear of it.
+            // The data will never be durable, and this may be the last call that can report it.
             true => Err(FsError::Io),
             false => Ok(()),
         }
@@ -364,7 +366,7 @@ impl FileSystem for MountedWriter {
 
     fn sync(&self) -> FsResult<()> {
         let mut writer = self.writer_mut();
-        // Of a commit that fails the journal has all.
+        // If the commit fails, the journal still has everything.
         let committed = writer.commit();
         let synced = committed.and(writer.fsync());
         synced.map_err(|error| self.fail_sync(&error))

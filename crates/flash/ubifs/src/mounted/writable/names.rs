@@ -1,4 +1,4 @@
-//! Calls that make names, move them and take them away.
+//! Calls that create, rename and remove names.
 
 use vfs::{
     Caller, Entry, FileKind, FsError, FsResult, Ino, NewNode, OpenFlags, Opened, Privileges, RenameFlags,
@@ -12,7 +12,7 @@ use crate::file_system::UbifsError;
 use crate::format::{EntryKind, Inode, InodeNumber};
 use crate::write::{NameIn, NewFile, WriteError, Writer};
 
-/// Permission bits of a mode, with setuid, setgid and sticky.
+/// Permission bits of a mode, including setuid, setgid and sticky.
 pub(super) const PERMISSIONS: u32 = 0o7777;
 
 impl MountedWriter {
@@ -76,7 +76,7 @@ impl MountedWriter {
         })
     }
 
-    /// What is to be made, owned as the directory's setgid bit and the caller say.
+    /// The new file, with owner and group from the caller and the directory's setgid bit.
     fn new_file(
         &self,
         writer: &mut Writer,
@@ -210,7 +210,7 @@ impl MountedWriter {
         })
     }
 
-    /// The inode of a name that is to go, if it may.
+    /// The inode of a name to be removed, if flags permit it.
     fn named(&self, writer: &Writer, (directory, name): NameIn<'_>) -> FsResult<Inode> {
         let reading = self.reading(writer);
         let host = reading.inode(Ino(directory.0.into()))?;
