@@ -94,7 +94,7 @@ impl Ubifs {
             .collect()
     }
 
-    /// The first byte at or behind `from` that is in a block or in a hole, as `target` says; `None` if there is none
+    /// The first byte at or behind `from` that is in a block or in a hole, as `target` says; `None` if none exists
     /// before the end of the file.
     pub fn seek(&self, file: &Inode, from: u64, target: SeekTarget) -> Result<Option<u64>, UbifsError> {
         let Some(last_byte) = file.size_bytes.checked_sub(1).filter(|last| from <= *last) else {

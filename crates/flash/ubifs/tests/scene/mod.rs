@@ -1,4 +1,4 @@
-//! Images of `mkfs.ubifs` for tests, in memory, and a volume over them that counts.
+//! Images made by `mkfs.ubifs`, in memory, and a volume over them that records requests.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use media::Leb;
 use ubi::{ReadPart, Volume, VolumeError, VolumeGeometry};
 
-/// The image of a tree. `None`, with a reason printed, where there is no `mkfs.ubifs`.
+/// Makes an image of a tree. Returns `None`, and prints why, if `mkfs.ubifs` is missing.
 #[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 pub fn image_of(tree: &Path, min_io: u32, leb: u32, more: &[&str]) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().expect("a folder");
@@ -29,21 +29,21 @@ pub fn image_of(tree: &Path, min_io: u32, leb: u32, more: &[&str]) -> Option<Vec
     Some(fs::read(&image).expect("it was made"))
 }
 
-/// Bytes that do not compress, from a seed.
+/// Incompressible bytes from a seed.
 pub fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     std::iter::repeat_with(|| random.u8(..)).take(bytes).collect()
 }
 
-/// Requests, each a list of places: LEB, offset, bytes.
+/// Requests, each a list of locations: LEB, offset, bytes.
 pub type Requests = Vec<Vec<(u32, u32, usize)>>;
 
-/// An image in memory that notes each request.
+/// An image in memory that records each request.
 pub struct CountingVolume {
     image: Vec<u8>,
     geometry: VolumeGeometry,
     requests: Mutex<Requests>,
-    /// Called with each read, before it is answered.
+    /// Called before each read.
     pub before: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -64,7 +64,7 @@ impl CountingVolume {
         }
     }
 
-    /// The requests since the last call.
+    /// Returns the requests since the last call.
     pub fn take(&self) -> Requests {
         std::mem::take(&mut self.requests.lock().expect("no panic under it"))
     }

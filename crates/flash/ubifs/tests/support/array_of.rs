@@ -1,4 +1,4 @@
-//! Simulated chips that are an array with one empty volume.
+//! Simulated chips that form an array with one empty volume.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,10 +6,10 @@ use array::{MemberIdentity, Redundancy};
 use nand::{ChipModel, FaultModel, PowerSupply, SimNand};
 use ubi::{FormatOptions, Layout};
 
-/// A chip that survives its users.
+/// A chip that outlives its users.
 pub type Chip = Arc<Mutex<SimNand>>;
 
-/// So many chips of a model on one power supply, formatted as an array with parity or without.
+/// `members` chips of a model on one power supply, formatted as an array with or without parity.
 pub fn array_of(redundancy: Redundancy, members: usize, model: ChipModel) -> Vec<Chip> {
     let supply = PowerSupply::default();
     let chip = |member| {

@@ -1,4 +1,4 @@
-//! Power that goes in each write of something, and once more in each write of the recovery from that.
+//! Power cuts in each write of an operation, and again in each write of the recovery.
 
 use std::sync::{Arc, Mutex};
 
@@ -33,7 +33,7 @@ pub fn volume(chip: &Chip) -> Arc<dyn Volume> {
     attach(chip).expect("it attaches")
 }
 
-/// A volume whose LEBs are erased as soon as they are unmapped: until then a cut brings them back.
+/// A volume whose LEBs are erased as soon as they are unmapped; without that, a power cut brings them back.
 pub struct Eager {
     device: Ubi<Chip>,
     volume: UbiVolume<Chip>,
@@ -74,7 +74,7 @@ impl Volume for Eager {
 
     fn unmap(&self, leb: Leb) -> Result<(), VolumeError> {
         self.volume.unmap(leb)?;
-        // A cut in it is told by the next write.
+        // A cut during the erase is reported by the next write.
         let _ = self.device.settle();
         Ok(())
     }
@@ -100,7 +100,7 @@ impl Volume for Eager {
     }
 }
 
-/// Makes a file in the root, with content.
+/// Creates a file with content in the root directory.
 pub fn create(writer: &mut Writer, name: &str, content: &[u8]) -> InodeNumber {
     let made = writer.create(ROOT_INODE, name.as_bytes(), &NEW_FILE, Time::default());
     let inode = made.expect("there is room");
@@ -109,7 +109,7 @@ pub fn create(writer: &mut Writer, name: &str, content: &[u8]) -> InodeNumber {
     inode
 }
 
-/// Nothing is wrong with it, as it is.
+/// Asserts that replay and checker find no fault, before any recovery.
 pub fn assert_whole(chip: &Chip, what: &str) {
     let volume = volume(chip);
     let ubifs = Ubifs::open(Arc::clone(&volume), OpenOptions::standard()).expect("it is a file system");
@@ -118,7 +118,7 @@ pub fn assert_whole(chip: &Chip, what: &str) {
     assert!(findings.is_empty(), "{what}: {findings:?}");
 }
 
-/// What `fsck.ubifs` says of it, which mounts by Linux' rules.
+/// Runs `fsck.ubifs`, which mounts by the rules of Linux.
 pub fn fsck_of(fsck: &Fsck, chip: &Chip) -> FsckReport {
     let volume = volume(chip);
     let folder = tempfile::tempdir().expect("a folder");
@@ -129,18 +129,18 @@ pub fn fsck_of(fsck: &Fsck, chip: &Chip) -> FsckReport {
     judged.expect("it runs")
 }
 
-/// It says that nothing is wrong.
+/// Asserts that `fsck.ubifs` finds no fault.
 pub fn assert_whole_for_linux(fsck: &Fsck, chip: &Chip, what: &str) {
     let judged = fsck_of(fsck, chip);
     assert!(judged.clean, "{what}: {}", judged.text);
 }
 
-/// Mounts for writing; what is erased is gone at once. The outcome is power's.
+/// Mounts read-write, with eager erases. The result is ignored: power may go.
 pub fn recover(chip: &Chip) {
     drop(Eager::of(chip).map(|volume| open(volume)));
 }
 
-/// Recovers a copy, and has the file system ended; returns what is in it.
+/// Recovers a copy and unmounts it; returns the copy and its content.
 pub fn recovered(chip: &Chip, what: &str) -> (Chip, Lines) {
     let chip = copy(chip);
     let writer = open(volume(&chip)).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -150,7 +150,8 @@ pub fn recovered(chip: &Chip, what: &str) -> (Chip, Lines) {
     (chip, lines)
 }
 
-/// Has power go in each write of `run` on a copy of a chip, and hands over what each cut leaves. Returns how many there were.
+/// Runs `run` on a copy of the chip once per write, each time with a power cut in that write, and passes the result
+/// of each cut to `judge`. Returns the number of cuts.
 pub fn each_cut(chip: &Chip, run: &dyn Fn(&Chip), judge: &mut dyn FnMut(&Chip, u64)) -> u64 {
     let uncut = copy(chip);
     let before = writes(&uncut);

@@ -1,6 +1,6 @@
-//! Where Linux takes the end of a journal head to be when it recovers its last LEB. It keeps the write units up to that of the last
-//! node, padding being none, and counts as free what is behind the end of its scan, padding included: the two have to be one
-//! place, or there is a gap in front of what it writes next.
+//! Checks that the end of a journal head is the one that Linux finds when it recovers the last LEB. Linux keeps the
+//! write units up to the one of the last node, not counting padding, and treats everything behind the end of its
+//! scan, which includes padding, as free: both must be the same offset, or a gap precedes its next write.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use ubi::{Volume, VolumeError};
 use ubifs::format::{NodeKind, PADDING_BYTE, check};
 use ubifs::{BudReport, OpenOptions, Ubifs};
 
-/// What the journal heads of a volume hold.
+/// Summary of the journal heads of a volume.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heads {
-    /// Heads that a recovery looks at.
+    /// Heads that a recovery examines.
     pub recovered: usize,
-    /// Write units of theirs that have nothing but a node that changes nothing.
+    /// Their write units that contain nothing but a no-op node.
     pub filled_units: usize,
 }
 
-/// Looks at each head that a mount recovers.
+/// Checks each head that a mount would recover.
 pub fn assert_ends_are_those_of_linux(volume: &Arc<dyn Volume>, what: &str) -> Heads {
     let ubifs = Ubifs::open(Arc::clone(volume), OpenOptions::standard());
     let ubifs = ubifs.unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -38,7 +38,7 @@ fn assert_end(volume: &Arc<dyn Volume>, bud: &BudReport, what: &str) -> usize {
         Ok(()) | Err(VolumeError::Uncorrectable { .. }) => {}
         Err(error) => panic!("{what}: {error}"),
     }
-    // Ends of the nodes, and of the scan: it goes over padding.
+    // Ends of the nodes, and of the scan, which includes padding.
     let (mut at, mut ends, mut filled) = (start, Vec::new(), 0);
     while at < raw.len() {
         if raw[at] == PADDING_BYTE {

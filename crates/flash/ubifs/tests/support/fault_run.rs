@@ -1,4 +1,4 @@
-//! A piece of the random script over a volume that fails, and all that has to hold then.
+//! Runs a segment of the random script over a failing volume, and checks all invariants.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, Once};
@@ -13,59 +13,59 @@ use super::medium::{Medium, clock};
 use super::script::{Script, Tree, readable_tree_of, tree_of};
 use super::sweep::{Segment, Sweep};
 
-/// What fails below a file system.
+/// A source of faults below a file system.
 pub trait Faults {
     /// The operation that failed first.
     fn hit(&self) -> Option<String>;
-    /// Nothing fails any more, but what broke for good.
+    /// Ends the faults, except for permanent damage.
     fn mend(&self);
-    /// Reads so far.
+    /// Number of reads so far.
     fn reads(&self) -> u64;
-    /// Writes so far.
+    /// Number of writes so far.
     fn writes(&self) -> u64;
-    /// Whether reads fail, and nothing else.
+    /// Whether only reads fail.
     fn are_of_reads(&self) -> bool;
-    /// Whether the code below panics.
+    /// Whether the fault is a panic of the code below.
     fn panic(&self) -> bool;
 }
 
-/// What came of faults.
+/// Consequences of the faults.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub faults: u64,
-    /// Mounts that failed.
+    /// Failed mounts.
     pub mounts: u64,
-    /// Calls that failed and changed nothing.
+    /// Failed calls without effect.
     pub calls: u64,
     /// File systems that became read-only.
     pub read_only: u64,
-    /// Unmounts, or last syncs, that failed.
+    /// Failed unmounts or final syncs.
     pub ends: u64,
-    /// Faults that no call noticed.
+    /// Faults that no call reported.
     pub unnoticed: u64,
 }
 
 impl Tally {
-    /// What of it counts faults that were noticed.
+    /// Counts of the reported faults, by consequence.
     pub const fn noticed(&self) -> [u64; 4] {
         [self.mounts, self.calls, self.read_only, self.ends]
     }
 }
 
-/// What a run leaves.
+/// State after a run.
 pub struct Left {
     script: Script,
-    /// Whether the unmount said that all is there.
+    /// Whether the unmount succeeded, so that everything must be there.
     closed: bool,
-    /// How many operations there were of each class that is counted.
+    /// Number of operations in each class counted.
     pub operations: [u64; 3],
-    /// Reads until it was mounted.
+    /// Number of reads during the mount.
     pub mount_reads: u64,
-    /// LEBs that were collected.
+    /// Number of LEBs collected.
     pub collected: u64,
 }
 
-/// Panics that a test puts in don't clutter its output.
+/// Suppresses the output of panics that a test injects.
 pub fn hush() {
     static HUSHED: Once = Once::new();
     HUSHED.call_once(|| {
@@ -80,7 +80,7 @@ pub fn hush() {
 }
 
 impl Left {
-    /// That of a run which did not even mount.
+    /// State after a run that failed to mount.
     pub fn unmounted(segment: &Segment) -> Self {
         Self {
             script: Script::after(&segment.script),
@@ -91,7 +91,7 @@ impl Left {
         }
     }
 
-    /// All is there that has to be.
+    /// Asserts that everything that must be there is there.
     pub fn assert_explains(&self, found: &Tree, replay: &str) {
         let explained = match self.closed {
             true => self.script.recent(1).explain(found),
@@ -103,17 +103,17 @@ impl Left {
     }
 }
 
-/// A mounted file system over what fails.
+/// A file system mounted over a faulty volume.
 struct Run<'a> {
     faults: &'a dyn Faults,
     volume: &'a dyn Volume,
-    /// How to run it alone.
+    /// How to run this fault again.
     replay: &'a str,
     script: Script,
     file_system: MountedWriter,
 }
 
-/// Makes a call that may panic where that is the fault: `None` then.
+/// Makes a call; returns `None` if it panics and the fault is a panic.
 pub fn calling<T>(faults: &dyn Faults, call: impl FnOnce() -> T) -> Option<T> {
     match faults.panic() {
         true => catch_unwind(AssertUnwindSafe(call)).ok(),
@@ -121,7 +121,7 @@ pub fn calling<T>(faults: &dyn Faults, call: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// Mounts a volume below which something may fail, and runs a segment.
+/// Mounts a faulty volume and runs a segment.
 pub fn run<F>(
     trial: Trial<'_, F>,
     (volume, work): (Arc<dyn Volume>, &dyn Fn() -> Result<(), String>),
@@ -136,7 +136,7 @@ pub fn run<F>(
     } = trial;
     let mut left = Left::unmounted(segment);
     let options = OpenOptions {
-        // Half of the segments read the index again and again.
+        // Half of the segments run without an index cache.
         index_cache_bytes: if segment.number % 4 < 2 { 1 << 20 } else { 0 },
         ..OpenOptions::standard()
     };
@@ -171,7 +171,7 @@ pub fn run<F>(
 }
 
 impl Run<'_> {
-    /// Returns whether it was unmounted, and all is there.
+    /// Runs the segment. Returns whether the unmount succeeded, so that everything must be there.
     fn finish(
         &mut self,
         sweep: Sweep,
@@ -185,7 +185,7 @@ impl Run<'_> {
             match calling(self.faults, || script.step(file_system, &mut prng, work)) {
                 Some(Ok(())) => continue,
                 Some(Err(FsError::Io)) => {}
-                // The device had stopped before: this call is the first that writes.
+                // The device had already stopped; this call is the first to write.
                 Some(Err(FsError::ReadOnly)) if self.volume.frozen().is_some() => {}
                 Some(Err(error)) => panic!("{}: {error}", self.what()),
                 None => {}
@@ -200,7 +200,7 @@ impl Run<'_> {
             tally.calls += 1;
             match self.faults.are_of_reads() {
                 true => self.go_on_after_a_failed_read(),
-                // The work of the device met it: the next call that writes will say so.
+                // Background work of the device hit the fault; the next write will report it.
                 false => assert!(
                     self.volume.frozen().is_some(),
                     "{}: it goes on writing",
@@ -226,7 +226,7 @@ impl Run<'_> {
         format!("{}, {:?}", self.replay, self.faults.hit())
     }
 
-    /// The call that met it changed nothing, or, where it wrote, a part of the file.
+    /// Checks that the failed call had no effect, or wrote only part of the file.
     fn go_on_after_a_failed_read(&mut self) {
         self.assert_readable_is_right();
         self.faults.mend();
@@ -240,7 +240,7 @@ impl Run<'_> {
         tree_of(&self.file_system).unwrap_or_else(|error| panic!("{}: {error}", self.what()))
     }
 
-    /// While reads fail, what can be read is right, and what can't be says so.
+    /// Asserts that readable files are correct and all others fail with `EIO` while reads fail.
     fn assert_readable_is_right(&self) {
         let Some((tree, unreadable)) = calling(self.faults, || readable_tree_of(&self.file_system)) else {
             return;
@@ -255,7 +255,7 @@ impl Run<'_> {
         }
     }
 
-    /// Nothing is written any more, and each call says so.
+    /// Asserts that nothing is written any more and that each call reports it.
     fn assert_read_only(&self) {
         let writes = self.faults.writes();
         let mount = &self.file_system;
@@ -269,7 +269,7 @@ impl Run<'_> {
         assert_eq!(more, 0, "{}: writes after it", self.what());
     }
 
-    /// Reads give what so many of the last calls left, one of them.
+    /// Asserts that reads return the state after one of the last `calls` calls.
     fn assert_reads_go_on(&self, calls: usize) {
         if self.faults.are_of_reads() {
             self.assert_readable_is_right();
@@ -281,7 +281,8 @@ impl Run<'_> {
     }
 }
 
-/// The medium is whole as it was left, and after its recovery, and all is there that has to be.
+/// Asserts that the medium is consistent before and after its recovery, and that everything that must be there is
+/// there.
 pub fn judge(medium: &Medium, left: &Left, replay: &str) {
     medium
         .copy()

@@ -1,7 +1,8 @@
-//! All faults of a random script, or some of them: each segment is run and judged once without a fault, then once with each.
+//! Tries all faults of a random script, or a sample: each segment is run and checked once without a fault, then once
+//! per fault.
 //!
-//! A failure names its fault; `TIDEGATE_REPLAY` runs that one alone. Without `TIDEGATE_FULL` one in some is tried. With it all are, or with
-//! `TIDEGATE_PART=2/8` the second of eight parts, so that a long run can be done in pieces.
+//! A failure prints its fault; `TIDEGATE_REPLAY` runs that one. Without `TIDEGATE_FULL` a sample is tried, with it
+//! all faults, or with `TIDEGATE_PART=2/8` the second of eight parts, to split a long run.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -32,30 +33,30 @@ impl Part {
     }
 }
 
-/// One run of a segment, and what judges it.
+/// One run of a segment, with everything needed to check it.
 pub struct Trial<'a, F> {
     pub sweep: Sweep,
     pub segment: &'a Segment,
     pub medium: &'a Medium,
     pub fault: Option<F>,
-    /// How to run it alone.
+    /// How to run this fault again.
     pub replay: &'a str,
     pub tally: &'a mut Tally,
 }
 
-/// How many faults are tried.
+/// Number of faults to try.
 #[derive(Clone, Copy)]
 pub struct Extent {
     pub members: usize,
-    /// Of a full run; 4 otherwise.
+    /// Segments of a full run; 4 otherwise.
     pub segments: u64,
-    /// One in so many is tried without `TIDEGATE_FULL`: a number without a divisor in common with those of the kinds.
+    /// Sampling step without `TIDEGATE_FULL`: must be coprime to the numbers of fault kinds.
     pub every: usize,
-    /// Fewer faults are a failure: of a full run, and of another.
+    /// Minimum number of faults: of a full run, and of a sample.
     pub least: (u64, u64),
 }
 
-/// Tries faults of a script; `faults` lists those of a segment by its run without any.
+/// Tries the faults of a script. `faults` lists the faults of a segment, given its run without a fault.
 pub fn sweep<F: Copy>(
     extent: Extent,
     name_of: impl Fn(F) -> String,
@@ -71,7 +72,7 @@ pub fn sweep<F: Copy>(
         redundancy: array::Redundancy::None,
         segments: if testkit::is_full() { extent.segments } else { 4 },
         steps: 60,
-        // So few that garbage is collected. An array has all of them.
+        // Few enough that garbage collection runs. An array has this many on each member.
         blocks: if members == 1 { 50 } else { 40 },
     };
     let (mut tally, mut collected, mut failures) = (Tally::default(), 0, Vec::new());

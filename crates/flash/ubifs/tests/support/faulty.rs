@@ -1,5 +1,5 @@
-//! A volume below which the device fails: one operation, or all from one on. What is above sees what it sees of a device whose
-//! block failures UBI could not mend.
+//! A volume with an injected device fault: one operation fails, or all from one on. Users see the same as with a
+//! device whose block failures UBI could not handle.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use media::{Leb, NandError};
 use ubi::{ReadPart, Volume, VolumeError, VolumeGeometry, WritePart};
 
-/// Which operations are counted together.
+/// Class of operations counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Reads.
     Read,
     /// Writes, changes, maps and unmaps.
     Write,
-    /// Waiting for the device: erases of what was unmapped, writes of the host.
+    /// Waits for the device: erases of unmapped LEBs, syncs of the host.
     Settle,
 }
 
@@ -23,28 +23,28 @@ impl Class {
     pub const ALL: [Self; 3] = [Self::Write, Self::Read, Self::Settle];
 }
 
-/// How much of the operation that fails is done.
+/// Effect of the failing operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing.
+    /// None.
     Nothing,
-    /// The first half of what is written; of an operation that is atomic nothing.
+    /// The first half is written; an atomic operation has no effect.
     Half,
-    /// All of it: only the answer is wrong. A read gives noise and says that it could not be corrected. That is not for a recovery, which
-    /// can't tell it from a write that power tore.
+    /// Complete; only the result is wrong. A read returns noise and reports it as uncorrectable. Not usable during
+    /// recovery, which can't tell it from a torn write.
     Done,
-    /// The first half, and the code below panics.
+    /// The first half is written, then the code below panics.
     Panic,
 }
 
-/// How long it goes on.
+/// Duration of the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lasting {
-    /// That operation alone.
+    /// Only that operation.
     Once,
     /// All operations of the class from there on, until [`FaultyVolume::mend`].
     ForEver,
-    /// Reads of that place, until [`FaultyVolume::mend`].
+    /// Reads of that location, until [`FaultyVolume::mend`].
     ForEverThere,
 }
 
@@ -52,7 +52,7 @@ pub enum Lasting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub class: Class,
-    /// The number of the operation among those of its class, from 0.
+    /// Number of the operation within its class, from 0.
     pub operation: u64,
     pub outcome: Outcome,
     pub lasting: Lasting,
@@ -62,7 +62,7 @@ pub struct Fault {
 struct State {
     fault: Option<Fault>,
     done: BTreeMap<Class, u64>,
-    /// What failed first.
+    /// The operation that failed first.
     hit: Option<String>,
     place: Option<(Leb, u32, usize)>,
     mended: bool,
@@ -74,7 +74,7 @@ pub struct FaultyVolume {
     state: Mutex<State>,
 }
 
-/// What is to be done.
+/// Decision about an operation.
 enum Verdict {
     GoOn,
     Fail(Outcome),
@@ -92,7 +92,7 @@ impl FaultyVolume {
         })
     }
 
-    /// The fault that is planned.
+    /// The planned fault.
     pub fn fault(&self) -> Option<Fault> {
         self.state().fault
     }
@@ -101,7 +101,7 @@ impl FaultyVolume {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fails from here on: operations are counted from now.
+    /// Plans a fault; operations are counted from now on.
     pub fn fail(&self, fault: Fault) {
         let mut state = self.state();
         let before = state.done.get(&fault.class).copied().unwrap_or(0);
@@ -110,7 +110,7 @@ impl FaultyVolume {
         (state.hit, state.place) = (None, None);
     }
 
-    /// Operations of a class so far.
+    /// Number of operations of a class so far.
     pub fn done(&self, class: Class) -> u64 {
         self.state().done.get(&class).copied().unwrap_or(0)
     }
@@ -120,7 +120,7 @@ impl FaultyVolume {
         self.state().hit.clone()
     }
 
-    /// Nothing fails any more.
+    /// Ends the fault.
     pub fn mend(&self) {
         self.state().mended = true;
     }
@@ -181,7 +181,7 @@ impl FaultyVolume {
         Err(self.error(leb, offset))
     }
 
-    /// An operation that is done whole or not at all.
+    /// An atomic operation.
     fn atomic(
         &self,
         class: Class,
@@ -247,7 +247,7 @@ impl Volume for FaultyVolume {
         self.write_many(&[WritePart { leb, offset, data }])
     }
 
-    /// What goes to other LEBs is written also where one write fails: they are on their way at the same time.
+    /// Writes to other LEBs proceed even if one fails, since they are in flight at the same time.
     fn write_many(&self, parts: &[WritePart<'_>]) -> Result<(), VolumeError> {
         let (mut good, mut failing) = (Vec::new(), Vec::new());
         for part in parts {

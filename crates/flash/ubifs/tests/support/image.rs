@@ -1,4 +1,4 @@
-//! Images of `mkfs.ubifs` in memory.
+//! Images made by `mkfs.ubifs`, in memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use ubifs::format::{Inode, InodeNumber, NodeKind, check};
 
 use super::tool::mkfs;
 
-/// An image in memory and in a file.
+/// An image in memory, with the path of its file.
 #[derive(Clone)]
 pub struct Image {
     pub path: PathBuf,
@@ -16,7 +16,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Makes an image of a folder.
+    /// Makes an image of a directory.
     pub fn make(folder: &Path, tree: &Path, min_io: u32, leb: u32, more: &[&str]) -> Self {
         let path = folder.join("image");
         mkfs(tree, &path, min_io, leb, more);
@@ -25,7 +25,7 @@ impl Image {
         Self { path, raw, leb }
     }
 
-    /// The same in another file.
+    /// A copy with another file.
     pub fn copy(&self) -> Self {
         Self {
             path: self.path.with_extension("copy"),
@@ -33,12 +33,12 @@ impl Image {
         }
     }
 
-    /// Writes it into its file.
+    /// Writes the image to its file.
     pub fn write(&self) {
         fs::write(&self.path, &self.raw).expect("there is room");
     }
 
-    /// Where nodes are, with their kinds and lengths.
+    /// Offset, kind and length of each node.
     pub fn nodes(&self) -> Vec<(usize, NodeKind, usize)> {
         let places = (0..self.raw.len()).step_by(8);
         places
@@ -49,7 +49,7 @@ impl Image {
             .collect()
     }
 
-    /// Where the first node is that a condition holds for.
+    /// Offset of the first node that satisfies a condition.
     pub fn place_of(&self, condition: impl Fn(&[u8]) -> bool) -> usize {
         let nodes = self.nodes();
         let found = nodes
@@ -58,7 +58,7 @@ impl Image {
         found.expect("there is such a node").0
     }
 
-    /// The number of the first inode that a condition holds for.
+    /// Number of the first inode that satisfies a condition.
     pub fn inode_with(&self, condition: impl Fn(&Inode) -> bool) -> InodeNumber {
         let inodes = self.nodes().into_iter().filter(|node| node.1 == NodeKind::Inode);
         let mut inodes = inodes.filter_map(|(at, _, bytes)| Inode::decode(&self.raw[at..at + bytes]).ok());

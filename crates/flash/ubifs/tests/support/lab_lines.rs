@@ -1,4 +1,4 @@
-//! A file system as the guest's `lab-hash` prints it: what we read beside what Linux reads.
+//! File listings in the format of the guest's `lab-hash`, to compare our reader with Linux.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use ubifs::format::{EntryKind, Inode, InodeNumber, ROOT_INODE};
 
 use super::sha256::sha256;
 
-/// Path to the rest of the line.
+/// Maps a path to the rest of its line.
 pub type Lines = BTreeMap<String, String>;
 
-/// Lines of `lab-hash`.
+/// Parses the output of `lab-hash`.
 pub fn lines(text: &str) -> Lines {
     let pairs = text.lines().filter_map(|line| line.split_once(' '));
     pairs
@@ -18,7 +18,7 @@ pub fn lines(text: &str) -> Lines {
         .collect()
 }
 
-/// The tree as the guest's `lab-hash` prints one.
+/// Lists a file system like the guest's `lab-hash`.
 pub fn tree_of(ubifs: &Ubifs) -> Lines {
     let mut tree = Lines::new();
     let mut pending = vec![(ROOT_INODE, String::new())];
@@ -98,7 +98,7 @@ fn target(ubifs: &Ubifs, link: &Inode) -> Vec<u8> {
     ubifs.read_link(link).expect("a target")
 }
 
-/// A name as `lab-hash` writes it.
+/// Escapes a name like `lab-hash`.
 pub fn escaped(name: &[u8]) -> String {
     name.iter()
         .map(|byte| match byte {
@@ -108,7 +108,7 @@ pub fn escaped(name: &[u8]) -> String {
         .collect()
 }
 
-/// Fails with all that differs.
+/// Fails and prints all differences.
 pub fn assert_same(ours: &Lines, linux: &Lines, what: &str) {
     let differing: Vec<_> = ours
         .keys()

@@ -1,4 +1,4 @@
-//! A chip of the lab guest as a file system: what Linux writes to it, what it recovers, and what we read of it.
+//! A chip shared with the lab guest: Linux writes to it and recovers it, and we read it.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,7 +14,7 @@ use ubi::{AttachOptions, Ubi, Volume, VolumeId};
 use ubifs::format::ROOT_INODE;
 use ubifs::{OpenOptions, Ubifs};
 
-/// A chip, and the guest that has it.
+/// A chip, and the guest that uses it.
 pub struct Bench {
     lab: Lab,
     folder: PathBuf,
@@ -23,7 +23,7 @@ pub struct Bench {
 
 impl Bench {
     #[expect(clippy::print_stderr, reason = "a test that is left out says why")]
-    /// A bench with an erased chip; `None`, with the reason printed, where there is no guest.
+    /// Creates an erased chip. Returns `None`, and prints why, if there is no guest.
     pub fn new(name: &str, chip_bytes: u64) -> Option<Self> {
         let lab = match Lab::with_flash() {
             Ok(lab) => lab,
@@ -38,7 +38,7 @@ impl Bench {
         Some(Self { lab, folder, chip })
     }
 
-    /// Where this bench may put files.
+    /// Directory for temporary files of this bench.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -47,20 +47,20 @@ impl Bench {
     pub fn boot(&self) -> Guest {
         let options = Options {
             flash: vec![self.chip.clone()],
-            // `/host` of its jobs: one after another.
+            // Shared as `/host` with its jobs, one at a time.
             folders: Folders::One(self.folder.clone()),
             ..Options::default()
         };
         self.lab.boot(&options).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Linux formats the chip and writes until its power goes.
+    /// Linux formats the chip and writes until its power is cut.
     pub fn write_until_cut(&self, guest: &mut Guest, load: &Load) {
         let outcome = self.write(guest, load);
         assert_eq!(outcome.ended, Ended::GuestEnded, "{load:?}: {}", outcome.text());
     }
 
-    /// Linux formats the chip, writes, and unmounts unless its power goes before.
+    /// Linux formats the chip, writes, and unmounts unless its power is cut first.
     pub fn write(&self, guest: &mut Guest, load: &Load) -> Outcome {
         self.chip.load(&[]).expect("it is erased");
         let job = Job::ready_made("write.sh").expect("the script is in the repository");
@@ -76,7 +76,7 @@ impl Bench {
 }
 
 impl Bench {
-    /// Copies of the chip at moments while Linux writes to it. The load ends when the file `/host/stop` is there.
+    /// Takes copies of the chip while Linux writes to it. The load ends when the file `/host/stop` exists.
     pub fn copies_while_written(&self, guest: &mut Guest, load: &Load, count: usize) -> Vec<PathBuf> {
         let stop = self.folder.join("stop");
         let _ = fs::remove_file(&stop);
@@ -85,10 +85,11 @@ impl Bench {
             let mut copies: Vec<PathBuf> = Vec::new();
             let mut last = Vec::new();
             while copies.len() < count && !writer.is_finished() {
-                // How long this waits decides nothing but how often the chip is looked at.
+                // The wait only determines how often the chip is examined.
                 thread::park_timeout(Duration::from_millis(300));
                 let [one, other] = [(); 2].map(|()| fs::read(self.chip.path()).expect("it can be read"));
-                // Nothing was written meanwhile, so it is the chip of one moment; and a file system is on it, which changed.
+                // Two equal reads, so that nothing was written in between; and enough has changed since the last
+                // copy.
                 let is_moment = one == other && differing_pages(&one, &last) > 40;
                 if !is_moment || !self.is_mounted_once(&one) {
                     continue;
@@ -105,7 +106,7 @@ impl Bench {
         })
     }
 
-    /// Whether the image has a file system whose first commit is done.
+    /// Whether the image has a readable file system that the load has already written to.
     fn is_mounted_once(&self, image: &[u8]) -> bool {
         let path = self.folder.join("look");
         fs::write(&path, image).expect("there is room");
@@ -126,7 +127,7 @@ fn differing_pages(one: &[u8], other: &[u8]) -> usize {
     pages.filter(|(one, other)| one != other).count()
 }
 
-/// What Linux makes of the chip that the guest has, as text.
+/// The listing by Linux of the chip in the guest.
 pub fn recovered(guest: &mut Guest) -> String {
     let job = Job::ready_made("check.sh").expect("the script is in the repository");
     let job = job.timeout(Duration::from_secs(1200));
@@ -137,12 +138,12 @@ pub fn recovered(guest: &mut Guest) -> String {
     outcome.read_text("files.txt").expect("the job wrote it")
 }
 
-/// What is written, how, and when the power goes.
+/// A workload in the guest.
 #[derive(Clone, Debug, Default)]
 pub struct Load {
-    /// Parameters of the flash module.
+    /// Parameters of the flash module, including the power cut.
     pub flash: String,
-    /// A command that is run in the mounted tree.
+    /// Command to run in the mounted tree.
     pub command: String,
     /// Mount options.
     pub options: String,
@@ -154,12 +155,12 @@ impl Drop for Bench {
     }
 }
 
-/// A chip's file as a file system; it stays as it is.
+/// Opens the file system in a chip's file, without changing it.
 pub fn open(chip: &Path) -> Ubifs {
     Ubifs::open(volume(chip), OpenOptions::standard()).expect("it is a file system")
 }
 
-/// The volume of a chip's file.
+/// The volume in a chip's file.
 pub fn volume(chip: &Path) -> Arc<dyn Volume> {
     try_volume(chip).expect("there is a volume")
 }
@@ -176,7 +177,7 @@ fn try_volume(chip: &Path) -> Option<Arc<dyn Volume>> {
     Some(Arc::new(device.open(VolumeId(0)).ok()?))
 }
 
-/// Writes a volume into a file, LEB after LEB.
+/// Writes a volume to a file, LEB after LEB.
 pub fn dump(volume: &dyn Volume, path: &Path) {
     let geometry = volume.geometry();
     let mut file = File::create(path).expect("there is room");

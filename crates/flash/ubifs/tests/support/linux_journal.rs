@@ -1,4 +1,4 @@
-//! Journals as Linux leaves them where power goes: commits that were started and came no further, and LEBs that it named since.
+//! Journals as left by Linux after power cuts: commits that were started and not finished, and buds referenced since.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn filled_up(mut raw: Vec<u8>, volume: &dyn Volume) -> Vec<u8> {
     raw
 }
 
-/// Starts commits that come no further, as if power had gone in each, until so many LEBs of the log are left.
+/// Starts commits without finishing them, as if power had gone in each, until `left` LEBs of the log are left.
 pub fn start_commits(chip: &Chip, left: u32) {
     loop {
         let (volume, ubifs) = opened(chip);
@@ -41,7 +41,7 @@ pub fn start_commits(chip: &Chip, left: u32) {
     }
 }
 
-/// Adds an empty LEB to the journal that holds what `nodes` make of the next sequence numbers.
+/// Adds a bud in an empty LEB. Each of `nodes` encodes a node for a given sequence number.
 pub fn add_bud<F: Fn(u64) -> Vec<u8>>(chip: &Chip, head: u32, nodes: impl IntoIterator<Item = F>) {
     let (volume, ubifs) = opened(chip);
     let gc_leb = ubifs.master().gc_leb;
@@ -51,7 +51,7 @@ pub fn add_bud<F: Fn(u64) -> Vec<u8>>(chip: &Chip, head: u32, nodes: impl IntoIt
     add_bud_at(chip, leb.expect("one is empty"), head, nodes);
 }
 
-/// The same in a certain LEB, which loses what it had.
+/// Like [`add_bud`], in a given LEB, whose content is dropped.
 pub fn add_bud_at<F: Fn(u64) -> Vec<u8>>(
     chip: &Chip,
     leb: u32,
@@ -76,7 +76,7 @@ pub fn add_bud_at<F: Fn(u64) -> Vec<u8>>(
     volume.write(log, end, &raw).expect("there is room");
 }
 
-/// The last LEB of the log, and where it is not written any more.
+/// The last LEB of the log, and the end of its written part.
 fn log_end(volume: &dyn Volume, ubifs: &Ubifs) -> (Leb, u32) {
     let lebs = &ubifs.replay_report().log_lebs;
     let log = Leb(*lebs.last().expect("it has a log"));
@@ -87,7 +87,7 @@ fn log_end(volume: &dyn Volume, ubifs: &Ubifs) -> (Leb, u32) {
     (log, end.next_multiple_of(volume.geometry().min_io_bytes))
 }
 
-/// Power went while a reference was written to the log.
+/// Tears the log: a reference was being written when power went.
 pub fn tear_log(chip: &Chip) {
     let (volume, ubifs) = opened(chip);
     let (log, end) = log_end(&*volume, &ubifs);

@@ -1,5 +1,5 @@
-//! One chip, or several that are an array, with an empty file system that is mounted for writing: in memory, on one power
-//! supply, without a clock.
+//! A chip, or several as an array, with an empty file system: simulated in memory, on one power supply, without a
+//! clock.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,26 +14,26 @@ use ubifs::{Clock, MountedWriter, OpenOptions, Writer};
 use super::array_of::array_of;
 use super::rig::{Chip, Shape, device_on, dump};
 
-/// Has devices erase and level wear, a few steps a call.
+/// Lets the devices erase and level wear, a few steps per call.
 pub type DeviceWork = Box<dyn Fn() -> Result<(), String>>;
 
-/// Chips that survive their users.
+/// Chips that outlive their users.
 pub struct Medium {
     chips: Vec<Chip>,
 }
 
 impl Medium {
-    /// Chips that are there.
+    /// Wraps existing chips.
     pub const fn of(chips: Vec<Chip>) -> Self {
         Self { chips }
     }
 
-    /// `members` chips of a shape with an empty file system over all of them.
+    /// `members` chips of a shape with an empty file system across them.
     pub fn formatted(shape: Shape, members: usize) -> Self {
         Self::formatted_with(Redundancy::None, shape, members)
     }
 
-    /// The same, with parity or without.
+    /// Like [`Self::formatted`], with or without parity.
     pub fn formatted_with(redundancy: Redundancy, shape: Shape, members: usize) -> Self {
         if members == 1 {
             return Self::of(vec![Arc::new(Mutex::new(shape.formatted()))]);
@@ -44,18 +44,18 @@ impl Medium {
         medium
     }
 
-    /// The same content on chips of their own, with a power supply of their own.
+    /// A copy of all chips, on a new power supply.
     pub fn copy(&self) -> Self {
         let supply = PowerSupply::default();
         self.copied(|| supply.clone())
     }
 
-    /// The same content on chips with a power supply each.
+    /// A copy of all chips, each with its own power supply.
     pub fn copy_apart(&self) -> Self {
         self.copied(PowerSupply::default)
     }
 
-    /// A copy of an array with parity without one of its members.
+    /// A copy without one member, of an array with parity.
     pub fn without(&self, member: usize) -> Self {
         let mut left = self.copy();
         left.chips.remove(member);
@@ -72,23 +72,23 @@ impl Medium {
         }
     }
 
-    /// What each chip is fed by.
+    /// The power supply of each chip.
     pub fn supplies(&self) -> Vec<PowerSupply> {
         let of_chip = |chip: &Chip| chip.lock().expect("no panic").supply().clone();
         self.chips.iter().map(of_chip).collect()
     }
 
-    /// What all chips are fed by.
+    /// The common power supply.
     pub fn supply(&self) -> PowerSupply {
         self.chips[0].lock().expect("no panic").supply().clone()
     }
 
-    /// Attaches; also what has the devices erase.
+    /// Attaches; returns the volume and the device work.
     pub fn attached(&self) -> Result<(Arc<dyn Volume>, DeviceWork), String> {
         self.attached_through(Arc::clone, Access::ReadWrite)
     }
 
-    /// The same through what wraps each chip.
+    /// Like [`Self::attached`], with each chip wrapped.
     pub fn attached_through<N: Nand + 'static>(
         &self,
         wrap: impl Fn(&Chip) -> N,
@@ -109,7 +109,7 @@ impl Medium {
         Ok((array.volume().clone(), Box::new(move || work(array.devices()))))
     }
 
-    /// Blocks that are marked bad.
+    /// Number of blocks marked bad.
     pub fn bad_blocks(&self) -> usize {
         let bad = |chip: &Chip| {
             let chip = chip.lock().expect("no panic");
@@ -123,12 +123,12 @@ impl Medium {
         self.attached().map(|(volume, _)| volume)
     }
 
-    /// Attaches and mounts for writing.
+    /// Attaches and mounts read-write.
     pub fn mount(&self) -> Result<MountedWriter, String> {
         self.mount_with_work().map(|(file_system, _)| file_system)
     }
 
-    /// The same; also what has the devices erase.
+    /// Like [`Self::mount`]; also returns the device work.
     pub fn mount_with_work(&self) -> Result<(MountedWriter, DeviceWork), String> {
         let (volume, work) = self.attached()?;
         let writer = Writer::open(volume, OpenOptions::standard());
@@ -136,12 +136,12 @@ impl Medium {
         Ok((mounted(writer), work))
     }
 
-    /// What the chip of a medium without an array holds, block after block.
+    /// Content of the only chip, block after block.
     pub fn raw(&self) -> Vec<u8> {
         raw(&self.chips[0])
     }
 
-    /// Our checker, the sums that a mount sees, and `fsck.ubifs` where there is one.
+    /// Runs our checker, which includes the sums that a mount relies on, and `fsck.ubifs` if given.
     pub fn judge(&self, fsck: Option<&testkit::lab::Fsck>, what: &str) {
         let volume = self.volume().unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_sound(&*volume, what);
@@ -157,7 +157,7 @@ impl Medium {
     }
 }
 
-/// Our checker finds nothing.
+/// Asserts that our checker finds no fault.
 pub fn assert_sound(volume: &dyn Volume, what: &str) {
     let report = ubifs::check::check(volume);
     let told: Vec<String> = report
@@ -168,7 +168,7 @@ pub fn assert_sound(volume: &dyn Volume, what: &str) {
     assert!(told.is_empty(), "{what}: {told:#?}");
 }
 
-/// A few steps of what a device has to do.
+/// Runs a few steps of device work.
 fn work<N: Nand>(devices: &[Ubi<N>]) -> Result<(), String> {
     for device in devices {
         for _ in 0..4 {
@@ -178,7 +178,7 @@ fn work<N: Nand>(devices: &[Ubi<N>]) -> Result<(), String> {
     Ok(())
 }
 
-/// What a chip holds, block after block.
+/// Content of a chip, block after block.
 pub fn raw(chip: &Chip) -> Vec<u8> {
     let geometry = chip.geometry();
     let block_bytes = usize::try_from(geometry.block_bytes()).expect("small");
@@ -186,7 +186,7 @@ pub fn raw(chip: &Chip) -> Vec<u8> {
     for block in 0..geometry.blocks() {
         let mut raw = vec![0; block_bytes];
         let mut chip = Arc::clone(chip);
-        // What is torn is there as it is.
+        // Torn pages are returned as they are.
         let report = chip.read(Peb(block), 0, &mut raw);
         drop(report.expect("it has power"));
         all.append(&mut raw);
@@ -194,7 +194,7 @@ pub fn raw(chip: &Chip) -> Vec<u8> {
     all
 }
 
-/// A clock that goes on by a second with each look at it.
+/// A clock that advances by a second per reading.
 pub fn clock() -> Clock {
     let seconds = AtomicI64::new(1_500_000_000);
     Box::new(move || Time {
@@ -203,7 +203,7 @@ pub fn clock() -> Clock {
     })
 }
 
-/// Mounts what nothing may be lost of.
+/// Mounts a file system; any loss is a failure.
 pub fn mounted(writer: Writer) -> MountedWriter {
     let no_loss = Box::new(|finding: &ubifs::Finding| panic!("{finding}"));
     MountedWriter::new(writer, no_loss, clock())

@@ -1,4 +1,4 @@
-//! A tree of files as text, one line a file: what the host has and what UBIFS reads, for comparison.
+//! File trees as text, one line per file, to compare the host with UBIFS.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,10 +9,10 @@ use std::path::Path;
 use ubifs::format::{EntryKind, InodeNumber, ROOT_INODE};
 use ubifs::{Finding, Ubifs};
 
-/// Path to what is there.
+/// Maps a path to a description of the file.
 pub type Tree = BTreeMap<String, String>;
 
-/// A folder of the host.
+/// Lists a host directory.
 pub fn tree_of_host(root: &Path) -> Tree {
     let mut tree = Tree::new();
     let mut pending = vec![root.to_owned()];
@@ -56,7 +56,7 @@ pub fn tree_of_host(root: &Path) -> Tree {
     tree
 }
 
-/// The same of a UBIFS. What can't be read is in `lost`.
+/// Lists a UBIFS. Damage is added to `lost`.
 pub fn tree_of(ubifs: &Ubifs, lost: &mut Vec<Finding>) -> Tree {
     let mut tree = Tree::new();
     let mut pending: Vec<(InodeNumber, String)> = vec![(ROOT_INODE, String::new())];

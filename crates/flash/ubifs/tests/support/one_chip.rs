@@ -1,5 +1,5 @@
-//! An image of a volume on one chip: also of an array's, whose LEBs no chip has. Its volume is aligned to them then, so that what
-//! knows nothing of arrays can be its judge.
+//! The image of a volume on a single chip, also of an array's volume, whose LEBs fit no chip. The chip's volume is
+//! aligned to them, so that tools without array support can check it.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use ubi::format::VolumeKind;
 use ubi::format::volume_table::VolumeName;
 use ubi::{FormatOptions, Layout, NewVolume, SizeInLebs, Ubi, UbiVolume, Volume};
 
-/// Writes an image to a volume, but for erased pages at the ends of LEBs: nothing may be programmed twice.
+/// Writes an image to a volume, except for erased pages at the ends of LEBs: no page may be programmed twice.
 pub fn fill(volume: &dyn Volume, image: &[u8]) {
     let geometry = volume.geometry();
     let (leb_bytes, unit) = (
@@ -27,7 +27,7 @@ pub fn fill(volume: &dyn Volume, image: &[u8]) {
     }
 }
 
-/// Formats a chip with a volume of `lebs` LEBs of `leb_bytes`, which are a little smaller than its blocks may be, and fills it.
+/// Formats a chip with a volume of `lebs` LEBs of `leb_bytes`, slightly smaller than its blocks allow, and fills it.
 pub fn on_chip(
     chip: &Arc<Mutex<SimNand>>,
     lebs: u32,

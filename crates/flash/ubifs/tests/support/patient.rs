@@ -1,4 +1,4 @@
-//! Ways to damage an image, and what the stock fsck.ubifs says of it.
+//! Damages an image, and runs the stock fsck.ubifs on it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,15 +8,15 @@ use ubifs::format::{Group, Inode, InodeNumber, Key, Master, NodeKind, check, sea
 
 use super::image::Image;
 
-/// An image that is to be damaged.
+/// An image to be damaged.
 pub struct Patient {
     pub image: Image,
-    /// Where it was changed.
+    /// Offsets of the changes.
     pub changed: Vec<u64>,
 }
 
 impl Patient {
-    /// A copy of an image, in a file of its own.
+    /// Copies an image to another file.
     pub fn of(image: &Image) -> Self {
         Self {
             image: image.copy(),
@@ -24,7 +24,7 @@ impl Patient {
         }
     }
 
-    /// Writes it into its file, whose path is returned.
+    /// Writes the image to its file and returns the path.
     pub fn write(&self) -> &PathBuf {
         self.image.write();
         &self.image.path
@@ -37,27 +37,27 @@ impl Patient {
         (*at, *bytes)
     }
 
-    /// Flips a bit in the middle one of a kind.
+    /// Flips a bit in the middle node of a kind.
     pub fn flip(&mut self, kind: NodeKind, byte: usize) {
         let (at, _) = self.some(kind);
         self.image.raw[at + byte] ^= 1;
         self.changed.push(u64::try_from(at).expect("small"));
     }
 
-    /// Changes the middle one of a kind and mends its CRC.
+    /// Changes the middle node of a kind and fixes its CRC.
     pub fn change(&mut self, kind: NodeKind, change: impl Fn(&mut [u8])) {
         let (at, bytes) = self.some(kind);
         self.change_at(at, bytes, &change);
     }
 
-    /// The same with all of a kind.
+    /// Like [`Self::change`], for all nodes of a kind.
     pub fn change_all(&mut self, kind: NodeKind, change: impl Fn(&mut [u8])) {
         for (at, _, bytes) in self.image.nodes().into_iter().filter(|node| node.1 == kind) {
             self.change_at(at, bytes, &change);
         }
     }
 
-    /// The same with an inode.
+    /// Like [`Self::change`], for an inode.
     pub fn change_inode(&mut self, number: InodeNumber, change: impl Fn(&mut [u8])) {
         let at = self.image.place_of(|raw| {
             let kind = check(raw).map(|header| header.kind);
@@ -86,8 +86,8 @@ impl Patient {
     }
 }
 
-/// What the stock fsck.ubifs says of it, where there is one: on a volume that has room for the journal, which `mkfs.ubifs`
-/// leaves to the first mount.
+/// Runs the stock fsck.ubifs if it is installed, on a volume large enough for the journal, which `mkfs.ubifs` leaves
+/// to the first mount.
 pub fn judged(image: &Image, min_io: u32) -> Option<FsckReport> {
     let fsck = Fsck::available().ok()?;
     let path = image.path.with_extension("volume");

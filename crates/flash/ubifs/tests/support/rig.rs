@@ -1,4 +1,4 @@
-//! A simulated chip with a UBI volume for a file system, a model of what is in it, and a random script that both go through.
+//! A simulated chip with a UBI volume, a model of its files, and a random script that is applied to both.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use ubifs::format::{EntryKind, InodeNumber, ROOT_INODE, crc};
 use ubifs::mkfs::{Attributes, LebCount, MkfsOptions, Time, Tree, VolumeSink, make};
 use ubifs::{NewFile, OpenOptions, Ubifs, WriteError, Writer};
 
-/// A chip that survives its users.
+/// A chip that outlives its users.
 pub type Chip = Arc<Mutex<SimNand>>;
 
 /// Shape of a chip and of the file system on it.
@@ -28,11 +28,11 @@ pub struct Shape {
     pub blocks: u32,
     pub lebs: u32,
     pub fanout: u32,
-    /// What only root may use.
+    /// Size of the reserved pool.
     pub reserved_bytes: u64,
 }
 
-/// The smallest LEBs that UBIFS takes.
+/// The smallest LEBs that UBIFS supports.
 pub const SMALL: Shape = Shape {
     page: 512,
     pages: 32,
@@ -73,7 +73,7 @@ impl Shape {
             .expect("no panic")
     }
 
-    /// An empty file system on all of a volume.
+    /// Makes an empty file system that fills a volume.
     pub fn make_file_system(self, volume: &dyn Volume) {
         let shape = volume.geometry();
         let options = MkfsOptions {
@@ -99,7 +99,7 @@ pub fn device(chip: &Chip) -> Result<Ubi<Chip>, ubi::AttachError> {
     device_on(Arc::clone(chip), Access::ReadWrite)
 }
 
-/// The same on what wraps the chip.
+/// Like [`device`], for a wrapped chip.
 pub fn device_on<N: Nand>(chip: N, access: Access) -> Result<Ubi<N>, ubi::AttachError> {
     let options = AttachOptions {
         wear_threshold: 1 << 20,
@@ -114,7 +114,7 @@ pub fn attach(chip: &Chip) -> Result<Arc<UbiVolume<Chip>>, ubi::AttachError> {
     Ok(Arc::new(volume.expect("the volume is there")))
 }
 
-/// All LEBs of a volume; what is torn is there as it is.
+/// Content of all LEBs of a volume; torn pages are returned as they are.
 pub fn all_of(volume: &dyn Volume) -> Vec<u8> {
     let geometry = volume.geometry();
     let mut all = Vec::new();
@@ -128,20 +128,20 @@ pub fn all_of(volume: &dyn Volume) -> Vec<u8> {
     all
 }
 
-/// The same in a file, for judges that take one.
+/// Writes the content of a volume to a file, for external checkers.
 pub fn dump(volume: &dyn Volume, path: &Path) {
     std::fs::write(path, all_of(volume)).expect("there is room for it");
 }
 
-/// Opens for writing.
+/// Opens a volume read-write.
 pub fn open(volume: Arc<dyn Volume>) -> Result<Writer, WriteError> {
     Writer::open(volume, OpenOptions::standard())
 }
 
-/// Path to a line of what is there.
+/// Maps a path to a description of the file.
 pub type Lines = BTreeMap<String, String>;
 
-/// A file system as lines.
+/// Lists a file system.
 pub fn lines_of(ubifs: &Ubifs) -> Lines {
     let mut lines = Lines::new();
     let mut pending = vec![(ROOT_INODE, String::new())];
@@ -191,7 +191,7 @@ struct File {
     xattrs: BTreeMap<String, Vec<u8>>,
 }
 
-/// What is to be there.
+/// The expected files.
 #[derive(Clone, Debug)]
 pub struct Model {
     names: BTreeMap<String, u32>,
@@ -200,7 +200,7 @@ pub struct Model {
     pub written: Option<String>,
 }
 
-/// An operation of the script.
+/// Mix of operations in the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
     /// Small files, many names.
@@ -210,12 +210,12 @@ pub enum Weight {
 }
 
 impl Model {
-    /// An empty file system.
+    /// Model of an empty file system.
     pub fn fresh() -> Self {
         Self::at(ROOT_INODE)
     }
 
-    /// An empty directory.
+    /// Model of an empty directory.
     pub fn at(directory: InodeNumber) -> Self {
         let root = File {
             kind: Kind::Directory,
@@ -238,7 +238,7 @@ impl Model {
         all.filter(|name| !name[prefix.len()..].contains('/')).collect()
     }
 
-    /// The same lines as [`lines_of`].
+    /// The listing that [`lines_of`] should return.
     pub fn lines(&self) -> Lines {
         let line = |path: &String, inode: &u32| {
             let file = &self.files[inode];
@@ -294,7 +294,7 @@ impl Model {
         (directory, inode, name)
     }
 
-    /// One operation on both. `Ok(false)`: there was nothing to do it to.
+    /// Applies one operation to both. `Ok(false)`: there was no file to apply it to.
     pub fn step(&mut self, writer: &mut Writer, prng: &mut Prng, weight: Weight) -> Result<bool, WriteError> {
         self.written = None;
         let now = Time {
@@ -399,7 +399,7 @@ impl Model {
                 let Some((_, inode)) = self.pick(prng, |_| true) else {
                     return Ok(false);
                 };
-                // Linux lets links have these, and not those of users.
+                // Linux allows `trusted.` on links, but not `user.`.
                 let name = format!("trusted.{}", prng.below(4));
                 let file = self.files.get_mut(&inode).expect("picked");
                 if file.xattrs.contains_key(&name) && prng.chance(40) {

@@ -1,8 +1,9 @@
-//! A random script of calls to a mounted file system, and all that may be there when power goes in the middle of it.
+//! A random script of calls to a mounted file system, and the states allowed after a power cut at any point in it.
 //!
-//! Names, links, modes and extended attributes go to one journal head in the order of the calls: after a cut they are what some
-//! number of calls left, of which none that was synced is missing. The call that was cut counts as done or as not done. Contents go
-//! to another head, block by block: each block is that of some moment since the last sync, and the size one that the blocks explain.
+//! Names, links, modes and extended attributes go to one journal head in the order of the calls: after a cut they
+//! match the state after some number of calls, including all synced ones. The interrupted call may or may not have
+//! taken effect. Contents go to another head, block by block: each block matches some state since the last sync, and
+//! the size is one that the blocks explain.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,13 +16,13 @@ use vfs::{
     RenameFlags, SetAttr, WriteMode, XattrFlags,
 };
 
-/// Bytes that a data node holds: what a cut leaves whole.
+/// Size of a data node's block, which a cut never tears.
 const BLOCK: usize = 4096;
 /// The root in the model.
 const ROOT: u32 = 0;
 const NOTE: &[u8] = b"user.note";
 
-/// What a name leads to.
+/// Type of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     Directory,
@@ -41,7 +42,7 @@ struct File {
 /// A directory of the model and a name in it.
 type Name = (u32, String);
 
-/// What is there between two calls.
+/// The expected state between two calls.
 #[derive(Clone)]
 struct Moment {
     names: BTreeMap<Name, u32>,
@@ -49,7 +50,7 @@ struct Moment {
     next: u32,
 }
 
-/// What is there under one path after a cut.
+/// A file found under one path after a cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     kind: Kind,
@@ -133,7 +134,7 @@ impl Moment {
     }
 }
 
-/// The script so far: every moment since the last sync, and behind them the one that the call under way leads to.
+/// The script so far: the states after each call since the last sync, and that after the call in progress.
 pub struct Script {
     moments: Vec<Moment>,
     content_bytes_max: usize,
@@ -142,7 +143,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// A script on an empty file system that keeps below so many bytes of content.
+    /// A script on an empty file system that limits the content to `content_bytes_max`.
     pub fn fresh(content_bytes_max: usize) -> Self {
         Self {
             moments: vec![Moment::fresh()],
@@ -151,7 +152,7 @@ impl Script {
         }
     }
 
-    /// The same from where another one was synced.
+    /// A script that continues from the last state of another.
     pub fn after(other: &Self) -> Self {
         Self {
             moments: vec![other.last().clone()],
@@ -164,7 +165,7 @@ impl Script {
         self.moments.last().expect("there is one always")
     }
 
-    /// Notes what a call is about to change.
+    /// Records the change of a call before it is made.
     fn begin(&mut self, change: impl FnOnce(&mut Moment)) {
         let mut moment = self.last().clone();
         change(&mut moment);
@@ -178,7 +179,7 @@ impl Script {
         self.moments.drain(..self.moments.len() - 1);
     }
 
-    /// Ends it: all of it is there from here on.
+    /// Ends the script with an unmount or a sync: everything must survive from here on.
     pub fn finish(&mut self, file_system: &MountedWriter, closes: bool) -> FsResult<()> {
         match closes {
             true => file_system.close().map_err(|_| FsError::Io)?,
@@ -201,7 +202,7 @@ impl Script {
         })
     }
 
-    /// Some name for a file, which may be there.
+    /// A random name for a file, which may exist.
     fn any_name(&self, prng: &mut Prng) -> Name {
         let host = match prng.chance(50) {
             true => self
@@ -217,7 +218,7 @@ impl Script {
         (!self.last().names.contains_key(&name)).then_some(name)
     }
 
-    /// Fills the file system with content of which half is overwritten, so that space has to be collected.
+    /// Fills the file system and overwrites half of it, so that garbage collection runs.
     pub fn prepare(&mut self, file_system: &MountedWriter, prng: &mut Prng) -> FsResult<()> {
         let bytes = self.content_bytes_max / 12;
         for number in 0..8 {
@@ -240,7 +241,7 @@ impl Script {
         Ok(())
     }
 
-    /// One call, or nothing where there is nothing to do it to.
+    /// Makes one random call, or none if there is no suitable file.
     pub fn step(
         &mut self,
         file_system: &MountedWriter,
@@ -323,7 +324,7 @@ impl Script {
             let offset = u64::try_from(at).expect("small");
             match file_system.write(ino, handle, offset, &data, mode)? {
                 written if written == data.len() => Ok(()),
-                // There is room: it met an error, which the next write would tell.
+                // Space is not short: an error occurred, which the next write would report.
                 _ => Err(FsError::Io),
             }
         })?;
@@ -380,7 +381,7 @@ impl Script {
         if let Some(ino) = held
             && prng.chance(50)
         {
-            // The others are open until the power goes.
+            // Otherwise the file stays open until the power cut.
             file_system.forget(ino, 1);
         }
         Ok(())
@@ -413,7 +414,7 @@ impl Script {
         let may_replace = replaced.is_none_or(|other| {
             other_is_directory == Some(is_directory) && other != id && self.last().is_empty(other)
         });
-        // Names of one file, and a file in the place of a directory, are for other tests.
+        // Links of the same file, and replacing a file by a directory, are left to other tests.
         if !may_replace {
             return Ok(());
         }
@@ -492,7 +493,7 @@ impl Script {
         changed.map(drop)
     }
 
-    /// The same with the last calls alone: 1 for what all of them left, 2 where the last one failed.
+    /// The same script with only the last states: 1 for the state after all calls, 2 if the last one failed.
     pub fn recent(&self, moments: usize) -> Self {
         let from = self.moments.len().saturating_sub(moments);
         Self {
@@ -501,7 +502,8 @@ impl Script {
         }
     }
 
-    /// Goes on from what is there after a call that failed: the tree before it, or after it, with some of what it wrote.
+    /// Continues after a failed call from the state found: the one before it or after it, with part of the data
+    /// written.
     pub fn settle(&mut self, found: &Tree) -> Result<(), String> {
         let recent = self.recent(2);
         let number = recent.explain(found)?;
@@ -519,12 +521,12 @@ impl Script {
         Ok(())
     }
 
-    /// After which of the calls since the last sync the tree is; otherwise what is wrong with it.
+    /// Returns the call since the last sync after which the tree is as found, or all mismatches.
     pub fn explain(&self, found: &Tree) -> Result<usize, String> {
         self.explain_readable(found, &[])
     }
 
-    /// The same of a tree of which some paths, and all below them, can't be read.
+    /// Like [`Self::explain`], with some paths, and everything below them, unreadable.
     pub fn explain_readable(&self, found: &Tree, unreadable: &[String]) -> Result<usize, String> {
         let mut why = String::new();
         for (number, moment) in self.moments.iter().enumerate() {
@@ -577,7 +579,7 @@ impl Script {
         Ok(())
     }
 
-    /// Whether a content can be what is left of a file whose inode is that of moment `number`.
+    /// Whether content is possible for a file whose inode is that of state `number`.
     fn content_fits(&self, number: usize, id: u32, found: &[u8]) -> Result<(), String> {
         let all = || self.moments.iter().filter_map(|moment| moment.files.get(&id));
         let size = self.moments[number].files[&id].content.len();
@@ -586,7 +588,7 @@ impl Script {
             return Err(format!("{} bytes, not {size} to {largest}", found.len()));
         }
         let wrong = (0..found.len().div_ceil(BLOCK)).find(|block| {
-            // A write that failed left blocks, but did not make the file longer.
+            // A failed write may leave blocks without extending the file.
             let bytes = BLOCK.min(found.len() - block * BLOCK);
             let known = block_of(found, *block);
             !all().any(|file| block_of(&file.content, *block)[..bytes] == known[..bytes])
@@ -598,7 +600,7 @@ impl Script {
     }
 }
 
-/// A block of a content, with zeros behind its end.
+/// A block of a content, padded with zeros.
 fn block_of(content: &[u8], number: usize) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
     let rest = content.get(number * BLOCK..).unwrap_or_default();
@@ -607,7 +609,7 @@ fn block_of(content: &[u8], number: usize) -> [u8; BLOCK] {
     block
 }
 
-/// A file without a name, which may be open still when power goes.
+/// An unlinked file, which may still be open when power goes.
 fn unnamed(file_system: &dyn FileSystem, prng: &mut Prng) -> FsResult<()> {
     let flags = OpenFlags(libc::O_RDWR);
     let (made, opened) = file_system.tmpfile(&contract::caller(), Ino::ROOT, contract::FILE, flags)?;
@@ -629,7 +631,7 @@ fn create(file_system: &dyn FileSystem, path: &str) -> FsResult<()> {
     Ok(())
 }
 
-/// The directory that a path ends in, which nobody removes before the next call, and the last name.
+/// The parent directory of a path, which is not removed before the next call, and the last name.
 fn parent_of<'a>(file_system: &dyn FileSystem, path: &'a str) -> FsResult<(Ino, &'a [u8])> {
     let Some((above, name)) = path.rsplit_once('/') else {
         return Ok((Ino::ROOT, path.as_bytes()));
@@ -639,7 +641,7 @@ fn parent_of<'a>(file_system: &dyn FileSystem, path: &'a str) -> FsResult<(Ino, 
     Ok((ino, name.as_bytes()))
 }
 
-/// The inode of a path, which is to be forgotten.
+/// The inode of a path; the caller has to forget it.
 fn resolve(file_system: &dyn FileSystem, path: &str) -> FsResult<Ino> {
     let (parent, name) = parent_of(file_system, path)?;
     file_system.lookup(parent, name).map(|entry| entry.ino)
@@ -679,7 +681,7 @@ impl DirSink for Names {
     }
 }
 
-/// All that is there; `Err` where something can't be read.
+/// Lists all files; `Err` if any is unreadable.
 pub fn tree_of(file_system: &dyn FileSystem) -> Result<Tree, String> {
     let (tree, unreadable) = readable_tree_of(file_system);
     match unreadable.into_iter().next() {
@@ -688,7 +690,7 @@ pub fn tree_of(file_system: &dyn FileSystem) -> Result<Tree, String> {
     }
 }
 
-/// All that can be read, and the paths that can't.
+/// Lists all readable files, and the paths that are not.
 pub fn readable_tree_of(file_system: &dyn FileSystem) -> (Tree, Vec<(String, FsError)>) {
     let (mut tree, mut unreadable) = (Tree::new(), Vec::new());
     let mut pending = vec![String::new()];
@@ -727,7 +729,7 @@ fn list(file_system: &dyn FileSystem, directory: &str, names: &mut Names) -> FsR
     };
     let handle = file_system.opendir(ino)?;
     let mut listed = Ok(());
-    // As the kernel does: until nothing comes.
+    // Like the kernel: until a call returns no entry.
     while listed.is_ok() && std::mem::take(&mut names.more) {
         listed = file_system.readdir(ino, handle, names.offset, names);
     }

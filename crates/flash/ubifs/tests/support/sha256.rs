@@ -1,4 +1,4 @@
-//! SHA-256, by which the lab guest names contents. Spec: FIPS 180-4.
+//! SHA-256, used by the lab guest to identify contents. Spec: FIPS 180-4.
 
 /// The digest in hex.
 pub fn sha256(data: &[u8]) -> String {
@@ -46,7 +46,7 @@ pub fn sha256(data: &[u8]) -> String {
     state.iter().map(|word| format!("{word:08x}")).collect()
 }
 
-/// The first 32 bits behind the point of the square (2) or cube (3) roots of the first primes.
+/// The first 32 fractional bits of the square (2) or cube (3) roots of the first primes.
 fn roots(count: usize, power: u32) -> Vec<u32> {
     let is_prime = |number: &u128| (2..*number).all(|divisor| !number.is_multiple_of(divisor));
     let root = |prime: u128| {

@@ -1,4 +1,4 @@
-//! The tree that a mount shows, by the calls of `vfs::FileSystem` alone, as the guest's `lab-hash` prints one.
+//! Lists a mount through `vfs::FileSystem`, in the format of the guest's `lab-hash`.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use vfs::{Attr, DirEntry, DirSink, Entry, FileKind, FileSystem, Ino, OpenFlags, 
 use super::lab_lines::{Lines, escaped};
 use super::sha256::sha256;
 
-/// All files of a file system in which nothing is damaged.
+/// Lists all files of an undamaged file system.
 pub fn shown_by(ubifs: Ubifs) -> Lines {
     let no_loss = Box::new(|finding: &ubifs::Finding| panic!("{finding}"));
     let mounted = MountedUbifs::new(Arc::new(ubifs), MountedOptions::standard(), no_loss);
@@ -96,7 +96,7 @@ fn content(mounted: &MountedUbifs, ino: Ino, size: u64) -> Vec<u8> {
     content
 }
 
-/// Names with their entries, asked for in small pieces.
+/// Entries of a directory, requested in small portions.
 fn list(mounted: &MountedUbifs, ino: Ino) -> Vec<(Vec<u8>, Entry)> {
     let handle = mounted.opendir(ino).expect("it opens");
     let (mut all, mut offset) = (Vec::new(), 0);
@@ -118,7 +118,7 @@ fn list(mounted: &MountedUbifs, ino: Ino) -> Vec<(Vec<u8>, Entry)> {
     }
 }
 
-/// Some names of a directory.
+/// A portion of a listing.
 struct Portion {
     room: usize,
     names: Vec<(Vec<u8>, Entry)>,

@@ -1,5 +1,6 @@
-//! Power cuts in every program and erase of a random script through a mount: segments, each from the state in which the one before
-//! left the chips, so that a cut is near its start and what it finds has a past.
+//! Power cuts in every program and erase of a random script on a mounted file system. The script is split into
+//! segments, each starting from the chips as left by the one before, so that a cut is near its start and still finds
+//! an aged medium.
 
 use array::Redundancy;
 use nand::{PowerCut, PowerSupply};
@@ -10,7 +11,7 @@ use super::medium::Medium;
 use super::rig::{SMALL, Shape};
 use super::script::Script;
 
-/// Of all streams.
+/// Seed of all random streams.
 pub const SEED: u64 = 0x3C07;
 
 /// A sweep over one chip or an array.
@@ -19,23 +20,23 @@ pub struct Sweep {
     pub members: usize,
     pub redundancy: Redundancy,
     pub segments: u64,
-    /// Calls of a segment.
+    /// Calls per segment.
     pub steps: u64,
-    /// Blocks of each chip: with fewer, garbage has to be collected.
+    /// Blocks per chip; fewer blocks cause more garbage collection.
     pub blocks: u32,
 }
 
-/// Whose power goes.
+/// Scope of a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// That of all chips: of a row what comes before the write is there.
+    /// All chips: of a stripe row, the part before the cut write exists.
     All,
-    /// That of one, in turn: it was behind the others, which have all of the row.
+    /// One member in turn: it lags behind the others, which complete the row.
     OneMember,
 }
 
 impl Which {
-    /// What a replay has behind the cut.
+    /// Suffix of the cut in a replay command.
     const fn name(self) -> &'static str {
         match self {
             Self::All => "",
@@ -49,7 +50,7 @@ pub struct Segment {
     pub number: u64,
     pub start: Medium,
     pub script: Script,
-    /// Programs and erases of it, the mount's among them.
+    /// Programs and erases, including those of the mount.
     pub writes: u64,
 }
 
@@ -59,7 +60,7 @@ impl Sweep {
         let shape = Shape {
             blocks: self.blocks,
             lebs: self.blocks - (SMALL.blocks - SMALL.lebs),
-            // Deep trees of the index.
+            // Deep index trees.
             fanout: if self.members == 4 { 3 } else { SMALL.fanout },
             ..SMALL
         };
@@ -95,7 +96,7 @@ impl Sweep {
         Prng::named(SEED, &format!("{} members, {name}", self.members))
     }
 
-    /// Mounts, runs a segment, and unmounts or goes away.
+    /// Mounts, runs a segment, and unmounts or drops the file system.
     fn run(self, number: u64, medium: &Medium, script: &mut Script) -> Result<(), String> {
         let (file_system, work) = medium.mount_with_work()?;
         let mut prng = self.stream(&format!("segment {number}"));
@@ -108,8 +109,8 @@ impl Sweep {
         run().map_err(|error| error.to_string())
     }
 
-    /// The chips after a cut in a write of a segment, powered again, and what is known of them. `None`: the member has fewer
-    /// writes than others.
+    /// Runs a segment with a power cut in one write; returns the chips, powered on again, and the script so far.
+    /// `None` if the member has fewer writes than that.
     pub fn cut(self, segment: &Segment, cut: u64, which: Which) -> Option<(Medium, Script)> {
         let members = u64::try_from(self.members).expect("few");
         let (medium, member, write) = match which {
@@ -121,7 +122,7 @@ impl Sweep {
             .swap_remove(usize::try_from(member).expect("few"));
         plan(&supply, write, cut);
         let mut script = Script::after(&segment.script);
-        // The outcome is power's; after the last write of all nobody notices.
+        // The result is ignored: power goes, and after the very last write no call notices.
         let _ = self.run(segment.number, &medium, &mut script);
         if !supply.is_off() {
             assert_eq!(which, Which::OneMember, "{}", self.replay(segment, cut, which));
@@ -131,7 +132,7 @@ impl Sweep {
         Some((medium.copy(), script))
     }
 
-    /// How to run one cut alone.
+    /// How to run this cut again.
     pub fn replay(self, segment: &Segment, cut: u64, which: Which) -> String {
         let full = match self.segments > QUICK.segments {
             true => "TIDEGATE_FULL=1 ",
@@ -145,7 +146,7 @@ impl Sweep {
     }
 }
 
-/// What runs without `TIDEGATE_FULL`.
+/// The sweep without `TIDEGATE_FULL`.
 pub const QUICK: Sweep = Sweep {
     redundancy: Redundancy::None,
     members: 1,
@@ -154,13 +155,13 @@ pub const QUICK: Sweep = Sweep {
     blocks: SMALL.blocks,
 };
 
-/// Plans a cut in the nth write from here on.
+/// Plans a cut in the nth write from now.
 pub fn plan(supply: &PowerSupply, write: u64, way: u64) {
     let way = usize::try_from(way).expect("few");
     supply.plan(PowerCut::of_write(supply.writes() + write, way));
 }
 
-/// Has power go while a file system is recovered, in a write that follows from `number`; `false` where nothing is written then.
+/// Cuts power during recovery, in a write chosen by `number`. Returns `false` if the recovery writes nothing.
 pub fn cut_recovery(medium: &Medium, number: u64, way: u64) -> bool {
     let uncut = medium.copy();
     let before = uncut.supply().writes();
@@ -171,7 +172,7 @@ pub fn cut_recovery(medium: &Medium, number: u64, way: u64) -> bool {
     }
     let supply = medium.supply();
     plan(&supply, number.wrapping_mul(7919) % writes, way);
-    // The outcome is power's.
+    // The result is ignored: power goes.
     drop(medium.mount());
     assert!(supply.is_off(), "recovery is the same each time");
     supply.power_on();

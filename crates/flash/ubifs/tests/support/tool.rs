@@ -1,9 +1,9 @@
-//! `mkfs.ubifs` of mtd-utils, and contents for it.
+//! `mkfs.ubifs` of mtd-utils, and file contents for it.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Whether there is a `mkfs.ubifs`; says so where there is not.
+/// Whether `mkfs.ubifs` is installed; prints a note if not.
 #[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 pub fn has_mkfs() -> bool {
     let found = Command::new("mkfs.ubifs").arg("--version").output().is_ok();
@@ -13,7 +13,7 @@ pub fn has_mkfs() -> bool {
     found
 }
 
-/// Bytes that are compressible in part, so that all ways to store a block come up.
+/// Partly compressible content, so that compressed and uncompressed blocks occur.
 pub fn content(bytes: usize, seed: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..bytes)
@@ -27,7 +27,7 @@ pub fn content(bytes: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// Makes an image of a tree. What `more` says once more counts as it says it.
+/// Makes an image of a tree. Options in `more` override the defaults.
 pub fn mkfs(tree: &Path, image: &Path, min_io: u32, leb: u32, more: &[&str]) {
     let output = Command::new("mkfs.ubifs")
         .args(["-m", &min_io.to_string(), "-e", &leb.to_string(), "-c", "2000"])

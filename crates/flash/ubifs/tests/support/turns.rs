@@ -1,5 +1,6 @@
-//! The turns of tidegate in rounds with Linux: it recovers an image, overwrites files of the nearly full file system, and unmounts it or is
-//! cut. The image is always the one that Linux gets, a single chip; of arrays each LEB is copied to members and back.
+//! Rounds of alternation with Linux: in its turn, tidegate recovers an image, overwrites files of the nearly full
+//! file system, and unmounts it or is cut. The image is always the single chip that Linux gets; for arrays, each LEB
+//! is copied to the members and back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -22,32 +23,32 @@ use super::rig::{Chip, SMALL, all_of, device};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Unmounted,
-    /// The process goes, and power stays.
+    /// The process ends, power stays.
     Killed,
-    /// Power goes in one of the writes: this share of them, in 1/1000, is done.
+    /// Power goes after this share of the writes, in 1/1000.
     Cut(u64),
 }
 
-/// An image that changes hands.
+/// An image passed back and forth.
 #[derive(Clone)]
 pub struct Image {
     /// Its name in messages.
     pub name: String,
     pub members: u32,
-    /// The content of the chip.
+    /// Content of the chip.
     pub raw: Vec<u8>,
-    /// The files that the next one has to find.
+    /// The files that the next turn must find.
     pub expected: Lines,
-    /// Whether Linux found room for another file in it.
+    /// Whether Linux could create another file in it.
     pub has_room: bool,
 }
 
-/// The chip that shows an image of so many members to Linux.
+/// Geometry of the chip for Linux, for an image of `members` members.
 pub fn geometry(members: u32) -> NandGeometry {
     NandGeometry::new(SMALL.page, SMALL.pages * members, SMALL.blocks).expect("a geometry")
 }
 
-/// A chip with content; what is erased stays so.
+/// A chip with the given content; erased pages stay erased.
 pub fn chip_with(content: &[u8], geometry: NandGeometry) -> Chip {
     let mut chip = SimNand::new("one", ChipModel::new(geometry), FaultModel::none());
     let page_bytes = usize::try_from(geometry.page_bytes()).expect("small");
@@ -68,7 +69,7 @@ pub fn volume_of(chip: &Chip) -> Arc<dyn Volume> {
 }
 
 impl Image {
-    /// Reads its files with tidegate; its checker finds nothing, nor does `fsck`.
+    /// Reads its files with tidegate; asserts that its checker finds no fault, nor does `fsck`.
     pub fn read(&self, fsck: Option<&testkit::lab::Fsck>) -> Lines {
         let chip = chip_with(&self.raw, geometry(self.members));
         let volume = volume_of(&chip);
@@ -93,7 +94,7 @@ impl Image {
         tree_of(&ubifs)
     }
 
-    /// Whether the journal has a LEB of garbage collection, and whether it was cut.
+    /// Whether it was cut while the journal has a GC bud.
     pub fn is_cut_while_collecting(&self) -> bool {
         let chip = chip_with(&self.raw, geometry(self.members));
         let ubifs = Ubifs::open(volume_of(&chip), OpenOptions::standard()).expect("it is a file system");
@@ -101,7 +102,7 @@ impl Image {
         !report.was_clean && report.buds.iter().any(|bud| bud.head == 0 && bud.nodes > 0)
     }
 
-    /// Copies it to chips: one, or the members of an array.
+    /// Copies it to one chip, or to the members of an array.
     fn medium(&self) -> Medium {
         let chip = chip_with(&self.raw, geometry(self.members));
         if self.members == 1 {
@@ -151,7 +152,7 @@ impl Image {
         self.raw = raw(&chip);
     }
 
-    /// A turn of tidegate: the files are as expected; afterwards those are expected that it leaves.
+    /// A turn of tidegate: asserts that the files are as expected, and expects the files it leaves in the next turn.
     pub fn our_turn(&mut self, seed: u64, steps: u32, end: End) {
         let medium = self.medium();
         let share = match end {
@@ -165,13 +166,13 @@ impl Image {
                 return;
             }
         };
-        // Once without a cut, to know how many writes there are.
+        // Run without a cut to count the writes.
         let uncut = medium.copy();
         let before = uncut.supply().writes();
         let done = turn(&uncut, self, seed, steps, End::Unmounted);
         done.unwrap_or_else(|error| panic!("{}, without a cut: {error}", self.name));
         let cut = (uncut.supply().writes() - before) * share / 1000;
-        // The guest's chips have no ECC: what is torn reads as it is.
+        // The guest's chips have no ECC: torn pages read without an error.
         let cut = if cut % 5 == 1 { cut + 1 } else { cut };
         let medium = medium.copy();
         let supply = medium.supply();
@@ -190,7 +191,7 @@ impl Image {
     }
 }
 
-/// Mounts, compares, writes, and ends. Returns what is there then.
+/// Mounts, compares, writes, and ends the turn. Returns the resulting files.
 fn turn(medium: &Medium, image: &Image, seed: u64, steps: u32, end: End) -> Result<Lines, WriteError> {
     let name = &image.name;
     let volume = medium.volume();
@@ -218,7 +219,7 @@ fn turn(medium: &Medium, image: &Image, seed: u64, steps: u32, end: End) -> Resu
     Ok(lines)
 }
 
-/// Where Linux has room for a file, tidegate has.
+/// Fails if tidegate has no space for a file although Linux had.
 fn touched(name: &str, error: WriteError, writer: &Writer) -> WriteError {
     if let WriteError::NoSpace { .. } = error {
         panic!("{name}: {error}, where Linux has room: {:?}", writer.statistics());
@@ -353,7 +354,7 @@ impl Files {
         }
     }
 
-    /// Writes as much as there is room for.
+    /// Writes as much as fits.
     fn write(
         &mut self,
         writer: &mut Writer,

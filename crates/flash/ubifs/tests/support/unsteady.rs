@@ -1,4 +1,4 @@
-//! A volume of which one page reads wrong for once, beyond correction: what Linux calls an unstable page, that the next read gets.
+//! A volume with one unstable page: a single read of it is uncorrectable and wrong, later reads are correct.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,15 +10,15 @@ use ubi::{ReadPart, Volume, VolumeError, VolumeGeometry, WritePart};
 pub struct UnsteadyVolume {
     inner: Arc<dyn Volume>,
     leb: Leb,
-    /// From, to.
+    /// Start and end.
     page: (u32, u32),
-    /// Reads of the page before the one that goes wrong.
+    /// Good reads of the page before the wrong one.
     good_reads: u64,
     reads: AtomicU64,
 }
 
 impl UnsteadyVolume {
-    /// The page that begins at an offset reads wrong after so many reads of it that were good.
+    /// The page at an offset reads wrong once, after `good_reads` good reads.
     pub fn new(inner: Arc<dyn Volume>, (leb, offset): (u32, u32), good_reads: u64) -> Arc<Self> {
         let page = (offset, offset + inner.geometry().min_io_bytes);
         Arc::new(Self {
@@ -30,7 +30,7 @@ impl UnsteadyVolume {
         })
     }
 
-    /// Whether it went wrong.
+    /// Whether the wrong read has occurred.
     pub fn was_hit(&self) -> bool {
         self.reads.load(Ordering::Relaxed) > self.good_reads
     }
