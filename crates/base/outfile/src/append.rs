@@ -7,17 +7,17 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Permissions of a file that is made.
+/// Permissions of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readers {
-    /// Its owner alone.
+    /// Only its owner.
     Owner,
-    /// Whoever the umask lets.
+    /// As the umask permits.
     Umask,
 }
 
-/// Opens a log to be appended to, and makes it where there is none. A symbolic link is followed if it belongs to root or the
-/// caller: somebody else's could lead to any file.
+/// Opens a log for appending, and creates it if it is missing. A symbolic link is followed only if it belongs to root
+/// or the caller: another user's link could lead to any file.
 ///
 /// # Errors
 /// System errors; `PermissionDenied` for another user's link.
@@ -25,7 +25,8 @@ pub fn append(path: &Path, readers: Readers) -> io::Result<File> {
     open(path, OFlags::WRONLY | OFlags::APPEND, readers)
 }
 
-/// Opens a file to be read and changed in place, and makes it where there is none. Links are followed as by [`append`].
+/// Opens a file for reading and changing it in place, and creates it if it is missing. Links are followed as by
+/// [`append`].
 ///
 /// # Errors
 /// As [`append`].

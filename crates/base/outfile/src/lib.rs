@@ -1,16 +1,17 @@
-//! Files that commands write: whole under their names or not at all, and never through what others planted.
+//! Output files of commands: complete under their names or absent, and never written through a link, FIFO or socket
+//! that another user planted.
 //!
-//! A regular file is written under another name in the same folder, which is held open meanwhile. That name is made new
-//! (`O_EXCL`, `O_NOFOLLOW`); it is random, or `NAME.partial` where an unfinished result is worth keeping. A finished file is
-//! synced, gets its mode (that of the file that it replaces, if that was the caller's) and is renamed; then the folder is synced. What
-//! has the name meanwhile stays as it is: a symbolic link is replaced, not followed.
+//! A regular file is written under another name in the same directory, which is held open meanwhile. That name is newly
+//! created (`O_EXCL`, `O_NOFOLLOW`); it is random, or `NAME.partial` if an unfinished result is worth keeping. A
+//! finished file is synced, gets its mode (that of the file that it replaces, if that was the caller's) and is renamed;
+//! then the directory is synced. A symbolic link under the name is replaced, not followed.
 //!
-//! Devices, FIFOs, sockets, `/dev/stdout` and its like are written straight: a rename would replace `/dev/null` by a file. A link
-//! to one is followed if it belongs to root or the caller. In a sticky folder that anybody may write to, a FIFO or socket of
-//! another user is refused, as the kernel does with `fs.protected_fifos`.
+//! Devices, FIFOs, sockets, `/dev/stdout` and the like are written directly: a rename would replace `/dev/null` by a
+//! file. A link to one is followed if it belongs to root or the caller. In a world-writable sticky directory a FIFO or
+//! socket of another user is refused, as the kernel does with `fs.protected_fifos`.
 //!
-//! Logs that grow ([`append`]) and stores that are changed in place ([`change`]) are opened through no link of another user
-//! either.
+//! Logs that grow ([`append`]) and stores that are changed in place ([`change`]) are not opened through another user's
+//! link either.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -28,32 +29,32 @@ use rustix::io::Errno;
 
 pub use append::{Readers, append, change};
 
-/// Policy for an output that is not finished.
+/// Policy for an unfinished output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfinished {
-    /// It stays as `NAME.partial`, whatever ends the program; an earlier one of that name is replaced.
+    /// It stays as `NAME.partial`, whatever ends the program; an earlier file of that name is replaced.
     Keep,
-    /// It is removed. Only SIGKILL and power cuts leave it, under a name that begins with `.tidegate-`.
+    /// It is removed. Only SIGKILL and power cuts leave it behind, under a name that begins with `.tidegate-`.
     Remove,
 }
 
-/// Random names that are tried before one is free, at most.
+/// Maximum number of random names to try.
 const ATTEMPTS_MAX: usize = 64;
 
-/// An output that is being written.
+/// An output while it is written.
 #[derive(Debug)]
 pub struct OutFile {
     file: File,
-    /// `None` where it is written straight.
+    /// `None` if it is written directly.
     replacement: Option<Replacement>,
-    /// How messages call what is being written.
+    /// The path for messages.
     path: PathBuf,
 }
 
-/// A new file that takes the place of `name`.
+/// A new file that will replace `name`.
 #[derive(Debug)]
 struct Replacement {
-    /// Without permissions of its own (`O_PATH`).
+    /// An `O_PATH` descriptor.
     folder: OwnedFd,
     name: OsString,
     partial: OsString,
@@ -61,7 +62,7 @@ struct Replacement {
     is_finished: bool,
 }
 
-/// The name that an output has until it is finished, where it is kept.
+/// The name that a kept output has until it is finished.
 #[must_use]
 pub fn partial_name(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -69,10 +70,10 @@ pub fn partial_name(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Writes an output of which all is there.
+/// Writes an output whose content is complete.
 ///
 /// # Errors
-/// System errors; a file of that name is unchanged then.
+/// System errors; an existing file of that name is then unchanged.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut output = OutFile::create(path, Unfinished::Remove)?;
     output.write_all(content)?;
@@ -83,7 +84,8 @@ impl OutFile {
     /// Begins the output `path`, which can be read back unless [`OutFile::is_straight`].
     ///
     /// # Errors
-    /// When the folder can't be opened or the file not be made, or where another user left a trap under this name.
+    /// If the directory can't be opened or the file can't be created, or if the name is a link, FIFO or socket planted
+    /// by another user.
     pub fn create(path: &Path, unfinished: Unfinished) -> io::Result<Self> {
         if let Some(file) = straight::open(path)? {
             return Ok(Self {
@@ -98,7 +100,7 @@ impl OutFile {
         let folder = open_folder(path)?;
         let (mode, kept_mode) = match mode_to_keep(&folder, name)? {
             Some(mode) => (Mode::RUSR | Mode::WUSR, Some(mode)),
-            // As the umask and the folder say.
+            // As the umask and the directory determine.
             None => (Mode::from_raw_mode(0o666), None),
         };
         let (file, partial) = match unfinished {
@@ -128,19 +130,20 @@ impl OutFile {
         Ok(output)
     }
 
-    /// Path for messages: the partial file, or the device that is written straight.
+    /// Path for messages: the partial file, or the device that is written directly.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file below.
+    /// The file being written.
     #[must_use]
     pub const fn file(&self) -> &File {
         &self.file
     }
 
-    /// Whether it is a device, a FIFO or a socket: it may not be read or seeked, and what is written is out.
+    /// Whether it is a device, a FIFO or a socket: it may not be readable or seekable, and written data can't be taken
+    /// back.
     #[must_use]
     pub const fn is_straight(&self) -> bool {
         self.replacement.is_none()
@@ -149,7 +152,7 @@ impl OutFile {
     /// Syncs the output and gives it its name.
     ///
     /// # Errors
-    /// System errors; the output is unfinished then.
+    /// System errors; the output is then unfinished.
     pub fn finish(mut self) -> io::Result<File> {
         match self.file.sync_all() {
             // A terminal, a FIFO or a character device.
@@ -171,7 +174,7 @@ impl OutFile {
         Ok(file)
     }
 
-    /// Syncs the output and leaves it unfinished: where [`Unfinished::Keep`] has it.
+    /// Syncs the output and leaves it unfinished, which [`Unfinished::Keep`] keeps.
     ///
     /// # Errors
     /// System errors.
@@ -197,13 +200,13 @@ impl Write for OutFile {
 impl Drop for Replacement {
     fn drop(&mut self) {
         if !self.is_finished && self.unfinished == Unfinished::Remove {
-            // What could not be written says more than that it could not be removed.
+            // The error that prevented finishing matters more than a failed removal.
             let _ = rustix::fs::unlinkat(&self.folder, &self.partial, AtFlags::empty());
         }
     }
 }
 
-/// Holds the folder that a path names a file of.
+/// Opens the directory of the file that a path names.
 fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -215,7 +218,7 @@ fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// The permissions of a file that is replaced, if it is the caller's: those of a file that somebody put there say nothing.
+/// The permissions of a replaced file, if it is the caller's: those of another user's file are not trusted.
 fn mode_to_keep(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<Mode>> {
     match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => Ok(None),
@@ -261,7 +264,8 @@ fn make_random(folder: &OwnedFd, mode: Mode) -> io::Result<(File, OsString)> {
     Err(Errno::EXIST.into())
 }
 
-/// Syncs a folder. One that may be written but not read can't be synced: its new name reaches the medium with time.
+/// Syncs a directory. One that is writable but not readable can't be synced: its new name reaches the medium
+/// eventually.
 fn sync_folder(folder: &OwnedFd) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match rustix::fs::openat(folder, ".", flags, Mode::empty()) {

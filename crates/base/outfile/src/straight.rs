@@ -1,4 +1,4 @@
-//! Outputs that are written straight: devices, FIFOs, sockets and the standard streams.
+//! Outputs that are written directly: devices, FIFOs, sockets and the standard streams.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-/// Opens what a path names for writing if it is no regular file; `None` if it is one, or nothing.
+/// Opens a path for writing if it is not a regular file; `None` if it is one, or does not exist.
 pub fn open(path: &Path) -> io::Result<Option<File>> {
     if let Some(stream) = standard_stream(path)? {
         return Ok(Some(File::from(stream)));
@@ -21,7 +21,7 @@ pub fn open(path: &Path) -> io::Result<Option<File>> {
     let (target, no_follow) = match kind(&found) {
         FileType::Symlink => match stat(path, AtFlags::empty())? {
             Some(target) if is_special(&target) => (target, OFlags::empty()),
-            // The link is what is replaced.
+            // The link itself is replaced.
             _ => return Ok(None),
         },
         _ if is_special(&found) => (found, OFlags::NOFOLLOW),
@@ -47,14 +47,14 @@ pub fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// The descriptor that a path like `/dev/stdout` stands for, whatever is behind it.
+/// The descriptor that a path like `/dev/stdout` stands for, whatever its type.
 fn standard_stream(path: &Path) -> io::Result<Option<OwnedFd>> {
     let duplicate = if path == Path::new("/dev/stdout") {
         rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 0)
     } else if path == Path::new("/dev/stderr") {
         rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 0)
     } else if is_descriptor_path(path) {
-        // The link leads to the open file itself; what that is doesn't matter.
+        // The link leads to the open file itself, whose type doesn't matter.
         let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
         rustix::fs::openat(CWD, path, flags, Mode::empty())
     } else {
@@ -63,7 +63,7 @@ fn standard_stream(path: &Path) -> io::Result<Option<OwnedFd>> {
     Ok(Some(duplicate?))
 }
 
-/// `/dev/fd/N` and `/proc/self/fd/N`: what a shell's `>(...)` gives to a command.
+/// `/dev/fd/N` and `/proc/self/fd/N`, which a shell's `>(...)` passes to a command.
 fn is_descriptor_path(path: &Path) -> bool {
     let folders = [Path::new("/dev/fd"), Path::new("/proc/self/fd")];
     path.parent().is_some_and(|folder| folders.contains(&folder))

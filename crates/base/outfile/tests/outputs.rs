@@ -1,4 +1,4 @@
-//! Outputs from the outside: what is under the name during and after each, and what traps do.
+//! Outputs as other processes see them: the content of the name during and after each write, and planted traps.
 
 use std::fs;
 use std::io::{Read, Write};

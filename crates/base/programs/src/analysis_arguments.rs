@@ -1,5 +1,5 @@
-//! The arguments of what `tidegate-analysis` does. `tidegate trace` takes the same, so that help, completion and errors
-//! are there whether the other program is installed or not, and hands them on.
+//! The arguments of `tidegate-analysis`. `tidegate trace` accepts the same and passes them on, so that help, completion
+//! and errors are the same whether the other program is installed or not.
 
 use std::path::PathBuf;
 
@@ -11,13 +11,14 @@ use crate::quantity::parse_bytes;
 /// The commands of `tidegate-analysis`.
 #[derive(Debug, Subcommand)]
 pub enum AnalysisCommand {
-    /// Analyse block traces: a page, text or JSON with sizes, locality, owners, latencies, hot and short-lived files
+    /// Analyse block traces: print or write a page, text or JSON with sizes, locality, owners, latencies, hot and
+    /// short-lived files
     Report(TraceReportArguments),
-    /// Ask block traces in SQL, or run one of the named analyses
+    /// Query block traces in SQL, or run one of the named analyses
     Query(TraceQueryArguments),
-    /// Set the analyses of two block traces beside each other
+    /// Compare the analyses of two block traces
     Compare(TraceCompareArguments),
-    /// Run applications on file systems made for it, traced, and draw figure 4 and table 3 of the bFUSE paper
+    /// Run applications on file systems made for it, trace them, and draw figure 4 and table 3 of the bFUSE paper
     Apps(TraceAppsArguments),
 }
 
@@ -29,19 +30,19 @@ pub enum AnalysisCommand {
                   Exit codes: 0 done, 1 done but a trace was interrupted or lost records, 2 could not be done."
 )]
 pub struct TraceReportArguments {
-    /// Traces, native or of a format that tidegate reads, or folders of native ones
+    /// Traces, native or in a format that tidegate reads, or folders of native ones
     #[arg(required = true, value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
-    /// The file that is written, - for standard output [default: NAME.html in the current folder; - for text and JSON]
+    /// Write this file, - for standard output [default: NAME.html in the current folder; - for text and JSON]
     #[arg(long, short = 'o', value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Tables for the terminal instead of the page
+    /// Print tables for the terminal instead of the page
     #[arg(long, conflicts_with = "json")]
     pub text: bool,
-    /// One JSON document instead of the page
+    /// Print one JSON document instead of the page
     #[arg(long)]
     pub json: bool,
-    /// What the queries may use
+    /// Limits of the queries
     #[command(flatten)]
     pub limits: LimitArguments,
 }
@@ -55,19 +56,19 @@ pub struct TraceReportArguments {
                   Exit codes: 0 done, 2 could not be done."
 )]
 pub struct TraceQueryArguments {
-    /// Traces or folders of traces, and behind them the query in SQL unless --named gives one
+    /// Traces or folders of traces, followed by the query in SQL unless --named gives one
     #[arg(value_name = "TRACE", required_unless_present = "list")]
     pub words: Vec<PathBuf>,
     /// Run this named analysis
     #[arg(long, value_name = "NAME")]
     pub named: Option<String>,
-    /// Name the analyses; with --named, print the query of one
+    /// List the analyses; with --named, print the query of one
     #[arg(long)]
     pub list: bool,
-    /// One JSON document instead of a table
+    /// Print one JSON document instead of a table
     #[arg(long)]
     pub json: bool,
-    /// What the queries may use
+    /// Limits of the queries
     #[command(flatten)]
     pub limits: LimitArguments,
 }
@@ -79,16 +80,16 @@ pub struct TraceQueryArguments {
                   points. Exit codes: 0 done, 2 could not be done."
 )]
 pub struct TraceCompareArguments {
-    /// The trace, or folder of traces, that is compared with
+    /// The trace, or folder of traces, to compare with
     #[arg(value_name = "A")]
     pub first: PathBuf,
-    /// The trace, or folder of traces, that is compared
+    /// The trace, or folder of traces, to compare
     #[arg(value_name = "B")]
     pub second: PathBuf,
-    /// One JSON document instead of tables
+    /// Print one JSON document instead of tables
     #[arg(long)]
     pub json: bool,
-    /// What the queries may use
+    /// Limits of the queries
     #[command(flatten)]
     pub limits: LimitArguments,
 }
@@ -102,21 +103,21 @@ pub struct TraceCompareArguments {
                   Exit codes: 0 done, 1 a file system or application was left out or records were lost, 2 nothing was traced."
 )]
 pub struct TraceAppsArguments {
-    /// A folder for images and traces; not on a device that is busy otherwise
+    /// Folder for images and traces; not on a device that is busy otherwise
     #[arg(value_name = "DIR", default_value = "/var/tmp")]
     pub directory: PathBuf,
-    /// File systems that are made
+    /// File systems to make
     #[arg(long, value_enum, value_delimiter = ',', default_value = "ext4,xfs,btrfs")]
     pub file_systems: Vec<FileSystemKind>,
-    /// Applications that run on each
+    /// Applications to run on each
     #[arg(
         long,
         value_delimiter = ',',
         default_value = "camera,camcorder,gallery,sequential-write"
     )]
     pub apps: Vec<String>,
-    /// Speed of the applications: real (a minute each), asap, or a factor such as 10. Only at real speed does the kernel
-    /// write back in its own time, as it did in the paper; otherwise everything is synced at the end
+    /// Speed of the applications: real (a minute each), asap, or a factor such as 10. Only at real speed does the
+    /// kernel write back in its own time, as it did in the paper; otherwise everything is synced at the end
     #[arg(long, value_name = "SPEED", default_value = "real")]
     pub speed: String,
     /// Size of each file system
@@ -128,21 +129,21 @@ pub struct TraceAppsArguments {
     /// Print one JSON document instead of tables
     #[arg(long)]
     pub json: bool,
-    /// Keep the traces, in this folder
+    /// Keep the traces in this folder
     #[arg(long, value_name = "FOLDER")]
     pub keep: Option<PathBuf>,
-    /// What the queries may use
+    /// Limits of the queries
     #[command(flatten)]
     pub limits: LimitArguments,
 }
 
-/// What the queries may use.
+/// Limits of the queries.
 #[derive(Args, Debug)]
 pub struct LimitArguments {
-    /// Memory of all queries that run side by side; what does not fit is sorted in temporary files
+    /// Memory of all queries that run in parallel; larger sorts use temporary files
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "192m")]
     pub memory: u64,
-    /// Analyses of a report that run side by side [default: one for each processor, 4 at most]
+    /// Analyses of a report that run in parallel [default: one per processor, at most 4]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub threads: Option<u8>,
 }

@@ -1,4 +1,4 @@
-//! The file systems that applications are traced on.
+//! The file systems on which applications are traced.
 
 use clap::ValueEnum;
 
@@ -16,7 +16,7 @@ pub enum FileSystemKind {
 }
 
 impl FileSystemKind {
-    /// How it is made.
+    /// The parameters of mkfs and mount.
     pub const fn file_system(self) -> FileSystem {
         match self {
             Self::Ext4 => EXT4,

@@ -1,5 +1,5 @@
-//! What `tidegate` and `tidegate-analysis` share at their edges: exit codes, messages and output, sizes and durations as
-//! people type them, signals, temporary folders, and disks to measure on.
+//! Shared parts of `tidegate` and `tidegate-analysis`: exit codes, messages and output, sizes and durations in option
+//! syntax, signals, temporary folders, and disks for measurements.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -19,18 +19,18 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// What a command that could do its work has to say by its exit code.
+/// Outcome of a command that could do its work, for its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// Done.
     Nothing,
-    /// Done, and something was found that a script should know.
+    /// Done, with a finding that a script should know about.
     Something,
     /// A program was run for the user; its exit code is passed on.
     Code(u8),
 }
 
-/// The exit code of a program: 0 done, 1 done and something was found, 2 could not do it, which it tells.
+/// The exit code of a program: 0 done, 1 done and something was found, 2 could not do it, which it reports.
 pub fn exit_code(done: Result<Finding>) -> ExitCode {
     match done {
         Ok(Finding::Nothing) => ExitCode::SUCCESS,
@@ -43,7 +43,7 @@ pub fn exit_code(done: Result<Finding>) -> ExitCode {
     }
 }
 
-/// A flag that SIGINT and SIGTERM raise from now on, in place of ending the process.
+/// A flag that SIGINT and SIGTERM set from now on, instead of ending the process.
 pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -52,7 +52,7 @@ pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Where another program of this project is: beside this one, else wherever the shell finds it by its name.
+/// The path of another program of this project: beside this one, otherwise its name for a search in PATH.
 pub fn program_beside(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("this program's own file can't be found")?;
     let beside = own.with_file_name(name);

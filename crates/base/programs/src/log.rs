@@ -1,8 +1,8 @@
 //! Messages: to standard error, and for a mount in the background to its log file or the system log.
 //!
-//! The system log is the datagram socket `/dev/log`, which journald and every syslogd serve: `<priority>tag[pid]: message`
-//! (RFC 3164 as it is spoken locally, where the receiver puts the time). A receiver that is not there or too slow costs the
-//! message, never the daemon's time.
+//! The system log is the datagram socket `/dev/log`, which journald and every syslogd serve: `<priority>tag[pid]:
+//! message` (the local form of RFC 3164, in which the receiver adds the time). If the receiver is missing or too slow,
+//! the message is lost; the daemon never waits.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -13,18 +13,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use report::number::date;
 
-/// Importance of a message.
+/// Severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Something was or may be lost, or could not be done.
+    /// Data was or may be lost, or an operation failed.
     Error,
-    /// The course of things.
+    /// Normal operation.
     Info,
 }
 
 /// `LOG_DAEMON`.
 const FACILITY: u8 = 3 << 3;
-/// Longer messages are cut: a receiver need not take more than 2 KiB.
+/// Longer messages are cut: a receiver need not accept more than 2 KiB.
 const MESSAGE_BYTES_MAX: usize = 1900;
 
 enum Target {
@@ -35,7 +35,7 @@ enum Target {
 
 static BACKGROUND: OnceLock<Target> = OnceLock::new();
 
-/// From here on messages are those of a process in the background; panics are messages too.
+/// Sends messages to the background targets from here on; panics become messages too.
 pub fn to_background(log_file: Option<&Path>) {
     let target = match log_file {
         Some(_) => Target::File,
@@ -50,13 +50,13 @@ pub fn to_background(log_file: Option<&Path>) {
     }
 }
 
-/// Writes a message. When its place is gone nobody is left to tell.
+/// Writes a message. A failure can't be reported and is ignored.
 pub fn message(level: Level, text: &str) {
     let text = printable(text);
     match BACKGROUND.get() {
         None => drop(writeln!(io::stderr(), "tidegate: {text}")),
         Some(Target::File) => {
-            // A name with a line feed must not look like a message of its own.
+            // A name with a line feed must not look like a separate message.
             let text = text.replace('\n', " ");
             let line = format!("{} tidegate[{}]: {text}\n", utc_now(), std::process::id());
             let _ = io::stderr().write_all(line.as_bytes());
@@ -65,7 +65,8 @@ pub fn message(level: Level, text: &str) {
     }
 }
 
-/// Escapes what would do something to a terminal, or have it show another text: messages quote names and lines of others.
+/// Escapes characters that would control a terminal or disguise the text: messages quote names and lines from other
+/// sources.
 fn printable(text: &str) -> Cow<'_, str> {
     let acts = |letter: char| {
         let is_control = letter.is_control() && !matches!(letter, '\n' | '\t');
@@ -83,7 +84,7 @@ fn printable(text: &str) -> Cow<'_, str> {
 
 struct SystemLog {
     path: PathBuf,
-    /// Connected at the first message, and anew when the receiver was started anew.
+    /// Connected at the first message, and again after a restart of the receiver.
     socket: Mutex<Option<UnixDatagram>>,
 }
 
@@ -179,7 +180,7 @@ mod tests {
         let path = folder.path().join("log");
         let _server = UnixDatagram::bind(&path).unwrap();
         let log = SystemLog::new(path);
-        // More than any receiver's queue takes.
+        // More than the queue of any receiver.
         (0..10_000).for_each(|_| log.send(Level::Info, &"x".repeat(1000)));
     }
 }

@@ -1,5 +1,5 @@
-//! File systems that commands make to measure on: a folder of the command's own, and in it a sparse image behind a loop
-//! device, mounted. Their drop takes everything away again. All of it needs root.
+//! File systems that commands make for measurements: a sparse image in the command's own folder, behind a loop device,
+//! mounted. Dropping them removes everything. All of it needs root.
 
 use std::fs::{self, File};
 use std::os::unix::fs::DirBuilderExt;
@@ -9,20 +9,20 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use rustix::mount::UnmountFlags;
 
-/// How a file system is made.
+/// Parameters to make and mount a file system.
 #[derive(Clone, Copy, Debug)]
 pub struct FileSystem {
-    /// Its name for mount(8), for tables, and of its image.
+    /// Its name for mount(8), for tables, and for its image.
     pub name: &'static str,
-    /// The program that makes it.
+    /// The mkfs program.
     pub maker: &'static str,
-    /// What stands before the device.
+    /// Options before the device.
     pub options: &'static [&'static str],
-    /// How it is mounted.
+    /// Mount options.
     pub mount_options: &'static str,
 }
 
-/// ext4. Without lazy initialisation no kernel thread writes while is measured.
+/// ext4. Without lazy initialisation no kernel thread writes during the measurement.
 pub const EXT4: FileSystem = FileSystem {
     name: "ext4",
     maker: "mkfs.ext4",
@@ -30,12 +30,12 @@ pub const EXT4: FileSystem = FileSystem {
     mount_options: "defaults",
 };
 
-/// A mounted file system of its own.
+/// A newly made, mounted file system on a loop device.
 pub struct LoopDisk {
     image: PathBuf,
-    /// Where it is mounted.
+    /// The mountpoint.
     pub mountpoint: PathBuf,
-    /// Its loop device.
+    /// The loop device.
     pub device: PathBuf,
 }
 
@@ -45,7 +45,7 @@ impl LoopDisk {
         let image = folder.join(format!("{}.img", file_system.name));
         let mountpoint = folder.join(file_system.name);
         fs::create_dir(&mountpoint).with_context(|| format!("{} can't be made", mountpoint.display()))?;
-        // From here on a failure takes along what is there.
+        // From here on, a failure removes everything made so far.
         let mut disk = Self {
             image,
             mountpoint,
@@ -71,8 +71,8 @@ impl LoopDisk {
 
 impl Drop for LoopDisk {
     fn drop(&mut self) {
-        // What was not mounted or not attached yet says so, and that is all there is to it. Busy by an accident: it goes when
-        // free, and the device with it.
+        // A failure because the image was not yet attached or mounted can be ignored. A mount that is unexpectedly busy
+        // is detached: it disappears when it is free, and the device with it.
         if rustix::mount::unmount(&self.mountpoint, UnmountFlags::NOFOLLOW).is_err() {
             let _ = rustix::mount::unmount(&self.mountpoint, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH);
         }
@@ -84,14 +84,14 @@ impl Drop for LoopDisk {
     }
 }
 
-/// A folder of a command's own, named after it and the process; it goes with its content.
+/// A command's private folder, named after it and the process; removed with its content on drop.
 pub struct WorkFolder {
-    /// Where it is.
+    /// The folder.
     pub path: PathBuf,
 }
 
 impl WorkFolder {
-    /// Makes it in `directory`, which is made too.
+    /// Makes it in `directory`, which is created if missing.
     pub fn make(directory: &Path, command: &str) -> Result<Self> {
         fs::create_dir_all(directory).with_context(|| format!("{} can't be made", directory.display()))?;
         let path = directory.join(format!("{command}-{}", std::process::id()));
@@ -103,19 +103,19 @@ impl WorkFolder {
 
 impl Drop for WorkFolder {
     fn drop(&mut self) {
-        // Never across a mount that could not be taken away: that would remove what is not the command's.
+        // Never across a mount that could not be unmounted: that would remove files that are not the command's.
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         if !table.contains(&format!(" {}/", self.path.display())) {
-            // What can't be removed here is the user's to see; there is nothing else to do about it.
+            // Remaining files are visible to the user; nothing else can be done about them.
             let _ = fs::remove_dir_all(&self.path);
         }
     }
 }
 
-/// Runs a program of the system and returns what it prints.
+/// Runs a system program and returns its output.
 fn run(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    // Debian keeps it out of the path of ordinary shells.
+    // On Debian these directories are not in the PATH of ordinary users.
     let path = std::env::var("PATH").unwrap_or_default();
     let output = command
         .env("PATH", format!("{path}:/usr/sbin:/sbin"))

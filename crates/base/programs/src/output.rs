@@ -1,4 +1,5 @@
-//! Standard output and messages. A pipe that its reader closed is success: `tidegate stats --watch | head` must not complain.
+//! Standard output and messages. A pipe closed by its reader is success: `tidegate stats --watch | head` must not
+//! complain.
 
 use std::io::{BufWriter, ErrorKind, IntoInnerError, Write, stdout};
 use std::path::Path;
@@ -11,9 +12,9 @@ use crate::log::{self, Level};
 /// Outcome of printing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Printed {
-    /// It is out.
+    /// Everything was written.
     Done,
-    /// Nobody reads any more.
+    /// The reader has closed the pipe.
     Closed,
 }
 
@@ -22,7 +23,7 @@ pub fn print_line(text: &str) -> Result<Printed> {
     print_bytes(format!("{text}\n").as_bytes())
 }
 
-/// Prints bytes as they are.
+/// Prints bytes unchanged.
 pub fn print_bytes(bytes: &[u8]) -> Result<Printed> {
     let mut out = stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -32,7 +33,7 @@ pub fn print_bytes(bytes: &[u8]) -> Result<Printed> {
     }
 }
 
-/// Writes a result under its name when it is whole; `-` is standard output.
+/// Writes a result under its name once it is complete; `-` is standard output.
 pub fn write_result(target: &Path, text: &str) -> Result<()> {
     if target == Path::new("-") {
         print_bytes(text.as_bytes())?;
@@ -49,7 +50,7 @@ pub fn to_output(output: &Path, write: &mut dyn FnMut(&mut dyn Write) -> Result<
     }
 }
 
-/// A reader that has seen enough is no error.
+/// Treats a pipe closed by its reader as success.
 fn closed_is_done(written: Result<()>) -> Result<()> {
     let is_closed = |error: &anyhow::Error| {
         error
@@ -62,7 +63,8 @@ fn closed_is_done(written: Result<()>) -> Result<()> {
     }
 }
 
-/// The file appears under its name when it is complete and on the medium; a device or a FIFO is written straight.
+/// Writes a file that appears under its name when it is complete and on the medium; a device or a FIFO is written
+/// directly.
 pub fn to_file(path: &Path, write: &mut dyn FnMut(&mut dyn Write) -> Result<()>) -> Result<()> {
     let failed = || format!("{} can't be written", path.display());
     let output = OutFile::create(path, Unfinished::Remove).with_context(failed)?;
@@ -82,13 +84,13 @@ pub fn to_file(path: &Path, write: &mut dyn FnMut(&mut dyn Write) -> Result<()>)
     }
 }
 
-/// Tells people of an error: on standard error, or where messages of a mount in the background go.
+/// Prints an error on standard error, or sends it to the message target of a mount in the background.
 pub fn print_error(message: &str) {
     log::message(Level::Error, message);
 }
 
-/// An error with its causes, joined by colons. A cause that the message before names already is not said twice: errors of
-/// the crates below hold their source in their text, as those who print one error alone expect.
+/// An error with its causes, joined by colons. A cause that the message before already contains is not repeated: errors
+/// of the crates below include their source in their text, for callers that print a single error.
 pub fn with_causes(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {

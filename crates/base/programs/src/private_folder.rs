@@ -1,4 +1,4 @@
-//! Temporary folders for this user alone: a name that nobody knows before, mode 0700 (`mkdtemp`). They go with their value.
+//! Private temporary folders: an unpredictable name, mode 0700 (`mkdtemp`). They are removed on drop.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

@@ -1,6 +1,6 @@
-//! Sizes and durations as people type them: `4k`, `512K`, `1MiB`, `10ms`, `1s`.
+//! Sizes and durations in option syntax: `4k`, `512K`, `1MiB`, `10ms`, `1s`.
 //!
-//! Sizes are powers of 1024 whatever the spelling (`k`, `K`, `KB` and `KiB` are all 1024 bytes), as in mount options.
+//! Sizes are powers of 1024 in every spelling (`k`, `K`, `KB` and `KiB` are all 1024 bytes), as in mount options.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` is more than 2^64 bytes"))
 }
 
-/// Parses a duration: a number, which may have a fraction, and a unit (`us`, `ms`, `s`, `m`; none means seconds).
+/// Parses a duration: a number, possibly with a fraction, and a unit (`us`, `ms`, `s`, `m`; none means seconds).
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is no duration; write for example 500us, 10ms, 1s or 0.5s");
     let (number, unit) = split_unit(text);
@@ -42,7 +42,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     };
     let count: f64 = number.parse().map_err(|_| wrong())?;
     let duration = Duration::try_from_secs_f64(count * seconds_per_unit).map_err(|_| wrong())?;
-    // Rounded to whole microseconds, so that 10ms is exactly 10 ms whatever binary fractions make of it.
+    // Rounded to whole microseconds, so that 10ms is exactly 10 ms despite binary fractions.
     let micros = duration.as_nanos().saturating_add(500) / 1000;
     u64::try_from(micros)
         .map(Duration::from_micros)
@@ -68,7 +68,7 @@ pub fn parse_nanos(text: &str) -> Result<Nanos, String> {
     u64::try_from(duration.as_nanos()).map(Nanos).map_err(|_| wrong())
 }
 
-/// A size with the largest binary unit that leaves no fraction: `8 MiB`, `1536 KiB`.
+/// Formats a size with the largest binary unit that leaves no fraction: `8 MiB`, `1536 KiB`.
 pub fn show_bytes(bytes: u64) -> String {
     for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
         if bytes != 0 && bytes.trailing_zeros() >= shift {

@@ -1,6 +1,6 @@
-//! How much a test run looks at: what each commit must pass, or what takes long as well.
+//! Depth of a test run: the short form for each commit, or the full form with slow tests.
 //!
-//! `make test-full` sets `TIDEGATE_FULL`. A test has smaller numbers without it, or is [`left_to_full`] runs.
+//! `make test-full` sets `TIDEGATE_FULL`. Without it a test uses smaller numbers, or is [`left_to_full`] runs.
 
 /// Whether the long variants of tests run.
 #[must_use]
@@ -8,7 +8,7 @@ pub fn is_full() -> bool {
     std::env::var_os("TIDEGATE_FULL").is_some()
 }
 
-/// Whether this test is left out of short runs; says so then.
+/// Whether this test is left out of short runs; prints that it is.
 #[must_use]
 pub fn left_to_full(why: &str) -> bool {
     let left = !is_full();
@@ -18,7 +18,7 @@ pub fn left_to_full(why: &str) -> bool {
     left
 }
 
-/// Says that a test is left out, and why.
+/// Prints that a test is left out, and why.
 #[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 pub fn report_left_out(why: &str) {
     eprintln!("left out: {why}");

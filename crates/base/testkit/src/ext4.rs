@@ -1,8 +1,8 @@
-//! [`Ext4`]: a small ext4 on a loop device, whose medium can be looked at as a power cut would leave it.
+//! [`Ext4`]: a small ext4 on a loop device, whose medium can be read in the state that a power cut would leave.
 //!
-//! What a power cut leaves is a copy of the image, mounted: ext4 has replayed its journal, and what was in the page cache
-//! alone is gone. That the device was told to flush is another matter ([`Ext4::flushes`]): a copy can't show it. Neither
-//! the journal nor the page cache is written out by time while a test runs.
+//! That state is a copy of the image, mounted: ext4 has replayed its journal, and data that was only in the page cache
+//! is gone. A copy can't show whether the device was told to flush, so that is counted separately ([`Ext4::flushes`]).
+//! Neither the journal nor the page cache is written out by time while a test runs.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,25 +16,25 @@ use vfs::FileSystem;
 
 use crate::contract::PowerCut;
 
-/// A mounted ext4; unmounted and gone at the end.
+/// A mounted ext4; unmounted and removed on drop.
 #[derive(Debug)]
 pub struct Ext4 {
-    /// Has the image and the mountpoints.
+    /// Folder of the image and the mountpoints.
     files: PathBuf,
-    /// Where it is mounted.
+    /// The mountpoint.
     folder: PathBuf,
 }
 
 impl Ext4 {
-    /// An empty one of `mib` MiB.
+    /// An empty ext4 of `mib` MiB.
     ///
     /// # Errors
-    /// What is missing: root, a loop device or mkfs.ext4.
+    /// The missing requirement: root, a loop device or mkfs.ext4.
     pub fn new(mib: u64) -> Result<Self, String> {
         Self::mounted_with(mib, "async")
     }
 
-    /// The same with further options of mount(8).
+    /// Like [`Ext4::new`], with further options of mount(8).
     ///
     /// # Errors
     /// As [`Ext4::new`].
@@ -72,16 +72,16 @@ impl Ext4 {
         Ok(ext4)
     }
 
-    /// Its root.
+    /// The root of the mount.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// What the file at `path` below the root would hold if power failed now; `None` where it would not be there.
+    /// The content that the file at `path` below the root would have if power failed now; `None` if it would not exist.
     ///
     /// # Panics
-    /// When the state after a power cut can't be mounted.
+    /// If the state after a power cut can't be mounted.
     #[must_use]
     pub fn after_power_cut(&self, path: &Path) -> Option<Vec<u8>> {
         static LOOKS: AtomicU32 = AtomicU32::new(0);
@@ -94,8 +94,8 @@ impl Ext4 {
         let mounted = copied.and_then(|()| mount(&copy, &cut, "loop"));
         mounted.unwrap_or_else(|reason| panic!("the medium after a power cut: {reason}"));
         let found = fs::read(cut.join(path));
-        // Lazily, and never the same copy twice: a child that another thread of the test starts has what this one has open
-        // until it runs its program.
+        // Detached lazily, and with a new copy each time: a child process that another thread of the test starts shares
+        // this process's open files until it executes its program.
         let removed = run(Command::new("umount").arg("-l").arg(&cut))
             .and_then(|()| fs::remove_file(&copy).map_err(|error| format!("{}: {error}", copy.display())));
         removed.unwrap_or_else(|reason| panic!("a look at the medium: {reason}"));
@@ -106,10 +106,10 @@ impl Ext4 {
         }
     }
 
-    /// Times that its device was told to write out its cache.
+    /// Number of flush requests to its device.
     ///
     /// # Panics
-    /// When the kernel does not say so.
+    /// If the kernel does not report it.
     #[must_use]
     pub fn flushes(&self) -> u64 {
         let table = fs::read_to_string("/proc/self/mounts").expect("/proc is mounted");
@@ -121,7 +121,7 @@ impl Ext4 {
         let name = Path::new(device).file_name().expect("a device has a name");
         let path = Path::new("/sys/class/block").join(name).join("stat");
         let statistics = fs::read_to_string(path).expect("/sys is mounted");
-        // Field 16 of the kernel's documentation of block/stat.
+        // Field 16 in the kernel's documentation of block/stat.
         let flushes = statistics.split_whitespace().nth(15);
         flushes
             .and_then(|count| count.parse().ok())
@@ -143,7 +143,7 @@ impl Drop for Ext4 {
     }
 }
 
-/// A file system under test over a folder of its own on an [`Ext4`].
+/// A file system under test over its own folder on an [`Ext4`].
 #[derive(Debug)]
 pub struct OnExt4<'a, F> {
     ext4: &'a Ext4,
@@ -152,10 +152,10 @@ pub struct OnExt4<'a, F> {
 }
 
 impl<'a, F> OnExt4<'a, F> {
-    /// Makes the folder, which is on the medium from here on, and has `open` make the file system of it.
+    /// Makes the folder, syncs it, and calls `open` to make the file system on it.
     ///
     /// # Panics
-    /// When the folder can't be made.
+    /// If the folder can't be made.
     pub fn new(ext4: &'a Ext4, open: impl FnOnce(&Path) -> F) -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let folder = PathBuf::from(MADE.fetch_add(1, Ordering::Relaxed).to_string());

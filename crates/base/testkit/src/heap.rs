@@ -1,37 +1,37 @@
-//! How much memory a piece of a test takes at its peak.
+//! Measures the peak heap memory of a part of a test.
 //!
-//! A test program makes [`CountingAllocator`] its global allocator and asks [`taken_by`]. Each thread counts for itself, so tests
-//! that run side by side do not disturb each other; what another thread allocates is not seen.
+//! A test program makes [`CountingAllocator`] its global allocator and calls [`taken_by`]. Each thread counts for
+//! itself, so that tests that run in parallel do not disturb each other; allocations of other threads are not counted.
 //!
-//! JUSTIFICATION for `unsafe`: `GlobalAlloc` is an unsafe trait, and every number here comes from standing in for the system's
-//! allocator, to which each call is handed on unchanged.
+//! JUSTIFICATION for `unsafe`: `GlobalAlloc` is an unsafe trait, and every number here comes from standing in for the
+//! system's allocator, to which each call is forwarded unchanged.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, with a count of what it gave.
+/// The system's allocator, with a count of allocated bytes.
 #[derive(Debug)]
 pub struct CountingAllocator;
 
-// Neither is made on the heap nor has anything to drop: an allocator may use them.
+// Neither is on the heap or needs to be dropped, so an allocator may use them.
 thread_local! {
     static LIVE_BYTES: Cell<isize> = const { Cell::new(0) };
     static PEAK_BYTES: Cell<isize> = const { Cell::new(0) };
 }
 
-/// Bytes that a piece of a program took beyond what there was before it.
+/// Heap bytes that a part of a program allocated beyond those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// The most at a time.
+    /// Peak.
     pub peak_bytes: u64,
-    /// What is left at its end: its result. 0 when it gave more back than it took.
+    /// Bytes still allocated at its end, which is its result. 0 if it freed more than it allocated.
     pub kept_bytes: u64,
 }
 
-/// What `action` returns, and what this thread allocated meanwhile.
+/// Runs `action`; returns its result, and the bytes that this thread allocated meanwhile.
 ///
 /// # Panics
-/// When the test program does not count: its global allocator is another.
+/// If the test program does not count because its global allocator is another one.
 pub fn taken_by<R>(action: impl FnOnce() -> R) -> (R, Taken) {
     let before = LIVE_BYTES.get();
     PEAK_BYTES.set(before);
@@ -57,12 +57,12 @@ fn count(bytes: isize) {
     PEAK_BYTES.set(PEAK_BYTES.get().max(live));
 }
 
-// SAFETY: every call goes to the system's allocator as it came, and its answer back as it is; counting allocates nothing and does
-// not unwind.
+// SAFETY: every call is forwarded unchanged to the system's allocator, and its result is returned unchanged; counting
+// allocates nothing and does not unwind.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size().cast_signed());
-        // SAFETY: the caller keeps the contract of this very call.
+        // SAFETY: the caller upholds the contract of this very call.
         unsafe { System.alloc(layout) }
     }
 
@@ -78,7 +78,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
         unsafe { System.dealloc(memory, layout) }
     }
 
-    /// While memory moves, old and new are there: that is what counts.
+    /// While memory is moved, both blocks exist: count both.
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         count(new_size.cast_signed());
         count(-layout.size().cast_signed());

@@ -1,8 +1,8 @@
-//! Hostile inputs: a good input of a decoder, changed at random, and what has to hold for each.
+//! Hostile inputs: valid inputs of a decoder, changed at random, and the limits that hold for each.
 //!
-//! A decoder names good inputs, how a changed one is made whole again (its checksums), and what reads it. [`Decoder::run`] holds that
-//! nothing panics, takes [`SECONDS_MAX`] or [`MEMORY_BYTES_MAX`] (of the calling thread, where the test program counts: see
-//! [`crate::heap`]). A failure names the decoder and the seed.
+//! A decoder supplies valid inputs, a function that repairs the checksums of a changed one, and one that reads it.
+//! [`Decoder::run`] checks that nothing panics, or takes more than [`SECONDS_MAX`] or [`MEMORY_BYTES_MAX`] (of the
+//! calling thread, if the test program counts: see [`crate::heap`]). A failure names the decoder and the seed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use crate::heap::taken_by;
 use crate::prng::Prng;
 
-/// The longest that one input may be worked on.
+/// Maximum time for one input.
 pub const SECONDS_MAX: u64 = 10;
-/// The most memory that one input may take.
+/// Maximum memory for one input.
 pub const MEMORY_BYTES_MAX: u64 = 256 << 20;
 
-/// A text does not grow beyond this: what takes long because it is long is no defect.
+/// A text does not grow beyond this: time that is due to its length is not a defect.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// What becomes of good inputs.
+/// Kind of inputs, which decides how they are changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Numbers in binary.
@@ -29,41 +29,41 @@ pub enum Kind {
     Text,
 }
 
-/// Reads an input to its end; true when it was accepted.
+/// Reads an input to its end; true if it was accepted.
 pub type Decode<'a> = Box<dyn FnMut(&[u8]) -> bool + 'a>;
 
-/// A decoder with its good inputs.
+/// A decoder with its valid inputs.
 pub struct Decoder<'a> {
     /// Its name, for messages.
     pub name: &'static str,
-    /// What its inputs are made of.
+    /// The kind of its inputs.
     pub kind: Kind,
     /// Inputs that it accepts.
     pub good: Vec<Vec<u8>>,
-    /// Puts checksums right.
+    /// Repairs checksums.
     pub fix: fn(&mut Vec<u8>),
-    /// What reads an input.
+    /// Reads an input.
     pub decode: Decode<'a>,
 }
 
-/// What came of a decoder's inputs.
+/// Statistics of a decoder's run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tried {
-    /// Inputs.
+    /// Number of inputs.
     pub inputs: u64,
-    /// Those that were accepted.
+    /// Number of accepted inputs.
     pub accepted: u64,
-    /// The most memory that one took, in bytes.
+    /// Largest memory for one input, in bytes.
     pub peak_bytes: u64,
-    /// The longest that one took.
+    /// Longest time for one input.
     pub longest: Duration,
 }
 
 impl Decoder<'_> {
-    /// Decodes the good inputs and changed ones of the seeds `first..first + count`.
+    /// Decodes the valid inputs, and changed ones with the seeds `first..first + count`.
     ///
     /// # Panics
-    /// When a good input is refused, or one has the decoder panic or take too much.
+    /// If a valid input is refused, or if an input makes the decoder panic or exceed a limit.
     pub fn run(mut self, first: u64, count: u64) -> Tried {
         for (number, good) in self.good.iter().enumerate() {
             assert!(
@@ -81,7 +81,7 @@ impl Decoder<'_> {
                 Kind::Bytes => change_bytes(&mut input, &mut random),
                 Kind::Text => change_text(&mut input, &mut random),
             }
-            // Without, damage is found by the checksum.
+            // In the other cases the checksum reveals the damage.
             if random.chance(90) {
                 (self.fix)(&mut input);
             }
@@ -111,7 +111,7 @@ impl Decoder<'_> {
     }
 }
 
-/// Ends the program when an input is worked on for too long: nothing else can end a loop.
+/// Ends the program when an input takes too long: nothing else can end an endless loop.
 struct Watch {
     now: Arc<Mutex<Option<(Instant, String)>>>,
     thread: Option<JoinHandle<()>>,
@@ -158,13 +158,14 @@ impl Drop for Watch {
         self.now = Arc::default();
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A panic in it was told.
+            // A panic in it has already been reported.
             let _ended = thread.join();
         }
     }
 }
 
-/// Changes one to four places: bits, numbers of each width and byte order at their limits, pieces that are moved, doubled or cut off.
+/// Changes one to four places: bits, numbers of each width and byte order at their limits, pieces that are moved,
+/// doubled or cut off.
 pub fn change_bytes(raw: &mut Vec<u8>, random: &mut Prng) {
     for _ in 0..=random.below(4) {
         if raw.is_empty() {
@@ -226,7 +227,8 @@ fn extreme(length: usize, random: &mut Prng) -> u64 {
     }
 }
 
-/// Changes one to four places: numbers at their limits, words, lines that are doubled, exchanged, cut or without an end, control bytes.
+/// Changes one to four places: numbers at their limits, words, lines that are doubled, exchanged, cut or unterminated,
+/// control bytes.
 pub fn change_text(raw: &mut Vec<u8>, random: &mut Prng) {
     const NUMBERS: [&str; 16] = [
         "0",
@@ -303,7 +305,7 @@ pub fn change_text(raw: &mut Vec<u8>, random: &mut Prng) {
     raw.truncate(TEXT_BYTES_MAX);
 }
 
-/// The line that a place is in, with its end.
+/// The line around an offset, with its line feed.
 fn line_around(raw: &[u8], at: usize) -> std::ops::Range<usize> {
     let start = raw[..at]
         .iter()

@@ -1,18 +1,17 @@
-//! Test support, for `dev-dependencies` alone.
+//! Test support, only for `dev-dependencies`.
 //!
-//! - [`prng`]: seeded randomness, a stream of its own for each purpose.
-//! - [`MemFs`]: a file system in memory, the model that others are compared with.
-//! - [`FaultyFs`]: injects faults, holds writes back and models power cuts, over any file system.
-//! - [`Ext4`]: a real file system whose medium can be looked at as a power cut would leave it.
-//! - [`contract`]: what every [`vfs::FileSystem`] must do.
-//! - [`model`]: random operations from several threads on a file system and on the model, compared step by
-//!   step.
-//! - [`hostile`]: good inputs of decoders, changed at random, and what has to hold for each.
-//! - [`heap`]: how much memory a piece of a test takes.
+//! - [`prng`]: seeded randomness, with a separate stream for each purpose.
+//! - [`MemFs`]: a file system in memory, the model for comparisons.
+//! - [`FaultyFs`]: injects faults, blocks writes and models power cuts, over any file system.
+//! - [`Ext4`]: a real file system whose medium can be read in the state that a power cut would leave.
+//! - [`contract`]: required behaviour of every [`vfs::FileSystem`].
+//! - [`model`]: random operations from several threads on a file system and on the model, compared step by step.
+//! - [`hostile`]: valid inputs of decoders, changed at random, and the limits that hold for each.
+//! - [`heap`]: peak memory of a part of a test.
 //! - [`is_full`]: whether the long variants of tests run.
-//! - [`lab`]: the distribution's kernel in QEMU, as a judge of flash images and a place for its file systems.
+//! - [`lab`]: the distribution's kernel in QEMU, which checks flash images and runs its file systems.
 //!
-//! It is not used by anything that ships: failures here are panics.
+//! No shipped crate uses it: failures here are panics.
 
 pub mod contract;
 mod depth;

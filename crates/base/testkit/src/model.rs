@@ -1,9 +1,9 @@
-//! Random operations on a file system and on the model, compared step by step.
+//! Model test: random operations on a file system and on the model, compared step by step.
 //!
-//! Several threads work on one file system. Each owns a directory, with the same directory in a [`MemFs`] of
-//! its own, makes every call on both and compares what they answer; so the outcome is known although the
-//! threads interleave anyhow. A directory that all threads share is worked on under a lock, one step at a
-//! time. After the last step every file is compared in full.
+//! Several threads work on one file system. Each owns a directory, has the same directory in its own [`MemFs`], makes
+//! every call on both and compares the answers; so the outcome is known although the threads interleave arbitrarily. A
+//! directory shared by all threads is worked on under a lock, one step at a time. After the last step every file is
+//! compared in full.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -17,25 +17,25 @@ use crate::contract::{DIRECTORY, FILE, caller};
 use crate::mem_fs::MemFs;
 use crate::prng::Prng;
 
-/// Names in each directory; few, so that they are replaced and reused all the time.
+/// Names in each directory; few, so that they are often replaced and reused.
 const NAMES: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
-/// Handles open at a time in each directory.
+/// Maximum number of open handles in each directory.
 const HANDLES_MAX: usize = 8;
 /// Files stay below this, except for one step in a thousand that goes beyond 4 GiB.
 const OFFSET_MAX: u64 = 256 << 10;
 
-/// What a run does.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelRun {
-    /// Decides everything but how the threads interleave.
+    /// Determines everything but the interleaving of the threads.
     pub seed: u64,
-    /// Steps in all, divided between the threads.
+    /// Total number of steps, divided among the threads.
     pub steps: u64,
     /// Threads.
     pub threads: u64,
-    /// Where holes lie is compared, too: for a file system that allocates in 4 KiB as the model does.
+    /// Compare the positions of holes, too: for a file system that allocates in units of 4 KiB as the model does.
     pub compare_holes: bool,
-    /// How to run the same again; `{seed}` in it is replaced.
+    /// The command to replay; `{seed}` in it is replaced.
     pub replay: &'static str,
 }
 
@@ -58,7 +58,7 @@ impl ModelRun {
     }
 }
 
-/// Runs it on an empty file system. Panics at the first difference, with the seed and the command.
+/// Runs the model test on an empty file system. Panics at the first difference, with the seed and the command.
 pub fn run<F: FileSystem>(file_system: &F, run: ModelRun) {
     let shared = Mutex::new(Twin::new(file_system, b"shared", run));
     std::thread::scope(|scope| {
@@ -102,9 +102,9 @@ struct Twin<'a, F> {
     real_dir: Ino,
     model_dir: Ino,
     open: Vec<Pair>,
-    /// Where the last write ended, so that many continue it.
+    /// End offset of the last write, which many writes continue.
     last_end: u64,
-    /// Times of modification and change that looks at files were answered.
+    /// Times of modification and change that queries have returned.
     told: HashMap<Ino, (Timestamp, Timestamp)>,
     run: ModelRun,
     doing: String,
@@ -140,7 +140,7 @@ impl<'a, F: FileSystem> Twin<'a, F> {
         );
     }
 
-    /// One random operation, with a look at the size of its file.
+    /// One random operation, with a query of its file's size.
     fn step(&mut self, prng: &mut Prng, step: u64) {
         let kind = prng.below(100);
         self.doing = format!("step {step}, kind {kind}");
@@ -170,7 +170,7 @@ impl<'a, F: FileSystem> Twin<'a, F> {
         }
     }
 
-    /// Compares attributes. Times are known to nobody beforehand, but they never go back.
+    /// Compares attributes. Times can't be predicted, but they never go back.
     fn look(&mut self, pair: Pair) {
         let real = self.real.getattr(pair.real.0, Some(pair.real.1));
         let model = self.model.getattr(pair.model.0, Some(pair.model.1));
@@ -238,7 +238,7 @@ impl<'a, F: FileSystem> Twin<'a, F> {
         };
         let data = prng.bytes(length);
         self.doing = format!("{}: write of {length} bytes at {offset}, {mode:?}", self.doing);
-        // What the kernel guesses for an append is the end of the file, mostly.
+        // The kernel's guess for an append is usually the end of the file.
         let mut offset = offset;
         if pair.flags & libc::O_APPEND != 0 && prng.chance(80) {
             offset = self.model.getattr(pair.model.0, None).map_or(0, |attr| attr.size);
@@ -413,7 +413,7 @@ impl<'a, F: FileSystem> Twin<'a, F> {
     fn link(&mut self, prng: &mut Prng, pair: Pair) {
         let name = *prng.pick(&NAMES);
         self.doing = format!("{}: link", self.doing);
-        // A file without a name can't be given one again by a host (linkat of a deleted file).
+        // A host can't give a removed file a name again (linkat of a deleted file).
         if self
             .model
             .getattr(pair.model.0, None)
@@ -471,7 +471,7 @@ impl<'a, F: FileSystem> Twin<'a, F> {
     }
 }
 
-/// Group 0, so that the owner of what the model made is in its group.
+/// Group 0, so that the owner of files that the model creates is in their group.
 const fn killed(yes: bool) -> Privileges {
     if yes {
         Privileges::Kill { gid: 0 }

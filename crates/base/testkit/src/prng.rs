@@ -1,7 +1,7 @@
-//! Seeded randomness: xoshiro256** fed by SplitMix64. Not for secrets.
+//! Seeded randomness: xoshiro256** seeded by SplitMix64. Not for secrets.
 //!
-//! A run has one seed; each purpose takes a stream of its own by name, so that using more of one does not
-//! move the others.
+//! A run has one seed; each purpose derives its own stream by name, so that using more of one does not shift the
+//! others.
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ impl Prng {
         }
     }
 
-    /// The stream called `name` of a run's seed (FNV-1a of the name, mixed in).
+    /// The stream `name` of a run's seed (FNV-1a of the name, mixed in).
     #[must_use]
     pub fn named(seed: u64, name: &str) -> Self {
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -44,24 +44,24 @@ impl Prng {
         out
     }
 
-    /// A number below `limit`, which is not 0. The bias is below `limit / 2^64`.
+    /// A number below `limit`, which must not be 0. The bias is below `limit / 2^64`.
     pub fn below(&mut self, limit: u64) -> u64 {
         assert!(limit > 0, "no number is below 0");
         self.next_u64() % limit
     }
 
-    /// As [`Prng::below`], for sizes in memory.
+    /// Like [`Prng::below`], for sizes in memory.
     pub fn below_usize(&mut self, limit: usize) -> usize {
         let limit = u64::try_from(limit).expect("a size fits 64 bits");
         usize::try_from(self.below(limit)).expect("below a usize")
     }
 
-    /// True in `percent` of 100 cases.
+    /// True with a probability of `percent` %.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// One of `items`, which are not empty.
+    /// A random element of `items`, which must not be empty.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below_usize(items.len())]
     }

@@ -1,4 +1,4 @@
-//! The lab guest itself: what a job gives back, and how a guest ends.
+//! The lab guest itself: results of jobs, and the end of a guest.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use testkit::lab::{Ended, Guest, Job, Lab, Options, shared};
 
-/// An empty folder that goes with the value.
+/// An empty folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -77,7 +77,7 @@ fn what_a_job_leaves_mounted_attached_and_running_is_gone_for_the_next() {
     }
 }
 
-/// Ends with a mounted UBIFS on an attached chip, with a program in it, and a mounted loop device.
+/// Leaves a mounted UBIFS on an attached chip, a program running in it, and a mounted loop device.
 const LEAVES_ALL: &str = "
 set -e
 modprobe nandsim id_bytes=0x20,0xa2,0x00,0x15
@@ -137,7 +137,7 @@ fn every_file_system_of_the_ground_truth_runs_is_made_used_and_unmounted() {
     }
 }
 
-/// Prints which file system there is, and writes to it.
+/// Prints the file system type, and writes to it.
 const RUN: &str = r#"
 if [ "$FOLDER" ]; then
     echo tide >"$FOLDER/file" && sync && stat -f -c %T "$FOLDER" | sed 's/^msdos$/vfat/;s/^nilfs$/nilfs2/'
@@ -147,7 +147,7 @@ fi"#;
 
 #[test]
 fn a_guest_ends_with_the_process_that_booted_it_and_leaves_nothing() {
-    // Where there is no guest, this says why.
+    // Prints the reason if there is no guest.
     if shared().is_none() {
         return;
     }

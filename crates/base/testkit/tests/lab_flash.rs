@@ -1,4 +1,4 @@
-//! The kernel's UBI and UBIFS as judges, on nandsim and on flash that survives the guest.
+//! Checks by the kernel's UBI and UBIFS, on nandsim and on flash that survives the guest.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ fn run(guest: &mut Guest, job: &Job) -> Outcome {
     guest.run(job).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Chips in a folder of their own, and guests with them; nothing where there is no such guest.
+/// Chips in a private folder, and guests with them; `None` if there is no such guest.
 struct Bench {
     lab: Lab,
     folder: PathBuf,
@@ -60,7 +60,7 @@ impl Drop for Bench {
     }
 }
 
-/// The files that the load said are kept: name, size and SHA-256 of each one's last state.
+/// The files that the load reported as kept: name, size and SHA-256 of each one's last state.
 fn kept(text: &str) -> std::collections::BTreeMap<String, Option<(String, String)>> {
     let mut files = std::collections::BTreeMap::new();
     for line in text.lines() {
@@ -78,8 +78,8 @@ fn kept(text: &str) -> std::collections::BTreeMap<String, Option<(String, String
     files
 }
 
-/// What the load promised and the tree does not hold. The file of the step that was under way when the power went is
-/// not promised: `begun` lines name it.
+/// Files that the load promised and the tree lacks. The file of the step in progress at the power cut is not promised:
+/// `begun` lines name it.
 fn lost(acknowledged: &str, found: &str) -> Vec<String> {
     let promised = kept(acknowledged);
     assert!(
@@ -107,7 +107,7 @@ fn lost(acknowledged: &str, found: &str) -> Vec<String> {
     lost
 }
 
-/// Where `lab-load` puts the file with this name.
+/// The folder in which `lab-load` puts the file with this name.
 fn folder_of(name: &str) -> u32 {
     name[1..].parse::<u32>().expect("names are a letter and a number") % 4
 }
@@ -160,7 +160,7 @@ fn an_image_that_is_none_is_refused_with_the_kernels_words() {
     assert!(outcome.text().contains("ubi0 error"), "{}", outcome.text());
 }
 
-/// Formats the chip and runs the load on it until the power goes; returns what the load said.
+/// Formats the chip and runs the load on it until the power fails; returns the load's output.
 fn write_until(bench: &Bench, flash: &str, cut: Option<(&str, Duration)>, ended: Ended) -> String {
     let mut guest = bench.boot();
     let mut job = ready_made("write.sh")
@@ -175,10 +175,10 @@ fn write_until(bench: &Bench, flash: &str, cut: Option<(&str, Duration)>, ended:
     outcome.text()
 }
 
-/// Boots again, has the kernel recover the chip with all checks, and compares. Returns what the kernel said.
+/// Boots again, makes the kernel recover the chip with all checks, and compares. Returns the kernel's messages.
 fn recover(bench: &Bench, acknowledged: &str) -> String {
     let mut guest = bench.boot();
-    // Read-write: recovery writes, and a file more shows that the file system is of use.
+    // Read-write: recovery writes, and one more file shows that the file system is usable.
     let check = ready_made("check.sh").variable("USE", "sync && echo after >after && sync");
     let outcome = run(&mut guest, &check).expect_success();
     let found = outcome.read_text("files.txt").expect("the job wrote it");
@@ -234,7 +234,7 @@ fn flash_that_breaks_the_rules_of_the_medium_is_refused() {
     assert_eq!(text.lines().collect::<Vec<_>>(), expected);
 }
 
-/// Writes to pages with dd, whose exit code says whether the chip took it.
+/// Writes pages with dd, whose exit code shows whether the chip accepted it.
 const RULES: &str = r#"
 lab-flash page=2048 block=131072 bad=0:3
 page() { head -c "${2:-2048}" /dev/urandom | dd of=/dev/mtd0 bs=${2:-2048} seek="$1" iflag=fullblock 2>/dev/null; }
@@ -251,7 +251,7 @@ fn chips_are_the_hosts_files_in_order_of_any_size_and_change_between_jobs() {
     if testkit::left_to_full("it takes a minute of a guest") {
         return;
     }
-    // The second is no power of two, as the memory of a PCI device is.
+    // The second is not a power of two, which the memory of a PCI device is.
     let Some(bench) = Bench::new("several", [4 << 20, 3 << 20, 4 << 20, 4 << 20]) else {
         return;
     };
@@ -278,7 +278,7 @@ fn chips_are_the_hosts_files_in_order_of_any_size_and_change_between_jobs() {
     }
 }
 
-/// Writes each chip's number to all of its last page.
+/// Fills the last page of each chip with the chip's number.
 const SEVERAL: &str = r#"
 lab-flash page=512 block=16384 || exit
 for chip in 0 1 2 3; do

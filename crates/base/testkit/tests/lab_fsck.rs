@@ -9,7 +9,7 @@ use testkit::lab::Fsck;
 const LEB_BYTES: u32 = 126_976;
 const MIN_IO_BYTES: u32 = 2048;
 
-/// A folder with `volume`, which mkfs.ubifs made; it goes with the value.
+/// A folder with `volume`, made by mkfs.ubifs; removed on drop.
 struct Volume(PathBuf);
 
 impl Volume {
@@ -63,7 +63,7 @@ fn judge() -> Option<Fsck> {
 fn a_volume_by_mkfs_is_clean_and_stays_as_it_is() {
     let Some(fsck) = judge() else { return };
     let volume = Volume::made("clean");
-    // mkfs.ubifs leaves out the LEBs that are not in use.
+    // mkfs.ubifs leaves out unused LEBs.
     let mut bytes = fs::read(volume.path()).expect("it was made");
     bytes.resize(usize::try_from(LEB_BYTES).expect("it fits") * 60, 0xFF);
     fs::write(volume.path(), &bytes).expect("there is room");

@@ -1,4 +1,4 @@
-//! The model keeps the contract that it is the model of, and so does it with faults and power cuts below.
+//! The model itself keeps the contract, also with faults and power cuts below.
 
 use testkit::contract::{self, PowerCut};
 use testkit::{Faults, FaultyFs, MemFs};
@@ -51,7 +51,7 @@ fn a_model_of_power_cuts_keeps_the_clauses_on_durability_and_sync() {
     contract::run_durability(modelled);
 }
 
-/// What the cases on durability need to see: without a sync nothing is there, and a sync that is left out is found.
+/// Preconditions of the cases on durability: without a sync nothing is on the medium, and a missing sync is detected.
 #[test]
 fn canary_a_power_cut_takes_what_was_not_synced() {
     use vfs::{FileSystem, Ino, OpenFlags};

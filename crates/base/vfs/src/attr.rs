@@ -9,7 +9,7 @@ pub struct Timestamp {
     pub nanoseconds: u32,
 }
 
-/// What a file is, from the type bits of its mode.
+/// Type of a file, from the type bits of its mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// Regular file.
@@ -83,7 +83,7 @@ pub struct Attr {
     pub mtime: Timestamp,
     /// Last change of the inode.
     pub ctime: Timestamp,
-    /// Creation, where the file system keeps it.
+    /// Creation, if the file system stores it.
     pub btime: Option<Timestamp>,
     /// Type and permission bits.
     pub mode: u32,
@@ -104,23 +104,23 @@ pub struct Attr {
 }
 
 impl Attr {
-    /// What the file is.
+    /// The type of the file.
     #[must_use]
     pub const fn kind(&self) -> FileKind {
         FileKind::of_mode(self.mode)
     }
 }
 
-/// A time to be set.
+/// A new value for a timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
     /// The time of the call.
     Now,
-    /// A given time.
+    /// An explicit time.
     At(Timestamp),
 }
 
-/// The attributes that a [`crate::FileSystem::setattr`] changes; `None` leaves one as it is.
+/// The attributes that a [`crate::FileSystem::setattr`] changes; `None` leaves one unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// Permission bits (type bits are ignored).
@@ -135,32 +135,33 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Last change of content.
     pub mtime: Option<SetTime>,
-    /// What a truncation or change of owner leaves of setuid, setgid and file capabilities.
+    /// Effect of a truncation or change of owner on setuid, setgid and file capabilities.
     pub privileges: Privileges,
 }
 
-/// What a change of content leaves of the privileges that a file gives: setuid, setgid and file capabilities.
+/// Effect of a change of content on the privileges that a file gives: setuid, setgid and file capabilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Privileges {
-    /// The caller has `CAP_FSETID`: all stay.
+    /// The caller has `CAP_FSETID`: all are kept.
     #[default]
     Keep,
-    /// The caller has not: setuid and capabilities go, and setgid where the file is group-executable or the caller is
-    /// not in the file's group, as with Linux 6.0 and younger.
+    /// The caller lacks it: setuid and capabilities are cleared, and setgid if the file is group-executable or the
+    /// caller is not in the file's group, as in Linux 6.0 and later.
     Kill {
-        /// The caller's file system group. Supplementary groups are not known to the kernel protocol and don't count.
+        /// The caller's file system group. The kernel protocol does not carry supplementary groups, and they don't
+        /// count.
         gid: u32,
     },
 }
 
 impl Privileges {
-    /// True when anything is to go.
+    /// True if privileges are cleared.
     #[must_use]
     pub const fn are_killed(self) -> bool {
         matches!(self, Self::Kill { .. })
     }
 
-    /// What is left of the permission bits `mode` of a file of the group `file_gid`.
+    /// The remaining permission bits of `mode`, for a file of the group `file_gid`.
     #[must_use]
     pub const fn left_of(self, mode: u32, file_gid: u32) -> u32 {
         match self {
@@ -176,13 +177,13 @@ impl Privileges {
 /// Space and inode counts of a file system, as `statvfs(3)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatFs {
-    /// Blocks in all, in units of `fragment_size`.
+    /// Total blocks, in units of `fragment_size`.
     pub blocks: u64,
     /// Free blocks.
     pub blocks_free: u64,
     /// Blocks free to ordinary users.
     pub blocks_available: u64,
-    /// Inodes in all.
+    /// Total inodes.
     pub files: u64,
     /// Free inodes.
     pub files_free: u64,

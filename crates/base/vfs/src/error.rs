@@ -1,15 +1,15 @@
-//! The one table between errors and `errno`.
+//! The only table between errors and `errno`.
 //!
-//! Layers below name what went wrong; the edge that talks to the kernel asks [`FsError::errno`], which is the only
-//! place where a number is chosen. An errno that a host returned and that has no name here travels as
-//! [`FsError::Host`] and comes out unchanged.
+//! Layers below name the error; the edge that talks to the kernel calls [`FsError::errno`], which is the only place
+//! where a number is chosen. An errno that a host returned and that has no name here is passed on as [`FsError::Host`],
+//! unchanged.
 
 use thiserror::Error;
 
 /// Result of a file system call.
 pub type FsResult<T> = Result<T, FsError>;
 
-/// Why a file system call failed.
+/// Error of a file system call.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq, Hash)]
 pub enum FsError {
     /// `EPERM`
@@ -162,7 +162,7 @@ impl FsError {
         }
     }
 
-    /// The error that stands for `errno` (positive).
+    /// The error for `errno` (positive).
     #[must_use]
     pub const fn from_errno(errno: i32) -> Self {
         match errno {

@@ -9,7 +9,7 @@ use crate::{
     XattrFlags,
 };
 
-/// An inode, by the number that the file system gave it; valid until it is forgotten.
+/// An inode number assigned by the file system; valid until it is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ino(pub u64);
 
@@ -22,52 +22,52 @@ impl Ino {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Handle(pub u64);
 
-/// Who asks.
+/// The caller's credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// User of the process (its file system uid).
     pub uid: u32,
     /// Group of the process.
     pub gid: u32,
-    /// Process, 0 when the kernel itself asks.
+    /// Process, 0 if the kernel itself makes the call.
     pub pid: u32,
 }
 
-/// A name found or made: the inode (counted once more, see [`FileSystem::forget`]) and its attributes.
+/// A name found or created: the inode (its lookup counted once more, see [`FileSystem::forget`]) and its attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The inode.
     pub ino: Ino,
-    /// Tells reuses of one `Ino` apart.
+    /// Distinguishes successive uses of one `Ino`.
     pub generation: u64,
     /// Its attributes.
     pub attr: Attr,
 }
 
-/// What a new inode is made of.
+/// Attributes of a new inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewNode {
     /// Type and permission bits, before the umask.
     pub mode: u32,
-    /// The caller's umask: applied where the parent has no default ACL.
+    /// The caller's umask: applied if the parent has no default ACL.
     pub umask: u32,
     /// Device number of a special file, in the kernel's 32-bit encoding; else 0.
     pub rdev: u32,
 }
 
-/// A file that was opened.
+/// Result of opening a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
     /// Its handle.
     pub handle: Handle,
-    /// The content cached by the caller for this inode at an earlier close is still what the file holds.
+    /// The content that the caller cached for this inode at an earlier close still matches the file.
     pub cache_still_valid: bool,
 }
 
-/// What must be on the medium when a write returns.
+/// Data and metadata that must be on the medium when a write returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
-    /// Nothing: a later fsync asks for it.
+    /// None: a later fsync requests it.
     None,
     /// The data, and the metadata needed to read it back (`O_DSYNC`, `RWF_DSYNC`): as after `fdatasync(2)`.
     Data,
@@ -75,21 +75,21 @@ pub enum Durability {
     All,
 }
 
-/// Circumstances of a write: the open flags, the durability they ask for, and the privileges that it takes away.
+/// Mode of a write: the open flags, the durability that they request, and the privileges that it clears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteMode {
     /// Flags of the open file description at the time of the write (`O_APPEND` and `O_DIRECT` may change by `fcntl`), with
     /// the bits of `O_SYNC` that the write itself (`RWF_SYNC`, `RWF_DSYNC`) or a synchronous mount adds.
     pub flags: OpenFlags,
-    /// What the write leaves of setuid, setgid and file capabilities.
+    /// Effect of the write on setuid, setgid and file capabilities.
     pub privileges: Privileges,
-    /// Written back from a page cache above: `handle` is any writable handle of the inode, the data was accepted
-    /// before, and `O_APPEND`, `O_SYNC` and `O_DIRECT` of that handle do not apply.
+    /// Write-back from a page cache above: `handle` is any writable handle of the inode, the data was accepted before,
+    /// and `O_APPEND`, `O_SYNC` and `O_DIRECT` of that handle do not apply.
     pub from_page_cache: bool,
 }
 
 impl WriteMode {
-    /// What must be on the medium when the write returns.
+    /// Durability that the write must have when it returns.
     #[must_use]
     pub const fn durability(self) -> Durability {
         if self.from_page_cache {
@@ -99,7 +99,7 @@ impl WriteMode {
         }
     }
 
-    /// The data goes to the end of the file, wherever that is when the write takes place; the offset is a guess.
+    /// The data goes to the end of the file at the time of the write; the offset is a guess.
     #[must_use]
     pub const fn appends(self) -> bool {
         self.flags.has(libc::O_APPEND) && !self.from_page_cache
@@ -112,7 +112,7 @@ impl WriteMode {
     }
 }
 
-/// Where a search for data or holes starts.
+/// Start and kind of a search for data or holes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekFrom {
     /// `SEEK_DATA`
@@ -124,21 +124,21 @@ pub enum SeekFrom {
 /// One copy between two open files, offsets and length in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyRange {
-    /// File read from.
+    /// File to read.
     pub source: (Ino, Handle),
-    /// Offset read from.
+    /// Offset to read from.
     pub source_offset: u64,
-    /// File written to.
+    /// File to write.
     pub target: (Ino, Handle),
-    /// Offset written to.
+    /// Offset to write to.
     pub target_offset: u64,
-    /// Bytes wanted.
+    /// Requested bytes.
     pub length: u64,
-    /// What the copy leaves of the target's setuid, setgid and file capabilities.
+    /// Effect of the copy on the target's setuid, setgid and file capabilities.
     pub privileges: Privileges,
 }
 
-/// Result of an ioctl: the return value and the bytes to hand out.
+/// Result of an ioctl: the return value and the bytes for the caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IoctlReply {
     /// Return value, not negative.
@@ -154,50 +154,51 @@ pub struct DirEntry<'a> {
     pub name: &'a [u8],
     /// Inode number as shown to users.
     pub shown_ino: u64,
-    /// What it is, [`FileKind::Unknown`] where the host does not say.
+    /// Its type, [`FileKind::Unknown`] if the host does not report it.
     pub kind: FileKind,
     /// Offset from which the listing continues after this name.
     pub next_offset: u64,
 }
 
-/// Takes the names of a directory listing until it is full.
+/// Receives the names of a directory listing until it is full.
 pub trait DirSink {
-    /// True when a name of `name_bytes` bytes still fits. Asked before each [`DirSink::push`].
+    /// True if a name of `name_bytes` bytes still fits. Called before each [`DirSink::push`].
     fn fits(&self, name_bytes: usize) -> bool;
-    /// Takes one name; `entry` carries the inode when the listing is one with attributes, and its count is then the
-    /// caller's to forget. It is `None` for `.` and `..`, and where the name vanished or can't be looked up.
+    /// Adds one name; `entry` carries the inode if the listing includes attributes, and the caller must then forget its
+    /// counted lookup. It is `None` for `.` and `..`, and for a name that has vanished or can't be looked up.
     fn push(&mut self, name: &DirEntry<'_>, entry: Option<&Entry>);
 }
 
 /// A file system addressed by inodes.
 ///
-/// Names are bytes without `/` and NUL, offsets and lengths are bytes. Permission checks are the caller's (the kernel
-/// makes them by mode and ACL before it asks); `Caller` says who owns what is made. Methods with a default body are
-/// those that a file system may lack; the default answers as Linux does for such a file system.
+/// Names are bytes without `/` and NUL, offsets and lengths are bytes. Permission checks are the caller's
+/// responsibility (the kernel makes them by mode and ACL before it sends a request); `Caller` determines the owner of
+/// new files. Methods with a default body are those that a file system may lack; the default answers as Linux does for
+/// such a file system.
 pub trait FileSystem: Send + Sync + 'static {
-    /// Told before the first other call: the device number (12 bits major, 20 bits minor) of the mount that shows this file
-    /// system. A file system that shows other mounts never enters this one, where each call would wait for itself.
+    /// Announces the device number (12 bits major, 20 bits minor) of the mount that shows this file system, before any
+    /// other call. A file system that shows other mounts never enters this one, where each call would wait for itself.
     fn mounted_as(&self, _device: u32) {}
 
-    /// Finds `name` in the directory `parent` and counts the inode once more.
+    /// Finds `name` in the directory `parent` and counts one more lookup of the inode.
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry>;
-    /// Takes `count` entries of `ino` back; at zero the number may be reused. Never fails; an unknown inode is ignored.
+    /// Subtracts `count` lookups of `ino`; at zero the number may be reused. Never fails; an unknown inode is ignored.
     fn forget(&self, ino: Ino, count: u64);
-    /// Attributes of an inode, by an open handle where there is one.
+    /// Attributes of an inode, by an open handle if there is one.
     fn getattr(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Attr>;
-    /// Changes attributes; size first, then owner, mode, times. Returns the attributes after it.
+    /// Changes attributes; size first, then owner, mode, times. Returns the resulting attributes.
     fn setattr(&self, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> FsResult<Attr>;
     /// Target of a symbolic link.
     fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>>;
 
-    /// Makes a file, device node, FIFO or socket.
+    /// Creates a file, device node, FIFO or socket.
     fn mknod(&self, caller: &Caller, parent: Ino, name: &[u8], node: NewNode) -> FsResult<Entry>;
-    /// Makes a directory.
+    /// Creates a directory.
     fn mkdir(&self, caller: &Caller, parent: Ino, name: &[u8], node: NewNode) -> FsResult<Entry>;
-    /// Makes a symbolic link to `target`.
+    /// Creates a symbolic link to `target`.
     fn symlink(&self, caller: &Caller, parent: Ino, name: &[u8], target: &[u8]) -> FsResult<Entry>;
-    /// Removes a name of a file. In a sticky directory, [`FsError::Stale`] where the name leads to a file by now that `caller` may
-    /// not remove; the same for `rmdir`, and for both names of `rename`.
+    /// Removes a name of a file. In a sticky directory, [`FsError::Stale`] if the name now leads to a file that
+    /// `caller` may not remove; this also applies to `rmdir`, and to both names of `rename`.
     fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> FsResult<()>;
     /// Removes an empty directory.
     fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> FsResult<()>;
@@ -214,9 +215,9 @@ pub trait FileSystem: Send + Sync + 'static {
 
     /// Opens a file. `O_CREAT` and `O_EXCL` are never among the flags; `privileges` goes with `O_TRUNC`.
     fn open(&self, ino: Ino, flags: OpenFlags, privileges: Privileges) -> FsResult<Opened>;
-    /// Makes a regular file and opens it. For a name that is there: [`FsError::Exists`] with `O_EXCL`, otherwise
-    /// [`FsError::Stale`], also where the flags would let the file be opened. The kernel found the name free, and has checked no right
-    /// on the file that got it since; after this error it looks the name up again and checks.
+    /// Creates a regular file and opens it. If the name exists: [`FsError::Exists`] with `O_EXCL`, otherwise
+    /// [`FsError::Stale`], even if the flags would allow opening the file. The kernel found the name free, and has
+    /// checked no rights on the file that has taken it since; after this error it looks the name up again and checks.
     fn create(
         &self,
         caller: &Caller,
@@ -225,7 +226,7 @@ pub trait FileSystem: Send + Sync + 'static {
         node: NewNode,
         flags: OpenFlags,
     ) -> FsResult<(Entry, Opened)>;
-    /// Makes an unnamed file in the directory `parent` (`O_TMPFILE`) and opens it.
+    /// Creates an unnamed file in the directory `parent` (`O_TMPFILE`) and opens it.
     fn tmpfile(
         &self,
         _caller: &Caller,
@@ -235,36 +236,36 @@ pub trait FileSystem: Send + Sync + 'static {
     ) -> FsResult<(Entry, Opened)> {
         Err(FsError::NotSupported)
     }
-    /// Fills `out` from `offset`; returns how many bytes. Fewer than asked means the end of the file and nothing else: a
-    /// failure part of the way is an error for the whole call.
+    /// Fills `out` from `offset`; returns the number of bytes. Fewer than requested means the end of the file and
+    /// nothing else: a failure part of the way is an error of the whole call.
     fn read(&self, ino: Ino, handle: Handle, offset: u64, out: &mut [u8]) -> FsResult<usize>;
-    /// Writes all of `data` at `offset`, or at the end of the file where the mode [appends](WriteMode::appends), with the
-    /// [durability](WriteMode::durability) that the mode asks for.
+    /// Writes all of `data` at `offset`, or at the end of the file if the mode [appends](WriteMode::appends), with the
+    /// [durability](WriteMode::durability) that the mode requests.
     ///
-    /// A short count is returned only where some bytes could be written before a failure, which the next write meets;
-    /// those bytes have the durability. Where data was written and could not be made durable, the call fails.
+    /// A short count is returned only if some bytes could be written before a failure, which the next write will
+    /// return; those bytes have the durability. If data was written and could not be made durable, the call fails.
     fn write(&self, ino: Ino, handle: Handle, offset: u64, data: &[u8], mode: WriteMode) -> FsResult<usize>;
-    /// A descriptor of the handle is being closed (once for each `close(2)` of a duplicate): push out what is held
-    /// back and return a write error that this handle was not told yet.
+    /// A descriptor of the handle is being closed (once for each `close(2)` of a duplicate): write out delayed data and
+    /// return a write error that has not been reported on this handle.
     fn flush(&self, ino: Ino, handle: Handle) -> FsResult<()>;
-    /// Puts the file on the medium, as `fsync(2)` or, with `data_only`, `fdatasync(2)`.
+    /// Syncs the file, as `fsync(2)` or, with `data_only`, `fdatasync(2)`.
     fn fsync(&self, ino: Ino, handle: Handle, data_only: bool) -> FsResult<()>;
     /// The last reference to the handle is gone.
     fn release(&self, ino: Ino, handle: Handle);
-    /// A host file whose content is the file's, that the kernel may read and write instead of asking this file
-    /// system. `None` where data must pass here. All handles of one inode answer alike.
+    /// A host file with the same content as this file, which the kernel may read and write instead of sending requests.
+    /// `None` if data must pass through this file system. The answer is the same for all handles of one inode.
     fn backing_file(&self, _ino: Ino, _handle: Handle) -> Option<Arc<OwnedFd>> {
         None
     }
 
-    /// The file asks for synchronous writes by itself: the attribute `S` of chattr(1), or a host file system mounted with
-    /// `sync`. This file system then makes each write durable as [`Durability::Data`] whatever its mode says, and a layer
-    /// above must not hold it back. Asked after an open for writing, and after each ioctl.
+    /// The file requires synchronous writes by itself: the attribute `S` of chattr(1), or a host file system mounted
+    /// with `sync`. This file system then makes each write durable as [`Durability::Data`] whatever its mode says, and
+    /// a layer above must not delay it. Called after an open for writing, and after each ioctl.
     fn is_synchronous(&self, _ino: Ino, _handle: Handle) -> bool {
         false
     }
 
-    /// A name of the file for people, such as a line of a log; not to be opened. `None` where there is none at hand.
+    /// A name of the file for people, such as in a log line; not for opening it. `None` if none is known.
     fn path_of(&self, _ino: Ino, _handle: Option<Handle>) -> Option<PathBuf> {
         None
     }
@@ -287,7 +288,7 @@ pub trait FileSystem: Send + Sync + 'static {
     fn copy_file_range(&self, _copy: &CopyRange) -> FsResult<u64> {
         Err(FsError::NotSupported)
     }
-    /// An ioctl with input data and a limit of output bytes.
+    /// An ioctl with input data and a limit for the output in bytes.
     fn ioctl(
         &self,
         _ino: Ino,
@@ -303,19 +304,19 @@ pub trait FileSystem: Send + Sync + 'static {
     fn opendir(&self, ino: Ino) -> FsResult<Handle>;
     /// Lists names from `offset` (0, or a `next_offset`), in a stable order, until the sink is full or the end.
     fn readdir(&self, ino: Ino, handle: Handle, offset: u64, sink: &mut dyn DirSink) -> FsResult<()>;
-    /// As [`FileSystem::readdir`], each name with its entry (counted as by lookup).
+    /// Like [`FileSystem::readdir`], each name with its entry (its lookup counted as by `lookup`).
     fn readdir_plus(&self, ino: Ino, handle: Handle, offset: u64, sink: &mut dyn DirSink) -> FsResult<()>;
-    /// Puts the directory on the medium.
+    /// Syncs the directory.
     fn fsyncdir(&self, ino: Ino, handle: Handle, data_only: bool) -> FsResult<()>;
     /// The last reference to the directory handle is gone.
     fn releasedir(&self, ino: Ino, handle: Handle);
 
     /// Space of the file system that holds `ino`.
     fn statfs(&self, ino: Ino) -> FsResult<StatFs>;
-    /// Puts everything on the medium.
+    /// Syncs all files and names.
     fn sync(&self) -> FsResult<()>;
 
-    /// Sets an extended attribute. `clear_setgid`: the ACL being set takes the setgid bit with it.
+    /// Sets an extended attribute. `clear_setgid`: the new ACL also clears the setgid bit.
     fn setxattr(
         &self,
         _ino: Ino,
@@ -330,7 +331,7 @@ pub trait FileSystem: Send + Sync + 'static {
     fn getxattr(&self, _ino: Ino, _name: &[u8]) -> FsResult<Vec<u8>> {
         Err(FsError::NotSupported)
     }
-    /// Names of the extended attributes, each ended by NUL.
+    /// Names of the extended attributes, each terminated by NUL.
     fn listxattr(&self, _ino: Ino) -> FsResult<Vec<u8>> {
         Err(FsError::NotSupported)
     }

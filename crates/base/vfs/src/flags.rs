@@ -1,4 +1,4 @@
-//! Flags of calls, kept in the kernel's numbers: a flag that this project does not name still reaches the file system.
+//! Flags of calls, with the kernel's values: a flag that this project does not name still reaches the file system.
 
 use crate::Durability;
 
@@ -31,7 +31,7 @@ impl OpenFlags {
         matches!(self.0 & libc::O_ACCMODE, libc::O_RDONLY | libc::O_RDWR)
     }
 
-    /// What must be on the medium when a change of the file's content through such a descriptor returns.
+    /// Durability that a change of the file's content through such a descriptor must have when it returns.
     #[must_use]
     pub const fn durability(self) -> Durability {
         // O_SYNC includes the bit of O_DSYNC.

@@ -38,7 +38,7 @@
 //! # Ownership and rights
 //! Creating calls run with the caller's file system ids and umask on the worker thread ([`identity`]). An ordinary
 //! user's daemon creates everything as that user. With an [`IdMap`] everything belongs to the daemon, attributes show
-//! the mapped ids, and `chmod` and `chown` succeed without effect, as in Android's sdcard service. Of an inode only
+//! the mapped ids, and `chmod` and `chown` succeed without effect, as in Android's sdcard service. Only an inode's
 //! content, size, times and attributes `user.*` can then be changed: ACLs are neither shown nor set, other attributes
 //! and the flags of chattr(1) are not set; setuid, setgid and capabilities are cleared when the content changes, and
 //! files are not created with them.

@@ -1,6 +1,7 @@
-//! The lab guest by hand; `lab/run`, `lab/start`, `lab/job` and `lab/stop` call it. How to use it: `docs/reference/lab.md`.
+//! Command line for the lab guest, called by `lab/run`, `lab/start`, `lab/job` and `lab/stop`. Usage:
+//! `docs/reference/lab.md`.
 //!
-//! Its exit code is the script's; 124 after a timeout, 125 when the lab itself failed, 126 when the power was cut or the
+//! Its exit code is the script's; 124 after a timeout, 125 if the lab itself failed, 126 if the power was cut or the
 //! guest ended itself.
 #![expect(clippy::print_stderr, reason = "a program for the terminal")]
 
@@ -82,7 +83,7 @@ fn run_once(folder: &Path, settings: &Settings) -> Result<u8, String> {
     finish(folder, &outcome, &guest.kernel_log(), settings.timeout)
 }
 
-/// Writes the log and the output, and decides the exit code.
+/// Writes the log and the output, and returns the exit code.
 fn finish(folder: &Path, outcome: &Outcome, kernel_log: &str, timeout: Duration) -> Result<u8, String> {
     let log = folder.join("console.log");
     fs::write(&log, [outcome.output.as_slice(), kernel_log.as_bytes()].concat())
@@ -98,7 +99,7 @@ fn finish(folder: &Path, outcome: &Outcome, kernel_log: &str, timeout: Duration)
     })
 }
 
-/// What the options say.
+/// Parsed options.
 struct Settings {
     guest: Options,
     script: Option<PathBuf>,

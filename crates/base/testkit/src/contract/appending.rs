@@ -1,4 +1,4 @@
-//! Cases of the clause on appending: the place of an appended write is found when it is made.
+//! Cases of the clause on appending: the end of file for an appended write is determined when it is made.
 
 use vfs::{FileSystem, SetAttr};
 
@@ -86,7 +86,7 @@ fn a_synchronous_append_goes_to_the_end<F: FileSystem>(scene: &Scene<'_, F>) {
     assert_eq!(scene.read(log, 0, 100), b"buffered synced written synced");
 }
 
-/// Records of four threads, each of which begins with its length and its writer.
+/// Records of four threads, each beginning with its length and its writer.
 fn appends_at_once_keep_each_record_whole<F: FileSystem>(scene: &Scene<'_, F>) {
     const RECORDS: usize = 60;
     let ino = scene.create(b"log").ino;

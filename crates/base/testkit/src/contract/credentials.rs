@@ -1,4 +1,4 @@
-//! Cases of the clause on credentials. Without root there is one user, and nothing to test.
+//! Cases of the clause on credentials. Without root there is only one user, and nothing to test.
 
 use vfs::{Caller, FileSystem, Ino, NewNode, OpenFlags, Privileges, SeekFrom, SetAttr, WriteMode};
 
@@ -62,7 +62,7 @@ fn what_is_made_belongs_to_its_caller_whoever_called_before<F: FileSystem>(scene
     }
 }
 
-/// File system ids of the calling thread: of user and group the fourth number each.
+/// File system uid and gid of the calling thread: the fourth number of each line.
 fn thread_ids() -> Vec<String> {
     let status = std::fs::read_to_string("/proc/thread-self/status").expect("/proc is mounted");
     let fourth = |field: &str| {

@@ -222,7 +222,7 @@ fn appending_handles<F: FileSystem>(scene: &Scene<'_, F>) {
     }
     scene.write(plain_file, 0, b"X");
     expected[0] = b'X';
-    // The offset is the caller's guess only: here it is wrong.
+    // The offset is only the caller's guess, and wrong here.
     let written = scene
         .file_system
         .write(one.ino, one.handle, 0, b"end", plain(flags));
@@ -411,7 +411,7 @@ fn seeking_finds_data<F: FileSystem>(scene: &Scene<'_, F>) {
     scene.write(file, 1 << 20, &[1; 4_096]);
     let seek = |from| scene.file_system.lseek(file.ino, file.handle, from);
     let data = seek(SeekFrom::Data(0));
-    // A file system without holes calls everything data.
+    // A file system without holes reports everything as data.
     assert!(
         matches!(data, Ok(offset) if offset <= 1 << 20),
         "data is at 1 MiB, found {data:?}"

@@ -1,10 +1,10 @@
-//! Cases of the clauses on durability and sync, judged by what a power cut would leave.
+//! Cases of the clauses on durability and sync, checked against the state that a power cut would leave.
 
 use vfs::{FileSystem, FsError, Ino, OpenFlags, RenameFlags, SetAttr};
 
 use super::{File, Scene, caller, plain};
 
-/// A file system whose medium can be looked at as a power cut would leave it.
+/// A file system whose medium can be read in the state that a power cut would leave.
 pub trait PowerCut {
     /// The file system under test.
     type Fs: FileSystem;
@@ -12,14 +12,14 @@ pub trait PowerCut {
     /// The file system under test.
     fn file_system(&self) -> &Self::Fs;
 
-    /// What the file `name` of the root would hold if power failed now; `None` where the name would be gone. The file
-    /// system under test goes on as if nothing had happened.
+    /// The content that the file `name` of the root would have if power failed now; `None` if the name would be gone.
+    /// The file system under test is not affected.
     fn after_power_cut(&self, name: &[u8]) -> Option<Vec<u8>>;
 }
 
 type DurableCase<P> = (&'static str, fn(&Medium<'_, P>));
 
-/// Runs the cases on durability, each on a file system of its own that `make` makes: empty, with room for a few MiB.
+/// Runs the cases on durability, each on a new file system from `make`: empty, with space for a few MiB.
 pub fn run_durability<P: PowerCut>(make: impl Fn() -> P + Sync) {
     super::run_each(cases::<P>(), |case| {
         let power = make();
@@ -54,14 +54,14 @@ pub fn cases<P: PowerCut>() -> Vec<DurableCase<P>> {
     ]
 }
 
-/// The file system of a case, and what is on its medium.
+/// The file system of a case, and its medium.
 pub struct Medium<'a, P: PowerCut> {
     scene: Scene<'a, P::Fs>,
     power: &'a P,
 }
 
 impl<P: PowerCut> Medium<'_, P> {
-    /// A file whose name is on the medium.
+    /// Creates a file and syncs its name.
     fn create(&self, name: &[u8]) -> File {
         let file = self.scene.create(name);
         self.fsyncdir();
@@ -90,14 +90,14 @@ impl<P: PowerCut> Medium<'_, P> {
         assert_eq!(synced, Ok(()));
     }
 
-    /// The medium has exactly this.
+    /// Checks that the file on the medium has exactly this content.
     #[track_caller]
     fn holds(&self, name: &[u8], expected: &[u8]) {
         let found = self.holds_at(name, 0, expected);
         assert_eq!(found, expected.len(), "the size after a power cut");
     }
 
-    /// The medium has this, and perhaps more; the size that the file would have.
+    /// Checks that the file on the medium has this content at `offset`; returns its size there.
     #[track_caller]
     fn holds_at(&self, name: &[u8], offset: usize, expected: &[u8]) -> usize {
         let found = self.power.after_power_cut(name);
@@ -297,7 +297,7 @@ fn fsync_covers_a_file_that_was_renamed_and_fsyncdir_its_name<P: PowerCut>(mediu
         .file_system
         .rename(&caller(), from, to, RenameFlags(0));
     assert_eq!(renamed, Ok(()));
-    // Before the name is synced, either file may be found; never a part of one.
+    // Before the name is synced, either file may be found, but never a part of one.
     let found = medium.power.after_power_cut(b"name");
     assert!(found.is_some_and(|found| found == b"old" || found == data));
     medium.fsyncdir();

@@ -1,5 +1,5 @@
-//! Cases of the clause on errors: what fails below, for one file or all, once or for ever, is told to the ones it
-//! concerns and to nobody else.
+//! Cases of the clause on errors: a failure below, for one file or all, once or for ever, is reported to the affected
+//! callers and to no others.
 
 use std::collections::HashSet;
 
@@ -11,8 +11,8 @@ use crate::{Call, Faults, Times};
 
 type FaultCase<F> = (&'static str, fn(&Trouble<'_, F>));
 
-/// Runs the cases on errors, each on a file system of its own that `make` makes, over a [`crate::FaultyFs`] whose faults
-/// come with it: empty, with room for a few MiB.
+/// Runs the cases on errors, each on a new file system from `make`, over a [`crate::FaultyFs`] whose faults are
+/// returned with it: empty, with space for a few MiB.
 pub fn run_errors<F: FileSystem>(make: impl Fn() -> (F, Faults) + Sync) {
     super::run_each(cases::<F>(), |case| {
         let (file_system, faults) = make();
@@ -74,7 +74,7 @@ impl<F: FileSystem> Trouble<'_, F> {
         self.scene.file_system.flush(file.ino, file.handle)
     }
 
-    /// A file with this content, all of it written out.
+    /// Creates a file with this content and syncs it.
     fn with_content(&self, name: &[u8], content: &[u8]) -> File {
         let file = self.scene.create(name);
         self.scene.write(file, 0, content);
@@ -82,7 +82,8 @@ impl<F: FileSystem> Trouble<'_, F> {
         file
     }
 
-    /// What a write and the flush after it say of an error below: the write where nothing was held back, else the flush.
+    /// The error below as reported by a write and the flush after it: by the write if it was not delayed, otherwise by
+    /// the flush.
     fn told_by(&self, file: File, written: FsResult<usize>) -> FsResult<()> {
         written.map(drop).and(self.flush(file))
     }
@@ -149,7 +150,7 @@ fn a_lost_write_is_told_at_every_close_until_an_fsync_told_it_once<F: FileSystem
             .fail_file(file.ino, Call::Write, Times::Once, error);
         let written = trouble.try_write(file, 0, &[2; 5_000], 0);
         if written == Err(error) {
-            // Told by the write itself, nothing was acknowledged: nobody else is concerned.
+            // The write itself failed, so nothing was acknowledged: no other call reports the error.
             let later = [trouble.flush(file), trouble.fsync(file), trouble.fsync(other)];
             assert_eq!(later, [Ok(()); 3], "{error:?}");
             continue;
@@ -261,7 +262,7 @@ fn an_error_of_the_close_below_is_told_at_close<F: FileSystem>(trouble: &Trouble
     assert_eq!(trouble.flush(file), Ok(()));
 }
 
-/// Rounds of writes that fail below, and of others that do not: what is acknowledged once the error is known stays.
+/// Alternates writes that fail below with writes that succeed: data acknowledged after the error was reported is kept.
 fn once_an_error_that_may_pass_was_told_nothing_is_acknowledged_and_lost<F: FileSystem>(
     trouble: &Trouble<'_, F>,
 ) {
@@ -285,7 +286,7 @@ fn once_an_error_that_may_pass_was_told_nothing_is_acknowledged_and_lost<F: File
     }
 }
 
-/// One user is over the quota, and writes beside one who is not.
+/// One user is over quota, and writes beside one who is not.
 fn a_quota_of_one_file_leaves_others_and_itself_honest<F: FileSystem>(trouble: &Trouble<'_, F>) {
     let poor = trouble.with_content(b"poor", &[1; 5_000]);
     let rich = trouble.scene.create(b"rich");
@@ -308,10 +309,10 @@ fn a_quota_of_one_file_leaves_others_and_itself_honest<F: FileSystem>(trouble: &
     assert!(trouble.try_read(poor, 0, 10_000) == Ok(vec![1; 5_000]));
 }
 
-/// A file of the random script: what is known of its bytes, and who was told.
+/// A file of the random script: its expected bytes, and the handles that have reported the error.
 struct Watched {
     handles: [File; 2],
-    /// `None` where a write was refused: the old byte or the new one.
+    /// `None` for a byte whose write was refused: it may be the old or the new one.
     bytes: Vec<Option<u8>>,
     told: [bool; 2],
 }
@@ -397,7 +398,7 @@ fn random_faults<F: FileSystem>(trouble: &Trouble<'_, F>, seed: u64) {
 }
 
 impl Watched {
-    /// Keeps what a write may have left.
+    /// Records the bytes that a write may have left.
     fn note(&mut self, offset: usize, data: &[u8], written: FsResult<usize>) {
         let end = offset + data.len();
         if self.bytes.len() < end {

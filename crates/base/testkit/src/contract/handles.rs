@@ -1,4 +1,4 @@
-//! Cases of the clause on handles: they name their file, whatever becomes of its names and of other handles.
+//! Cases of the clause on handles: they refer to their file, whatever happens to its names and to other handles.
 
 use vfs::{FileSystem, FsError, Ino, RenameFlags, SetAttr};
 
@@ -21,7 +21,7 @@ fn rename<F: FileSystem>(scene: &Scene<'_, F>, from: &[u8], to: &[u8], flags: u3
     scene.file_system.rename(&caller(), from, to, RenameFlags(flags))
 }
 
-/// What a new handle reads of the file of a name.
+/// Reads the file of a name through a new handle.
 fn content<F: FileSystem>(scene: &Scene<'_, F>, name: &[u8]) -> Vec<u8> {
     let entry = scene.lookup(Ino::ROOT, name).expect("the name is there");
     let file = scene.open(entry.ino, libc::O_RDONLY);
@@ -137,7 +137,7 @@ fn what_is_written_to_a_backing_file_is_seen_by_every_handle<F: FileSystem>(scen
         return;
     };
     scene.write(one, 0, b"by a call ");
-    // As the kernel does before it lets data past this file system.
+    // As the kernel does before it lets data bypass this file system.
     let flushed = scene.file_system.flush(one.ino, one.handle);
     assert_eq!(flushed, Ok(()));
     let written = rustix::io::pwrite(&*backing, b"past it", 10);

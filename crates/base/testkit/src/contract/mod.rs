@@ -1,5 +1,5 @@
-//! The contract suite: what every [`vfs::FileSystem`] must do, whatever is below it. The clauses are stated in the
-//! crate `vfs`; each is a module here, and each case a sentence of it.
+//! The contract suite: required behaviour of every [`vfs::FileSystem`]. The clauses are stated in the crate `vfs`; each
+//! is a module here, and each case a sentence of it.
 //!
 //! | clause | module | runs by |
 //! |---|---|---|
@@ -9,12 +9,13 @@
 //! | size, times and extents | `visibility` | [`run_all`] |
 //! | handles | `handles` | [`run_all`] |
 //! | credentials | `credentials` | [`run_all`], as root |
-//! | durability, sync | `durability` | [`run_durability`], with a medium that can be looked at |
+//! | durability, sync | `durability` | [`run_durability`], with a readable medium |
 //! | errors | `errors` | [`run_errors`], with faults below |
 //!
-//! Each case has a fresh, empty file system, and a thread named after it, so that a panic says which promise was broken.
-//! What a file system may lack by the contract (special files, extended attributes, allocation) is checked only where it
-//! does not answer [`FsError::NotSupported`]. Permissions are not tested: they are the caller's.
+//! Each case has a fresh, empty file system, and a thread named after it, so that a panic names the broken promise.
+//! Features that a file system may lack by the contract (special files, extended attributes, allocation) are checked
+//! only if it does not answer [`FsError::NotSupported`]. Permissions are not tested: they are the caller's
+//! responsibility.
 
 mod appending;
 mod credentials;
@@ -36,7 +37,7 @@ pub use errors::run_errors;
 
 type Case<F> = (&'static str, fn(&Scene<'_, F>));
 
-/// The cases of a clause, each under the name of its function.
+/// The cases of a clause, each with the name of its function.
 macro_rules! cases {
     ($generic:ident: $($case:ident),* $(,)?) => {
         vec![$((stringify!($case), $case::<$generic>)),*]
@@ -44,8 +45,7 @@ macro_rules! cases {
 }
 use cases;
 
-/// Runs every case that needs no more than a file system, each on one of its own that `make` makes: empty, with room for
-/// a few MiB.
+/// Runs every case that needs only a file system, each on a new one from `make`: empty, with space for a few MiB.
 pub fn run_all<F: FileSystem>(make: impl Fn() -> F + Sync) {
     let cases = clauses::<F>().into_iter().flat_map(|(_, cases)| cases);
     run_each(cases, |case| {
@@ -68,7 +68,7 @@ fn clauses<F: FileSystem>() -> Vec<(&'static str, Vec<Case<F>>)> {
     ]
 }
 
-/// Runs each case in a thread of its name, and says at the end which ones failed.
+/// Runs each case in a thread with its name, and lists the failed ones at the end.
 fn run_each<C: Send>(cases: impl IntoIterator<Item = (&'static str, C)>, run: impl Fn(C) + Sync) {
     let fails = |(name, case): (&'static str, C)| {
         let failed = std::thread::scope(|scope| {
@@ -82,7 +82,7 @@ fn run_each<C: Send>(cases: impl IntoIterator<Item = (&'static str, C)>, run: im
     assert!(broken.is_empty(), "the contract is broken: {}", broken.join("; "));
 }
 
-/// The process itself: a host file system lets anyone make files of their own.
+/// This process as the caller: a host file system lets any user create files of their own.
 #[must_use]
 pub fn caller() -> Caller {
     Caller {
@@ -115,7 +115,7 @@ pub const fn plain(flags: i32) -> WriteMode {
     }
 }
 
-/// The file system under test, with the calls that every case makes.
+/// The file system under test, with the calls that most cases make.
 struct Scene<'a, F> {
     file_system: &'a F,
 }
@@ -224,7 +224,7 @@ impl<F: FileSystem> Scene<'_, F> {
     }
 }
 
-/// Takes `batch` names.
+/// A sink for `batch` names.
 struct Names {
     found: Vec<(Vec<u8>, Option<Entry>)>,
     batch: usize,

@@ -100,7 +100,7 @@ fn exclusive_creation<F: FileSystem>(scene: &Scene<'_, F>) {
             .create(&caller(), Ino::ROOT, b"file", super::FILE, flags)
     };
     assert_eq!(create(libc::O_EXCL).map(|_| ()), Err(FsError::Exists));
-    // The kernel believed the name free, and has checked no right on the file.
+    // The kernel believed the name free, and has checked no rights on the file.
     assert_eq!(create(0).map(|_| ()), Err(FsError::Stale));
     assert_eq!(create(libc::O_TRUNC).map(|_| ()), Err(FsError::Stale));
     assert_eq!(scene.read(file, 0, 100), b"content");
@@ -134,7 +134,7 @@ fn a_directory_counts_its_subdirectories<F: FileSystem>(scene: &Scene<'_, F>) {
     scene.mkdir(above, b"one");
     scene.mkdir(above, b"two");
     let two_more = scene.attr(above).nlink;
-    // Some file systems (btrfs) always say 1.
+    // Some file systems (btrfs) always report 1.
     assert!(
         two_more == empty + 2 || (empty, two_more) == (1, 1),
         "{empty} links became {two_more}"

@@ -1,4 +1,4 @@
-//! Cases of the clause on short reads: fewer bytes than asked mean the end of the file and nothing else.
+//! Cases of the clause on short reads: fewer bytes than requested mean the end of the file and nothing else.
 
 use vfs::{FileSystem, FsError, SetAttr};
 
@@ -13,7 +13,7 @@ pub fn cases<F: FileSystem>() -> Vec<Case<F>> {
     ]
 }
 
-/// Every read between two of `places` gives what the model has, to the end and no further.
+/// Compares every read between two of `places` with the model, up to the end and no further.
 fn check_reads<F: FileSystem>(scene: &Scene<'_, F>, file: super::File, model: &[u8], places: &[usize]) {
     let size = scene.attr(file.ino).size;
     assert_eq!(usize::try_from(size), Ok(model.len()), "the size");
@@ -28,7 +28,7 @@ fn check_reads<F: FileSystem>(scene: &Scene<'_, F>, file: super::File, model: &[
     }
 }
 
-/// Each place with its neighbours.
+/// Each offset with its neighbours.
 fn around(places: &[usize]) -> Vec<usize> {
     let with_neighbours = places
         .iter()
@@ -53,7 +53,7 @@ fn a_read_is_short_only_at_the_end_wherever_it_starts_and_stops<F: FileSystem>(s
         scene.write(file, offset, &data[round..]);
         check_reads(scene, file, &model[..end], &around);
     }
-    // The same once nothing is buffered.
+    // Again with nothing buffered.
     let synced = scene.file_system.fsync(file.ino, file.handle, false);
     assert_eq!(synced, Ok(()));
     check_reads(scene, file, &model, &around);
@@ -84,7 +84,7 @@ fn a_read_across_a_hole_and_data_just_written_is_whole<F: FileSystem>(scene: &Sc
     assert!(found[4..100_000].iter().all(|byte| *byte == 0));
 }
 
-/// A page cache above reads the rest of a page by the handle that writes a part of it.
+/// A page cache above reads the rest of a page through the handle that writes a part of it.
 fn a_handle_that_only_writes_is_refused_or_reads_what_was_written<F: FileSystem>(scene: &Scene<'_, F>) {
     let made = scene.create(b"file");
     let file = scene.open(made.ino, libc::O_WRONLY);

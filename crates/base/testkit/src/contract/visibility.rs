@@ -1,4 +1,4 @@
-//! Cases of the clause on size, times and extents: what a layer holds back is seen by no call.
+//! Cases of the clause on size, times and extents: no call reveals that a layer delays writes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -19,7 +19,7 @@ pub fn cases<F: FileSystem>() -> Vec<Case<F>> {
     ]
 }
 
-/// What must not change by looking.
+/// The attributes that a query must not change.
 fn shown(attr: &Attr) -> (u64, Timestamp, Timestamp) {
     (attr.size, attr.mtime, attr.ctime)
 }
@@ -42,7 +42,7 @@ fn by_listing<F: FileSystem>(scene: &Scene<'_, F>, name: &[u8]) -> Attr {
         .attr
 }
 
-/// Two pieces with a hole between them.
+/// A file of two pieces with a hole between them.
 fn written<F: FileSystem>(scene: &Scene<'_, F>) -> File {
     let file = scene.create(b"file");
     scene.write(file, 0, &[1; 10_000]);
@@ -51,7 +51,7 @@ fn written<F: FileSystem>(scene: &Scene<'_, F>) -> File {
 }
 
 fn every_call_tells_the_same_size_and_times<F: FileSystem>(scene: &Scene<'_, F>) {
-    // Each of them is the first one to look once.
+    // Each of the calls is the first to query once.
     for first in 0..4 {
         let name = [b'0' + first];
         let file = scene.create(&name);
@@ -82,7 +82,7 @@ fn looking_changes_no_time<F: FileSystem>(scene: &Scene<'_, F>) {
     assert_eq!(shown(&by_name(scene, b"file")), before, "a read moved a time");
     let found = scene.file_system.lseek(file.ino, file.handle, SeekFrom::Data(0));
     assert_eq!(found, Ok(0));
-    // Whatever the answer is.
+    // The result does not matter.
     let _ = scene.file_system.listxattr(file.ino);
     let _ = scene.file_system.getxattr(file.ino, b"security.capability");
     assert!(scene.file_system.statfs(file.ino).is_ok());
@@ -154,7 +154,7 @@ fn a_time_that_is_set_stays_when_earlier_data_is_written_out<F: FileSystem>(scen
     }
 }
 
-/// One thread writes, two look.
+/// One thread writes, two query.
 fn sizes_and_times_never_go_back_while_a_file_grows<F: FileSystem>(scene: &Scene<'_, F>) {
     const RECORD: u64 = 3_000;
     let file = scene.create(b"file");
@@ -189,7 +189,7 @@ fn sizes_and_times_never_go_back_while_a_file_grows<F: FileSystem>(scene: &Scene
     scene.close(file);
 }
 
-/// Programs that copy files (tar, cp) take one without blocks for a hole as a whole.
+/// Programs that copy files (tar, cp) treat one without blocks as a single hole.
 fn a_file_with_data_has_blocks<F: FileSystem>(scene: &Scene<'_, F>) {
     let file = scene.create(b"file");
     scene.write(file, 0, &[1; 100_000]);

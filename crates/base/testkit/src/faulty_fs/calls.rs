@@ -1,4 +1,4 @@
-//! The calls of [`FaultyFs`]: each is passed on, unless a fault strikes.
+//! The calls of [`FaultyFs`]: each is forwarded, unless a fault strikes.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use vfs::{
 use super::{Action, Call, FaultyFs};
 
 impl<F: FileSystem> FaultyFs<F> {
-    /// `entry`, of whose inode a sync of everything must know.
+    /// Returns `entry`, and records its inode for a sync of everything.
     fn known(&self, entry: FsResult<Entry>) -> FsResult<Entry> {
         if self.models_power_cuts
             && let Ok(entry) = &entry

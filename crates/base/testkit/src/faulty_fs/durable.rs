@@ -1,7 +1,7 @@
-//! What a power cut would leave: a model with no more than what was asked for.
+//! Model of the state after a power cut: it keeps only data whose durability was requested.
 //!
-//! A synchronous write makes its own bytes durable, a sync of a file all that the file holds, a sync of a folder its
-//! names. Real file systems often keep more; a caller may not rely on it.
+//! A synchronous write makes its own bytes durable, a sync of a file all its content, a sync of a folder its names.
+//! Real file systems often keep more; a caller may not rely on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,36 +14,36 @@ use crate::mem_fs::content::{Content, to_usize};
 pub struct Durable {
     files: BTreeMap<Ino, Content>,
     folders: BTreeMap<Ino, BTreeMap<Vec<u8>, Ino>>,
-    /// Every inode that was handed out, for a sync of everything.
+    /// Every inode that was returned, for a sync of everything.
     known: BTreeSet<Ino>,
 }
 
 impl Durable {
-    /// Bytes of a synchronous write.
+    /// Makes the bytes of a synchronous write durable.
     pub fn write(&mut self, ino: Ino, offset: u64, data: &[u8]) {
         self.files.entry(ino).or_default().write(offset, data);
     }
 
-    /// An inode that exists.
+    /// Records an inode that exists.
     pub fn know(&mut self, ino: Ino) {
         self.known.insert(ino);
     }
 
-    /// A file as the file system has it now.
+    /// Makes a file durable in its current state.
     pub fn take<F: FileSystem>(&mut self, below: &F, ino: Ino) {
         if let Some(content) = content_of(below, ino) {
             self.files.insert(ino, content);
         }
     }
 
-    /// The names of a folder as the file system has them now.
+    /// Makes the names of a folder durable in their current state.
     pub fn take_names<F: FileSystem>(&mut self, below: &F, ino: Ino) {
         if let Some(names) = names_of(below, ino) {
             self.folders.insert(ino, names);
         }
     }
 
-    /// Everything.
+    /// Makes everything durable.
     pub fn take_all<F: FileSystem>(&mut self, below: &F) {
         for ino in self.known.clone() {
             self.take(below, ino);
@@ -52,7 +52,7 @@ impl Durable {
         self.take_names(below, Ino::ROOT);
     }
 
-    /// The file of a name in the root.
+    /// The durable content of a file by its name in the root.
     pub fn file(&self, name: &[u8]) -> Option<Vec<u8>> {
         let ino = self.folders.get(&Ino::ROOT)?.get(name)?;
         let Some(content) = self.files.get(ino) else {
@@ -64,7 +64,7 @@ impl Durable {
     }
 }
 
-/// `None` for what is no file, or is gone.
+/// `None` if the inode is not a file, or is gone.
 fn content_of<F: FileSystem>(below: &F, ino: Ino) -> Option<Content> {
     let opened = below
         .open(ino, OpenFlags(libc::O_RDONLY), Privileges::Keep)
@@ -88,7 +88,7 @@ fn content_of<F: FileSystem>(below: &F, ino: Ino) -> Option<Content> {
     content
 }
 
-/// `None` for what is no folder, or is gone.
+/// `None` if the inode is not a folder, or is gone.
 fn names_of<F: FileSystem>(below: &F, ino: Ino) -> Option<BTreeMap<Vec<u8>, Ino>> {
     let handle = below.opendir(ino).ok()?;
     let mut names = Names::default();
@@ -100,7 +100,7 @@ fn names_of<F: FileSystem>(below: &F, ino: Ino) -> Option<BTreeMap<Vec<u8>, Ino>
     listed.ok().map(|()| names.0)
 }
 
-/// Takes every name that has an inode.
+/// A sink for every name that has an inode.
 #[derive(Default)]
 struct Names(BTreeMap<Vec<u8>, Ino>);
 

@@ -1,11 +1,11 @@
-//! [`FaultyFs`]: faults, held-back writes and power cuts over any file system, and a record of what came.
+//! [`FaultyFs`]: injects faults, blocks writes and models power cuts over any file system, and records the calls.
 //!
 //! Faults are set while it runs, through [`Faults`], which outlives the file system. A [`Call`] fails once or for ever,
-//! for one file or for all. Where it [models power cuts](FaultyFs::with_power_cuts), it keeps what each file would hold
-//! after one: the ranges of synchronous writes, and whole files and folders at each successful sync.
+//! for one file or for all. If it [models power cuts](FaultyFs::with_power_cuts), it keeps the content that each file
+//! would have after one: the ranges of synchronous writes, and whole files and folders at each successful sync.
 //!
-//! Faults and durability are those of the file system that it stands for; what a layer above acknowledged and has not
-//! handed down does not exist here.
+//! Faults and durability are those of the file system below; data that a layer above has acknowledged and not passed
+//! down does not exist here.
 
 mod calls;
 mod durable;
@@ -25,17 +25,17 @@ use durable::Durable;
 pub struct WriteRecord {
     /// The file.
     pub ino: Ino,
-    /// Where it starts, in bytes; a guess where it appends.
+    /// Offset in bytes; a guess if it appends.
     pub offset: u64,
-    /// How long it is, in bytes.
+    /// Length in bytes.
     pub bytes: usize,
-    /// What must be on the medium when it returns.
+    /// Requested durability.
     pub durability: Durability,
     /// It goes to the end of the file.
     pub appends: bool,
     /// The thread that made it.
     pub thread: ThreadId,
-    /// The error it was answered with.
+    /// The injected error, if it failed.
     pub injected: Option<FsError>,
 }
 
@@ -46,7 +46,8 @@ pub enum Call {
     Read,
     /// [`FileSystem::write`], and the target of `copy_file_range`; nothing is written.
     Write,
-    /// [`FileSystem::fsync`], `fsyncdir`, `sync`, and writes that ask for durability: those are made, and fail.
+    /// [`FileSystem::fsync`], `fsyncdir`, `sync`, and writes that request durability: the data of those is written, but
+    /// the call fails.
     Sync,
     /// [`FileSystem::flush`], as for a host that writes back at close.
     Flush,
@@ -54,16 +55,16 @@ pub enum Call {
     Getattr,
 }
 
-/// How often a fault strikes.
+/// Number of times that a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Times {
-    /// The next call of its kind, and no other.
+    /// Only the next call of its kind.
     Once,
-    /// Each one until [`Faults::heal`].
+    /// Each call until [`Faults::heal`].
     ForEver,
 }
 
-/// A file system whose calls can be made to fail or to wait.
+/// A file system whose calls can be made to fail or to block.
 #[derive(Debug)]
 pub struct FaultyFs<F> {
     inner: F,
@@ -71,7 +72,7 @@ pub struct FaultyFs<F> {
     models_power_cuts: bool,
 }
 
-/// Sets faults and shows what came; a clone is the same.
+/// Control of the faults, and the record of calls; clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     shared: Arc<Shared>,
@@ -98,24 +99,24 @@ struct Fault {
 struct State {
     writes: Vec<WriteRecord>,
     syncs: usize,
-    /// By number of the write, counted from 0.
+    /// By the number of the write, counted from 0.
     failing_writes: HashMap<usize, FsError>,
     /// Number of the write that panics.
     panicking_write: Option<usize>,
-    /// Largest end of a write; others fail with `EFBIG`.
+    /// Largest end of a write; writes beyond fail with `EFBIG`.
     end_max: Option<u64>,
     getattrs: usize,
     faults: Vec<Fault>,
     gate_closed: bool,
     at_gate: usize,
-    /// Inodes with a write in the file system below, to find out that one had two.
+    /// Inodes with a write in the file system below, to detect two writes to one at the same time.
     in_flight: HashSet<Ino>,
     overlaps: usize,
     after_lookup: Option<Action>,
 }
 
 impl State {
-    /// The error that a call on `ino` is to be answered with; a fault that strikes once is used up.
+    /// The error to inject into a call on `ino`; a fault that strikes once is removed.
     fn strike(&mut self, call: Call, ino: Option<Ino>) -> Option<FsError> {
         let hits = |fault: &Fault| fault.call == call && (fault.ino.is_none() || fault.ino == ino);
         let place = self.faults.iter().position(hits)?;
@@ -126,7 +127,7 @@ impl State {
     }
 }
 
-/// What happens at some point, once.
+/// A callback that runs once.
 struct Action(Box<dyn FnOnce() + Send>);
 
 impl fmt::Debug for Action {
@@ -145,8 +146,7 @@ impl<F: FileSystem> FaultyFs<F> {
         }
     }
 
-    /// Without faults, keeping what a power cut would leave ([`Faults::after_power_cut`]). That costs a copy of the file
-    /// at each sync.
+    /// Without faults, modelling power cuts ([`Faults::after_power_cut`]). That costs a copy of the file at each sync.
     pub fn with_power_cuts(inner: F) -> Self {
         Self {
             models_power_cuts: true,
@@ -154,7 +154,7 @@ impl<F: FileSystem> FaultyFs<F> {
         }
     }
 
-    /// Sets faults.
+    /// Control of the faults.
     pub fn faults(&self) -> Faults {
         self.faults.clone()
     }
@@ -164,7 +164,7 @@ impl<F: FileSystem> FaultyFs<F> {
         &self.inner
     }
 
-    /// Makes a write that was let through, and keeps what of it is durable.
+    /// Makes an admitted write, and records its durable bytes.
     fn make_write(
         &self,
         ino: Ino,
@@ -174,7 +174,7 @@ impl<F: FileSystem> FaultyFs<F> {
         mode: WriteMode,
     ) -> FsResult<usize> {
         let durable = mode.durability() != Durability::None;
-        // One at a time where the place of the data is found out afterwards.
+        // One at a time, as the offset of appended data is only known afterwards.
         let mut model = (durable && self.models_power_cuts).then(|| self.faults.durable());
         let written = self.inner.write(ino, handle, offset, data, mode)?;
         if !durable {
@@ -195,7 +195,7 @@ impl<F: FileSystem> FaultyFs<F> {
         Ok(written)
     }
 
-    /// Answers a sync of a file, after which all of it is durable.
+    /// Makes a sync of a file, after which all of it is durable.
     fn make_sync(&self, ino: Ino, sync: impl FnOnce() -> FsResult<()>) -> FsResult<()> {
         self.faults.lock().syncs += 1;
         if let Some(error) = self.faults.strike(Call::Sync, Some(ino)) {
@@ -210,7 +210,7 @@ impl<F: FileSystem> FaultyFs<F> {
 }
 
 impl Faults {
-    /// `call` on any file fails with `error`.
+    /// Makes `call` fail with `error` on any file.
     pub fn fail(&self, call: Call, times: Times, error: FsError) {
         let ino = None;
         self.lock().faults.push(Fault {
@@ -221,7 +221,7 @@ impl Faults {
         });
     }
 
-    /// `call` on `ino` fails with `error`.
+    /// Makes `call` fail with `error` on `ino`.
     pub fn fail_file(&self, ino: Ino, call: Call, times: Times, error: FsError) {
         let ino = Some(ino);
         self.lock().faults.push(Fault {
@@ -232,32 +232,32 @@ impl Faults {
         });
     }
 
-    /// The write with this number, counted from 0 since the start, fails with `error`.
+    /// Makes the write with this number, counted from 0 since the start, fail with `error`.
     pub fn fail_write(&self, number: usize, error: FsError) {
         self.lock().failing_writes.insert(number, error);
     }
 
-    /// The write with this number, counted from 0 since the start, panics.
+    /// Makes the write with this number, counted from 0 since the start, panic.
     pub fn panic_at_write(&self, number: usize) {
         self.lock().panicking_write = Some(number);
     }
 
-    /// Writes that end beyond `end_max` fail with `EFBIG`, as in a file system that can't hold larger files.
+    /// Makes writes that end beyond `end_max` fail with `EFBIG`, as in a file system that can't store larger files.
     pub fn limit_file_size(&self, end_max: u64) {
         self.lock().end_max = Some(end_max);
     }
 
-    /// Every write to `ino` fails with `error`.
+    /// Makes every write to `ino` fail with `error`.
     pub fn fail_inode(&self, ino: Ino, error: FsError) {
         self.fail_file(ino, Call::Write, Times::ForEver, error);
     }
 
-    /// Every write fails with `error`.
+    /// Makes every write fail with `error`.
     pub fn fail_all(&self, error: FsError) {
         self.fail(Call::Write, Times::ForEver, error);
     }
 
-    /// Nothing fails any more.
+    /// Removes all faults.
     pub fn heal(&self) {
         let mut state = self.lock();
         state.failing_writes.clear();
@@ -265,54 +265,54 @@ impl Faults {
         state.end_max = None;
     }
 
-    /// Between the next answer to a lookup and its way back this happens.
+    /// Runs `action` between the next lookup below and its return.
     pub fn after_lookup(&self, action: impl FnOnce() + Send + 'static) {
         self.lock().after_lookup = Some(Action(Box::new(action)));
     }
 
-    /// Writes wait from here on.
+    /// Blocks writes from here on.
     pub fn close_gate(&self) {
         self.lock().gate_closed = true;
     }
 
-    /// Writes go on.
+    /// Lets writes continue.
     pub fn open_gate(&self) {
         self.lock().gate_closed = false;
         self.shared.changed.notify_all();
     }
 
-    /// The writes so far, those at the gate included.
+    /// The writes so far, including blocked ones.
     pub fn writes(&self) -> Vec<WriteRecord> {
         self.lock().writes.clone()
     }
 
-    /// Syncs so far of files, folders and the whole, without synchronous writes.
+    /// Number of syncs so far, of files, folders and everything, without synchronous writes.
     pub fn syncs(&self) -> usize {
         self.lock().syncs
     }
 
-    /// Calls of getattr so far.
+    /// Number of getattr calls so far.
     pub fn getattrs(&self) -> usize {
         self.lock().getattrs
     }
 
-    /// Times that a write to an inode came while another to the same inode was being made.
+    /// Number of writes to an inode that arrived while another write to the same inode was in progress.
     pub fn overlaps(&self) -> usize {
         self.lock().overlaps
     }
 
-    /// What a power cut now would leave of the file `name` in the root directory; `None` where its name would be gone.
-    /// Needs [`FaultyFs::with_power_cuts`].
+    /// The content that the file `name` in the root directory would have after a power cut now; `None` if its name
+    /// would be gone. Needs [`FaultyFs::with_power_cuts`].
     pub fn after_power_cut(&self, name: &[u8]) -> Option<Vec<u8>> {
         self.durable().file(name)
     }
 
-    /// Waits until `count` writes have come; false after `limit`.
+    /// Waits until `count` writes have arrived; false after `limit`.
     pub fn wait_for_writes(&self, count: usize, limit: Duration) -> bool {
         self.wait_until(limit, |state| state.writes.len() >= count)
     }
 
-    /// Waits until `count` writes are at the gate; false after `limit`.
+    /// Waits until `count` writes are blocked; false after `limit`.
     pub fn wait_at_gate(&self, count: usize, limit: Duration) -> bool {
         self.wait_until(limit, |state| state.at_gate >= count)
     }
@@ -346,7 +346,7 @@ impl Faults {
         self.lock().strike(call, ino)
     }
 
-    /// Records a write, waits at the gate, and says which error it is to get.
+    /// Records a write, blocks it while the gate is closed, and returns the error to inject.
     fn arrive(&self, ino: Ino, offset: u64, bytes: usize, mode: WriteMode) -> Option<FsError> {
         let mut state = self.lock();
         let number = state.writes.len();

@@ -1,9 +1,9 @@
-//! What the guest's agent (`lab/guest/agent.sh`) and the host say to each other over the control port.
+//! Protocol between the guest's agent (`lab/guest/agent.sh`) and the host over the control port.
 //!
-//! To the guest: lines. From it: the output of the job, byte for byte, and between it lines of the agent that start with
-//! byte 1 after a line feed of the agent's own, which is taken away again.
+//! To the guest: lines. From it: the output of the job, byte for byte, interspersed with lines of the agent that start
+//! with byte 1 after a line feed added by the agent, which is removed again.
 
-/// What the agent says.
+/// Messages of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Word {
     /// It waits for a command.
@@ -12,23 +12,23 @@ pub(super) enum Word {
     Started,
     /// The script's exit code.
     Code(i32),
-    /// The job left something that could not be taken away: the guest should not be used again.
+    /// The job left something that could not be removed: the guest should not be used again.
     Dirty(String),
 }
 
 const MARK: u8 = 1;
 
-/// Takes the stream apart. `output` collects the job's bytes; [`Parser::push`] returns the agent's words.
+/// Splits the stream. `output` collects the job's bytes; [`Parser::push`] returns the agent's messages.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
     /// Bytes of the job so far.
     pub(super) output: Vec<u8>,
-    /// A line of the agent that has begun.
+    /// An unfinished line of the agent.
     word: Option<Vec<u8>>,
 }
 
 impl Parser {
-    /// Takes the next bytes of the stream.
+    /// Parses the next bytes of the stream.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<Word> {
         let mut words = Vec::new();
         for &byte in bytes {

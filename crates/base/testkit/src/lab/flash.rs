@@ -1,6 +1,6 @@
 //! A file of the host that is a NAND chip in the guest, by way of our kernel module (`lab/module`): QEMU maps the file
 //! as the memory of a PCI device, so each store of the guest is in the host's page cache at once and stays when QEMU is
-//! killed. That is a power cut for the kernel's UBI and UBIFS.
+//! killed. To the kernel's UBI and UBIFS that is a power cut.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -10,8 +10,8 @@ use super::{LabError, file_error};
 
 /// A chip's bytes, page after page, without OOB.
 ///
-/// The memory of a PCI device is a power of two: the file is longer while a guest has it, and cut to its size again
-/// when the guest has ended.
+/// The memory of a PCI device is a power of two: the file is longer while a guest uses it, and truncated to its size
+/// again when the guest has ended.
 #[derive(Clone, Debug)]
 pub struct FlashFile {
     path: PathBuf,
@@ -19,7 +19,7 @@ pub struct FlashFile {
 }
 
 impl FlashFile {
-    /// An erased chip of `bytes` at `path`; a file that is there is replaced.
+    /// An erased chip of `bytes` at `path`; an existing file is replaced.
     pub fn erased(path: &Path, bytes: u64) -> Result<Self, LabError> {
         File::create(path)
             .and_then(|file| erase(file, bytes))
@@ -27,12 +27,12 @@ impl FlashFile {
         Self::existing(path)
     }
 
-    /// Puts another image onto the chip, and erases what is behind it. A running guest has it at once, so this is for
-    /// between two jobs, when the module is not loaded.
+    /// Copies another image onto the chip, and erases the rest. A running guest sees it at once, so call this between
+    /// two jobs, when the module is not loaded.
     ///
     /// # Panics
     ///
-    /// When the image is larger than the chip.
+    /// If the image is larger than the chip.
     pub fn load(&self, image: &[u8]) -> Result<(), LabError> {
         let rest = u64::try_from(image.len())
             .ok()
@@ -55,7 +55,7 @@ impl FlashFile {
         Ok(Self { path, bytes })
     }
 
-    /// Where it is.
+    /// Path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -72,7 +72,7 @@ impl FlashFile {
         self.bytes.next_power_of_two().max(4096)
     }
 
-    /// For a list in a text file.
+    /// Formats it for a list in a text file.
     pub(super) fn to_line(&self) -> String {
         format!("{} {}\n", self.bytes, self.path.display())
     }

@@ -1,28 +1,28 @@
-//! The stock `fsck.ubifs` on a plain volume file, on the host and without a guest: a judge that is neither ours nor the
-//! kernel. Made by `lab/setup.sh --fsck`.
+//! The stock `fsck.ubifs` on a plain volume file, on the host and without a guest: a check that is independent of this
+//! project and of the kernel. Built by `lab/setup.sh --fsck`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{LabError, Why, cache_folder, file_error, source_folder};
 
-/// A `fsck.ubifs` that can be run.
+/// An installed `fsck.ubifs`.
 #[derive(Clone, Debug)]
 pub struct Fsck {
     script: PathBuf,
 }
 
-/// What it found.
+/// Result of a check.
 #[derive(Clone, Debug)]
 pub struct FsckReport {
-    /// Whether both the check of the file and the check with repair of a copy ended with 0.
+    /// Whether both the check of the file and the check with repair of a copy exited with 0.
     pub clean: bool,
-    /// What it printed.
+    /// Its output.
     pub text: String,
 }
 
 impl Fsck {
-    /// The one that `lab/setup.sh --fsck` made on this machine.
+    /// The one that `lab/setup.sh --fsck` built on this machine.
     pub fn available() -> Result<Self, Why> {
         if !cache_folder()?.join("fsck/fsck.ubifs").exists() {
             return Err(Why::NoFsck);
@@ -31,7 +31,7 @@ impl Fsck {
         Ok(Self { script })
     }
 
-    /// Checks a UBIFS volume, LEB after LEB, unmapped ones 0xFF; the file stays as it is.
+    /// Checks a UBIFS volume, LEB after LEB, unmapped ones 0xFF; the file is not changed.
     pub fn check(&self, volume: &Path, leb_bytes: u32, min_io_bytes: u32) -> Result<FsckReport, LabError> {
         let output = Command::new(&self.script)
             .arg(volume)

@@ -1,4 +1,4 @@
-//! A booted guest: talking to its agent, running jobs, cutting its power.
+//! A booted guest: communication with its agent, jobs, power cuts.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -12,19 +12,19 @@ use super::keeper::Kept;
 use super::machine::{connect, new_folder, qemu, read_lossy, said};
 use super::{Ended, FlashFile, Job, Lab, LabError, Outcome, file_error};
 
-/// Under emulation on a busy machine; an idle one takes 3 to 5 s.
+/// Limit under emulation on a busy machine; an idle one takes 3 to 5 s.
 pub(super) const BOOT_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// In the folder of a resident guest: where its socket and logs are.
+/// File in the folder of a resident guest that names the folder of its socket and logs.
 const MARK: &str = ".lab-guest";
 
-/// Beside them: its chips.
+/// List of its chips, in the folder of its socket and logs.
 const FLASH_LIST: &str = "flash.list";
 
-/// How a guest is made.
+/// Parameters of a guest.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Memory of the guest, MiB. It is taken as the guest uses it.
+    /// Memory of the guest, MiB. The host allocates it as the guest uses it.
     pub memory_mib: u32,
     /// Processors of the guest.
     pub processors: u32,
@@ -32,19 +32,19 @@ pub struct Options {
     pub flash: Vec<FlashFile>,
     /// Raw disk images: `/dev/vda`, `/dev/vdb` and so on.
     pub drives: Vec<PathBuf>,
-    /// Raw images of SD cards, each in a host controller of its own: `/dev/mmcblk0` and on, once a job has loaded
+    /// Raw images of SD cards, each in its own host controller: `/dev/mmcblk0` and on, once a job has loaded
     /// `sdhci_pci` and `mmc_block`. Their sizes must be powers of two.
     pub cards: Vec<PathBuf>,
-    /// Where jobs have their folders.
+    /// Folders of the jobs.
     pub folders: Folders,
 }
 
-/// Where the folder of a job, its `/host`, is on the host.
+/// The folder on the host that a job sees as `/host`.
 #[derive(Clone, Debug)]
 pub enum Folders {
-    /// Each job has one of its own, which goes with its [`Outcome`].
+    /// Each job has a new one, removed with its [`Outcome`].
     Own,
-    /// All jobs of the guest have this one.
+    /// All jobs of the guest share this one.
     One(PathBuf),
 }
 
@@ -62,7 +62,7 @@ impl Default for Options {
     }
 }
 
-/// A booted guest. It ends when this value is dropped, and with this process.
+/// A booted guest. It ends when this value is dropped, or with this process.
 #[derive(Debug)]
 pub struct Guest {
     qemu: Kept,
@@ -106,7 +106,7 @@ impl Guest {
         fs::write(&mark, guest.own_folder.display().to_string()).map_err(file_error(&mark))
     }
 
-    /// The guest that was booted for `share` and outlived its process. Jobs have the folder `folder` of it.
+    /// The guest that was booted for `share` and outlived its process. Its jobs use the subfolder `folder`.
     pub fn resident(share: &Path, folder: &str) -> Result<Self, LabError> {
         let share = fs::canonicalize(share).map_err(file_error(share))?;
         let gone = |_| LabError::NoResident(share.clone());
@@ -114,7 +114,7 @@ impl Guest {
         let list = fs::read_to_string(own_folder.join(FLASH_LIST)).map_err(gone)?;
         let mut qemu = Kept::reattach(&own_folder).map_err(gone)?;
         let control = UnixStream::connect(own_folder.join("control"))
-            // It has ended by itself, and what it left goes.
+            // It has ended by itself: remove its remains.
             .inspect_err(|_| qemu.kill())
             .map_err(gone)?;
         let mut guest = Self {
@@ -175,7 +175,8 @@ impl Guest {
 
     /// Runs a job to its end.
     ///
-    /// What it mounted, attached and loaded is taken away behind it; where that fails, the guest counts as ended.
+    /// Its mounts, attached devices and loaded modules are removed afterwards; if that fails, the guest counts as
+    /// ended.
     pub fn run(&mut self, job: &Job) -> Result<Outcome, LabError> {
         if !self.alive {
             return Err(LabError::Over);
@@ -194,7 +195,7 @@ impl Guest {
             .map_err(LabError::Control)?;
         let started = Instant::now();
         let ended = self.follow(job, started)?;
-        // In a folder of the user's it would be litter; elsewhere it goes with the folder.
+        // It would be litter in a user's folder; elsewhere it is removed with the folder.
         let _ = fs::remove_file(folder.join(SCRIPT));
         Ok(Outcome {
             ended,
@@ -210,7 +211,7 @@ impl Guest {
         })
     }
 
-    /// Cuts the power: SIGKILL to QEMU. Returns when it is gone and the flash files are the host's again.
+    /// Cuts the power: SIGKILL to QEMU. Returns when it is gone and the flash files have their sizes again.
     pub fn kill(&mut self) {
         self.alive = false;
         self.qemu.kill();
@@ -220,13 +221,13 @@ impl Guest {
         restore_sizes(&self.flash);
     }
 
-    /// Whether it takes jobs.
+    /// Whether it accepts jobs.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.alive
     }
 
-    /// What the guest's kernel wrote to its console.
+    /// Console output of the guest's kernel.
     #[must_use]
     pub fn kernel_log(&self) -> String {
         read_lossy(&self.own_folder.join("kernel.log"))
@@ -274,7 +275,7 @@ impl Guest {
     }
 
     fn wait_until_ready(&mut self) -> Result<(), LabError> {
-        // Its first word may have come before we listened.
+        // Its first message may have been sent before the connection.
         self.control.write_all(b"ping\n").map_err(LabError::Control)?;
         let deadline = Instant::now() + BOOT_TIMEOUT;
         loop {
@@ -298,9 +299,9 @@ impl Guest {
         }
     }
 
-    /// The agent's next words, none after `limit`, or nothing when QEMU has ended.
+    /// The agent's next messages, none after `limit`; `None` if QEMU has ended.
     fn receive(&mut self, limit: Duration) -> Result<Option<Vec<Word>>, LabError> {
-        // A limit of zero would mean none.
+        // A limit of zero would mean no limit.
         let limit = limit.max(Duration::from_micros(100));
         self.control
             .set_read_timeout(Some(limit))
@@ -326,15 +327,15 @@ impl Drop for Guest {
             return;
         }
         self.kill();
-        // The keeper removes it too; this way it is gone when the caller goes on.
+        // The keeper removes it too, but not before the caller continues.
         let _ = fs::remove_dir_all(&self.own_folder);
     }
 }
 
-/// Gives the chips' files their sizes again.
+/// Restores the sizes of the chips' files.
 fn restore_sizes(flash: &[FlashFile]) {
     for flash in flash {
-        // A file that was removed meanwhile needs no size.
+        // A file that was removed meanwhile has no size to restore.
         let _ = flash.resize(flash.size_bytes());
     }
 }

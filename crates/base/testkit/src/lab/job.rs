@@ -1,4 +1,4 @@
-//! A job for the guest: a shell script with its files, and what came of it.
+//! A job for the guest: a shell script with its files, and its outcome.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ enum Content {
 }
 
 impl Job {
-    /// A job that has 300 s: an emulated guest on a busy machine is slow.
+    /// A job with a limit of 300 s: an emulated guest on a busy machine is slow.
     #[must_use]
     pub fn new(script: impl Into<String>) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl Job {
         self
     }
 
-    /// How long the script may take; after that the guest is killed.
+    /// Limit of the script's run time; then the guest is killed.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -105,32 +105,32 @@ impl Job {
     }
 }
 
-/// As one word for the guest's shell.
+/// Quotes `text` as one word for the guest's shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// How a job ended.
+/// The end of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The script ended with this exit code.
     Code(i32),
-    /// The power was cut, as the job asked for; the guest is gone.
+    /// The power was cut, as the job requested; the guest is gone.
     Cut,
-    /// The job's time was over; the guest is gone.
+    /// The job exceeded its time; the guest is gone.
     TimedOut,
     /// The guest ended itself (`lab-cut`, a cut by the flash module, power-off or a kernel panic).
     GuestEnded,
 }
 
-/// What came of a job.
+/// Outcome of a job.
 #[derive(Debug)]
 pub struct Outcome {
-    /// How it ended.
+    /// The end of the job.
     pub ended: Ended,
-    /// Standard output and standard error, as they came.
+    /// Standard output and standard error, in order of arrival.
     pub output: Vec<u8>,
-    /// What QEMU and the guest's kernel said last, when the guest has ended.
+    /// The last log lines of QEMU and of the guest's kernel, if the guest has ended.
     pub last_words: String,
     /// From the start of the script to its end.
     pub took: Duration,
@@ -145,18 +145,18 @@ impl Outcome {
         String::from_utf8_lossy(&self.output).into_owned()
     }
 
-    /// Returns itself when the script ended with 0.
+    /// Returns itself if the script exited with 0.
     ///
     /// # Panics
     ///
-    /// With the job's output, when it did not.
+    /// With the job's output, if it did not.
     #[must_use]
     pub fn expect_success(self) -> Self {
         assert_eq!(self.ended, Ended::Code(0), "the job's output:\n{}", self.text());
         self
     }
 
-    /// The job's folder on the host (`/host` in the guest). It goes with this value, and with its guest.
+    /// The job's folder on the host (`/host` in the guest). It is removed with this value, and with its guest.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -187,7 +187,7 @@ impl Outcome {
 impl Drop for Outcome {
     fn drop(&mut self) {
         if self.remove {
-            // What stays goes with the guest's folder.
+            // Remaining files are removed with the guest's folder.
             let _ = fs::remove_dir_all(&self.folder);
         }
     }

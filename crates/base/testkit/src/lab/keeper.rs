@@ -1,7 +1,7 @@
-//! Keeps a QEMU process no longer than its owner: a shell beside it waits on a pipe from us and kills it when the pipe
-//! closes, which the kernel sees to however this process ends. The shell also removes the guest's folder.
+//! Ends a QEMU process with its owner: a shell beside it waits on a pipe from the owner and kills QEMU when the pipe
+//! closes, which the kernel ensures however the owner ends. The shell also removes the guest's folder.
 //!
-//! It is a shell and not `PR_SET_PDEATHSIG`, as that counts the thread that started the process (a test has one of its
+//! A shell rather than `PR_SET_PDEATHSIG`, as that applies to the thread that started the process (each test has its
 //! own) and needs code between fork and exec.
 
 use std::fs::{File, OpenOptions};
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, Mode, OFlags};
 
-/// `$1` is the folder to remove, the rest the command. A line on the pipe kills the command, and so does its end. The
-/// folder goes at the line `remove` or at the pipe's end, by a shell that may outlive this one.
+/// `$1` is the folder to remove, the rest the command. A line on the pipe, or its end, kills the command. The line
+/// `remove`, or the end of the pipe, removes the folder, in a shell that may outlive this one.
 const SCRIPT: &str = r#"
 folder=$1
 shift
@@ -32,7 +32,7 @@ kill $watcher 2>/dev/null
 exit $code
 "#;
 
-/// How long a command that nobody can wait for may take to be gone after SIGKILL.
+/// Time limit after SIGKILL for a command that is not a child of this process.
 const END_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running command. Unless it is detached, it ends with this value and with this process.
@@ -46,7 +46,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Starts `command` with its output appended to `log`; `folder` goes away after its end.
+    /// Starts `command` with its output appended to `log`; `folder` is removed after its end.
     pub(super) fn start(command: &Command, log: &Path, folder: &Path) -> io::Result<Self> {
         let mut shell = shell(command, log, folder)?.stdin(Stdio::piped()).spawn()?;
         let pipe = shell.stdin.take().expect("standard input is a pipe");
@@ -58,11 +58,11 @@ impl Kept {
         })
     }
 
-    /// The same for a command that outlives this process; [`Kept::reattach`] finds it by its folder.
+    /// Like [`Kept::start`], for a command that outlives this process; [`Kept::reattach`] finds it by its folder.
     pub(super) fn start_detached(command: &Command, log: &Path, folder: &Path) -> io::Result<Self> {
         let name = folder.join("keeper");
         rustix::fs::mknodat(rustix::fs::CWD, &name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
-        // The shell holds both ends, so that there is no end of file while nobody else has it open.
+        // The shell holds both ends, so that it sees no end of file while no other process has the pipe open.
         let both_ends = OpenOptions::new().read(true).write(true).open(&name)?;
         let shell = shell(command, log, folder)?
             .stdin(both_ends.try_clone()?)
@@ -76,11 +76,11 @@ impl Kept {
         })
     }
 
-    /// A detached command that another process started.
+    /// Connects to a detached command that another process started.
     pub(super) fn reattach(folder: &Path) -> io::Result<Self> {
         let pipe = OpenOptions::new()
             .write(true)
-            // Opening fails when no shell reads it any more.
+            // Opening fails if no shell reads the pipe.
             .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
             .open(folder.join("keeper"))?;
         Ok(Self {
@@ -91,16 +91,16 @@ impl Kept {
         })
     }
 
-    /// Whether the command still runs; of another process's always yes.
+    /// Whether the command is running; always true for another process's.
     pub(super) fn is_running(&mut self) -> bool {
         self.shell
             .as_mut()
             .is_none_or(|shell| matches!(shell.try_wait(), Ok(None)))
     }
 
-    /// Kills the command with SIGKILL and returns when it is gone. The folder stays, but for a detached command.
+    /// Kills the command with SIGKILL and returns when it is gone. The folder stays, except that of a detached command.
     pub(super) fn kill(&mut self) {
-        // A pipe that nobody reads, and a child that can't be waited for, mean that it has ended.
+        // A pipe without a reader, and a child that can't be waited for, mean that it has ended.
         let _ = self.pipe.write_all(b"end\n");
         if self.detached {
             self.remove();
@@ -118,7 +118,7 @@ impl Kept {
         }
     }
 
-    /// Has the folder removed once the command has ended.
+    /// Removes the folder once the command has ended.
     fn remove(&mut self) {
         let _ = self.pipe.write_all(b"remove\n");
     }

@@ -11,7 +11,7 @@ use super::guest::BOOT_TIMEOUT;
 use super::keeper::Kept;
 use super::{Lab, LabError, Options, file_error, source_folder};
 
-/// A folder of its own below the temporary folder, short enough for the name of a socket.
+/// Makes a folder in the temporary folder, with a name short enough for a socket path.
 pub(super) fn new_folder() -> Result<PathBuf, LabError> {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -26,7 +26,7 @@ pub(super) fn new_folder() -> Result<PathBuf, LabError> {
     }
 }
 
-/// The command that boots a guest; `own_folder` takes its socket and logs.
+/// The command that boots a guest; `own_folder` receives its socket and logs.
 pub(super) fn qemu(lab: &Lab, options: &Options, own_folder: &Path, share: &Path) -> Command {
     let mut sizes = String::new();
     for flash in &options.flash {
@@ -35,11 +35,11 @@ pub(super) fn qemu(lab: &Lab, options: &Options, own_folder: &Path, share: &Path
     let kernel_arguments = [
         // A guest that panics ends at once.
         "console=ttyS0 quiet panic=-1",
-        // Each of these is time under emulation, or randomness that the guest would wait for.
+        // Each of these saves time under emulation, or randomness that the guest would wait for.
         "mitigations=off nokaslr random.trust_cpu=on tsc=reliable clocksource=tsc cryptomgr.notests=1",
-        // On a busy host the timer's interrupts come too late for the kernel's test of them, and it panics.
+        // On a busy host, timer interrupts arrive too late for the kernel's timer check, which would panic.
         "no_timer_check",
-        // UBIFS prints whole LEBs with an error, and none of the first lines may go.
+        // UBIFS prints whole LEBs with an error, and the first lines must not be lost.
         "log_buf_len=16M",
         &format!("lab.modules={}", lab.modules.display()),
         &format!("lab.guest={}", source_folder("guest").display()),
@@ -88,7 +88,7 @@ pub(super) fn qemu(lab: &Lab, options: &Options, own_folder: &Path, share: &Path
             flash.window_bytes(),
             escaped(flash.path())
         ));
-        // Addresses of their own, far from the others: the module counts devices by them.
+        // Explicit PCI addresses, away from the others: the module numbers devices by them.
         command.arg("-device").arg(format!(
             "ivshmem-plain,memdev=flash{number},addr={:#x}",
             0x10 + number
@@ -105,19 +105,19 @@ pub(super) fn qemu(lab: &Lab, options: &Options, own_folder: &Path, share: &Path
             "file={},format=raw,if=none,id=card{number},cache=unsafe",
             escaped(card)
         ));
-        // A card takes the first bus of this name that has none.
+        // A card is attached to the first bus of this name without one.
         command.args(["-device", "sdhci-pci", "-device"]);
         command.arg(format!("sd-card,drive=card{number},bus=sd-bus"));
     }
     command
 }
 
-/// In QEMU's options a comma ends a value, and two are one.
+/// Escapes a path for QEMU's options, in which a comma ends a value and two stand for one.
 fn escaped(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 
-/// The control port's other end, as soon as QEMU has made it.
+/// Connects to the control port as soon as QEMU has created it.
 pub(super) fn connect(qemu: &mut Kept, folder: &Path) -> Result<UnixStream, LabError> {
     let deadline = Instant::now() + BOOT_TIMEOUT;
     loop {
@@ -135,7 +135,7 @@ pub(super) fn connect(qemu: &mut Kept, folder: &Path) -> Result<UnixStream, LabE
     }
 }
 
-/// The ends of the logs of QEMU and of the guest's kernel.
+/// The last lines of the logs of QEMU and of the guest's kernel.
 pub(super) fn said(folder: &Path) -> String {
     let end = |name: &str| {
         let text = read_lossy(&folder.join(name));
@@ -145,7 +145,7 @@ pub(super) fn said(folder: &Path) -> String {
     format!("{}\n{}", end("qemu.log"), end("kernel.log"))
 }
 
-/// A log, or nothing where there is none yet.
+/// The content of a log, empty if it does not exist yet.
 pub(super) fn read_lossy(path: &Path) -> String {
     fs::read(path).map_or_else(
         |_| String::new(),

@@ -1,16 +1,16 @@
-//! The lab guest: the distribution's own kernel in QEMU, as a judge of what this project writes and as the place where
-//! file systems and modules run that the host's kernel does not have. Made by `lab/setup.sh`; by hand: `docs/reference/lab.md`.
+//! The lab guest: the distribution's own kernel in QEMU. It checks images that this project writes, and runs file
+//! systems and modules that the host's kernel lacks. Built by `lab/setup.sh`; manual use: `docs/reference/lab.md`.
 //!
-//! - [`Lab::available`] says whether there is a guest on this machine, and if not, why.
-//! - [`Guest`] is one that was booted (3 to 5 s under emulation). It runs any number of [`Job`]s, one after another.
+//! - [`Lab::available`] returns the guest installed on this machine, or the reason why there is none.
+//! - [`Guest`] is a booted one (3 to 5 s under emulation). It runs any number of [`Job`]s, one after another.
 //! - [`shared`] is the guest that all tests of one test program use, so that they boot it once.
 //! - [`Fsck`] is the stock `fsck.ubifs`, on the host.
 //! - [`FlashFile`] is a file of the host that is a NAND chip in the guest; its bytes survive [`Guest::kill`].
 //!
 //! The guest sees the host's whole file tree at the same paths, read-only below an overlay in memory: programs built on
-//! the host, with their libraries, and the host's tools run as they are. A job hands files back in `/host`, its folder.
+//! the host, with their libraries, and the host's tools run unchanged. A job returns files in `/host`, its folder.
 //!
-//! It is not a sandbox: a job can read what the user can read.
+//! It is not a sandbox: a job can read everything that the user can read.
 
 mod control;
 mod flash;
@@ -31,7 +31,7 @@ pub use fsck::{Fsck, FsckReport};
 pub use guest::{Folders, Guest, Options};
 pub use job::{Ended, Job, Outcome};
 
-/// A guest that can be booted on this machine.
+/// A guest installed on this machine.
 #[derive(Clone, Debug)]
 pub struct Lab {
     kernel: PathBuf,
@@ -42,16 +42,16 @@ pub struct Lab {
     flash_module: bool,
 }
 
-/// Why there is no guest here. Tests print it and pass.
+/// Reason why there is no guest here. Tests print it and pass.
 #[derive(Debug, Error)]
 pub enum Why {
-    /// The user does not want it.
+    /// Disabled by the user.
     #[error("TIDEGATE_LAB=no leaves out what needs the lab guest")]
     Declined,
-    /// Neither `TIDEGATE_LAB_DIR` nor `HOME` says where it would be.
+    /// Neither `TIDEGATE_LAB_DIR` nor `HOME` determines its folder.
     #[error("neither TIDEGATE_LAB_DIR nor HOME is set, so there is no place for the lab guest")]
     NoPlace,
-    /// `lab/setup.sh` has not run, or could not make it.
+    /// `lab/setup.sh` has not run, or failed.
     #[error("there is no lab guest in {}; `lab/setup.sh` makes it or says why it can't", .0.display())]
     NotSetUp(PathBuf),
     /// The kernel module for flash that survives the guest was not built.
@@ -60,20 +60,20 @@ pub enum Why {
     /// The stock fsck.ubifs was not built.
     #[error("there is no fsck.ubifs; `lab/setup.sh --fsck` builds it or says why it can't")]
     NoFsck,
-    /// What it needs has gone since.
+    /// A file that it needs has been removed.
     #[error("the lab guest needs {}, which is gone; run `lab/setup.sh` again", .0.display())]
     Gone(PathBuf),
 }
 
-/// What goes wrong with a guest, beside what a job itself reports.
+/// Errors of a guest, except those that a job itself reports.
 #[derive(Debug, Error)]
 pub enum LabError {
-    /// A file or folder of the host.
+    /// An error on a file or folder of the host.
     #[error("lab: {}: {source}", path.display())]
     File {
-        /// Which one.
+        /// The path.
         path: PathBuf,
-        /// What the host says.
+        /// The host's error.
         source: io::Error,
     },
     /// QEMU can't be started.
@@ -82,7 +82,7 @@ pub enum LabError {
     /// QEMU ended before the guest answered, or the guest ended during a job.
     #[error("lab: the guest ended {during}; QEMU and the kernel say:\n{said}")]
     Died {
-        /// What was going on.
+        /// The activity at that time.
         during: String,
         /// The ends of their logs.
         said: String,
@@ -90,26 +90,26 @@ pub enum LabError {
     /// The guest did not answer in time.
     #[error("lab: the guest did not answer within {seconds} s of its boot; QEMU and the kernel say:\n{said}")]
     Silent {
-        /// How long it had.
+        /// The time limit.
         seconds: u64,
         /// The ends of their logs.
         said: String,
     },
-    /// The guest was killed or timed out before.
+    /// The guest was killed, or timed out, earlier.
     #[error("lab: the guest has ended already; boot another one")]
     Over,
     /// There is no resident guest for this folder.
     #[error("lab: no guest runs for {}; `lab/start {}` boots one", .0.display(), .0.display())]
     NoResident(PathBuf),
-    /// There is one.
+    /// There already is one.
     #[error("lab: a guest runs for {} already; `lab/stop {}` ends it", .0.display(), .0.display())]
     ResidentAlready(PathBuf),
-    /// The connection to the guest.
+    /// The connection to the guest failed.
     #[error("lab: talking to the guest: {0}")]
     Control(#[source] io::Error),
 }
 
-/// Where `lab/setup.sh` puts what it makes.
+/// The folder in which `lab/setup.sh` installs the guest.
 fn cache_folder() -> Result<PathBuf, Why> {
     if env::var_os("TIDEGATE_LAB").is_some_and(|value| value == "no") {
         return Err(Why::Declined);
@@ -137,7 +137,7 @@ fn file_error(path: &Path) -> impl FnOnce(io::Error) -> LabError {
 }
 
 impl Lab {
-    /// The guest that `lab/setup.sh` made on this machine.
+    /// The guest that `lab/setup.sh` installed on this machine.
     pub fn available() -> Result<Self, Why> {
         let folder = cache_folder()?;
         let Ok(description) = fs::read_to_string(folder.join("guest.env")) else {
@@ -181,7 +181,7 @@ impl Lab {
         })
     }
 
-    /// The same for a guest with [`FlashFile`]s.
+    /// Like [`Lab::available`], for a guest with [`FlashFile`]s.
     pub fn with_flash() -> Result<Self, Why> {
         let lab = Self::available()?;
         if lab.flash_module {
@@ -201,7 +201,7 @@ impl Lab {
         Guest::boot_resident(self, options, share)
     }
 
-    /// The kernel's version, as `uname -r` has it.
+    /// The kernel's version, as printed by `uname -r`.
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version
@@ -213,14 +213,14 @@ fn on_path(program: &Path) -> bool {
         .is_some_and(|path| env::split_paths(&path).any(|folder| folder.join(program).is_file()))
 }
 
-/// The guest that the tests of this program share, booted with default options at the first call and again when a job
-/// has ended it. Prints the reason and returns nothing where there is no guest: the test is left out then.
+/// The guest that the tests of this program share, booted with default options at the first call and again after a job
+/// has ended it. If there is no guest, prints the reason and returns `None`, so that the test is left out.
 ///
 /// It ends with the program, however that ends.
 ///
 /// # Panics
 ///
-/// When the guest is there and does not boot.
+/// If the guest is installed and does not boot.
 #[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 pub fn shared() -> Option<SharedGuest> {
     let lab = match Lab::available() {
@@ -233,7 +233,7 @@ pub fn shared() -> Option<SharedGuest> {
     // A test that failed while it held the guest left it usable, or ended it.
     let mut guest = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     if guest.as_ref().is_none_or(|guest| !guest.is_alive()) {
-        // The old one first: two at a time would be slow.
+        // End the old one first: two at a time would be slow.
         *guest = None;
         let booted = lab.boot(&Options::default());
         *guest = Some(booted.unwrap_or_else(|error| panic!("{error}")));
@@ -243,7 +243,7 @@ pub fn shared() -> Option<SharedGuest> {
 
 static SHARED: LazyLock<Mutex<Option<Guest>>> = LazyLock::new(Mutex::default);
 
-/// The [`shared`] guest, while this test has it.
+/// The [`shared`] guest, locked for this test.
 pub struct SharedGuest(MutexGuard<'static, Option<Guest>>);
 
 impl std::ops::Deref for SharedGuest {

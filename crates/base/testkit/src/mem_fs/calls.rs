@@ -56,7 +56,7 @@ impl State {
         Ok(())
     }
 
-    /// What must hold of the two names before a rename; the inode that is replaced, if any.
+    /// Checks the two names before a rename; returns the inode that is replaced, if any.
     fn check_rename(&self, moved: Ino, to: (Ino, &[u8])) -> FsResult<Option<Ino>> {
         let moved_is_directory = self.node(moved)?.directory().is_ok();
         if moved_is_directory && self.is_below(to.0, moved)? {
@@ -529,7 +529,7 @@ impl FileSystem for MemFs {
     }
 }
 
-/// Changes the space of a file; `end` is `offset + length`.
+/// Allocates, punches or zeroes a range of a file; `end` is `offset + length`.
 fn fallocate(content: &mut Content, mode: FallocateMode, offset: u64, length: u64, end: u64) -> FsResult<()> {
     let keeps_size = mode.0 & libc::FALLOC_FL_KEEP_SIZE != 0;
     let in_chunks = offset.is_multiple_of(CHUNK) && length.is_multiple_of(CHUNK);

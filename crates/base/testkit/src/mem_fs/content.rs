@@ -2,24 +2,24 @@
 
 use std::collections::BTreeMap;
 
-/// Unit of allocation: what a hole is made of.
+/// Unit of allocation and of holes.
 pub const CHUNK: u64 = 4096;
 
-/// Content of one file. A chunk that is not in the map is a hole; one without bytes is allocated and not written, which
-/// is a hole that takes space, as Linux tells it. Both read as zeros.
-/// Invariant: bytes of a chunk at or behind `size` are zero.
+/// Content of one file. A chunk that is not in the map is a hole; one without bytes is allocated but not written, which
+/// is a hole that occupies space, as Linux reports it. Both read as zeros. Invariant: bytes of a chunk at or behind
+/// `size` are zero.
 #[derive(Clone, Debug, Default)]
 pub struct Content {
     size: u64,
     chunks: BTreeMap<u64, Option<Box<[u8]>>>,
 }
 
-/// A length in memory as a count of bytes.
+/// Converts a length in memory to a count of bytes.
 pub fn to_u64(length: usize) -> u64 {
     u64::try_from(length).expect("a length fits 64 bits")
 }
 
-/// A count of bytes that is known to be at most a length in memory.
+/// Converts a count of bytes that is known to fit in memory.
 pub fn to_usize(length: u64) -> usize {
     usize::try_from(length).expect("a bounded length fits memory")
 }
@@ -30,12 +30,12 @@ impl Content {
         self.size
     }
 
-    /// Chunks that take space.
+    /// Number of chunks that occupy space.
     pub fn chunk_count(&self) -> u64 {
         to_u64(self.chunks.len())
     }
 
-    /// Fills `out` from `offset`; says how many bytes there were.
+    /// Fills `out` from `offset`; returns the number of bytes.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> usize {
         let length = to_u64(out.len()).min(self.size.saturating_sub(offset));
         let out = &mut out[..to_usize(length)];
@@ -61,7 +61,7 @@ impl Content {
         }
     }
 
-    /// Chunks that a write would have to add.
+    /// Number of chunks that a write would have to add.
     pub fn chunks_missing(&self, offset: u64, length: u64) -> u64 {
         let mut missing = 0;
         for_chunks(offset, length, |chunk, _, _| {
@@ -70,7 +70,7 @@ impl Content {
         missing
     }
 
-    /// Cuts or extends by a hole.
+    /// Truncates, or extends by a hole.
     pub fn set_size(&mut self, size: u64) {
         if size < self.size {
             self.chunks.split_off(&size.div_ceil(CHUNK));
@@ -81,7 +81,7 @@ impl Content {
         self.size = size;
     }
 
-    /// Allocates a range: what was a hole takes space. The size stays.
+    /// Allocates a range, including its holes. The size stays.
     pub fn allocate(&mut self, offset: u64, length: u64) {
         for_chunks(offset, length, |chunk, _, _| {
             self.chunks.entry(chunk).or_insert(None);
@@ -99,7 +99,7 @@ impl Content {
         });
     }
 
-    /// Takes a range out and moves what is behind it to the front. Both in whole chunks.
+    /// Removes a range and moves the rest of the file forward. Offset and length are multiples of a chunk.
     pub fn collapse(&mut self, offset: u64, length: u64) {
         let (first, count) = (offset / CHUNK, length / CHUNK);
         let behind = self.chunks.split_off(&first);
@@ -109,7 +109,7 @@ impl Content {
         self.size -= length;
     }
 
-    /// Puts a hole in and moves what is behind it to the back. Both in whole chunks.
+    /// Inserts a hole and moves the rest of the file back. Offset and length are multiples of a chunk.
     pub fn insert(&mut self, offset: u64, length: u64) {
         let (first, count) = (offset / CHUNK, length / CHUNK);
         let behind = self.chunks.split_off(&first);
@@ -118,7 +118,7 @@ impl Content {
         self.size += length;
     }
 
-    /// The first data at or behind `offset`.
+    /// Offset of the first data at or behind `offset`.
     pub fn next_data(&self, offset: u64) -> Option<u64> {
         let mut behind = self.chunks.range(offset / CHUNK..);
         let (chunk, _) = behind.find(|(_, data)| data.is_some())?;
@@ -126,7 +126,7 @@ impl Content {
         (found < self.size).then_some(found)
     }
 
-    /// The first hole at or behind `offset`, where the end of the file counts as one.
+    /// Offset of the first hole at or behind `offset`, where the end of the file counts as one.
     pub fn next_hole(&self, offset: u64) -> Option<u64> {
         if offset >= self.size {
             return None;

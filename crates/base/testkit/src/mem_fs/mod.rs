@@ -1,6 +1,6 @@
-//! [`MemFs`]: a whole file system in memory, the model that others are compared with.
+//! [`MemFs`]: a whole file system in memory, the model for comparisons.
 //!
-//! One lock, no cache, no thread: every call happens at once and in full. Times are those of the clock that the host's
+//! One lock, no cache, no thread: every call is complete when it returns. Times come from the clock that the host's
 //! file systems use, which stands still within a tick. It checks no permissions, as the contract says.
 
 mod calls;
@@ -26,7 +26,7 @@ impl Default for MemFs {
 }
 
 impl MemFs {
-    /// An empty one, with room for 1 TiB.
+    /// An empty one, with space for 1 TiB.
     #[must_use]
     pub fn new() -> Self {
         Self::with_capacity(1 << 40)
@@ -40,14 +40,14 @@ impl MemFs {
         }
     }
 
-    /// The same, whose next handle has this number.
+    /// Sets the number of the next handle.
     #[must_use]
     pub fn with_next_handle(self, number: u64) -> Self {
         self.lock().next_handle = number;
         self
     }
 
-    /// An empty one with room for 1 TiB and a quota of `bytes` bytes of file data, of which statfs tells nothing.
+    /// An empty one with space for 1 TiB and a quota of `bytes` bytes of file data, which statfs does not report.
     #[must_use]
     pub fn with_quota(bytes: u64) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl MemFs {
         }
     }
 
-    /// An empty one that vouches at each open for caches of the file above, as nothing changes it behind them.
+    /// An empty one that reports caches above as valid at each open, as no file changes behind them.
     #[must_use]
     pub fn with_valid_caches() -> Self {
         let made = Self::new();

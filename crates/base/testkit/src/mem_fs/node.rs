@@ -6,10 +6,10 @@ use vfs::{Attr, FileKind, FsError, FsResult, Ino, Privileges, Timestamp};
 
 use super::content::{CHUNK, Content};
 
-/// The file capabilities that a write by an ordinary user takes away.
+/// The file capabilities, which a write by an ordinary user removes.
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// What an inode is.
+/// Type and content of an inode.
 #[derive(Debug)]
 pub enum Body {
     File(Content),
@@ -18,7 +18,7 @@ pub enum Body {
     Special,
 }
 
-/// Names of a directory, each with a cookie that never changes: listings stay stable while names come and go.
+/// Names of a directory, each with a cookie that never changes: listings stay stable while names are added and removed.
 #[derive(Debug)]
 pub struct Directory {
     pub parent: Ino,
@@ -27,7 +27,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// An empty one. Cookies 1 and 2 are `.` and `..`.
+    /// An empty directory. Cookies 1 and 2 are `.` and `..`.
     pub const fn new(parent: Ino) -> Self {
         Self {
             parent,
@@ -75,7 +75,7 @@ pub struct Node {
     pub ctime: Timestamp,
     pub btime: Timestamp,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Entries handed out and not forgotten.
+    /// Lookup count.
     pub lookups: u64,
     /// Open handles.
     pub opens: u64,
@@ -109,12 +109,12 @@ impl Node {
         }
     }
 
-    /// What it is.
+    /// The file type.
     pub const fn kind(&self) -> FileKind {
         FileKind::of_mode(self.mode)
     }
 
-    /// Its names.
+    /// The directory, or an error.
     pub const fn directory(&self) -> FsResult<&Directory> {
         match &self.body {
             Body::Directory(directory) => Ok(directory),
@@ -122,7 +122,7 @@ impl Node {
         }
     }
 
-    /// Its names, to be changed.
+    /// The directory for changes, or an error.
     pub const fn directory_mut(&mut self) -> FsResult<&mut Directory> {
         match &mut self.body {
             Body::Directory(directory) => Ok(directory),
@@ -130,7 +130,7 @@ impl Node {
         }
     }
 
-    /// Its bytes.
+    /// The content of a file, or an error.
     pub const fn content(&self) -> FsResult<&Content> {
         match &self.body {
             Body::File(content) => Ok(content),
@@ -139,7 +139,7 @@ impl Node {
         }
     }
 
-    /// Its bytes, to be changed.
+    /// The content of a file for changes, or an error.
     pub const fn content_mut(&mut self) -> FsResult<&mut Content> {
         match &mut self.body {
             Body::File(content) => Ok(content),
@@ -148,13 +148,13 @@ impl Node {
         }
     }
 
-    /// Content and inode changed.
+    /// Sets the times of a change of content.
     pub const fn touch(&mut self, now: Timestamp) {
         self.mtime = now;
         self.ctime = now;
     }
 
-    /// Drops of setuid, setgid and file capabilities what `privileges` says.
+    /// Clears setuid, setgid and file capabilities as `privileges` requires.
     pub fn lose_privileges(&mut self, privileges: Privileges) {
         if self.kind() == FileKind::Directory || !privileges.are_killed() {
             return;

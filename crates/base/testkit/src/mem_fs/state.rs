@@ -1,4 +1,4 @@
-//! What the lock of [`super::MemFs`] guards, and the steps that several calls share.
+//! State behind the lock of [`super::MemFs`], and steps shared by several calls.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,7 +17,7 @@ pub struct Open {
     pub flags: OpenFlags,
 }
 
-/// All of the file system.
+/// State of the whole file system.
 #[derive(Debug)]
 pub struct State {
     nodes: HashMap<Ino, Node>,
@@ -25,14 +25,14 @@ pub struct State {
     next_ino: u64,
     pub next_handle: u64,
     pub capacity_chunks: u64,
-    /// What an open says of caches of the file.
+    /// The answer of an open about caches of the file.
     pub vouches_for_caches: bool,
-    /// What a write beyond the capacity fails with.
+    /// Error of a write beyond the capacity.
     pub full: FsError,
 }
 
 impl State {
-    /// An empty root directory.
+    /// A file system with an empty root directory.
     pub fn new(capacity_bytes: u64, full: FsError) -> Self {
         let mut state = Self {
             nodes: HashMap::new(),
@@ -54,7 +54,7 @@ impl State {
         state
     }
 
-    /// The time of a change.
+    /// The current time of the file system clock.
     pub fn now(&self) -> Timestamp {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
         Timestamp {
@@ -71,18 +71,18 @@ impl State {
         self.nodes.get_mut(&ino).ok_or(FsError::Stale)
     }
 
-    /// Chunks of data in all files.
+    /// Number of data chunks in all files.
     pub fn chunks_used(&self) -> u64 {
         let chunks = |node: &Node| node.content().map_or(0, Content::chunk_count);
         self.nodes.values().map(chunks).sum()
     }
 
-    /// Inodes in all.
+    /// Total number of inodes.
     pub fn node_count(&self) -> u64 {
         to_u64(self.nodes.len())
     }
 
-    /// An open file; `BadHandle` when there is none of this inode.
+    /// An open file; `BadHandle` if it is not one of this inode.
     pub fn opened(&self, ino: Ino, handle: Handle) -> FsResult<Open> {
         self.handles
             .get(&handle)
@@ -108,7 +108,7 @@ impl State {
         }
     }
 
-    /// Counts an entry and hands it out.
+    /// Counts a lookup and returns the entry.
     pub fn entry(&mut self, ino: Ino) -> FsResult<Entry> {
         let node = self.node_mut(ino)?;
         node.lookups += 1;
@@ -119,7 +119,7 @@ impl State {
         })
     }
 
-    /// The inode of a name, checked.
+    /// The inode of a name, after checking the name.
     pub fn find(&self, parent: Ino, name: &[u8]) -> FsResult<Ino> {
         let directory = self.node(parent)?.directory()?;
         match name {
@@ -132,7 +132,7 @@ impl State {
         }
     }
 
-    /// An inode without a name, owned as the parent's setgid bit and the caller say.
+    /// Creates an inode without a name, owned as the parent's setgid bit and the caller determine.
     pub fn make(&mut self, caller: &Caller, parent: Ino, body: Body, node: NewNode) -> FsResult<Ino> {
         let above = self.node(parent)?;
         let inherits_group = above.mode & libc::S_ISGID != 0;
@@ -144,7 +144,7 @@ impl State {
         Ok(self.add(body, NewNode { mode, ..node }, caller.uid, gid))
     }
 
-    /// As [`State::make`], with a name.
+    /// Like [`State::make`], with a name.
     pub fn make_named(
         &mut self,
         caller: &Caller,
@@ -190,7 +190,7 @@ impl State {
         ino
     }
 
-    /// Gives `ino` a name in `parent`, with all link counts.
+    /// Adds the name `name` in `parent` for `ino`, and updates all link counts.
     pub fn add_name(&mut self, parent: Ino, name: &[u8], ino: Ino) -> FsResult<()> {
         let now = self.now();
         let node = self.node_mut(ino)?;
@@ -211,7 +211,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes a name away, with all link counts; drops the inode when nothing holds it.
+    /// Removes a name and updates all link counts; drops the inode if it is unused.
     pub fn remove_name(&mut self, parent: Ino, name: &[u8]) -> FsResult<Ino> {
         let now = self.now();
         let ino = self.node(parent)?.directory()?.get(name)?;
@@ -226,7 +226,7 @@ impl State {
         Ok(ino)
     }
 
-    /// Frees an inode that has no name, no handle and no entry handed out.
+    /// Frees an inode without name, handle and lookups.
     pub fn drop_if_unused(&mut self, ino: Ino) {
         let unused =
             |node: &Node| node.nlink == 0 && node.opens == 0 && node.lookups == 0 && ino != Ino::ROOT;
@@ -235,7 +235,7 @@ impl State {
         }
     }
 
-    /// True when `ino` is `ancestor` or lies below it.
+    /// True if `ino` is `ancestor` or lies below it.
     pub fn is_below(&self, mut ino: Ino, ancestor: Ino) -> FsResult<bool> {
         while ino != ancestor {
             if ino == Ino::ROOT {
@@ -246,7 +246,7 @@ impl State {
         Ok(true)
     }
 
-    /// Writes as much of `data` as there is room for.
+    /// Writes as much of `data` as there is space for.
     pub fn write(&mut self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<usize> {
         let length = to_u64(data.len());
         let end = offset.checked_add(length).and_then(|end| i64::try_from(end).ok());
@@ -257,7 +257,7 @@ impl State {
         let content = self.node_mut(ino)?.content_mut()?;
         let mut fits = length;
         if content.chunks_missing(offset, length) > free {
-            // Whole chunks from the front, as many as there is room for.
+            // Whole chunks from the front, as many as there is space for.
             while fits > 0 && content.chunks_missing(offset, fits) > free {
                 let end = offset + fits;
                 fits = (end - 1) / CHUNK * CHUNK;
@@ -272,7 +272,7 @@ impl State {
     }
 }
 
-/// The rules for a name that is to be found or made.
+/// Checks a name to be found or created.
 pub const fn check_name(name: &[u8]) -> FsResult<()> {
     if name.len() > NAME_MAX {
         return Err(FsError::NameTooLong);
