@@ -1,7 +1,8 @@
-//! How many requests a second the simulation makes: page-mapped random writes of 4 KiB, garbage collection included.
+//! Measures the simulation's speed in requests per second: page-mapped random writes of 4 KiB, including garbage
+//! collection.
 //!
-//! `cargo run --release -p emmc --example speed [REQUESTS] [CARD]`. The card is written full first; the clock runs during
-//! the random writes alone. Nothing else of the crate reads a clock.
+//! `cargo run --release -p emmc --example speed [REQUESTS] [CARD]`. The card is completely written before; only the
+//! random writes are timed. Nothing else of the crate reads a clock.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -62,7 +63,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Most memory that the process had, as the kernel tells it.
+/// Peak memory of the process, from the kernel.
 fn peak_memory() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM"));

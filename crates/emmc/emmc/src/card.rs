@@ -1,4 +1,4 @@
-//! A card's parameters: read from TOML, each file with the source of its numbers.
+//! Parameters of a card, read from TOML files, which name the sources of their numbers.
 //!
 //! The presets are files of the folder `cards`, compiled in; a user's file has the same keys (`docs/guide/emmc.md`).
 
@@ -11,21 +11,21 @@ use crate::geometry::{CardGeometry, Shape};
 use crate::nand_array::NandTiming;
 use crate::presets::{Presets, from_toml};
 
-/// A card as its file describes it.
+/// A card as described in its file.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct CardFile {
     /// Name.
     pub name: String,
-    /// One line for people.
+    /// One-line description.
     pub description: String,
-    /// Where the numbers are from, and which are assumed.
+    /// Sources of the numbers, and which of them are assumptions.
     pub source: String,
-    /// Shape and times of the flash.
+    /// Geometry and timing of the flash.
     pub flash: FlashFile,
     /// The translation layer.
     pub translation: TranslationFile,
-    /// What the controller has beside it.
+    /// Other properties of the controller.
     pub controller: ControllerFile,
 }
 
@@ -33,48 +33,48 @@ pub struct CardFile {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlashFile {
-    /// Bits of a cell.
+    /// Bits per cell.
     pub cell: CellKind,
-    /// Banks.
+    /// Number of banks.
     pub banks: u32,
-    /// Bytes of a page.
+    /// Page size in bytes.
     pub page_bytes: u32,
-    /// Word lines of a block.
+    /// Word lines per block.
     pub word_lines: u32,
-    /// Bytes that the host sees.
+    /// Capacity visible to the host, bytes.
     pub capacity_bytes: u64,
-    /// Flash beyond that, in thousandths of it.
+    /// Over-provisioning, in thousandths of the capacity.
     pub spare_permille: u32,
-    /// tR by bit, as many as bits; microseconds.
+    /// tR of each bit of a cell, microseconds.
     pub read_us: Vec<u32>,
-    /// tPROG by bit, as many as bits; microseconds.
+    /// tPROG of each bit of a cell, microseconds.
     pub program_us: Vec<u32>,
     /// Program of an SLC page, microseconds.
     pub program_slc_us: u32,
     /// tBERS, microseconds.
     pub erase_us: u32,
-    /// One page over the channel (PC), nanoseconds.
+    /// Transfer of one page over the channel (PC), nanoseconds.
     pub transfer_ns: u32,
     /// Whether acknowledged pages are copied before a program that endangers them.
     pub lsb_backup: bool,
 }
 
-/// Which translation layer.
+/// Kind of translation layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TranslationKind {
-    /// Every unit is mapped on its own; the whole map is in RAM.
+    /// Page mapping with the whole map in RAM.
     PageMap,
-    /// Every unit is mapped on its own; parts of the map are in RAM (DFTL).
+    /// Page mapping with parts of the map in RAM (DFTL).
     CachedMap,
-    /// Blocks are mapped, and changes go to log blocks that any block may use (FAST).
+    /// Block mapping, with log blocks shared by all blocks (FAST).
     Fast,
-    /// As FAST, with several sequential log blocks, writes parted by size, dead log blocks first (LAST).
+    /// As FAST, with several sequential log blocks, writes separated by size, dead log blocks first (LAST).
     Last,
 }
 
 impl TranslationKind {
-    /// All of them, with the word for each.
+    /// All kinds with their names.
     pub const WORDS: [(Self, &'static str); 4] = [
         (Self::PageMap, "page-map"),
         (Self::CachedMap, "cached-map"),
@@ -82,7 +82,7 @@ impl TranslationKind {
         (Self::Last, "last"),
     ];
 
-    /// Its word.
+    /// Name of the kind.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -98,17 +98,17 @@ impl TranslationKind {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TranslationFile {
-    /// Which.
+    /// Kind of translation layer.
     pub kind: TranslationKind,
-    /// Bytes of a unit of the map.
+    /// Size of a mapping unit in bytes.
     pub unit_bytes: u32,
-    /// Pages of the map that are in RAM (cached-map).
+    /// Pages of the map in RAM (cached-map).
     pub cached_map_pages: u32,
-    /// Log blocks for writes anywhere (fast, last).
+    /// Log blocks for random writes (fast, last).
     pub random_log_blocks: u32,
-    /// Log blocks for writes in order (fast: 1).
+    /// Log blocks for sequential writes (fast: 1).
     pub sequential_log_blocks: u32,
-    /// Writes of so many bytes and more are taken for sequential (last).
+    /// Minimum size in bytes of writes treated as sequential (last).
     pub sequential_from_bytes: u32,
 }
 
@@ -116,28 +116,28 @@ pub struct TranslationFile {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ControllerFile {
-    /// Between the last bit of a command and the start of its work, nanoseconds.
+    /// Time between the last bit of a command and the start of its execution, nanoseconds.
     pub command_ns: u32,
-    /// Work of the firmware for each request of a pack beyond the first, nanoseconds.
+    /// Firmware overhead per request of a pack beyond the first, nanoseconds.
     pub packed_entry_ns: u32,
-    /// Whether requests of a pack that do not follow each other are programmed one after the other, as they were without the pack.
+    /// Whether non-contiguous requests of a pack are programmed one after another, as they would be without the pack.
     #[serde(default)]
     pub packed_apart: bool,
-    /// RAM that data waits in until it is programmed, bytes.
+    /// RAM for data that waits to be programmed, bytes.
     pub buffer_bytes: u64,
-    /// Whether the buffer answers writes before they are programmed (CACHE_CTRL).
+    /// Write cache: whether writes are acknowledged before they are programmed (CACHE_CTRL).
     pub cache: bool,
-    /// Whether writes marked as metadata go to SLC (data tag).
+    /// Whether writes tagged as metadata go to SLC (data tag).
     pub data_tag: bool,
-    /// Contexts whose data is kept apart, 0 to 15 (context ID).
+    /// Contexts with separate blocks, 0 to 15 (context ID).
     pub contexts: u32,
 }
 
 impl CardFile {
-    /// Reads a description; `name` is for messages.
+    /// Parses a description; `name` is for messages.
     ///
     /// # Errors
-    /// When the text is no TOML of these keys, or numbers do not fit each other.
+    /// If the text is not TOML with these keys, or numbers contradict each other.
     pub fn parse(name: &str, text: &str) -> Result<Self, CardError> {
         let card: Self = from_toml(name, text)?;
         card.geometry()?;
@@ -159,10 +159,10 @@ impl CardFile {
         Ok(card)
     }
 
-    /// The preset of this name.
+    /// The preset with this name.
     ///
     /// # Errors
-    /// When there is none; the message lists them.
+    /// If it does not exist; the message lists the existing names.
     pub fn preset(name: &str) -> Result<Self, CardError> {
         let (name, text) = PRESETS.find(name)?;
         Self::parse(name, text)
@@ -173,10 +173,10 @@ impl CardFile {
         PRESETS.names()
     }
 
-    /// The shape.
+    /// The geometry.
     ///
     /// # Errors
-    /// When it is none.
+    /// If the numbers do not give a valid geometry.
     pub fn geometry(&self) -> Result<CardGeometry, CardError> {
         CardGeometry::new(Shape {
             cell: self.flash.cell,
@@ -189,10 +189,10 @@ impl CardFile {
         })
     }
 
-    /// The times.
+    /// The timing.
     ///
     /// # Errors
-    /// When there are not as many as bits of a cell.
+    /// If the number of times differs from the bits of a cell.
     pub fn timing(&self) -> Result<NandTiming, CardError> {
         let by_bit = |what, times: &[u32]| {
             let bits = usize::from(self.flash.cell.bits());

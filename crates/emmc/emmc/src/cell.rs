@@ -1,10 +1,11 @@
-//! Word lines: which pages of a block share cells, and so which one an interrupted program takes along.
+//! Word lines: which pages of a block share cells, and so which pages an interrupted program destroys.
 //!
-//! A word line holds one page for each bit of its cells. Pages are programmed along a staircase: the lowest bit of word
-//! line `s`, then the next bit of `s - 1`, and so on. For two bits that is the distance-3 pairing of seeds/002 section
-//! 2.1.1 (pages 0 and 2, 1 and 4, 3 and 6 ...), with the exceptions of the first and the last word line.
+//! A word line holds one page for each bit of its cells. Pages are programmed along a staircase: the lowest bit of
+//! word line `s`, then the next bit of `s - 1`, and so on. For two bits that is the distance-3 pairing of seeds/002
+//! section 2.1.1 (pages 0 and 2, 1 and 4, 3 and 6 ...), with the exceptions of the first and the last word line.
 //!
-//! Invariant: the pages of a block are a permutation of all (word line, bit) pairs, and a lower bit always comes first.
+//! Invariant: the pages of a block are a permutation of all (word line, bit) pairs, and a lower bit always comes
+//! first.
 
 use std::fmt;
 
@@ -12,20 +13,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::geometry::index;
 
-/// How many bits a cell holds.
+/// Number of bits per cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CellKind {
-    /// One.
+    /// One bit.
     Slc,
-    /// Two.
+    /// Two bits.
     Mlc,
-    /// Three.
+    /// Three bits.
     Tlc,
 }
 
 impl CellKind {
-    /// Bits of a cell, which is pages of a word line.
+    /// Bits per cell, which equals pages per word line.
     #[must_use]
     pub const fn bits(self) -> u8 {
         match self {
@@ -46,7 +47,7 @@ impl fmt::Display for CellKind {
     }
 }
 
-/// Where a page lies in its block.
+/// Position of a page within its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRole {
     /// Word line, from 0.
@@ -55,12 +56,12 @@ pub struct PageRole {
     pub bit: u8,
 }
 
-/// The pages of one block, in the order in which they are programmed.
+/// The pages of one block, in program order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WordLines {
     kind: CellKind,
     roles: Vec<PageRole>,
-    /// For each page those of its word line with lower bits; unused places repeat the page itself.
+    /// For each page the pages of its word line with lower bits; unused entries repeat the page itself.
     partners: Vec<[u32; 2]>,
 }
 
@@ -96,22 +97,22 @@ impl WordLines {
         self.kind
     }
 
-    /// Pages of the block.
+    /// Pages per block.
     #[must_use]
     pub fn pages(&self) -> u32 {
         u32::try_from(self.roles.len()).expect("a block has fewer than 2^32 pages")
     }
 
-    /// Where a page lies.
+    /// Word line and bit of a page.
     ///
     /// # Panics
-    /// When the block has no such page.
+    /// If the block has no such page.
     #[must_use]
     pub fn role(&self, page: u32) -> PageRole {
         self.roles[index(page)]
     }
 
-    /// The pages that a failing program of `page` destroys: those of its word line with lower bits.
+    /// The pages that a failed program of `page` destroys: those of its word line with lower bits.
     pub fn lower_partners(&self, page: u32) -> impl Iterator<Item = u32> + use<> {
         let [first, second] = self.partners[index(page)];
         [first, second]

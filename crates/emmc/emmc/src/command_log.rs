@@ -1,7 +1,7 @@
-//! Every command as a request of a block trace: the driver-level block I/O tracer of seeds/002 section 3.1.1.
+//! Records every command as a request of a block trace: the driver-level block I/O tracer of seeds/002 section 3.1.1.
 //!
-//! A pack is one record for each of its requests, with the pack's command, number of requests, start and end; its
-//! interrupts stand at the first of them, so that sums are right.
+//! A pack produces one record for each of its requests, with the pack's command, number of requests, start and end.
+//! Its interrupts are recorded with the first of them, so that sums are correct.
 
 use media::Nanos;
 use results::block_trace::{
@@ -13,24 +13,24 @@ use crate::block::Request;
 use crate::pack_header::{CMD23_CONTEXT_SHIFT, CMD23_PACKED, CMD23_RELIABLE, CMD23_TAG};
 use crate::packing::is_reliable;
 
-/// A command that was sent.
+/// A command sent to the card.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
-    /// When the driver began with it.
+    /// Time at which the driver began to process it.
     pub at: Nanos,
-    /// When its data began to move.
+    /// Start of the data transfer.
     pub data_start: Nanos,
-    /// When the driver saw that the card was ready.
+    /// Time at which the driver saw that the card was ready.
     pub done: Nanos,
-    /// Interrupts.
+    /// Number of interrupts.
     pub interrupts: u16,
-    /// Whether CMD23 went before.
+    /// Whether CMD23 preceded it.
     pub with_cmd23: bool,
-    /// Requests in it.
+    /// Number of requests in it.
     pub requests: u16,
 }
 
-/// The log.
+/// A log of commands.
 #[derive(Clone, Debug)]
 pub struct CommandLog {
     requests: Vec<TracedRequest>,
@@ -38,11 +38,11 @@ pub struct CommandLog {
     left_out: u64,
 }
 
-/// The device's number in traces: the first mmc disk of Linux.
+/// Device number in traces: the first mmc disk of Linux.
 const DEVICE: DeviceNumber = DeviceNumber { major: 179, minor: 0 };
 
 impl CommandLog {
-    /// A log of at most `limit` requests; what comes after is counted.
+    /// A log of at most `limit` requests; further requests are only counted.
     #[must_use]
     pub const fn new(limit: usize) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl CommandLog {
         });
     }
 
-    /// The trace.
+    /// Converts the log to a trace.
     #[must_use]
     pub fn into_trace(
         mut self,

@@ -1,8 +1,9 @@
-//! The card: commands in, times out. Behind it a translation layer and flash; in front a bus that the host drives.
+//! The card: takes commands, returns times. Behind it are a translation layer and flash; in front a bus driven by the
+//! host.
 //!
-//! Without a cache a write is done when it is programmed; what is acknowledged together (an epoch) is one command. With
-//! one, a write is done when its data is in RAM, and an epoch lasts until the next flush. A write that covers units in
-//! part reads the rest first.
+//! Without a cache a write is done when it is programmed; an epoch (data acknowledged together) is one command. With
+//! a cache, a write is done when its data is in RAM, and an epoch lasts until the next flush. A write that covers
+//! units partly reads the rest first.
 
 use media::Nanos;
 
@@ -20,31 +21,31 @@ use crate::translation::{
 pub struct Extent {
     /// First sector.
     pub sector: u64,
-    /// How many.
+    /// Number of sectors.
     pub sectors: u32,
-    /// What it is kept apart with.
+    /// Separation of the data.
     pub placement: Placement,
 }
 
-/// How lasting a write has to be when it is answered.
+/// Required durability of a write when it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// As the card's cache has it.
+    /// According to the card's cache.
     Usual,
     /// Programmed (reliable write, FUA).
     Programmed,
 }
 
-/// When a write is where.
+/// Times of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteTimes {
-    /// All data is over the bus.
+    /// Time at which all data is transferred over the bus.
     pub data_end: Nanos,
-    /// The card is not busy any more.
+    /// Time at which the card is not busy any more.
     pub ready: Nanos,
 }
 
-/// A card.
+/// A card; see the module.
 pub struct Card {
     flash: Flash,
     layer: Box<dyn Translation>,
@@ -67,10 +68,10 @@ impl std::fmt::Debug for Card {
 }
 
 impl Card {
-    /// An erased card on a bus that moves a sector in `sector_ps` picoseconds.
+    /// An erased card on a bus that transfers a sector in `sector_ps` picoseconds.
     ///
     /// # Errors
-    /// When the numbers of the file do not fit each other.
+    /// If the numbers of the file contradict each other.
     pub fn new(file: &CardFile, sector_ps: u64) -> Result<Self, CardError> {
         let geometry = file.geometry()?;
         let array = NandArray::new(geometry.banks, &geometry.word_lines, file.timing()?);
@@ -89,13 +90,14 @@ impl Card {
         })
     }
 
-    /// Sectors that the host sees.
+    /// Sectors visible to the host.
     #[must_use]
     pub const fn sectors(&self) -> u64 {
         self.flash.geometry.sectors
     }
 
-    /// Writes extents that come as one stream of data from `start` on; before them `header_sectors` (a pack's header).
+    /// Writes extents that arrive as one stream of data from `start` on, preceded by `header_sectors` (a pack's
+    /// header).
     pub fn write(
         &mut self,
         start: Nanos,
@@ -147,7 +149,7 @@ impl Card {
             || !extent.sectors.is_multiple_of(unit_sectors);
         let mut data = data;
         if partial {
-            // The rest of the first and the last unit comes from flash before either can be programmed.
+            // The rest of the first and the last unit is read from flash before either can be programmed.
             let mut end = self.layer.read(&mut self.flash, first, 1, data.start);
             if count > 1 {
                 end = end.max(self.layer.read(&mut self.flash, first + count - 1, 1, data.start));
@@ -166,13 +168,13 @@ impl Card {
         self.layer.write(&mut self.flash, &write);
     }
 
-    /// Learns that a write to a sector will come; nothing changes by it but how long a simulation takes.
+    /// Prefetch hint: a write to a sector will follow. No effect on the model.
     pub fn expect(&self, sector: u64, how_soon: HowSoon) {
         let (unit, _) = self.flash.geometry.units_of(sector, 1);
         self.layer.expect(unit, how_soon);
     }
 
-    /// Reads extents that go as one stream; returns when the last sector is over the bus.
+    /// Reads extents as one stream; returns the time at which the last sector is transferred over the bus.
     pub fn read(&mut self, start: Nanos, header_sectors: u32, extents: &[Extent]) -> Nanos {
         let ready = start + self.command;
         let (mut end, mut sectors) = (ready, u64::from(header_sectors));
@@ -181,7 +183,7 @@ impl Card {
             end = end.max(self.layer.read(&mut self.flash, first, count, ready));
             sectors += u64::from(extent.sectors);
         }
-        // The bus moves what is there while the rest is read; the last unit goes when it has come.
+        // The bus transfers available data while the rest is read; the last unit follows when it has arrived.
         let stream = DataStream {
             start: ready,
             sector_ps: self.sector_ps,
@@ -192,7 +194,7 @@ impl Card {
         stream.arrival(sectors).max(tail.arrival(last))
     }
 
-    /// TRIM or DISCARD (CMD38). Returns when the card is ready. Units that are covered in part stay.
+    /// TRIM or DISCARD (CMD38). Returns the time at which the card is ready. Partly covered units stay.
     pub fn forget(&mut self, start: Nanos, sector: u64, sectors: u64, how: Forget) -> Nanos {
         let size = u64::from(self.flash.geometry.unit_sectors());
         let (first, end) = (sector.div_ceil(size), (sector + sectors) / size);
@@ -205,7 +207,7 @@ impl Card {
             .forget(&mut self.flash, unit(first), unit(end - first), ready, how)
     }
 
-    /// Empties the cache. Returns when everything that was written is programmed.
+    /// Flushes the cache. Returns the time at which everything written is programmed.
     pub fn flush(&mut self, start: Nanos) -> Nanos {
         let ready = start + self.command;
         if !self.cache {
@@ -217,63 +219,64 @@ impl Card {
         ready.max(self.flash.durable)
     }
 
-    /// Notes from here on which units are programmed when; [`Card::take_programmed`] has to be called now and then.
+    /// From here on records which units are programmed when; the caller has to call [`Card::take_programmed`]
+    /// regularly.
     pub fn keep_record(&mut self) {
         self.flash.keep_record();
     }
 
-    /// Units of the host's newest data that went into a program since this was last asked, and the ends of the programs.
+    /// Returns and clears the record: units whose newest host data went into a program, and the ends of the programs.
     pub fn take_programmed(&mut self) -> Vec<(u32, Nanos)> {
         self.flash.take_programmed()
     }
 
-    /// When everything the card was asked for is done.
+    /// Time at which the card is idle.
     #[must_use]
     pub fn idle_at(&self) -> Nanos {
         self.flash.array.idle_at()
     }
 
-    /// Whether a sector has data; one that has none reads as erased.
+    /// Whether a sector has data; otherwise it reads as erased.
     #[must_use]
     pub fn has_data(&self, sector: u64) -> bool {
         let (unit, _) = self.flash.geometry.units_of(sector, 1);
         self.layer.is_mapped(unit)
     }
 
-    /// What the translation layer did.
+    /// Counters of the translation layer.
     #[must_use]
     pub fn translation(&self) -> TranslationCounters {
         self.layer.counters()
     }
 
-    /// What the banks did.
+    /// Counters of the banks.
     #[must_use]
     pub const fn nand(&self) -> NandCounters {
         self.flash.array.counters()
     }
 
-    /// How long each bank was busy, nanoseconds.
+    /// Busy time of each bank, nanoseconds.
     #[must_use]
     pub fn busy_ns(&self) -> &[u64] {
         self.flash.array.busy_ns()
     }
 
-    /// How often each super block was erased.
+    /// Erase counter of each super block.
     #[must_use]
     pub fn erase_counts(&self) -> &[u32] {
         self.layer.erase_counts()
     }
 
-    /// What outlives the power, once everything is programmed, and the number of the next epoch.
+    /// The persistent state after everything is programmed, and the number of the next epoch.
     pub fn keep(&mut self) -> (u32, Kept) {
         self.flush(self.idle_at());
         (self.epoch, self.layer.keep())
     }
 
-    /// Takes up what a card of the same shape kept; this one has to be erased.
+    /// Restores the state saved by a card of the same geometry; this one has to be erased.
     ///
     /// # Errors
-    /// When it can't be of such a card; this one is as it was then.
+    /// If the state does not suit this card, which stays unchanged then.
     pub fn take_up(&mut self, epoch: u32, kept: &Kept) -> Result<(), CardError> {
         self.layer.take_up(&self.flash.geometry, kept)?;
         self.epoch = epoch.max(1);
@@ -281,7 +284,7 @@ impl Card {
     }
 
     fn next_epoch(&mut self) {
-        // 0 is what the card copied; the number comes round after 2^32 commands, far beyond a block's life.
+        // 0 means copied by the card; the number wraps around after 2^32 commands, far beyond a block's life.
         self.epoch = self.epoch.wrapping_add(1).max(1);
     }
 }
@@ -325,7 +328,8 @@ fn layer(file: &CardFile, geometry: &CardGeometry) -> Result<Box<dyn Translation
 mod tests {
     use super::*;
 
-    /// The phone's card with easy numbers: command 100 us, PC 80, LSB 500, MSB 1300, tR 100, SLC 400; bus 6.4 us a sector.
+    /// The phone's card with simple numbers: command 100 us, PC 80, LSB 500, MSB 1300, tR 100, SLC 400; bus 6.4 us
+    /// per sector.
     fn file() -> CardFile {
         let mut file = CardFile::preset("gt-i9300").unwrap();
         file.flash.transfer_ns = 80_000;
@@ -371,8 +375,8 @@ mod tests {
         assert_eq!(card.translation().padded_units, 0);
     }
 
-    /// The same pack on a card that programs them one after the other: the first is programmed at 100 + 9 x 6.4 + 80 + 500 =
-    /// 737.6; the second, whose data is there by then, at 737.6 + 80 + 500 = 1317.6.
+    /// The same pack on a card that programs them one after another: the first is programmed at 100 + 9 x 6.4 + 80 +
+    /// 500 = 737.6; the second, whose data has arrived by then, at 737.6 + 80 + 500 = 1317.6.
     #[test]
     fn small_writes_of_a_pack_go_one_after_the_other_where_the_card_does_not_interleave() {
         let mut file = file();
@@ -385,16 +389,16 @@ mod tests {
         assert_eq!(times.ready, nanos_us(788, 8));
     }
 
-    /// 128 KiB are a row of 16 LSB pages. Data comes each 102.4 us (16 sectors), slower than PC: the last page is there at
-    /// 100 + 16 x 102.4 = 1738.4, then 80 + 500 = 2318.4.
+    /// 128 KiB are a row of 16 LSB pages. Data arrives every 102.4 us (16 sectors), slower than PC: the last page has
+    /// arrived at 100 + 16 x 102.4 = 1738.4, then 80 + 500 = 2318.4.
     #[test]
     fn a_super_page_programs_all_banks_at_once() {
         let times = card(&file()).write(Nanos::ZERO, 0, &[extent(0, 256)], Durability::Usual);
         assert_eq!(times.ready, nanos_us(2318, 4));
     }
 
-    /// Three commands of a super page: the third is page 2 of each bank and copies 16 LSB pages, 500 us each, one after
-    /// the other from 1 s + 100 + 102.4 us on: 202.4 + 8000, then PC 80 and MSB 1300 = 9582.4 after its start.
+    /// Three commands of a super page: the third is page 2 of each bank and copies 16 LSB pages, 500 us each, one
+    /// after another from 1 s + 100 + 102.4 us on: 202.4 + 8000, then PC 80 and MSB 1300 = 9582.4 after its start.
     #[test]
     fn a_super_page_on_upper_pages_waits_for_sixteen_copies() {
         let mut card = card(&file());
@@ -420,8 +424,8 @@ mod tests {
         assert_eq!(card.nand().backups, 0);
     }
 
-    /// 512 B into a unit that has data: at 10 ms + 100 the page is read (100 + 80), so data counts from 280: 280 + 6.4 +
-    /// 80 + 500 = 866.4 (page 1 of the stripe is in another bank).
+    /// 512 B into a unit that has data: at 10 ms + 100 the page is read (100 + 80), so data counts from 280: 280 +
+    /// 6.4 + 80 + 500 = 866.4 (page 1 of the stripe is in another bank).
     #[test]
     fn a_write_of_a_part_reads_the_rest_first() {
         let mut card = card(&file());
@@ -431,8 +435,8 @@ mod tests {
         assert_eq!(times.ready, start + nanos_us(866, 4));
     }
 
-    /// With a cache 4 KiB are done when they are in RAM: 100 + 51.2. A flush at 1 ms programs the page, padded:
-    /// 1000 + 100 + 80 + 500 = 1680.
+    /// With a cache 4 KiB are done when they are in RAM: 100 + 51.2. A flush at 1 ms programs the padded page: 1000 +
+    /// 100 + 80 + 500 = 1680.
     #[test]
     fn a_cache_answers_before_the_program_and_a_flush_waits_for_it() {
         let mut file = file();
@@ -444,8 +448,9 @@ mod tests {
         assert_eq!(card.translation().padded_units, 1);
     }
 
-    /// 12 KiB into a cache are a page and a half: the page is programmed as soon as its data is there, 100 + 16 x 6.4 =
-    /// 202.4, + 80 + 500 = 782.4. Unit 2 waits in RAM until a flush at 1 ms: 1680. Written twice, the newer one counts.
+    /// 12 KiB into a cache are a page and a half: the page is programmed as soon as its data has arrived, 100 + 16 x
+    /// 6.4 = 202.4, + 80 + 500 = 782.4. Unit 2 waits in RAM until a flush at 1 ms: 1680. The newer of two writes
+    /// counts.
     #[test]
     fn the_record_of_programs_tells_what_is_still_in_ram() {
         let mut file = file();
@@ -494,7 +499,7 @@ mod tests {
         assert_eq!(card.read(start, 0, &[extent(0, 8)]), start + nanos_us(331, 2));
     }
 
-    /// TRIM: command 100, PC 80, SLC 400 = 580. DISCARD: the command alone. Both leave no data.
+    /// TRIM: command 100, PC 80, SLC 400 = 580. DISCARD: only the command. Both discard the data.
     #[test]
     fn trim_is_written_and_discard_is_not() {
         let mut card = card(&file());
@@ -509,7 +514,7 @@ mod tests {
         assert!(!card.has_data(0) && !card.has_data(8));
     }
 
-    /// Marked data goes to SLC: 100 + 51.2 + 80 + 400 = 631.2.
+    /// Tagged data goes to SLC: 100 + 51.2 + 80 + 400 = 631.2.
     #[test]
     fn tagged_data_is_programmed_as_slc() {
         let mut file = file();
@@ -523,8 +528,8 @@ mod tests {
         assert_eq!(times.ready, nanos_us(631, 2));
     }
 
-    /// A buffer of one page: the second page's data is taken when the first is programmed, at 100 + 102.4 + 80 + 500 =
-    /// 782.4; its own PC and program end at 1362.4.
+    /// A buffer of one page: the second page's data is accepted when the first is programmed, at 100 + 102.4 + 80 +
+    /// 500 = 782.4; its own PC and program end at 1362.4.
     #[test]
     fn a_small_buffer_holds_the_bus() {
         let mut file = file();

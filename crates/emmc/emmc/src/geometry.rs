@@ -1,44 +1,46 @@
-//! The shape of a card's flash, and every conversion between sectors, units, slots, pages, banks and super blocks.
+//! The geometry of a card's flash, and every conversion between sectors, units, slots, pages, banks and super blocks.
 //!
-//! A *unit* is what the map of the translation layer counts (4 KiB by default). A *slot* is a place for one unit in
-//! flash. A *row* (super page) is the same page of all banks; a *super block* is the same block of all banks, and what is
-//! erased and collected at once. Slots of a super block are counted along its rows: unit of the page, bank, page.
+//! A *unit* is the granularity of the translation layer's map (4 KiB by default). A *slot* is the space for one unit
+//! in flash. A *row* (super page) is the same page of all banks; a *super block* is the same block of all banks, and
+//! the granularity of erases and garbage collection. Slots of a super block are numbered along its rows: unit of the
+//! page, bank, page.
 //!
-//! Invariants, checked by [`CardGeometry::new`]: nothing is 0; a page is whole units; a slot's number fits 32 bits.
+//! Invariants, checked by [`CardGeometry::new`]: nothing is 0; a page consists of whole units; slot numbers fit 32
+//! bits.
 
 use crate::cell::{CellKind, WordLines};
 use crate::error::CardError;
 
-/// A number as an index into memory.
+/// Converts a number to an index into memory.
 ///
 /// # Panics
-/// Where addresses have fewer than 32 bits.
+/// If addresses have fewer than 32 bits.
 #[must_use]
 pub(crate) fn index(number: u32) -> usize {
     usize::try_from(number).expect("addresses have at least 32 bits")
 }
 
-/// Bytes of a sector.
+/// Sector size in bytes.
 pub const SECTOR_BYTES: u32 = 512;
 
-/// Shape of a card's flash.
+/// Geometry of a card's flash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CardGeometry {
-    /// Banks that program at the same time.
+    /// Number of banks, which program in parallel.
     pub banks: u32,
-    /// Bytes of a page.
+    /// Page size in bytes.
     pub page_bytes: u32,
-    /// Bytes of a unit of the map.
+    /// Size of a mapping unit in bytes.
     pub unit_bytes: u32,
     /// Pages of a block of one bank.
     pub word_lines: WordLines,
-    /// Sectors that the host sees.
+    /// Sectors visible to the host.
     pub sectors: u64,
-    /// Super blocks, those for collecting garbage included.
+    /// Number of super blocks, including those for garbage collection.
     pub super_blocks: u32,
 }
 
-/// A page of one bank: which bank, and which page of its block.
+/// A page of one bank: the bank, and the page of its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PagePlace {
     /// Bank.
@@ -47,34 +49,34 @@ pub struct PagePlace {
     pub page: u32,
 }
 
-/// What a geometry is made from.
+/// Parameters of a geometry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Bits of a cell.
+    /// Bits per cell.
     pub cell: CellKind,
-    /// Banks.
+    /// Number of banks.
     pub banks: u32,
-    /// Bytes of a page.
+    /// Page size in bytes.
     pub page_bytes: u32,
-    /// Bytes of a unit.
+    /// Size of a mapping unit in bytes.
     pub unit_bytes: u32,
-    /// Word lines of a block.
+    /// Word lines per block.
     pub word_lines: u32,
-    /// Bytes that the host sees.
+    /// Capacity visible to the host, bytes.
     pub capacity_bytes: u64,
-    /// Flash beyond that, in thousandths of it.
+    /// Over-provisioning, in thousandths of the capacity.
     pub spare_permille: u32,
 }
 
-/// Super blocks that must be beyond the capacity, whatever the spare: one being filled by the host, one by the
-/// collector, and two free ones.
+/// Minimum of super blocks beyond the capacity, whatever the over-provisioning: one being filled by the host, one by
+/// the collector, and two free ones.
 pub const SPARE_SUPER_BLOCKS_MIN: u32 = 4;
 
 impl CardGeometry {
-    /// Checks and completes a shape.
+    /// Checks and completes the parameters.
     ///
     /// # Errors
-    /// When the shape breaks an invariant; the message says which number.
+    /// If they violate an invariant; the message names the number.
     pub fn new(shape: Shape) -> Result<Self, CardError> {
         let wrong = |what: &'static str, found: u64, expected: &'static str| CardError::Number {
             what,
@@ -138,37 +140,37 @@ impl CardGeometry {
         })
     }
 
-    /// Sectors of a unit.
+    /// Sectors per unit.
     #[must_use]
     pub const fn unit_sectors(&self) -> u32 {
         self.unit_bytes / SECTOR_BYTES
     }
 
-    /// Units of a page.
+    /// Units per page.
     #[must_use]
     pub const fn page_units(&self) -> u32 {
         self.page_bytes / self.unit_bytes
     }
 
-    /// Units of a row (super page).
+    /// Units per row (super page).
     #[must_use]
     pub const fn row_units(&self) -> u32 {
         self.page_units() * self.banks
     }
 
-    /// Slots of a super block.
+    /// Slots per super block.
     #[must_use]
     pub fn block_slots(&self) -> u32 {
         self.row_units() * self.word_lines.pages()
     }
 
-    /// Pages of a super block, over all banks.
+    /// Pages per super block, over all banks.
     #[must_use]
     pub fn block_pages(&self) -> u32 {
         self.banks * self.word_lines.pages()
     }
 
-    /// Units that the host sees.
+    /// Units visible to the host.
     #[must_use]
     pub fn units(&self) -> u32 {
         u32::try_from(self.sectors / u64::from(self.unit_sectors())).expect("checked by new")
@@ -180,7 +182,7 @@ impl CardGeometry {
         self.super_blocks * self.block_slots()
     }
 
-    /// The bank and page that hold a slot of a super block, counted from the block's first.
+    /// The bank and page of a slot, numbered within its super block.
     #[must_use]
     pub const fn page_of(&self, slot_of_block: u32) -> PagePlace {
         let page = slot_of_block / self.page_units();
@@ -190,7 +192,7 @@ impl CardGeometry {
         }
     }
 
-    /// The units that a range of sectors touches: the first, and how many.
+    /// The units that a range of sectors touches: the first, and their number.
     #[must_use]
     pub fn units_of(&self, sector: u64, sectors: u32) -> (u32, u32) {
         let size = u64::from(self.unit_sectors());
@@ -217,7 +219,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// 16 banks x 128 pages x 8 KiB = 16 MiB a super block; 16 GiB are 1024 of them, and 7 % of that are 72.
+    /// 16 banks x 128 pages x 8 KiB = 16 MiB per super block; 16 GiB are 1024 of them, and 7 % of that are 72.
     #[test]
     fn a_card_of_16_gib_has_1024_super_blocks_and_its_spare() {
         let geometry = CardGeometry::new(shape()).unwrap();

@@ -1,8 +1,9 @@
-//! The host of a card: its bus, and what each step of a command costs. Read from TOML, each file with its sources.
+//! The host of a card: its bus, and the cost of each step of a command. Read from TOML files, which name their
+//! sources.
 //!
-//! A write takes these steps (seeds/002 figure 4, and the drivers that the presets name): wait until the card is not busy;
-//! CMD23 with the block count, and its interrupt; CMD25 or CMD18 with the data, and the interrupt at its end; CMD13 until
-//! the card is ready again. One block without CMD23 goes as CMD24 or CMD17.
+//! A write takes these steps (seeds/002 figure 4, and the drivers named in the presets): wait until the card is not
+//! busy; CMD23 with the block count, and its interrupt; CMD25 or CMD18 with the data, and the interrupt at its end;
+//! CMD13 until the card is ready again. A single block without CMD23 uses CMD24 or CMD17.
 
 use media::Nanos;
 use serde::{Deserialize, Serialize};
@@ -10,51 +11,51 @@ use serde::{Deserialize, Serialize};
 use crate::error::CardError;
 use crate::presets::{Presets, from_toml};
 
-/// A host as its file describes it. Times are nanoseconds.
+/// A host as described in its file. Times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostFile {
     /// Name.
     pub name: String,
-    /// One line for people.
+    /// One-line description.
     pub description: String,
-    /// Where the numbers are from, and which are assumed.
+    /// Sources of the numbers, and which of them are assumptions.
     pub source: String,
-    /// Mode of the bus.
+    /// Bus mode.
     pub bus_mode: BusMode,
-    /// Clock of the bus.
+    /// Bus clock.
     pub clock_hz: u32,
     /// Data lines: 1, 4 or 8.
     pub width: u32,
-    /// From the first bit of a command to the last of its response.
+    /// Time from the first bit of a command to the last of its response.
     pub command_ns: u32,
-    /// Taking one interrupt.
+    /// Cost of one interrupt.
     pub interrupt_ns: u32,
-    /// Waking the driver's thread.
+    /// Wake-up time of the driver's thread.
     pub wake_ns: u32,
-    /// Whether CMD23 is waited for by interrupt and wake-up; otherwise by polling.
+    /// Whether CMD23 completes by interrupt and wake-up; otherwise by polling.
     pub cmd23_interrupt: bool,
-    /// Fetching one request from the scheduler.
+    /// Time to fetch one request from the scheduler.
     pub fetch_ns: u32,
-    /// Preparing one request for DMA; it overlaps the command before.
+    /// Time to prepare one request for DMA; overlaps the previous command.
     pub prepare_ns: u32,
-    /// Completing one request.
+    /// Time to complete one request.
     pub complete_ns: u32,
-    /// Between two looks (CMD13) at a card that is not ready.
+    /// Interval of polls (CMD13) of a card that is not ready.
     pub poll_ns: u32,
     /// Granularity of waiting for a busy card before a command; 0 for none.
     pub busy_step_ns: u32,
-    /// Largest command.
+    /// Maximum sectors of a command.
     pub max_sectors: u32,
-    /// Most segments of a command.
+    /// Maximum segments of a command.
     pub max_segments: u32,
-    /// Largest segment, bytes.
+    /// Maximum size of a segment in bytes.
     pub segment_bytes: u32,
     /// Interrupts of a transfer without CMD23: response and data, or both in one.
     pub transfer_interrupts: u16,
 }
 
-/// How bits are clocked.
+/// Bus mode: clock edges and maximum clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BusMode {
@@ -71,7 +72,7 @@ pub enum BusMode {
 }
 
 impl BusMode {
-    /// Highest clock.
+    /// Maximum clock.
     #[must_use]
     pub const fn clock_hz_max(self) -> u32 {
         match self {
@@ -81,7 +82,7 @@ impl BusMode {
         }
     }
 
-    /// Edges of the clock that carry data.
+    /// Clock edges that carry data.
     #[must_use]
     pub const fn edges(self) -> u64 {
         match self {
@@ -92,10 +93,10 @@ impl BusMode {
 }
 
 impl HostFile {
-    /// Reads a description; `name` is for messages.
+    /// Parses a description; `name` is for messages.
     ///
     /// # Errors
-    /// When the text is no TOML of these keys, or a number cannot be.
+    /// If the text is not TOML with these keys, or a number is invalid.
     pub fn parse(name: &str, text: &str) -> Result<Self, CardError> {
         let host: Self = from_toml(name, text)?;
         host.check()?;
@@ -131,10 +132,10 @@ impl HostFile {
         Ok(())
     }
 
-    /// The preset of this name.
+    /// The preset with this name.
     ///
     /// # Errors
-    /// When there is none; the message lists them.
+    /// If it does not exist; the message lists the existing names.
     pub fn preset(name: &str) -> Result<Self, CardError> {
         let (name, text) = PRESETS.find(name)?;
         Self::parse(name, text)
@@ -145,20 +146,20 @@ impl HostFile {
         PRESETS.names()
     }
 
-    /// How long a sector takes over the data lines, picoseconds.
+    /// Transfer time of a sector over the data lines, picoseconds.
     #[must_use]
     pub fn sector_ps(&self) -> u64 {
         let bits_a_clock = u64::from(self.width) * self.bus_mode.edges();
         (512 * 8 * 1_000_000_000_000) / (bits_a_clock * u64::from(self.clock_hz))
     }
 
-    /// Segments of a request.
+    /// Number of segments of a request of `bytes` bytes.
     #[must_use]
     pub fn segments(&self, bytes: u64) -> u32 {
         u32::try_from(bytes.div_ceil(u64::from(self.segment_bytes))).unwrap_or(u32::MAX)
     }
 
-    /// CMD23 with what waits for it.
+    /// Duration of CMD23 including its wait.
     #[must_use]
     pub fn cmd23(&self) -> Nanos {
         let wait = if self.cmd23_interrupt {
@@ -169,7 +170,7 @@ impl HostFile {
         Nanos(u64::from(self.command_ns) + wait)
     }
 
-    /// When a command can go to a card that is busy until `ready`, seen from `now`.
+    /// Time at which a command can be sent at the earliest, if the card is busy until `ready`.
     #[must_use]
     pub fn not_busy(&self, now: Nanos, ready: Nanos) -> Nanos {
         let wait = ready.saturating_sub(now).0;
@@ -179,7 +180,8 @@ impl HostFile {
         }
     }
 
-    /// When the driver knows that the card is ready: the data has ended at `data_end`, the card is busy until `ready`.
+    /// Time at which the driver sees that the card is ready, if the data ends at `data_end` and the card is busy
+    /// until `ready`.
     #[must_use]
     pub fn seen_ready(&self, data_end: Nanos, ready: Nanos) -> Nanos {
         let interrupted = data_end.0 + u64::from(self.interrupt_ns) + u64::from(self.wake_ns);
@@ -222,7 +224,7 @@ mod tests {
         assert_eq!(HostFile::preset("cqhci-hs400").unwrap().sector_ps(), 1_280_000);
     }
 
-    /// Busy for 120 us from now in steps of 50: the third step, 150.
+    /// Busy for 120 us in steps of 50: the third step, 150.
     #[test]
     fn a_busy_card_is_waited_for_in_steps() {
         let host = HostFile::preset("mshci").unwrap();
@@ -234,8 +236,8 @@ mod tests {
         assert_eq!(host.not_busy(now, Nanos::from_micros(900)), now);
     }
 
-    /// Data ends at 1000 us; interrupt 10 + wake-up 30 = 1040. Busy until 1100 with a poll each 20: three, 1100; the last
-    /// takes 5 of command: 1105.
+    /// Data ends at 1000 us; interrupt 10 + wake-up 30 = 1040. Busy until 1100 with a poll every 20: three, 1100; the
+    /// last one's command takes 5: 1105.
     #[test]
     fn readiness_is_seen_at_the_next_poll() {
         let host = HostFile {

@@ -1,13 +1,13 @@
 //! An eMMC card, the driver of its host and the block layer above it, as discrete-event models in virtual time.
 //!
-//! What it is: state machines that compute when things end. From below: NAND banks with paired pages and LSB backup
-//! ([`cell`], [`nand_array`]), translation layers ([`translation`]), the card ([`device`], from files: [`card`]), its
-//! host ([`host`]), packed commands ([`packing`], [`pack_header`]), the block layer ([`block`]), loads ([`workload`]),
-//! and the run that puts them together ([`simulation`], [`outcome`]). [`command_log`] makes a block trace of what was
-//! sent, [`paper`] draws what seeds/002 shows.
+//! It consists of state machines that compute when operations end. From bottom to top: NAND banks with paired pages
+//! and LSB backup ([`cell`], [`nand_array`]), translation layers ([`translation`]), the card ([`device`], from files:
+//! [`card`]), its host ([`host`]), packed commands ([`packing`], [`pack_header`]), the block layer ([`block`]),
+//! workloads ([`workload`]), and the run that connects them ([`simulation`], [`outcome`]). [`command_log`] makes a
+//! block trace of the commands, [`paper`] reproduces the results of seeds/002.
 //!
-//! What it is not: a store (there is no data), a recorder, or anything that waits. No thread, no clock, no randomness but
-//! from a seed: the same input gives the same output to the nanosecond.
+//! It does not store data, record results, or wait. It has no threads, no clock, and no randomness except from a
+//! seed: the same input gives the same output to the nanosecond.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -1,13 +1,13 @@
-//! Banks of NAND behind one channel: when a read, program or erase ends. It holds times, no data.
+//! NAND banks behind one channel: computes when a read, program or erase ends. Holds times, no data.
 //!
 //! The rules (seeds/002 figure 3 and section 2.1.1):
-//! - moving a page between controller and bank (PC, `transfer`) occupies the channel; those never overlap;
+//! - transferring a page between controller and bank (PC, `transfer`) occupies the channel; transfers never overlap;
 //! - programs, reads and erases of different banks overlap, those of one bank do not;
-//! - a copy of an endangered page to the SLC buffer (read and SLC program) occupies its bank and the one buffer, so that
-//!   no two copies overlap, whatever banks they are of;
-//! - operations take channel and bank in the order in which they are asked for.
+//! - a copy of an endangered page to the SLC buffer (read and SLC program) occupies its bank and the one buffer, so
+//!   copies never overlap, whatever their banks;
+//! - operations occupy channel and bank in the order of the calls.
 //!
-//! Who decides that a copy is needed is the translation layer: it knows what was acknowledged.
+//! The translation layer decides whether a copy is needed: it knows which data was acknowledged.
 
 use media::Nanos;
 use serde::{Deserialize, Serialize};
@@ -15,44 +15,44 @@ use serde::{Deserialize, Serialize};
 use crate::cell::WordLines;
 use crate::geometry::{PagePlace, index};
 
-/// How long the parts of an operation take, by the bit of the page where that matters.
+/// Durations of the steps of an operation, by the bit of the page where that matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NandTiming {
     /// From the cells to the bank's register (tR), for the first, second and third bit.
     pub read: [Nanos; 3],
     /// From the register to the cells (tPROG), for the first, second and third bit.
     pub program: [Nanos; 3],
-    /// A page of the SLC buffer, or of a block used as SLC.
+    /// Program of a page of the SLC buffer, or of a block used as SLC.
     pub program_slc: Nanos,
-    /// One block (tBERS).
+    /// Erase of a block (tBERS).
     pub erase: Nanos,
-    /// One page over the channel (PC).
+    /// Transfer of one page over the channel (PC).
     pub transfer: Nanos,
 }
 
 /// How a page is programmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramMode {
-    /// As its word line has it.
+    /// In the native mode of its cells.
     Native,
-    /// One bit a cell, whatever the cells could hold.
+    /// One bit per cell, whatever the capacity of the cells.
     Slc,
 }
 
-/// What the banks did.
+/// Counters of the banks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NandCounters {
-    /// Pages programmed, copies to the SLC buffer not counted.
+    /// Pages programmed, without copies to the SLC buffer.
     pub programs: u64,
-    /// Pages read, those for copies not counted.
+    /// Pages read, without those for copies.
     pub reads: u64,
-    /// Blocks erased, one for each bank.
+    /// Blocks erased, counted per bank.
     pub erases: u64,
     /// Pages copied to the SLC buffer.
     pub backups: u64,
 }
 
-/// The banks and what they share.
+/// The banks and their shared resources.
 #[derive(Clone, Debug)]
 pub struct NandArray {
     timing: NandTiming,
@@ -81,8 +81,8 @@ impl NandArray {
         }
     }
 
-    /// Programs a page whose data is there at `ready`, after `backups` pages of its bank were copied to the SLC buffer.
-    /// Returns the end.
+    /// Programs a page whose data is available at `ready`, after copying `backups` pages of its bank to the SLC
+    /// buffer. Returns the end.
     pub fn program(&mut self, place: PagePlace, ready: Nanos, backups: u32, mode: ProgramMode) -> Nanos {
         let bank = index(place.bank);
         for _ in 0..backups {
@@ -105,7 +105,7 @@ impl NandArray {
         end
     }
 
-    /// Reads a page, not before `ready`. Returns when the controller has it.
+    /// Reads a page, no earlier than `ready`. Returns the time at which the controller has it.
     pub fn read(&mut self, place: PagePlace, ready: Nanos) -> Nanos {
         let bank = index(place.bank);
         let start = self.bank_free[bank].max(ready);
@@ -117,7 +117,7 @@ impl NandArray {
         end
     }
 
-    /// Erases one block of every bank, not before `ready`. Returns the end of the last.
+    /// Erases one block of every bank, no earlier than `ready`. Returns the end of the last erase.
     pub fn erase_all(&mut self, ready: Nanos) -> Nanos {
         let mut last = ready;
         for bank in 0..self.bank_free.len() {
@@ -130,19 +130,19 @@ impl NandArray {
         last
     }
 
-    /// When every bank has done what it was asked for.
+    /// Time at which all banks are idle.
     #[must_use]
     pub fn idle_at(&self) -> Nanos {
         self.bank_free.iter().copied().max().unwrap_or_default()
     }
 
-    /// What was done.
+    /// Counters of the banks.
     #[must_use]
     pub const fn counters(&self) -> NandCounters {
         self.counters
     }
 
-    /// How long each bank was busy, nanoseconds.
+    /// Busy time of each bank, nanoseconds.
     #[must_use]
     pub fn busy_ns(&self) -> &[u64] {
         &self.busy_ns
@@ -197,8 +197,8 @@ mod tests {
         assert_eq!(ends, [micros(110), micros(120), micros(130), micros(140)]);
     }
 
-    /// Figure 3, second half: each copy is 20 + 50 = 70 and waits for the one before: they end at 70, 140, 210, 280.
-    /// Bank 3 then transfers from 280 to 290 and programs an MSB page (300) until 590.
+    /// Figure 3, second half: each copy takes 20 + 50 = 70 and waits for the previous one: they end at 70, 140, 210,
+    /// 280. Bank 3 then transfers from 280 to 290 and programs an MSB page (300) until 590.
     #[test]
     fn copies_to_the_slc_buffer_do_not_overlap() {
         let mut array = four_banks();
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(four_banks().read(at(0, 2), Nanos::ZERO), micros(40));
     }
 
-    /// Data that comes at 500: 500 + 10 + 100 = 610.
+    /// Data that arrives at 500: 500 + 10 + 100 = 610.
     #[test]
     fn a_program_waits_for_its_data() {
         let end = four_banks().program(at(0, 0), micros(500), 0, ProgramMode::Native);

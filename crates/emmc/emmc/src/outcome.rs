@@ -1,4 +1,4 @@
-//! What a run was like: times, commands, packs and why they ended, and what the card did inside.
+//! Result of a run: times, commands, packs and the reasons why they ended, and counters of the card.
 
 use std::collections::BTreeMap;
 
@@ -10,37 +10,37 @@ use crate::nand_array::NandCounters;
 use crate::packing::Stop;
 use crate::translation::TranslationCounters;
 
-/// Halts by reason, in the order of [`Stop::WORDS`].
+/// Number of packing stops by reason, in the order of [`Stop::WORDS`].
 pub type Halts = [u64; Stop::WORDS.len()];
 
-/// What the driver sent.
+/// Counters of the driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriverCounters {
-    /// Commands with data, a pack being one.
+    /// Commands with data; a pack counts as one.
     pub commands: u64,
-    /// Packs of two requests and more.
+    /// Packs of at least two requests.
     pub packs: u64,
-    /// Halts of all attempts at packing, those that ended with one request included.
+    /// Stops of all packing attempts, including those that ended with a single request.
     pub halts_of_attempts: Halts,
-    /// Halts of packs of two requests and more.
+    /// Stops of packs of at least two requests.
     pub halts_of_packs: Halts,
-    /// Attempts by how many requests they gathered.
+    /// Attempts by the number of requests gathered.
     pub pack_sizes: Vec<u64>,
-    /// Interrupts taken.
+    /// Interrupts.
     pub interrupts: u64,
     /// Write requests.
     pub write_requests: u64,
-    /// Write requests that went in a pack.
+    /// Write requests that were part of a pack.
     pub packed_write_requests: u64,
-    /// Bytes of writes.
+    /// Bytes written.
     pub write_bytes: u64,
-    /// Bytes of writes that went in a pack.
+    /// Bytes written in packs.
     pub packed_write_bytes: u64,
-    /// Bytes of full packs, and the time that they took.
+    /// Bytes of full packs.
     pub full_pack_bytes: u64,
     /// Time that full packs took, nanoseconds.
     pub full_pack_ns: u64,
-    /// Time with a command under way, nanoseconds.
+    /// Time with a command in progress, nanoseconds.
     pub busy_ns: u64,
     /// Flushes.
     pub flushes: u64,
@@ -49,7 +49,7 @@ pub struct DriverCounters {
 }
 
 impl DriverCounters {
-    /// Counts an attempt at packing that ended with `size` requests.
+    /// Counts a packing attempt that ended with `size` requests.
     pub fn attempt(&mut self, stop: Stop, size: usize) {
         self.halts_of_attempts[stop.place()] += 1;
         if size > 1 {
@@ -62,7 +62,7 @@ impl DriverCounters {
         self.pack_sizes[size] += 1;
     }
 
-    /// Mean number of requests of packs.
+    /// Mean number of requests per pack.
     #[must_use]
     pub fn mean_pack(&self) -> Option<f64> {
         let (mut packs, mut requests) = (0, 0);
@@ -73,27 +73,27 @@ impl DriverCounters {
         (packs > 0).then(|| nearest_f64(requests) / nearest_f64(packs))
     }
 
-    /// Halts of packs for one reason.
+    /// Number of packs that ended for one reason.
     #[must_use]
     pub fn halts(&self, stop: Stop) -> u64 {
         self.halts_of_packs[stop.place()]
     }
 
-    /// Packs that were as large as they may be.
+    /// Packs of the maximum size.
     #[must_use]
     pub fn full_packs(&self) -> u64 {
         let full = Stop::WORDS.iter().filter(|(stop, _)| stop.is_full());
         full.map(|(stop, _)| self.halts(*stop)).sum()
     }
 
-    /// Share of write requests that went in a pack, percent.
+    /// Share of write requests that were part of a pack, percent.
     #[must_use]
     pub fn packed_percent(&self) -> Option<f64> {
         let share = nearest_f64(self.packed_write_requests) / nearest_f64(self.write_requests);
         (self.write_requests > 0).then_some(share * 100.0)
     }
 
-    /// The share of packs with at most `size` requests, percent (the CDF of figure 13).
+    /// Share of packs with at most `size` requests, percent (the CDF of figure 13).
     #[must_use]
     pub fn packs_up_to_percent(&self, size: usize) -> Option<f64> {
         let packs: u64 = self.pack_sizes.iter().skip(2).sum();
@@ -105,11 +105,11 @@ impl DriverCounters {
 /// Requests of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KindOutcome {
-    /// How many.
+    /// Number of requests.
     pub requests: u64,
     /// Bytes.
     pub bytes: u64,
-    /// From submission to completion.
+    /// Latency from submission to completion.
     pub latency: LatencyHistogram,
 }
 
@@ -123,50 +123,50 @@ impl Default for KindOutcome {
     }
 }
 
-/// A run.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// From the start until everything was done.
+    /// Time from the start until everything was done.
     pub elapsed_ns: u64,
     /// Reads.
     pub reads: KindOutcome,
     /// Writes.
     pub writes: KindOutcome,
-    /// The driver.
+    /// Counters of the driver.
     pub driver: DriverCounters,
-    /// The translation layer.
+    /// Counters of the translation layer.
     pub translation: TranslationCounters,
-    /// The banks.
+    /// Counters of the banks.
     pub nand: NandCounters,
-    /// How long each bank was busy, nanoseconds.
+    /// Busy time of each bank, nanoseconds.
     pub bank_busy_ns: Vec<u64>,
-    /// Least and most erases of a super block.
+    /// Minimum and maximum erase counter of the super blocks.
     pub erases: (u32, u32),
 }
 
 impl Outcome {
-    /// Bytes written over the whole run, MB/s (10^6 bytes a second).
+    /// Write throughput over the whole run, MB/s (10^6 bytes per second).
     #[must_use]
     pub fn write_mb_per_s(&self) -> Option<f64> {
         rate(self.writes.bytes, self.elapsed_ns)
     }
 
-    /// Bytes written over the time in which commands were under way, MB/s: what the driver sees.
+    /// Write throughput over the time with commands in progress, MB/s: the view of the driver.
     #[must_use]
     pub fn device_mb_per_s(&self) -> Option<f64> {
         rate(self.writes.bytes, self.driver.busy_ns)
     }
 
-    /// Bytes of full packs over their time, MB/s.
+    /// Throughput of full packs, MB/s.
     #[must_use]
     pub fn full_pack_mb_per_s(&self) -> Option<f64> {
         rate(self.driver.full_pack_bytes, self.driver.full_pack_ns)
     }
 
-    /// Operations for a run record.
+    /// Samples for a run record.
     ///
     /// # Errors
-    /// When a request took longer than the run.
+    /// If a request took longer than the run.
     pub fn samples(&self) -> Result<Vec<Sample>, ImpossibleLatency> {
         [("read", &self.reads), ("write", &self.writes)]
             .into_iter()
@@ -179,7 +179,7 @@ impl Outcome {
             .collect()
     }
 
-    /// Further numbers for a run record; the unit is the last word of a name.
+    /// Further counters for a run record; the last word of each name is the unit.
     #[must_use]
     pub fn counters(&self) -> BTreeMap<String, f64> {
         let mut counters = BTreeMap::new();
@@ -219,7 +219,7 @@ fn rate(bytes: u64, ns: u64) -> Option<f64> {
     (bytes > 0 && ns > 0).then(|| nearest_f64(bytes) * 1e3 / nearest_f64(ns))
 }
 
-/// The time between two moments, for histograms.
+/// The time from `from` to `to`, for histograms.
 #[must_use]
 pub(crate) const fn between(from: Nanos, to: Nanos) -> u64 {
     to.0.saturating_sub(from.0)

@@ -1,39 +1,39 @@
-//! The header of a packed command, 512 bytes, first block of its data. Spec: eMMC 4.5, packed commands.
+//! The header of a packed command: 512 bytes, the first block of its data. Spec: eMMC 4.5, packed commands.
 //!
 //! 32-bit words, little endian:
 //!
 //! | word   | meaning                                                                               |
 //! |--------|---------------------------------------------------------------------------------------|
 //! | 0      | bits 7:0 version (1), bits 15:8 direction (1 read, 2 write), bits 23:16 number of entries |
-//! | 2i     | argument of the CMD23 that entry i (from 1) would have had                            |
-//! | 2i + 1 | argument of its CMD18 or CMD25: the first sector                                      |
+//! | 2i     | CMD23 argument of entry i (from 1)                                                    |
+//! | 2i + 1 | CMD18 or CMD25 argument of entry i: the first sector                                  |
 //!
-//! Words not listed are zero. The CMD23 of the pack itself counts the header as a block and has bit 30 set.
-//! Invariant: 2 to 63 entries, which is what 128 words hold.
+//! Other words are zero. The CMD23 of the pack itself counts the header as a block and has bit 30 set. Invariant: 2
+//! to 63 entries, which fit 128 words.
 
 use thiserror::Error;
 
-/// Bytes of a header.
+/// Header size in bytes.
 pub const HEADER_BYTES: usize = 512;
 
-/// Most entries of a header: two words each, after the first two.
+/// Maximum number of entries: two words each, after the first two.
 pub const ENTRIES_MAX: usize = 63;
 
 const VERSION: u32 = 1;
 
-/// Argument bit of CMD23: reliable write.
+/// CMD23 argument bit: reliable write.
 pub const CMD23_RELIABLE: u32 = 1 << 31;
 
-/// Argument bit of CMD23: packed.
+/// CMD23 argument bit: packed.
 pub const CMD23_PACKED: u32 = 1 << 30;
 
-/// Argument bit of CMD23: data tag.
+/// CMD23 argument bit: data tag.
 pub const CMD23_TAG: u32 = 1 << 29;
 
-/// Argument bits of CMD23: context, from here on four.
+/// CMD23 argument: lowest of the four context bits.
 pub const CMD23_CONTEXT_SHIFT: u32 = 25;
 
-/// What a pack does.
+/// Direction of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Reads.
@@ -45,47 +45,47 @@ pub enum Direction {
 /// One entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackEntry {
-    /// Argument of CMD23: blocks and flags.
+    /// CMD23 argument: blocks and flags.
     pub cmd23: u32,
     /// First sector.
     pub sector: u32,
 }
 
-/// Why bytes are no header.
+/// Reason why bytes are not a pack header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PackHeaderError {
-    /// The version.
+    /// Unsupported version.
     #[error("version of the pack header is {found}; expected 1")]
     Version {
-        /// What stands there.
+        /// Version found.
         found: u32,
     },
-    /// The direction.
+    /// Invalid direction.
     #[error("direction of the pack header is {found}; expected 1 (read) or 2 (write)")]
     Direction {
-        /// What stands there.
+        /// Direction found.
         found: u32,
     },
-    /// The number of entries.
+    /// Invalid number of entries.
     #[error("a pack of {found} entries; expected 2 to 63")]
     Entries {
-        /// How many.
+        /// Number of entries.
         found: usize,
     },
-    /// A word that must be zero.
+    /// A reserved word is not zero.
     #[error("word {word} of the pack header is {found:#010x}; expected 0")]
     Reserved {
-        /// Which.
+        /// Number of the word.
         word: usize,
-        /// What stands there.
+        /// Value found.
         found: u32,
     },
 }
 
-/// Writes a header.
+/// Encodes a header.
 ///
 /// # Errors
-/// When there are fewer than 2 or more than 63 entries.
+/// If there are fewer than 2 or more than 63 entries.
 pub fn encode(direction: Direction, entries: &[PackEntry]) -> Result<[u8; HEADER_BYTES], PackHeaderError> {
     let count = entries.len();
     if !(2..=ENTRIES_MAX).contains(&count) {
@@ -105,10 +105,10 @@ pub fn encode(direction: Direction, entries: &[PackEntry]) -> Result<[u8; HEADER
     Ok(bytes)
 }
 
-/// Reads a header.
+/// Decodes a header.
 ///
 /// # Errors
-/// When a word is not what the format allows.
+/// If a word has a value that the format forbids.
 pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<(Direction, Vec<PackEntry>), PackHeaderError> {
     let first = get(bytes, 0);
     if first & 0xFF != VERSION {

@@ -1,14 +1,14 @@
 //! Packing: which requests the driver gathers into one command, and why it stops.
 //!
-//! The orders of tests are those of drivers that existed:
-//! - *samsung* (3.0, Galaxy S3): flush or discard, not contiguous (with sequential packing), direction, reliable write,
-//!   sectors, segments. A read that does not start at the end is therefore counted as RAND, and where the card may pack
-//!   reliable writes REL never comes.
-//! - *mainline* (3.9 to 4.9): the same without the test of contiguity.
+//! The order of the checks is that of real drivers:
+//! - *samsung* (3.0, Galaxy S3): flush or discard, not contiguous (with sequential packing), direction, reliable
+//!   write, sectors, segments. So a read that does not start at the end counts as RAND, and if the card may pack
+//!   reliable writes, REL never occurs.
+//! - *mainline* (3.9 to 4.9): the same without the check of contiguity.
 //! - *msm* (3.10): FUA before the direction, and contiguity last.
 //!
-//! The header takes a sector and a segment of the limits, so that 7 requests of 512 KiB fit 4 MiB, not 8. A request that
-//! stops a pack goes back to the head of the queue.
+//! The header counts as a sector and a segment towards the limits, so 7 requests of 512 KiB fit 4 MiB, not 8. A
+//! request that stops a pack is requeued at the head.
 
 use results::block_trace::{Operation, RequestFlags};
 
@@ -16,31 +16,31 @@ use crate::block::{Request, RequestId, RequestQueue};
 use crate::host::HostFile;
 use media::Nanos;
 
-/// Why gathering stopped.
+/// Reason why gathering stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stop {
-    /// The scheduler gave nothing (it may hold something back).
+    /// The scheduler returned no request (it may hold some back).
     NoRequest,
-    /// The next one does not start where the last one ends.
+    /// The next request does not start where the last one ends.
     Random,
-    /// The next one is a flush or a discard.
+    /// The next request is a flush or a discard.
     Sync,
-    /// The next one is a reliable write, which the card does not pack.
+    /// The next request is a reliable write, which the card does not pack.
     Reliable,
-    /// The next one goes the other way.
+    /// The next request has the other direction.
     Read,
-    /// The next one is FUA (msm alone).
+    /// The next request is FUA (only msm).
     Fua,
-    /// As many requests as allowed.
+    /// The maximum number of requests is reached.
     FullCount,
-    /// The next one does not fit the sectors of a command.
+    /// The next request exceeds the sectors of a command.
     FullSectors,
-    /// The next one does not fit the segments of a command.
+    /// The next request exceeds the segments of a command.
     FullSegments,
 }
 
 impl Stop {
-    /// All of them with the words of the paper, or of the driver where the paper has none.
+    /// All reasons with their names in the paper, or in the driver if the paper has none.
     pub const WORDS: [(Self, &'static str); 9] = [
         (Self::NoRequest, "NOREQ"),
         (Self::Random, "RAND"),
@@ -53,7 +53,7 @@ impl Stop {
         (Self::FullSegments, "full (segments)"),
     ];
 
-    /// Place in [`Stop::WORDS`].
+    /// Index in [`Stop::WORDS`].
     #[must_use]
     pub fn place(self) -> usize {
         Self::WORDS
@@ -62,7 +62,7 @@ impl Stop {
             .expect("the table holds all of them")
     }
 
-    /// Its word as a name of counters: `noreq`, `full_count`.
+    /// Its name for counters: `noreq`, `full_count`.
     #[must_use]
     pub fn counter_name(self) -> String {
         let (_, word) = Self::WORDS[self.place()];
@@ -77,14 +77,14 @@ impl Stop {
             .collect()
     }
 
-    /// Whether the pack was as large as it may be.
+    /// Whether the pack had the maximum size.
     #[must_use]
     pub const fn is_full(self) -> bool {
         matches!(self, Self::FullCount | Self::FullSectors | Self::FullSegments)
     }
 }
 
-/// In which order a driver tests.
+/// Order of a driver's checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopOrder {
     /// Galaxy S3.
@@ -96,7 +96,7 @@ pub enum StopOrder {
 }
 
 impl StopOrder {
-    /// All of them with their words.
+    /// All orders with their names.
     pub const WORDS: [(Self, &'static str); 3] = [
         (Self::Samsung, "samsung"),
         (Self::Mainline, "mainline"),
@@ -133,32 +133,32 @@ impl StopOrder {
     }
 }
 
-/// Which packs are made of what.
+/// Which requests may be packed together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contiguity {
-    /// Only of requests that follow each other (the default of the phone).
+    /// Only contiguous requests (the default of the phone).
     Needed,
-    /// Of any.
+    /// Any requests.
     Free,
 }
 
 /// Whether reads are packed too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PackReads {
-    /// They go alone, as in all drivers that existed.
+    /// Reads are not packed, as in all real drivers.
     No,
-    /// They are.
+    /// Reads are packed.
     Yes,
 }
 
-/// How packs are gathered.
+/// Rules for gathering packs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackRules {
-    /// Order of the tests.
+    /// Order of the checks.
     pub order: StopOrder,
-    /// Requests of a pack; 1 for no packing.
+    /// Maximum number of requests per pack; 1 for no packing.
     pub max_requests: u32,
-    /// Whether requests have to follow each other.
+    /// Whether requests have to be contiguous.
     pub contiguity: Contiguity,
     /// Whether reads are packed.
     pub reads: PackReads,
@@ -176,7 +176,7 @@ pub enum ReliableWrites {
 }
 
 impl PackRules {
-    /// The phone's: sequential writes, up to 62 requests.
+    /// The phone's rules: sequential writes, up to 62 requests.
     pub const PHONE: Self = Self {
         order: StopOrder::Samsung,
         max_requests: 62,
@@ -192,25 +192,25 @@ impl PackRules {
     };
 }
 
-/// Whether a request is written reliably: FUA, and metadata (as the phone's driver has it).
+/// Whether a request is written reliably: FUA, and metadata (as in the phone's driver).
 #[must_use]
 pub fn is_reliable(request: &Request) -> bool {
     request.operation == Operation::Write
         && (request.flags.contains(RequestFlags::FUA) || request.flags.contains(RequestFlags::META))
 }
 
-/// What was gathered.
+/// The gathered requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gathered {
     /// Requests, in order; at least one.
     pub requests: Vec<RequestId>,
-    /// Why it ended; `None` when the first request is not packed at all.
+    /// Reason why it ended; `None` if the first request cannot be packed.
     pub stop: Option<Stop>,
-    /// Requests that were asked for, the one that was put back included.
+    /// Number of requests fetched, including the requeued one.
     pub fetched: u32,
 }
 
-/// Gathers what goes with `first` into `out`.
+/// Gathers the requests to be packed with `first` into `out`.
 pub fn gather(
     queue: &mut RequestQueue,
     rules: &PackRules,
@@ -317,14 +317,14 @@ mod tests {
         bio(Operation::Write, sector, sectors, RequestFlags(0))
     }
 
-    /// Gathers from a queue of these requests, each of a task of its own so that they don't merge.
+    /// Gathers from a queue of these requests, each of its own task so that they don't merge.
     fn gathered(rules: &PackRules, bios: &[Bio]) -> (usize, Option<Stop>, Option<u64>) {
         let mut queue = RequestQueue::new(QueueRules::usual(SchedulerKind::Noop), bios.len());
         let submit = |queue: &mut RequestQueue, actor: u16, bio: &Bio| {
             assert_eq!(queue.submit(actor, bio, Nanos::ZERO), Submitted::Taken);
             queue.unplug(actor, Nanos::ZERO);
         };
-        // What passes the scheduler has to come after the first was fetched.
+        // Requests that bypass the scheduler have to be submitted after the first was fetched.
         let scheduled = |bio: &&(u16, &Bio)| !bio.1.flags.contains(RequestFlags::FUA);
         let numbered: Vec<(u16, &Bio)> = (0..).zip(bios).collect();
         for (actor, bio) in numbered.iter().filter(scheduled) {
@@ -341,7 +341,7 @@ mod tests {
         (out.requests.len(), out.stop, back)
     }
 
-    /// 7 x 1024 + 1 = 7169 sectors and 7 x 128 + 1 = 897 segments; an eighth would make 8193 > 8192.
+    /// 7 x 1024 + 1 = 7169 sectors and 7 x 128 + 1 = 897 segments; an eighth request would make 8193 > 8192.
     #[test]
     fn seven_requests_of_512_kib_fit_not_eight() {
         let bios: Vec<Bio> = (0..10).map(|n| write(n * LARGE, LARGE)).collect();
@@ -395,7 +395,7 @@ mod tests {
             write(0, SMALL),
             bio(Operation::Flush, 0, 0, RequestFlags::PREFLUSH),
         ];
-        // Flushes pass the scheduler, so it has to come after the first was fetched.
+        // Flushes bypass the scheduler, so this has to be submitted after the first was fetched.
         let mut queue = RequestQueue::new(QueueRules::usual(SchedulerKind::Noop), 2);
         queue.submit(0, &bios[0], Nanos::ZERO);
         queue.unplug(0, Nanos::ZERO);
@@ -448,8 +448,8 @@ mod tests {
         assert_eq!(gathered(&PackRules::OFF, &bios), (1, None, Some(8)));
     }
 
-    /// 1024 segments of 4 KiB: requests of one sector each take a segment each; the limit of 62 comes first, so the count
-    /// is raised to see the segments: 1023 requests and the header.
+    /// 1024 segments of 4 KiB: requests of one sector take a segment each. The limit of 62 requests is raised so that
+    /// the segment limit applies: 1023 requests and the header.
     #[test]
     fn segments_are_a_limit_of_their_own() {
         let rules = PackRules {

@@ -1,9 +1,9 @@
-//! What seeds/002 shows, drawn again: tables 1 to 3 and figures 7 to 15, ours beside the paper's.
+//! Reproduces tables 1 to 3 and figures 7 to 15 of seeds/002, our results beside the paper's.
 //!
-//! The paper's figures 7 to 15 are known here by the sentences about them alone; only its tables give numbers. Each claim
-//! says whether it validates the model or was used to set it up (calibration): the numbers of the card that the paper
-//! does not give were set so that the bandwidths of table 3 come near, and how often the file system writes in place so
-//! that RAND of table 2 does.
+//! Figures 7 to 15 are known here only by the paper's sentences about them; only its tables give numbers. Each claim
+//! says whether it validates the model or was used for calibration: the parameters of the card that the paper does
+//! not give were chosen to approximate the bandwidths of table 3, and the rate of in-place writes of the file system
+//! to approximate RAND of table 2.
 
 mod exhibits;
 mod loads;
@@ -18,43 +18,43 @@ use serde::Serialize;
 pub struct Exhibit {
     /// `table 1` and so on.
     pub name: String,
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// Headings, with units.
+    /// Column headings, with units.
     pub columns: Vec<String>,
     /// Rows; the first cell is the row's name.
     pub rows: Vec<Vec<String>>,
-    /// What the paper says about it.
+    /// The paper's claims about it.
     pub claims: Vec<PaperClaim>,
 }
 
-/// A sentence of the paper beside what came out here.
+/// A sentence of the paper, and our result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PaperClaim {
     /// The sentence, shortened.
     pub paper: String,
-    /// What came out.
+    /// Our result.
     pub ours: String,
-    /// Whether it holds here.
+    /// Whether the sentence holds for our result.
     pub holds: bool,
-    /// What the claim is good for.
+    /// Evidential value of the claim.
     pub basis: Basis,
 }
 
-/// What a claim is good for.
+/// Evidential value of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
-    /// The model was not set up by it.
+    /// Validation: the model was not fitted to it.
     Validation,
-    /// The model was set up by it.
+    /// Calibration: the model was fitted to it.
     Calibration,
-    /// It follows from the driver's rules or from the load, whatever the model's numbers.
+    /// Structure: it follows from the driver's rules or from the workload, whatever the parameters of the model.
     Structure,
 }
 
 impl Basis {
-    /// Its word.
+    /// Name in output.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

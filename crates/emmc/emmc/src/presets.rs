@@ -1,19 +1,19 @@
-//! Descriptions that come with the program: TOML texts by name, of cards and of hosts.
+//! Built-in descriptions of cards and hosts: TOML texts by name.
 
 use serde::de::DeserializeOwned;
 
 use crate::error::CardError;
 
-/// The descriptions of one kind.
+/// The presets of one kind.
 pub(crate) struct Presets {
     /// `card` or `host`, for messages.
     pub(crate) what: &'static str,
-    /// Name and text of each.
+    /// Name and text of each preset.
     pub(crate) texts: &'static [(&'static str, &'static str)],
 }
 
 impl Presets {
-    /// Name and text of one; when there is none, the error lists them.
+    /// Finds a preset by name; the error lists the existing names.
     pub(crate) fn find(&self, name: &str) -> Result<(&'static str, &'static str), CardError> {
         let found = self.texts.iter().find(|(known, _)| *known == name);
         found.copied().ok_or_else(|| CardError::UnknownPreset {
@@ -23,13 +23,13 @@ impl Presets {
         })
     }
 
-    /// Names.
+    /// Names of the presets.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.texts.iter().map(|(name, _)| *name)
     }
 }
 
-/// A description as its text has it; `name` is for messages.
+/// Parses a description; `name` is for messages.
 pub(crate) fn from_toml<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, CardError> {
     toml::from_str(text).map_err(|source| CardError::Syntax {
         name: name.to_owned(),

@@ -1,15 +1,17 @@
-//! A run: tasks, the request queue, the driver and the card, moved on by events in virtual time.
+//! A simulation run: tasks, the request queue, the driver and the card, advanced by events in virtual time.
 //!
-//! The driver is that of Linux 3.0 to 4.9 (two slots: one request or pack under way, the next one prepared):
-//! - it sleeps when both slots are empty; requests wake it only then;
-//! - it fetches, gathers a pack and prepares it while the one before is under way, so that later requests cannot join;
-//! - when the one before is seen to be ready, it starts the next one, and completes the former's requests after that;
-//! - flushes and discards wait until nothing is under way.
+//! The driver is that of Linux 3.0 to 4.9 (two slots: one request or pack in progress, the next one prepared):
+//! - it sleeps when both slots are empty; only then do requests wake it;
+//! - it fetches requests, gathers a pack and prepares it while the previous one is in progress, so later requests
+//!   cannot join;
+//! - when it sees that the previous one is finished, it starts the next one, and completes the former's requests
+//!   after that;
+//! - flushes and discards wait until nothing is in progress.
 //!
-//! With a command queue (eMMC 5.1) up to 32 requests are given to the card; their data goes over the bus one after the
-//! other while earlier ones are programmed, and each completes on its own.
+//! With a command queue (eMMC 5.1) the card accepts up to 32 requests; their data is transferred over the bus one
+//! after another while earlier ones are programmed, and each completes separately.
 //!
-//! Invariant: events of one moment happen in the order in which they were planned, so that a run has one outcome.
+//! Invariant: events with the same time happen in the order in which they were scheduled, so a run is deterministic.
 
 mod driver;
 mod online;
@@ -36,51 +38,51 @@ pub use online::{Happening, Next, Online, Ticket};
 /// How commands go to the card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverMode {
-    /// One at a time, packed as the rules say.
+    /// One at a time, packed according to the rules.
     Packed(PackRules),
-    /// Up to so many in the card's queue (eMMC 5.1: 32).
+    /// At most this number in the card's command queue (eMMC 5.1: 32).
     CommandQueue(u32),
 }
 
-/// What the host makes of discards.
+/// Card command for discards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiscardMode {
-    /// TRIM: reads zero from the answer on.
+    /// TRIM: the range reads as zero from the response on.
     Trim,
-    /// DISCARD: when the card likes.
+    /// DISCARD: the card may drop the data at any time.
     Discard,
 }
 
-/// Everything around a load.
+/// Configuration of a run, except for its workload.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The card.
     pub card: CardFile,
     /// The host.
     pub host: HostFile,
-    /// The queue.
+    /// The request queue.
     pub queue: QueueRules,
     /// The driver.
     pub driver: DriverMode,
-    /// Discards.
+    /// The command for discards.
     pub discard: DiscardMode,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// The driver's thread looks for work.
+    /// The driver's thread fetches requests.
     Fetch,
-    /// What was gathered can start.
+    /// The gathered command can start.
     Start,
-    /// The command under way is done, and nothing is to follow it.
+    /// The command in progress ends, and no other is prepared.
     Finish,
     /// A flush or discard can start.
     Synchronous,
-    /// It is done.
+    /// The flush or discard ends.
     SynchronousEnd,
-    /// A request in the card's queue is done.
+    /// A request in the card's command queue ends.
     Queued(RequestId),
-    /// A task goes on.
+    /// A task continues.
     Actor(u16),
 }
 
@@ -102,13 +104,13 @@ struct Task {
     done_bytes: u64,
 }
 
-/// A command under way.
+/// The command in progress.
 #[derive(Clone, Copy, Debug, Default)]
 struct UnderWay {
     done: Nanos,
 }
 
-/// A run that goes on until its tasks are done.
+/// A run that ends when its foreground tasks are done.
 pub struct Simulation {
     now: Nanos,
     setup: Setup,
@@ -133,7 +135,7 @@ pub struct Simulation {
     extents: Vec<Extent>,
     foreground: usize,
     requests_done: u64,
-    /// What happens to requests, for who feeds the run from outside.
+    /// Events of requests, recorded for a caller that feeds the run from outside.
     happenings: Option<Vec<Happening>>,
 }
 
@@ -151,7 +153,7 @@ impl Simulation {
     /// A run of `actors` (at most 65,536).
     ///
     /// # Errors
-    /// When the card cannot be built.
+    /// If the card cannot be built.
     pub fn new(setup: &Setup, actors: Vec<Box<dyn Actor>>) -> Result<Self, CardError> {
         let card = Card::new(&setup.card, setup.host.sector_ps())?;
         let queue = RequestQueue::new(setup.queue, actors.len());
@@ -199,14 +201,15 @@ impl Simulation {
         Ok(simulation)
     }
 
-    /// Keeps a log of what is sent to the card.
+    /// Logs all commands sent to the card.
     #[must_use]
     pub fn with_log(mut self, log: CommandLog) -> Self {
         self.log = Some(log);
         self
     }
 
-    /// Writes `sectors` sectors from `sector` on before the run, at no cost of the run's time: a card that is not new.
+    /// Writes `sectors` sectors from `sector` on before the run, without using any of its time, to simulate a used
+    /// card.
     #[must_use]
     pub fn with_written(mut self, sector: u64, sectors: u64) -> Self {
         let mut at = sector;
@@ -221,7 +224,7 @@ impl Simulation {
             self.card.write(start, 0, &[extent], Durability::Usual);
             at += piece;
         }
-        // Time goes on where the card is idle.
+        // Time continues when the card is idle.
         let start = self.card.idle_at();
         self.shift(start);
         self
@@ -235,8 +238,8 @@ impl Simulation {
             .collect();
     }
 
-    /// Runs until every foreground task is done. `step` is told the number of requests done now and then, and answers
-    /// whether to go on.
+    /// Runs until every foreground task is done. Calls `step` periodically with the number of completed requests; it
+    /// decides whether to continue.
     pub fn run(mut self, mut step: impl FnMut(u64) -> Continue) -> (Outcome, Option<CommandLog>) {
         let start = self.now;
         let mut events = 0_u64;
@@ -302,7 +305,7 @@ impl Simulation {
         }
     }
 
-    /// Lets a task go on until it waits.
+    /// Runs a task until it waits.
     fn pump(&mut self, actor: u16) {
         let place = usize::from(actor);
         loop {
@@ -369,12 +372,12 @@ impl Simulation {
     }
 }
 
-/// Whether to go on.
+/// Whether to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Continue {
-    /// On.
+    /// Continue.
     Yes,
-    /// No further.
+    /// Stop.
     No,
 }
 

@@ -1,16 +1,18 @@
-//! A card that is alive: data, the model's times, and power that can be cut.
+//! A live card: data, the model's times, and power that can be cut.
 //!
-//! Every request is served by the thread that brings it. It takes its place in the log and in the model, then waits for the
-//! model to say that it is done. There is no thread of the device's own (see [`Engine`]).
+//! Every request is served by the thread that delivers it. The thread registers it in the log and in the model, then
+//! waits until the model completes it. The device has no thread of its own (see [`Engine`]).
 //!
-//! Time counts as a client of the block device sees it: a request came when it was made, and is answered so that the client sees it
-//! done when the model says. [`PathCost`] says how far both are from here. So the model runs ahead of the clock, by the longest way of
-//! an answer, and what was answered was done in the model before. Without a known way both are the clock's.
+//! Time is measured as a client of the block device sees it: a request arrives when it is made, and is answered so
+//! that the client sees it complete at the model's time. [`PathCost`] gives the latency between here and the client.
+//! So the model runs ahead of the clock, by the longest latency of an answer, and a request is completed in the model
+//! before it is answered. If the latencies are unknown, both follow the clock.
 //!
-//! The model learns of a write before its data is copied to the store, which takes longer than coming here did: many copies at once
-//! would have the model hear of a stream's requests in pieces.
+//! The model gets a write before its data is copied to the store, which takes longer than the way here: otherwise
+//! many concurrent copies would delay parts of a stream on their way to the model.
 //!
-//! Lock order: `copying` before `medium` before `engine`; `late` alone. Nobody sleeps with a lock.
+//! Lock order: `copying` before `medium` before `engine`; `late` is never held with another lock. No thread sleeps
+//! while it holds a lock.
 
 use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
@@ -34,59 +36,59 @@ use crate::{LiveError, Store};
 
 const SECTOR: u64 = 512;
 
-/// Whether the card has power.
+/// Power state of the card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Power {
-    /// It answers.
+    /// Requests are served.
     On,
     /// Every request fails.
     Off,
 }
 
-/// The power, and what the last cut took.
+/// Power state, and the losses of the last cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct PowerReport {
-    /// Now.
+    /// Current state.
     pub power: Power,
     /// Cuts so far.
     pub cuts: u64,
-    /// What the last one took.
+    /// Losses of the last cut.
     pub last_cut: Option<CutReport>,
 }
 
-/// What the device did.
+/// Statistics of the device.
 #[derive(Clone, Debug)]
 pub struct LiveStatistics {
     /// The model's counters.
     pub outcome: Outcome,
-    /// By how much requests were answered later than the model says.
+    /// Lateness of answers relative to the model.
     pub late: LatencyHistogram,
     /// Writes whose data is not programmed yet.
     pub volatile_writes: usize,
-    /// The power.
+    /// Power state.
     pub power: PowerReport,
-    /// What the kernel takes on both sides, as it is made up for.
+    /// Compensated latencies of the kernel on both sides.
     pub path: PathCost,
-    /// What the kernel's events told of requests, where they are followed.
+    /// Flags of requests found in the kernel's events, if those are traced.
     pub flags: Option<FlagCounts>,
 }
 
-/// Data, and what a cut would take back of it.
+/// Undo log and power state.
 struct Medium {
     log: UndoLog,
     power: PowerReport,
 }
 
-/// A card with data in real time.
+/// A card with data in real time; see the module.
 pub struct LiveDevice<T = RealClock> {
     store: Store,
     unit_bytes: u64,
     time: T,
-    /// Shared by those who copy data to the store; had alone by who takes some back.
+    /// Held shared while data is copied to the store, exclusively while data is restored.
     copying: RwLock<()>,
     medium: Mutex<Medium>,
-    /// Data came to the store, or never will: `medium` tells.
+    /// Signals that data reached the store, or never will; `medium` has the state.
     copied: Condvar,
     engine: Mutex<Engine>,
     late: Mutex<LatencyHistogram>,
@@ -95,10 +97,10 @@ pub struct LiveDevice<T = RealClock> {
     rehearsal: Rehearsal,
 }
 
-/// A request that the model has.
+/// A request submitted to the model.
 struct Submitted {
     ticket: Ticket,
-    /// How long its answer is under way.
+    /// Latency of its answer.
     way_back: Nanos,
 }
 
@@ -107,10 +109,12 @@ pub(crate) fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
 }
 
 impl<T: TimeSource + Sync> LiveDevice<T> {
-    /// A card over `store`: with the maps that were kept with it, or else as written where the store has data.
+    /// A card over `store`: with the maps saved beside it, or otherwise as if written in the ranges where the store
+    /// has data.
     ///
     /// # Errors
-    /// When the card can't be built, the store does not say where it has data, or keeps what is not of this card.
+    /// If the card can't be built, the store does not report its data ranges, or the saved state belongs to another
+    /// card.
     pub fn new(setup: &Setup, store: Store, time: T) -> Result<Self, LiveError> {
         let unit_bytes = setup.card.translation.unit_bytes;
         let mut online = Online::new(setup)?;
@@ -151,12 +155,12 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         })
     }
 
-    /// From here on makes up for what the kernel takes; what was said first counts.
+    /// From here on compensates these latencies; only the first call has an effect.
     pub fn make_up_for(&self, path: PathCost) {
         let _ = self.path.set(path);
     }
 
-    /// From here on requests have the flags that the kernel's events tell; what was said first counts.
+    /// From here on requests get the flags of the kernel's events; only the first call has an effect.
     pub fn with_flags_of(&self, flags: IssuedFlags) {
         let _ = self.flags.set(flags);
     }
@@ -166,18 +170,18 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         &self.time
     }
 
-    /// What reads and writes do while their way is measured.
+    /// The measurement mode of reads and writes.
     pub(crate) const fn rehearsal(&self) -> &Rehearsal {
         &self.rehearsal
     }
 
-    /// Where the data is.
+    /// The data.
     #[must_use]
     pub const fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Bytes of a unit of the card's map.
+    /// Size of a mapping unit of the card, bytes.
     #[must_use]
     pub const fn unit_bytes(&self) -> u64 {
         self.unit_bytes
@@ -186,7 +190,7 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
     /// Reads all of `out`.
     ///
     /// # Errors
-    /// `Io` without power, or when the store fails.
+    /// `Io` without power, or if the store fails.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> FsResult<()> {
         let arrived = self.time.now();
         let bytes = self.range(offset, u64::try_from(out.len()).map_err(|_| FsError::Invalid)?)?;
@@ -208,7 +212,7 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
     /// Writes all of `data`.
     ///
     /// # Errors
-    /// `Io` without power, or when the store fails.
+    /// `Io` without power, or if the store fails.
     pub fn write(&self, offset: u64, data: &[u8]) -> FsResult<()> {
         let arrived = self.time.now();
         let bytes = self.range(offset, u64::try_from(data.len()).map_err(|_| FsError::Invalid)?)?;
@@ -237,12 +241,12 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         Ok(copied?)
     }
 
-    /// Puts the data of a write of `units` units from `first` on into the store, and what was there into the log.
+    /// Copies the data of a write of `units` units from `first` on to the store, and the old content to the log.
     fn copy(&self, ticket: Ticket, first: u64, units: usize, offset: u64, data: &[u8]) -> io::Result<()> {
         let unit_size = usize::try_from(self.unit_bytes).expect("memory has room for a unit");
         let mut old = vec![0; units * unit_size];
         let copied = match self.store.read(first * self.unit_bytes, &mut old) {
-            // What a write that fails half way has changed is taken back as any other.
+            // The changes of a write that fails midway can be undone like any other.
             Ok(()) => Ok(self.store.write(offset, data)),
             Err(error) => Err(error),
         };
@@ -255,27 +259,27 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         copied.flatten()
     }
 
-    /// The right to copy the data of a write, when older data of the same units is there. Fails when the power went meanwhile, though it
-    /// may be back.
+    /// Waits for older data of the same units, then permits the copy of a write's data. Fails if the power was cut
+    /// meanwhile, even if it is back.
     fn copying_of(&self, ticket: Ticket, cuts: u64) -> FsResult<RwLockReadGuard<'_, ()>> {
         loop {
             let copying = self.copying.read().unwrap_or_else(PoisonError::into_inner);
             let medium = lock(&self.medium);
             if medium.power.cuts != cuts {
-                // The engine knows how it ended; nobody asks any more.
+                // The engine still has the result, which is no longer needed.
                 let _ = lock(&self.engine).end_of(ticket);
                 return Err(FsError::Io);
             }
             if medium.log.is_next(ticket) {
                 return Ok(copying);
             }
-            // A cut needs all of it, and who is older needs a part.
+            // A power cut needs `copying` exclusively, and an older write needs it shared.
             drop(copying);
             drop(self.copied.wait(medium).unwrap_or_else(PoisonError::into_inner));
         }
     }
 
-    /// Writes what is not there already, so that a rehearsal leaves a sparse store as it is.
+    /// Writes only data that differs, so that a rehearsal leaves a sparse store unchanged.
     fn keep_different(&self, offset: u64, data: &[u8]) -> FsResult<()> {
         let mut there = vec![0; data.len()];
         self.store.read(offset, &mut there)?;
@@ -285,7 +289,7 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         }
     }
 
-    /// Empties the card's cache.
+    /// Flushes the card's cache.
     ///
     /// # Errors
     /// `Io` without power.
@@ -297,10 +301,10 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         self.wait(request)
     }
 
-    /// Discards a range, or (`WriteZeroes`) fills it with zeroes. It reads as zeroes when this returns.
+    /// Discards a range, or (`WriteZeroes`) fills it with zeros. It reads as zeros when this returns.
     ///
     /// # Errors
-    /// `Io` without power, or when the store fails.
+    /// `Io` without power, or if the store fails.
     pub fn zero(&self, operation: Operation, offset: u64, bytes: u64) -> FsResult<()> {
         self.range(offset, bytes)?;
         let request = {
@@ -309,7 +313,7 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
             self.submit(self.time.now(), &bio)
         };
         self.wait(request)?;
-        // Nobody writes there before this is answered, and a discard that a cut interrupts did nothing.
+        // No other write goes there before this is answered, and a discard interrupted by a cut has no effect.
         let _alone = self.copying.write().unwrap_or_else(PoisonError::into_inner);
         let mut medium = self.powered()?;
         self.tell_log(&mut medium);
@@ -317,10 +321,10 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         Ok(self.store.zero(offset, bytes)?)
     }
 
-    /// Cuts the power: requests under way fail, and what is not in flash is gone.
+    /// Cuts the power: requests in progress fail, and data that is not in flash is lost.
     ///
     /// # Errors
-    /// When the store can't be written.
+    /// If the store can't be written.
     pub fn cut_power(&self, kind: CutKind) -> io::Result<PowerReport> {
         let _alone = self.copying.write().unwrap_or_else(PoisonError::into_inner);
         let mut medium = lock(&self.medium);
@@ -338,19 +342,19 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         Ok(medium.power)
     }
 
-    /// Gives the power back.
+    /// Restores the power.
     pub fn restore_power(&self) -> PowerReport {
         let mut medium = lock(&self.medium);
         medium.power.power = Power::On;
         medium.power
     }
 
-    /// Whether there is power, and what the last cut took.
+    /// Power state, and the losses of the last cut.
     pub fn power(&self) -> PowerReport {
         lock(&self.medium).power
     }
 
-    /// What was done so far.
+    /// Statistics so far.
     pub fn statistics(&self) -> LiveStatistics {
         let mut medium = lock(&self.medium);
         self.tell_log(&mut medium);
@@ -367,10 +371,10 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         }
     }
 
-    /// Puts data, maps and wear on the host's medium, when nobody asks for anything any more.
+    /// Saves data, maps and wear on the host's medium. Call it when no more requests arrive.
     ///
     /// # Errors
-    /// When the host can't.
+    /// If the host fails.
     pub fn put_away(&self) -> Result<(), LiveError> {
         if let Some(flags) = self.flags.get() {
             flags.stop();
@@ -380,7 +384,7 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         self.store.keep(epoch, kept)
     }
 
-    /// The length of a range, when it is whole sectors of the card.
+    /// The length of a range, if it consists of whole sectors of the card.
     fn range(&self, offset: u64, bytes: u64) -> FsResult<u64> {
         let end = offset.checked_add(bytes).ok_or(FsError::Invalid)?;
         match end <= self.store.size_bytes() && (offset | bytes).is_multiple_of(SECTOR) {
@@ -401,12 +405,12 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         self.path.get().copied().unwrap_or_default()
     }
 
-    /// The model's time: an answer that is given now is seen by then at the latest.
+    /// The model's time: an answer given at this moment is seen by then at the latest.
     fn model_now(&self) -> Nanos {
         self.time.now() + self.path().longest_after()
     }
 
-    /// Lets the model come up to its time, which is returned, and tells the log what happened.
+    /// Advances the model to its time, which is returned, and passes the events to the log.
     fn tell_log(&self, medium: &mut Medium) -> Nanos {
         let now = self.model_now();
         let happenings = {
@@ -419,7 +423,7 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         now
     }
 
-    /// A read or write, with what the kernel says of it.
+    /// A read or write bio, with the flags from the kernel's events.
     fn moving(&self, operation: Operation, offset: u64, bytes: u64) -> Bio {
         let (sector, sectors) = (offset / SECTOR, bytes / SECTOR);
         let flags = self.flags.get().map(|flags| flags.of(operation, sector, sectors));
@@ -429,7 +433,7 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         }
     }
 
-    /// Gives the model a request that arrived here at `arrived`.
+    /// Submits a request that arrived here at `arrived` to the model.
     fn submit(&self, arrived: Nanos, bio: &Bio) -> Submitted {
         let way = self.path().of(bio.operation, bio.sectors * SECTOR);
         let came = arrived.saturating_sub(way.before);
@@ -441,7 +445,7 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         }
     }
 
-    /// Waits until the model says that a request of this thread is done, but for its way back.
+    /// Waits until the model completes a request of this thread, minus the latency of its answer.
     fn wait(&self, Submitted { ticket, way_back }: Submitted) -> FsResult<()> {
         let ahead = self.path().longest_after();
         let mut slept_until = None;

@@ -1,7 +1,7 @@
 //! The model of a live card, and the threads that wait for it.
 //!
-//! Of those that wait, one sleeps until the next moment at which something happens: the one whose request ends then, if it is one's
-//! end. The others sleep until they are woken. It does not wait itself and knows no clock.
+//! One of the waiting threads sleeps until the next event: the one whose request the event completes, if there is
+//! one. The others are parked until they are woken. This module itself neither waits nor reads a clock.
 
 use std::collections::{BTreeSet, HashMap};
 use std::thread::Thread;
@@ -10,13 +10,13 @@ use emmc::block::Bio;
 use emmc::simulation::{Happening, Online, Ticket};
 use media::Nanos;
 
-/// The model, and who waits for it.
+/// The model and its waiting threads.
 pub struct Engine {
     pub online: Online,
     waiters: HashMap<Ticket, Waiter>,
-    /// Moments until which somebody sleeps.
+    /// Deadlines of sleeping threads.
     covered: BTreeSet<(Nanos, Ticket)>,
-    /// What the log has not been told yet.
+    /// Events not yet passed to the log.
     pub for_log: Vec<Happening>,
 }
 
@@ -25,17 +25,17 @@ struct Waiter {
     end: Option<End>,
 }
 
-/// How a request ended.
+/// End of a request.
 #[derive(Clone, Copy)]
 pub enum End {
-    /// The driver completes it then.
+    /// The driver completes it at this time.
     At(Nanos),
-    /// The power went before.
+    /// The power was cut before.
     PowerLost,
 }
 
 impl Engine {
-    /// Nothing is under way.
+    /// An engine without requests.
     pub fn new(online: Online) -> Self {
         Self {
             online: online.with_happenings(),
@@ -45,7 +45,7 @@ impl Engine {
         }
     }
 
-    /// Gives the model a request of this thread that came at `came`.
+    /// Submits a request of this thread that arrived at `came` to the model.
     pub fn submit(&mut self, came: Nanos, bio: &Bio) -> Ticket {
         let ticket = self.online.submit(came, bio);
         let waiter = Waiter {
@@ -56,23 +56,23 @@ impl Engine {
         ticket
     }
 
-    /// The power goes: what is not done fails, and nobody waits any more.
+    /// Cuts the power: requests in progress fail, and all waiting threads are woken.
     pub fn cut_power(&mut self) {
         self.online.forget_requests();
         self.covered.clear();
         for waiter in self.waiters.values_mut() {
-            // The driver has seen some done; they stay done.
+            // Requests that the driver has seen complete stay completed.
             waiter.end.get_or_insert(End::PowerLost);
             waiter.thread.unpark();
         }
     }
 
-    /// The thread of `ticket` sleeps no longer until `moment`.
+    /// The thread of `ticket` no longer sleeps until `moment`.
     pub fn uncover(&mut self, moment: Nanos, ticket: Ticket) {
         self.covered.remove(&(moment, ticket));
     }
 
-    /// Lets everything happen up to `now`, and wakes whose requests are done.
+    /// Processes all events up to `now`, and wakes the threads whose requests are done.
     pub fn advance(&mut self, now: Nanos) {
         let from = self.for_log.len();
         self.online.advance(now, &mut self.for_log);
@@ -86,14 +86,15 @@ impl Engine {
         }
     }
 
-    /// How a request ended, once.
+    /// Returns the end of a request, once.
     pub fn end_of(&mut self, ticket: Ticket) -> Option<End> {
         let end = self.waiters.get(&ticket)?.end?;
         self.waiters.remove(&ticket);
         Some(end)
     }
 
-    /// Until when the thread of `ticket` has to sleep so that the next thing happens in time; `None` when somebody else does.
+    /// Time until which the thread of `ticket` has to sleep to process the next event; `None` if another thread does
+    /// it.
     pub fn cover(&mut self, ticket: Ticket) -> Option<Nanos> {
         let next = self.online.next()?;
         match next.owner.filter(|owner| *owner != ticket) {
@@ -117,7 +118,7 @@ impl Engine {
             .is_some_and(|(earliest, _)| *earliest <= moment)
     }
 
-    /// Somebody leaves: has another one see to what happens next.
+    /// Called by a thread that leaves: wakes another one if the next event is not covered.
     pub fn wake_next(&self) {
         let Some(next) = self.online.next() else {
             return;

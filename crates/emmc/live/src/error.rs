@@ -1,4 +1,4 @@
-//! What can go wrong with the store and the loop device.
+//! Errors of the store and the loop device.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use emmc::CardError;
 use crate::KeptError;
 use thiserror::Error;
 
-/// Why a card can't be attached, kept or taken away.
+/// Reason why a card can't be attached, stored or detached.
 #[derive(Debug, Error)]
 pub enum LiveError {
     /// The card can't be built.
@@ -18,32 +18,32 @@ pub enum LiveError {
     Store {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that failed.
         doing: &'static str,
-        /// What the host said.
+        /// The host's error.
         source: std::io::Error,
     },
-    /// Another process has the store.
+    /// Another process uses the store.
     #[error("{}: another process has this card attached; detach it there first", path.display())]
     Locked {
         /// The file.
         path: PathBuf,
     },
-    /// A store is no plain file.
+    /// The store is not a plain file.
     #[error("{}: a store has to be a plain file (or the word ram)", path.display())]
     NoFile {
-        /// What was named.
+        /// The path given.
         path: PathBuf,
     },
-    /// The side-car is none.
+    /// The side-car can't be parsed.
     #[error("{}: this is no description of a card: {source}; remove it to take the image as it is", path.display())]
     Description {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The parse error.
         source: serde_json::Error,
     },
-    /// The side-car is of another version.
+    /// The side-car has an unsupported version.
     #[error("{}: format version {found}, this build reads version {expected}", path.display())]
     Version {
         /// The file.
@@ -53,7 +53,7 @@ pub enum LiveError {
         /// Version of this build.
         expected: u32,
     },
-    /// The image and the card differ in size.
+    /// The sizes of the image and the card differ.
     #[error("{}: the image has {found} bytes, the card {expected}; give --size {found}", path.display())]
     Size {
         /// The file.
@@ -63,15 +63,15 @@ pub enum LiveError {
         /// Size of the card.
         expected: u64,
     },
-    /// The file of maps and wear can't be read.
+    /// The file of maps and wear can't be decoded.
     #[error("{}: these are no maps of a card: {source}; remove it to begin with new maps", path.display())]
     Kept {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The decoding error.
         source: KeptError,
     },
-    /// The file of maps and wear is of another card.
+    /// The file of maps and wear belongs to another card.
     #[error(
         "{}: these maps are of another card: {source}; attach that one, or remove the file to begin with new maps",
         path.display()
@@ -79,10 +79,10 @@ pub enum LiveError {
     KeptOfAnother {
         /// The file.
         path: PathBuf,
-        /// Which number differs.
+        /// The number that differs.
         source: CardError,
     },
-    /// The kernel's events can't be followed.
+    /// The kernel's events can't be traced.
     #[error(
         "{}: following the kernel's block events failed: {source}; mount tracefs at /sys/kernel/tracing, or leave \
          out --request-flags", folder.display()
@@ -90,17 +90,17 @@ pub enum LiveError {
     Flags {
         /// The instance of tracefs.
         folder: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// The kernel refused something about a loop device.
+    /// An operation on a loop device failed.
     #[error("{device}: {doing} failed: {source}")]
     Loop {
         /// The device.
         device: String,
-        /// What was tried.
+        /// The operation that failed.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
     /// A loop device is still in use.
@@ -111,7 +111,7 @@ pub enum LiveError {
         /// The device.
         device: String,
     },
-    /// The way to the block device can't be measured.
+    /// The latency of the way to the block device can't be measured.
     #[error(
         "{}: measuring the way through the kernel failed: {source}; --make-up off goes without it",
         device.display()
@@ -119,21 +119,21 @@ pub enum LiveError {
     Rehearsal {
         /// The device.
         device: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// A setting of the queue was refused.
+    /// A queue setting was refused.
     #[error("{device}: the kernel does not take {value} for {setting} ({source}); it knows: {known}")]
     Setting {
         /// The device.
         device: String,
         /// File in `/sys/block/NAME/queue`.
         setting: &'static str,
-        /// What was written.
+        /// The value written.
         value: String,
-        /// What the file reads.
+        /// Content of the file.
         known: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
 }

@@ -1,13 +1,13 @@
 //! A file system with one file: the card. A loop device over that file is the block device.
 //!
-//! What the kernel's loop device makes of a request: a write is a write, a flush is an fsync, a discard punches a hole, and
-//! writing zeroes punches one too or zeroes a range. Nothing tells a discard from zeroes to be written with permission to
-//! unmap, so that both read as zeroes when they are answered.
+//! The kernel's loop device translates requests: a write stays a write, a flush becomes an fsync, a discard punches a
+//! hole, and writing zeros punches a hole too or zeroes a range. A discard cannot be distinguished from zeros to be
+//! written with permission to unmap, so after both the range reads as zeros.
 //!
-//! The power of the card is an extended attribute of the root: writing a [`PowerOrder`] cuts it or gives it back, reading it tells how
-//! it is ([`PowerReport`] in JSON). Who may do so is what the mount's permissions say.
+//! The power of the card is an extended attribute of the root: writing a [`PowerOrder`] cuts or restores it, reading
+//! returns its state ([`PowerReport`] in JSON). The permissions of the mount control the access to it.
 //!
-//! It is not: a place for other files; nothing can be made or renamed in it.
+//! There are no other files; nothing can be created or renamed.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -31,12 +31,12 @@ pub const POWER_ATTRIBUTE: &str = "user.tidegate.power";
 
 const CARD: Ino = Ino(2);
 
-/// What can be done with the power.
+/// Commands for the power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerOrder {
     /// Cut it.
     Cut(CutKind),
-    /// Give it back.
+    /// Restore it.
     On,
 }
 
@@ -47,7 +47,7 @@ impl PowerOrder {
         (Self::On, "on"),
     ];
 
-    /// Its word.
+    /// Name of the command.
     #[must_use]
     pub fn word(self) -> &'static str {
         let found = Self::WORDS.iter().find(|(order, _)| *order == self);
@@ -64,14 +64,14 @@ impl FromStr for PowerOrder {
     }
 }
 
-/// The file system.
+/// The file system; see the module.
 pub struct CardFileSystem<T = RealClock> {
     device: Arc<LiveDevice<T>>,
     made: Timestamp,
 }
 
 impl<T: TimeSource + Sync + 'static> CardFileSystem<T> {
-    /// Shows `device`; `made` is what its times are.
+    /// Serves `device`; `made` is reported for all times.
     #[must_use]
     pub const fn new(device: Arc<LiveDevice<T>>, made: Timestamp) -> Self {
         Self { device, made }
@@ -106,7 +106,7 @@ impl<T: TimeSource + Sync + 'static> CardFileSystem<T> {
         })
     }
 
-    /// What the loop device takes for the granularity of discards.
+    /// The loop device takes this as the discard granularity.
     fn block_size(&self) -> u32 {
         u32::try_from(self.device.unit_bytes()).unwrap_or(4096)
     }
@@ -164,7 +164,7 @@ impl<T: TimeSource + Sync + 'static> FileSystem for CardFileSystem<T> {
     fn setattr(&self, ino: Ino, _: Option<Handle>, change: &SetAttr) -> FsResult<Attr> {
         match change.size {
             Some(size) if size != self.attr(ino)?.size => Err(FsError::NotPermitted),
-            // Times and modes are not kept.
+            // Times and modes are not stored.
             _ => self.attr(ino),
         }
     }

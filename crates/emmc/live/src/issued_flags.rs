@@ -1,11 +1,12 @@
-//! What the kernel does not tell a loop device of its requests: that somebody waits for one, or that it is metadata.
+//! Request flags that the kernel does not pass to a loop device: sync (REQ_SYNC) and metadata.
 //!
-//! The tracepoint at which the kernel gives a request to the loop device knows both, and fires before the request begins its way here. So
-//! who serves a request reads a tracefs instance of that device's events first, and finds its own by operation, place and length. Requests
-//! that are not found have no flags.
+//! The tracepoint at which the kernel passes a request to the loop device has both flags, and fires before the
+//! request begins its way here. So the thread that serves a request first reads a tracefs instance with that device's
+//! events, and finds its own by operation, offset and length. Requests that are not found have no flags.
 //!
-//! It is not a tracer (`trace` is): it keeps nothing but what has not come here yet, [`WAITING_MAX`] requests at most. An instance that a
-//! killed process has left is removed by the next tracer, as it is named as theirs are.
+//! This is not a tracer (`trace` is): it stores only requests that have not arrived here yet, at most
+//! [`WAITING_MAX`]. An instance left behind by a killed process is removed by the next tracer, since it has the same
+//! kind of name.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -23,17 +24,17 @@ use crate::{LiveError, LoopDevice};
 
 const TRACEFS: &str = "/sys/kernel/tracing/instances";
 
-/// Requests that were announced and have not come: as many as there can be in the driver, and those that were forgotten.
+/// Maximum number of announced requests that have not arrived: the driver's limit, plus some that never arrive.
 const WAITING_MAX: usize = 1024;
 
-/// How many requests had what.
+/// Number of requests by flag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct FlagCounts {
     /// Found in the kernel's events.
     pub joined: u64,
     /// Not found there.
     pub unknown: u64,
-    /// Somebody waits.
+    /// Sync requests (REQ_SYNC).
     pub sync: u64,
     /// Metadata.
     pub meta: u64,
@@ -42,7 +43,7 @@ pub struct FlagCounts {
 /// Operation, first sector, sectors.
 type Key = (Operation, u64, u64);
 
-/// The events of one device.
+/// The trace events of one device.
 #[derive(Debug)]
 pub struct IssuedFlags {
     folder: PathBuf,
@@ -52,17 +53,17 @@ pub struct IssuedFlags {
 #[derive(Debug)]
 struct State {
     pipe: File,
-    /// The beginning of a line.
+    /// The beginning of an incomplete line.
     text: Vec<u8>,
     waiting: VecDeque<(Key, RequestFlags)>,
     counts: FlagCounts,
 }
 
 impl IssuedFlags {
-    /// Follows the requests that the kernel gives to `device`.
+    /// Traces the requests that the kernel passes to `device`.
     ///
     /// # Errors
-    /// Where there is no tracefs, or it is forbidden.
+    /// If tracefs is missing, or access is forbidden.
     pub fn follow(device: &LoopDevice) -> Result<Self, LiveError> {
         let folder = Path::new(TRACEFS).join(format!("tidegate-{}", std::process::id()));
         let started = start(&folder, (LOOP_MAJOR << 20) | device.minor());
@@ -87,7 +88,7 @@ impl IssuedFlags {
         }
     }
 
-    /// The flags of a request that has come here.
+    /// Returns the flags of a request that has arrived here.
     pub fn of(&self, operation: Operation, sector: u64, sectors: u64) -> RequestFlags {
         let mut state = lock(&self.state);
         state.read_events();
@@ -105,19 +106,19 @@ impl IssuedFlags {
         flags
     }
 
-    /// What was found so far.
+    /// Counts so far.
     pub fn counts(&self) -> FlagCounts {
         lock(&self.state).counts
     }
 
-    /// Follows no longer; nothing is found from here on.
+    /// Stops tracing; no request is found from here on.
     #[expect(
         clippy::disallowed_methods,
         reason = "a file of the kernel: it is there, and takes no other's place"
     )]
     pub fn stop(&self) {
         let _ = fs::write(self.folder.join("tracing_on"), "0");
-        // The instance can't go while its pipe is open.
+        // The instance can't be removed while its pipe is open.
         if let Ok(closed) = File::open("/dev/null") {
             lock(&self.state).pipe = closed;
         }
@@ -146,10 +147,10 @@ fn start(folder: &Path, device: u32) -> io::Result<File> {
 }
 
 impl State {
-    /// Takes in all events that there are.
+    /// Reads all pending events.
     fn read_events(&mut self) {
         let mut buffer = [0; 8192];
-        // An end, an error and "nothing there" are the same here: no more is known.
+        // End of file, an error and "nothing there" are equivalent here: no more is known.
         while let Ok(count @ 1..) = self.pipe.read(&mut buffer) {
             self.text.extend_from_slice(&buffer[..count]);
         }
@@ -171,7 +172,7 @@ impl State {
     }
 }
 
-/// The request of a line such as `... block_rq_issue: 7,64 WSM 4096 () 8 + 8 none,0,0 [name]`, when it moves data.
+/// Parses a line such as `... block_rq_issue: 7,64 WSM 4096 () 8 + 8 none,0,0 [name]` of a request that moves data.
 fn event_of(line: &str) -> Option<(Key, RequestFlags)> {
     let (_, event) = line.split_once(" block_rq_issue: ")?;
     let mut words = event.split(' ').skip(1);

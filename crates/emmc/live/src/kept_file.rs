@@ -1,7 +1,7 @@
-//! The file in which a card's maps and wear outlive its detaching. Spec: `docs/formats/emmc-store.md`.
+//! The file that stores a card's maps and wear while it is detached. Spec: `docs/formats/emmc-store.md`.
 //!
-//! Little-endian. Decode order: magic, version, length, checksum, then fields; a field is never looked at before the checksum has vouched
-//! for it. Whether the numbers can be of a card is for the card to say.
+//! Little-endian. Decode order: magic, version, length, checksum, then fields; no field is read before the checksum
+//! has been verified. The card decides whether the numbers are possible.
 
 use emmc::translation::{Kept, KeptMap, KeptOpen};
 use thiserror::Error;
@@ -9,13 +9,13 @@ use thiserror::Error;
 const MAGIC: [u8; 8] = *b"TGEMMCMP";
 const VERSION: u32 = 1;
 
-/// Magic, version, checksum of what follows, length of what follows the header, time of the image.
+/// Magic, version, checksum of all following bytes, length of the body, time of the image.
 const HEADER_BYTES: usize = 32;
 
-/// What a card keeps, and of which image.
+/// The saved state of a card, and the image it belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptCard {
-    /// When the image that the maps describe was changed last, nanoseconds of the host's clock.
+    /// Mtime of the image that the maps describe, nanoseconds of the host's clock.
     pub image_changed_ns: u64,
     /// Number of the card's next epoch.
     pub epoch: u32,
@@ -23,27 +23,27 @@ pub struct KeptCard {
     pub kept: Kept,
 }
 
-/// Why the bytes are no kept card.
+/// Reason why bytes are not a saved card.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum KeptError {
-    /// Something else.
+    /// Wrong magic.
     #[error("it does not begin with {MAGIC:02x?}")]
     Foreign,
-    /// Of another version.
+    /// Unsupported version.
     #[error("format version {found}, this build reads version {VERSION}")]
     Version {
         /// Version of the file.
         found: u32,
     },
-    /// Too short or too long.
+    /// The length is wrong.
     #[error("it has {found} bytes, {expected} expected")]
     Length {
-        /// Bytes that there are.
+        /// Length found, bytes.
         found: u64,
-        /// Bytes that it says it has.
+        /// Length by the header, bytes.
         expected: u64,
     },
-    /// The checksum is another one.
+    /// Checksum mismatch.
     #[error("the CRC of its content is {found:#010x}, its header says {stored:#010x}")]
     Checksum {
         /// As computed.
@@ -51,7 +51,7 @@ pub enum KeptError {
         /// As stored.
         stored: u32,
     },
-    /// Numbers in it contradict each other.
+    /// Its counts contradict each other.
     #[error("its counts do not fit its length of {bytes} bytes")]
     Counts {
         /// Bytes after the header.
@@ -60,7 +60,7 @@ pub enum KeptError {
 }
 
 impl KeptCard {
-    /// The bytes of the file.
+    /// Encodes the file.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
@@ -78,7 +78,7 @@ impl KeptCard {
             let head = [open.stream, open.block, open.filled, count(open.epochs.len())];
             head.iter().chain(&open.epochs).for_each(|value| number(*value));
         }
-        // Length and time stand before the rest, and are checked with it.
+        // Length and time precede the body, and are covered by the checksum.
         let length = u64::try_from(body.len()).unwrap_or(u64::MAX).to_le_bytes();
         let rest = [&length[..], &self.image_changed_ns.to_le_bytes(), &body].concat();
         [
@@ -90,10 +90,10 @@ impl KeptCard {
         .concat()
     }
 
-    /// Reads the bytes of a file.
+    /// Decodes a file.
     ///
     /// # Errors
-    /// When they are none of this version, cut short or damaged.
+    /// If the file has another version, is truncated or damaged.
     pub fn decode(bytes: &[u8]) -> Result<Self, KeptError> {
         let found = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let Some((header, body)) = bytes.split_at_checked(HEADER_BYTES) else {
@@ -177,7 +177,7 @@ fn open_of(numbers: &mut Numbers<'_>) -> Option<KeptOpen> {
     })
 }
 
-/// Numbers one after the other; `None` at the end.
+/// Reads numbers in sequence; `None` at the end.
 struct Numbers<'a>(&'a [u8]);
 
 impl Numbers<'_> {
@@ -193,7 +193,7 @@ impl Numbers<'_> {
         Some(u64::from_le_bytes(*number))
     }
 
-    /// So many, when there are; nothing is asked of memory before.
+    /// A list of `count` numbers; `None`, without any allocation, if fewer are left.
     fn list(&mut self, count: u32) -> Option<Vec<u32>> {
         let bytes = usize::try_from(count).ok()?.checked_mul(4)?;
         let (list, rest) = self.0.split_at_checked(bytes)?;
@@ -267,7 +267,7 @@ mod tests {
         ));
     }
 
-    /// Bytes changed behind a checksum that is right: counts of billions ask for no memory, nothing panics.
+    /// Changed bytes with a corrected checksum: counts of billions allocate no memory, and nothing panics.
     #[test]
     fn changed_numbers_with_a_right_checksum_never_panic() {
         let bytes = card().encode();

@@ -1,13 +1,13 @@
-//! An eMMC model attached to this machine: a block device whose requests take as long as the model says.
+//! An eMMC model attached to this machine: a block device whose requests take the time given by the model.
 //!
-//! What it is: the edge between [`emmc`], which has no data and no clock, and a running kernel. [`Store`] keeps the data,
-//! [`UndoLog`] what a power cut takes back of it, [`LiveDevice`] waits until the model's times, [`CardFileSystem`] shows all this as
-//! one file of a [`vfs::FileSystem`], and [`LoopDevice`] makes a block device of that file.
+//! This crate connects [`emmc`], which has neither data nor a clock, to a running kernel. [`Store`] holds the data,
+//! [`UndoLog`] the old data that a power cut restores, [`LiveDevice`] waits for the model's times, [`CardFileSystem`]
+//! presents all this as one file of a [`vfs::FileSystem`], and [`LoopDevice`] makes a block device of that file.
 //!
-//! What it is not: a FUSE mount (`fuse` mounts the file system), a model (`emmc` says when), or a command.
+//! It contains no FUSE mount (`fuse` mounts the file system), no model (`emmc` computes the times), and no command.
 //!
-//! Invariants: a client sees its request done no earlier than the model says (as well as the way to it is known); what was answered survives a power cut exactly when the
-//! model had programmed it by then.
+//! Invariants: a client sees its request complete no earlier than the model says (as far as the latency of its way is
+//! known); an answered write survives a power cut exactly if the model had programmed it by then.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

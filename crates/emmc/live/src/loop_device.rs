@@ -1,10 +1,11 @@
-//! A loop device of our own: a minor that nobody else uses, over one file, with direct I/O and so many driver tags.
+//! A loop device of our own: a minor that is not used otherwise, over one file, with direct I/O and a given number of
+//! driver tags.
 //!
-//! JUSTIFICATION: the ioctls of `/dev/loop-control`, loop devices and block devices are in no safe crate of ours; losetup(8)
-//! can't remove a minor before its version 2.40. The unsafe code here is two calls, below.
+//! JUSTIFICATION: no safe crate of ours has the ioctls of `/dev/loop-control`, loop devices and block devices;
+//! losetup(8) before version 2.40 can't remove a minor. The unsafe code here is two calls, below.
 //!
-//! The number of tags is that of the driver, not of the scheduler: `nr_requests` sets it while there is no scheduler, and it
-//! stays when one is chosen afterwards. A minor that is removed takes its settings along.
+//! The number of tags is that of the driver, not of the scheduler: `nr_requests` sets it while no scheduler is
+//! active, and it persists when one is chosen afterwards. Removing a minor discards its settings.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -32,11 +33,11 @@ const DIRECT_IO: u32 = 16;
 /// Major number of loop devices.
 pub(crate) const LOOP_MAJOR: u32 = 7;
 
-/// Minors below are the distribution's.
+/// Lower minors belong to the distribution.
 const FIRST_MINOR: u32 = 64;
 const LAST_MINOR: u32 = 1023;
 
-/// How often something that is busy for an instant is tried again, and the pause before each: 2 s in all.
+/// Number of retries if a device is briefly busy, and the pause before each: 2 s in total.
 const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -61,19 +62,19 @@ struct LoopConfig {
     reserved: [u64; 8],
 }
 
-/// How the queue is set up.
+/// Settings of the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
     /// Requests in the driver, 4 to 128.
     pub tags: u32,
-    /// Largest request.
+    /// Maximum request size in KiB.
     pub max_kib: u32,
-    /// Scheduler of the kernel.
+    /// I/O scheduler of the kernel.
     pub scheduler: String,
 }
 
-/// The right to bind a device that has just been made, until it is dropped. Who looks for any free device (`losetup -f`,
-/// `mount -o loop`) is told of ours too as long as it is not bound, and would take it.
+/// Exclusive access to a device that was just created, until this is dropped. While a device is unbound, programs
+/// that look for any free device (`losetup -f`, `mount -o loop`) would find it too, and take it.
 #[derive(Debug)]
 pub struct Claim(File);
 
@@ -84,10 +85,10 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Makes a device that nobody has.
+    /// Creates a new loop device.
     ///
     /// # Errors
-    /// Without the loop driver, without privileges, or when all minors up to 1023 are taken.
+    /// Without the loop driver, without privileges, or if all minors up to 1023 are taken.
     pub fn add() -> Result<(Self, Claim), LiveError> {
         let failed = |source: io::Error| LiveError::Loop {
             device: CONTROL.to_owned(),
@@ -99,7 +100,7 @@ impl LoopDevice {
             match number_ioctl(&control, LOOP_CTL_ADD, minor) {
                 Ok(()) => {
                     let device = Self { minor };
-                    // One that was bound in between is theirs.
+                    // A device bound in between belongs to another program.
                     if let Some(claim) = device.claim()? {
                         return Ok((device, claim));
                     }
@@ -111,37 +112,37 @@ impl LoopDevice {
         Err(failed(io::Error::from_raw_os_error(libc::ENOSPC)))
     }
 
-    /// The device of a minor that is there already.
+    /// The existing device with this minor.
     #[must_use]
     pub const fn of_minor(minor: u32) -> Self {
         Self { minor }
     }
 
-    /// Its minor.
+    /// Minor number.
     #[must_use]
     pub const fn minor(&self) -> u32 {
         self.minor
     }
 
-    /// Its name: `loop64`.
+    /// Name, such as `loop64`.
     #[must_use]
     pub fn name(&self) -> String {
         format!("loop{}", self.minor)
     }
 
-    /// Its path.
+    /// Path of the device node.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/dev/{}", self.name()))
     }
 
-    /// Its number as `/proc/self/mountinfo` shows it.
+    /// Device number as in `/proc/self/mountinfo`.
     #[must_use]
     pub fn number(&self) -> String {
         format!("{LOOP_MAJOR}:{}", self.minor)
     }
 
-    /// Keeps others from binding it; `None` when somebody has done so already.
+    /// Prevents other programs from binding it; `None` if one has done so already.
     fn claim(&self) -> Result<Option<Claim>, LiveError> {
         match self.open_node(libc::O_EXCL) {
             Ok(_) if self.backing_file().is_some() => Ok(None),
@@ -151,10 +152,10 @@ impl LoopDevice {
         }
     }
 
-    /// Binds it to `file` with direct I/O, and sets its queue up.
+    /// Binds it to `file` with direct I/O, and configures its queue.
     ///
     /// # Errors
-    /// When the kernel refuses any of it. The device may be bound then.
+    /// If the kernel refuses any of it. The device may be bound then.
     pub fn configure(
         &self,
         claim: Claim,
@@ -193,14 +194,14 @@ impl LoopDevice {
         self.set("scheduler", &limits.scheduler)
     }
 
-    /// The file that it is bound to, as the kernel tells it; `None` when it is bound to none.
+    /// The file that it is bound to, as reported by the kernel; `None` if it is not bound.
     #[must_use]
     pub fn backing_file(&self) -> Option<PathBuf> {
         let text = fs::read_to_string(format!("/sys/block/{}/loop/backing_file", self.name())).ok()?;
         Some(PathBuf::from(text.trim_end_matches('\n')))
     }
 
-    /// Whether the kernel has it.
+    /// Whether the device exists.
     #[must_use]
     pub fn exists(&self) -> bool {
         Path::new(&format!("/sys/block/{}", self.name())).exists()
@@ -209,9 +210,9 @@ impl LoopDevice {
     /// Whether no file system or other holder claims it.
     ///
     /// # Errors
-    /// When it can't be opened for another reason.
+    /// If it can't be opened for another reason.
     pub fn is_unclaimed(&self) -> Result<bool, LiveError> {
-        // For a block device O_EXCL asks for an exclusive claim.
+        // For a block device, O_EXCL requests an exclusive claim.
         let opened = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_EXCL)
@@ -223,10 +224,10 @@ impl LoopDevice {
         }
     }
 
-    /// Writes out and drops what the page cache holds of it.
+    /// Writes back and drops its page cache.
     ///
     /// # Errors
-    /// When it can't be opened, or what is held can't be written (a card without power).
+    /// If it can't be opened, or the dirty pages can't be written (a card without power).
     pub fn flush_cache(&self) -> Result<(), LiveError> {
         let device = self.open_node(0)?;
         let synced = device.sync_all();
@@ -234,7 +235,7 @@ impl LoopDevice {
         synced.map_err(self.failed("writing out its page cache"))
     }
 
-    /// Whether it is bound to `file`. Of a file whose mount is out of sight the kernel tells the path within that mount.
+    /// Whether it is bound to `file`. For a file on a hidden mount the kernel reports the path within that mount.
     #[must_use]
     pub fn is_bound_to(&self, file: &Path) -> bool {
         let hidden = Path::new("/").join(file.file_name().unwrap_or_default());
@@ -242,17 +243,17 @@ impl LoopDevice {
             .is_some_and(|bound| bound == file || bound == hidden)
     }
 
-    /// Lets go of `file`; waits until that has happened. A device that is bound to another file has been taken by somebody
-    /// else meanwhile, and is left alone.
+    /// Unbinds it from `file`, and waits until that is done. A device bound to another file was taken by another
+    /// program meanwhile, and is left untouched.
     ///
     /// # Errors
-    /// When somebody has it open.
+    /// If another program has it open.
     pub fn unbind(&self, file: &Path) -> Result<(), LiveError> {
         for _ in 0..TRIES {
             if !self.is_bound_to(file) {
                 return Ok(());
             }
-            // The kernel lets go when the last one that has it open closes it, which may be this one.
+            // The kernel unbinds it at the last close, which may be this one.
             let device = self.open_node(0)?;
             match number_ioctl(&device, LOOP_CLR_FD, 0) {
                 Ok(()) => {}
@@ -271,10 +272,10 @@ impl LoopDevice {
         })
     }
 
-    /// Removes an unbound device. One that somebody has bound to a file meanwhile stays, and is theirs.
+    /// Removes an unbound device. If another program has bound it meanwhile, it stays and belongs to that program.
     ///
     /// # Errors
-    /// When somebody has it open.
+    /// If another program has it open.
     pub fn remove(&self) -> Result<(), LiveError> {
         let control = File::open(CONTROL).map_err(self.failed("opening /dev/loop-control"))?;
         for _ in 0..TRIES {
@@ -295,7 +296,7 @@ impl LoopDevice {
         })
     }
 
-    /// Opens it with these flags. Where no devtmpfs makes the node (containers), it is made.
+    /// Opens it with these flags. Creates the node if there is no devtmpfs (containers).
     fn open_node(&self, flags: libc::c_int) -> Result<File, LiveError> {
         let path = self.path();
         if !path.exists() {
@@ -355,7 +356,8 @@ impl LoopDevice {
 
 /// An ioctl whose argument is a number.
 fn number_ioctl(file: &File, request: libc::c_ulong, argument: u32) -> io::Result<()> {
-    // SAFETY: LOOP_CTL_ADD, LOOP_CTL_REMOVE, LOOP_CLR_FD and BLKFLSBUF take a number or nothing; no memory is touched.
+    // SAFETY: LOOP_CTL_ADD, LOOP_CTL_REMOVE, LOOP_CLR_FD and BLKFLSBUF take a number or nothing; they access no
+    // memory.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), request, libc::c_ulong::from(argument)) };
     if result < 0 {
         Err(io::Error::last_os_error())
@@ -365,7 +367,7 @@ fn number_ioctl(file: &File, request: libc::c_ulong, argument: u32) -> io::Resul
 }
 
 fn configure_ioctl(file: &File, config: &LoopConfig) -> io::Result<()> {
-    // SAFETY: LOOP_CONFIGURE reads one `struct loop_config`, which `config` is laid out as, and writes nothing.
+    // SAFETY: LOOP_CONFIGURE reads one `struct loop_config`, whose layout `config` has, and writes nothing.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), LOOP_CONFIGURE, std::ptr::from_ref(config)) };
     if result < 0 {
         Err(io::Error::last_os_error())

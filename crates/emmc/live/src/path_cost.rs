@@ -1,15 +1,16 @@
-//! What the kernel takes of a request's time on both sides of a live card, and how it is measured.
+//! The kernel's share of a request's latency on both sides of a live card, and its measurement.
 //!
-//! A request goes through the loop device and FUSE before it comes here, and its answer goes back the same way; each side wakes a
-//! thread or two and copies the data once. A client of the block device pays for that beside the model's time. So each request
-//! counts as come by so much earlier as its way here takes, and is answered so much earlier as the answer's way back takes:
-//! the client sees it done when the model says.
+//! A request passes the loop device and FUSE before it arrives here, and its answer takes the same way back; each
+//! side wakes one or two threads and copies the data once. A client of the block device sees that in addition to the
+//! model's time. So each request counts as having arrived earlier by the latency of its way here, and is answered
+//! earlier by that of its way back: the client sees it complete at the model's time.
 //!
-//! It is measured when a card is attached, on the very device, by a *rehearsal*: requests that are answered after a fixed time and
-//! change nothing. The client is a thread of the same process, so that both ends read one clock. Between two requests the
-//! processors go to sleep as they do between requests to a card. Of a few tries the median counts.
+//! The latencies are measured when a card is attached, on the device itself, by a *rehearsal*: requests that are
+//! answered after a fixed time and have no effect. The client is a thread of the same process, so both ends read the
+//! same clock. Between two requests the processors go idle, as between real requests. The result is the median of
+//! several tries.
 //!
-//! It is not: the time that a client takes between two requests, or what a file system adds. These are theirs.
+//! Not included: the client's time between two requests, and the overhead of a file system.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -25,28 +26,28 @@ use crate::{LiveDevice, LiveError};
 /// Smallest and largest request of the block device.
 const SIZES: [u64; 2] = [4096, 512 << 10];
 
-/// Requests of each kind that are measured.
+/// Number of measurements of each kind of request.
 const TRIES: usize = 9;
 
-/// How long they take here: shorter than most of a card's, long enough for idle processors to go to sleep.
+/// Response time of a rehearsal: shorter than that of most cards, long enough for idle processors to sleep.
 const ANSWER_AFTER: Nanos = Nanos::from_millis(1);
 
-/// More than this is no way through the kernel but a machine that is busy with other things.
+/// Maximum plausible latency; more is due to other load on the machine.
 const WAY_MAX: Nanos = Nanos::from_millis(1);
 
-/// What O_DIRECT wants of memory.
+/// Memory alignment required by O_DIRECT.
 const ALIGNMENT: usize = 4096;
 
-/// The way of one request.
+/// Latencies on the way of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Way {
-    /// From the client's call until the request is here.
+    /// From the client's call to the arrival here.
     pub before: Nanos,
-    /// From the answer until the client's call returns.
+    /// From the answer to the return of the client's call.
     pub after: Nanos,
 }
 
-/// The ways of all requests; none by default.
+/// The latencies of all requests; zero by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathCost {
     /// Reads of 4 KiB and of 512 KiB.
@@ -56,7 +57,7 @@ pub struct PathCost {
 }
 
 impl PathCost {
-    /// The way of a request with so many bytes of data. What moves none goes the way of a small write.
+    /// The latencies of a request with `bytes` bytes of data. Requests without data count as small writes.
     #[must_use]
     pub fn of(&self, operation: Operation, bytes: u64) -> Way {
         let [small, large] = match operation {
@@ -74,17 +75,18 @@ impl PathCost {
         }
     }
 
-    /// The longest way of an answer.
+    /// The longest latency of an answer.
     #[must_use]
     pub fn longest_after(&self) -> Nanos {
         let ways = self.reads.iter().chain(&self.writes);
         ways.map(|way| way.after).max().unwrap_or_default()
     }
 
-    /// Measures the ways of `device`, which is behind `block_device` and is used by nobody else yet. Its data stays.
+    /// Measures the latencies of `device`, which is behind `block_device` and not in use yet. Its data stays
+    /// unchanged.
     ///
     /// # Errors
-    /// When the block device can't be opened, read or written past the page cache.
+    /// If the block device can't be opened, read or written with direct I/O.
     pub fn measure<T: TimeSource + Sync>(
         device: &LiveDevice<T>,
         block_device: &Path,

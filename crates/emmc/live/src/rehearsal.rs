@@ -1,6 +1,6 @@
-//! Requests that take a fixed time, while a card's way to its client is measured (see `path_cost`).
+//! Requests that take a fixed time, to measure the latency between a card and its client (see `path_cost`).
 //!
-//! Reads give the data that is there; writes that would change nothing write nothing. The model learns of neither.
+//! Reads return the existing data; writes that would change nothing write nothing. The model sees neither.
 
 use std::sync::Mutex;
 
@@ -9,7 +9,7 @@ use nand::TimeSource;
 
 use crate::device::lock;
 
-/// Whether it goes on, and when the last request came and was answered.
+/// Whether a rehearsal is running, and the times of the last request.
 #[derive(Debug, Default)]
 pub struct Rehearsal(Mutex<Option<Rehearsed>>);
 
@@ -19,7 +19,7 @@ struct Rehearsed {
     last: Option<Times>,
 }
 
-/// When a request came, and when it was answered.
+/// Arrival and answer of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
     pub arrived: Nanos,
@@ -27,18 +27,18 @@ pub struct Times {
 }
 
 impl Rehearsal {
-    /// From here on requests take `answer_after`; none came yet.
+    /// Starts a rehearsal: from here on requests take `answer_after`.
     pub fn begin(&self, answer_after: Nanos) {
         let last = None;
         *lock(&self.0) = Some(Rehearsed { answer_after, last });
     }
 
-    /// Requests are the model's again.
+    /// Ends the rehearsal: requests go to the model again.
     pub fn end(&self) {
         *lock(&self.0) = None;
     }
 
-    /// Whether it goes on.
+    /// Whether a rehearsal is running.
     pub fn is_on(&self) -> bool {
         lock(&self.0).is_some()
     }
@@ -48,7 +48,7 @@ impl Rehearsal {
         lock(&self.0).and_then(|rehearsed| rehearsed.last)
     }
 
-    /// Waits until a request that arrived at `arrived` is to be answered.
+    /// Waits until the answer to a request that arrived at `arrived` is due.
     pub fn answer(&self, arrived: Nanos, time: &impl TimeSource) {
         let answer_after = lock(&self.0).map_or(Nanos::ZERO, |rehearsed| rehearsed.answer_after);
         time.sleep_until(arrived + answer_after);

@@ -1,7 +1,9 @@
-//! Where a card's data is: memory, or a sparse file with a description beside it. Spec: `docs/formats/emmc-store.md`.
+//! Storage of a card's data: memory, or a sparse file with a description beside it. Spec:
+//! `docs/formats/emmc-store.md`.
 //!
-//! The image has the data and nothing else, sector 0 first, so that any tool reads it. `NAME.json` says which card it is of. A
-//! store that is in use is locked (`flock`); the description is replaced whole, and so is `NAME.maps` with the card's maps and wear.
+//! The image contains only the data, starting with sector 0, so any tool can read it. `NAME.json` describes its card.
+//! A store in use is locked (`flock`); the description is replaced atomically, and so is `NAME.maps` with the card's
+//! maps and wear.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -22,10 +24,10 @@ use crate::{KeptCard, LiveError};
 /// Version of the description.
 const VERSION: u32 = 1;
 
-/// First member of the description.
+/// Value of the description's first field.
 const FORMAT: &str = "tidegate emmc store";
 
-/// Which card an image is of.
+/// The card that an image belongs to.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Description {
     /// [`FORMAT`].
@@ -34,7 +36,7 @@ pub struct Description {
     pub version: u32,
     /// Size of card and image.
     pub capacity_bytes: u64,
-    /// The card. Its host is the machine's that it is put into, and not kept.
+    /// The card. Its host is not stored: that is the machine it is attached to.
     pub card: CardFile,
 }
 
@@ -50,10 +52,10 @@ impl Description {
         }
     }
 
-    /// The description beside `image`; `None` where there is none.
+    /// Reads the description beside `image`; `None` if it does not exist.
     ///
     /// # Errors
-    /// When it can't be read, or is none of this version.
+    /// If it can't be read, or has an unsupported version.
     pub fn beside(image: &Path) -> Result<Option<Self>, LiveError> {
         let path = description_path(image);
         let raw = match std::fs::read(&path) {
@@ -97,7 +99,7 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     path.into()
 }
 
-/// Replaces a file whole: whatever is interrupted, there is the old one or the new one.
+/// Replaces a file atomically: an interruption leaves the old one or the new one.
 fn replace(path: &Path, content: &[u8]) -> Result<(), LiveError> {
     outfile::write(path, content).map_err(failed(path, "writing it"))
 }
@@ -116,10 +118,10 @@ pub struct Store {
 }
 
 impl Store {
-    /// Data in memory, zeroes at first; gone with the value.
+    /// Data in memory, initially zeros; dropped with the value.
     ///
     /// # Errors
-    /// When the host gives none.
+    /// If the host can't allocate it.
     pub fn memory(size_bytes: u64) -> Result<Self, LiveError> {
         let made = memfd_create("tidegate-emmc", MemfdFlags::CLOEXEC).map_err(io::Error::from);
         let file = made.map(File::from).and_then(|file| {
@@ -133,11 +135,11 @@ impl Store {
         })
     }
 
-    /// Data in the file `path`, which is made when it is not there, and taken as it is when it has the card's size. The
-    /// description is written beside it.
+    /// Data in the file `path`, which is created if it does not exist, and used as it is if it has the card's size.
+    /// Writes the description beside it.
     ///
     /// # Errors
-    /// When it is no plain file, in use, of another size, or can't be used.
+    /// If it is not a plain file, is in use, has another size, or can't be accessed.
     pub fn file(path: &Path, description: &Description) -> Result<Self, LiveError> {
         if let Ok(metadata) = std::fs::metadata(path)
             && !metadata.is_file()
@@ -179,13 +181,13 @@ impl Store {
         })
     }
 
-    /// Bytes of the card.
+    /// Size of the card in bytes.
     #[must_use]
     pub const fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
-    /// The file, or `ram`.
+    /// Path of the file, or `ram`.
     #[must_use]
     pub fn name(&self) -> String {
         self.path
@@ -193,17 +195,17 @@ impl Store {
             .map_or_else(|| "ram".to_owned(), |path| path.display().to_string())
     }
 
-    /// Reads all of `out`, which lies within the card.
+    /// Reads all of `out`; the range lies within the card.
     pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(out, offset)
     }
 
-    /// Writes all of `data`, which lies within the card.
+    /// Writes all of `data`; the range lies within the card.
     pub(crate) fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.file.write_all_at(data, offset)
     }
 
-    /// Makes a range read as zeroes, and gives its space back where the host can.
+    /// Makes a range read as zeros, and frees its space if the host supports that.
     pub(crate) fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match fallocate(&self.file, mode, offset, length) {
@@ -220,10 +222,10 @@ impl Store {
         Ok(())
     }
 
-    /// Ranges that hold data, by offset and length.
+    /// Ranges that hold data, as offset and length.
     ///
     /// # Errors
-    /// When the host does not say.
+    /// If the host does not report them.
     pub fn ranges_with_data(&self) -> Result<Vec<(u64, u64)>, LiveError> {
         let name = self.name();
         let wrong = |errno: Errno| failed(Path::new(&name), "looking for data")(errno.into());
@@ -239,17 +241,17 @@ impl Store {
         }
     }
 
-    /// The file of maps and wear, where there can be one.
+    /// Path of the file of maps and wear; `None` for data in memory.
     #[must_use]
     pub fn maps_path(&self) -> Option<PathBuf> {
         self.path.as_deref().map(|path| beside(path, ".maps"))
     }
 
-    /// What a card kept when it was put away; `None` where nothing was. Its map is left out when the image has changed since: it is
-    /// not that image's.
+    /// The state saved when the card was put away; `None` if there is none. The map is omitted if the image was
+    /// modified since, as it no longer describes the image.
     ///
     /// # Errors
-    /// When the file can't be read, or is damaged.
+    /// If the file can't be read, or is damaged.
     pub fn kept(&self) -> Result<Option<KeptCard>, LiveError> {
         let Some(path) = self.maps_path() else {
             return Ok(None);
@@ -266,10 +268,10 @@ impl Store {
         Ok(Some(card))
     }
 
-    /// Keeps a card's maps and wear beside the image, whose data they describe from now on. Data in memory has no such place.
+    /// Saves a card's maps and wear beside the image they describe. A no-op for data in memory.
     ///
     /// # Errors
-    /// When the file can't be written.
+    /// If the file can't be written.
     pub fn keep(&self, epoch: u32, kept: Kept) -> Result<(), LiveError> {
         let Some(path) = self.maps_path() else {
             return Ok(());
@@ -282,7 +284,7 @@ impl Store {
         replace(&path, &card.encode())
     }
 
-    /// When the image was changed last, nanoseconds of the host's clock.
+    /// Mtime of the image, nanoseconds of the host's clock.
     fn changed_ns(&self) -> Result<u64, LiveError> {
         let modified = self.file.metadata().and_then(|metadata| metadata.modified());
         let modified = modified.map_err(failed(Path::new(&self.name()), "asking when it was changed"))?;
@@ -290,10 +292,10 @@ impl Store {
         Ok(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Puts everything on the host's medium.
+    /// Syncs everything to the host's medium.
     ///
     /// # Errors
-    /// When the host can't.
+    /// If the host fails.
     pub fn sync(&self) -> Result<(), LiveError> {
         self.file
             .sync_all()

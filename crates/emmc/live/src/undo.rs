@@ -1,13 +1,13 @@
-//! What a power cut takes back: the old content of every unit whose newest data is not programmed yet.
+//! The undo log of a power cut: the old content of every unit whose newest data is not programmed yet.
 //!
-//! A write is announced when the model gets it, and filled in with the old content when its data reaches the store, which may be after
-//! the model was done with it. Each of its units leaves the log when that write, or a later one of the same
-//! unit, has been answered and programmed. On a cut every unit gets back what it held before the oldest write that is still here,
-//! and newer than the last one that was programmed: exactly what flash holds.
+//! A write is announced when the model gets it, and filled in with the old content when its data reaches the store,
+//! which may be after its completion in the model. Each of its units leaves the log when that write, or a later one
+//! of the same unit, has been answered and programmed. A power cut restores every unit to its content before the
+//! oldest write still in the log, but not older than the last one programmed: exactly the content of the flash.
 //!
-//! Bounded: the log holds what is in the driver and in the card's RAM, not more.
+//! Bounded: the log holds only data in the driver and in the card's RAM.
 //!
-//! A discard that was answered stays: the log's old content of its range becomes zeroes.
+//! A completed discard is final: the log's old content of its range becomes zeros.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
@@ -19,25 +19,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::Store;
 
-/// What becomes of writes that were not answered yet.
+/// Treatment of unanswered writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutKind {
-    /// They are lost whole.
+    /// They are lost completely.
     Clean,
-    /// What was programmed of them by then stays, page by page.
+    /// Their pages programmed by then stay.
     Torn,
 }
 
-/// What a power cut took.
+/// Losses of a power cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct CutReport {
-    /// Writes that were not answered.
+    /// Unanswered writes.
     pub unanswered_writes: u64,
-    /// Of these, writes of which some units were programmed and others not.
+    /// Unanswered writes of which some units were programmed and others were not.
     pub torn_writes: u64,
-    /// Bytes of answered writes that were in the card's RAM alone.
+    /// Bytes of answered writes that were only in the card's RAM.
     pub answered_bytes_lost: u64,
-    /// Bytes that got their old content back, those of writes that were not answered included.
+    /// Bytes restored to their old content, including those of unanswered writes.
     pub reverted_bytes: u64,
 }
 
@@ -45,30 +45,30 @@ pub struct CutReport {
 #[derive(Debug)]
 struct Entry {
     first: u32,
-    /// What its units held before; `None` while the store still has that.
+    /// Old content of its units; `None` while it is still in the store.
     old: Option<Vec<u8>>,
-    /// By unit, when its program ends.
+    /// End of the program of each unit.
     ends: Vec<Option<Nanos>>,
     sent: bool,
     answered: Option<Nanos>,
-    /// Units of it that are still in `versions`.
+    /// Number of its units still in `versions`.
     open: usize,
 }
 
-/// The log.
+/// The undo log; see the module.
 #[derive(Debug)]
 pub struct UndoLog {
     unit_bytes: usize,
-    /// Tickets rise in the order in which writes were submitted.
+    /// Tickets increase in order of submission.
     entries: BTreeMap<Ticket, Entry>,
-    /// By unit, the writes of it that are not settled, oldest first.
+    /// For each unit its unsettled writes, oldest first.
     versions: HashMap<u32, VecDeque<Ticket>>,
-    /// When units of answered writes can be settled.
+    /// Times at which units of answered writes can be settled.
     ending: BinaryHeap<Reverse<(Nanos, u32, Ticket)>>,
 }
 
 impl UndoLog {
-    /// An empty log of a card with units of so many bytes.
+    /// An empty log of a card with units of `unit_bytes` bytes.
     #[must_use]
     pub fn new(unit_bytes: usize) -> Self {
         Self {
@@ -79,7 +79,8 @@ impl UndoLog {
         }
     }
 
-    /// Announces a write of `count` units from `first` on, whose data is not in the store yet. Later tickets come later.
+    /// Announces a write of `count` units from `first` on, whose data is not in the store yet. Tickets have to
+    /// increase.
     pub fn announce(&mut self, ticket: Ticket, first: u32, count: usize) {
         for unit in (first..).take(count) {
             self.versions.entry(unit).or_default().push_back(ticket);
@@ -95,7 +96,7 @@ impl UndoLog {
         self.entries.insert(ticket, entry);
     }
 
-    /// Whether the data of an announced write may go to the store: nothing older of the same units is still to come.
+    /// Whether the data of an announced write may go to the store: no older write of the same units is still missing.
     #[must_use]
     pub fn is_next(&self, ticket: Ticket) -> bool {
         let Some(entry) = self.entries.get(&ticket) else {
@@ -112,7 +113,7 @@ impl UndoLog {
         })
     }
 
-    /// The data of an announced write is in the store, where its units held `old` before.
+    /// The data of an announced write is in the store; `old` is the former content of its units.
     pub fn fill(&mut self, ticket: Ticket, old: Vec<u8>) {
         if let Some(entry) = self.entries.get_mut(&ticket) {
             entry.old = Some(old);
@@ -122,7 +123,7 @@ impl UndoLog {
         }
     }
 
-    /// Forgets an announced write whose data will not come.
+    /// Removes an announced write whose data will not arrive.
     pub fn withdraw(&mut self, ticket: Ticket) {
         let Some(entry) = self.entries.remove(&ticket) else {
             return;
@@ -137,7 +138,7 @@ impl UndoLog {
         }
     }
 
-    /// Learns what the driver and the card did.
+    /// Records an event of the driver and the card.
     pub fn note(&mut self, happening: &Happening) {
         match happening {
             Happening::Sent { tickets, programmed } => {
@@ -154,7 +155,7 @@ impl UndoLog {
         }
     }
 
-    /// The program holds the newest data of the unit that was sent.
+    /// The program contains the newest data of the unit sent so far.
     fn note_program(&mut self, unit: u32, end: Nanos) {
         let sent = |ticket: &&Ticket| self.entries.get(ticket).is_some_and(|entry| entry.sent);
         let version = self
@@ -186,7 +187,7 @@ impl UndoLog {
         }
     }
 
-    /// Lets go of what is programmed and answered by `now`.
+    /// Removes units that are programmed and answered by `now`.
     pub fn settle(&mut self, now: Nanos) {
         while let Some(Reverse((moment, unit, ticket))) = self.ending.peek().copied()
             && moment <= now
@@ -196,7 +197,7 @@ impl UndoLog {
         }
     }
 
-    /// This write of a unit lasts, so nobody will ever want what was there before.
+    /// This write of a unit is final, so its older content is no longer needed.
     fn settle_unit(&mut self, unit: u32, ticket: Ticket) {
         let Some(tickets) = self.versions.get_mut(&unit) else {
             return;
@@ -217,7 +218,7 @@ impl UndoLog {
         }
     }
 
-    /// A range reads as zeroes from now on, whatever happens.
+    /// Makes a range read as zeros, even after a power cut.
     pub fn zero(&mut self, offset: u64, length: u64) {
         let unit_bytes = u64::try_from(self.unit_bytes).expect("a unit fits 64 bits");
         for entry in self.entries.values_mut() {
@@ -243,21 +244,21 @@ impl UndoLog {
         }
     }
 
-    /// Takes back what is not in flash at `now`, and forgets everything.
+    /// Restores everything that is not in flash at `now`, and clears the log.
     ///
     /// # Errors
-    /// When the store can't be written; the rest is taken back nevertheless.
+    /// If the store can't be written; the rest is restored nevertheless.
     pub fn cut(&mut self, now: Nanos, kind: CutKind, store: &Store) -> io::Result<CutReport> {
         self.settle(now);
         let (mut report, mut kept, mut result) = (CutReport::default(), HashSet::new(), Ok(()));
         let unit_bytes = u64::try_from(self.unit_bytes).expect("a unit fits 64 bits");
         for (ticket, entry) in self.entries.iter().rev() {
             let Some(old) = &entry.old else {
-                // Its data never came, so that nobody was answered.
+                // Its data never arrived, so it was not answered.
                 report.unanswered_writes += 1;
                 continue;
             };
-            // What the driver has seen done is answered, though its answer may be on its way.
+            // A write that the driver has seen complete counts as answered, even if the answer is still on its way.
             let answered = entry.answered.is_some();
             report.unanswered_writes += u64::from(!answered);
             let (mut stayed, mut lost) = (false, false);
@@ -290,13 +291,13 @@ impl UndoLog {
         result.map(|()| report)
     }
 
-    /// Writes that could be taken back, in part at least.
+    /// Number of writes that could be undone, at least in part.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether nothing could be taken back.
+    /// Whether the log is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -412,7 +413,7 @@ mod tests {
         assert_eq!((report.answered_bytes_lost, report.reverted_bytes), (4096, 4096));
     }
 
-    /// Written three times: programmed, in RAM, in RAM. The first one is what flash holds.
+    /// Written three times: programmed, in RAM, in RAM. The flash holds the first.
     #[test]
     fn the_newest_programmed_version_comes_back() {
         let mut card = Card::new();
@@ -425,7 +426,7 @@ mod tests {
         assert_eq!(card.units(1), [1]);
     }
 
-    /// The page that held unit 0 was rewritten in RAM; the program has the newer data, and settles both.
+    /// Unit 0 was rewritten while its page was in RAM; the program has the newer data, and settles both writes.
     #[test]
     fn a_program_of_newer_data_settles_the_older_write_too() {
         let mut card = Card::new();
@@ -439,7 +440,7 @@ mod tests {
         assert!(card.log.is_empty());
     }
 
-    /// Unit 0 is submitted again while its first data is being programmed: that program is the first one's.
+    /// Unit 0 is submitted again while its first data is being programmed: that program belongs to the first write.
     #[test]
     fn a_program_is_of_what_was_sent_not_of_what_waits() {
         let mut card = Card::new();
@@ -453,8 +454,8 @@ mod tests {
         let _ = second;
     }
 
-    /// The model was done with the second write of unit 0 before its data came. A cut then finds the first one's, which was
-    /// programmed; after its data came, that.
+    /// The model completed the second write of unit 0 before its data arrived. A cut before the arrival leaves the
+    /// first write, which was programmed; a cut after it the second.
     #[test]
     fn data_that_comes_after_the_model_was_done_is_there_from_then_on() {
         for (comes, expected) in [(false, 1), (true, 2)] {

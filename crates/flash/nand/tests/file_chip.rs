@@ -123,7 +123,7 @@ fn oob_areas_are_the_same_whether_they_are_stored_or_made_up() {
     let data = testkit::prng::Prng::named(1, "oob").bytes(4 * PAGE);
     let chips: [&mut dyn RawNand; 2] = [&mut stored, &mut computed];
     let areas = chips.map(|chip| {
-        // A whole page, one in sub-pages of half an ECC step, one in part.
+        // Two whole pages, and the first half of a third.
         chip.program(Peb(1), 0, &data[..512]).unwrap();
         chip.program(Peb(1), 512, &data[512..1024]).unwrap();
         chip.program(Peb(1), 1024, &data[1024..1280]).unwrap();

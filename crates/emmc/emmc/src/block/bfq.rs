@@ -1,7 +1,7 @@
-//! Fair queues in budgets of sectors, like BFQ: each task is served until its budget is used up, in turn.
+//! Fair queues with budgets of sectors, like BFQ: tasks take turns, each until its budget is used up.
 //!
-//! After the last request of a task that waits, the driver idles a moment for its next one. Left out: weights, the
-//! detection of interactive and soft real-time tasks, merging of queues, and budgets that adapt.
+//! After the last request of a sync task, the driver idles briefly for its next one. Not modelled: weights, the
+//! detection of interactive and soft real-time tasks, merging of queues, and adaptive budgets.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,10 +10,10 @@ use media::Nanos;
 use super::pool::{Pool, RequestId};
 use super::scheduler::Scheduler;
 
-/// Sectors of a turn: 8 MiB.
+/// Budget of a turn in sectors: 8 MiB.
 const BUDGET: u64 = 16 * 1024;
 
-/// How long the driver idles for a task that waits for what it asks.
+/// Idle time of the driver for a task with sync requests.
 const IDLE: Nanos = Nanos::from_millis(8);
 
 #[derive(Clone, Debug, Default)]
@@ -22,7 +22,7 @@ struct Queue {
     in_driver: u32,
 }
 
-/// The scheduler.
+/// The BFQ scheduler.
 #[derive(Clone, Debug, Default)]
 pub struct Bfq {
     queues: BTreeMap<Option<u16>, Queue>,

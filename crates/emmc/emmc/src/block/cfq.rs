@@ -1,16 +1,16 @@
-//! CFQ as it was in Linux 3.0: a queue for each task that waits, one for all writes that nobody waits for.
+//! CFQ as in Linux 3.0: one queue for the sync requests of each task, one for all async writes.
 //!
-//! What decides how deep the driver's queue gets, and so how large packs become:
-//! - a queue may have `quantum / 2` requests in the driver while others wait as well, `quantum` when it is its turn, and
-//!   any number when it is alone;
-//! - writes that nobody waits for ramp up: one request for each sync slice (100 ms) since a request that somebody waited
-//!   for was last late (beyond its expiry of 125 ms);
-//! - they wait while a request is in the driver that somebody waits for, and such a queue interrupts them: when it is the only one of
-//!   its kind, nothing is given until the driver has done all writes that nobody waits for;
-//! - after the last request of a queue that somebody waits for the driver idles for `slice_idle`, as another may come.
+//! The rules that determine the depth of the driver's queue, and so the size of packs:
+//! - a queue may have `quantum / 2` requests in the driver while other queues wait, `quantum` if it is the active
+//!   one, and any number if it is the only one;
+//! - async writes ramp up: one request per sync slice (100 ms) since a sync request was last late (beyond its expiry
+//!   of 125 ms);
+//! - async writes wait while a sync request is in the driver, and a sync queue preempts them: if it is the only one
+//!   of its kind, nothing is dispatched until the driver has done all async writes;
+//! - after the last request of a sync queue the driver idles for `slice_idle`, as another may follow.
 //!
-//! Order inside a queue: upwards from the last position, then from the lowest; an expired request first in each slice.
-//! Left out: priorities and classes, groups, cooperating queues, detection of seeks and think times.
+//! Order inside a queue: upwards from the last position, then from the lowest; an expired request first in each
+//! slice. Not modelled: priorities and classes, groups, cooperating queues, detection of seeks and think times.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -20,28 +20,28 @@ use results::block_trace::{Operation, RequestFlags};
 use super::pool::{Pool, Request, RequestId};
 use super::scheduler::Scheduler;
 
-/// Settings.
+/// Settings of CFQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CfqRules {
-    /// Requests of one queue in the driver.
+    /// Maximum number of requests of one queue in the driver.
     pub quantum: u32,
-    /// How long the driver idles for a queue that may go on.
+    /// Idle time of the driver for a queue that may continue.
     pub slice_idle: Nanos,
-    /// Slice of a queue that somebody waits for.
+    /// Time slice of a sync queue.
     pub slice_sync: Nanos,
-    /// Slice of the other one.
+    /// Time slice of the async queue.
     pub slice_async: Nanos,
-    /// Requests of a slice of the other one, while others wait.
+    /// Requests of a slice of the async queue while other queues wait.
     pub slice_async_requests: u32,
-    /// Expiry of a request that somebody waits for.
+    /// Expiry of a sync request.
     pub expire_sync: Nanos,
-    /// Expiry of the others.
+    /// Expiry of an async request.
     pub expire_async: Nanos,
-    /// Whether writes that nobody waits for ramp up (`low_latency`).
+    /// Whether async writes ramp up (`low_latency`).
     pub ramp_up: RampUp,
 }
 
-/// Whether writes that nobody waits for ramp up after others were late.
+/// Whether async writes ramp up after sync requests were late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RampUp {
     /// They do.
@@ -51,7 +51,7 @@ pub enum RampUp {
 }
 
 impl CfqRules {
-    /// As the kernel has them.
+    /// The kernel's defaults.
     pub const USUAL: Self = Self {
         quantum: 8,
         slice_idle: Nanos::from_millis(8),
@@ -64,10 +64,10 @@ impl CfqRules {
     };
 }
 
-/// A request that somebody waited for counts as late so long before the start.
+/// The start counts as if a sync request had been late this long before.
 const BEFORE_START: Nanos = Nanos::from_millis(1000);
 
-/// Key of a queue: the task, or `None` for all writes that nobody waits for.
+/// Key of a queue: the task, or `None` for all async writes.
 type Key = Option<u16>;
 
 #[derive(Clone, Debug, Default)]
@@ -81,19 +81,19 @@ struct Queue {
     fifo_checked: bool,
 }
 
-/// The scheduler.
+/// The CFQ scheduler.
 #[derive(Clone, Debug)]
 pub struct Cfq {
     rules: CfqRules,
     queues: BTreeMap<Key, Queue>,
-    /// Queues with requests, in the order of their turns; without the active one.
+    /// Queues with requests, in the order of their turns, without the active one.
     turns: VecDeque<Key>,
     active: Option<(Key, Option<Nanos>)>,
     idle_until: Option<Nanos>,
     position: u64,
     sync_in_driver: u32,
     async_in_driver: u32,
-    /// When a request that somebody waited for was last late; `None` for not since the start.
+    /// Time at which a sync request was last late; `None` if not since the start.
     last_delayed_sync: Option<Nanos>,
     waiting: usize,
 }
@@ -126,13 +126,13 @@ impl Cfq {
             .is_some_and(|queue| !queue.sorted.is_empty())
     }
 
-    /// Queues with requests, the active one included.
+    /// Number of queues with requests, including the active one.
     fn busy(&self) -> usize {
         let active = self.active.is_some_and(|(key, _)| self.has_requests(key));
         self.turns.len() + usize::from(active)
     }
 
-    /// The queue that is served, or none: because nothing waits, or because the driver idles for one.
+    /// The queue to serve; `None` if nothing waits, or the driver idles for a queue.
     fn select(&mut self, now: Nanos) -> Option<Key> {
         if let Some((key, slice_end)) = self.active {
             let has_requests = self.has_requests(key);
@@ -140,7 +140,7 @@ impl Cfq {
             if has_requests && (!used_up || self.turns.is_empty()) {
                 self.idle_until = None;
                 if used_up {
-                    // Alone, it gets the next slice, which looks for expired requests again.
+                    // The only queue gets the next slice, which checks for expired requests again.
                     self.activate(key);
                 }
                 return Some(key);
@@ -211,7 +211,7 @@ impl Cfq {
         queue.dispatched < limit
     }
 
-    /// Whether no other queue that somebody waits for has requests of the same kind (after which the driver would idle, or not).
+    /// Whether no other sync queue has requests of the same kind (with or without idling after them).
     fn is_alone_of_its_kind(&self, key: Key, queue: &Queue) -> bool {
         !self.queues.iter().any(|(other, others)| {
             other.is_some() && *other != key && !others.sorted.is_empty() && others.no_idle == queue.no_idle
@@ -256,7 +256,7 @@ impl Scheduler for Cfq {
         self.waiting += 1;
         let is_active = self.active.is_some_and(|(active, _)| active == key);
         if was_empty && !is_active {
-            // A queue that somebody waits for interrupts the one of writes that nobody waits for.
+            // A sync queue preempts the async queue.
             let interrupts = key.is_some() && self.active.is_some_and(|(active, _)| active.is_none());
             if interrupts {
                 self.expire();
@@ -405,8 +405,8 @@ mod tests {
         assert_eq!(drain(&mut scheduler, &mut pool, soon).len(), 38);
     }
 
-    /// Nothing was late yet: at 0 it counts as late 1 s ago, so 1000 / 100 = 10 writes may be in the driver; 50 ms later
-    /// still 10, at 250 ms 12.
+    /// Nothing was late yet: at 0 it counts as late 1 s ago, so 1000 / 100 = 10 writes may be in the driver; 50 ms
+    /// later still 10, at 250 ms 12.
     #[test]
     fn at_the_start_writes_are_as_deep_as_a_second_after_a_delay() {
         let (mut scheduler, mut pool) = (Cfq::new(CfqRules::USUAL), Pool::default());
@@ -449,8 +449,8 @@ mod tests {
         );
     }
 
-    /// A write that somebody waits for, alone of its kind, waits until the driver has done what nobody waits for; beside another
-    /// task's it does not.
+    /// A sync write that is the only one of its kind waits until the driver has done all async writes; if another
+    /// task has one, it does not.
     #[test]
     fn the_driver_is_drained_for_the_only_queue_that_somebody_waits_for() {
         for (others, expected) in [(0, None), (1, Some(900))] {

@@ -1,7 +1,7 @@
-//! deadline: batches in the order of sectors, reads before writes, and nobody waits beyond a deadline by choice.
+//! deadline: batches in sector order, reads before writes, with deadlines.
 //!
-//! A batch goes on from where the one before ended; a new one begins with the oldest request when its deadline has passed.
-//! Writes are passed over for reads a limited number of times.
+//! A batch continues where the previous one ended; a new one begins with the oldest request if its deadline has
+//! passed. Reads may be preferred to writes a limited number of times.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -11,19 +11,19 @@ use results::block_trace::Operation;
 use super::pool::{Pool, RequestId};
 use super::scheduler::Scheduler;
 
-/// Settings.
+/// Settings of deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeadlineRules {
     /// Deadline of a read and of a write.
     pub expire: [Nanos; 2],
-    /// Requests of a batch.
+    /// Requests per batch.
     pub batch: u32,
-    /// How often reads go first.
+    /// Number of times that reads may go before waiting writes.
     pub writes_starved: u32,
 }
 
 impl DeadlineRules {
-    /// As the kernel has them: 500 ms, 5 s, 16, 2.
+    /// The kernel's defaults: 500 ms, 5 s, 16, 2.
     pub const USUAL: Self = Self {
         expire: [Nanos::from_millis(500), Nanos::from_millis(5000)],
         batch: 16,
@@ -34,13 +34,13 @@ impl DeadlineRules {
 const READ: usize = 0;
 const WRITE: usize = 1;
 
-/// The scheduler.
+/// The deadline scheduler.
 #[derive(Clone, Debug)]
 pub struct Deadline {
     rules: DeadlineRules,
     sorted: [BTreeSet<(u64, RequestId)>; 2],
     fifo: [VecDeque<(u64, RequestId)>; 2],
-    /// Direction of the batch, and the sector where it goes on.
+    /// Direction of the batch, and the sector at which it continues.
     batch: Option<(usize, u64)>,
     batched: u32,
     starved: u32,

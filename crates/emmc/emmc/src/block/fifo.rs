@@ -1,7 +1,8 @@
-//! noop and none: first come, first served.
+//! noop and none: FIFO order.
 //!
-//! What comes nearly at once may be taken for unordered, and is then given upwards by sector: the threads that bring a live
-//! device its requests overtake each other, and would tear a stream into pieces that do not follow each other.
+//! Requests that arrive almost simultaneously may be treated as unordered, and are then dispatched by ascending
+//! sector: the threads that deliver requests to a live device overtake each other, and would break a stream into
+//! discontiguous parts.
 
 use std::collections::VecDeque;
 
@@ -10,24 +11,24 @@ use media::Nanos;
 use super::pool::{Pool, RequestId};
 use super::scheduler::Scheduler;
 
-/// The queue.
+/// The FIFO scheduler.
 #[derive(Clone, Debug, Default)]
 pub struct Fifo {
     queue: VecDeque<RequestId>,
     unordered: Unordered,
 }
 
-/// Requests that come so soon after others may go before these.
+/// Time within which requests count as simultaneous, so that a later one may overtake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unordered {
-    /// However small.
+    /// Base time, for any size.
     pub within: Nanos,
-    /// Beyond that, for each sector of the request: longer ones are copied for longer before they are told of.
+    /// Added per sector: the data of large requests is copied before they reach the queue.
     pub a_sector: Nanos,
 }
 
 impl Unordered {
-    /// First come, first served.
+    /// Strict FIFO order.
     pub const NONE: Self = Self {
         within: Nanos::ZERO,
         a_sector: Nanos::ZERO,
@@ -35,7 +36,7 @@ impl Unordered {
 }
 
 impl Fifo {
-    /// A queue that takes for unordered what comes within so long.
+    /// A queue that treats requests within the time of `unordered` as simultaneous.
     #[must_use]
     pub fn new(unordered: Unordered) -> Self {
         Self {
@@ -98,7 +99,7 @@ mod tests {
         })
     }
 
-    /// Requests of 8 sectors: 100 us + 8 x 50 us. The last one comes 501 us after the one before it.
+    /// Requests of 8 sectors: 100 us + 8 x 50 us. The last one arrives 501 us after the one before it.
     #[test]
     fn a_long_request_may_be_told_of_later_than_a_short_one() {
         let arrivals = [(0, 900), (400, 80), (901, 8)];
@@ -113,7 +114,7 @@ mod tests {
         assert_eq!(given(&mut Fifo::default(), &arrivals), [900, 24, 8, 16, 0]);
     }
 
-    /// A stream of requests below keeps nobody waiting for longer than the time within which there is no order.
+    /// A stream of requests at lower sectors delays no request for longer than the time without order.
     #[test]
     fn nobody_is_passed_by_what_comes_later_than_that() {
         let arrivals = [(0, 900), (150, 80), (300, 70), (450, 60)];

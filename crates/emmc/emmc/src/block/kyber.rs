@@ -1,7 +1,7 @@
-//! kyber: three domains (reads, writes somebody waits for, other writes) with a number of requests in the driver each.
+//! kyber: three domains (reads, sync writes, async writes), each with a limit of requests in the driver.
 //!
-//! Domains are served in batches, one after the other. Depths stay as they are at the start; the adaption to target
-//! latencies is left out.
+//! Domains are served in batches, in turn. Depths keep their initial values; the adaptation to target latencies is
+//! not modelled.
 
 use std::collections::VecDeque;
 
@@ -11,11 +11,11 @@ use results::block_trace::Operation;
 use super::pool::{Pool, Request, RequestId};
 use super::scheduler::Scheduler;
 
-/// Requests in the driver, and of a batch, for each domain.
+/// Limit of requests in the driver, and batch size, for each domain.
 const DEPTH: [u32; 3] = [256, 128, 64];
 const BATCH: [u32; 3] = [16, 8, 8];
 
-/// The scheduler.
+/// The kyber scheduler.
 #[derive(Clone, Debug, Default)]
 pub struct Kyber {
     queues: [VecDeque<RequestId>; 3],

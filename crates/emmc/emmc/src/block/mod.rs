@@ -1,4 +1,4 @@
-//! The block layer: requests, plugging, merging, and the schedulers between who submits and the driver.
+//! The block layer: requests, plugging, merging, and the schedulers between the tasks and the driver.
 
 mod bfq;
 mod cfq;

@@ -1,4 +1,4 @@
-//! Requests and where they are kept: a number for each, used again when the request is done.
+//! Storage of requests: each has a number, which is reused when the request is done.
 
 use media::Nanos;
 use results::block_trace::{Operation, RequestFlags};
@@ -15,41 +15,41 @@ pub struct Request {
     pub sector: u64,
     /// Sectors; 0 for a flush.
     pub sectors: u64,
-    /// What is asked.
+    /// Kind of operation.
     pub operation: Operation,
-    /// Flags as the kernel has them.
+    /// Flags, as in the kernel.
     pub flags: RequestFlags,
-    /// Who asked first.
+    /// The task that submitted the first bio.
     pub actor: u16,
     /// Context of the data, 0 for none.
     pub context: u8,
-    /// Pieces that were merged, the first included.
+    /// Number of merged bios, including the first.
     pub bios: u32,
-    /// When it was submitted.
+    /// Submission time.
     pub queued: Nanos,
-    /// When it went to the scheduler.
+    /// Time at which it reached the scheduler.
     pub inserted: Nanos,
-    /// Different for each request that ever was.
+    /// Unique over all requests ever made.
     pub ticket: u64,
     /// Whether it waits in the scheduler.
     pub waiting: bool,
 }
 
 impl Request {
-    /// Sector after the last one.
+    /// First sector after the request.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.sector + self.sectors
     }
 
-    /// Whether somebody waits for it: reads, and writes that say so.
+    /// Whether the request is synchronous (REQ_SYNC): reads, and writes flagged as sync.
     #[must_use]
     pub fn is_sync(&self) -> bool {
         self.operation == Operation::Read || self.flags.contains(RequestFlags::SYNC)
     }
 }
 
-/// The requests that there are.
+/// The existing requests.
 #[derive(Clone, Debug, Default)]
 pub struct Pool {
     requests: Vec<Request>,
@@ -58,7 +58,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Keeps a request. Its ticket is set here.
+    /// Stores a request and sets its ticket.
     pub fn add(&mut self, mut request: Request) -> RequestId {
         self.tickets += 1;
         request.ticket = self.tickets;
@@ -70,29 +70,29 @@ impl Pool {
         u32::try_from(self.requests.len() - 1).expect("queues hold fewer than 2^32 requests")
     }
 
-    /// Forgets a request; its number is used again.
+    /// Removes a request; its number is reused.
     pub fn remove(&mut self, id: RequestId) {
         self.free.push(id);
     }
 
-    /// Forgets all requests. Tickets go on.
+    /// Removes all requests. Tickets keep counting.
     pub fn clear(&mut self) {
         self.requests.clear();
         self.free.clear();
     }
 
-    /// A request.
+    /// Returns a request.
     #[must_use]
     pub fn get(&self, id: RequestId) -> &Request {
         &self.requests[index(id)]
     }
 
-    /// A request, to change it.
+    /// Returns a request mutably.
     pub fn get_mut(&mut self, id: RequestId) -> &mut Request {
         &mut self.requests[index(id)]
     }
 
-    /// Whether a request that was noted with its ticket still waits in the scheduler.
+    /// Whether the request with this ticket and number still waits in the scheduler.
     #[must_use]
     pub fn still_waits(&self, noted: (u64, RequestId)) -> bool {
         let request = self.get(noted.1);

@@ -1,11 +1,11 @@
-//! The request queue: plugs, merges, the limit on requests, the scheduler, and what the driver put back.
+//! The request queue: plugs, merges, the request limit, the scheduler, and requeued requests.
 //!
-//! A piece (bio) first tries to continue a request in its task's plug, then one that waits in the scheduler. A plug goes
-//! to the scheduler when it holds 16 requests or its task waits. Flushes, discards and FUA writes pass the scheduler.
-//! What the driver puts back is given again first, before anything else.
+//! A bio first tries to extend a request in its task's plug, then one waiting in the scheduler. A plug is flushed to
+//! the scheduler when it holds 16 requests or its task waits. Flushes, discards and FUA writes bypass the scheduler.
+//! Requests requeued by the driver are dispatched first.
 //!
-//! Invariants: a request never grows beyond [`QueueRules::max_sectors`]; at most [`QueueRules::limit`] requests that
-//! somebody waits for exist, and as many others; only pieces of one task and one kind become one request.
+//! Invariants: a request never grows beyond [`QueueRules::max_sectors`]; at most [`QueueRules::limit`] sync requests
+//! exist, and the same number of async ones; only bios of one task and one kind are merged.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,26 +17,26 @@ use super::fifo::{Fifo, Unordered};
 use super::pool::{Pool, Request, RequestId};
 use super::scheduler::{Scheduler, SchedulerKind};
 
-/// Requests of a plug before it is emptied.
+/// Number of requests at which a plug is flushed.
 const PLUG_REQUESTS: usize = 16;
 
-/// What a task asks of the block layer.
+/// A request of a task to the block layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bio {
     /// First sector.
     pub sector: u64,
     /// Sectors; 0 for a flush.
     pub sectors: u64,
-    /// What is asked.
+    /// Kind of operation.
     pub operation: Operation,
-    /// Flags as the kernel has them.
+    /// Flags, as in the kernel.
     pub flags: RequestFlags,
     /// Context of the data, 0 for none.
     pub context: u8,
 }
 
 impl Bio {
-    /// A piece without flags.
+    /// A bio without flags.
     #[must_use]
     pub const fn plain(operation: Operation, sector: u64, sectors: u64) -> Self {
         Self {
@@ -49,20 +49,20 @@ impl Bio {
     }
 }
 
-/// How the queue is set up.
+/// Configuration of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueRules {
     /// Scheduler.
     pub scheduler: SchedulerKind,
-    /// Settings of CFQ, where it is that.
+    /// Settings of CFQ, if that is the scheduler.
     pub cfq: CfqRules,
-    /// Largest request, sectors.
+    /// Maximum size of a request in sectors.
     pub max_sectors: u64,
     /// `nr_requests`.
     pub limit: u32,
-    /// Requests in the driver at most.
+    /// Maximum number of requests in the driver.
     pub tags: Option<u32>,
-    /// What noop and none take for unordered.
+    /// Time within which noop and none treat requests as simultaneous.
     pub unordered: Unordered,
 }
 
@@ -88,22 +88,22 @@ impl QueueRules {
     }
 }
 
-/// What became of a piece.
+/// Result of a submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Submitted {
-    /// It is in a request.
+    /// The bio is part of a request.
     Taken,
-    /// There are too many requests; the task has to wait.
+    /// The request limit is reached; the task has to wait.
     Full,
 }
 
-/// The queue.
+/// The request queue; see the module.
 pub struct RequestQueue {
     rules: QueueRules,
     pool: Pool,
     scheduler: Box<dyn Scheduler>,
     plugs: Vec<Vec<RequestId>>,
-    /// Requests that wait in the scheduler, by the sector after them.
+    /// Requests waiting in the scheduler, by their end sector.
     by_end: BTreeMap<u64, RequestId>,
     direct: VecDeque<RequestId>,
     put_back: Vec<RequestId>,
@@ -123,7 +123,7 @@ impl std::fmt::Debug for RequestQueue {
 }
 
 impl RequestQueue {
-    /// An empty queue for so many tasks.
+    /// An empty queue for `actors` tasks.
     #[must_use]
     pub fn new(rules: QueueRules, actors: usize) -> Self {
         Self {
@@ -140,10 +140,10 @@ impl RequestQueue {
         }
     }
 
-    /// Takes a piece of task `actor`.
+    /// Submits a bio of task `actor`.
     ///
     /// # Panics
-    /// When there is no such task.
+    /// If the task does not exist.
     pub fn submit(&mut self, actor: u16, bio: &Bio, now: Nanos) -> Submitted {
         if self.merge(actor, bio) {
             self.merges += 1;
@@ -155,10 +155,10 @@ impl RequestQueue {
         }
     }
 
-    /// Makes a request of its own of a piece of task `actor`. `None` when there are too many.
+    /// Makes a separate request of a bio of task `actor`. `None` if the request limit is reached.
     ///
     /// # Panics
-    /// When there is no such task.
+    /// If the task does not exist.
     pub fn add(&mut self, actor: u16, bio: &Bio, now: Nanos) -> Option<RequestId> {
         let is_sync = bio.operation == Operation::Read || bio.flags.contains(RequestFlags::SYNC);
         let allocated = &mut self.allocated[usize::from(is_sync)];
@@ -229,7 +229,7 @@ impl RequestQueue {
         true
     }
 
-    /// Gives the plug of a task to the scheduler. Tells whether there was anything.
+    /// Flushes the plug of a task to the scheduler. Returns whether it held any request.
     pub fn unplug(&mut self, actor: u16, now: Nanos) -> bool {
         let mut plug = std::mem::take(&mut self.plugs[usize::from(actor)]);
         let any = !plug.is_empty();
@@ -274,12 +274,12 @@ impl RequestQueue {
         Some(id)
     }
 
-    /// Takes a request back from the driver; it is given again first.
+    /// Requeues a request of the driver; it is dispatched first.
     pub fn requeue(&mut self, id: RequestId) {
         self.put_back.push(id);
     }
 
-    /// Learns that a request is done, and forgets it.
+    /// Completes and removes a request.
     pub fn complete(&mut self, id: RequestId, now: Nanos) -> Request {
         let request = self.pool.get(id).clone();
         self.in_driver -= 1;
@@ -291,7 +291,7 @@ impl RequestQueue {
         request
     }
 
-    /// Forgets all requests.
+    /// Removes all requests.
     pub fn clear(&mut self) {
         self.pool.clear();
         self.scheduler = self.rules.make_scheduler();
@@ -303,45 +303,45 @@ impl RequestQueue {
         self.in_driver = 0;
     }
 
-    /// A request.
+    /// Returns a request.
     #[must_use]
     pub fn get(&self, id: RequestId) -> &Request {
         self.pool.get(id)
     }
 
-    /// Whether anything waits for the driver.
+    /// Whether any request waits for the driver.
     #[must_use]
     pub fn has_work(&self) -> bool {
         !self.put_back.is_empty() || !self.direct.is_empty() || self.scheduler.waiting() > 0
     }
 
-    /// Whether a task that was told [`Submitted::Full`] may try again: an eighth of the requests is free.
+    /// Whether a task that got [`Submitted::Full`] may retry: an eighth of the requests is free.
     #[must_use]
     pub fn has_room(&self) -> bool {
         let low = self.rules.limit - self.rules.limit / 8;
         self.allocated.iter().all(|allocated| *allocated < low)
     }
 
-    /// When the scheduler wants to be asked again.
+    /// Time at which the scheduler has to be asked again.
     #[must_use]
     pub fn wake_at(&self) -> Option<Nanos> {
         self.scheduler.wake_at()
     }
 
-    /// Requests that the driver has.
+    /// Number of requests in the driver.
     #[must_use]
     pub const fn in_driver(&self) -> u32 {
         self.in_driver
     }
 
-    /// Pieces that became part of a request that was there.
+    /// Number of bios merged into existing requests.
     #[must_use]
     pub const fn merges(&self) -> u64 {
         self.merges
     }
 }
 
-/// Whether a request goes through the scheduler; what has to do with flushing goes past it.
+/// Whether a request goes through the scheduler; flushes, discards and FUA writes bypass it.
 fn is_scheduled(request: &Request) -> bool {
     let moves_data = matches!(request.operation, Operation::Read | Operation::Write);
     moves_data && !request.flags.contains(RequestFlags::FUA)
@@ -426,7 +426,8 @@ mod tests {
         assert_eq!(queue.submit(0, &write(99_999, 8), Nanos::ZERO), Submitted::Taken);
     }
 
-    /// A commit block with FUA is no business of the scheduler: it is given next, though it came last and lies highest.
+    /// A commit block with FUA bypasses the scheduler: it is dispatched next, though it came last and has the highest
+    /// sector.
     #[test]
     fn a_fua_write_passes_the_scheduler() {
         for scheduler in [SchedulerKind::Cfq, SchedulerKind::Deadline, SchedulerKind::Noop] {

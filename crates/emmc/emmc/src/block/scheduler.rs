@@ -1,4 +1,4 @@
-//! What a scheduler is, and which there are.
+//! The scheduler trait, and the list of schedulers.
 
 use media::Nanos;
 
@@ -11,47 +11,47 @@ use super::pool::{Pool, RequestId};
 
 /// Decides which request the driver gets next.
 ///
-/// Merging is the queue's: a request that waits may grow at its end, never at its start.
+/// The queue does the merging: a waiting request may grow at its end, never at its start.
 pub trait Scheduler: Send {
-    /// Takes a request.
+    /// Adds a request.
     fn insert(&mut self, pool: &Pool, id: RequestId, now: Nanos);
 
-    /// Gives the next request, or none: because there is none, or because it holds requests back.
+    /// The next request; `None` if no request waits, or the scheduler holds them back.
     fn dispatch(&mut self, pool: &Pool, now: Nanos) -> Option<RequestId>;
 
-    /// Learns that a request which it gave is done.
+    /// Notification that a dispatched request is done.
     fn completed(&mut self, _pool: &Pool, _id: RequestId, _now: Nanos) {}
 
-    /// When it wants to be asked again though nothing happens.
+    /// Time at which it has to be asked again even if nothing happens.
     fn wake_at(&self) -> Option<Nanos> {
         None
     }
 
-    /// Requests that wait.
+    /// Number of waiting requests.
     fn waiting(&self) -> usize;
 }
 
 /// The schedulers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchedulerKind {
-    /// First come, first served (Linux 3.0).
+    /// FIFO (Linux 3.0).
     Noop,
     /// By sector, with deadlines (Linux 3.0).
     Deadline,
     /// Fair queues in time slices (Linux 3.0).
     Cfq,
-    /// First come, first served, today's name.
+    /// FIFO, under its present name.
     None,
-    /// By sector, with deadlines, today.
+    /// By sector, with deadlines; the present one.
     MqDeadline,
-    /// Fair queues in budgets of sectors; like BFQ without its heuristics for interactive tasks.
+    /// Fair queues with budgets of sectors; like BFQ without its heuristics for interactive tasks.
     Bfq,
-    /// Domains with a number of requests each.
+    /// Domains with a limit of requests each.
     Kyber,
 }
 
 impl SchedulerKind {
-    /// All of them with their words.
+    /// All schedulers with their names.
     pub const WORDS: [(Self, &'static str); 7] = [
         (Self::Noop, "noop"),
         (Self::Deadline, "deadline"),
@@ -62,7 +62,7 @@ impl SchedulerKind {
         (Self::Kyber, "kyber"),
     ];
 
-    /// Its word.
+    /// Name of the scheduler.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -76,7 +76,7 @@ impl SchedulerKind {
         }
     }
 
-    /// An empty scheduler of this kind, with its usual settings; those of CFQ are given.
+    /// An empty scheduler of this kind with default settings, except those of CFQ.
     #[must_use]
     pub fn make(self, cfq: CfqRules) -> Box<dyn Scheduler> {
         match self {
@@ -96,7 +96,7 @@ pub(super) mod tests {
     use super::super::pool::Request;
     use super::*;
 
-    /// Adds a request of 8 sectors and gives it to the scheduler.
+    /// Adds a request of 8 sectors and passes it to the scheduler.
     pub(in super::super) fn insert(
         scheduler: &mut dyn Scheduler,
         pool: &mut Pool,
@@ -123,7 +123,7 @@ pub(super) mod tests {
         id
     }
 
-    /// Takes the next request; gives its sector.
+    /// Dispatches the next request and returns its sector.
     pub(in super::super) fn next(scheduler: &mut dyn Scheduler, pool: &mut Pool, now: Nanos) -> Option<u64> {
         scheduler.dispatch(pool, now).map(|id| {
             pool.get_mut(id).waiting = false;

@@ -1,4 +1,4 @@
-//! Each table and figure: rows, and the paper's sentences held against them.
+//! The rows of each table and figure, and the comparison with the paper's sentences.
 
 mod sequential;
 
@@ -12,10 +12,10 @@ use crate::packing::{PackRules, Stop};
 
 const KERNEL_3_0: [SchedulerKind; 3] = [SchedulerKind::Cfq, SchedulerKind::Deadline, SchedulerKind::Noop];
 
-/// Runs every experiment. `progress` is told the name of the next one.
+/// Runs every experiment. Calls `progress` with the name of the next one.
 ///
 /// # Errors
-/// When a card of the presets cannot be built.
+/// If a card of the presets cannot be built.
 pub fn exhibits(
     scale: PaperScale,
     mixes: &Mixes,
@@ -73,7 +73,7 @@ fn mb_per_s(outcome: &Outcome) -> f64 {
     outcome.write_mb_per_s().unwrap_or_default()
 }
 
-/// Halts of packs in the paper's columns.
+/// Reasons why packs ended, in the paper's columns.
 fn reasons(outcome: &Outcome) -> [u64; 6] {
     let halts = |stop| outcome.driver.halts(stop);
     [

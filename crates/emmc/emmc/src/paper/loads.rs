@@ -1,4 +1,4 @@
-//! The paper's experiments as setups and loads.
+//! The paper's experiments as configurations and workloads.
 
 use media::Nanos;
 use results::block_trace::Operation;
@@ -15,15 +15,15 @@ use crate::workload::{
     direct, postmark, random_files, replay, stream,
 };
 
-/// Where the data of tio begins: behind metadata and journal.
+/// First sector of tio's data, after metadata and journal.
 const DATA_START: u64 = 1 << 19;
 
-/// How much of each experiment is run.
+/// Scale of the experiments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaperScale {
-    /// Parts per thousand of the bytes.
+    /// Permille of the paper's bytes to run.
     pub permille: u64,
-    /// Seed of every random choice.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
@@ -33,7 +33,7 @@ impl PaperScale {
     }
 }
 
-/// The requests of the two real loads, which come from the generator of applications.
+/// The requests of the two real workloads, produced by the generator of applications.
 #[derive(Clone, Debug, Default)]
 pub struct Mixes {
     /// Google Drive synchronising.
@@ -42,7 +42,7 @@ pub struct Mixes {
     pub app_install: Vec<TracedBio>,
 }
 
-/// The phone with a scheduler and rules of packing.
+/// The phone with a scheduler and packing rules.
 pub(super) fn phone(scheduler: SchedulerKind, rules: PackRules) -> Result<Setup, CardError> {
     Ok(Setup {
         card: CardFile::preset("gt-i9300")?,
@@ -57,7 +57,7 @@ fn run(setup: &Setup, actors: Vec<Box<dyn Actor>>) -> Result<Outcome, CardError>
     Ok(Simulation::new(setup, actors)?.run(|_| Continue::Yes).0)
 }
 
-/// tio_seq: 2 GB by one thread (published); dirty limit and speed of memory of a phone with 1 GB (assumed).
+/// tio_seq: 2 GB by one thread (published); dirty limit and memory speed of a phone with 1 GB (assumed).
 pub(super) fn tio_seq(
     scale: PaperScale,
     scheduler: SchedulerKind,
@@ -74,7 +74,7 @@ pub(super) fn tio_seq(
     run(&phone(scheduler, rules)?, load)
 }
 
-/// tio_rand: 2 GB in 4 KB by 4 threads (published), packing of random writes allowed.
+/// tio_rand: 2 GB in 4 KB by 4 threads (published), with packing of random writes.
 pub(super) fn tio_rand(scale: PaperScale, max_requests: u32) -> Result<Outcome, CardError> {
     let rules = PackRules {
         max_requests,
@@ -94,7 +94,7 @@ pub(super) fn tio_rand(scale: PaperScale, max_requests: u32) -> Result<Outcome, 
     run(&phone(SchedulerKind::Cfq, rules)?, load)
 }
 
-/// uFLIP: aligned random writes of one size, one at a time.
+/// uFLIP: aligned random writes of one size, at queue depth 1.
 pub(super) fn granularity(scale: PaperScale, bytes: u64) -> Result<Outcome, CardError> {
     let count = (scale.of(256 << 20) / bytes).clamp(24, 2000);
     let load = direct(DirectRules {
@@ -111,13 +111,13 @@ pub(super) fn granularity(scale: PaperScale, bytes: u64) -> Result<Outcome, Card
     run(&phone(SchedulerKind::Noop, PackRules::PHONE)?, vec![load])
 }
 
-/// A real load, as fast as the card goes with the queue of a phone.
+/// A real workload, as fast as the card allows with the queue of a phone.
 pub(super) fn mix(requests: &[TracedBio]) -> Result<Outcome, CardError> {
     let load = replay(requests.to_vec(), Pace::Depth(96));
     run(&phone(SchedulerKind::Cfq, PackRules::PHONE)?, vec![load])
 }
 
-/// postmark with flex groups on a card. The card holds data: half of it was written before.
+/// postmark with flex groups on a card half of whose capacity was written before.
 pub(super) fn flex(scale: PaperScale, card: &str, flex_groups: u64) -> Result<Outcome, CardError> {
     let mut setup = phone(SchedulerKind::Cfq, PackRules::PHONE)?;
     setup.card = CardFile::preset(card)?;

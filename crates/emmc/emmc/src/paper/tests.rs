@@ -1,4 +1,4 @@
-//! What must hold of the paper's structure at a small scale. Numbers at full scale are in `docs/guide/emmc.md`.
+//! Structural results of the paper, checked at a small scale. Numbers at full scale are in `docs/guide/emmc.md`.
 
 use media::Nanos;
 
@@ -35,7 +35,7 @@ fn cfq_halts_for_want_of_requests_and_the_others_do_not() {
     );
 }
 
-/// tio_seq, 320 MiB, on a card of 25 MB/s in place of 37, with a commit of the journal each second in place of each five.
+/// tio_seq, 320 MiB, on a card of 25 MB/s instead of 37, with a journal commit every second instead of every five.
 fn slow_and_synced(scheduler: SchedulerKind) -> Outcome {
     let mut setup = loads::phone(scheduler, PackRules::PHONE).unwrap();
     setup.card.flash.transfer_ns = 300_000;
@@ -53,8 +53,9 @@ fn slow_and_synced(scheduler: SchedulerKind) -> Outcome {
     Simulation::new(&setup, load).unwrap().run(|_| Continue::Yes).0
 }
 
-/// Why table 1 has few full packs. cfq lets in one request more for each 100 ms since a commit was late by 125 ms, and
-/// a commit is late when more than 25 MB/s x 125 ms = 3 MiB, six requests, are in the driver: too few for a pack of seven.
+/// Why table 1 has few full packs. cfq admits one more request per 100 ms since a commit was late by 125 ms, and a
+/// commit is late if more than 25 MB/s x 125 ms = 3 MiB, six requests, are in the driver: too few for a pack of
+/// seven.
 #[test]
 fn where_somebody_often_waits_cfq_leaves_few_full_packs() {
     let (cfq, deadline) = (

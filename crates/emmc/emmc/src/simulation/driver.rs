@@ -1,4 +1,4 @@
-//! The driver of a run: it fetches, gathers, starts and completes requests (see the module above for its rules).
+//! The driver of a run: fetches, gathers, starts and completes requests (see the parent module for its rules).
 
 use media::Nanos;
 use results::block_trace::{Operation, RequestFlags};
@@ -70,7 +70,7 @@ impl Simulation {
 
     fn drained_at(&self) -> Nanos {
         let queued = match self.setup.driver {
-            // Everything in the card's queue has to end; its own events come first.
+            // Everything in the card's command queue has to end; its own events come first.
             DriverMode::CommandQueue(_) => self.bus_free.max(self.card.idle_at()) + Nanos::from_micros(100),
             DriverMode::Packed(_) => Nanos::ZERO,
         };
@@ -78,7 +78,7 @@ impl Simulation {
         self.now.max(under_way).max(queued)
     }
 
-    /// Starts what was gathered, and completes what was under way.
+    /// Starts the gathered command, and completes the previous one.
     pub(super) fn start(&mut self) {
         let gathered = std::mem::take(&mut self.gathered);
         let sent = self.send(&gathered.requests, self.now);
@@ -170,7 +170,7 @@ impl Simulation {
         self.gathered.requests = completed;
     }
 
-    /// Completes requests one after the other from `from` on. Returns when the last one is.
+    /// Completes requests one after another from `from` on. Returns the end of the last completion.
     fn complete_all(&mut self, requests: &[RequestId], from: Nanos) -> Nanos {
         let mut at = from;
         for id in requests {
@@ -233,7 +233,7 @@ impl Simulation {
             self.driver.discards += 1;
             let how = match self.setup.discard {
                 DiscardMode::Discard if request.operation == Operation::Discard => Forget::Lazily,
-                // What is to read as zeroes has to do so after a power cut as well.
+                // A range that must read as zeros has to do so after a power cut as well.
                 DiscardMode::Discard | DiscardMode::Trim => Forget::Durably,
             };
             let start = self.now + step.times(3);
@@ -265,10 +265,10 @@ impl Simulation {
         self.fetch();
     }
 
-    /// Gives one request to the card's queue.
+    /// Adds one request to the card's command queue.
     fn queue_task(&mut self, id: RequestId, depth: u32) {
         let host = &self.setup.host;
-        // CMD44 and CMD45 queue the task; CMD46 or CMD47 moves its data when the bus is free.
+        // CMD44 and CMD45 queue the task; CMD46 or CMD47 transfers its data when the bus is free.
         let queued = self.now + Nanos(u64::from(host.fetch_ns) + 2 * u64::from(host.command_ns));
         let start = queued.max(self.bus_free) + Nanos(u64::from(host.command_ns));
         let request = self.queue.get(id);

@@ -1,15 +1,17 @@
-//! The same driver and card, fed with requests from outside as they come: what a live device asks when to answer.
+//! The same driver and card, fed with requests from outside as they arrive: tells a live device when to answer.
 //!
-//! Between the device and its kernel there is a block layer already, so that requests are taken as they are: none is merged,
-//! and they go to the driver in the order in which they came, those that came nearly at once upwards by sector. It does not wait
-//! and reads no clock: [`Online::advance`] is told the time, and tells what happened until then.
+//! There is already a block layer between the device and its kernel, so requests are taken as they are: none is
+//! merged, and they go to the driver in order of arrival, except that almost simultaneous ones go by ascending
+//! sector. This module neither waits nor reads a clock: the caller passes the time to [`Online::advance`], which
+//! returns the events up to then.
 //!
-//! A request may be told of after it came: its way through the kernel takes time. It is given to the driver as of the time at which
-//! it came, when nothing has happened since. So that little has, the driver looks for work as late as makes no difference: while
-//! a command is under way, when that is done. What it finds then is what had come by the virtual time of its look, not what came
-//! after it.
+//! A request may be reported after its arrival, as its way through the kernel takes time. It is passed to the driver
+//! as of its arrival time, unless later events have been processed already. To make that rare, the driver's fetch is
+//! processed as late as possible without a difference: while a command is in progress, at its end. The fetch finds
+//! the requests that had arrived by its own virtual time, not later ones.
 //!
-//! Invariant: nothing happens before the time that was told, so that a request that comes then still finds everything open.
+//! Invariant: no event is processed before the time that the caller has passed, so a request that arrives at that
+//! time can still affect everything later.
 
 use std::cmp::Reverse;
 
@@ -24,36 +26,36 @@ use crate::packing::Gathered;
 use crate::translation::Kept;
 use crate::workload::{Actor, Ground, Step, View};
 
-/// A request that was submitted; no other one ever has the same.
+/// A submitted request; unique over all requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// What happened to requests.
+/// Events of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happening {
-    /// One command brought these to the card.
+    /// One command transferred these requests to the card.
     Sent {
         /// The requests.
         tickets: Vec<Ticket>,
-        /// Units whose newest data (of all that was sent so far) went into a program, and when that ends. What is not here
-        /// is in the card's RAM.
+        /// Units whose newest data (of all commands so far) went into a program, and the end of that program. Other
+        /// data is in the card's RAM.
         programmed: Vec<(u32, Nanos)>,
     },
     /// The driver completed a request.
     Done {
         /// The request.
         ticket: Ticket,
-        /// When.
+        /// Completion time.
         at: Nanos,
     },
 }
 
-/// When something happens next.
+/// The next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Next {
-    /// When.
+    /// Time of the event.
     pub at: Nanos,
-    /// The request that it ends, if it is one's end.
+    /// The request that it completes, if any.
     pub owner: Option<Ticket>,
 }
 
@@ -61,11 +63,11 @@ pub struct Next {
 #[derive(Debug)]
 pub struct Online {
     simulation: Simulation,
-    /// What the card's time was at the start: filling it took some.
+    /// The card's time at the start, which is not zero if the card was filled before.
     origin: Nanos,
 }
 
-/// Who submits; it never does so by itself.
+/// The submitting task; it has no steps of its own.
 struct Outside;
 
 impl Actor for Outside {
@@ -78,8 +80,8 @@ impl Actor for Outside {
     }
 }
 
-/// Threads overtake each other by so much on a machine that has other things to do too: by 1 ms with small requests, by 5 ms with those
-/// of 512 KiB, of which dozens are copied at once.
+/// Maximum delay by which threads overtake each other on a machine with other load: 1 ms for small requests, 5 ms for
+/// those of 512 KiB, dozens of which are copied concurrently.
 const OVERTAKING: Unordered = Unordered {
     within: Nanos::from_micros(1000),
     a_sector: Nanos::from_micros(4),
@@ -94,10 +96,10 @@ fn rules() -> QueueRules {
 }
 
 impl Online {
-    /// An erased card with its driver; of `setup` the queue does not count.
+    /// An erased card with its driver; the queue settings of `setup` are ignored.
     ///
     /// # Errors
-    /// When the card cannot be built.
+    /// If the card cannot be built.
     pub fn new(setup: &Setup) -> Result<Self, CardError> {
         let setup = Setup {
             queue: rules(),
@@ -111,7 +113,7 @@ impl Online {
         })
     }
 
-    /// Fills a range before the start, at no cost of time. To be called before the first request.
+    /// Fills a range before the start, without using time. Call it before the first request.
     #[must_use]
     pub fn with_written(self, sector: u64, sectors: u64) -> Self {
         let simulation = self.simulation.with_written(sector, sectors);
@@ -121,21 +123,21 @@ impl Online {
         }
     }
 
-    /// Takes up what a card of the same shape kept ([`Online::keep`]). To be called before anything else.
+    /// Restores the state saved by a card of the same geometry ([`Online::keep`]). Call it before anything else.
     ///
     /// # Errors
-    /// When it can't be of such a card.
+    /// If the state does not suit this card.
     pub fn with_kept(mut self, epoch: u32, kept: &Kept) -> Result<Self, CardError> {
         self.simulation.card.take_up(epoch, kept)?;
         Ok(self)
     }
 
-    /// What outlives the power when the card is let finish, and the number of its next epoch.
+    /// The persistent state after everything is programmed, and the number of the next epoch.
     pub fn keep(&mut self) -> (u32, Kept) {
         self.simulation.card.keep()
     }
 
-    /// Starts to tell what happens; before that everything is forgotten.
+    /// Starts recording events; earlier events are dropped.
     #[must_use]
     pub fn with_happenings(mut self) -> Self {
         self.simulation.card.keep_record();
@@ -143,12 +145,12 @@ impl Online {
         self
     }
 
-    /// Gives a request to the driver at `at`, or later when more is known to have happened already. Among those that wait it has the
-    /// place of one that came at `at`: who tells of requests may tell of the later one first.
+    /// Submits a request to the driver as of `at`, or later if later events have been processed already. Among the
+    /// waiting requests it is ordered as if it had arrived at `at`: the caller may report requests out of order.
     pub fn submit(&mut self, at: Nanos, bio: &Bio) -> Ticket {
         let simulation = &mut self.simulation;
         let at = self.origin + at;
-        // What was put off happens first: it does not see this request.
+        // Processes deferred events first: they do not see this request.
         while simulation.next_event().is_some_and(|(time, _)| time < at) {
             simulation.handle_next();
         }
@@ -165,7 +167,7 @@ impl Online {
         ticket
     }
 
-    /// Lets everything happen up to `now`, and appends what did to `happenings`.
+    /// Processes all events up to `now`, and appends those of requests to `happenings`.
     pub fn advance(&mut self, now: Nanos, happenings: &mut Vec<Happening>) {
         let simulation = &mut self.simulation;
         while simulation.due().is_some_and(|due| due <= self.origin + now) {
@@ -176,7 +178,7 @@ impl Online {
         happenings.extend(noted.map(|happening| happening.since(origin)));
     }
 
-    /// When something happens next, unless a request comes before; `None` when nothing is under way.
+    /// The next event, unless a request arrives before; `None` if nothing is in progress.
     #[must_use]
     pub fn next(&self) -> Option<Next> {
         let simulation = &self.simulation;
@@ -195,7 +197,7 @@ impl Online {
         })
     }
 
-    /// Forgets every request: the power is gone. What the card's maps say stays.
+    /// Drops all requests after a power cut. The card's maps are kept.
     pub fn forget_requests(&mut self) {
         let simulation = &mut self.simulation;
         simulation.queue.clear();
@@ -209,7 +211,7 @@ impl Online {
         simulation.bus_free = Nanos::ZERO;
     }
 
-    /// What was done since the start.
+    /// Results since the start.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         self.simulation.outcome(self.origin)
@@ -217,7 +219,7 @@ impl Online {
 }
 
 impl Happening {
-    /// The same, with times that count from `origin`.
+    /// The same event, with times relative to `origin`.
     fn since(self, origin: Nanos) -> Self {
         match self {
             Self::Sent { tickets, programmed } => Self::Sent {
@@ -248,8 +250,8 @@ impl Simulation {
         }
     }
 
-    /// When the next event has to be seen to. A look for work can wait until the command under way is done: whatever it finds,
-    /// nothing follows from it before that.
+    /// Time by which the next event has to be processed. A fetch can wait until the command in progress ends:
+    /// whatever it finds has no effect before that.
     fn due(&self) -> Option<Nanos> {
         let (time, event) = self.next_event()?;
         let needed = match (event, self.under_way) {
@@ -310,7 +312,8 @@ mod tests {
         done.collect()
     }
 
-    /// As `one_write_takes_the_sum_of_its_steps`, begun at 5 ms: 5,694,200. Its page is programmed at 5 ms + 690.2 us.
+    /// As `one_write_takes_the_sum_of_its_steps`, begun at 5 ms: 5,694,200. Its page is programmed at 5 ms + 690.2
+    /// us.
     #[test]
     fn a_write_from_outside_ends_when_the_model_says() {
         let mut online = online(PackRules::OFF);
@@ -327,7 +330,7 @@ mod tests {
         assert_eq!(online.next(), None);
     }
 
-    /// The driver is asked again at each moment that it names; the answers are those of a run of the same requests.
+    /// The driver is polled at each time that it names; the results are those of a run with the same requests.
     #[test]
     fn requests_from_outside_take_as_long_as_in_a_run() {
         let bios: Vec<Bio> = (0..200)
@@ -373,9 +376,9 @@ mod tests {
         assert_eq!(online.outcome().driver, expected.driver);
     }
 
-    /// Two at a time, 8 KiB reads: when the first is done (the second has just been sent), another one comes, and is told of just
-    /// before the card is done with the second. It is sent as if it had been told at once: right after the second, its fetching and
-    /// preparing hidden.
+    /// Two 8 KiB reads in progress: when the first completes (the second has just been sent), a third arrives, and is
+    /// reported just before the card is done with the second. It is sent as if it had been reported at once: right
+    /// after the second, with its fetch and preparation hidden.
     #[test]
     fn a_request_told_of_late_is_found_by_a_look_that_came_after_it() {
         let ends = |told_late: Nanos| {
@@ -399,18 +402,20 @@ mod tests {
         let [_, (_, second), (_, third)] = at_once[..] else {
             panic!("{at_once:?}");
         };
-        // A command takes as long as the next one with all of its preparation hidden; completing it takes 3 us of that.
+        // With all preparation hidden, a command takes the time between two completions; 3 us of that are the
+        // completion.
         assert_eq!(ends(Nanos(third - second - 5000)), at_once);
     }
 
-    /// A look is put off, and so is everything that came after it in virtual time: the late request does not jump the queue.
+    /// A fetch is deferred, and so is everything that arrived after it in virtual time: the late request does not
+    /// jump the queue.
     #[test]
     fn a_look_that_was_put_off_does_not_see_what_came_after_it() {
         let ends = |step: Nanos| {
             let (mut online, mut seen) = (online(PackRules::PHONE), Vec::new());
             let write = |place: u64| Bio::plain(Operation::Write, place * 8, 8);
             online.submit(Nanos::ZERO, &write(0));
-            // The first is under way from about 65 us on; the look for the next comes right after.
+            // The first is in progress from about 65 us on; the fetch of the next follows right after.
             let mut told = Nanos::ZERO;
             while told < Nanos::from_micros(300) {
                 online.advance(told, &mut seen);
@@ -425,8 +430,8 @@ mod tests {
         assert_eq!(ends(Nanos::from_micros(10)), ends(Nanos::from_micros(400)));
     }
 
-    /// 32 writes of a stream, 200 us between two, and a long one before, while which they come; some are told of when nine others, that
-    /// came later, have been.
+    /// A stream of 32 writes at intervals of 200 us, which arrive during a long first write; some are reported only
+    /// after nine later ones.
     #[test]
     fn a_stream_whose_requests_are_told_of_in_another_order_is_packed_as_it_came() {
         let packs = |told: &mut dyn Iterator<Item = u64>| {

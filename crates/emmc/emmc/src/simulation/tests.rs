@@ -1,4 +1,4 @@
-//! Tests of whole runs: times by hand, and what holds for every run.
+//! Tests of whole runs: times computed by hand, and properties of every run.
 
 use results::block_trace::{Operation, RequestFlags};
 
@@ -10,8 +10,9 @@ use crate::workload::{
     random_files, replay, stream, write,
 };
 
-/// Easy numbers. Host: command 1 us, interrupt 10, wake-up 20, CMD23 by interrupt, fetch 2, prepare 5, complete 3, poll 10.
-/// Card: command 0, PC 80, LSB 500, MSB 1300. Bus 6.4 us a sector.
+/// Simple numbers. Host: command 1 us, interrupt 10, wake-up 20, CMD23 by interrupt, fetch 2, prepare 5, complete 3,
+/// poll
+/// 10. Card: command 0, PC 80, LSB 500, MSB 1300. Bus 6.4 us per sector.
 pub(super) fn setup(scheduler: SchedulerKind, rules: PackRules) -> Setup {
     let mut card = CardFile::preset("gt-i9300").unwrap();
     card.flash.capacity_bytes = 1 << 28;
@@ -53,8 +54,8 @@ fn bios(bios: &[Bio]) -> Vec<Box<dyn Actor>> {
 const NO_FLAGS: RequestFlags = RequestFlags(0);
 
 /// One write of 4 KiB. Wake-up 20, fetch 2, one more fetch that finds nothing (not counted), prepare 5: start at 27.
-/// CMD23 1 + 10 + 20, CMD25 1: data from 59 to 110.2; PC 80, LSB 500: ready at 690.2. Data end is seen at 110.2 + 30 =
-/// 140.2; polls each 10: 55 of them, 690.2; CMD13 1: 691.2. Completed 3 later: 694.2.
+/// CMD23 1 + 10 + 20, CMD25 1: data from 59 to 110.2; PC 80, LSB 500: ready at 690.2. Data end is seen at 110.2 + 30
+/// = 140.2; polls every 10: 55 of them, 690.2; CMD13 1: 691.2. Completed 3 later: 694.2.
 #[test]
 fn one_write_takes_the_sum_of_its_steps() {
     let outcome = run(
@@ -65,8 +66,8 @@ fn one_write_takes_the_sum_of_its_steps() {
     assert_eq!(outcome.driver.interrupts, 4);
 }
 
-/// One sector needs no CMD23: 27 + CMD24 1 = 28, data until 34.4, PC and LSB: 614.4. Seen: 34.4 + 30 = 64.4, 55 polls to
-/// 614.4, CMD13 1, complete 3: 618.4. Three interrupts.
+/// One sector needs no CMD23: 27 + CMD24 1 = 28, data until 34.4, PC and LSB: 614.4. Seen: 34.4 + 30 = 64.4, 55 polls
+/// to 614.4, CMD13 1, complete 3: 618.4. Three interrupts.
 #[test]
 fn a_single_sector_goes_without_cmd23() {
     let outcome = run(
@@ -77,9 +78,9 @@ fn a_single_sector_goes_without_cmd23() {
     assert_eq!(outcome.driver.interrupts, 3);
 }
 
-/// Two writes of 4 KiB apart, unpacked. The first is seen ready at 691.2 (above). The second was prepared meanwhile and
-/// starts then: CMD23 31, CMD25 1: data from 723.2 to 774.4; next page is in another bank: ready at 1354.4. Seen at
-/// 774.4 + 30 = 804.4, 55 polls: 1354.4, CMD13: 1355.4, complete: 1358.4.
+/// Two separate writes of 4 KiB, not packed. The first is seen ready at 691.2 (above). The second was prepared
+/// meanwhile and starts then: CMD23 31, CMD25 1: data from 723.2 to 774.4; next page is in another bank: ready at
+/// 1354.4. Seen at 774.4 + 30 = 804.4, 55 polls: 1354.4, CMD13: 1355.4, complete: 1358.4.
 #[test]
 fn the_second_write_is_prepared_while_the_first_is_under_way() {
     let two = [write(0, 8, NO_FLAGS), write(1000, 8, NO_FLAGS)];
@@ -88,9 +89,9 @@ fn the_second_write_is_prepared_while_the_first_is_under_way() {
     assert_eq!(outcome.driver.interrupts, 8);
 }
 
-/// The same two in a pack: fetches 2 + 2, prepare 10, after the wake-up of 20: start at 34. CMD23 31, CMD25 1: data from 66,
-/// header and 16 sectors: until 174.8. Both fill one page: PC 80, LSB 500: 754.8. Seen 204.8, 55 polls: 754.8, CMD13
-/// 755.8, completed 758.8 and 761.8. Four interrupts in place of eight.
+/// The same two in a pack: fetches 2 + 2, prepare 10, after the wake-up of 20: start at 34. CMD23 31, CMD25 1: data
+/// from 66, header and 16 sectors: until 174.8. Both fill one page: PC 80, LSB 500: 754.8. Seen 204.8, 55 polls:
+/// 754.8, CMD13 755.8, completed 758.8 and 761.8. Four interrupts instead of eight.
 #[test]
 fn a_pack_of_two_takes_one_command_and_one_page() {
     let rules = PackRules {
@@ -105,8 +106,8 @@ fn a_pack_of_two_takes_one_command_and_one_page() {
     assert_eq!(outcome.driver.pack_sizes, [0, 0, 1]);
 }
 
-/// A read of 4 KiB that was never written: start 27, CMD23 31, CMD18 1: 59; 8 sectors: 110.2; interrupt and wake-up 30:
-/// 140.2; complete 3: 143.2.
+/// A read of 4 KiB that was never written: start 27, CMD23 31, CMD18 1: 59; 8 sectors: 110.2; interrupt and wake-up
+/// 30: 140.2; complete 3: 143.2.
 #[test]
 fn a_read_of_nothing_takes_the_bus_alone() {
     let read = Bio {
@@ -117,8 +118,8 @@ fn a_read_of_nothing_takes_the_bus_alone() {
     assert_eq!(outcome.elapsed_ns, 143_200);
 }
 
-/// A flush without a cache: wake-up 20, CMD6 with interrupt and wake-up 31: 51; the card answers at once; seen: another 30,
-/// CMD13 1: 82. It is completed at that moment.
+/// A flush without a cache: wake-up 20, CMD6 with interrupt and wake-up 31: 51; the card responds at once; seen:
+/// another 30, CMD13 1: 82. It is completed at that time.
 #[test]
 fn a_flush_without_a_cache_is_two_commands() {
     let flush = Bio {
@@ -141,17 +142,17 @@ fn a_discard_is_three_commands() {
     assert_eq!(outcome.elapsed_ns, 144_000);
 }
 
-/// Two random writes of 4 KiB in the card's queue overlap in the banks: the second's data moves while the first is
-/// programmed, so both take far less than two commands after each other (1358.4 us above).
+/// Two random writes of 4 KiB in the card's command queue overlap in the banks: the second's data is transferred
+/// while the first is programmed, so both take far less than two consecutive commands (1358.4 us above).
 #[test]
 fn a_command_queue_overlaps_data_and_programs() {
     let mut queued = setup(SchedulerKind::None, PackRules::OFF);
     queued.driver = DriverMode::CommandQueue(32);
     let two = [write(0, 8, NO_FLAGS), write(1000, 8, NO_FLAGS)];
     let outcome = run(&queued, bios(&two));
-    // Wake-up 20, fetch 2, CMD44/45 2, CMD47 1: data 25 to 76.2, PC until 156.2. The second: queued at 28, its CMD47 until
-    // 77.2, data until 128.4; its PC waits for the channel until 156.2, then 80 and LSB 500: 736.2; interrupt, wake-up and
-    // completion 33: 769.2.
+    // Wake-up 20, fetch 2, CMD44/45 2, CMD47 1: data 25 to 76.2, PC until 156.2. The second: queued at 28, its CMD47
+    // until 77.2, data until 128.4; its PC waits for the channel until 156.2, then 80 and LSB 500: 736.2; interrupt,
+    // wake-up and completion 33: 769.2.
     assert_eq!(outcome.elapsed_ns, 769_200);
     assert_eq!(outcome.driver.interrupts, 2);
 }
@@ -242,7 +243,7 @@ fn random_direct_writes_keep_their_depth_and_collect_garbage() {
             seed: 1,
         })],
     );
-    // Neighbours that wait together become one request, so bytes are counted, not requests.
+    // Adjacent requests that wait together are merged, so this counts bytes, not requests.
     assert_eq!(outcome.writes.bytes, 60_000 * 4096);
     assert!(outcome.translation.collections > 0);
     assert!(outcome.translation.write_amplification().unwrap() > 1.0);
@@ -286,7 +287,7 @@ fn every_command_is_in_the_log() {
     assert_eq!(commands[0].argument, 8 | 1 << 30);
 }
 
-/// Reads of written units take longer than those of erased ones: the second task has found what the first did.
+/// Reads of written units take longer than those of erased ones: the second task sees the writes of the first.
 #[test]
 fn a_task_of_a_chain_finds_the_card_as_the_one_before_left_it() {
     let setup = setup(SchedulerKind::None, PackRules::OFF);

@@ -1,9 +1,9 @@
-//! What every translation layer writes through: open super blocks, the copies of endangered pages, and the RAM in which
-//! data waits for its program.
+//! The flash below every translation layer: open super blocks, backup copies of endangered pages, and the RAM in
+//! which data waits for its program.
 //!
-//! Invariants: pages of an open block are programmed upwards, each once; a page is copied to the SLC buffer exactly when a
-//! page of an earlier epoch is endangered. An epoch is what is acknowledged together: one command, or everything
-//! between two flushes of a card that acknowledges from its cache.
+//! Invariants: pages of an open block are programmed in ascending order, each once; a page is copied to the SLC
+//! buffer exactly if a program endangers it and it belongs to an earlier epoch. An epoch is a set of data
+//! acknowledged together: one command, or, with a write cache, everything between two flushes.
 
 use std::collections::VecDeque;
 
@@ -12,28 +12,28 @@ use media::Nanos;
 use crate::geometry::{CardGeometry, index};
 use crate::nand_array::{NandArray, ProgramMode};
 
-/// Data that is acknowledged together. [`Epoch::COPY`] is never endangered: its source is still there.
+/// Data that is acknowledged together. [`Epoch::COPY`] is never endangered, since its source still exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Epoch(pub u32);
 
 impl Epoch {
-    /// Data that the card moved.
+    /// Data copied by the card.
     pub const COPY: Self = Self(0);
 }
 
-/// When the data of a command comes over the bus.
+/// Arrival times of a command's data over the bus.
 #[derive(Clone, Copy, Debug)]
 pub struct DataStream {
     /// Start of the first sector.
     pub start: Nanos,
-    /// Picoseconds of a sector.
+    /// Transfer time of a sector, picoseconds.
     pub sector_ps: u64,
-    /// Data that came earlier counts as come then.
+    /// Data that arrives earlier counts as arriving at this time.
     pub earliest: Nanos,
 }
 
 impl DataStream {
-    /// When `sectors` sectors have come.
+    /// Arrival time of the first `sectors` sectors.
     #[must_use]
     pub fn arrival(&self, sectors: u64) -> Nanos {
         let came = Nanos(self.start.0 + (sectors * self.sector_ps).div_ceil(1000));
@@ -41,27 +41,27 @@ impl DataStream {
     }
 }
 
-/// The flash below a translation layer.
+/// The flash below a translation layer; see the module.
 #[derive(Clone, Debug)]
 pub struct Flash {
-    /// Shape.
+    /// Geometry.
     pub geometry: CardGeometry,
-    /// Times.
+    /// Banks and their timing.
     pub array: NandArray,
-    /// When everything that was written so far is programmed.
+    /// Time at which everything written so far is programmed.
     pub durable: Nanos,
-    /// When the data of everything that was written so far is in the card's RAM.
+    /// Time at which the data of everything written so far is in the card's RAM.
     pub admitted: Nanos,
     lsb_backup: bool,
-    /// Ends of the programs whose data is in RAM; its capacity is the RAM's pages.
+    /// Ends of the programs whose data is in RAM; at most `buffer_pages`.
     waiting: VecDeque<Nanos>,
     buffer_pages: usize,
-    /// Units of the host and when their programs end, for who keeps the data; `None` when nobody does.
+    /// Host units and the ends of their programs, for a caller that stores the data; `None` without such a caller.
     programmed: Option<Vec<(u32, Nanos)>>,
 }
 
 impl Flash {
-    /// Erased flash; `buffer_pages` pages of data wait in RAM at most (at least 1).
+    /// Erased flash with a RAM buffer of `buffer_pages` pages (at least 1).
     #[must_use]
     pub fn new(geometry: CardGeometry, array: NandArray, lsb_backup: bool, buffer_pages: usize) -> Self {
         let buffer_pages = buffer_pages.max(1);
@@ -77,30 +77,30 @@ impl Flash {
         }
     }
 
-    /// Notes from here on which units are programmed when.
+    /// From here on records which units are programmed when.
     pub fn keep_record(&mut self) {
         self.programmed.get_or_insert_default();
     }
 
-    /// Whether programs are noted.
+    /// Whether programs are recorded.
     #[must_use]
     pub const fn keeps_record(&self) -> bool {
         self.programmed.is_some()
     }
 
-    /// Notes that the newest data of a unit is in a program that ends then.
+    /// Records that the program of a unit's newest data ends at `end`.
     pub fn note_programmed(&mut self, unit: u32, end: Nanos) {
         if let Some(programmed) = &mut self.programmed {
             programmed.push((unit, end));
         }
     }
 
-    /// What was noted since this was last asked.
+    /// Returns and clears the record.
     pub fn take_programmed(&mut self) -> Vec<(u32, Nanos)> {
         self.programmed.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Programs the page of `open` that ends before its next slot, with data of the host that comes at `arrived`.
+    /// Programs the page of `open` that ends before its next slot, with host data that arrives at `arrived`.
     pub fn program_host(&mut self, open: &mut OpenBlock, arrived: Nanos, epoch: Epoch) -> Nanos {
         let room = if self.waiting.len() == self.buffer_pages {
             self.waiting.pop_front().unwrap_or_default()
@@ -115,7 +115,7 @@ impl Flash {
         end
     }
 
-    /// Programs the page of `open` that ends before its next slot, with data that the card has.
+    /// Programs the page of `open` that ends before its next slot, with data that is already in the card.
     pub fn program(&mut self, open: &mut OpenBlock, ready: Nanos, epoch: Epoch) -> Nanos {
         let page_of_block = (open.filled - 1) / self.geometry.page_units();
         let place = self.geometry.page_of(open.filled - 1);
@@ -130,7 +130,7 @@ impl Flash {
         self.array.program(place, ready, backups, open.mode)
     }
 
-    /// Reads the pages that hold `slots`, which are in ascending order; a page is read once. Returns the end.
+    /// Reads the pages that contain `slots`, given in ascending order, each page once. Returns the end.
     pub fn read_slots(&mut self, slots: impl Iterator<Item = u32>, ready: Nanos) -> Nanos {
         let (mut last_page, mut end) = (u32::MAX, ready);
         for slot in slots {
@@ -143,26 +143,26 @@ impl Flash {
         end
     }
 
-    /// Reads the page that holds a slot. Returns the end.
+    /// Reads the page that contains a slot. Returns the end.
     pub fn read_slot(&mut self, slot: u32, ready: Nanos) -> Nanos {
         self.read_slot_of_block(slot % self.geometry.block_slots(), ready)
     }
 
-    /// The same for one that is counted from its block's first.
+    /// As [`Self::read_slot`], with the slot numbered within its block.
     pub fn read_slot_of_block(&mut self, slot: u32, ready: Nanos) -> Nanos {
         let place = self.geometry.page_of(slot);
         self.array.read(place, ready)
     }
 }
 
-/// A super block that is being filled.
+/// A super block being filled.
 #[derive(Clone, Debug)]
 pub struct OpenBlock {
     /// Number of the super block.
     pub block: u32,
-    /// Slots that are taken.
+    /// Used slots.
     pub filled: u32,
-    /// Slots that it has in its mode.
+    /// Number of slots in its program mode.
     pub capacity: u32,
     /// How its pages are programmed.
     pub mode: ProgramMode,
@@ -187,7 +187,7 @@ impl OpenBlock {
         }
     }
 
-    /// Takes the next slot. `None` when the block is full.
+    /// Takes the next slot; `None` if the block is full.
     pub fn take(&mut self, geometry: &CardGeometry) -> Option<u32> {
         (!self.is_full()).then(|| {
             self.filled += 1;
@@ -201,25 +201,25 @@ impl OpenBlock {
         self.filled == self.capacity
     }
 
-    /// Whether the slots taken so far end at the end of a page.
+    /// Whether the next slot starts a new page.
     #[must_use]
     pub const fn at_page_end(&self, page_units: u32) -> bool {
         self.filled.is_multiple_of(page_units)
     }
 
-    /// Slots to skip so that the page is full.
+    /// Number of slots left in the current page.
     #[must_use]
     pub const fn to_page_end(&self, page_units: u32) -> u32 {
         (page_units - self.filled % page_units) % page_units
     }
 
-    /// By page, the epoch in which it was programmed.
+    /// Epoch in which each page was programmed.
     #[must_use]
     pub fn epochs(&self) -> &[u32] {
         &self.epochs
     }
 
-    /// Goes on where a block of the same number was left. Tells whether it could be left so.
+    /// Restores the fill state of a block with the same number. Returns whether that state is possible.
     pub fn go_on(&mut self, filled: u32, epochs: &[u32]) -> bool {
         let could_be = filled <= self.capacity && epochs.len() == self.epochs.len();
         if could_be {
@@ -229,7 +229,7 @@ impl OpenBlock {
         could_be
     }
 
-    /// Makes it an erased block with another number, in the same memory.
+    /// Reuses the memory for an erased block with another number.
     pub fn reopen(&mut self, block: u32) {
         self.block = block;
         self.filled = 0;

@@ -1,16 +1,16 @@
 //! Translation layers that map whole blocks and keep changes in log blocks: FAST and LAST.
 //!
 //! A logical block has at most one data block, in which a unit's slot is its offset. Changes go to logs. A write that
-//! starts a logical block, or goes on where its sequential log ends, fills a *sequential log* of that block; everything
-//! else fills *random logs*, which all blocks share. A full sequential log takes the place of the data block (switch
-//! merge); one that has to go earlier is completed first (partial merge). When no random log is left the oldest goes, and
-//! every logical block with a unit in it is gathered into a new block (full merge). LAST differs: several sequential
-//! logs, long writes alone go there, units that change again soon have a random log of their own, and the log that costs
-//! least goes first, for nothing when all of it is outdated.
+//! starts a logical block, or continues at the end of its sequential log, fills a *sequential log* of that block;
+//! everything else fills *random logs*, which all blocks share. A full sequential log replaces the data block (switch
+//! merge); one that has to be released earlier is completed first (partial merge). When no random log is free the
+//! oldest is released, and every logical block with a unit in it is gathered into a new block (full merge). LAST
+//! differs: it has several sequential logs, only long writes go there, units that change frequently have a random log
+//! of their own, and the cheapest log is released first, at no cost if all of it is outdated.
 //!
-//! A unit is a page here: a smaller write has to read the rest first, which the card does.
+//! A unit equals a page here: for a smaller write the card reads the rest first.
 //!
-//! Invariants: `log_map` names the newest copy of a unit when that is in a log; `in_data` says whether the data block
+//! Invariants: `log_map` names the newest copy of a unit if that is in a log; `in_data` says whether the data block
 //! has one; `valid` counts the units of a random log that `log_map` names.
 
 mod random;
@@ -30,29 +30,29 @@ use crate::nand_array::ProgramMode;
 
 const NONE: u32 = u32::MAX;
 
-/// How the logs are used.
+/// Configuration of the logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HybridRules {
-    /// Random logs.
+    /// Number of random logs.
     pub random_logs: u32,
-    /// Sequential logs.
+    /// Number of sequential logs.
     pub sequential_logs: u32,
-    /// Writes of at least so many units may fill a sequential log; 0 for all (FAST).
+    /// Minimum length in units of writes that may fill a sequential log; 0 for any (FAST).
     pub sequential_from_units: u32,
-    /// Whether units that change again have a log of their own, and the cheapest log goes first (LAST).
+    /// Whether units that change frequently have their own log, and the cheapest log is released first (LAST).
     pub locality: Locality,
 }
 
-/// Whether the layer looks at how often units change.
+/// Whether the layer uses temporal locality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locality {
-    /// The oldest log goes (FAST).
+    /// The oldest log is released (FAST).
     Ignored,
-    /// Hot and cold are parted, the cheapest log goes (LAST).
+    /// Hot and cold units are separated, and the cheapest log is released (LAST).
     Parted,
 }
 
-/// The layer.
+/// The log-block layer; see the module.
 #[derive(Clone, Debug)]
 pub struct Hybrid {
     rules: HybridRules,
@@ -61,12 +61,12 @@ pub struct Hybrid {
     data: Vec<u32>,
     in_data: Vec<bool>,
     log_map: Vec<u32>,
-    /// Unit of each slot of a random log.
+    /// Unit in each slot of a random log.
     reverse: Vec<u32>,
     sequential: Vec<SequentialLog>,
-    /// Oldest first; the youngest one or two are being filled.
+    /// Oldest first; the newest one or two are being filled.
     random: VecDeque<RandomLog>,
-    /// Blocks of `random` that are being filled: cold, hot.
+    /// Blocks of `random` being filled: cold, hot.
     filling: [u32; 2],
     free: BTreeSet<(u32, u32)>,
     erases: Vec<u32>,
@@ -79,7 +79,7 @@ impl Hybrid {
     /// Empty flash.
     ///
     /// # Errors
-    /// When a unit is no page, or the flash has no room for the logs.
+    /// If a unit is not a page, or the flash is too small for the logs.
     pub fn new(geometry: &CardGeometry, rules: HybridRules) -> Result<Self, CardError> {
         if geometry.page_units() != 1 {
             return Err(CardError::Number {
@@ -133,7 +133,7 @@ impl Hybrid {
         self.write_anywhere(flash, unit, hot, arrived, epoch);
     }
 
-    /// Copies the newest units of a logical block from `from` on into `open`. Returns the offsets that it copied.
+    /// Copies the newest units of a logical block from `from` on into `open`. Returns their offsets.
     fn gather(
         &mut self,
         flash: &mut Flash,
@@ -182,7 +182,7 @@ impl Hybrid {
         self.replace_data(flash, logical, open.block, now);
     }
 
-    /// Where the newest copy of a unit is.
+    /// The slot with the newest copy of a unit.
     fn newest(&self, unit: u32) -> Option<u32> {
         if unit >= self.units {
             return None;
@@ -197,7 +197,7 @@ impl Hybrid {
         }
     }
 
-    /// The copy of a unit in a log, if there is one, is not the newest any more.
+    /// Invalidates the copy of a unit in a log, if any.
     fn outdate(&mut self, unit: u32) {
         let slot = std::mem::replace(&mut self.log_map[index(unit)], NONE);
         if slot != NONE
@@ -233,7 +233,7 @@ impl Translation for Hybrid {
     }
 
     fn close(&mut self, _: &mut Flash, _: Nanos, _: Epoch) {
-        // Units are pages: nothing ever waits for the rest of one.
+        // Units are pages, so no partial page is ever pending.
     }
 
     fn read(&mut self, flash: &mut Flash, first: u32, count: u32, ready: Nanos) -> Nanos {

@@ -1,7 +1,7 @@
-//! What of a translation layer outlives the power: wear, and for page maps where every unit is.
+//! The persistent state of a translation layer: wear, and for page maps the location of every unit.
 //!
-//! It is the content of a file that `live` keeps beside a card's data, and comes back from there unchecked: a layer takes it
-//! up only when it could be its own.
+//! `live` stores it in a file beside a card's data and restores it unchecked, so a layer accepts it only after
+//! verifying that it is consistent.
 
 use std::collections::BTreeSet;
 
@@ -10,41 +10,41 @@ use crate::error::CardError;
 /// A unit without data.
 pub const NO_SLOT: u32 = u32::MAX;
 
-/// What a layer keeps.
+/// The persistent state of a layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// How often each super block was erased.
+    /// Erase counter of each super block.
     pub erases: Vec<u32>,
-    /// Where the data is; `None` of layers that do not say.
+    /// Location of the data; `None` for layers that do not save it.
     pub map: Option<KeptMap>,
 }
 
-/// Where the data is.
+/// Location of the data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptMap {
-    /// By unit, its slot or [`NO_SLOT`]; units of the map itself follow those of the host.
+    /// The slot of each unit, or [`NO_SLOT`]; units of the map itself follow those of the host.
     pub slots: Vec<u32>,
-    /// By super block, whether it is erased.
+    /// Whether each super block is erased.
     pub erased: Vec<bool>,
-    /// Super blocks that are being filled.
+    /// Super blocks being filled.
     pub open: Vec<KeptOpen>,
 }
 
-/// A super block that is being filled.
+/// A super block being filled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptOpen {
-    /// What fills it, as the layer counts.
+    /// Number of the stream that fills it, as the layer counts them.
     pub stream: u32,
-    /// Which one.
+    /// Number of the super block.
     pub block: u32,
-    /// Slots that are taken.
+    /// Used slots.
     pub filled: u32,
-    /// By page, the epoch in which it was programmed.
+    /// Epoch in which each page was programmed.
     pub epochs: Vec<u32>,
 }
 
 impl Kept {
-    /// Every super block with its wear, the least worn one first, for a layer that has so many.
+    /// All super blocks ordered by erase counter, lowest first, after checking their number.
     pub(super) fn by_wear(&self, super_blocks: usize) -> Result<BTreeSet<(u32, u32)>, CardError> {
         expect_count("super blocks", self.erases.len(), super_blocks)?;
         Ok((0..)
@@ -54,7 +54,7 @@ impl Kept {
     }
 }
 
-/// Refuses what was kept of another number of things than the card has.
+/// Fails if the number of items in the saved state is not that of the card.
 pub(super) fn expect_count(what: &'static str, found: usize, expected: usize) -> Result<(), CardError> {
     match found == expected {
         true => Ok(()),
@@ -66,7 +66,7 @@ pub(super) fn expect_count(what: &'static str, found: usize, expected: usize) ->
     }
 }
 
-/// A number of what was kept that can't be of this card.
+/// The error for a saved number that is impossible for this card.
 pub(super) const fn foreign(what: &'static str, found: u64, expected: &'static str) -> CardError {
     CardError::Number {
         what,

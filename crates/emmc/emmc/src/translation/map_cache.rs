@@ -1,22 +1,22 @@
-//! The part of a page map that is in RAM (DFTL): whole pages of the map, the least recently used goes first.
+//! The RAM cache of a page map (DFTL): whole map pages with LRU replacement.
 //!
-//! DFTL as published caches single entries and writes a page's dirty entries back together; this cache holds whole pages,
-//! as later cards do. It knows places in a list, nothing of flash.
+//! DFTL as published caches single entries and writes a page's dirty entries back together; this cache holds whole
+//! pages, as later cards do. It manages page numbers, and knows nothing about flash.
 
 use crate::geometry::index;
 
 const NONE: u32 = u32::MAX;
 
-/// What a touch of a page of the map needs.
+/// Flash operations required by an access to a map page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch {
     /// The page was not in RAM and has to be read.
     pub missed: bool,
-    /// This page went and has to be written first.
+    /// This page was evicted and has to be written first.
     pub write_back: Option<u32>,
 }
 
-/// Which pages of the map are in RAM.
+/// The set of map pages in RAM.
 #[derive(Clone, Debug)]
 pub struct MapCache {
     capacity: u32,
@@ -30,7 +30,7 @@ pub struct MapCache {
 }
 
 impl MapCache {
-    /// An empty cache of `capacity` (at least 1) of `pages` pages.
+    /// An empty cache of `capacity` pages (at least 1), for a map of `pages` pages.
     pub fn new(pages: u32, capacity: u32) -> Self {
         let size = index(pages);
         Self {
@@ -45,7 +45,7 @@ impl MapCache {
         }
     }
 
-    /// Uses a page, which is dirty from then on when `writes`.
+    /// Accesses a page, and makes it dirty if `writes` says so.
     pub fn touch(&mut self, page: u32, writes: Writes) -> Touch {
         let mut touch = Touch {
             missed: false,
@@ -75,7 +75,7 @@ impl MapCache {
         touch
     }
 
-    /// Marks a page dirty when it is in RAM. Tells whether it is.
+    /// Marks a page dirty if it is in RAM. Returns whether it is.
     pub fn dirty_if_present(&mut self, page: u32) -> bool {
         let present = self.present[index(page)];
         self.dirty[index(page)] |= present;
@@ -105,7 +105,7 @@ impl MapCache {
     }
 }
 
-/// Whether a touch changes the page.
+/// Whether an access modifies the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writes {
     /// It does.
@@ -118,7 +118,7 @@ pub enum Writes {
 mod tests {
     use super::*;
 
-    /// Room for two: 0 (written), 1, 0 again, 2 drives 1 out (clean), 3 drives 0 out (dirty).
+    /// Capacity of two: 0 (written), 1, 0 again, 2 evicts 1 (clean), 3 evicts 0 (dirty).
     #[test]
     fn the_least_recently_used_page_goes_and_is_written_when_dirty() {
         let mut cache = MapCache::new(8, 2);

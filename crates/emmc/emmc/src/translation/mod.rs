@@ -1,7 +1,7 @@
-//! Flash translation layers: where a unit is, where the next one goes, and what is copied to make room.
+//! Flash translation layers: location of units, allocation of slots, and garbage collection.
 //!
-//! They hold maps and counts, no data. All of them write through [`Flash`], which knows the times. A layer works to
-//! completion when it is called: collecting garbage takes banks, and later commands find these taken.
+//! They hold maps and counters, but no data. All of them use [`Flash`], which models the times. Each call runs to
+//! completion: garbage collection occupies banks, which later commands then find busy.
 
 mod flash;
 mod hybrid;
@@ -21,39 +21,39 @@ pub use hybrid::{Hybrid, HybridRules, Locality};
 pub use kept::{Kept, KeptMap, KeptOpen, NO_SLOT};
 pub use page_map::{PageMap, PageMapRules};
 
-/// Which data is kept apart from other data.
+/// Separation of data by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// None.
+    /// Not separated.
     #[default]
     Common,
-    /// Marked as metadata (data tag).
+    /// Tagged as metadata (data tag).
     Tagged,
-    /// Of a context, 1 to 15.
+    /// Data of a context, 1 to 15.
     Context(u8),
 }
 
-/// Units that a command writes.
+/// The units of a write command.
 #[derive(Clone, Copy, Debug)]
 pub struct UnitWrite {
     /// First unit.
     pub first: u32,
-    /// How many.
+    /// Number of units.
     pub count: u32,
-    /// When the data comes.
+    /// Arrival of the data.
     pub data: DataStream,
     /// Sectors of the command before these units.
     pub sectors_before: u64,
-    /// Sectors of a unit; data of a unit is there when its last sector has come.
+    /// Total sectors of these units; a unit has arrived with its last sector.
     pub sectors: u64,
-    /// What is acknowledged with it.
+    /// Epoch of the data.
     pub epoch: Epoch,
-    /// What it is kept apart with.
+    /// Separation of the data.
     pub placement: Placement,
 }
 
 impl UnitWrite {
-    /// When the data of the `n`-th unit is there.
+    /// Arrival time of the `n`-th unit.
     #[must_use]
     pub fn arrival(&self, n: u32, unit_sectors: u32) -> Nanos {
         let end = (u64::from(n + 1) * u64::from(unit_sectors)).min(self.sectors);
@@ -61,23 +61,23 @@ impl UnitWrite {
     }
 }
 
-/// How long a discarded range stays discarded.
+/// Durability of a discard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forget {
-    /// It reads as erased from the answer on, also after a power cut (TRIM).
+    /// The range reads as erased from the response on, even after a power cut (TRIM).
     Durably,
-    /// It may come back (DISCARD).
+    /// The data may reappear (DISCARD).
     Lazily,
 }
 
-/// What a translation layer did.
+/// Counters of a translation layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TranslationCounters {
-    /// Units that the host wrote.
+    /// Units written by the host.
     pub host_units: u64,
-    /// Slots that were left empty so that a command could end.
+    /// Slots left empty to complete a command.
     pub padded_units: u64,
-    /// Units that were copied to make room.
+    /// Units copied by garbage collection.
     pub copied_units: u64,
     /// Units of the map that were written.
     pub map_units: u64,
@@ -87,14 +87,14 @@ pub struct TranslationCounters {
     pub switch_merges: u64,
     /// Merges that completed a log block.
     pub partial_merges: u64,
-    /// Merges that copied from everywhere.
+    /// Merges that gathered units from several blocks.
     pub full_merges: u64,
-    /// Pages of the map that were not in RAM.
+    /// Misses of the map cache in RAM.
     pub map_misses: u64,
 }
 
 impl TranslationCounters {
-    /// Units in flash for each unit that the host wrote.
+    /// Units written to flash per unit written by the host.
     #[must_use]
     pub fn write_amplification(&self) -> Option<f64> {
         let written = self.host_units + self.padded_units + self.copied_units + self.map_units;
@@ -102,47 +102,48 @@ impl TranslationCounters {
     }
 }
 
-/// When something is expected.
+/// Urgency of a prefetch hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HowSoon {
-    /// It waits with others.
+    /// Others come first.
     Later,
-    /// It is next.
+    /// It is the next one.
     Next,
 }
 
 /// A flash translation layer.
 pub trait Translation: Send {
-    /// Writes units. Pages that are full are programmed; what remains waits for [`Translation::close`] or for more.
+    /// Writes units. Full pages are programmed; the rest waits for [`Translation::close`] or for more units.
     fn write(&mut self, flash: &mut Flash, write: &UnitWrite);
 
-    /// Learns that the host will soon write a unit; nothing changes by it.
+    /// Prefetch hint: the host will soon write `unit`. No effect on the model.
     fn expect(&self, _unit: u32, _how_soon: HowSoon) {}
 
-    /// Fills pages up that wait, and programs them, not before `ready`.
+    /// Pads the pending pages and programs them, no earlier than `ready`.
     fn close(&mut self, flash: &mut Flash, ready: Nanos, epoch: Epoch);
 
-    /// Reads units, not before `ready`. Returns the end.
+    /// Reads units, no earlier than `ready`. Returns the end.
     fn read(&mut self, flash: &mut Flash, first: u32, count: u32, ready: Nanos) -> Nanos;
 
-    /// Forgets units. Returns the end.
+    /// Discards units. Returns the end.
     fn forget(&mut self, flash: &mut Flash, first: u32, count: u32, ready: Nanos, how: Forget) -> Nanos;
 
     /// Whether a unit has data.
     fn is_mapped(&self, unit: u32) -> bool;
 
-    /// What was done.
+    /// Counters of the layer.
     fn counters(&self) -> TranslationCounters;
 
-    /// How often each super block was erased.
+    /// Erase counter of each super block.
     fn erase_counts(&self) -> &[u32];
 
-    /// What outlives the power.
+    /// The persistent state.
     fn keep(&self) -> Kept;
 
-    /// Takes up what an empty layer of the same kind and shape kept; what has no map is wear alone.
+    /// Restores the state saved by an empty layer of the same kind and geometry; a state without a map restores only
+    /// the wear.
     ///
     /// # Errors
-    /// When it can't be of this layer, which is as it was then.
+    /// If the state does not suit this layer, which stays unchanged then.
     fn take_up(&mut self, geometry: &CardGeometry, kept: &Kept) -> Result<(), CardError>;
 }

@@ -1,9 +1,10 @@
-//! A translation layer that maps every unit on its own (page mapping), with the whole map in RAM or part of it (DFTL).
+//! A translation layer that maps each unit separately (page mapping), with the whole map in RAM or a part of it
+//! (DFTL).
 //!
-//! Host writes fill one super block, copies another; marked and contextual data have their own. When free super blocks
-//! run low the one with the fewest valid units is emptied, in steps that keep pace with the host: for each slot that
-//! the host takes, `valid / (slots - valid)` units are copied, so that the victim is empty when its room is needed.
-//! Every 64th victim is the block that was erased least, which levels wear.
+//! Host writes fill one super block, copies another; tagged data and each context have their own. When free super
+//! blocks run low, garbage collection empties the one with the fewest valid units, in steps proportional to host
+//! writes: for each slot that the host takes, `valid / (slots - valid)` units are copied, so that the victim is empty
+//! when its space is needed. Every 64th victim is the least erased block, which levels wear.
 //!
 //! Invariants: `map` and `reverse` agree for every valid slot; a bit of `valid_bits` is set exactly for those; the
 //! collector always finds [`PageMapRules::reserve`] free blocks.
@@ -28,7 +29,7 @@ use crate::nand_array::ProgramMode;
 
 const NONE: u32 = super::NO_SLOT;
 
-/// Bytes of an entry of the map in flash.
+/// Size of a map entry in flash, bytes.
 const ENTRY_BYTES: u32 = 4;
 
 const HOST: usize = 0;
@@ -37,25 +38,25 @@ const TAGGED: usize = 2;
 const MAP: usize = 3;
 const CONTEXTS: usize = 4;
 
-/// How a page map is set up.
+/// Configuration of a page map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageMapRules {
-    /// Pages of the map in RAM; `None` for all.
+    /// Pages of the map that fit in RAM; `None` for all.
     pub cached_pages: Option<u32>,
-    /// Whether marked data goes to SLC.
+    /// Whether tagged data goes to SLC blocks.
     pub data_tag: bool,
-    /// Contexts that are kept apart.
+    /// Number of contexts with separate blocks.
     pub contexts: u32,
 }
 
 impl PageMapRules {
-    /// Free super blocks that are left to the collector.
+    /// Free super blocks reserved for the collector.
     const fn reserve(self) -> usize {
         if self.cached_pages.is_some() { 3 } else { 1 }
     }
 }
 
-/// The layer.
+/// The page-mapping layer; see the module.
 #[derive(Clone, Debug)]
 pub struct PageMap {
     rules: PageMapRules,
@@ -71,7 +72,7 @@ pub struct PageMap {
     erases: Vec<u32>,
     free: BTreeSet<(u32, u32)>,
     streams: Vec<Option<OpenBlock>>,
-    /// When the data of the last unit of each stream is there.
+    /// Arrival time of the last unit of each stream.
     ready: Vec<Nanos>,
     collection: Option<Collection>,
     credit: u64,
@@ -84,7 +85,7 @@ impl PageMap {
     /// An empty map.
     ///
     /// # Errors
-    /// When the flash has no room for what is kept apart.
+    /// If the flash is too small for the separate streams.
     pub fn new(geometry: &CardGeometry, rules: PageMapRules) -> Result<Self, CardError> {
         let streams = CONTEXTS + index(rules.contexts);
         let used = 2
@@ -139,7 +140,8 @@ impl PageMap {
         }
     }
 
-    /// Puts a unit into a stream's open block in place of what there is of it; tells whether a page is full.
+    /// Moves a unit to the next slot of a stream's open block, and invalidates its old slot. Returns whether a page
+    /// is full.
     fn place(&mut self, flash: &Flash, stream: usize, unit: u32) -> bool {
         let old = self.map[index(unit)];
         if old != NONE {
@@ -148,7 +150,8 @@ impl PageMap {
         self.put(flash, stream, unit)
     }
 
-    /// The same where nothing is valid of it any more. Nothing waits for the map, which is too large for caches.
+    /// As [`Self::place`], for a unit whose old slot is already invalid. Only writes the map entry, so the
+    /// processor does not stall on a map larger than its caches.
     fn put(&mut self, flash: &Flash, stream: usize, unit: u32) -> bool {
         let page_units = self.page_units;
         let open = self.open_block(flash, stream);
@@ -162,7 +165,7 @@ impl PageMap {
         is_page_end
     }
 
-    /// The open block of a stream, which has room.
+    /// The open block of a stream, with at least one free slot.
     fn open_block(&mut self, flash: &Flash, stream: usize) -> &mut OpenBlock {
         if self.streams[stream].as_ref().is_none_or(OpenBlock::is_full) {
             self.open_next(flash, stream);
@@ -204,7 +207,7 @@ impl PageMap {
         }
     }
 
-    /// Programs the page of the host's data that ends before a stream's next slot.
+    /// Programs the page of host data that ends before a stream's next slot.
     fn program_page(&mut self, flash: &mut Flash, stream: usize, ready: Nanos, epoch: Epoch) {
         let Some(open) = &mut self.streams[stream] else {
             return;
@@ -215,19 +218,19 @@ impl PageMap {
         }
         let next = open.block * self.block_slots + open.filled;
         for slot in next - self.page_units..next {
-            // What was written again before its program counts as the newer one; padding holds nothing.
+            // A unit overwritten before its program counts with its newer copy; padding holds no unit.
             if self.valid_bits[index(slot / 64)] & (1 << (slot % 64)) != 0 {
                 flash.note_programmed(self.reverse[index(slot)], end);
             }
         }
     }
 
-    /// The page of the map that holds a unit's entry; `None` for units of the map itself.
+    /// The map page with a unit's entry; `None` for units of the map itself.
     fn map_page_of(&self, flash: &Flash, unit: u32) -> Option<u32> {
         (unit < self.units).then(|| unit / (flash.geometry.page_bytes / ENTRY_BYTES))
     }
 
-    /// Has the map's page of a unit in RAM. Returns when it is.
+    /// Loads the map page of a unit into RAM if necessary. Returns the time at which it is there.
     fn with_map(&mut self, flash: &mut Flash, unit: u32, writes: Writes, now: Nanos) -> Nanos {
         let page = self.map_page_of(flash, unit);
         let (Some(cache), Some(page)) = (&mut self.cache, page) else {
@@ -263,7 +266,7 @@ impl PageMap {
         self.counters.map_units += u64::from(self.page_units);
     }
 
-    /// Programs a page of the log in which changes of the map that must last are kept.
+    /// Programs a page of the log of durable map changes.
     fn log_change(&mut self, flash: &mut Flash, now: Nanos) -> Nanos {
         self.log_bank = (self.log_bank + 1) % flash.geometry.banks;
         let place = crate::geometry::PagePlace {
@@ -288,7 +291,7 @@ impl PageMap {
     }
 }
 
-/// Pages that a map of all units takes in flash.
+/// Flash pages taken by a map of all units.
 fn map_pages(geometry: &CardGeometry) -> u32 {
     geometry.units().div_ceil(geometry.page_bytes / ENTRY_BYTES)
 }

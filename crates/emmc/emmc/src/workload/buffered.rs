@@ -1,9 +1,9 @@
-//! Buffered writing above a page cache, as the block layer sees it: tio_seq and tio_rand of seeds/002 section 3.3.
+//! Buffered writes through a page cache, as seen by the block layer: tio_seq and tio_rand of seeds/002 section 3.3.
 //!
-//! A writer dirties pages at the speed of memory until too many are dirty; write-back gives them to the block layer in
-//! chunks. Beside it a journal commits every five seconds (a write that is waited for, a flush, a commit block with FUA),
-//! and the file system's own blocks are written in place one by one. How many of these there are is taken from table 2
-//! (RAND 48 to 77 in a run of about a minute): that is calibration, not validation.
+//! A writer dirties pages at memory speed up to the dirty limit; write-back submits them to the block layer in
+//! chunks. Meanwhile a journal commits every five seconds (a sync write, a flush, a commit block with FUA), and the
+//! file system writes its own blocks in place, one by one. The rate of these is taken from table 2 (RAND 48 to 77 in
+//! a run of about a minute): that is calibration, not validation.
 
 use media::Nanos;
 use results::block_trace::{Operation, RequestFlags};
@@ -17,44 +17,44 @@ const PAGE_SECTORS: u64 = 8;
 /// A stream through the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamRules {
-    /// Bytes in all.
+    /// Total bytes.
     pub total_bytes: u64,
     /// First sector of the file.
     pub start: u64,
-    /// Bytes that write-back takes at once: 1024 pages in Linux 3.0.
+    /// Bytes per write-back chunk: 1024 pages in Linux 3.0.
     pub chunk_bytes: u64,
-    /// Speed at which the program makes pages dirty, bytes a second.
+    /// Speed at which the program dirties pages, bytes per second.
     pub memory_bytes_per_s: u64,
-    /// Dirty bytes at which the program has to wait.
+    /// Dirty limit in bytes.
     pub dirty_bytes: u64,
-    /// What the file system does beside it.
+    /// Metadata writes of the file system.
     pub journal: JournalRules,
 }
 
-/// What a file system does beside data.
+/// Metadata writes of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalRules {
-    /// Between two commits; zero for no journal.
+    /// Commit interval; zero for no journal.
     pub interval: Nanos,
-    /// Blocks of a commit.
+    /// Blocks per commit.
     pub blocks: u64,
-    /// Between two blocks that are written in place; zero for none.
+    /// Interval of in-place block writes; zero for none.
     pub in_place: Nanos,
     /// First sector of the metadata.
     pub metadata_start: u64,
-    /// Sectors of it.
+    /// Sectors of the metadata.
     pub metadata_range: u64,
     /// First sector of the journal.
     pub journal_start: u64,
-    /// Sectors of it.
+    /// Sectors of the journal.
     pub journal_range: u64,
     /// Seed.
     pub seed: u64,
 }
 
 impl JournalRules {
-    /// ext4 as Android mounts it: a commit every 5 s (published default), 6 blocks (assumed), one block in place a second
-    /// [calibrated on table 2 of seeds/002], metadata and journal before the data.
+    /// ext4 as mounted by Android: a commit every 5 s (published default), 6 blocks (assumed), one block in place per
+    /// second [calibrated on table 2 of seeds/002], metadata and journal before the data.
     #[must_use]
     pub const fn ext4(seed: u64) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl JournalRules {
     }
 }
 
-/// tio_seq: the writer with write-back, and the file system beside it.
+/// tio_seq: the writer with write-back, and the file system's own writes.
 #[must_use]
 pub fn stream(rules: StreamRules) -> Vec<Box<dyn Actor>> {
     let mut actors: Vec<Box<dyn Actor>> = vec![Box::new(Stream {
@@ -127,7 +127,7 @@ impl Actor for Stream {
         }
         let chunk_end = (self.given + rules.chunk_bytes).min(rules.total_bytes);
         if chunk_end > view.done_bytes + rules.dirty_bytes && view.outstanding > 0 {
-            // Too much is dirty: the writer goes on when more is clean.
+            // The dirty limit is reached: the writer continues when more pages are clean.
             return Step::WaitBelow(view.outstanding - 1);
         }
         let made = u128::from(view.now.0) * u128::from(rules.memory_bytes_per_s) / 1_000_000_000;
@@ -143,25 +143,25 @@ impl Actor for Stream {
 /// Random writes to files through the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandomFileRules {
-    /// Files, each with a thread.
+    /// Number of files, each with a thread.
     pub files: u16,
-    /// Bytes of each.
+    /// Bytes per file.
     pub file_bytes: u64,
     /// Pages that each thread writes.
     pub pages: u64,
     /// First sector of the first file.
     pub start: u64,
-    /// Pages that a thread makes dirty before it writes some back: 48 in Linux 3.0.
+    /// Pages that a thread dirties before it writes some back: 48 in Linux 3.0.
     pub batch: u64,
-    /// Making a page dirty.
+    /// Time to dirty a page.
     pub page_time: Nanos,
-    /// What the file system does beside it.
+    /// Metadata writes of the file system.
     pub journal: JournalRules,
     /// Seed.
     pub seed: u64,
 }
 
-/// tio_rand: a thread for each file, which writes its own dirty pages back in the order of their offsets.
+/// tio_rand: one thread per file, which writes back its own dirty pages in offset order.
 #[must_use]
 pub fn random_files(rules: RandomFileRules) -> Vec<Box<dyn Actor>> {
     let mut actors: Vec<Box<dyn Actor>> = (0..rules.files)
@@ -213,7 +213,7 @@ impl Actor for RandomFile {
     }
 }
 
-/// A journal: a write that is waited for, a flush, the commit block.
+/// A journal: a sync write, a flush, the commit block.
 struct Journal {
     rules: JournalRules,
     at: u64,
@@ -261,7 +261,7 @@ impl Actor for Journal {
     }
 }
 
-/// Blocks of the file system that are written in place, nobody waiting.
+/// Asynchronous in-place writes of file system blocks.
 struct InPlace {
     rules: JournalRules,
     random: Random,

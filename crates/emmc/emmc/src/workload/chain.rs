@@ -1,4 +1,4 @@
-//! Tasks one after the other: each begins when all pieces of the one before are done.
+//! Tasks in sequence: each begins when all bios of the previous one are done.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ struct Chain {
     actors: VecDeque<Box<dyn Actor>>,
 }
 
-/// One task that does what `actors` do, one after the other.
+/// One task that executes `actors` one after another.
 #[must_use]
 pub fn chain(actors: Vec<Box<dyn Actor>>) -> Box<dyn Actor> {
     Box::new(Chain {

@@ -1,7 +1,7 @@
-//! Tasks that go past every cache: writes or reads of one size, so many at a time.
+//! Direct I/O tasks: writes or reads of one size, at a fixed queue depth.
 //!
-//! With one at a time and aligned random places this is uFLIP's sweep over granularity (figure 7 of seeds/002): a write
-//! is cut into requests, given in one plug, and waited for as a whole.
+//! With depth 1 and aligned random offsets this is uFLIP's granularity sweep (figure 7 of seeds/002): a write is
+//! split into requests, submitted in one plug, and awaited as a whole.
 
 use media::Nanos;
 use results::block_trace::{Operation, RequestFlags};
@@ -10,33 +10,33 @@ use super::random::Random;
 use super::{Actor, Step, View};
 use crate::block::Bio;
 
-/// Where the next one goes.
+/// Order of the offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// After the last one, from the start again at the end.
+    /// After the previous one, wrapping around at the end.
     Sequential,
-    /// Anywhere, aligned to the size.
+    /// Random, aligned to the size.
     Random,
 }
 
-/// What a direct task does.
+/// Parameters of a direct task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectRules {
     /// Read or write.
     pub operation: Operation,
-    /// Order.
+    /// Order of the offsets.
     pub order: Order,
-    /// Sectors of one.
+    /// Sectors per operation.
     pub sectors: u64,
-    /// Largest piece given at once, sectors.
+    /// Maximum size of a bio in sectors.
     pub piece_sectors: u64,
-    /// How many.
+    /// Number of operations.
     pub count: u64,
     /// First sector of its range.
     pub start: u64,
     /// Sectors of its range.
     pub range: u64,
-    /// Pieces that may be under way before one more begins.
+    /// Bios that may be in progress when the next operation begins.
     pub depth: u32,
     /// Seed.
     pub seed: u64,
@@ -47,12 +47,12 @@ struct Direct {
     random: Random,
     done: u64,
     next: u64,
-    /// What is left of the one under way: sector and sectors.
+    /// Rest of the operation in progress: sector and sectors.
     left: Option<(u64, u64)>,
     waits: bool,
 }
 
-/// A direct task.
+/// Makes a direct task.
 #[must_use]
 pub fn direct(rules: DirectRules) -> Box<dyn Actor> {
     Box::new(Direct {
@@ -103,7 +103,7 @@ impl Actor for Direct {
         }
         self.done += 1;
         self.left = Some((self.place(), self.rules.sectors));
-        // Asked again at once; sleeping until now takes no time.
+        // Called again at once; sleeping until now takes no time.
         Step::SleepUntil(Nanos::ZERO)
     }
 }

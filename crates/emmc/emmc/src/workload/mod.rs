@@ -1,7 +1,7 @@
-//! Who asks: tasks as state machines, and the loads that the papers name, made of such tasks.
+//! Tasks as state machines, and the workloads named in the papers, made of such tasks.
 //!
-//! A task is asked for its next step whenever it can go on; it never sees the card. What a load is made of, and which of
-//! its numbers are published, derived or assumed, stands with each.
+//! A task is asked for its next step whenever it can continue; it never sees the card. Each workload documents its
+//! composition, and which of its numbers are published, derived or assumed.
 
 mod buffered;
 mod chain;
@@ -22,25 +22,25 @@ pub use postmark::{PostmarkRules, postmark};
 pub use random::Random;
 pub use trace::{Pace, TracedBio, replay};
 
-/// What a task sees when it is asked.
+/// The state visible to a task.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
-    /// Now.
+    /// Current time.
     pub now: Nanos,
-    /// Pieces of this task that are not done.
+    /// Bios of this task that are not done.
     pub outstanding: u32,
-    /// Bytes of this task's pieces that are done.
+    /// Bytes of this task's completed bios.
     pub done_bytes: u64,
 }
 
-/// What a task does next.
+/// Next step of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Gives a piece to the block layer.
+    /// Submits a bio to the block layer.
     Submit(Bio),
-    /// Does something else until then.
+    /// Sleeps until this time.
     SleepUntil(Nanos),
-    /// Waits until at most so many of its pieces are not done.
+    /// Waits until at most this number of its bios are not done.
     WaitBelow(u32),
     /// Ends.
     Done,
@@ -49,15 +49,15 @@ pub enum Step {
 /// Whether a run waits for a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ground {
-    /// It does.
+    /// Foreground: the run waits for it.
     Fore,
-    /// It ends with the others.
+    /// Background: it ends with the run.
     Back,
 }
 
 /// A task.
 pub trait Actor: Send {
-    /// The next step; asked when the one before is done.
+    /// The next step; called when the previous one is done.
     fn step(&mut self, view: &View) -> Step;
 
     /// Whether the run waits for it.
@@ -66,7 +66,7 @@ pub trait Actor: Send {
     }
 }
 
-/// A piece that somebody waits for or not.
+/// A write bio with these flags.
 pub(crate) const fn write(sector: u64, sectors: u64, flags: RequestFlags) -> Bio {
     Bio {
         flags,

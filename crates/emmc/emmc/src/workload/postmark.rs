@@ -1,9 +1,10 @@
-//! postmark on ext4 with flex groups (seeds/002 section 3.4, figure 15), as the block layer sees it.
+//! postmark on ext4 with flex groups (seeds/002 section 3.4, figure 15), as seen by the block layer.
 //!
-//! Published: 10,000 transactions on 5,000 files of 1 MB, block groups per flex group from 1 on. The layout is ext4's: groups of
-//! 128 MiB; a flex group keeps the bitmaps and inode tables of its groups in its first group, each kind together. Assumed:
-//! files fill the groups in turn; half of the transactions create or delete, half read or append (postmark's defaults);
-//! reads hit the page cache; write-back writes the file system's blocks that changed every 5 s, in the order of sectors.
+//! Published: 10,000 transactions on 5,000 files of 1 MB, block groups per flex group from 1 on. The layout is
+//! ext4's: groups of 128 MiB; a flex group keeps the bitmaps and inode tables of its groups in its first group, each
+//! kind together. Assumed: files fill the groups in turn; half of the transactions create or delete, half read or
+//! append (postmark's defaults); reads hit the page cache; write-back writes the changed file system blocks every 5
+//! s, in sector order.
 
 use std::collections::BTreeSet;
 
@@ -22,20 +23,20 @@ const TABLE_BLOCKS: u64 = 512;
 const METADATA_BLOCKS: u64 = 2 + TABLE_BLOCKS;
 const INODES_PER_GROUP: u64 = 8192;
 
-/// What postmark does.
+/// Parameters of postmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PostmarkRules {
-    /// Files at the start.
+    /// Initial number of files.
     pub files: u64,
-    /// Bytes of a file.
+    /// Bytes per file.
     pub file_bytes: u64,
     /// Transactions.
     pub transactions: u64,
-    /// Block groups of a flex group.
+    /// Block groups per flex group.
     pub flex_groups: u64,
     /// Block groups of the file system.
     pub groups: u64,
-    /// Between two write-backs of the file system's own blocks.
+    /// Interval of write-backs of the file system's own blocks.
     pub interval: Nanos,
     /// Seed.
     pub seed: u64,
@@ -59,13 +60,13 @@ struct Postmark {
     random: Random,
     done: u64,
     due: Nanos,
-    /// First sectors of the file system's blocks that changed.
+    /// First sectors of changed file system blocks.
     dirty: BTreeSet<u64>,
-    /// Pieces to give, the next one last.
+    /// Bios to submit, the next one last.
     work: Vec<Bio>,
 }
 
-/// Where the metadata of a group is: bitmap of blocks, bitmap of inodes, table.
+/// First sectors of a group's metadata: block bitmap, inode bitmap, inode table.
 fn metadata_of(group: u64, flex: u64) -> (u64, u64, u64) {
     let (first, within) = (group / flex * flex * GROUP_SECTORS, group % flex);
     let base = first + 2 * BLOCK;
@@ -88,7 +89,7 @@ fn data_of(group: u64, flex: u64) -> u64 {
 
 impl Postmark {
     fn file(&self, number: u64) -> (u64, u64) {
-        // Files lie in the groups in turn, so that neighbours in time are not neighbours on the card.
+        // Files are distributed over the groups in turn, so that files adjacent in time are not adjacent on the card.
         let group = number % self.rules.groups;
         let within = number / self.rules.groups;
         let sectors = self.rules.file_bytes.div_ceil(4096) * BLOCK;
@@ -97,7 +98,7 @@ impl Postmark {
         (group, data + within % room.max(1) * sectors)
     }
 
-    /// A file's inode and bitmaps changed.
+    /// Marks a file's inode and bitmaps as changed.
     fn touch(&mut self, number: u64, group: u64) {
         let (blocks, inodes, table) = metadata_of(group, self.rules.flex_groups);
         let inode = number / self.rules.groups % INODES_PER_GROUP;
@@ -130,13 +131,13 @@ impl Postmark {
                     self.touch(number, group);
                     self.data(sector, sectors);
                 }
-                // Deleted; Android mounts without discards, so that the card does not learn it.
+                // A deletion; Android mounts without discards, so the card is not told.
                 1 => self.touch(number, group),
                 2 => {
                     self.touch(number, group);
                     self.data(sector, BLOCK);
                 }
-                // A read, which the page cache answers; its time of access is not kept.
+                // A read that hits the page cache; access times are not stored.
                 _ => {}
             }
         }
@@ -165,7 +166,7 @@ impl Actor for Postmark {
             };
         }
         self.act();
-        // The program and the page cache take their time: 20 us a transaction.
+        // Time of the program and the page cache: 20 us per transaction.
         Step::SleepUntil(view.now + Nanos::from_micros(20))
     }
 }
@@ -174,7 +175,7 @@ impl Actor for Postmark {
 mod tests {
     use super::*;
 
-    /// Flex groups of one: each group's metadata in the group. Of 16: all in the first, bitmaps side by side.
+    /// Flex groups of one: each group's metadata is in the group. With 16: all in the first, with adjacent bitmaps.
     #[test]
     fn flex_groups_bring_metadata_together() {
         assert_eq!(metadata_of(5, 1).0, 5 * GROUP_SECTORS + 2 * BLOCK);

@@ -1,4 +1,4 @@
-//! Random numbers of a task: SplitMix64, integers alone, a stream for each name.
+//! Random numbers of a task: SplitMix64, integers only, one stream per name.
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ impl Random {
         Self { state }
     }
 
-    /// A number below `limit`; 0 when that is 0.
+    /// A number below `limit`; 0 if `limit` is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.state = self.state.wrapping_add(1);
         let product = u128::from(mixed(self.state)) * u128::from(limit);

@@ -1,4 +1,4 @@
-//! Requests of a trace, made again: at their times, or one after the other as fast as the card goes.
+//! Replay of the requests of a trace: at their original times, or as fast as the card allows.
 
 use media::Nanos;
 
@@ -8,22 +8,22 @@ use crate::block::Bio;
 /// A request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracedBio {
-    /// When it was submitted, from the trace's start.
+    /// Submission time, from the trace's start.
     pub at: Nanos,
     /// The request.
     pub bio: Bio,
 }
 
-/// When requests are made.
+/// Timing of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// As in the trace.
     Traced,
-    /// As soon as fewer than so many are under way.
+    /// As soon as fewer than this number are in progress.
     Depth(u32),
 }
 
-/// A task that makes the requests of a trace, in their order.
+/// A task that replays the requests of a trace in order.
 #[must_use]
 pub fn replay(requests: Vec<TracedBio>, pace: Pace) -> Box<dyn Actor> {
     Box::new(Replay {

@@ -1,4 +1,4 @@
-//! Tests of the card in a time that passes while somebody sleeps, and not otherwise.
+//! Tests of the card with a clock that only advances during sleeps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use super::*;
 use crate::KeptCard;
 use crate::path_cost::Way;
 
-/// Time that passes while somebody sleeps, and not otherwise.
+/// A clock that only advances during sleeps.
 #[derive(Clone, Default)]
 struct SleptTime(Arc<AtomicU64>);
 
@@ -55,8 +55,8 @@ fn unit(device: &LiveDevice<SleptTime>, unit: u64) -> u8 {
 }
 
 /// Wake-up 40, fetch 5, prepare 20: start at 65. CMD23 4 + 15 + 40, CMD25 4: data from 128; the card's command 100,
-/// 51.2 of data, PC 200, LSB 500: ready at 979.2. The data ended at 179.2; seen at 234.2 + 15 polls of 50 = 984.2, CMD13 4:
-/// 988.2; completed 10 later.
+/// 51.2 of data, PC 200, LSB 500: ready at 979.2. The data ended at 179.2; seen at 234.2 + 15 polls of 50 = 984.2,
+/// CMD13 4: 988.2; completed 10 later.
 #[test]
 fn a_write_is_answered_when_the_model_says_and_not_late() {
     let (device, time) = device(false);
@@ -69,8 +69,8 @@ fn a_write_is_answered_when_the_model_says_and_not_late() {
     assert_eq!(unit(&device, 0), 1);
 }
 
-/// As above, but for the way: the write was made 100 us before it arrived, and is seen done 50 us after its answer. Arrived
-/// at 1000, made at 900, done in the model at 1898.2: answered at 1848.2.
+/// As above, with path latencies: the write was made 100 us before it arrived, and is seen complete 50 us after its
+/// answer. Arrived at 1000, made at 900, done in the model at 1898.2: answered at 1848.2.
 #[test]
 fn a_client_sees_its_request_done_when_the_model_says() {
     let (device, time) = device_with_way();
@@ -122,7 +122,7 @@ fn a_rehearsal_takes_its_fixed_time_and_leaves_the_store_as_it_is() {
             .map(|times| (times.arrived, times.answered)),
         Some((Nanos(0), Nanos(777)))
     );
-    // Somebody else's data is kept nevertheless.
+    // Another client's data is stored nevertheless.
     device.write(0, &[5; 4096]).unwrap();
     device.rehearsal().end();
     assert_eq!(unit(&device, 0), 5);
@@ -130,8 +130,8 @@ fn a_rehearsal_takes_its_fixed_time_and_leaves_the_store_as_it_is() {
     assert_eq!(device.statistics().outcome.writes.requests, 0);
 }
 
-/// Written twice over, put away, taken up: the second life finds the wear and the map of the first, reads as fast, and collects
-/// no sooner. An image that was changed meanwhile keeps the wear alone.
+/// Written twice over, detached, attached again: the second run has the wear and the map of the first, reads as fast,
+/// and starts garbage collection no sooner. If the image was modified in between, only the wear is restored.
 #[test]
 fn maps_and_wear_outlive_a_card_that_is_put_away() {
     let folder = tempfile::tempdir().unwrap();
@@ -209,8 +209,8 @@ fn without_power_every_request_fails_and_with_it_again_none() {
     device.write(0, &[2; 4096]).unwrap();
 }
 
-/// Single units are written, flushed, discarded and cut off by chance. A unit may hold what it held at the last flush or
-/// anything that was written to it since, never anything else; without a cache it holds the last thing.
+/// Random writes, flushes, discards and power cuts of single units. A unit may hold its content at the last flush or
+/// anything written to it since, and never anything else; without a cache it holds the last write.
 #[test]
 fn after_a_cut_each_unit_holds_a_version_that_it_may_hold() {
     for seed in 0..40 {

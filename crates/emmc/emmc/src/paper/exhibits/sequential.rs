@@ -1,4 +1,5 @@
-//! Sequential and single writes: why packs ended (tables 1 and 2), how large they were, and how fast it went (figures 7 to 11).
+//! Sequential and single writes: reasons why packs ended (tables 1 and 2), pack sizes, and bandwidths (figures 7 to
+//! 11).
 
 use super::{claim, exhibit, mb_per_s, reasons, shown};
 use crate::block::SchedulerKind;

@@ -1,4 +1,4 @@
-//! Random logs: units of all logical blocks, in the order in which they came.
+//! Random logs: units of all logical blocks, in order of arrival.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,7 +9,7 @@ use crate::geometry::index;
 use crate::nand_array::ProgramMode;
 use crate::translation::{Epoch, Flash, OpenBlock};
 
-/// A log of all logical blocks.
+/// A log shared by all logical blocks.
 #[derive(Clone, Debug)]
 pub(super) struct RandomLog {
     open: OpenBlock,
@@ -39,7 +39,7 @@ impl Hybrid {
         self.reverse[index(slot)] = unit;
     }
 
-    /// The random log that is being filled, after another one made room when it has to.
+    /// The random log being filled; merges another one first if there is no free one.
     fn random_with_room(&mut self, flash: &mut Flash, hot: usize, now: Nanos) -> usize {
         let place = |logs: &VecDeque<RandomLog>, block: u32| {
             logs.iter()
@@ -57,7 +57,7 @@ impl Hybrid {
         self.random.len() - 1
     }
 
-    /// Empties one random log and erases it.
+    /// Merges all units of one random log and erases it.
     fn end_random(&mut self, flash: &mut Flash, now: Nanos) {
         let at = match self.rules.locality {
             Locality::Ignored => 0,

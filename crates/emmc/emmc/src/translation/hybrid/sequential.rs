@@ -1,4 +1,4 @@
-//! Sequential logs: each is filled in the order of one logical block, whose data block it becomes.
+//! Sequential logs: each is filled in the order of one logical block and becomes the block's data block.
 
 use media::Nanos;
 
@@ -16,7 +16,7 @@ pub(super) struct SequentialLog {
 }
 
 impl Hybrid {
-    /// Writes a unit to the sequential log of its block when it continues or starts one. Tells whether it did.
+    /// Writes a unit to the sequential log of its block if it continues or starts one. Returns whether it did.
     pub(super) fn write_in_order(
         &mut self,
         flash: &mut Flash,
@@ -68,7 +68,8 @@ impl Hybrid {
         self.sequential.len() - 1
     }
 
-    /// Makes a sequential log the data block of its logical block: as it is when it is full, else completed.
+    /// Makes a sequential log the data block of its logical block: as it is if it is full, otherwise after completing
+    /// it.
     pub(super) fn end_sequential(&mut self, flash: &mut Flash, at: usize, now: Nanos) {
         let SequentialLog {
             logical, mut open, ..
@@ -88,7 +89,7 @@ impl Hybrid {
             }
         }
         let copied = self.gather(flash, first, filled, &mut open, now);
-        // What the log wrote is in the data block; what it copied as well; nothing else is.
+        // The data block contains the units written to the log and those copied, and no others.
         for offset in 0..self.block_slots {
             let unit = first + offset;
             if unit < self.units {

@@ -1,4 +1,4 @@
-//! Logs and merges by hand on four blocks of four pages.
+//! Logs and merges computed by hand, on four blocks of four pages.
 
 use super::*;
 use crate::cell::CellKind;
@@ -36,7 +36,7 @@ fn hybrid(flash: &mut Flash, locality: Locality) -> Hybrid {
         sequential_from_units: 0,
         locality,
     };
-    // Room: 4 logical + 2 + 1 + 2 = 9 blocks.
+    // Super blocks: 4 logical + 2 + 1 + 2 = 9.
     flash.geometry.super_blocks = 9;
     Hybrid::new(&flash.geometry, rules).unwrap()
 }
@@ -61,8 +61,8 @@ fn write(layer: &mut Hybrid, flash: &mut Flash, first: u32, count: u32) {
     );
 }
 
-/// Block 1 written in order twice: 2 switch merges, nothing copied; 8 programs of 110, one erase of 1000 between
-/// (the first data block goes when the second takes its place) = 8 x 110 + 1000 = 1880.
+/// Block 1 written in order twice: 2 switch merges, nothing copied; 8 programs of 110, one erase of 1000 in between
+/// (of the first data block, when the second replaces it): 8 x 110 + 1000 = 1880.
 #[test]
 fn blocks_written_in_order_are_only_exchanged() {
     let mut flash = flash();
@@ -88,7 +88,7 @@ fn a_sequential_log_that_has_to_go_is_completed() {
     assert!((0..5).all(|unit| layer.is_mapped(unit)));
 }
 
-/// 8 random units fill 2 logs; the ninth needs room: the oldest log holds units of blocks 0, 1, 2 and 3 -> 4 merges.
+/// 8 random units fill 2 logs; the ninth needs space: the oldest log holds units of blocks 0, 1, 2 and 3 -> 4 merges.
 #[test]
 fn a_full_random_log_costs_a_merge_for_every_block_in_it() {
     let mut flash = flash();
@@ -103,7 +103,7 @@ fn a_full_random_log_costs_a_merge_for_every_block_in_it() {
     }
 }
 
-/// The same unit over and over: LAST finds logs in which nothing is valid, and merges nothing.
+/// The same unit over and over: LAST finds logs without valid units, and merges nothing.
 #[test]
 fn outdated_logs_cost_nothing_when_locality_is_looked_at() {
     let mut flash = flash();

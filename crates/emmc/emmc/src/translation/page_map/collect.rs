@@ -1,4 +1,4 @@
-//! The collector of a page map: which super block is emptied next, and how far it is.
+//! Garbage collection of a page map: choice and progress of the victim super block.
 
 use media::Nanos;
 
@@ -7,27 +7,27 @@ use crate::geometry::index;
 use crate::translation::prefetch::prefetch;
 use crate::translation::{Epoch, Flash};
 
-/// Every so many victims, wear decides.
+/// Every victim with a number divisible by this is chosen by wear.
 const WEAR_EVERY: u64 = 64;
 
-/// Slots of a victim after which one is looked at, its place in the map is asked of memory.
+/// The map entry of a slot is prefetched when the collector is this number of slots before it.
 const AHEAD: u32 = 16;
 
-/// What the collector is at.
+/// State of the collection in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Collection {
     victim: u32,
-    /// Next slot of the victim to look at.
+    /// Next slot of the victim to check.
     cursor: u32,
-    /// Valid units when it began.
+    /// Valid units at the start.
     valid: u32,
-    /// Of the last page of the victim that was read.
+    /// The last page read from the victim, and the end of that read.
     read_page: u32,
     read_end: Nanos,
 }
 
 impl PageMap {
-    /// Before the host takes `slots` slots: keeps the collector at pace.
+    /// Called before the host takes `slots` slots: does the proportional share of garbage collection.
     pub(super) fn make_room(&mut self, flash: &mut Flash, slots: u32, now: Nanos) {
         let low = self.rules.reserve() + 1;
         if self.collection.is_none() {
@@ -81,7 +81,7 @@ impl PageMap {
         });
     }
 
-    /// Copies up to `moves` units of the victim; erases it when none is left.
+    /// Copies up to `moves` units of the victim; erases it when none are left.
     fn collect(&mut self, flash: &mut Flash, mut moves: u64, now: Nanos) {
         let Some(mut collection) = self.collection.take() else {
             return;
@@ -122,14 +122,14 @@ impl PageMap {
         if let (Some(cache), Some(page)) = (&mut self.cache, page)
             && !cache.dirty_if_present(page)
         {
-            // The map's page is changed in flash: read, changed, written.
+            // Read-modify-write of the map page in flash.
             self.counters.map_misses += 1;
             let ready = self.read_map_page(flash, page, now);
             self.write_map_page(flash, page, ready);
         }
     }
 
-    /// The first valid slot from `slot` on; there is one.
+    /// The first valid slot at or after `slot`, which must exist.
     fn next_valid(&self, slot: u32) -> u32 {
         let mut word = slot / 64;
         let mut bits = self.valid_bits[index(word)] & (u64::MAX << (slot % 64));

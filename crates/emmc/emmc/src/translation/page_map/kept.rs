@@ -1,7 +1,7 @@
-//! A page map that is put away and taken up again.
+//! Saves and restores a page map.
 //!
-//! Collecting that was under way begins anew with any victim, and a cached map begins with nothing in RAM. Everything that can be
-//! derived from the map is.
+//! A collection in progress starts over with any victim, and a cached map starts with an empty RAM cache. Everything
+//! that can be derived from the map is derived.
 
 use super::{CONTEXTS, COPIES, HOST, MAP, NONE, PageMap, TAGGED};
 use crate::error::CardError;
@@ -34,7 +34,7 @@ impl PageMap {
         }
     }
 
-    /// Takes up what was kept, in a map that is empty.
+    /// Restores a saved state into an empty map.
     pub(super) fn take_up_kept(&mut self, geometry: &CardGeometry, kept: &Kept) -> Result<(), CardError> {
         let by_wear = kept.by_wear(self.erases.len())?;
         let Some(map) = &kept.map else {
@@ -42,7 +42,7 @@ impl PageMap {
             self.free = by_wear;
             return Ok(());
         };
-        // Only what is whole takes the place of what is here.
+        // Replaces this map only after the whole state has been accepted.
         let mut taken = self.clone();
         taken.erases.clone_from(&kept.erases);
         taken.take_up_blocks(geometry, map)?;

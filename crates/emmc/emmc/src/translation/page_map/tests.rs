@@ -1,4 +1,4 @@
-//! Tests of the page map: times by hand, and its invariants under random loads.
+//! Tests of the page map: times computed by hand, and its invariants under random workloads.
 
 use super::*;
 use crate::cell::CellKind;
@@ -6,8 +6,8 @@ use crate::geometry::Shape;
 use crate::nand_array::{NandArray, NandTiming};
 use crate::translation::DataStream;
 
-/// Two banks of MLC blocks of 4 pages of two units; 16 units a super block, 4 visible blocks.
-/// PC 10, LSB 100, MSB 300, read 20, SLC 50, erase 1000 us.
+/// Two banks of MLC blocks of 4 pages of two units; 16 units per super block, 4 visible blocks. PC 10, LSB 100, MSB
+/// 300, read 20, SLC 50, erase 1000 us.
 fn flash() -> Flash {
     let geometry = CardGeometry::new(Shape {
         cell: CellKind::Mlc,
@@ -68,7 +68,7 @@ fn two_units_take_one_program() {
     assert_eq!(layer.counters().padded_units, 0);
 }
 
-/// One unit takes the same, and half of the page is lost.
+/// One unit takes the same time, and wastes half of the page.
 #[test]
 fn half_a_page_takes_as_long_as_a_page() {
     let (mut flash, mut layer) = (flash(), PageMap::new(&flash().geometry, RULES).unwrap());
@@ -76,8 +76,8 @@ fn half_a_page_takes_as_long_as_a_page() {
     assert_eq!(layer.counters().padded_units, 1);
 }
 
-/// 12 units in one command are pages 0, 1, 2 of both banks. Bank 0: 0-110 LSB, 110-220 LSB, 220-530 MSB. Bank 1 starts
-/// 10 later each time: 10-120, 120-230, 230-540. Page 2 endangers page 0 of the same command: no copy.
+/// 12 units in one command are pages 0, 1, 2 of both banks. Bank 0: 0-110 LSB, 110-220 LSB, 220-530 MSB. Bank 1
+/// starts 10 later each time: 10-120, 120-230, 230-540. Page 2 endangers page 0 of the same command: no copy.
 #[test]
 fn pages_of_one_command_need_no_copy() {
     let (mut flash, mut layer) = (flash(), PageMap::new(&flash().geometry, RULES).unwrap());
@@ -85,9 +85,9 @@ fn pages_of_one_command_need_no_copy() {
     assert_eq!(flash.array.counters().backups, 0);
 }
 
-/// The same in two commands of 8 and 4 units. The first ends at 230 (bank 1); the second programs page 2 of both banks
-/// and copies page 0 of each first. Bank 0: copy 220-290, transfer and program 290-600. Bank 1: its copy waits for the
-/// buffer until 290 and ends at 360, then 360-670.
+/// The same in two commands of 8 and 4 units. The first ends at 230 (bank 1); the second programs page 2 of both
+/// banks and copies page 0 of each first. Bank 0: copy 220-290, transfer and program 290-600. Bank 1: its copy waits
+/// for the buffer until 290 and ends at 360, then 360-670.
 #[test]
 fn acknowledged_pages_are_copied_before_their_partner_is_programmed() {
     let (mut flash, mut layer) = (flash(), PageMap::new(&flash().geometry, RULES).unwrap());
@@ -96,7 +96,7 @@ fn acknowledged_pages_are_copied_before_their_partner_is_programmed() {
     assert_eq!(flash.array.counters().backups, 2);
 }
 
-/// A page read: 20 + 10 = 30; both of its units come with one read. A unit without data costs nothing.
+/// A page read: 20 + 10 = 30, which returns both of its units. A unit without data takes no time.
 #[test]
 fn units_of_one_page_are_read_at_once() {
     let (mut flash, mut layer) = (flash(), PageMap::new(&flash().geometry, RULES).unwrap());
@@ -108,7 +108,7 @@ fn units_of_one_page_are_read_at_once() {
     assert_eq!(layer.read(&mut flash, 20, 4, written), written);
 }
 
-/// TRIM writes a page of the map's log, as SLC: 10 + 50 = 60. DISCARD takes nothing.
+/// TRIM writes a page of the map's log, as SLC: 10 + 50 = 60. DISCARD takes no time.
 #[test]
 fn only_a_durable_discard_writes() {
     let (mut flash, mut layer) = (flash(), PageMap::new(&flash().geometry, RULES).unwrap());
@@ -174,7 +174,8 @@ fn flash_without_room_for_what_is_kept_apart_is_refused() {
     assert!(message.contains("spare_permille"), "{message}");
 }
 
-/// Random writes on a small card, put away and taken up after each round: the maps stay, wear goes on, room is found.
+/// Random writes on a small card, saved and restored after each round: the mapping is preserved, wear continues,
+/// garbage collection works.
 #[test]
 fn a_map_that_is_put_away_and_taken_up_goes_on_where_it_was() {
     for rules in [
@@ -210,7 +211,7 @@ fn a_map_that_is_put_away_and_taken_up_goes_on_where_it_was() {
     }
 }
 
-/// Whatever numbers come back, they are refused, or the layer works with them.
+/// Arbitrary changes of the saved state are either refused, or the layer works with them.
 #[test]
 fn a_map_that_was_changed_is_refused_or_works() {
     let mut flash = flash();
