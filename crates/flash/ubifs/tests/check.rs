@@ -1,5 +1,5 @@
-//! The checker: nothing is wrong with images of `mkfs.ubifs`, and what is damaged is told with its place; the stock fsck.ubifs
-//! says the same of both.
+//! The checker finds no fault in images of `mkfs.ubifs`, and reports damage with its location; the stock fsck.ubifs
+//! agrees in both cases.
 
 mod support {
     pub mod image;
@@ -53,7 +53,7 @@ fn make_tree(root: &Path) -> PathBuf {
     tree
 }
 
-/// Write unit, LEB, further options: both models of the LPT, all compressors, several geometries.
+/// Write unit, LEB size, further options: both models of the LPT, all compressors, several geometries.
 const KINDS: [(u32, u32, &[&str]); 6] = [
     (2048, 126_976, &["-x", "none"]),
     (512, 15_872, &["-x", "zlib"]),
@@ -81,7 +81,7 @@ fn nothing_is_wrong_with_images_of_mkfs_and_fsck_agrees() {
             "{min_io} {leb} {more:?}"
         );
         assert!(counts.blocks > 200 && counts.index_nodes > 10, "{counts:?}");
-        // On a volume that is larger than the image, fsck.ubifs calls the big model's LPT of mkfs.ubifs corrupted.
+        // On a volume larger than the image, fsck.ubifs reports the big model's LPT of mkfs.ubifs as corrupted.
         let is_big = more.contains(&"300000");
         if let Some(judged) = judged(&image, min_io).filter(|_| !is_big) {
             assert!(judged.clean, "{min_io} {leb} {more:?}: {}", judged.text);
@@ -89,7 +89,7 @@ fn nothing_is_wrong_with_images_of_mkfs_and_fsck_agrees() {
     }
 }
 
-/// A way to damage an image, and the area that must be told of.
+/// A kind of damage, and the area in which it must be reported.
 struct Case {
     what: &'static str,
     area: Area,
@@ -190,13 +190,13 @@ fn damage_is_told_with_its_place_and_fsck_finds_it_as_well() {
         let is_there = places
             .iter()
             .any(|(leb, offset)| *leb == place.0 && *offset >= place.1);
-        // Blocks behind the end of a file are told of where they are.
+        // Blocks behind the end of a file are reported at their own location.
         assert!(
             is_there || what.contains("shorter"),
             "{what}: {place:?}, damaged is {places:?}"
         );
         if let Some(judged) = judged(&patient.image, min_io) {
-            // It makes such a file longer in memory and says nothing.
+            // It extends such a file in memory and reports nothing.
             let is_told = what != "a file shorter than its blocks";
             assert_eq!(
                 !judged.clean, is_told,
@@ -291,7 +291,7 @@ fn make_key(folder: &Path) -> Option<(String, String)> {
     None
 }
 
-/// The checker shares the format and the decompressors with the file system, and nothing else.
+/// The checker may share only the format and the decompressors with the file system.
 #[test]
 fn the_checker_does_not_use_the_file_system_that_it_judges() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/check");

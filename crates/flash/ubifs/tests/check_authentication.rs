@@ -1,5 +1,5 @@
-//! Authenticated images of `mkfs.ubifs`, given keyed hashes by `openssl`: the checker verifies them with the key, and finds what was
-//! changed by somebody without it although every CRC is right.
+//! Authenticated images of `mkfs.ubifs`, with HMACs computed by `openssl`: the checker verifies them with the key,
+//! and detects changes made without the key although every CRC is right.
 
 mod support {
     pub mod image;
@@ -22,7 +22,7 @@ use ubifs::format::{
 const KEY: &[u8] = b"the key of this test";
 const HASH_BYTES: usize = 32;
 
-/// Runs openssl; `None`, with the reason printed, where there is none.
+/// Runs openssl; returns `None` if it is not installed.
 fn openssl(words: &[&str], input: &[u8]) -> Option<Vec<u8>> {
     let mut command = Command::new("openssl");
     let command = command
@@ -79,7 +79,7 @@ fn signed_image(folder: &Path) -> Option<Image> {
     Some(Image::make(folder, &tree, 2048, 126_976, &more))
 }
 
-/// What the checker says of hashes.
+/// Findings of the checker that concern hashes.
 fn of_hashes(image: &Image, key: Option<&[u8]>) -> Vec<String> {
     image.write();
     let volume = ImageVolume::open(&image.path)
@@ -97,27 +97,27 @@ fn of_hashes(image: &Image, key: Option<&[u8]>) -> Vec<String> {
     .collect()
 }
 
-/// Places of nodes of a kind.
+/// Offsets of the nodes of a kind.
 fn places(image: &Image, kind: NodeKind) -> Vec<usize> {
     let nodes = image.nodes().into_iter();
     nodes.filter(|node| node.1 == kind).map(|(at, ..)| at).collect()
 }
 
-/// Writes the keyed hash that a node has at `at`, and its CRC.
+/// Writes the HMAC of a node, stored at offset `at`, and its CRC.
 fn put_keyed(node: &mut [u8], at: usize) {
     let hash = keyed(&[&node[8..at], &node[at + HASH_BYTES..]]);
     node[at..at + HASH_BYTES].copy_from_slice(&hash);
     reseal(node);
 }
 
-/// Mends the CRC of a node.
+/// Fixes the CRC of a node.
 fn reseal(node: &mut [u8]) {
     let kind = NodeKind::from_number(node[20]).expect("a kind");
     let sequence = u64::from_le_bytes(node[8..16].try_into().expect("8 bytes"));
     seal(node, kind, Group::None, sequence);
 }
 
-/// Gives the image a journal of one LEB, and keyed hashes: what Linux does when it mounts it for writing with a key.
+/// Adds a journal of one LEB and the HMACs, as Linux does at a read-write mount with a key.
 fn give_keyed_hashes(image: &mut Image) {
     let leb = usize::try_from(image.leb).expect("small");
     let mut superblock = Superblock::decode(&image.raw).expect("it is one");
@@ -201,7 +201,7 @@ fn keyed_hashes_are_verified_with_the_key_and_a_change_without_it_is_found() {
 
     let truncation = places(&image, NodeKind::Truncation)[0];
     let vouching = places(&image, NodeKind::Authentication)[0];
-    // A field of each node, with its CRC mended.
+    // Change a field of each node and fix the CRC.
     for (node, bytes, field) in [
         (0, Superblock::BYTES, 88),
         (master, Master::BYTES, 56),
@@ -222,7 +222,7 @@ fn keyed_hashes_are_verified_with_the_key_and_a_change_without_it_is_found() {
                 .any(|text| text.contains("does not fit"))
         );
     }
-    // Nobody vouches for what follows the last authentication node.
+    // No HMAC covers the nodes behind the last authentication node.
     image.raw[vouching..vouching + 56].fill(0xFF);
     let told = of_hashes(&image, Some(KEY));
     assert!(
@@ -231,7 +231,7 @@ fn keyed_hashes_are_verified_with_the_key_and_a_change_without_it_is_found() {
     );
 }
 
-/// Linux writes the two master nodes with sequence numbers of their own, and so with different keyed hashes.
+/// Linux writes the two master nodes with different sequence numbers, and therefore with different HMACs.
 #[test]
 fn master_nodes_that_differ_by_their_keyed_hashes_alone_are_the_same() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! Values that Linux trusts at a mount that has nothing to recover: each is damaged by hand on a file system that was
-//! unmounted, and the checker finds it.
+//! Values that Linux trusts at a mount with nothing to recover: each is damaged on a cleanly unmounted file system,
+//! and the checker must find it.
 
 mod support {
     #[expect(dead_code, reason = "the script and other judges are for other tests")]
@@ -30,7 +30,7 @@ fn to_usize(number: u32) -> usize {
     usize::try_from(number).expect("small")
 }
 
-/// A value of some bits, the lowest first.
+/// Reads an integer of `width` bits, least significant bit first.
 fn take(raw: &[u8], at: u32, width: u32) -> u32 {
     (0..width).rfold(0, |value, bit| {
         let byte = raw[to_usize((at + bit) / 8)];
@@ -50,7 +50,7 @@ fn put(raw: &mut [u8], at: u32, width: u32, value: u32) {
     }
 }
 
-/// A file system that was unmounted, with the journal's heads in the middle of LEBs, and with LEBs that are partly free.
+/// A cleanly unmounted file system, with journal heads in the middle of LEBs and partly free LEBs.
 struct Subject {
     volume: Arc<dyn Volume>,
 }
@@ -61,7 +61,7 @@ impl Subject {
     }
 
     fn on(chip: &Chip) -> Self {
-        // A mount begins in LEBs of its own, and leaves those of the one before partly free.
+        // Each mount starts in new LEBs and leaves those of the previous one partly free.
         for round in 0..3 {
             let mut writer = open(attach(chip).expect("it attaches")).expect("it opens");
             let mut prng = Prng::new(round);
@@ -85,7 +85,7 @@ impl Subject {
         self.ubifs().master().clone()
     }
 
-    /// LEBs of the main area and their space.
+    /// Lprops of the main area, with LEB numbers.
     fn spaces(&self) -> Vec<(u32, LebSpace)> {
         let ubifs = self.ubifs();
         let spaces = ubifs.space().expect("an LPT");
@@ -93,14 +93,14 @@ impl Subject {
         (first..).zip(spaces).collect()
     }
 
-    /// LEBs that the log names, and from where on.
+    /// The buds in the log: LEB and start offset.
     fn buds(&self) -> Vec<(u32, u32)> {
         let ubifs = self.ubifs();
         let buds = ubifs.replay_report().buds.iter();
         buds.map(|bud| (bud.leb, bud.offset)).collect()
     }
 
-    /// A LEB of the main area that is not in the journal.
+    /// A LEB of the main area that is not a bud and satisfies a condition.
     fn leb_with(&self, condition: impl Fn(LebSpace) -> bool) -> (u32, LebSpace) {
         let buds = self.buds();
         let is_bud = |leb| buds.iter().any(|(bud, _)| *bud == leb);
@@ -109,7 +109,7 @@ impl Subject {
         found.expect("there is such a LEB")
     }
 
-    /// A LEB that holds files.
+    /// A LEB with nodes of files.
     fn leb_in_use(&self) -> u32 {
         let bytes = self.volume.geometry().leb_bytes;
         let used = |space: LebSpace| !space.index && space.free + space.dirty < bytes;
@@ -127,7 +127,7 @@ impl Subject {
         all.find(|leb| has_one(*leb)).expect("there is such a LEB")
     }
 
-    /// Bytes of a LEB up to the last that was written.
+    /// The written part of a LEB.
     fn leb(&self, leb: u32) -> Vec<u8> {
         let geometry = self.volume.geometry();
         let mut raw = vec![0; to_usize(geometry.leb_bytes)];
@@ -153,7 +153,7 @@ impl Subject {
         }
     }
 
-    /// Writes a node behind an offset of a LEB.
+    /// Writes a node at an offset of a LEB.
     fn write(&self, leb: u32, offset: u32) {
         let unit = to_usize(self.volume.geometry().min_io_bytes);
         let mut raw = CommitStart { commit: 1 }.encode(5);
@@ -176,7 +176,7 @@ impl Subject {
         self.set_leb(leb, &raw);
     }
 
-    /// Changes bits of a part of the LPT, of so many bits without its CRC, and mends that.
+    /// Changes a part of the LPT, of `bits` bits without its CRC, and fixes the CRC.
     fn change_lpt(&self, (leb, offset): (u32, u32), bits: u32, change: impl FnOnce(&mut [u8])) {
         let mut raw = self.leb(leb);
         let from = to_usize(offset);
@@ -192,7 +192,7 @@ impl Subject {
         self.set_leb(leb, &raw);
     }
 
-    /// The place of the LPT's first leaf. The small model's parts have no numbers.
+    /// Location of the LPT's first leaf. In the small model nodes have no numbers.
     fn first_pnode(&self) -> (u32, u32) {
         let superblock = self.ubifs().superblock().clone();
         let width = |number: u32| u32::BITS - number.leading_zeros();
@@ -210,8 +210,8 @@ impl Subject {
         }
     }
 
-    /// Changes the entry of a LEB in use in the LPT's first leaf: where its free and dirty bytes and its flag are, and its
-    /// used bytes divided by 8.
+    /// Changes the lprops of a used LEB in the LPT's first leaf. `change` gets the bit offsets of its free bytes,
+    /// dirty bytes and flag, and its used bytes divided by 8.
     fn change_space_in_use(&self, change: impl FnOnce(&mut [u8], [u32; 3], u32)) {
         let leb_bytes = self.volume.geometry().leb_bytes;
         let width = u32::BITS - leb_bytes.leading_zeros() - 3;
@@ -233,7 +233,7 @@ impl Subject {
     }
 }
 
-/// What is damaged, the area that it is told of, a part of what is told, and how.
+/// Name of the damage, area of the finding, part of its message, and the damaging function.
 type Case = (&'static str, Area, &'static str, fn(&Subject));
 
 const CASES: [Case; 32] = [
@@ -515,8 +515,9 @@ fn what_linux_trusts_at_a_clean_mount_is_checked() {
     }
 }
 
-/// The last master node of a mount may be the first in its LEBs. Where power goes, or the device fails, before it is in the second one, that
-/// was unmapped and holds none. It was called damage, though a mount goes by the first one, here and in Linux.
+/// A mount may end with a master node that is the first in its LEBs. If power goes, or the device fails, before it is
+/// written to the second LEB, that LEB has been unmapped and holds none. The checker used to report this as damage,
+/// although mounts, here and in Linux, use the first one.
 #[test]
 fn a_second_leb_of_master_nodes_that_was_to_begin_anew_is_no_damage() {
     let second = Leb(MASTER_LEB + 1);
@@ -573,7 +574,7 @@ fn a_table_of_leb_numbers_that_a_mount_looks_up_is_checked() {
     for leb in 0..geometry.lebs {
         volume.unmap(Leb(leb)).expect("it takes it");
     }
-    // An LPT of so many LEBs is of the big model.
+    // This number of LEBs needs the big model.
     let options = MkfsOptions {
         lebs: LebCount::Exactly(geometry.lebs),
         ..MkfsOptions::new(geometry.min_io_bytes, geometry.leb_bytes, 6000)

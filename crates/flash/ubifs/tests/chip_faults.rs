@@ -1,13 +1,13 @@
-//! The chip fails below UBI and a mounted file system that is written to: each read, program and erase of a script, from the attach to
-//! the unmount, on one chip and on arrays. What is wanted:
+//! Chip faults below UBI and a mounted read-write file system: each read, program and erase of a script, from the
+//! attach to the unmount, on one chip and on arrays. Expected:
 //!
-//! - a read that fails up to three times in a row, data beyond correction as often, bits that flip within what is corrected, a program
-//!   or an erase that fails, once or in that block for ever: nobody above notices, all calls succeed, and everything is there;
-//! - where UBI can't mend it (no block takes programs or erases any more, the host fails, the code panics): UBI writes nothing from there
-//!   on, and the file system answers as `writer_faults.rs` has it; a read that fails four times, or whose data is lost for good, is an
-//!   error of its call;
-//! - the medium as it was left is whole for `check`, and has all that was synced. Where so many blocks went bad that it can't be
-//!   attached for writing any more, it can be read.
+//! - Up to three failed or uncorrectable reads in a row, correctable bit flips, and a failed program or erase, once
+//!   or permanently in that block: not noticed above UBI; all calls succeed, and everything is there.
+//! - Faults that UBI can't handle (all blocks fail, the host fails, the code panics): UBI stops writing, and the file
+//!   system responds as in `writer_faults.rs`. A read that fails four times, or whose data is lost, is an error of
+//!   its call.
+//! - The medium as it was left passes `check` and has everything that was synced. If too many blocks went bad to
+//!   attach it read-write, it is still readable.
 //!
 //! `TIDEGATE_FULL=1 CARGO_PROFILE_TEST_OPT_LEVEL=3 cargo test -p ubifs --test chip_faults -- --nocapture`
 #![expect(
@@ -45,7 +45,7 @@ use ubifs::{MountedOptions, MountedUbifs, OpenOptions, Ubifs};
 type Fault = (ChipOperation, u64, ChipFault);
 
 const ALL: [ChipOperation; 3] = [ChipOperation::Read, ChipOperation::Program, ChipOperation::Erase];
-/// Attempts of UBI at a read.
+/// Read attempts by UBI.
 const ATTEMPTS: u32 = 4;
 const OF_READS: [ChipFault; 9] = [
     ChipFault::Host(1),
@@ -66,7 +66,7 @@ const OF_WRITES: [ChipFault; 5] = [
     ChipFault::Panic,
 ];
 
-/// Whether UBI can mend it.
+/// Whether UBI handles the fault.
 fn is_mended((operation, _, fault): Fault) -> bool {
     match fault {
         ChipFault::Host(times) | ChipFault::Uncorrectable(times) => {
@@ -86,7 +86,7 @@ fn faults(sound: &Left) -> Vec<Fault> {
             ChipOperation::Program | ChipOperation::Erase => &OF_WRITES,
         };
         for number in 0..count {
-            // There are thousands of reads: one kind each, in turn.
+            // There are thousands of reads: try one kind on each, in turn.
             let in_turn = usize::try_from(number).expect("few") % kinds.len();
             let kinds = match operation {
                 ChipOperation::Read => &kinds[in_turn..=in_turn],
@@ -95,13 +95,13 @@ fn faults(sound: &Left) -> Vec<Fault> {
             faults.extend(kinds.iter().map(|fault| (operation, number, *fault)));
         }
     }
-    // A recovery can't tell noise from a write that power tore.
+    // Recovery can't tell noise from a torn write.
     let noise = [ChipFault::Uncorrectable(ATTEMPTS), ChipFault::Lost];
     faults.retain(|(_, number, fault)| !noise.contains(fault) || *number >= sound.mount_reads);
     faults
 }
 
-/// What fails of a run.
+/// The fault planned for a run.
 struct Planned {
     plan: ChipPlan,
     fault: Option<Fault>,
@@ -134,7 +134,7 @@ impl Faults for Planned {
     }
 }
 
-/// Attaches, mounts, runs and judges a segment. Returns blocks that went bad, too.
+/// Attaches, mounts, runs and checks a segment. Also returns the number of blocks that went bad.
 fn try_one(trial: Trial<'_, Fault>) -> (Left, usize) {
     let (medium, replay) = (trial.medium, trial.replay);
     let faults = Planned {
@@ -190,7 +190,7 @@ fn try_one(trial: Trial<'_, Fault>) -> (Left, usize) {
     (left, bad_blocks)
 }
 
-/// The same as [`judge`] of what can't be written any more.
+/// Like [`judge`], for a medium that is no longer writable.
 fn judge_by_reading(medium: &Medium, left: &Left, replay: &str) {
     let attached = medium.attached_through(Arc::clone, Access::ReadOnly);
     let (volume, _) = attached.unwrap_or_else(|error| panic!("{replay}: {error}"));

@@ -1,5 +1,5 @@
-//! A mount for writing keeps the contract of file systems, alone and below a write buffer, on one chip and on arrays of
-//! two and four: what every call must do, and what a power cut must leave.
+//! A read-write mount satisfies the contract of file systems, by itself and below a write buffer, on one chip and on
+//! arrays of two and four: the effects of every call, and the state after a power cut.
 
 mod support {
     pub mod array_of;
@@ -16,7 +16,7 @@ use testkit::contract::{self, PowerCut};
 use ubifs::MountedWriter;
 use vfs::{FileSystem, FsError, Ino, OpenFlags, Privileges};
 
-/// Room for what the contract writes.
+/// Large enough for the contract tests.
 const ROOMY: Shape = Shape {
     page: 2048,
     pages: 64,
@@ -58,7 +58,7 @@ fn a_mounted_file_system_below_a_buffer_keeps_the_contract() {
     contract::run_all(|| buffered(&four.copy(), Flusher::Thread));
 }
 
-/// A file system, and the chips that it is on.
+/// A file system and its chips.
 struct OnChips<F> {
     medium: Medium,
     file_system: F,
@@ -71,7 +71,7 @@ impl<F: FileSystem> PowerCut for OnChips<F> {
         &self.file_system
     }
 
-    /// What the chips hold now is mounted again, as after the power comes back.
+    /// Mounts a copy of the chips in their current state, as after a power cut.
     fn after_power_cut(&self, name: &[u8]) -> Option<Vec<u8>> {
         let again = mounted(&self.medium.copy());
         let entry = match again.lookup(Ino::ROOT, name) {

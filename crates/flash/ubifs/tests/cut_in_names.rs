@@ -1,5 +1,5 @@
-//! Files without a name, in an operation that has to commit before there is room for it: power goes between that commit and the
-//! nodes of the operation. The commit has to list those that a mount is to remove by then, and no other.
+//! Orphans in an operation that has to commit for space first: power goes between that commit and the nodes of the
+//! operation. The commit must list exactly the inodes that are orphans by then.
 
 mod support {
     #[expect(dead_code, reason = "cuts in a recovery are for other tests")]
@@ -18,7 +18,7 @@ use ubifs::format::{COMMIT_LAST_FLAG, InodeNumber, LOG_LEB, MASTER_NO_ORPHANS, O
 use ubifs::mkfs::{Attributes, LebCount, MkfsOptions, Time, Tree, VolumeSink, make};
 use ubifs::{OpenOptions, Ubifs, WriteError, Writer};
 
-/// An operation, after what has to be there for it.
+/// An operation with its preparation.
 struct Case {
     name: &'static str,
     prepare: fn(&mut Writer) -> InodeNumber,
@@ -82,7 +82,7 @@ const CASES: [Case; 5] = [
     },
 ];
 
-/// A file system in which the operation is possible, and the writer of it.
+/// A file system prepared for the operation, and its writer.
 fn prepared(case: &Case, chip: &Chip) -> (Writer, InodeNumber) {
     let mut writer = open(attach(chip).expect("it attaches")).expect("it opens");
     let inode = (case.prepare)(&mut writer);
@@ -90,7 +90,7 @@ fn prepared(case: &Case, chip: &Chip) -> (Writer, InodeNumber) {
     (writer, inode)
 }
 
-/// Changes that take as much of the journal as an inode; how many there are before one commits.
+/// Changes an inode repeatedly; returns the number of changes before one triggers a commit.
 fn fill(writer: &mut Writer, at_most: u32) -> u32 {
     let commits = writer.statistics().commits;
     for number in 0..at_most {
@@ -103,7 +103,7 @@ fn fill(writer: &mut Writer, at_most: u32) -> u32 {
     at_most
 }
 
-/// Those that the commit of the master node lists have no name.
+/// Asserts that the orphans listed by the last commit have no link.
 fn assert_nobody_is_listed_with_a_name(chip: &Chip, what: &str) {
     let volume = volume(chip);
     let ubifs = Ubifs::open(Arc::clone(&volume), OpenOptions::standard()).expect("it is a file system");
@@ -139,7 +139,7 @@ fn a_commit_that_an_operation_begins_with_lists_who_has_no_name_by_then() {
         let (mut writer, _) = prepared(case, &copy(&start));
         let changes = fill(&mut writer, u32::MAX);
         drop(writer);
-        // The operation is the first that finds no room.
+        // The operation is the first one that does not fit.
         let uncut = copy(&start);
         let (mut writer, inode) = prepared(case, &uncut);
         fill(&mut writer, changes);
@@ -165,7 +165,7 @@ fn a_commit_that_an_operation_begins_with_lists_who_has_no_name_by_then() {
             let supply = chip.lock().expect("no panic").supply().clone();
             let way = usize::try_from(cut % 5).expect("few");
             supply.plan(PowerCut::of_write(cut, way));
-            // The outcome is power's.
+            // The result is ignored: power goes.
             let _ = (case.run)(&mut writer, inode);
             assert!(supply.is_off(), "{what}: power did not go");
             drop(writer);
@@ -175,7 +175,7 @@ fn a_commit_that_an_operation_begins_with_lists_who_has_no_name_by_then() {
     }
 }
 
-/// A file system with two LEBs for files without a name.
+/// A file system with two LEBs for orphans.
 fn with_two_lebs_for_orphans() -> Chip {
     let chip: Chip = Arc::new(Mutex::new(SMALL.formatted()));
     let volume = volume(&chip);
@@ -195,8 +195,8 @@ fn with_two_lebs_for_orphans() -> Chip {
     chip
 }
 
-/// A commit replaces the list LEB by LEB: with one more file at its beginning another one moved to the next LEB, and was in neither when
-/// power went between the two. Nothing removed it then.
+/// A commit replaces the orphan list LEB by LEB. With a new orphan at its beginning, another one moved to the next
+/// LEB; a power cut between the two writes left it in neither, and it was never deleted.
 #[test]
 fn files_without_a_name_are_listed_whatever_lebs_of_the_list_are_replaced() {
     let start = with_two_lebs_for_orphans();
@@ -227,7 +227,7 @@ fn files_without_a_name_are_listed_whatever_lebs_of_the_list_are_replaced() {
         let mut writer = begun(&chip);
         let supply = chip.lock().expect("no panic").supply().clone();
         supply.plan(PowerCut::of_write(before + cut, 4));
-        // The outcome is power's.
+        // The result is ignored: power goes.
         let _ = writer.commit();
         assert!(supply.is_off(), "{what}: power did not go");
         drop(writer);

@@ -1,5 +1,5 @@
-//! A journal as Linux leaves it where power goes while it commits and writes on, or before it has written inodes that grew: power goes
-//! again in our recovery.
+//! Journals as left by Linux when power goes during a commit with concurrent writes, or before it has written the
+//! inodes of files that grew; then power goes again during our recovery.
 
 mod support {
     pub mod cut_again;
@@ -27,14 +27,14 @@ use ubifs::{OpenOptions, Ubifs};
 
 const DATA_HEAD: u32 = 2;
 
-/// What a mount would recover.
+/// The files that a mount would recover.
 fn read(chip: &Chip) -> Lines {
     let ubifs = Ubifs::open(volume(&copy(chip)), OpenOptions::standard()).expect("it is a file system");
     assert!(ubifs.findings().is_empty(), "{:?}", ubifs.findings());
     lines_of(&ubifs)
 }
 
-/// The first block of a file.
+/// A data node with the first block of a file.
 fn block(inode: InodeNumber, content: &[u8], sequence: u64) -> Vec<u8> {
     let data = Data {
         key: Key::data(inode, 0),
@@ -46,7 +46,7 @@ fn block(inode: InodeNumber, content: &[u8], sequence: u64) -> Vec<u8> {
     data.encode(sequence, Group::None)
 }
 
-/// Everything is there, whether or not power goes in the recovery, for us and for Linux.
+/// Asserts that everything is there, with and without a power cut in the recovery, for us and for Linux.
 fn assert_kept(chip: &Chip, what: &str) {
     let fsck = Fsck::available().ok();
     let expected = read(chip);
@@ -65,8 +65,8 @@ fn assert_kept(chip: &Chip, what: &str) {
     assert!(count > 4, "{what}: only {count} writes");
 }
 
-/// Once Linux has started a commit, new LEBs of the journal are named behind its start, also in the last LEB of the log. That LEB was
-/// erased for the commit of the recovery, and until it was done nothing else named them.
+/// After Linux has started a commit, it adds references to new buds behind the commit start, even in the last LEB of
+/// the log. Recovery erased that LEB for its own commit, and until that was done no other reference existed.
 #[test]
 fn a_log_that_is_full_keeps_what_its_last_leb_names() {
     for left in [0, 1] {
@@ -84,8 +84,8 @@ fn a_log_that_is_full_keeps_what_its_last_leb_names() {
     }
 }
 
-/// Linux writes inodes that grew some time after their data. A recovery that had to commit before it had written all of them left the others
-/// with their old sizes.
+/// Linux writes the inodes of files that grew later than their data. A recovery that had to commit before it had
+/// written all of them left the rest with their old sizes.
 #[test]
 fn sizes_that_follow_from_data_are_set_though_the_journal_is_full() {
     const FILES: usize = 50;
@@ -108,7 +108,7 @@ fn sizes_that_follow_from_data_are_set_though_the_journal_is_full() {
     assert_kept(&chip, "files that grew");
 }
 
-/// Writes until the log has named several LEBs. The outcome is power's.
+/// Writes until the log spans several LEBs. The result is ignored: power may go.
 fn write_on(chip: &Chip) {
     let run = || {
         let mut writer = open(attach(chip).ok()?).ok()?;
@@ -124,7 +124,7 @@ fn write_on(chip: &Chip) {
     let _: Option<()> = run();
 }
 
-/// Whether a page of the last LEB of the log is torn.
+/// Whether a page of the last log LEB is torn.
 fn is_log_torn(chip: &Chip) -> bool {
     let volume = volume(&copy(chip));
     let ubifs = Ubifs::open(Arc::clone(&volume), OpenOptions::standard()).expect("it is a file system");
@@ -137,8 +137,8 @@ fn is_log_torn(chip: &Chip) -> bool {
     matches!(read, Err(VolumeError::Uncorrectable { .. })) || raw.chunks(page).any(is_torn)
 }
 
-/// Linux takes a torn end for the end of the log, and where the log goes on in another LEB it refuses to mount: that was so where power
-/// went again while our recovery committed.
+/// Linux takes a torn write for the end of the log, and refuses to mount if the log continues in another LEB. That
+/// happened when power went again while our recovery committed.
 #[test]
 fn what_is_torn_of_the_log_is_cut_off_before_the_log_goes_on() {
     let fsck = Fsck::available().ok();
@@ -177,7 +177,8 @@ fn what_is_torn_of_the_log_is_cut_off_before_the_log_goes_on() {
     assert!(fsck.is_none() || shown > 30, "only {shown} shown to fsck.ubifs");
 }
 
-/// As recoveries of ours left it: what Linux refuses is told, and mended by a mount for writing.
+/// The state left by earlier recoveries of ours: the checker reports that Linux refuses it, and a read-write mount
+/// repairs it.
 #[test]
 fn a_log_that_goes_on_behind_a_torn_end_is_found_and_mended() {
     let fsck = Fsck::available().ok();

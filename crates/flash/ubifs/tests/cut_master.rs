@@ -1,5 +1,5 @@
-//! The master node, which is in two LEBs: power goes while it is written, and again while a recovery makes both equal. Linux knows
-//! which of them counts by their places alone, and refuses to mount what it can't explain.
+//! Power cuts while the master node is written to its two LEBs, and again while a recovery makes them equal. Linux
+//! selects the current master node by position and refuses to mount other combinations.
 
 mod support {
     pub mod cut_again;
@@ -20,7 +20,7 @@ use ubi::{Volume, VolumeError};
 use ubifs::format::{MASTER_DIRTY, MASTER_LEB, MASTER_RECOVERED, Master, ROOT_INODE};
 use ubifs::mkfs::Time;
 
-/// What is written of the two LEBs of the master node.
+/// Written content of both master LEBs.
 fn masters(volume: &dyn Volume) -> [Vec<u8>; 2] {
     [MASTER_LEB, MASTER_LEB + 1].map(|leb| {
         let mut raw = vec![0; usize::try_from(volume.geometry().leb_bytes).expect("small")];
@@ -34,7 +34,7 @@ fn masters(volume: &dyn Volume) -> [Vec<u8>; 2] {
     })
 }
 
-/// Bodies of the last master nodes, and how much is written.
+/// The last master node of each LEB, with the length of the written part.
 fn last_masters(chip: &Chip) -> [Option<(usize, Master)>; 2] {
     masters(&*volume(chip)).map(|raw| {
         let last = raw.chunks(512).next_back()?;
@@ -43,7 +43,7 @@ fn last_masters(chip: &Chip) -> [Option<(usize, Master)>; 2] {
     })
 }
 
-/// A file system that was mounted and committed until its master nodes are in so many places.
+/// A file system committed until its master LEBs hold the given number of nodes.
 fn used(masters_written: usize) -> Chip {
     let chip: Chip = Arc::new(Mutex::new(SMALL.formatted()));
     let mut writer = open(volume(&chip)).expect("it opens");
@@ -61,7 +61,7 @@ fn used(masters_written: usize) -> Chip {
     chip
 }
 
-/// Mounts it, changes something, and unmounts it: four master nodes.
+/// Mounts, changes, commits and unmounts: four master nodes.
 fn use_it(chip: &Chip) {
     let run = || {
         let mut writer = open(attach(chip).ok()?).ok()?;
@@ -70,7 +70,7 @@ fn use_it(chip: &Chip) {
         writer.commit().ok()?;
         writer.unmount().ok()
     };
-    // The outcome is power's.
+    // The result is ignored: power may go.
     let _: Option<()> = run();
 }
 
@@ -89,7 +89,7 @@ fn a_cut_in_a_recovery_leaves_master_nodes_that_linux_explains() {
         each_cut(&start, &use_it, &mut |chip, first| {
             let what = format!("{place} master nodes, cut {first}");
             let [one, two] = last_masters(chip);
-            // Elsewhere a recovery does nothing to them.
+            // Otherwise a recovery does not touch them.
             if one == two && one.is_some() && !full {
                 return;
             }
@@ -113,13 +113,13 @@ fn a_cut_in_a_recovery_leaves_master_nodes_that_linux_explains() {
     assert!(fsck.is_none() || shown > 10, "only {shown} shown to fsck.ubifs");
 }
 
-/// What Linux puts into both LEBs: a flag, which the next master node does not have.
+/// Linux flags the nodes that a recovery writes to both LEBs; the next master node must not have the flag.
 #[test]
 fn a_master_node_of_a_recovery_is_followed_by_one_of_none() {
     let chip = used(7);
     let volume = volume(&chip);
     let [one, two] = masters(&*volume);
-    // The second one lacks the last.
+    // The second LEB lacks the last node.
     let changed = volume.leb_change(Leb(MASTER_LEB + 1), &two[..two.len() - 512]);
     changed.expect("it takes it");
     drop(volume);
@@ -142,8 +142,8 @@ fn a_master_node_of_a_recovery_is_followed_by_one_of_none() {
     }
 }
 
-/// Linux leaves the flag where power goes before it writes the next one; and where it goes between the two LEBs, the second one still has
-/// what was there before.
+/// The flag stays if power goes in Linux before it writes the next master node; and if power goes between the two
+/// LEBs, the second one still has its old content.
 #[test]
 fn what_a_recovery_of_linux_left_is_gone_on_from() {
     let chip = used(7);
@@ -179,7 +179,7 @@ fn what_a_recovery_of_linux_left_is_gone_on_from() {
     }
 }
 
-/// Two LEBs of master nodes.
+/// Both master LEBs.
 type Pair = [Vec<u8>; 2];
 
 #[test]
@@ -194,7 +194,7 @@ fn master_nodes_where_no_cut_leaves_them_are_found() {
         ..Master::decode(&last).expect("a master node")
     }
     .encode(ubifs::format::check(&last).expect("a node").sequence);
-    // Nodes that all are the last one.
+    // Copies of the last node.
     let of_last = |slots: usize| last.repeat(slots);
     let torn = |mut raw: Vec<u8>| {
         raw.extend([0x31, 0x18, 0x10, 0x06, 7]);
@@ -245,7 +245,7 @@ fn master_nodes_where_no_cut_leaves_them_are_found() {
             assert_eq!(judged.clean, is_explained, "{what}: {}", judged.text);
         }
         drop(volume);
-        // It is mounted by us in any case, and is explained afterwards.
+        // We mount it in any case, and Linux accepts it afterwards.
         recovered(&chip, what);
     }
 }

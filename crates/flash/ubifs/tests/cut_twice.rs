@@ -1,5 +1,5 @@
-//! Power goes again before the commit of a recovery, or Linux' power went in the middle of a commit: the next mount starts from
-//! the same journal, index and orphans, and nothing of them may be gone or be taken for damage.
+//! Power goes again before the commit of a recovery, or it went in Linux in the middle of a commit: the next mount
+//! starts from the same journal, index and orphans, of which nothing may be missing or be reported as damage.
 
 mod support {
     #[expect(dead_code, reason = "other judges are for other tests")]
@@ -38,7 +38,7 @@ fn files_without_a_name_are_removed_however_often_power_goes_while_they_are() {
     writer.hold(gone);
     let removed = writer.unlink(ROOT_INODE, b"gone", Time::default());
     removed.expect("it is there");
-    // Nothing else is in use in the LEB that has its inode.
+    // Ensure that the LEB with its inode holds no other live node.
     let passing = create(&mut writer, "passing", &[]);
     fill(&mut writer, passing, 0..8);
     let removed = writer.unlink(ROOT_INODE, b"passing", Time::default());
@@ -56,8 +56,8 @@ fn files_without_a_name_are_removed_however_often_power_goes_while_they_are() {
     assert!(count > 4, "only {count} writes");
 }
 
-/// Linux goes on writing to the journal while a commit runs: its log names the heads a second time then, behind the start of the
-/// commit, and the last write of a head may be torn.
+/// Linux continues to write to the journal during a commit: the log then references the heads a second time, behind
+/// the commit start, and the last write of a head may be torn.
 #[test]
 fn a_head_that_is_named_again_by_an_unfinished_commit_may_be_torn() {
     let chip: Chip = Arc::new(Mutex::new(SMALL.formatted()));

@@ -1,5 +1,5 @@
-//! Files that go with their extended attributes: a mount after a power cut finds the values by their entries in the index, so these
-//! stay on the medium until the next commit is done.
+//! Files deleted with their extended attributes: a mount after a power cut finds the values through their entries in
+//! the index, so these stay on the medium until the next commit is done.
 
 mod support {
     pub mod cut_again;
@@ -46,7 +46,7 @@ fn unlink(writer: &mut Writer, name: &[u8]) {
     removed.expect("it is there");
 }
 
-/// A file system with a file, and nothing else in the LEBs that have it; the journal goes on elsewhere.
+/// A file system with a file that shares its LEBs with no other live node; the journal continues elsewhere.
 fn prepared(writer: &mut Writer) {
     create(writer, "kept", &[1; 9000]);
     let passing = create(writer, "passing", &[]);
@@ -81,7 +81,7 @@ fn values_of_a_removed_file_go_though_power_goes_in_the_recovery() {
     assert!(count > 4, "only {count} writes");
 }
 
-/// Fills it up, so that the next change needs what the removed file had.
+/// Fills the file system, so that the next change needs the space of the deleted file.
 fn filled(writer: &mut Writer) {
     let mut prng = Prng::new(1);
     for number in 0.. {
@@ -101,7 +101,7 @@ fn filled(writer: &mut Writer) {
     writer.commit().expect("it commits");
 }
 
-/// What is done while power may go.
+/// The operations during which power may go.
 fn replace(writer: &mut Writer) -> Result<(), WriteError> {
     writer.unlink(ROOT_INODE, b"gone", Time::default())?;
     for number in 0..6 {
@@ -143,7 +143,7 @@ fn values_of_a_removed_file_go_though_its_space_is_wanted_at_once() {
         let mut writer = begun(&chip);
         let supply = chip.lock().expect("no panic").supply().clone();
         supply.plan(PowerCut::of_write(cut, usize::try_from(cut % 5).expect("few")));
-        // The outcome is power's.
+        // The result is ignored: power goes.
         let _ = replace(&mut writer);
         assert!(supply.is_off(), "{what}: power did not go");
         drop(writer);
@@ -153,7 +153,7 @@ fn values_of_a_removed_file_go_though_its_space_is_wanted_at_once() {
     }
 }
 
-/// The LEBs that a recovery keeps for its replay hold most of a full file system.
+/// The LEBs that a recovery keeps for another replay are most of a full file system.
 #[test]
 fn a_full_file_system_is_recovered_though_a_large_file_without_a_name_goes() {
     for is_large_in_data in [true, false] {
@@ -167,7 +167,7 @@ fn a_full_file_system_is_recovered_though_a_large_file_without_a_name_goes() {
         unlink(&mut writer, b"gone");
         writer.commit().expect("it commits");
         filled(&mut writer);
-        // Removals may go on.
+        // Deletions must still work.
         for number in 0..3 {
             unlink(&mut writer, format!("fill {number}").as_bytes());
             writer.fsync().expect("it syncs");
@@ -185,7 +185,7 @@ fn a_full_file_system_is_recovered_though_a_large_file_without_a_name_goes() {
     }
 }
 
-/// The last node of a key, of a name where it is one's.
+/// The last node with a key and, for entries, a name.
 struct Found {
     sequence: u64,
     leb: u32,
@@ -193,7 +193,7 @@ struct Found {
     raw: Vec<u8>,
 }
 
-/// The last nodes of inodes and of names of all LEBs.
+/// The last node of each inode and name in any LEB.
 fn last_nodes(volume: &dyn Volume) -> BTreeMap<(Key, Vec<u8>), Found> {
     let mut last: BTreeMap<(Key, Vec<u8>), Found> = BTreeMap::new();
     for leb in 0..volume.geometry().lebs {
@@ -229,11 +229,12 @@ fn last_nodes(volume: &dyn Volume) -> BTreeMap<(Key, Vec<u8>), Found> {
     last
 }
 
-/// A node of the next sequence number.
+/// Encodes a node with a given sequence number.
 type Node = Box<dyn Fn(u64) -> Vec<u8>>;
 
-/// Between two commits the LEB with a file's entries is collected and taken for the journal, and then the file goes. A mount looks the entries
-/// up in the index as well: at one's place is that of another file, of which the value was removed.
+/// Between two commits, the LEB with a file's attribute entry is collected and reused by the journal, then the file
+/// is deleted. A mount also looks up the entry in the index: at its location is now the entry of another file, whose
+/// value was deleted.
 #[test]
 fn an_entry_that_came_to_the_place_of_a_removed_files_keeps_its_value() {
     let fsck = Fsck::available().ok();
@@ -243,7 +244,7 @@ fn an_entry_that_came_to_the_place_of_a_removed_files_keeps_its_value() {
     let gone = create(&mut writer, "gone", &[]);
     let set = writer.set_xattr(gone, b"user.name", b"value", Time::default());
     set.expect("there is room");
-    // The journal goes on elsewhere.
+    // Move the journal to another LEB.
     let passing = create(&mut writer, "passing", &[]);
     set_xattrs(&mut writer, passing, 8);
     unlink(&mut writer, b"passing");
@@ -276,7 +277,7 @@ fn an_entry_that_came_to_the_place_of_a_removed_files_keeps_its_value() {
     });
     let name = name.expect("it has a name");
 
-    // The LEB is collected.
+    // Collect the LEB.
     let in_use = last.iter().filter(|((key, name), found)| {
         let is_of = [ROOT_INODE, kept, gone, holder].contains(&key.inode_number());
         is_of && name != b"passing" && found.leb == entry_at.leb
@@ -285,7 +286,7 @@ fn an_entry_that_came_to_the_place_of_a_removed_files_keeps_its_value() {
     assert!(copies.len() > 2, "the entry, its value, and the file");
     add_bud(&chip, 0, copies.into_iter().map(|raw| move |_| raw.clone()));
 
-    // It gets an attribute of `kept` where that of `gone` was, and `gone` goes.
+    // Put an attribute of `kept` at the location of the one of `gone`, then delete `gone`.
     let mut before = vec![0; usize::try_from(entry_at.offset).expect("small")];
     pad(&mut before);
     let new_holder = InodeNumber(highest + 1);

@@ -1,8 +1,8 @@
-//! Images that are wrong in ways that a decoder must survive: fields of nodes are changed and their CRCs mended, index nodes
-//! lead to each other, sizes are huge, names leave their folder, LEBs are swapped. Whatever is read of them: no panic, no
-//! endless loop, and no more memory than [`MEMORY_FACTOR`] times the image.
+//! Damaged images that decoders must survive: changed fields with correct CRCs, index nodes that refer to each other,
+//! huge sizes, names that leave their directory, swapped LEBs. Reading them must not panic or loop forever, and take
+//! at most [`MEMORY_FACTOR`] times the image's size in memory.
 //!
-//! `TIDEGATE_DAMAGE=N`: N images instead of 150 (20,000 with `TIDEGATE_FULL`), from `TIDEGATE_DAMAGE_SEED` on.
+//! `TIDEGATE_DAMAGE=N`: N images instead of 150 (20,000 with `TIDEGATE_FULL`), starting at `TIDEGATE_DAMAGE_SEED`.
 
 mod support {
     pub mod image;
@@ -27,11 +27,11 @@ use ubifs::{Finding, ImageVolume, OpenOptions, Ubifs};
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// Memory that reading or checking takes at most, in sizes of the image, beside [`MEMORY_BYTES`].
+/// Memory limit for reading or checking, as a multiple of the image's size; in addition to [`MEMORY_BYTES`].
 const MEMORY_FACTOR: usize = 4;
-/// What it takes of the smallest image.
+/// Fixed part of the memory limit.
 const MEMORY_BYTES: usize = 1 << 20;
-/// Bytes that are read at a time.
+/// Read size.
 const PIECE_BYTES: usize = 64 << 10;
 
 fn setting(name: &str) -> Option<u64> {
@@ -86,7 +86,7 @@ fn a_damaged_image_ends_in_findings_and_never_in_a_panic_a_loop_or_boundless_mem
     );
 }
 
-/// What a long run is made for.
+/// Prints the results of a long run.
 #[expect(clippy::print_stderr, reason = "the figures of a long run are what it is for")]
 fn print_totals(images: u64, told: u64, refused: u64, peak: usize, bytes: usize) {
     eprintln!(
@@ -94,7 +94,8 @@ fn print_totals(images: u64, told: u64, refused: u64, peak: usize, bytes: usize)
     );
 }
 
-/// Reads everything that there is, as `extract` does, and checks it. What was lost, and how many findings the checker has.
+/// Reads everything, as `extract` does, and runs the checker. Returns the losses and the number of findings of the
+/// checker.
 fn read_all(path: &Path) -> Option<(Vec<Finding>, usize)> {
     let volume = ImageVolume::open(path).expect("it can be read")?;
     let findings = check(&volume).findings.len();
@@ -132,7 +133,7 @@ fn read_all(path: &Path) -> Option<(Vec<Finding>, usize)> {
     Some((losses, findings))
 }
 
-/// An image of `mkfs.ubifs` with a journal of two heads behind it.
+/// An image of `mkfs.ubifs` followed by a journal of two heads.
 fn make(folder: &Path) -> Image {
     let tree = folder.join("tree");
     fs::create_dir_all(tree.join("folder/below")).expect("made");
@@ -250,7 +251,7 @@ fn add_journal(image: &mut Image) {
 }
 
 type Node = (usize, NodeKind, usize);
-/// Changes a node's bytes; the others and the LEB's size say where it may lead.
+/// Changes the bytes of a node, given all nodes and the LEB size for valid locations.
 type Change = dyn Fn(&mut [u8], &[Node], u64, &mut fastrand::Rng);
 
 fn mutate(image: &mut Image, nodes: &[Node], random: &mut fastrand::Rng) {
@@ -293,7 +294,8 @@ fn mutate(image: &mut Image, nodes: &[Node], random: &mut fastrand::Rng) {
     }
 }
 
-/// An index of a few nodes in which every branch leads to the same node below: each level multiplies what a search comes by.
+/// Builds an index in which all branches of a node refer to the same child: each level multiplies the visits of a
+/// search.
 fn multiply(image: &mut Image, nodes: &[Node], random: &mut fastrand::Rng) {
     let Ok(mut superblock) = Superblock::decode(&image.raw) else {
         return;
@@ -338,7 +340,7 @@ fn multiply(image: &mut Image, nodes: &[Node], random: &mut fastrand::Rng) {
     }
 }
 
-/// Changes one of a kind and mends its CRC, most of the time.
+/// Changes a node of a kind; mostly fixes its CRC.
 fn change(image: &mut Image, nodes: &[Node], kind: NodeKind, random: &mut fastrand::Rng, change: &Change) {
     let of_kind: Vec<_> = nodes.iter().filter(|node| node.1 == kind).collect();
     let Some((at, _, bytes)) = random.choice(of_kind).copied() else {
@@ -356,7 +358,7 @@ fn change(image: &mut Image, nodes: &[Node], kind: NodeKind, random: &mut fastra
     image.raw[at..at + node.len()].copy_from_slice(&node);
 }
 
-/// Branches lead to any node of the image, also to the node itself and to one above it; keys and levels are any.
+/// Points branches to arbitrary nodes, including the node itself and its ancestors; changes keys and levels.
 fn index(raw: &mut [u8], nodes: &[Node], leb: u64, random: &mut fastrand::Rng) {
     let Ok(mut node) = IndexNode::decode(raw) else {
         return;
@@ -385,7 +387,7 @@ fn index(raw: &mut [u8], nodes: &[Node], leb: u64, random: &mut fastrand::Rng) {
     if random.bool() {
         node.branches.sort_by_key(|branch| branch.key);
     }
-    // All branches to one place: a search would multiply with each level.
+    // All branches to one location: the visits of a search would multiply with each level.
     if random.u8(..4) == 0 {
         let first = node.branches[0].clone();
         node.branches.fill(first);
@@ -425,7 +427,7 @@ fn name(raw: &mut [u8], nodes: &[Node], _: u64, random: &mut fastrand::Rng) {
     }
 }
 
-/// Other sizes and compressors, and streams that unpack to much more than a block.
+/// Other sizes and compressors, and streams that expand to far more than a block.
 fn block(raw: &mut [u8], nodes: &[Node], _: u64, random: &mut fastrand::Rng) {
     let bytes = raw.len();
     match random.u8(..5) {
@@ -433,7 +435,7 @@ fn block(raw: &mut [u8], nodes: &[Node], _: u64, random: &mut fastrand::Rng) {
         1 => raw[44] = random.u8(..6),
         2 => raw[46..48].copy_from_slice(&random.u16(..).to_le_bytes()),
         3 => {
-            // Deflate: one literal, then copies of it without end.
+            // Deflate: one literal, then endless copies of it.
             raw[44..46].copy_from_slice(&2_u16.to_le_bytes());
             raw[48..bytes].fill(0);
             raw[48..bytes.min(53)].copy_from_slice(&[0xEC, 0xC0, 0x81, 0x00, 0x00][..bytes.min(53) - 48]);

@@ -1,5 +1,5 @@
-//! Encrypted images of `mkfs.ubifs`: with the key they read as what they were made of, without it names are those that Linux
-//! shows and contents are losses that say which key they lack.
+//! Encrypted images of `mkfs.ubifs`: with the key they read like their source; without it, names are shown as by
+//! Linux and reads report which key is missing.
 
 mod support {
     pub mod tool;
@@ -18,10 +18,11 @@ use ubifs::{ImageVolume, Locked, MasterKey, OpenOptions, Subject, Ubifs, UbifsEr
 const DESCRIPTOR: &str = "0123456789abcdef";
 const KEY_BYTES: usize = 64;
 
-/// Paths, and what is there: a file's content, a link's target after an arrow, nothing for a directory.
+/// Maps a path to a file's content, a link's target after an arrow, or nothing for a directory.
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// Names of all lengths that padding and ciphertext stealing treat differently, and contents of all ways to store a block.
+/// Names of all lengths that padding and ciphertext stealing treat differently, and contents for all ways to store a
+/// block.
 fn make_tree(tree: &Path) -> Files {
     let mut files = Files::new();
     fs::create_dir_all(tree.join("folder/a folder below")).expect("made");
@@ -61,7 +62,7 @@ fn open(image: &Path, keys: &[&[u8]]) -> Ubifs {
     ubifs.with_keys(keys.collect())
 }
 
-/// Everything below the root; fails when something is damaged.
+/// Lists everything below the root; fails on damage.
 fn files_of(ubifs: &Ubifs) -> Files {
     let mut files = Files::new();
     let mut pending = vec![(ROOT_INODE, String::new())];
@@ -196,7 +197,8 @@ fn another_key_opens_nothing_and_is_told() {
     let (_, image) = make(folder.path(), &["-P", "32", "-C", "AES-256-XTS"]);
     let ubifs = open(&image, &[&key(2)]);
     let mut lost = Vec::new();
-    // One name in a hundred is text by chance, as `mkfs` draws the nonce: a directory with two dozen of them is never without noise.
+    // Since `mkfs` draws a random nonce, one name in a hundred looks like text by chance: in a directory with two
+    // dozen names, at least one is always noise.
     let root = ubifs.read_directory_lossy(ROOT_INODE, &mut lost);
     lost.clear();
     ubifs.read_directory_lossy(root[0].inode, &mut lost);
@@ -204,7 +206,7 @@ fn another_key_opens_nothing_and_is_told() {
         .iter()
         .filter(|finding| finding.to_string().contains(&Locked::WrongKey.to_string()));
     assert_eq!(told.count(), 1, "{lost:?}");
-    // Of two keys none goes by the policy's name, so neither is taken.
+    // With two keys, neither of which has the policy's name, none is tried.
     let ubifs = open(&image, &[&key(1), &key(2)]);
     let file = ubifs.inode(first_in(&ubifs, EntryKind::File)).expect("readable");
     let error = ubifs.check_key(&file).expect_err("it is locked");

@@ -1,4 +1,5 @@
-//! Syncs of an image that fail, and commits that fail before one: what is not on the medium is said to be lost, and all else gets there.
+//! Failed syncs of an image, and failed commits before a sync: data that is not durable is reported as lost, all
+//! other data becomes durable.
 
 mod support {
     pub mod array_of;
@@ -20,7 +21,7 @@ use testkit::prng::Prng;
 use ubifs::{MountedWriter, OpenOptions, Writer};
 use vfs::{FileSystem, FsError, Handle, Ino, OpenFlags};
 
-/// A mount whose volume can fail. Without an index cache each search reads the index.
+/// A mount on a volume that can fail. Without an index cache, each search reads the index.
 fn mount(medium: &Medium) -> (Arc<FaultyVolume>, MountedWriter) {
     let faulty = FaultyVolume::new(medium.volume().expect("it attaches"), None);
     let options = OpenOptions {
@@ -40,7 +41,7 @@ fn fault(class: Class, lasting: Lasting) -> Fault {
     }
 }
 
-/// A new file with some content.
+/// Creates a file with content.
 fn put(mount: &MountedWriter, name: &str, content: &[u8]) -> (Ino, Handle) {
     let flags = OpenFlags(libc::O_RDWR | libc::O_CREAT | libc::O_EXCL);
     let made = mount.create(
@@ -70,8 +71,8 @@ fn has(mount: &MountedWriter, name: &str, content: &[u8]) -> bool {
     out[..read] == *content
 }
 
-/// Nothing was buffered any more, so nothing was said to be lost: closing a file succeeded, and an unmount told of 0 bytes. The host drops what
-/// it could not write, and its next sync succeeds.
+/// Earlier, nothing was buffered after a failed sync, so no loss was reported: closing a file succeeded, and an
+/// unmount reported 0 lost bytes. The host drops data that it could not write, and its next sync succeeds.
 #[test]
 fn after_a_failed_sync_what_was_written_since_the_last_good_one_counts_as_lost() {
     let medium = Medium::formatted(SMALL, 1);
@@ -96,7 +97,7 @@ fn after_a_failed_sync_what_was_written_since_the_last_good_one_counts_as_lost()
     }
 }
 
-/// The same where the work beside the mount met it, after a commit.
+/// The same for a failure after a commit.
 #[test]
 fn a_sync_that_fails_after_a_commit_counts_too() {
     let medium = Medium::formatted(SMALL, 1);
@@ -108,7 +109,7 @@ fn a_sync_that_fails_after_a_commit_counts_too() {
     assert!(mount.statistics().unwritten_bytes > 3000);
 }
 
-/// What was written before an error stayed in the host's page cache, and nothing said whether it got further.
+/// Earlier, data written before an error stayed in the host's page cache, and nothing told whether it became durable.
 #[test]
 fn an_error_that_ends_writing_syncs_what_was_written() {
     for is_lost in [false, true] {
@@ -117,7 +118,7 @@ fn an_error_that_ends_writing_syncs_what_was_written() {
         let file = put(&mount, "file", &Prng::new(4).bytes(20_000));
         let before = faulty.done(Class::Settle);
         if is_lost {
-            // The sync that follows the first error.
+            // The sync after the first error fails.
             faulty.fail(fault(Class::Settle, Lasting::ForEver));
             assert_eq!(mount.work().is_err(), is_lost);
         } else {
@@ -135,7 +136,7 @@ fn an_error_that_ends_writing_syncs_what_was_written() {
     }
 }
 
-/// A commit that failed was the end of the work: what it had written was not synced, in this round and all that followed.
+/// Earlier, a failed commit ended the background work: written data was not synced in this and all later rounds.
 #[test]
 fn a_commit_that_fails_keeps_nothing_from_being_synced() {
     let medium = Medium::formatted(SMALL, 1);

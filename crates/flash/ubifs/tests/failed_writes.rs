@@ -1,4 +1,5 @@
-//! Single faults below a writer, and what they once did: reads that failed for good, half an operation, names that were lost.
+//! Single faults below a writer, and regressions that they caused: reads that failed permanently, half-done
+//! operations, lost names.
 
 mod support {
     pub mod array_of;
@@ -23,7 +24,7 @@ use ubifs::format::name_hash_r5;
 use ubifs::{MountedWriter, OpenOptions, Writer};
 use vfs::{FileSystem, FsError, FsResult, Handle, Ino, OpenFlags, Privileges, XattrFlags};
 
-/// A mount whose volume can fail. With so little of the index cached, most searches read it.
+/// A mount on a volume that can fail. With so small an index cache, most searches read the index.
 fn mount(medium: &Medium) -> (Arc<FaultyVolume>, MountedWriter) {
     mount_with_cache(medium, 0)
 }
@@ -82,10 +83,10 @@ fn sync(file_system: &dyn FileSystem) -> FsResult<()> {
     file_system.fsync(Ino::ROOT, Handle(0), false)
 }
 
-/// A name and what it has.
+/// A name and the content of its file.
 type Named = (Vec<u8>, Vec<u8>);
 
-/// Files with content, committed, so that the index leads to all of them, and some that only the journal has.
+/// Files with content, committed, so that the index has them all, and some that are only in the journal.
 fn prepared() -> (Medium, Vec<Named>) {
     let medium = Medium::formatted(SMALL, 1);
     let (_, file_system) = mount(&medium);
@@ -119,8 +120,8 @@ fn assert_all_read(file_system: &dyn FileSystem, files: &[Named], what: &str) {
     }
 }
 
-/// The index was swapped for none while a commit wrote the new one, and not put back: after one failed write of it every read was `EIO`,
-/// though the medium was whole.
+/// Earlier, the index was replaced by a placeholder while a commit wrote the new one, and not restored: after one
+/// failed write every read returned `EIO`, although the medium was intact.
 #[test]
 fn a_commit_that_fails_anywhere_leaves_every_file_readable() {
     let (medium, files) = prepared();
@@ -151,8 +152,8 @@ fn a_commit_that_fails_anywhere_leaves_every_file_readable() {
     assert!(failed >= 8, "only {failed} writes");
 }
 
-/// An operation looked for what its nodes replace after it had written them: a read that failed then left half of it in memory, for the next
-/// commit to write down, though the call promised that nothing was changed.
+/// Earlier, an operation looked up the nodes it replaces after writing the new ones: a failed read then left half of
+/// it in memory, to be written by the next commit, although the call promised no change.
 #[test]
 fn a_call_that_meets_a_failed_read_changes_nothing() {
     type Call = fn(&MountedWriter, Ino) -> FsResult<()>;
@@ -195,7 +196,7 @@ fn a_call_that_meets_a_failed_read_changes_nothing() {
                 assert_eq!(file_system.getattr(entry.ino, None), Ok(entry.attr), "{what}");
                 failed += 1;
             }
-            // It goes on as if nothing had been.
+            // Everything continues as if nothing had happened.
             create(&file_system, b"late").unwrap_or_else(|error| panic!("{what}: {error}"));
             file_system
                 .close()
@@ -206,7 +207,8 @@ fn a_call_that_meets_a_failed_read_changes_nothing() {
     assert!(failed >= 5, "only {failed} calls failed");
 }
 
-/// A lock that a panic had poisoned was taken as if nothing had happened, and the writer went on with half a change in memory.
+/// Earlier, a lock poisoned by a panic was taken as if nothing had happened, and the writer continued with half a
+/// change in memory.
 #[test]
 fn after_a_panic_in_a_change_nothing_is_written_and_reads_go_on() {
     let (medium, files) = prepared();
@@ -230,7 +232,7 @@ fn after_a_panic_in_a_change_nothing_is_written_and_reads_go_on() {
     assert_all_read(&medium.mount().expect("it mounts"), &files, "mounted again");
 }
 
-/// A collection moved the nodes that it could read, and unmapped the LEB with the others.
+/// Earlier, a collection moved the readable nodes and unmapped the LEB with the others.
 #[test]
 fn a_collection_keeps_a_leb_of_which_a_part_cannot_be_read() {
     const FILES: usize = 24;
@@ -248,7 +250,7 @@ fn a_collection_keeps_a_leb_of_which_a_part_cannot_be_read() {
         }
         file_system.sync().expect("it commits");
         let _ = content(&file_system, b"file-0", 1).expect("the index is cached");
-        // The first thing that is read from here on: a block of that file.
+        // The next read is that of a block of this file.
         faulty.fail(Fault {
             lasting: Lasting::ForEverThere,
             ..once(Class::Read, 0, Outcome::Done)
@@ -278,7 +280,7 @@ fn a_collection_keeps_a_leb_of_which_a_part_cannot_be_read() {
     }
 }
 
-/// Two names of one hash.
+/// Finds two names with the same hash.
 fn twins() -> (Vec<u8>, Vec<u8>) {
     let mut seen = HashMap::new();
     let mut prng = Prng::new(2);
@@ -291,8 +293,8 @@ fn twins() -> (Vec<u8>, Vec<u8>) {
     unreachable!("32 bits have twins among a million")
 }
 
-/// Names of one hash have one key. Where the node of one could not be read while a commit changed the other, the first one was taken for gone
-/// and left out of the index.
+/// Names with the same hash share a key. If the node of one was unreadable while a commit changed the other, it was
+/// taken for gone and left out of the index.
 #[test]
 fn a_name_is_kept_when_it_cannot_be_read_while_another_of_its_hash_changes() {
     let (first, second) = twins();
@@ -324,7 +326,7 @@ fn a_name_is_kept_when_it_cannot_be_read_while_another_of_its_hash_changes() {
     }
 }
 
-/// What each call says once the file system is read-only.
+/// Results of each call once the file system is read-only.
 #[test]
 fn after_a_failed_write_each_call_says_so_and_statistics_name_the_place() {
     let (medium, files) = prepared();
@@ -336,7 +338,7 @@ fn after_a_failed_write_each_call_says_so_and_statistics_name_the_place() {
     let unsynced = create(&file_system, b"unsynced").expect("there is room");
     write(&file_system, unsynced, 0, b"buffered").expect("it is buffered");
     faulty.fail(for_ever(Class::Write));
-    // Nobody asks for it: the work beside it meets the error first.
+    // The background work is the first to encounter the error.
     file_system.work().expect_err("the medium fails");
     let failure = file_system.statistics().failure.expect("there is one");
     assert!(
@@ -388,7 +390,8 @@ fn after_a_failed_write_each_call_says_so_and_statistics_name_the_place() {
     assert_eq!(content(&after, b"synced", 20), Ok(b"synced".to_vec()));
 }
 
-/// The work beside a mount left what it wrote in the host's page cache, where a crash of the host takes it, for as long as nobody synced.
+/// Earlier, background work left its writes in the host's page cache, where a host crash loses them, until the next
+/// explicit sync.
 #[test]
 fn the_work_beside_a_mount_syncs_what_was_written_and_nothing_else() {
     let (medium, _) = prepared();
@@ -408,7 +411,7 @@ fn the_work_beside_a_mount_syncs_what_was_written_and_nothing_else() {
         write(&file_system, file, rounds * 4096, &Prng::new(rounds).bytes(4096)).expect("there is room");
         file_system.work().expect("it works");
         rounds += 1;
-        // A commit syncs what its master node leads to.
+        // A commit syncs before it writes the master node.
         let committed = file_system.statistics().commits - commits;
         assert_eq!(syncs(), before + rounds + committed, "round {rounds}");
     }

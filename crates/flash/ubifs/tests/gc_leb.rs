@@ -1,5 +1,5 @@
-//! The LEB that the master node keeps for garbage collection: Linux takes the master's word for it at a mount of a volume that was
-//! unmounted, and unmaps it without a look at what is in it. So at every clean end it has to be empty, whatever happened before.
+//! The LEB reserved for garbage collection: at a mount after a clean unmount, Linux trusts the master node and unmaps
+//! it without reading it. It therefore has to be empty at every clean unmount.
 
 mod support {
     #[expect(dead_code, reason = "the script and other judges are for other tests")]
@@ -30,7 +30,7 @@ const FILE: NewFile = NewFile {
     data: Vec::new(),
 };
 
-/// A copy of a chip as it is now: what a cut at this moment leaves.
+/// A copy of a chip in its current state, as after a cut at this moment.
 fn copy(chip: &Chip) -> Chip {
     let now: SimNand = chip.lock().expect("no panic").clone();
     Arc::new(Mutex::new(now))
@@ -41,7 +41,7 @@ fn read(chip: &Chip) -> Ubifs {
     Ubifs::open(volume, OpenOptions::standard()).expect("it is a file system")
 }
 
-/// Whether the garbage collector has gone on in the LEB that the master node names, and left so many bytes of it.
+/// Whether garbage collection has continued into the LEB named by the master node, and left `bytes_left` bytes of it.
 fn is_collecting(chip: &Chip, bytes_left: usize) -> bool {
     let ubifs = read(chip);
     let kept = ubifs.master().gc_leb;
@@ -63,8 +63,8 @@ fn leb(ubifs: &Ubifs, leb: u32) -> Vec<u8> {
     raw
 }
 
-/// A nearly full file system, cut after its garbage collector collected something and in a state that is wanted, and what its files
-/// hold: all of it was synced.
+/// A nearly full file system, cut after a collection and in a wanted state, with the content of its files, all of
+/// which was synced.
 fn cut_while_collecting(is_wanted: impl Fn(&Chip) -> bool) -> (Chip, BTreeMap<InodeNumber, Vec<u8>>) {
     let chip: Chip = Arc::new(Mutex::new(SMALL.formatted()));
     let mut writer = open(attach(&chip).expect("it attaches")).expect("it opens");
@@ -108,7 +108,7 @@ fn cut_while_collecting(is_wanted: impl Fn(&Chip) -> bool) -> (Chip, BTreeMap<In
     panic!("there was no such state");
 }
 
-/// What Linux takes for granted of the LEB at a mount that recovers nothing.
+/// Asserts what Linux assumes about the LEB at a mount that recovers nothing.
 fn assert_gc_leb_is_empty(chip: &Chip, what: &str) {
     let ubifs = read(chip);
     let (master, superblock) = (ubifs.master(), ubifs.superblock());
@@ -155,14 +155,14 @@ fn after_a_recovery_the_leb_for_garbage_collection_is_empty_at_a_clean_end() {
     assert_files(&read(&chip), &files, "unmounted");
 }
 
-/// Makes all empty LEBs, and those that were collected since the last commit, part of the journal but for the one
-/// that is kept, with nothing in them, as Linux does with those that its heads are about to go on in.
+/// Adds all empty LEBs, except the reserved one, and those collected since the last commit to the journal without
+/// content, as Linux does with LEBs to which its heads are about to move.
 fn take_all_empty_lebs(chip: &Chip) -> u32 {
     let ubifs = read(chip);
     let superblock = ubifs.superblock().clone();
     let report = ubifs.replay_report();
     let spaces = ubifs.space().expect("an LPT");
-    // What a recovery makes of it: LEBs that were collected since are empty, too.
+    // Recover a copy: LEBs collected since the commit are empty, too.
     let recovered = copy(chip);
     let writer = open(attach(&recovered).expect("it attaches")).expect("it opens");
     assert_eq!(writer.statistics().collected_lebs, 0, "there is an empty LEB");
@@ -189,7 +189,7 @@ fn take_all_empty_lebs(chip: &Chip) -> u32 {
             head: 2,
         };
         references.extend_from_slice(&reference.encode(sequence));
-        // Or a cut would bring back what was there.
+        // A cut must not bring back old content.
         volume.unmap(Leb(*leb)).expect("it takes it");
         volume.map(Leb(*leb)).expect("it takes it");
     }
@@ -218,7 +218,7 @@ fn where_no_leb_is_empty_a_recovery_collects_into_what_is_left_of_the_garbage_co
     assert!(findings.is_empty(), "{findings:?}");
 }
 
-/// LEBs of the index beside that of its head.
+/// LEBs of the index except that of its head.
 fn index_lebs(ubifs: &Ubifs) -> Vec<u32> {
     let spaces = ubifs.space().expect("an LPT");
     let main = ubifs.superblock().lebs - u32::try_from(spaces.len()).expect("few");
@@ -229,13 +229,13 @@ fn index_lebs(ubifs: &Ubifs) -> Vec<u32> {
     of_index.map(|(leb, _)| leb).collect()
 }
 
-/// Whether no LEB is empty, and a recovery puts index nodes into a LEB that has some.
+/// Whether a recovery without an empty LEB puts index nodes into gaps.
 fn recovers_into_gaps(chip: &Chip) -> bool {
     let chip = copy(chip);
     take_all_empty_lebs(&chip);
     let before = read(&copy(&chip));
     if open(attach(&chip).expect("it attaches")).is_err() {
-        // Full indeed.
+        // The file system is actually full.
         return false;
     }
     let after = read(&chip);
@@ -244,7 +244,7 @@ fn recovers_into_gaps(chip: &Chip) -> bool {
     kept.any(|number| leb(&before, number) != leb(&after, number))
 }
 
-/// A file system with an index of several LEBs, cut where its recovery finds no other room for index nodes.
+/// A file system with an index of several LEBs, cut in a state in which recovery has no other space for index nodes.
 fn cut_without_room_for_the_index() -> Chip {
     let chip: Chip = Arc::new(Mutex::new(Shape { fanout: 3, ..SMALL }.formatted()));
     let mut writer = open(attach(&chip).expect("it attaches")).expect("it opens");
@@ -292,7 +292,7 @@ fn power_cuts_leave_the_index_whole_where_new_nodes_go_between_old_ones() {
         let supply = chip.lock().expect("no panic").supply().clone();
         let way = usize::try_from(cut).expect("few");
         supply.plan(PowerCut::of_write(supply.writes() + cut, way));
-        // The outcome is power's.
+        // The result is ignored: power goes.
         drop(attach(&chip).map(|volume| open(volume)));
         supply.power_on();
         assert_eq!(lines_of(&read(&chip)), expected, "{what}");
@@ -308,7 +308,7 @@ fn power_cuts_leave_the_index_whole_where_new_nodes_go_between_old_ones() {
     }
 }
 
-/// The nodes that are in use were copied as they were read, without a look at their CRC.
+/// Earlier, live nodes were copied as read, without a CRC check.
 #[test]
 fn a_page_that_reads_wrong_while_new_nodes_go_between_old_ones_is_what_it_was() {
     let start = cut_without_room_for_the_index();
@@ -323,7 +323,7 @@ fn a_page_that_reads_wrong_while_new_nodes_go_between_old_ones_is_what_it_was() 
                 let chip = copy(&start);
                 let volume = attach(&chip).expect("it attaches");
                 let unsteady = UnsteadyVolume::new(volume, (number, offset), good_reads);
-                // Whether it goes on with it or not.
+                // Whether the mount succeeds or not.
                 drop(open(unsteady.clone()));
                 if !unsteady.was_hit() {
                     break;

@@ -1,4 +1,5 @@
-//! Images of a host that crashes: what was synced is there, though every erase since then is on the medium and the copies before it are not.
+//! Images on a host that crashes: synced data survives, even if all erases since the sync are on the medium and the
+//! copies made before them are not.
 
 mod support {
     pub mod array_of;
@@ -34,7 +35,7 @@ const NEW_FILE: NewFile = NewFile {
     data: Vec::new(),
 };
 
-/// A block of a file: the last version that was written, and the last that was synced.
+/// Versions of a block: the last one written, and the last one synced.
 #[derive(Clone, Copy, Debug, Default)]
 struct Versions {
     written: u64,
@@ -68,7 +69,7 @@ fn fsync(writer: &mut Writer, model: &mut Model) {
     }
 }
 
-/// Each block is as it was synced, or as it was written later.
+/// Asserts that each block is in its synced version or a later one.
 fn assert_kept(chips: &[HostedChip], programs: usize, model: &Model, what: &str) {
     let left = chips
         .iter()
@@ -80,8 +81,8 @@ fn assert_kept(chips: &[HostedChip], programs: usize, model: &Model, what: &str)
     assert_versions(writer.read(), model, what);
 }
 
-/// The same of what a mount that only reads shows, where any of the programs since the last sync may be missing. The journal may have gaps
-/// then, and nobody goes on with it.
+/// Like [`assert_kept`], for a read-only mount, where any programs since the last sync may be missing. The journal
+/// may have gaps then; the image is not written to.
 fn assert_readable(chip: &HostedChip, model: &Model, prng: &mut Prng, what: &str) {
     let all = chip.unsynced_programs();
     let first = prng.below_usize(all + 1);
@@ -125,11 +126,11 @@ fn assert_versions(ubifs: &Ubifs, model: &Model, what: &str) {
     }
 }
 
-/// What a load does beside its writes.
+/// Conditions of a run, besides the writes.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     members: usize,
-    /// Whether something works beside it, every so many writes.
+    /// Whether background work runs, and after how many writes.
     works_every: Option<u64>,
     is_hidden: bool,
 }
@@ -137,12 +138,13 @@ struct Load {
 #[derive(Debug)]
 struct Figures {
     crashes: u64,
-    /// Of the first member.
+    /// Syncs of the first member.
     syncs: u64,
     collected_lebs: u64,
 }
 
-/// Overwrites blocks of files on a nearly full file system, with a sync in 40 writes, and has the host crash in some of them.
+/// Overwrites blocks of files on a nearly full file system, with one sync in 40 writes, and crashes the host in some
+/// of them.
 fn run(load: Load, writes: u64, crash_every: u64) -> Figures {
     let chips = RefCell::new(Vec::new());
     let medium = Medium::formatted(SMALL, load.members);
@@ -191,7 +193,7 @@ fn run(load: Load, writes: u64, crash_every: u64) -> Figures {
             let what = format!("{load:?}, write {number}");
             assert_kept(&chips, 0, &model, &what);
             figures.crashes += 1;
-            // What is left of the members of an array are not states of one moment.
+            // The remains of the members of an array are not from a single point in time.
             if let [chip] = chips.as_slice() {
                 let programs = prng.below_usize(chip.unsynced_programs() + 1);
                 assert_kept(&chips, programs, &model, &format!("{what}, {programs} programs"));

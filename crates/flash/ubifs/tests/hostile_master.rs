@@ -1,7 +1,8 @@
-//! Mounts for writing of images whose master node lies, with a good CRC: whatever it says, no LEB that holds files or their index is
-//! erased. Such a mount is refused before anything is written, or everything is there afterwards.
+//! Read-write mounts of images with a forged master node that has a good CRC: whatever it says, no LEB with files or
+//! the index may be erased. The mount is refused before anything is written, or all files are there afterwards.
 //!
-//! `TIDEGATE_MASTERS=N`: N masters of each image instead of 600 (20,000 with `TIDEGATE_FULL`), from `TIDEGATE_MASTERS_SEED` on.
+//! `TIDEGATE_MASTERS=N`: N masters of each image instead of 600 (20,000 with `TIDEGATE_FULL`), starting at
+//! `TIDEGATE_MASTERS_SEED`.
 
 mod support {
     #[expect(dead_code, reason = "the script and other judges are for other tests")]
@@ -21,7 +22,7 @@ use ubifs::{OpenOptions, Ubifs, WriteError};
 
 const SEED: u64 = 0x3A57;
 
-/// Fields of the master node: where they are, and how many bytes they have.
+/// Fields of the master node: offset and length.
 const FIELDS: [(usize, usize); 28] = [
     (24, 8),
     (32, 8),
@@ -62,8 +63,8 @@ fn copy(chip: &Chip) -> Chip {
     Arc::new(Mutex::new(now))
 }
 
-/// A chip whose last mount ended well, and one that was cut in the middle of its journal. Both were collected and committed many
-/// times, so that old masters, logs and trees are still around.
+/// A cleanly unmounted chip, and one cut in the middle of its journal. Both have seen many collections and commits,
+/// so that old master nodes, logs and trees are still around.
 fn images() -> [(&'static str, Chip); 2] {
     let chip: Chip = Arc::new(Mutex::new(SMALL.formatted()));
     let mut model = Model::fresh();
@@ -112,7 +113,7 @@ fn number(raw: &[u8]) -> u64 {
     raw.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }
 
-/// A master node with some fields that say something else.
+/// A master node with some fields changed.
 fn lie(good: &[u8], prng: &mut Prng, lebs: u64, leb_bytes: u64) -> Vec<u8> {
     let mut raw = good.to_vec();
     for _ in 0..1 + prng.below(3) {
@@ -189,7 +190,7 @@ fn a_mount_for_writing_of_a_master_that_lies_erases_nothing() {
     }
 }
 
-/// What a mount for writing says of a chip of which it may not touch anything.
+/// Error of a read-write mount that must not change the chip.
 fn refusal(chip: &Chip) -> String {
     let before = support::rig::all_of(&*volume(chip));
     let refused = open(volume(chip)).err().expect("it is refused");

@@ -1,10 +1,10 @@
-//! Linux as the judge, in the lab guest: it writes, its power is cut, we read the flash as it was left, and then Linux recovers
-//! it. What we read and what Linux recovered is the same, in every file, attribute and time; our checker and the stock
-//! fsck.ubifs find nothing wrong with it.
+//! Linux as the reference, in the lab guest: it writes, its power is cut, we read the flash in that state, then Linux
+//! recovers it. Our reading must equal the recovery in every file, attribute and time; our checker and the stock
+//! fsck.ubifs must find no fault.
 //!
-//! `TIDEGATE_UBIFS_CUTS=N`: N cuts at points that follow from their numbers, instead of one (12 with `TIDEGATE_FULL`).
-//! `TIDEGATE_UBIFS_MOMENTS=N`: N moments of a load that goes on (50 with `TIDEGATE_FULL`).
-//! `TIDEGATE_UBIFS_KEEP=FOLDER`: the images and what Linux recovered of them are kept there, for other judges.
+//! `TIDEGATE_UBIFS_CUTS=N`: N cuts at points derived from their numbers, instead of one (12 with `TIDEGATE_FULL`).
+//! `TIDEGATE_UBIFS_MOMENTS=N`: N snapshots during a load (50 with `TIDEGATE_FULL`).
+//! `TIDEGATE_UBIFS_KEEP=FOLDER`: keeps the images, and the listings of what Linux recovered, for other tools.
 
 mod support {
     pub mod lab_lines;
@@ -30,7 +30,7 @@ fn setting(name: &str) -> Option<usize> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Our reading of the chip as text, after both checkers found nothing wrong with it.
+/// Our listing of the chip, after both checkers found no fault.
 fn read_and_check(bench: &Bench, what: &str) -> Lines {
     let ubifs = open(bench.chip.path());
     assert!(ubifs.findings().is_empty(), "{what}: {:?}", ubifs.findings());
@@ -89,7 +89,7 @@ os.fsync(os.open(".", os.O_RDONLY))
     recover_and_compare(&bench, &mut bench.boot(), &ours, "synced");
 }
 
-/// Linux recovers the chip and has the same files; the image is kept as it was before that, where the user wants it.
+/// Linux recovers the chip and must list the same files. Keeps the image as it was before, if the user asks for that.
 fn recover_and_compare(bench: &Bench, guest: &mut Guest, ours: &Lines, name: &str) {
     let kept = keep_folder().inspect(|folder| {
         fs::create_dir_all(folder).expect("it can be made");
@@ -106,8 +106,8 @@ fn keep_folder() -> Option<PathBuf> {
     std::env::var_os("TIDEGATE_UBIFS_KEEP").map(PathBuf::from)
 }
 
-/// Load and cut number `cut`: changes of a few files over and over, a tree of everything, or such a tree that is cut while
-/// files without a name are open.
+/// Load and cut number `cut`: repeated changes of a few files, a tree with all kinds of files, or such a tree cut
+/// while it has open orphans.
 fn load(cut: usize) -> Load {
     let compression = ["lzo", "zstd", "zlib", "none"][cut % 4];
     let sync = if cut.is_multiple_of(2) { "--sync" } else { "" };
@@ -133,7 +133,7 @@ fn whatever_a_power_cut_leaves_is_read_as_linux_recovers_it() {
     };
     let cuts = setting("TIDEGATE_UBIFS_CUTS").unwrap_or(if testkit::is_full() { 12 } else { 1 });
     let mut guest = bench.boot();
-    // A boot recovers what the one before left, and writes the next.
+    // Each boot recovers the result of the previous one and writes the next.
     for cut in 1..=cuts {
         let load = load(cut);
         bench.write_until_cut(&mut guest, &load);
@@ -145,7 +145,7 @@ fn whatever_a_power_cut_leaves_is_read_as_linux_recovers_it() {
     }
 }
 
-/// The chip is copied while Linux writes to it: as if power had gone at that moment, at dozens of moments of one boot.
+/// Copies the chip while Linux writes to it, as if power had gone at dozens of moments of one boot.
 #[test]
 #[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn whatever_is_on_the_chip_at_any_moment_is_read_as_linux_recovers_it() {
@@ -208,7 +208,7 @@ fn a_tree_of_30_000_files_is_read_as_linux_reads_it_unmounted_and_cut() {
     recover_and_compare(&bench, &mut bench.boot(), &ours, "large-cut");
 }
 
-/// Two folders with keys of 64 bytes, and files below them. Numbers of ioctls: add a key, set a policy.
+/// Two directories with keys of 64 bytes, and files below them. The ioctl numbers add a key and set a policy.
 const LOAD: &str = r#"python3 -c '
 import fcntl, os, struct
 def encrypted(folder, version, modes, key):

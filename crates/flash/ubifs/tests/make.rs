@@ -1,5 +1,5 @@
-//! File systems that are made here: read back, the same as `mkfs.ubifs` makes, clean for the stock `fsck.ubifs`, and with the
-//! same bytes each time.
+//! File systems made here: read back, equal to those of `mkfs.ubifs`, clean for the stock `fsck.ubifs`, and
+//! reproducible.
 
 mod support;
 
@@ -50,7 +50,7 @@ fn to_file(tree: &Tree, options: &MkfsOptions, path: &Path) -> MkfsReport {
     let file = fs::File::create(path).expect("possible on this host");
     let mut sink = FileSink::new(file, options.leb_bytes);
     let report = make(tree, options, &mut sink, &mut || {}).expect("the options are good");
-    // As large as the volume that it is for.
+    // As large as the volume it is made for.
     sink.finish(options.lebs_max).expect("possible on this host");
     report
 }
@@ -62,7 +62,7 @@ fn open(image: &Path) -> Ubifs {
     Ubifs::open(Arc::new(volume), OpenOptions::standard()).expect("it is a file system")
 }
 
-/// What the master node sums up is what the LPT says.
+/// Asserts that the sums in the master node match the LPT.
 fn assert_space_adds_up(ubifs: &Ubifs) {
     let (superblock, master) = (ubifs.superblock(), ubifs.master());
     let lebs = ubifs.space().expect("the LPT can be read");
@@ -128,7 +128,7 @@ fn shapes() -> Vec<MkfsOptions> {
             orphan_lebs: 2,
             ..with(8, 65_536, 300, only(Compression::Lzo))
         },
-        // Two and four pages of an array.
+        // Stripe rows of two and four pages.
         with(2048, 516_096, 64, only(Compression::Lzo)),
     ]
 }
@@ -208,7 +208,7 @@ fn the_same_files_give_the_same_bytes() {
         fs::read(image).expect("it was made")
     };
     let first = bytes("first");
-    // It was read: access times are others.
+    // Reading it has changed the access times.
     assert!(first == bytes("second"));
     fs::write(host.join("deep/one"), b"y").expect("possible on this host");
     assert!(first != bytes("third"), "another content has other bytes");
@@ -237,7 +237,7 @@ fn a_volume_that_is_too_small_is_refused_with_what_to_do() {
     assert!(matches!(error, MkfsError::Full { lebs: 80, .. }), "{error}");
 }
 
-/// The master node, the LPT and all sums are those that `mkfs.ubifs` writes for the same, empty, file system.
+/// Master node, LPT and all sums must equal those that `mkfs.ubifs` writes for the same empty file system.
 #[test]
 fn an_empty_file_system_is_the_one_of_mkfs_ubifs() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -261,7 +261,7 @@ fn an_empty_file_system_is_the_one_of_mkfs_ubifs() {
             .arg(&theirs)
             .output();
         if !made.is_ok_and(|output| output.status.success()) {
-            // `tests/mkfs.rs` says why.
+            // `tests/mkfs.rs` prints why.
             return;
         }
         let tree = tree_of_folder(&host).expect("it can be read");

@@ -1,5 +1,5 @@
-//! Memory of a mounted file system of 1 GiB on four devices, without the chips: 2.5 MB and the stated caches, when it was mounted and
-//! after it was worked with.
+//! Memory of a mounted file system of 1 GiB on four devices, without the simulated chips: 2.5 MB plus the configured
+//! caches, after the mount and after a load.
 #![expect(clippy::print_stdout, reason = "the figures, for who asks with --nocapture")]
 
 mod support {
@@ -24,7 +24,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const MEMBERS: u32 = 4;
 const PROMISED_BYTES: u64 = 2_500_000;
-/// Little, so that what else is taken is seen.
+/// Small, to make other memory visible.
 const INDEX_CACHE_BYTES: u64 = 256 << 10;
 
 fn chips() -> Vec<Chip> {
@@ -71,7 +71,7 @@ fn mount(volume: Arc<dyn Volume>) -> MountedWriter {
         .with_options(MountedOptions { read_ahead_bytes: 0 })
 }
 
-/// Writes files of 8 KiB, and a file of 24 MiB over and over.
+/// Writes files of 8 KiB, and overwrites a file of 24 MiB.
 fn work(file_system: &MountedWriter) {
     let data: Vec<u8> = (0..256 << 10).map(|at: u32| at.to_le_bytes()[1]).collect();
     let flags = OpenFlags(libc::O_RDWR | libc::O_CREAT);

@@ -1,5 +1,5 @@
-//! Images of `mkfs.ubifs` (mtd-utils), read back: every file equal to the one that it was made of; and images that bits were
-//! flipped in: whatever is read, nothing panics or runs on for ever.
+//! Images of `mkfs.ubifs` (mtd-utils), read back: every file equals its source. With flipped bits, reading must
+//! neither panic nor loop forever.
 
 mod support;
 #[path = "support/tool.rs"]
@@ -116,7 +116,7 @@ fn a_part_of_a_file_is_that_part() {
     assert!(ubifs.lookup(ubifs::format::ROOT_INODE, b"other").is_err());
 }
 
-/// Bytes of nodes are changed and their CRCs made right again, so that the decoders behind the CRC see it.
+/// Changes bytes of nodes and fixes their CRCs, so that the decoders behind the CRC check see them.
 #[test]
 fn damaged_images_are_read_without_a_panic_or_an_endless_loop() {
     if !has_mkfs() {

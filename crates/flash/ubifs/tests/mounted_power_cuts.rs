@@ -1,11 +1,12 @@
-//! Power goes in the writes of a script that works through a mounted file system, on one chip and on arrays: what was synced is
-//! there, names are those that some number of calls left, contents and sizes are such that the calls explain them; the medium is whole
-//! before and after the recovery, and the file system goes on working. Of an array the power of all members goes, or that of one, which
-//! was behind the others in a row.
+//! Power cuts in the writes of a script on a mounted file system, on one chip and on arrays. Afterwards everything
+//! synced is there, names match the state after some number of calls, contents and sizes are explained by the calls;
+//! the medium is consistent before and after recovery, and the file system keeps working. On arrays, the power of all
+//! members goes, or that of a single one, which then lags behind the others in a stripe row.
 //!
-//! A failure names its cut; the variables in it run that one alone. Without `TIDEGATE_FULL` one in a few writes is cut. With it every
-//! program and erase of a longer script is, and in one of eight cases power goes a second time, during the recovery. `fsck.ubifs` looks at
-//! one in 40, before and after the recovery, or in as many as `TIDEGATE_FSCK_EVERY` says. That is quick with an optimised build:
+//! A failure prints its cut; the variables in it run that one. Without `TIDEGATE_FULL` a sample of the writes is cut.
+//! With it every program and erase of a longer script is cut, and in one of eight cases power goes a second time,
+//! during recovery. `fsck.ubifs` checks one cut in 40, or in `TIDEGATE_FSCK_EVERY`, before and after recovery. Best
+//! run with an optimized build:
 //!
 //! `TIDEGATE_FULL=1 CARGO_PROFILE_TEST_OPT_LEVEL=3 cargo test -p ubifs --test mounted_power_cuts -- --nocapture`
 #![expect(
@@ -36,7 +37,7 @@ use testkit::lab::Fsck;
 use testkit::prng::Prng;
 use vfs::{FileSystem, Handle, Ino, OpenFlags, Privileges, SetAttr};
 
-/// What was done.
+/// Figures of a sweep.
 #[derive(Debug, Default)]
 struct Done {
     writes: u64,
@@ -46,7 +47,7 @@ struct Done {
     fsck: u64,
 }
 
-/// Cuts in all writes of a script, or in some.
+/// Cuts all writes of a script, or a sample.
 fn sweep(members: usize, segments: u64) -> Done {
     let only = std::env::var("TIDEGATE_REPLAY").ok();
     let fsck = Fsck::available().ok();
@@ -85,7 +86,7 @@ fn sweep(members: usize, segments: u64) -> Done {
     done
 }
 
-/// Whether a cut is made: of arrays in both ways where every write is cut, and else in one after the other.
+/// Whether to make a cut: on arrays both kinds if every write is cut, otherwise alternating.
 const fn has_turn(members: usize, turn: u64, every: u64, which: Which) -> bool {
     let is_cut = turn.is_multiple_of(every);
     match which {
@@ -94,7 +95,7 @@ const fn has_turn(members: usize, turn: u64, every: u64, which: Which) -> bool {
     }
 }
 
-/// Power goes in a write, and one member is gone after that, or none: what was synced is there in either case.
+/// Cuts power in a write, then removes one member or none: everything synced must be there in either case.
 fn sweep_with_parity(members: usize, segments: u64) {
     let sweep = match testkit::is_full() {
         true => Sweep {
@@ -128,7 +129,7 @@ fn sweep_with_parity(members: usize, segments: u64) {
                 &format!("{replay}, without {gone}"),
             );
             judge(&medium, &script, Which::OneMember, None, &replay);
-            // After use, close and a second loss it is as it was.
+            // After use, a clean unmount and the loss of another member it must still be intact.
             let other = (gone + 1) % members;
             medium
                 .without(other)
@@ -140,7 +141,7 @@ fn sweep_with_parity(members: usize, segments: u64) {
     assert!(cuts > 10, "{cuts}");
 }
 
-/// How many cuts there are to one that `fsck.ubifs` looks at.
+/// Number of cuts per run of `fsck.ubifs`.
 fn fsck_every() -> u64 {
     let asked = std::env::var("TIDEGATE_FSCK_EVERY").ok();
     asked.map_or(40, |every| every.parse().expect("a number from 1 on"))
@@ -173,10 +174,11 @@ fn cut_and_judge(
     judge(&medium, &script, which, fsck, &replay);
 }
 
-/// All that has to be right after a cut.
+/// Asserts everything that must hold after a cut.
 fn judge(medium: &Medium, script: &Script, which: Which, fsck: Option<&Fsck>, replay: &str) {
     let untouched = medium.copy();
-    // It is told of no larger write than a page, and a row with a gap is torn only for who knows of rows.
+    // fsck.ubifs assumes writes of at most a page, and only code aware of stripe rows recognizes a row with a gap as
+    // torn.
     let of_torn = fsck.filter(|_| which == Which::All);
     untouched.judge(of_torn, &format!("{replay}, before it is mounted"));
     let volume = untouched.volume().expect("it attached before");
@@ -249,8 +251,9 @@ fn an_array_of_four_with_parity_keeps_what_was_synced_when_power_and_a_member_go
     sweep_with_parity(4, 6);
 }
 
-/// Rows that an fsync fills up ended in whole write units of padding. Linux cuts those off and goes on behind them, and its sums of
-/// free space were not those of what it left (`fsck.ubifs` corrected them, of arrays of four above all).
+/// Stripe rows padded by an fsync used to end in whole write units of padding. Linux cuts those off and continues
+/// behind them, and its sums of free space did not match the medium (`fsck.ubifs` corrected them, mostly on arrays of
+/// four).
 #[test]
 fn a_row_that_an_fsync_fills_up_ends_where_linux_takes_its_end_to_be() {
     let fsck = Fsck::available().ok();
@@ -283,8 +286,8 @@ fn a_row_that_an_fsync_fills_up_ends_where_linux_takes_its_end_to_be() {
     }
 }
 
-/// A commit in the middle of a long write made blocks part of the index that the inode did not know of: after a cut they
-/// appeared once the file grew over them.
+/// A commit in the middle of a long write used to add blocks to the index that the inode did not cover: after a cut
+/// they appeared once the file grew over them.
 #[test]
 fn nothing_of_a_write_that_was_cut_appears_behind_the_end_of_the_file() {
     const LENGTH: usize = 300_000;

@@ -1,7 +1,8 @@
-//! A mount for writing behaves as every file system of this project, on one chip and on arrays: a long random
-//! script beside a model, filling up and emptying; the contract has a file of its own. Afterwards the medium is whole: for us, and for `fsck.ubifs`.
+//! A read-write mount behaves like every file system of this project, on one chip and on arrays: a long random script
+//! against a model, filling up and emptying; `contract.rs` has the contract tests. Afterwards the medium is
+//! consistent for us and for `fsck.ubifs`.
 //!
-//! `TIDEGATE_SEED` and `TIDEGATE_MODEL_STEPS` choose another script.
+//! `TIDEGATE_SEED` and `TIDEGATE_MODEL_STEPS` select another script.
 
 mod support {
     pub mod array_of;
@@ -21,7 +22,7 @@ use vfs::{FileSystem, FsError, Handle, Ino, OpenFlags, Privileges, RenameFlags, 
 
 const SEED: u64 = 0x4D57;
 
-/// Room for what the contract and the model write.
+/// Large enough for the contract and the model.
 const ROOMY: Shape = Shape {
     page: 2048,
     pages: 64,
@@ -39,7 +40,7 @@ fn root(name: &[u8]) -> (Ino, &[u8]) {
     (Ino::ROOT, name)
 }
 
-/// Makes and opens a file.
+/// Creates and opens a file.
 fn create(file_system: &dyn FileSystem, name: &[u8]) -> (Ino, Handle) {
     let flags = OpenFlags(libc::O_RDWR | libc::O_CREAT | libc::O_EXCL);
     let made = file_system.create(&contract::caller(), Ino::ROOT, name, contract::FILE, flags);
@@ -61,7 +62,7 @@ fn a_random_script_of_several_threads_gives_what_the_model_gives() {
     let fsck = fsck();
     for members in [1, 2, 4] {
         let shape = match members {
-            // As many steps as the long variant has leave more behind.
+            // The long variant has many steps on this medium and leaves more data.
             1 => Shape {
                 blocks: 480,
                 lebs: 450,
@@ -75,7 +76,7 @@ fn a_random_script_of_several_threads_gives_what_the_model_gives() {
             },
         };
         let steps = if testkit::is_full() {
-            // The model forgets nothing: what lost its name stays until the end.
+            // The model keeps all inodes: unlinked files stay until the end.
             12_000
         } else {
             2_400
@@ -85,7 +86,7 @@ fn a_random_script_of_several_threads_gives_what_the_model_gives() {
             steps,
             "TIDEGATE_SEED={seed} cargo test -p ubifs --test mounted_writer random_script",
         );
-        // One thread makes failures the same each time.
+        // A single thread makes failures reproducible.
         run.threads = if members == 1 { 4 } else { 1 };
         let medium = Medium::formatted(shape, usize::try_from(members).expect("few"));
         let file_system = medium.mount().expect("it mounts");
@@ -190,7 +191,7 @@ fn space_that_is_overwritten_is_collected_while_files_are_open() {
     for (file, content) in files.iter().zip(&contents) {
         assert_eq!(write(&file_system, *file, 0, content), Ok(content.len()));
     }
-    // Ten times what the medium has.
+    // Ten times the size of the medium.
     for round in 0..1500 {
         let number = prng.below_usize(files.len());
         let (at, bytes) = (prng.below_usize(36_000), 1 + prng.below_usize(4000));

@@ -1,5 +1,5 @@
-//! Many readers at once, and what one reader asks of the volume: index nodes are loaded once, blocks that follow each other
-//! come in one request, and an array of four members takes a quarter of the time of one.
+//! Parallel readers, and the requests of one reader to the volume: index nodes are loaded once, adjacent blocks take
+//! one request, and an array of four members takes a quarter of the time of one.
 #![expect(clippy::print_stdout, reason = "the figures, for who asks with --nocapture")]
 
 mod scene;
@@ -24,7 +24,7 @@ use ubifs::format::{InodeNumber, ROOT_INODE};
 use ubifs::{MountedOptions, MountedUbifs, OpenOptions, Ubifs};
 use vfs::{FileSystem, Ino, OpenFlags, Privileges};
 
-/// What the kernel asks a FUSE file system for at most, when it reads ahead.
+/// Maximum size of a FUSE read request by the kernel's read-ahead.
 const KERNEL_REQUEST: usize = 128 << 10;
 
 /// A tree with one large file, and its content.
@@ -48,7 +48,7 @@ fn mounted(ubifs: Arc<Ubifs>) -> MountedUbifs {
     MountedUbifs::new(ubifs, MountedOptions::standard(), no_loss)
 }
 
-/// Reads a file as the kernel does for a program that reads it from front to back.
+/// Reads a file like the kernel does for a sequential reader.
 fn read_in_sequence(file_system: &MountedUbifs, number: InodeNumber, bytes: usize) -> Vec<u8> {
     let ino = Ino(number.0.into());
     let file = file_system
@@ -73,7 +73,7 @@ fn an_index_node_that_many_readers_want_is_loaded_once() {
     };
     let started = Arc::new(AtomicUsize::new(READERS));
     let others = Arc::clone(&started);
-    // No read is answered before all readers are on their way.
+    // No read is answered before all readers have started.
     let wait_for_all = move || {
         while others.load(Ordering::Acquire) < READERS {
             std::thread::yield_now();
@@ -83,7 +83,7 @@ fn an_index_node_that_many_readers_want_is_loaded_once() {
     let ubifs = open(volume.clone());
     let number = large(&ubifs);
     let inode = ubifs.inode(number).expect("it is there");
-    // A second file system over the same volume: nothing of its index is cached.
+    // A second file system over the same volume, with a cold index cache.
     let cold = open(volume.clone());
     volume.take();
     started.store(0, Ordering::Release);
@@ -102,7 +102,7 @@ fn an_index_node_that_many_readers_want_is_loaded_once() {
     for place in requests.iter().flatten() {
         *loads.entry(*place).or_default() += 1;
     }
-    // mkfs.ubifs puts the whole index into one LEB; what is in others is data, which each reader reads itself.
+    // mkfs.ubifs puts the whole index into one LEB; the others hold data, which each reader reads itself.
     let index_leb = cold.master().root_leb;
     let (index, data): (Vec<_>, Vec<_>) = loads.iter().partition(|((leb, ..), _)| *leb == index_leb);
     println!("{READERS} readers: index pieces and how often each was loaded: {index:?}");
@@ -152,7 +152,7 @@ fn blocks_that_follow_each_other_are_one_request() {
     assert!(all - of_data <= 3 * of_data, "{all}");
 }
 
-/// A chip whose blocks have so many times the usual pages.
+/// A chip with the given multiple of the usual pages per block.
 fn mlc(pages_per_block_times: u32) -> ChipModel {
     let model = Preset::Mlc.model();
     let old = model.geometry;
@@ -167,7 +167,7 @@ fn mlc(pages_per_block_times: u32) -> ChipModel {
     ChipModel { geometry, ..model }
 }
 
-/// An image on an array of four; the array's clock.
+/// An image on an array of four; also returns the array's clock.
 fn on_four(image: &[u8]) -> (Arc<dyn Volume>, Clock) {
     let options = AttachOptions::linux(Access::ReadWrite);
     let array = array::attach(
@@ -180,11 +180,11 @@ fn on_four(image: &[u8]) -> (Arc<dyn Volume>, Clock) {
     (array.volume().clone(), array.volume().clock())
 }
 
-/// The same image on one chip with blocks four times as large; its clock.
+/// The same image on one chip with blocks four times as large; also returns its clock.
 fn on_one(image: &[u8], leb_bytes: u32) -> (Arc<dyn Volume>, Clock) {
     let chip = SimNand::new("one", mlc(4), FaultModel::none());
     let chip = Arc::new(Mutex::new(chip));
-    // A LEB of the array is a little smaller than one of these blocks.
+    // A LEB of the array is slightly smaller than one of these blocks.
     let volume = on_chip(&chip, 100, leb_bytes, image);
     (Arc::new(volume), chip.clock())
 }

@@ -1,9 +1,10 @@
-//! Linux as the judge of power cuts: a sample of what the sweep of `mounted_power_cuts` leaves on chips and arrays is mounted in
-//! the lab guest with all checks that UBIFS has of itself. It recovers the same files, with the same attributes and contents, as we read;
-//! it goes on with them; and what it leaves is whole for us. In one of three cases power went a second time, during a recovery of ours.
+//! Linux as the reference for power cuts: a sample of the results of the sweep in `mounted_power_cuts` is mounted in
+//! the lab guest with all self-checks of UBIFS enabled. Linux recovers the same files, attributes and contents as we
+//! do, and continues to use them; the result passes our checker. In one of three cases power goes a second time,
+//! during our recovery.
 //!
-//! An array is shown to Linux as one chip, whose volume has LEBs as long as those of the array and is best written in whole rows.
-//! Only with `TIDEGATE_FULL`; `TIDEGATE_LINUX_CUTS` is how many cuts of each medium are shown (80).
+//! An array is shown to Linux as one chip, whose volume has LEBs as long as the array's and a maximum write size of a
+//! stripe row. Runs only with `TIDEGATE_FULL`; `TIDEGATE_LINUX_CUTS` is the number of cuts per medium (80).
 #![expect(
     clippy::print_stdout,
     reason = "how many cuts there were, for who asks with --nocapture"
@@ -39,23 +40,23 @@ use testkit::lab::{FlashFile, Guest, Job, Lab, Options};
 use ubi::{AttachOptions, Ubi, VolumeId};
 use ubifs::{OpenOptions, Ubifs};
 
-/// Chips of the guest.
+/// Chips in the guest.
 const CHIPS: usize = 16;
 
-/// What a cut left, as Linux gets it, and what we read of it.
+/// The state after a cut as shown to Linux, with our listing of it.
 struct Shown {
     replay: String,
     image: Vec<u8>,
     expected: Lines,
 }
 
-/// The chip that holds what a medium of so many members does.
+/// Geometry of the chip that shows a medium of `members` members.
 fn geometry(members: u32) -> NandGeometry {
     NandGeometry::new(SMALL.page, SMALL.pages * members, SMALL.blocks).expect("a geometry")
 }
 
 fn shown(medium: &Medium, members: u32, replay: String) -> Shown {
-    // Attaching writes.
+    // Copy first: attaching writes.
     let untouched = medium.copy();
     let volume = medium
         .volume()
@@ -80,7 +81,7 @@ fn shown(medium: &Medium, members: u32, replay: String) -> Shown {
     }
 }
 
-/// So many cuts of a sweep, or a few more.
+/// `count` cuts of a sweep, or a few more.
 fn sample(members: u32, count: u64) -> Vec<Shown> {
     let sweep = Sweep {
         members: usize::try_from(members).expect("few"),
@@ -94,7 +95,7 @@ fn sample(members: u32, count: u64) -> Vec<Shown> {
     for segment in &segments {
         for number in 0..each {
             let cut = number * segment.writes / each;
-            // The guest's chips have no ECC: what is torn reads as it is.
+            // The guest's chips have no ECC: torn pages read without an error.
             let cut = if cut % 5 == 1 { cut + 1 } else { cut };
             let which = match members > 1 && number % 2 == 1 {
                 true => Which::OneMember,
@@ -155,7 +156,7 @@ fn judge(guest: &mut Guest, chips: &[FlashFile], members: u32, batch: &[Shown]) 
     }
 }
 
-/// What Linux left is whole for us.
+/// Asserts that the state left by Linux passes our checker.
 fn assert_whole(path: &Path, geometry: NandGeometry, replay: &str) {
     let bytes = usize::try_from(geometry.total_bytes().0).expect("small");
     let copy = path.with_extension("copy");

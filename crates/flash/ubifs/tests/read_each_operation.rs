@@ -1,7 +1,8 @@
-//! Power goes between any two operations of a script, and within some: what is read of the chip, which stays as it is, is what
-//! was synced. The writer is ours, so no kernel is needed; `linux.rs` does the same with the kernel's.
+//! Power cuts between any two operations of a script, and within some: reading the chip, without changing it, returns
+//! everything synced. The writer is ours, so no kernel is needed; `linux.rs` does the same with the kernel's.
 //!
-//! A failure names segment and operation. Within an operation every write is cut with `TIDEGATE_FULL`, one in 31 without.
+//! A failure prints segment and operation. With `TIDEGATE_FULL` every write of an operation is cut, otherwise one in
+//! 31.
 
 mod support {
     pub mod rig;
@@ -19,7 +20,7 @@ const SEED: u64 = 0x4EAD;
 const SEGMENTS: u64 = 3;
 const OPERATIONS: u64 = 40;
 
-/// The volume of a chip that nobody writes to.
+/// The volume of a chip, opened read-only.
 fn volume(chip: &SimNand) -> Arc<dyn Volume> {
     let options = AttachOptions::linux(Access::ReadOnly);
     let ubi = scan(chip.clone(), options).and_then(ubi::Scanned::attach);
@@ -27,7 +28,7 @@ fn volume(chip: &SimNand) -> Arc<dyn Volume> {
     Arc::new(volume.expect("the volume is there"))
 }
 
-/// What is read of it.
+/// Lists the files.
 fn read(volume: Arc<dyn Volume>) -> Lines {
     let ubifs = Ubifs::open(volume, OpenOptions::standard()).expect("it is a file system");
     assert!(ubifs.findings().is_empty(), "{:?}", ubifs.findings());
@@ -41,7 +42,7 @@ fn start(chip: &SimNand) -> (Chip, Writer) {
     (chip, writer)
 }
 
-/// An operation, its fsync, and sometimes a commit; `Err` when power went.
+/// One operation, an fsync, and sometimes a commit; `Err` if power went.
 fn operate(writer: &mut Writer, model: &mut Model, prng: &mut Prng, number: u64) -> Result<(), ()> {
     let weight = if number % 4 == 3 {
         Weight::Content
@@ -83,7 +84,7 @@ fn what_was_synced_is_read_whenever_power_goes() {
             cuts += 1;
         }
         drop(writer);
-        // The same in a file.
+        // The same from an image file.
         let folder = tempfile::tempdir().expect("a folder");
         let image = folder.path().join("image");
         dump(&*volume(&chip.lock().expect("no panic")), &image);
@@ -100,7 +101,7 @@ fn what_was_synced_is_read_whenever_power_goes() {
     assert!(cuts > 10, "only {cuts} cuts");
 }
 
-/// Cuts one write of a segment, and reads what is there.
+/// Cuts one write of a segment, and reads the result.
 fn cut(formatted: &SimNand, segment: u64, write: u64, marks: &[(u64, Model)]) {
     let (chip, mut writer) = start(formatted);
     let supply = chip.lock().expect("no panic").supply().clone();
@@ -118,7 +119,7 @@ fn cut(formatted: &SimNand, segment: u64, write: u64, marks: &[(u64, Model)]) {
     let done = done.count();
     supply.power_on();
     let found = read(volume(&chip.lock().expect("no panic")));
-    // The operation that was cut happened, did not, or, where it wrote content, happened in part.
+    // The interrupted operation has taken effect or not; a write of content possibly in part.
     let (before, after) = (&marks[done].1, &marks[(done + 1).min(marks.len() - 1)].1);
     let place = format!("segment {segment}, write {write}, operation {done}");
     let (before, changed): (Lines, Lines) = (before.lines(), after.lines());

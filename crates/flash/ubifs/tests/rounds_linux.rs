@@ -1,14 +1,17 @@
-//! Linux and tidegate write one image in turns. Each mounts it as the other one left it, unmounted or cut by power, finds every
-//! file as it was, overwrites files of a nearly full file system, so that its garbage collector is at work, and hands
-//! the image on. Half of the images begin with Linux, on one chip, cut by power while it collects garbage; the others with tidegate, on
-//! one chip and on arrays of two and four. After five changes of hands (one without `TIDEGATE_FULL`) the first one has the last look.
+//! Linux and tidegate write to one image in turns. Each mounts it as the other left it, unmounted or cut by power,
+//! verifies every file, overwrites files of a nearly full file system, so that garbage collection is active, and
+//! passes the image on. Half of the images start with Linux, on one chip, cut by power during garbage collection; the
+//! others start with tidegate, on one chip and on arrays of two and four. After five exchanges (one without
+//! `TIDEGATE_FULL`) the side that started verifies the image a last time.
 //!
-//! Before an image is handed on, tidegate reads it, and its checker and `fsck.ubifs` find nothing. The next one finds the same files
-//! in type, mode, owner, links, size, times, SHA-256 and extended attributes; Linux does so with all checks that UBIFS has of itself.
-//! Where Linux was cut, the files are those that Linux recovers of a copy.
+//! Before an image is passed on, tidegate reads it, and its checker and `fsck.ubifs` find no fault. The other side
+//! must find the same files in type, mode, owner, links, size, times, SHA-256 and extended attributes; Linux runs
+//! with all self-checks of UBIFS enabled. If Linux was cut, the expected files are those that Linux recovers from a
+//! copy.
 //!
-//! `TIDEGATE_ROUNDS=FROM-TO`: these images (0-208 with `TIDEGATE_FULL`, otherwise two, one for each beginning). Images whose
-//! turn failed are kept as they were before it and after; `TIDEGATE_ROUNDS_KEEP=FOLDER`: where (a temporary folder).
+//! `TIDEGATE_ROUNDS=FROM-TO`: selects images (0-208 with `TIDEGATE_FULL`, otherwise two, one per starting side). If a
+//! turn fails, its image is kept from before and after the turn, in `TIDEGATE_ROUNDS_KEEP=FOLDER` or a temporary
+//! folder.
 #![expect(clippy::print_stdout, reason = "the figures of a long run are what it is for")]
 
 mod support {
@@ -34,35 +37,36 @@ use testkit::lab::{Ended, FlashFile, Fsck, Guest, Job, Lab, Options};
 use testkit::prng::Prng;
 
 const SEED: u64 = 0x2077;
-/// Images of a batch, each on a chip of the guest, at most.
+/// Maximum number of images per batch, each on a chip of the guest.
 const CHIPS_MAX: usize = 16;
-/// Steps of a turn that is not cut.
+/// Steps of an uncut turn.
 const STEPS: u32 = 120;
-/// Attempts to cut Linux while its garbage collector is at work.
+/// Attempts to cut Linux during garbage collection.
 const ATTEMPTS: usize = 8;
-/// More steps than any chip takes before its power goes.
+/// More steps than needed to reach any power cut.
 const ENDLESS: u32 = 100_000;
 
-/// The one with the first turn.
+/// The side with the first turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum First {
     Linux,
     Us,
 }
 
-/// Changes of hands, and as many turns after the first one. An odd number: the last turn is of the one that did not begin.
+/// Number of exchanges, and of turns after the first. Odd, so that the last turn belongs to the side that did not
+/// start.
 fn changes() -> usize {
     if testkit::is_full() { 5 } else { 1 }
 }
 
-/// Images that go through their rounds together.
+/// Images processed together.
 struct Batch {
     numbers: Vec<u64>,
     first: First,
     members: u32,
 }
 
-/// Who begins with how many devices, up to which image of a full run.
+/// Starting side, number of devices, and end of the range of image numbers in a full run.
 const KINDS: [(First, u32, u64); 4] = [
     (First::Linux, 1, 104),
     (First::Us, 1, 139),
@@ -70,7 +74,7 @@ const KINDS: [(First, u32, u64); 4] = [
     (First::Us, 4, 208),
 ];
 
-/// The batches of images, each of one kind.
+/// Groups the images into batches of one kind.
 fn batches(images: &[u64]) -> Vec<Batch> {
     let (mut batches, mut from) = (Vec::new(), 0);
     for (first, members, to) in KINDS {
@@ -108,12 +112,12 @@ struct Table {
 /// The task of Linux with an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// Mount, hash, unmount.
+    /// Mounts, hashes, unmounts.
     Look,
     Write {
         seed: u64,
     },
-    /// Until power goes, in this operation of the chip.
+    /// Writes until power goes, in this operation of the chip.
     Cut {
         seed: u64,
         operation: u64,
@@ -124,19 +128,19 @@ enum Turn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Given,
-    /// A copy, in which it may try whether there is room for a file.
+    /// A copy, in which it may test whether a file can be created.
     Copied,
     /// A chip on which it makes the file system first.
     Made,
 }
 
-/// The files of an image as Linux saw them.
+/// The files of an image as listed by Linux.
 struct Shown {
-    /// After its mount, unless power went in it.
+    /// After its mount, unless power went during it.
     before: Option<Lines>,
-    /// Before its end, unless power went.
+    /// Before the unmount, unless power went.
     after: Option<Lines>,
-    /// Whether there was room for a file.
+    /// Whether a file could be created.
     has_room: bool,
 }
 
@@ -217,7 +221,7 @@ impl Table {
         turns.iter().enumerate().map(shown).collect()
     }
 
-    /// A turn of Linux, which finds the files that are expected.
+    /// A turn of Linux, which must find the expected files.
     fn turn_of_linux(&mut self, images: &mut [Image], turns: &[Turn]) {
         let found = self.linux(images, turns, Origin::Given);
         let is_recovering: Vec<bool> = found.iter().map(|shown| shown.before.is_none()).collect();
@@ -238,7 +242,7 @@ impl Table {
         }
     }
 
-    /// Of images whose power went while Linux wrote, the files are expected that Linux recovers of a copy.
+    /// For images cut while Linux wrote, expects the files that Linux recovers from a copy.
     fn recover_copies(&mut self, images: &mut [Image], turns: &[Turn]) {
         let is_cut = |turn: &Turn| matches!(turn, Turn::Cut { .. });
         let cut: Vec<usize> = (0..turns.len())
@@ -261,7 +265,7 @@ impl Table {
         self.figures.cuts += cut.len();
     }
 
-    /// Reads and checks images before the next one gets them.
+    /// Reads and checks images before they are passed on.
     fn hand_over(&mut self, images: &[Image], by: &str) {
         for image in images {
             let read = image.read(self.fsck.as_ref());
@@ -304,7 +308,7 @@ impl Table {
                 resume_unwind(panic);
             }
         }
-        // The last look.
+        // The last verification.
         match batch.first {
             First::Linux => self.turn_of_linux(&mut images, &vec![Turn::Look; batch.numbers.len()]),
             First::Us => images
@@ -336,7 +340,8 @@ impl Table {
         }
     }
 
-    /// File systems that Linux makes and writes to until power goes: once more where its garbage collector was not at work then.
+    /// Has Linux make file systems and write until power goes; repeats those that were not cut during garbage
+    /// collection.
     fn make_by_linux(&mut self, images: &mut [Image], prngs: &mut [Prng], mut turns: Vec<Turn>) {
         let bytes = usize::try_from(geometry(1).total_bytes().0).expect("small");
         let mut left: Vec<usize> = (0..images.len()).collect();
@@ -366,7 +371,7 @@ impl Table {
         for (image, prng) in images.iter_mut().zip(prngs) {
             let (seed, share) = (prng.below(1 << 30), prng.below(1000));
             let end = match prng.below(4) {
-                // What Linux cut is unmounted by us at once in half of the images.
+                // In half of the images, our turn after a cut of Linux only recovers and unmounts.
                 0 | 1 => End::Unmounted,
                 2 if round > 0 => End::Killed,
                 _ => End::Cut(share),
@@ -381,7 +386,7 @@ impl Table {
     }
 }
 
-/// A first turn of Linux: the cut comes after formatting and filling up.
+/// A first turn of Linux, cut after formatting and filling up.
 fn first_cut(prng: &mut Prng) -> Turn {
     Turn::Cut {
         seed: prng.below(1 << 30),
@@ -389,7 +394,7 @@ fn first_cut(prng: &mut Prng) -> Turn {
     }
 }
 
-/// Trees of `lab-hash`, each behind a line with its folder where there are several.
+/// Parses the trees of `lab-hash`, each behind a line with its folder if there are several.
 fn trees(text: &str) -> Vec<Lines> {
     match text.starts_with("== ") {
         false if text.is_empty() => Vec::new(),
@@ -417,7 +422,7 @@ fn keep(before: &[Image], after: &[Image]) {
     println!("the images are in {}", folder.display());
 }
 
-/// The images that were asked for.
+/// The images selected.
 fn images() -> Vec<u64> {
     match std::env::var("TIDEGATE_ROUNDS") {
         Ok(range) => {
@@ -425,7 +430,7 @@ fn images() -> Vec<u64> {
             (from.parse().expect("a number")..to.parse().expect("a number")).collect()
         }
         Err(_) if testkit::is_full() => (0..208).collect(),
-        // One with each beginning.
+        // One per starting side.
         Err(_) => vec![0, 104],
     }
 }

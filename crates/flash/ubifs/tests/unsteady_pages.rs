@@ -1,5 +1,5 @@
-//! LEBs that a mount for writing writes anew as a whole: a page that reads wrong just then, beyond correction, and right the next time,
-//! keeps its content. Linux refuses the mount.
+//! Rewrites of whole LEBs by a read-write mount: if a page is uncorrectable once, just then, and correct in the next
+//! read, it must keep its content. Linux refuses such a mount.
 
 mod support {
     #[expect(dead_code, reason = "the script and other judges are for other tests")]
@@ -43,7 +43,7 @@ fn create(writer: &mut Writer, name: &str, content: &[u8]) -> Result<(), ubifs::
     writer.fsync()
 }
 
-/// Where a LEB is written, up to an offset, and whether something is behind that.
+/// The beginning of a LEB, up to an offset, and whether anything is written behind it.
 struct Beginning {
     what: &'static str,
     leb: u32,
@@ -51,13 +51,13 @@ struct Beginning {
     is_followed: bool,
 }
 
-/// The LEBs that a recovery may cut off behind what counts.
+/// The LEBs that a recovery may cut off behind their valid part.
 fn beginnings(ubifs: &Ubifs) -> Vec<Beginning> {
     let master = ubifs.master();
     let leb_bytes = usize::try_from(ubifs.superblock().leb_bytes).expect("small");
     let beginning = |what, leb, end| {
         let mut raw = vec![0; leb_bytes];
-        // What is torn is there as it is.
+        // Torn pages are returned as they are.
         let _ = ubifs.volume().read(Leb(leb), 0, &mut raw);
         let behind = &raw[usize::try_from(end).expect("small")..];
         let is_followed = behind.iter().any(|byte| *byte != 0xFF);
@@ -82,8 +82,8 @@ fn beginnings(ubifs: &Ubifs) -> Vec<Beginning> {
     found
 }
 
-/// Each page of a beginning reads wrong at each of the reads of a mount for writing, and all is there afterwards. Returns how many mounts
-/// there were.
+/// Makes each page of a beginning read wrong in each of the reads of a read-write mount, and asserts that all files
+/// survive. Returns the number of mounts.
 fn assert_kept(chip: &Chip, beginning: &Beginning, page: usize, expected: &Lines, what: &str) -> usize {
     let mut mounts = 0;
     for offset in (0..beginning.end).step_by(page) {
@@ -100,7 +100,7 @@ fn assert_kept(chip: &Chip, beginning: &Beginning, page: usize, expected: &Lines
                 opened.unwrap_or_else(|error| panic!("{what}: {error}"));
                 break;
             }
-            // Whether it goes on with it or not.
+            // Whether the mount succeeds or not.
             drop(opened);
             assert_eq!(lines_of(&read(&chip)), *expected, "{what}");
             let findings = check(&*attach(&chip).expect("it attaches")).findings;
@@ -111,7 +111,8 @@ fn assert_kept(chip: &Chip, beginning: &Beginning, page: usize, expected: &Lines
     mounts
 }
 
-/// The bytes before the journal's part of a LEB, and those before the heads of index and LPT, were written back as they came.
+/// Earlier, the bytes before the journal's part of a LEB, and before the heads of index and LPT, were written back as
+/// read.
 #[test]
 fn a_page_that_reads_wrong_while_a_recovery_cuts_a_leb_off_is_what_it_was() {
     let start: Chip = Arc::new(Mutex::new(SMALL.formatted()));
@@ -153,7 +154,7 @@ fn a_page_that_reads_wrong_while_a_recovery_cuts_a_leb_off_is_what_it_was() {
     );
 }
 
-/// An image that was flashed with its erased pages has each of its LEBs written anew.
+/// Free-space fixup rewrites every LEB of an image that was flashed with its erased pages.
 #[test]
 fn a_page_that_reads_wrong_while_free_space_is_fixed_up_is_what_it_was() {
     let chip: Chip = Arc::new(Mutex::new(SMALL.formatted()));

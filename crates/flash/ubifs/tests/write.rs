@@ -1,4 +1,4 @@
-//! Files that were written can be read after a mount, a commit and collections, and the volume is clean for the stock
+//! Written files are readable after a mount, a commit and garbage collection, and the volume is clean for the stock
 //! `fsck.ubifs`.
 
 mod support {
@@ -42,7 +42,7 @@ fn assert_same(found: &Lines, expected: &Lines, what: &str) {
     }
 }
 
-/// Our reader, the sums of the master node, and fsck.
+/// Checks with our reader, the sums in the master node, and fsck.
 fn judge(volume: &Arc<dyn Volume>, expected: &Lines, fsck: Option<&Fsck>, what: &str) {
     let ubifs = Ubifs::open(Arc::clone(volume), OpenOptions::standard()).expect("it is a file system");
     assert!(ubifs.findings().is_empty(), "{what}: {:?}", ubifs.findings());
@@ -70,7 +70,7 @@ fn chip(shape: Shape) -> Chip {
     Arc::new(Mutex::new(shape.formatted()))
 }
 
-/// A file of one small block.
+/// Creates a file with one small block.
 fn create(writer: &mut Writer, name: &str) -> Result<(), WriteError> {
     let file = NewFile {
         mode: 0o100_644,
@@ -150,7 +150,7 @@ fn a_file_system_that_is_filled_and_emptied_stays_whole() {
             Ok(_) => {}
             Err(WriteError::NoSpace { .. }) => {
                 full += 1;
-                // A part of the content may be there.
+                // Part of the content may have been written.
                 if before.written.is_some() || model.written.is_some() {
                     break;
                 }
@@ -175,7 +175,7 @@ fn an_index_shrinks_with_what_it_leads_to() {
     }
     writer.commit().expect("it commits");
     let full_bytes = writer.statistics().index_bytes;
-    // Each time a few of all over the index.
+    // Each round deletes a few names spread over the index.
     for round in 1..20 {
         for name in names.iter().skip(round).step_by(20) {
             writer
@@ -212,7 +212,7 @@ fn what_fills_a_file_system_can_be_removed_at_any_time() {
                     Ok(()) => names.push(name),
                     Err(WriteError::NoSpace { .. }) => {
                         refused += 1;
-                        // The file may be there without its content.
+                        // The file may exist without its content.
                         if writer.read().lookup(ROOT_INODE, name.as_bytes()).is_ok() {
                             names.push(name);
                         }
@@ -235,7 +235,7 @@ fn what_fills_a_file_system_can_be_removed_at_any_time() {
     }
 }
 
-/// Files without a name and whiteouts were made into the reserve that is kept for removals, until nothing could be removed any more.
+/// Earlier, orphans and whiteouts could use the space reserved for deletions, until no deletion was possible.
 #[test]
 fn what_has_no_name_takes_no_room_that_removals_need() {
     let volume: Arc<dyn Volume> = attach(&chip(SMALL)).expect("it attaches");

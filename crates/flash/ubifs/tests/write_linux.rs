@@ -1,5 +1,5 @@
-//! Linux as the judge of what we write, in the lab guest: it mounts with all checks that it has of itself, recovers where we
-//! were cut short, and reads the same files. Then it writes, and we go on from there.
+//! Linux as the reference for our writes, in the lab guest: it mounts with all its self-checks enabled, recovers
+//! after our cuts, and reads the same files. Then it writes, and we continue from there.
 
 mod support {
     pub mod array_of;
@@ -35,7 +35,7 @@ use vfs::{FileSystem, Ino, OpenFlags, RenameFlags, XattrFlags};
 
 const CHIP_BYTES: u64 = 32 << 20;
 
-/// A folder that goes with its owner.
+/// A folder that is deleted on drop.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -56,7 +56,7 @@ fn chip(path: &Path) -> FileNand {
     FileNand::open(path, Access::ReadWrite, Some(plain)).expect("a chip")
 }
 
-/// Another content than the one that the chip's side-car is of follows.
+/// Drops the chip's side-car file before the content is replaced.
 fn forget(path: &Path) {
     let _ = fs::remove_file(path.with_extension("nand"));
 }
@@ -90,7 +90,7 @@ fn make_chip(path: &Path, compressor: Compressor) {
     let volume = ubi.open(VolumeId(0)).expect("it was just made");
     let shape = volume.geometry();
     let options = MkfsOptions {
-        // It grows at the first mount for writing.
+        // It grows at the first read-write mount.
         lebs: LebCount::Exactly(150),
         compressor,
         ..MkfsOptions::new(shape.min_io_bytes, shape.leb_bytes, 200)
@@ -205,7 +205,7 @@ fn write_a_lot(volume: Arc<dyn Volume>, seed: u64) -> Writer {
     writer
 }
 
-/// What only a mount does, and power going while files are open without a name.
+/// Operations specific to a mount, and a power cut while orphans are open.
 fn use_a_mount(volume: Arc<dyn Volume>) {
     let writer = Writer::open(volume, OpenOptions::standard()).expect("it opens");
     let file_system = mounted(writer);
@@ -233,7 +233,7 @@ fn use_a_mount(volume: Arc<dyn Volume>) {
         assert_eq!(written, Ok(20_000));
         entry.ino
     };
-    // One is named before a commit, one behind it, two never.
+    // One is linked before a commit, one after it, two never.
     let (first, second) = (unnamed(), unnamed());
     unnamed();
     file_system
@@ -291,7 +291,7 @@ fn linux_mounts_with_all_checks_what_was_made_and_written_here() {
         let writer = write_a_lot(volume(&path), number);
         match number {
             1 => writer.unmount().expect("it unmounts"),
-            // The process is gone, the journal is not committed.
+            // The process ends without a commit of the journal.
             _ => drop({
                 let mut writer = writer;
                 writer.fsync().map(|()| writer)
@@ -306,7 +306,7 @@ fn linux_mounts_with_all_checks_what_was_made_and_written_here() {
         );
         let changed = linux(&mut guest, &flash, &path, load);
 
-        // What Linux wrote on top of it, and that went on from here.
+        // Linux has written on top, and we continue from that state.
         forget(&path);
         fs::copy(flash.path(), &path).expect("there is room for it");
         assert_same(

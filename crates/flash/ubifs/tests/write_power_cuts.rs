@@ -1,8 +1,9 @@
-//! Power goes in every program and every erase of a script of file operations, each of which is synced: afterwards the file
-//! system is as before the operation that was cut or as after it, and goes on working.
+//! Power cuts in every program and every erase of a script of file operations, each of which is synced: afterwards
+//! the file system is in the state before or after the interrupted operation, and keeps working.
 //!
-//! A failure names its cut; `TIDEGATE_REPLAY=SEGMENT:CUT` runs that one alone. Without `TIDEGATE_FULL` every seventh write is cut, and
-//! one in eight of the results is shown to `fsck.ubifs`; with it all are, and power goes a second time during recovery.
+//! A failure prints its cut; `TIDEGATE_REPLAY=SEGMENT:CUT` runs that one. Without `TIDEGATE_FULL` every seventh write
+//! is cut, and one in eight of the results is checked by `fsck.ubifs`; with it all are, and power goes a second time
+//! during recovery.
 
 mod support {
     pub mod rig;
@@ -29,13 +30,13 @@ const EMPTY_FILE: NewFile = NewFile {
     data: Vec::new(),
 };
 
-/// What is known when power went.
+/// Known state at a power cut.
 struct Cut {
-    /// What was synced.
+    /// The synced state.
     model: Model,
-    /// The operation that was under way: its number in the segment.
+    /// Number of the interrupted operation in the segment.
     during: Option<u64>,
-    /// The file whose content it was changing: that is no single step.
+    /// The file whose content it was changing, which is not atomic.
     loose: Option<String>,
 }
 
@@ -49,7 +50,7 @@ impl Cut {
     }
 }
 
-/// Runs the script of a segment, or so much of it; returns the model after it.
+/// Runs the script of a segment up to a number of operations; returns the model after it.
 fn run_segment(chip: &Chip, model: &Model, segment: u64, operations: u64) -> Result<Model, Box<Cut>> {
     let volume: Arc<dyn Volume> = attach(chip).map_err(|_| Cut::between(model))?;
     let mut writer = open(volume).map_err(|_| Cut::between(model))?;
@@ -88,7 +89,7 @@ fn plan(chip: &Chip, write: u64, way: usize) {
     chip.lock().expect("no panic").supply().plan(cut);
 }
 
-/// Whether that is what is there, but for the content of files while one was written.
+/// Whether the files are as expected, except for the content of files during a write.
 fn fits(found: &Lines, expected: &Lines, loose: Option<&String>) -> bool {
     let is_file = |lines: &Lines, path: &String| lines.get(path).is_some_and(|line| line.starts_with("file"));
     let paths = found.keys().chain(expected.keys());
@@ -142,7 +143,7 @@ fn cut_and_recover(start: &SimNand, model: &Model, segment: u64, cut: u64, fsck:
     let outcome = run_segment(&chip, model, segment, OPERATIONS);
     let supply = chip.lock().expect("no panic").supply().clone();
     assert!(supply.is_off(), "{replay}: power did not go");
-    // After the last write of all nobody notices.
+    // A cut in the very last write is not noticed by any call.
     let known = match outcome {
         Err(cut) => cut,
         Ok(after) => Cut::between(&after),
@@ -151,7 +152,7 @@ fn cut_and_recover(start: &SimNand, model: &Model, segment: u64, cut: u64, fsck:
     if full {
         plan(&chip, writes(&chip) + cut % 23, way);
         if let Ok(volume) = attach(&chip) {
-            // The outcome is power's.
+            // The result is ignored: power may go.
             let _ = open(volume);
         }
         supply.power_on();
@@ -201,7 +202,7 @@ fn assert_works(volume: Arc<dyn Volume>, replay: &str) {
     unmounted.unwrap_or_else(|error| panic!("{replay}: {error}"));
 }
 
-/// A chip on which fewer LEBs are empty than the index takes, as after many changes of a full file system; and its names.
+/// A chip with fewer empty LEBs than the index takes, as after many changes of a full file system; and its names.
 fn full_chip() -> (SimNand, Vec<String>) {
     let chip: Chip = Arc::new(Mutex::new(Shape { fanout: 3, ..SMALL }.formatted()));
     let mut writer = open(attach(&chip).expect("it attaches")).expect("it opens");
@@ -234,7 +235,7 @@ fn full_chip() -> (SimNand, Vec<String>) {
     )
 }
 
-/// Removes some names, each synced; returns how many were, and whether power stayed.
+/// Deletes some names, each followed by a sync; returns how many, and whether power stayed.
 fn remove_some(chip: &Chip, names: &[String]) -> (usize, bool) {
     let Some(mut writer) = attach(chip).ok().and_then(|volume| open(volume).ok()) else {
         return (0, false);
@@ -284,7 +285,7 @@ fn a_power_cut_while_a_full_file_system_is_emptied_leaves_what_is_not_removed() 
                 "{what}: {done} were removed, {number}"
             );
         }
-        // More can go.
+        // More can be deleted.
         let left = names.iter().filter(|name| there(&writer, name));
         for name in left.take(if full { usize::MAX } else { 100 }).collect::<Vec<_>>() {
             let removed = writer.unlink(ROOT_INODE, name.as_bytes(), Time::default());

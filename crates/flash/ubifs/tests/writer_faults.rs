@@ -1,14 +1,14 @@
-//! The device fails below a mounted file system that is written to: each write and each read of a script, once and for ever, from the mount
-//! to the unmount, on one chip and on arrays. What is wanted:
+//! Device faults below a mounted read-write file system: each write and each read of a script, once and permanently,
+//! from the mount to the unmount, on one chip and on arrays. Expected:
 //!
-//! - no panic but those that a test puts in, and no wrong content;
-//! - a call that meets a failed write, or a panic, ends in an error, and from there on the file system is read-only: nothing is written, changes
-//!   answer `EROFS` and syncs `EIO`, and reads go on as before;
-//! - a call that meets a failed read alone changed nothing, and the next ones work;
-//! - the unmount fails unless all that was written is on the medium;
-//! - the medium as it was left is whole for `check`, before and after its recovery, and has all that was synced.
+//! - No panic except injected ones, and no wrong content.
+//! - A call that encounters a failed write, or a panic, fails, and the file system is read-only from then on: nothing
+//!   is written, changes fail with `EROFS` and syncs with `EIO`, and reads continue.
+//! - A call that encounters only a failed read has no effect, and later calls work.
+//! - The unmount fails unless everything written is on the medium.
+//! - The medium as it was left passes `check`, before and after its recovery, and has everything that was synced.
 //!
-//! Programs and erases of a chip that fail are the other half: see `chip_faults.rs`. How to run all of it, or parts:
+//! Failed programs and erases of a chip are covered by `chip_faults.rs`. To run all of it:
 //!
 //! `TIDEGATE_FULL=1 CARGO_PROFILE_TEST_OPT_LEVEL=3 cargo test -p ubifs --test writer_faults -- --nocapture`
 #![expect(
@@ -35,7 +35,7 @@ use support::fault_run::{Faults, Left, judge, run};
 use support::fault_sweep::{Extent, sweep};
 use support::faulty::{Class, Fault, FaultyVolume, Lasting, Outcome};
 
-/// Faults of each operation that writes.
+/// Faults of each write.
 const OF_WRITES: [(Outcome, Lasting); 6] = [
     (Outcome::Nothing, Lasting::Once),
     (Outcome::Half, Lasting::Once),
@@ -44,7 +44,7 @@ const OF_WRITES: [(Outcome, Lasting); 6] = [
     (Outcome::Half, Lasting::ForEver),
     (Outcome::Panic, Lasting::Once),
 ];
-/// Of each that reads.
+/// Faults of each read.
 const OF_READS: [(Outcome, Lasting); 6] = [
     (Outcome::Nothing, Lasting::Once),
     (Outcome::Nothing, Lasting::ForEver),
@@ -53,7 +53,7 @@ const OF_READS: [(Outcome, Lasting); 6] = [
     (Outcome::Done, Lasting::ForEverThere),
     (Outcome::Panic, Lasting::Once),
 ];
-/// Of each that waits for the device.
+/// Faults of each wait for the device.
 const OF_SETTLES: [(Outcome, Lasting); 2] = [
     (Outcome::Nothing, Lasting::Once),
     (Outcome::Nothing, Lasting::ForEver),
@@ -65,7 +65,7 @@ fn faults(sound: &Left) -> Vec<Fault> {
     let mut faults = Vec::new();
     for ((class, kinds), count) in Class::ALL.into_iter().zip(kinds).zip(sound.operations) {
         for operation in 0..count {
-            // Without a cache there are thousands of reads: one kind each, in turn.
+            // Without a cache there are thousands of reads: try one kind on each, in turn.
             let in_turn = usize::try_from(operation).expect("few") % kinds.len();
             let kinds = if count > 1000 {
                 &kinds[in_turn..=in_turn]
@@ -80,7 +80,7 @@ fn faults(sound: &Left) -> Vec<Fault> {
             }));
         }
     }
-    // A recovery can't tell noise from a write that power tore.
+    // Recovery can't tell noise from a torn write.
     faults.retain(|fault| {
         (fault.class, fault.outcome) != (Class::Read, Outcome::Done) || fault.operation >= sound.mount_reads
     });
