@@ -1,4 +1,5 @@
-//! Writes a report with sample numbers, to look at: `cargo run -p report --example sample_report -- report.html`.
+//! Writes a report with sample numbers, for a visual check: `cargo run -p report --example sample_report --
+//! report.html`.
 
 use std::{env, fs, io};
 

@@ -1,7 +1,8 @@
-//! Several workloads on several configurations: for each workload, how fast each configuration is beside a baseline.
+//! Several workloads on several configurations: for each workload, the speed of each configuration relative to a
+//! baseline.
 //!
-//! Ratios are formed inside each round (see [`results::paired_ratio`]), and are always "higher is better": throughput
-//! over the baseline's, or the baseline's time over the configuration's. Incomplete runs take no part.
+//! Ratios are computed within each round (see [`results::paired_ratio`]), and are always "higher is better":
+//! throughput over the baseline's, or the baseline's time over the configuration's. Incomplete runs are ignored.
 
 use results::{HostInfo, PairedRatio, RunRecord, Summary, nearest_f64, paired_ratio, values_by_round};
 
@@ -11,7 +12,7 @@ use crate::page;
 use crate::svg::{Bar, BarChart, BarGroup, Scale};
 use crate::text_table::{Column, table};
 
-/// Steps of a workload on many small files: what the table calls it, and the operations that are summed.
+/// Steps of a workload on many small files: the name in the table, and the operations that it sums.
 const FILE_STEPS: [(&str, &[&str]); 3] = [
     ("create", &["create"]),
     ("list", &["list", "stat"]),
@@ -25,7 +26,7 @@ pub struct Comparison {
     pub workload: String,
     /// Label of the configuration that the others are compared with.
     pub baseline: String,
-    /// Unit of the speeds: `MB/s` (10^6 bytes a second) or `files/s`.
+    /// Unit of the speeds: `MB/s` (10^6 bytes per second) or `files/s`.
     pub unit: &'static str,
     /// The configurations, in the order of the first round.
     pub rows: Vec<ComparisonRow>,
@@ -38,28 +39,28 @@ pub struct ComparisonRow {
     pub label: String,
     /// Speed of each complete run, rounds in order.
     pub speeds: Vec<f64>,
-    /// Speed over the baseline's in the same round; `None` when they share no round.
+    /// Ratio to the baseline's speed in the same round; `None` if they share no round.
     pub ratio: Option<PairedRatio>,
-    /// Steps of the workload, each with the median of its ratios; empty where it has one step.
+    /// Steps of the workload, each with its median ratio; empty if there is only one step.
     pub steps: Vec<(&'static str, Option<f64>)>,
 }
 
-/// What the page of a comparison shows.
+/// Content of the page of a comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ComparisonInput {
     /// Heading, also the title of the window.
     pub title: String,
-    /// What was measured, in a sentence.
+    /// Description of the measurement, in a sentence.
     pub subtitle: String,
-    /// Every run, also incomplete ones, in the order measured.
+    /// Every run, including incomplete ones, in the order of measurement.
     pub records: Vec<RunRecord>,
-    /// Made from the records by [`Comparison::all`].
+    /// Computed from the records by [`Comparison::all`].
     pub comparisons: Vec<Comparison>,
-    /// Remarks of the run: what was skipped, which requirement was not met.
+    /// Notes about the run, such as skipped parts or missed requirements.
     pub notes: Vec<String>,
 }
 
-/// The name of a record's workload, where its maker gave it one.
+/// The name of a record's workload, if it has one.
 #[must_use]
 pub fn workload_name(record: &RunRecord) -> Option<&str> {
     record.workload.get("name")?.as_str()
@@ -111,7 +112,7 @@ impl Comparison {
         }
     }
 
-    /// Median of the ratios of a configuration; `None` when it shares no round with the baseline.
+    /// Median ratio of a configuration; `None` if it shares no round with the baseline.
     #[must_use]
     pub fn ratio_of(&self, label: &str) -> Option<f64> {
         let row = self.rows.iter().find(|row| row.label == label)?;
@@ -218,7 +219,7 @@ impl Comparison {
     }
 }
 
-/// One self-contained HTML file: a section for each workload, then where and how it was measured.
+/// Renders one self-contained HTML file: a section for each workload, then target, host and commands.
 #[must_use]
 pub fn render(input: &ComparisonInput) -> String {
     let mut html = page::head(&input.title);
@@ -239,8 +240,8 @@ pub fn render(input: &ComparisonInput) -> String {
     html + "</body>\n</html>\n"
 }
 
-/// One Markdown table: a row for each workload, a column for each configuration; the baseline's speed, and the others'
-/// ratios with their smallest and largest. Below it the machine.
+/// One Markdown table: a row for each workload, a column for each configuration, with the baseline's speed and the
+/// others' ratios including minimum and maximum, followed by the machine.
 #[must_use]
 pub fn markdown(comparisons: &[Comparison], records: &[RunRecord]) -> String {
     let labels = page::distinct(
@@ -297,7 +298,7 @@ fn markdown_cell(comparison: &Comparison, row: &ComparisonRow) -> String {
     })
 }
 
-/// Text that can't end its cell.
+/// Text that can't end its table cell.
 fn cell(text: &str) -> String {
     escape(text).replace('|', "\\|").replace('\n', " ")
 }
@@ -306,7 +307,7 @@ fn is_about_files(record: &RunRecord) -> bool {
     record.workload.get("kind").and_then(|kind| kind.as_str()) == Some("metadata")
 }
 
-/// Throughput; of workloads on many small files, files over the time of all steps.
+/// Throughput; for workloads on many small files, files over the time of all steps.
 fn speed(record: &RunRecord) -> Option<f64> {
     if is_about_files(record) {
         let operations: Vec<&str> = FILE_STEPS
@@ -319,7 +320,7 @@ fn speed(record: &RunRecord) -> Option<f64> {
     }
 }
 
-/// Files over the time that these operations took for all of them; `None` where one of them is missing.
+/// Files over the total time of these operations; `None` if one of them is missing.
 fn files_per_s(record: &RunRecord, operations: &[&str]) -> Option<f64> {
     let mut elapsed_ns = 0_u64;
     let mut files = 0;

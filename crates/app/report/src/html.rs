@@ -1,10 +1,10 @@
-//! Escaping, and the few pieces of HTML that the page is made of.
+//! Escaping, and the HTML elements that the page uses.
 
 use crate::text_table::{Align, Column};
 
-/// Text for use between tags and inside quoted attributes.
+/// Escapes text for use between tags and inside quoted attributes.
 ///
-/// Control characters other than newline and tab have no place in HTML and become the replacement character.
+/// Control characters other than newline and tab are invalid in HTML and become the replacement character.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -23,7 +23,7 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// An element with plain text in it.
+/// An element with plain text.
 #[must_use]
 pub fn text(name: &str, content: &str) -> String {
     format!("<{name}>{}</{name}>\n", escape(content))
@@ -60,7 +60,7 @@ pub fn table(columns: &[Column], rows: &[Vec<String>]) -> String {
     html + "</tbody></table></div>\n"
 }
 
-/// A list of names and values; values that are `None` are left out.
+/// A list of names and values; omits values that are `None`.
 #[must_use]
 pub fn definitions(entries: &[(&str, Option<String>)]) -> String {
     let mut html = String::from("<dl>\n");
@@ -72,7 +72,7 @@ pub fn definitions(entries: &[(&str, Option<String>)]) -> String {
     html + "</dl>\n"
 }
 
-/// A picture with words below it.
+/// A picture with a caption.
 #[must_use]
 pub fn figure(picture: &str, caption: &str) -> String {
     let caption = escape(caption);

@@ -1,5 +1,5 @@
-//! The ladder: the same workload on one configuration after the other, each compared with the native file system
-//! in the same round; after the combined study of the papers (base, larger I/O unit, buffer, tuned).
+//! The ladder: the same workload on a series of configurations, each compared with the native file system in the same
+//! round; after the combined study of the papers (base, larger I/O unit, buffer, tuned).
 
 use results::{RunRecord, Summary, counter, paired_ratio, values_by_round};
 
@@ -8,36 +8,36 @@ use crate::number;
 use crate::svg::{Bar, BarChart, BarGroup, Scale};
 use crate::text_table::{Column, table};
 
-/// Counter of the run records: those of the backing writes that follow from what the program writes, as no daemon
-/// makes them.
+/// Counter of the run records: backing writes derived from the program's writes, for configurations without a daemon
+/// that counts them.
 pub const BACKING_WRITES_COMPUTED: &str = "backing_writes_computed_count";
 
-/// One configuration, measured.
+/// Result of one configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LadderRow {
     /// Rows of one group are drawn side by side and share a baseline (a file system, a workload). May be empty.
     pub group: String,
     /// Short name, drawn below the bar.
     pub label: String,
-    /// What the configuration is, in a sentence.
+    /// Description of the configuration, in a sentence.
     pub description: String,
-    /// True for the native file system: the line that the others are measured against.
+    /// Whether this is the native file system, the reference line for the others.
     pub is_baseline: bool,
-    /// Throughput of each round in MB/s (10^6 bytes a second), rounds in order.
+    /// Throughput of each round in MB/s (10^6 bytes per second), rounds in order.
     pub mb_per_s: Vec<f64>,
-    /// Median over the rounds of this configuration's throughput over the baseline's; 1 for the baseline.
+    /// Median over the rounds of the ratio to the baseline's throughput; 1 for the baseline.
     pub ratio_to_native: Option<f64>,
-    /// Writes that reached the file system below, median of the rounds.
+    /// Writes that reached the underlying file system, median of the rounds.
     pub backing_writes: Option<f64>,
-    /// True when no daemon counted those writes: they follow from what the program writes.
+    /// Whether those writes were derived from the program's writes, not counted by a daemon.
     pub backing_writes_computed: bool,
-    /// Context switches of the machine (of the workers, where the machine's are unknown), median of the rounds.
+    /// Context switches of the machine (of the workers if the machine's are unknown), median of the rounds.
     pub context_switches: Option<f64>,
     /// Active processor time of the machine in percent, median of the rounds.
     pub cpu_active_percent: Option<f64>,
 }
 
-/// Which records make a row, and what it is called.
+/// The records of a row, and its texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LadderStep {
     /// See [`LadderRow::group`].
@@ -51,7 +51,7 @@ pub struct LadderStep {
 }
 
 impl LadderRow {
-    /// The row of one step. `records` are those of one workload; incomplete ones are left out.
+    /// The row of one step. `records` belong to one workload; incomplete ones are ignored.
     #[must_use]
     pub fn from_records(records: &[RunRecord], baseline_label: &str, step: &LadderStep) -> Self {
         let throughput = values_by_round(records, &step.run_label, RunRecord::mb_per_s);
@@ -78,7 +78,7 @@ impl LadderRow {
         }
     }
 
-    /// Median, smallest and largest throughput; `None` without a finite sample.
+    /// Median, minimum and maximum throughput; `None` without a finite sample.
     #[must_use]
     pub fn throughput(&self) -> Option<Summary> {
         Summary::of(&self.mb_per_s)
@@ -122,8 +122,8 @@ pub fn throughput_chart(rows: &[LadderRow]) -> BarChart {
     }
 }
 
-/// Writes that reached the file system below, on a logarithmic axis. Rows that have no such number (native) are
-/// left out; without any the chart is empty.
+/// Writes that reached the underlying file system, on a logarithmic axis. Omits rows without that number (native); if
+/// none has it, the chart is empty.
 #[must_use]
 pub fn backing_writes_chart(rows: &[LadderRow]) -> BarChart {
     let bar = |series: usize, row: &LadderRow| {
@@ -156,19 +156,19 @@ pub fn backing_writes_chart(rows: &[LadderRow]) -> BarChart {
     }
 }
 
-/// The numbers behind both charts, for the page.
+/// The numbers of both charts, for the page.
 #[must_use]
 pub fn html_table(rows: &[LadderRow]) -> String {
     html::table(&columns(rows), &cells(rows))
 }
 
-/// The numbers behind both charts, for the terminal.
+/// The numbers of both charts, for the terminal.
 #[must_use]
 pub fn text_table(rows: &[LadderRow]) -> String {
     table(&columns(rows), &cells(rows))
 }
 
-/// The groups in order of their first row; colours go by position in the group.
+/// The groups in order of their first row; colours follow the position in the group.
 fn grouped(
     rows: &[LadderRow],
     bar: impl Fn(usize, &LadderRow) -> Bar,

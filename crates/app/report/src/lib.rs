@@ -1,15 +1,15 @@
-//! Run records in, one self-contained HTML file out. A pure function: no clock, no file, no environment.
+//! Renders run records as one self-contained HTML file. A pure function: no clock, no file, no environment.
 //!
 //! Invariants:
 //! - The same input gives the same bytes.
 //! - The page needs nothing from outside: no script, no font, no picture, no style sheet; it prints, works offline
 //!   and follows the reader's light or dark setting.
-//! - Every text from outside is escaped; every number that is not finite is shown as "n/a", never drawn.
-//! - A chart never says more than the table below it, and the table never more than the raw samples.
+//! - All external text is escaped; non-finite numbers are shown as "n/a", never drawn.
+//! - A chart never claims more than the table below it, and the table never more than the raw samples.
 //!
-//! [`svg`] draws, [`html`] escapes and tabulates, [`ladder`] knows the comparison of configurations for one workload,
-//! [`comparison`] that for several, [`record_comparison`] two sets of records that were measured at any time,
-//! [`number`] is the one place where numbers become text.
+//! [`svg`] draws, [`html`] escapes and tabulates, [`ladder`] compares configurations for one workload, [`comparison`]
+//! for several, [`record_comparison`] compares two sets of records measured at any time, [`number`] does all
+//! formatting of numbers.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -1,17 +1,17 @@
-//! Numbers as text: separators, significant digits, durations, dates. Not finite is always "n/a".
+//! Formats numbers: separators, significant digits, durations, dates. Non-finite values are always "n/a".
 
 use results::nearest_f64;
 
-/// What stands where there is no number.
+/// Text for missing values.
 pub const NOT_AVAILABLE: &str = "n/a";
 
-/// A whole number with separators of thousands: `131,072`.
+/// An integer with thousands separators: `131,072`.
 #[must_use]
 pub fn count(value: f64) -> String {
     if !value.is_finite() {
         return NOT_AVAILABLE.to_owned();
     }
-    // Digits beyond what a floating-point number holds would be invented.
+    // Larger values have more digits than the precision of a floating-point number.
     if value.abs() < 1e15 {
         separated(&format!("{value:.0}"))
     } else {
@@ -42,7 +42,7 @@ pub fn significant(value: f64) -> String {
     }
 }
 
-/// A ratio with two decimals, or two significant digits when it is small: `0.87`, `0.0041`.
+/// A ratio with two decimals, or two significant digits if it is small: `0.87`, `0.0041`.
 #[must_use]
 pub fn ratio(value: f64) -> String {
     let size = value.abs();
@@ -55,7 +55,7 @@ pub fn ratio(value: f64) -> String {
     }
 }
 
-/// A duration in the unit that suits it: `850 ns`, `12.3 µs`, `4.56 ms`, `1.20 s`.
+/// A duration in a suitable unit: `850 ns`, `12.3 µs`, `4.56 ms`, `1.20 s`.
 #[must_use]
 pub fn duration_ns(value: u64) -> String {
     let nanoseconds = nearest_f64(value);
@@ -87,7 +87,7 @@ pub fn bytes(value: u64) -> String {
     }
 }
 
-/// A moment in UTC: `2026-01-31 23:59:59 UTC`.
+/// A time in UTC: `2026-01-31 23:59:59 UTC`.
 #[must_use]
 pub fn utc(unix_ns: u64) -> String {
     let seconds = unix_ns / 1_000_000_000;
@@ -97,10 +97,10 @@ pub fn utc(unix_ns: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// The Gregorian date (year, month, day) of a day counted from 1970-01-01.
+/// Gregorian date (year, month, day) of a day counted from 1970-01-01.
 ///
-/// Years are counted from March, so that the leap day is the last day of a year, in eras of 400 years of 146,097
-/// days each; 719,468 days lie between 0000-03-01 and 1970-01-01.
+/// Years are counted from March, so that the leap day is the last day of a year, in eras of 400 years of 146,097 days
+/// each; 719,468 days lie between 0000-03-01 and 1970-01-01.
 #[must_use]
 pub fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;

@@ -1,4 +1,4 @@
-//! The page: headline, charts, table, environment, raw samples, how to run it again.
+//! The report page: headline, charts, table, environment, raw samples, commands to repeat it.
 
 use results::{HostInfo, RunRecord, Sample, TargetInfo};
 
@@ -10,22 +10,22 @@ use crate::text_table::Column;
 
 const STYLE: &str = include_str!("page.css");
 
-/// Everything that the page shows.
+/// Content of the page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReportInput {
     /// Heading, also the title of the window.
     pub title: String,
-    /// What was measured, in a sentence.
+    /// Description of the measurement, in a sentence.
     pub subtitle: String,
-    /// Every run, also incomplete ones, in the order measured.
+    /// Every run, including incomplete ones, in the order of measurement.
     pub records: Vec<RunRecord>,
     /// The comparison, from the native file system to the fastest configuration.
     pub ladder: Vec<LadderRow>,
-    /// Remarks of the run: what was skipped, what the kernel granted.
+    /// Notes about the run, such as skipped parts or what the kernel granted.
     pub notes: Vec<String>,
 }
 
-/// One self-contained HTML file.
+/// Renders one self-contained HTML file.
 #[must_use]
 pub fn render(input: &ReportInput) -> String {
     let mut page = head(&input.title);
@@ -55,7 +55,7 @@ pub fn head(title: &str) -> String {
     )
 }
 
-/// The heading, what was measured, and when.
+/// The heading, the description, and the time of the measurement.
 pub(crate) fn heading(title: &str, subtitle: &str, records: &[RunRecord]) -> String {
     let mut html = html::text("h1", title);
     html += &format!("<p class=\"subtitle\">{}</p>\n", escape(subtitle));
@@ -71,7 +71,7 @@ pub(crate) fn heading(title: &str, subtitle: &str, records: &[RunRecord]) -> Str
     html
 }
 
-/// What the ladder shows, from its lowest to its highest step; `None` when there is nothing to compare.
+/// The main result, from the lowest to the highest step of the ladder; `None` if there is nothing to compare.
 fn headline(rows: &[LadderRow]) -> Option<String> {
     let compared = || {
         rows.iter().filter(|row| !row.is_baseline).filter_map(|row| {
@@ -133,7 +133,7 @@ fn ladder_section(rows: &[LadderRow]) -> String {
     html + &ladder::html_table(rows)
 }
 
-/// What each configuration is, once for each name.
+/// The description of each configuration, once per name.
 fn descriptions(rows: &[LadderRow]) -> String {
     let mut seen: Vec<&str> = Vec::new();
     let mut html = String::new();
@@ -164,7 +164,7 @@ pub(crate) fn environment(records: &[RunRecord]) -> String {
     if records.is_empty() {
         return html + "<p class=\"empty\">No run was recorded.</p>\n";
     }
-    // The load of a host is another one each time: the lists are told apart, not the hosts.
+    // The load of a host varies between runs, so this compares the lists without it.
     let versions = versions(records);
     for host in distinct(records.iter().map(|record| host_list(&record.host, &versions))) {
         html += &host;
@@ -309,7 +309,7 @@ fn sample_cells(record: &RunRecord, sample: &Sample) -> Vec<String> {
     cells
 }
 
-/// Every counter of every run: one row a run, one column a name.
+/// All counters: one row per run, one column per name.
 fn counters(records: &[RunRecord]) -> String {
     let mut names: Vec<&String> = records.iter().flat_map(|record| record.counters.keys()).collect();
     names.sort();
@@ -333,7 +333,7 @@ fn counters(records: &[RunRecord]) -> String {
     html::text("h3", "Counters") + &html::table(&columns, &rows)
 }
 
-/// Counts, bytes and nanoseconds are whole; other units are not.
+/// Counts, bytes and nanoseconds are integers; other units are not.
 fn counter_text(name: &str, value: f64) -> String {
     let is_whole = ["_count", "_bytes", "_ns"]
         .iter()
@@ -362,7 +362,7 @@ pub(crate) fn rerun(records: &[RunRecord]) -> String {
     format!("<h2>Run it again</h2>\n<pre>{}</pre>\n", lines.join("\n"))
 }
 
-/// A command line that a shell reads back as the same words.
+/// A command line quoted for a shell.
 fn shell_line(command: &[String]) -> String {
     let word = |word: &String| {
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=:,@%+".contains(letter);
@@ -389,7 +389,7 @@ pub(crate) fn footer(records: &[RunRecord]) -> String {
     )
 }
 
-/// Values in order of appearance, each once.
+/// Distinct values, in order of first appearance.
 pub(crate) fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     let mut seen = Vec::new();
     for value in values {

@@ -8,17 +8,17 @@ use crate::page;
 use crate::svg::{Bar, BarChart, BarGroup, Scale};
 use crate::text_table::{Column, table};
 
-/// What a set is called, and its records.
+/// A named set of records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordSet {
-    /// As it was asked for: a file, an id, a tag.
+    /// Name as given by the user: a file, an id, a tag.
     pub name: String,
     /// The records.
     pub records: Vec<RunRecord>,
 }
 
 impl RecordSet {
-    /// Where and on what it was measured.
+    /// Name of the set and the targets of its records.
     #[must_use]
     pub fn title(&self) -> String {
         let places = page::distinct(self.records.iter().map(|record| target_title(&record.target)));
@@ -26,7 +26,7 @@ impl RecordSet {
     }
 }
 
-/// Both sets, the table and what is to be said about it, for the terminal.
+/// Both titles, the table and notes about it, for the terminal.
 #[must_use]
 pub fn text(comparison: &RecordComparison, a: &RecordSet, b: &RecordSet) -> String {
     let mut text = format!("A  {}\nB  {}\n\n", a.title(), b.title());
@@ -34,7 +34,7 @@ pub fn text(comparison: &RecordComparison, a: &RecordSet, b: &RecordSet) -> Stri
     text + "\n" + EXPLANATION + "\n"
 }
 
-/// The same in Markdown.
+/// The comparison in Markdown.
 #[must_use]
 pub fn markdown(comparison: &RecordComparison, a: &RecordSet, b: &RecordSet) -> String {
     let cell = |text: &str| escape(text).replace('|', "\\|").replace('\n', " ");
@@ -54,7 +54,7 @@ pub fn markdown(comparison: &RecordComparison, a: &RecordSet, b: &RecordSet) -> 
     text
 }
 
-/// The same as one self-contained HTML file.
+/// The comparison as one self-contained HTML file.
 #[must_use]
 pub fn render(comparison: &RecordComparison, a: &RecordSet, b: &RecordSet) -> String {
     let records: Vec<RunRecord> = a.records.iter().chain(&b.records).cloned().collect();
@@ -85,7 +85,7 @@ pub fn render(comparison: &RecordComparison, a: &RecordSet, b: &RecordSet) -> St
     page_html + "</body>\n</html>\n"
 }
 
-/// The verdict on B in the table's words.
+/// The verdict on B as in the table.
 #[must_use]
 pub const fn verdict_text(verdict: RatioVerdict) -> &'static str {
     match verdict {
@@ -110,7 +110,7 @@ pub fn interval(estimate: &Estimate, text: fn(f64) -> String) -> String {
     )
 }
 
-/// What the columns mean.
+/// Explanation of the columns.
 pub const EXPLANATION: &str = "Median [interval] of the speeds and of B over A; the coverage is that of the ratio's \
                                interval. No distribution is assumed.";
 

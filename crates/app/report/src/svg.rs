@@ -1,8 +1,8 @@
 //! Bar charts as inline SVG: groups of bars on a linear or logarithmic axis, with a dot for each sample.
 //!
-//! Colours and type come from the page's style sheet by class (`bar series-0`, `axis`, `dot`), so that one drawing
-//! serves light and dark. Everything has a `<title>`, which browsers show on hover and readers read aloud.
-//! Coordinates are rounded to a tenth, which keeps the bytes the same on every machine.
+//! Colours and fonts come from the page's style sheet by class (`bar series-0`, `axis`, `dot`), so that one drawing
+//! serves light and dark mode. Every element has a `<title>`, which browsers show on hover and screen readers read
+//! aloud. Coordinates are rounded to a tenth, so that the bytes are the same on every machine.
 
 use results::nearest_f64;
 
@@ -11,80 +11,80 @@ use crate::number;
 
 const STYLE: &str = include_str!("page.css");
 
-/// Colours in the style sheet; series beyond them begin again.
+/// Number of colours in the style sheet; further series reuse them.
 pub const SERIES_COLORS: usize = 8;
 
 const LEFT: f64 = 76.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 46.0;
 const PLOT_HEIGHT: f64 = 250.0;
-/// Width that a chart of few bars is stretched to, and the room of one bar at least and at most.
+/// Width that charts with few bars are stretched to, and the minimum and maximum width per bar.
 const WIDTH_WANTED: f64 = 620.0;
 const SLOT_WIDTH_MIN: f64 = 92.0;
 const SLOT_WIDTH_MAX: f64 = 140.0;
-/// Part of its room that a bar takes.
+/// Fraction of its slot that a bar fills.
 const BAR_PART: f64 = 0.6;
 const GROUP_GAP: f64 = 26.0;
 const LINE_HEIGHT: f64 = 17.0;
-/// Values from here on are not drawn: no count or rate of this world is so large, and their arithmetic overflows.
+/// Values from here on are not drawn: real counts and rates are smaller, and arithmetic with larger ones overflows.
 const LARGEST: f64 = 1e15;
-/// Decades of a logarithmic axis; smaller values stand at its foot.
+/// Maximum decades of a logarithmic axis; smaller values are drawn at its foot.
 const DECADES_MAX: f64 = 12.0;
 const LABEL_LINES: usize = 3;
 const LABEL_LETTERS: usize = 11;
 
-/// The value axis.
+/// Scale of the value axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// From zero.
     Linear,
-    /// From the power of ten below the smallest value; zero and less have no bar.
+    /// From the power of ten below the smallest value; values of zero or less have no bar.
     Logarithmic,
 }
 
 /// A chart of grouped bars.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BarChart {
-    /// What it shows, for readers who do not see it.
+    /// Title, for screen readers.
     pub title: String,
     /// Title of the value axis, with the unit.
     pub axis: String,
     /// Linear or logarithmic.
     pub scale: Scale,
-    /// Bars that belong together.
+    /// Groups of bars.
     pub groups: Vec<BarGroup>,
 }
 
-/// Bars that belong together.
+/// A group of bars.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BarGroup {
-    /// Written below the group; empty for none.
+    /// Label below the group; empty for none.
     pub label: String,
     /// A line across the group.
     pub reference: Option<f64>,
-    /// From left to right.
+    /// Bars from left to right.
     pub bars: Vec<Bar>,
 }
 
 /// One bar.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
-    /// Written below.
+    /// Label below the bar.
     pub label: String,
-    /// Height; `None` and what is not finite is drawn as "n/a".
+    /// Height; `None` and non-finite values are drawn as "n/a".
     pub value: Option<f64>,
-    /// A dot for each.
+    /// Samples, each drawn as a dot.
     pub samples: Vec<f64>,
-    /// Written above, the first line bold.
+    /// Lines above the bar, the first one bold.
     pub annotation: Vec<String>,
-    /// Shown on hover.
+    /// Text shown on hover.
     pub tooltip: String,
-    /// Number of its colour.
+    /// Index of its colour.
     pub series: usize,
 }
 
 impl BarChart {
-    /// The drawing, or an empty text when there is no bar.
+    /// The drawing, or an empty string if there is no bar.
     #[must_use]
     pub fn render(&self) -> String {
         let Some(Drawing {
@@ -95,7 +95,7 @@ impl BarChart {
         else {
             return String::new();
         };
-        // A chart of few bars shrinks to a phone, where the style sheet enlarges its words; a wide one scrolls.
+        // A chart with few bars shrinks to a phone, where the style sheet enlarges its text; a wide one scrolls.
         let smallest = width * if width <= WIDTH_WANTED { 0.5 } else { 0.85 };
         let largest = width * 1.5;
         format!(
@@ -104,7 +104,7 @@ impl BarChart {
         )
     }
 
-    /// The drawing as a file of its own, in the page's light colours on a light ground; empty when there is no bar.
+    /// The drawing as a separate file, in the page's light colours on a light background; empty if there is no bar.
     #[must_use]
     pub fn render_standalone(&self) -> String {
         let Some(Drawing {
@@ -182,7 +182,7 @@ impl BarGroup {
         for (index, bar) in self.bars.iter().enumerate() {
             svg += &bar.render(layout, left + layout.slot * (small(index) + 0.5));
         }
-        // Drawn over the bars, so that it can be followed; below the words, which have a halo.
+        // Drawn above the bars, so that it stays visible, and below the text, which has a halo.
         if let Some(y) = self.reference.and_then(|value| layout.axis.position(value)) {
             let end = left + width;
             svg += &format!(
@@ -257,24 +257,24 @@ impl Bar {
     }
 }
 
-/// What is between the tags of a drawing, and its size.
+/// The content of a drawing, and its size.
 struct Drawing {
     width: f64,
     height: f64,
     inside: String,
 }
 
-/// What all bars of one drawing share.
+/// Properties shared by all bars of a drawing.
 #[derive(Debug)]
 struct Layout {
     axis: Axis,
-    /// Room of one bar.
+    /// Width per bar.
     slot: f64,
-    /// Lines that the longest label below a bar takes.
+    /// Number of lines of the longest label below a bar.
     label_lines: usize,
 }
 
-/// The value axis: where a value lies, and which ticks it has.
+/// The value axis: positions of values, and ticks.
 #[derive(Debug)]
 struct Axis {
     scale: Scale,
@@ -309,7 +309,7 @@ impl Axis {
                         ticks: vec![1.0, 10.0],
                     };
                 }
-                // One decade below the smallest, so that its bar has a height; from 1 where all are larger.
+                // One decade below the smallest value, so that its bar has a height; from 1 if all values are larger.
                 let first = smallest.log10().floor() - 1.0;
                 let first = if smallest >= 1.0 { first.max(0.0) } else { first };
                 let last = largest.log10().ceil().max(first + 1.0);
@@ -328,7 +328,7 @@ impl Axis {
         }
     }
 
-    /// Distance from the top of the drawing; `None` for what cannot be drawn.
+    /// Distance from the top of the drawing; `None` if the value cannot be drawn.
     fn position(&self, value: f64) -> Option<f64> {
         let part = match self.scale {
             Scale::Linear if is_drawable(value) => value / self.high,
@@ -362,7 +362,7 @@ impl Axis {
     }
 }
 
-/// Finite and of a size that something measured can have.
+/// Whether the value is finite and of a plausible size.
 fn is_drawable(value: f64) -> bool {
     value.is_finite() && value.abs() < LARGEST
 }
@@ -378,11 +378,11 @@ fn nice_step(largest: f64) -> f64 {
         .into_iter()
         .find(|step| step * power >= rough * 0.999)
         .unwrap_or(10.0);
-    // Numbers too small for a power of ten of their own would give steps of zero.
+    // Values too small for a power of ten would give steps of zero.
     (step * power).max(f64::MIN_POSITIVE)
 }
 
-/// Words in at most three lines; what does not fit ends in an ellipsis and is in the tooltip.
+/// A label in at most three lines; a longer one ends in an ellipsis, with the full text in the tooltip.
 fn wrapped(label: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in label.split_whitespace() {
@@ -412,8 +412,8 @@ fn words(class: &str, x: f64, y: f64, text: &str) -> String {
     )
 }
 
-/// The style sheet's rules for drawings, with its light colours in the place of variables, which not every program
-/// that shows pictures knows.
+/// The style sheet's rules for drawings, with its light colours in place of variables, which some image viewers don't
+/// support.
 fn light_style() -> String {
     let rules = STYLE
         .lines()
@@ -442,7 +442,7 @@ fn light_color(name: &str) -> &'static str {
         .unwrap_or("#000000")
 }
 
-/// A number of things that are drawn.
+/// A small count as a coordinate.
 fn small(count: usize) -> f64 {
     nearest_f64(u64::try_from(count).unwrap_or(u64::MAX))
 }

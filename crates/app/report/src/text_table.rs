@@ -1,11 +1,11 @@
 //! Tables for the terminal: aligned columns of plain text.
 
-/// Which side of its column a cell stands at.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// Names.
+    /// For names.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 
@@ -14,7 +14,7 @@ pub enum Align {
 pub struct Column {
     /// Heading, with the unit.
     pub title: String,
-    /// Side of the cells and of the heading.
+    /// Alignment of the cells and of the heading.
     pub align: Align,
 }
 
@@ -38,8 +38,8 @@ impl Column {
     }
 }
 
-/// Heading, rule and rows, each line ended by a newline. Cells that a row lacks are empty; control characters,
-/// which could move the cursor, are shown as `?`.
+/// Heading, rule and rows, each line ended by a newline. Missing cells are empty; control characters, which could
+/// move the cursor, are shown as `?`.
 #[must_use]
 pub fn table(columns: &[Column], rows: &[Vec<String>]) -> String {
     let cell = |row: &[String], index: usize| row.get(index).map_or_else(String::new, |text| printable(text));

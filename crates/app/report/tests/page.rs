@@ -1,4 +1,4 @@
-//! The whole page: its structure, its independence, and what it does with odd input.
+//! The whole page: structure, self-containment, and unusual input.
 
 use report::{LadderRow, LadderStep, ReportInput, ladder, render};
 
@@ -14,7 +14,7 @@ fn empty() -> ReportInput {
     }
 }
 
-/// Every opened element is closed in order; returns the texts of the headings.
+/// Checks that every element is closed in order; returns the texts of the headings.
 fn headings(page: &str) -> Vec<String> {
     let (mut open, mut headings): (Vec<&str>, Vec<String>) = (Vec::new(), Vec::new());
     let body = page

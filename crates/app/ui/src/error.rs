@@ -1,4 +1,4 @@
-//! Why the page could not be served.
+//! Errors of serving the page.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,38 +6,38 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Why the page could not be served.
+/// Reason why the page could not be served.
 #[derive(Debug, Error)]
 pub enum UiError {
-    /// The address could be reached by others.
+    /// The address is reachable from other machines.
     #[error(
         "{address} is not a loopback address: anyone who reaches the page can write to this machine's disks; listen on \
          127.0.0.1 or [::1], and let others in through `ssh -L`"
     )]
     NotLoopback {
-        /// What was asked for.
+        /// The requested address.
         address: SocketAddr,
     },
-    /// The port can't be had.
+    /// The address can't be bound.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// What was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
     /// No random bytes for the token.
     #[error("/dev/urandom: cannot read a token: {source}")]
     Token {
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The server stopped by itself.
+    /// The server failed.
     #[error("the server failed: {source}")]
     Serve {
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -46,7 +46,7 @@ pub enum UiError {
     Settings {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
 }

@@ -1,8 +1,8 @@
-//! Who may ask: the token of this server in the path, a loopback name in `Host`, no foreign origin.
+//! Access control: the token of this server in the path, a loopback name in `Host`, no foreign origin.
 //!
-//! All three are checked on every request before it is looked at, and every answer carries the same headers. The token
-//! stands in the path because a page that is opened by its link then needs no cookie, which other programs on loopback
-//! would share; `no-referrer` keeps it from travelling on.
+//! All three are checked on every request before it is processed, and every response carries the same headers. The
+//! token is in the path so that a page opened by its link needs no cookie, which other programs on loopback would
+//! share; `no-referrer` keeps the token from leaking.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,10 +15,10 @@ use axum::response::Response;
 
 use crate::respond::refusal;
 
-/// Bytes of randomness in a token.
+/// Random bytes in a token.
 const TOKEN_BYTES: usize = 24;
 
-/// What every answer says.
+/// Headers of every response.
 const HEADERS: [(HeaderName, &str); 6] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -40,19 +40,19 @@ const HEADERS: [(HeaderName, &str); 6] = [
 pub struct Token(String);
 
 impl Token {
-    /// A token that nobody has seen.
+    /// A new random token.
     pub fn random() -> io::Result<Self> {
         let mut bytes = [0; TOKEN_BYTES];
         File::open("/dev/urandom")?.read_exact(&mut bytes)?;
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// As it stands in the path.
+    /// The token as in the path.
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// Compares in a time that does not tell how much of a guess is right.
+    /// Compares in constant time, so that the duration does not reveal how much of a guess is correct.
     fn is(&self, guess: &str) -> bool {
         let (token, guess) = (self.0.as_bytes(), guess.as_bytes());
         let length_differs = token.len() ^ guess.len();
@@ -65,7 +65,7 @@ impl Token {
     }
 }
 
-/// Answers what is not allowed, hands on what is, and adds the headers.
+/// Rejects forbidden requests, forwards the others, and adds the headers.
 pub async fn guard(State(token): State<Token>, request: Request, next: Next) -> Response {
     let mut response = match forbidden(&token, request.uri().path(), request.headers()) {
         Some((status, reason)) => refusal(status, reason),
@@ -100,7 +100,7 @@ fn forbidden(token: &Token, path: &str, headers: &HeaderMap) -> Option<(StatusCo
     ))
 }
 
-/// The port may be another one: that of a tunnel.
+/// Any port is allowed: it may be that of a tunnel.
 fn is_loopback_name(host: &str) -> bool {
     host.parse::<Authority>().is_ok_and(|authority| {
         matches!(authority.host(), "127.0.0.1" | "localhost" | "[::1]") && !authority.as_str().contains('@')

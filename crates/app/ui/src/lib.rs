@@ -1,16 +1,16 @@
-//! The web page of `tidegate ui`: three tabs (Measure, Settings, History), served on loopback alone.
+//! The web page of `tidegate ui`: three tabs (Measure, Settings, History), served only on loopback.
 //!
-//! Runs are child processes of the program that is named in [`Options`], one at a time; this crate measures nothing
-//! itself and knows no workload but by its arguments ([`plan`]). It prints nothing.
+//! Runs are child processes of the program named in [`Options`], one at a time; this crate measures nothing itself
+//! and knows workloads only by their arguments ([`plan`]). It prints nothing.
 //!
 //! Invariants:
-//! - Every request must carry the token of this server in its path and a loopback name in `Host` ([`guard`]): a page
-//!   of another site can neither guess the one nor, by DNS rebinding, have the other.
-//! - The page asks nobody but this server for anything; the content security policy holds it to that.
-//! - A run that is stopped, or whose server ends, is interrupted as by Ctrl-C and waited for: it removes its files, and
-//!   what it measured is kept and marked partial.
+//! - Every request must have the token of this server in its path and a loopback name in `Host` ([`guard`]): a page
+//!   of another site can neither guess the token nor, by DNS rebinding, send the host name.
+//! - The page loads everything from this server; the content security policy enforces that.
+//! - If a run is stopped, or its server ends, the child is interrupted as by Ctrl-C and awaited: it removes its
+//!   files, and its results so far are kept and marked partial.
 //!
-//! One thread serves everything (a page or two is all there is); SQLite runs on threads of its own.
+//! One thread serves everything, as there are only one or two clients; SQLite runs on threads of its own.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -1,4 +1,4 @@
-//! Where one could measure: file systems that this user may write to, with their free space.
+//! Possible directories for measurements: file systems that this user may write to, with their free space.
 
 use std::path::{Path, PathBuf};
 
@@ -29,16 +29,16 @@ const WITHOUT_STORAGE: [&str; 20] = [
     "tracefs",
 ];
 
-/// A directory and what is known about its file system.
+/// A directory, and the properties of its file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Place {
     /// The directory.
     pub path: String,
-    /// Type of the file system, where the mount table tells.
+    /// Type of the file system, if the mount table has it.
     pub file_system_type: Option<String>,
-    /// Space free to this user.
+    /// Space free to this user, bytes.
     pub free_bytes: u64,
-    /// Size of the file system.
+    /// Size of the file system, bytes.
     pub total_bytes: u64,
 }
 
@@ -62,7 +62,7 @@ pub fn places() -> Vec<Place> {
     places
 }
 
-/// What is known about a directory, or why nothing can be measured in it.
+/// The properties of a directory, or the reason why it can't be used for measurements.
 pub fn place(directory: &str) -> Result<Place, String> {
     let path = Path::new(directory);
     if !path.is_absolute() {
@@ -110,7 +110,7 @@ fn mounts(table: &str) -> Vec<(PathBuf, String)> {
     table.lines().filter_map(one).collect()
 }
 
-/// The table writes blanks, tabs, line feeds and backslashes as three octal digits.
+/// Decodes blanks, tabs, line feeds and backslashes, which the table writes as three octal digits.
 fn unescaped(text: &str) -> PathBuf {
     let plain = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     let text = plain.iter().fold(text.to_owned(), |text, (escaped, letter)| {

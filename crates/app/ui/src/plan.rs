@@ -1,4 +1,4 @@
-//! What each button runs: a job of this program. All steps are one child process, which so knows how far the whole is.
+//! The job of each button. All steps run in one child process, which therefore knows the progress of the whole run.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,17 +8,17 @@ use crate::settings::{Settings, StepKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {
-    /// All seven.
+    /// All seven steps.
     All,
-    /// The four of file I/O.
+    /// The four steps of file I/O.
     File,
-    /// The three of SQLite.
+    /// The three steps of SQLite.
     Sqlite,
-    /// Those chosen in the settings.
+    /// The steps chosen in the settings.
     Custom,
 }
 
-/// The steps of a button, in order; empty when Custom has none.
+/// The steps of a button, in order; empty if Custom has none.
 pub fn steps(preset: Preset, settings: &Settings) -> Vec<StepKind> {
     StepKind::ALL
         .into_iter()
@@ -31,7 +31,7 @@ pub fn steps(preset: Preset, settings: &Settings) -> Vec<StepKind> {
         .collect()
 }
 
-/// The words after the program's name that run a job, which comes by standard input.
+/// The arguments of the program to run a job given on standard input.
 pub fn arguments(settings: &Settings) -> Vec<String> {
     let rounds = settings.rounds.to_string();
     [
@@ -44,7 +44,7 @@ pub fn arguments(settings: &Settings) -> Vec<String> {
         "--json",
         "--progress",
         "json",
-        // The records are stored by the server, as one run.
+        // The server stores the records, as one run.
         "--no-history",
         "--",
         "-",
@@ -54,7 +54,7 @@ pub fn arguments(settings: &Settings) -> Vec<String> {
     .into()
 }
 
-/// The steps as a job file. Every text in it is one of a few known words, so that nothing needs quoting.
+/// The steps as a job file. It contains only known words and numbers, so nothing needs quoting.
 pub fn job(steps: &[StepKind], settings: &Settings) -> String {
     let Settings {
         threads,
@@ -83,7 +83,7 @@ fn step(kind: StepKind, settings: &Settings) -> String {
     if kind.is_sqlite() {
         return format!("[[step]]\nname = \"{name}\"\nkind = \"sqlite\"\noperation = \"{name}\"\n");
     }
-    // As the original: what is read is not in memory, and what is written is synced inside the window.
+    // As in the original: reads start with a cold cache, and writes are synced inside the measured window.
     let (mib, way) = match kind {
         StepKind::SequentialRead | StepKind::RandomRead => {
             let mode = mode_of_reads(&settings.mode);
@@ -97,7 +97,7 @@ fn step(kind: StepKind, settings: &Settings) -> String {
     format!("[[step]]\nname = \"{name}\"\nkind = \"file\"\npattern = \"{name}\"\nsize = \"{mib}m\"\n{way}\n")
 }
 
-/// Reads have nothing to sync, and a step that reads only is refused with a sync after each write.
+/// Mode for reads: they have nothing to sync, and a read-only step with a sync after each write is refused.
 fn mode_of_reads(mode: &str) -> &str {
     match mode {
         "fsync" | "fdatasync" => "buffered",
@@ -107,7 +107,7 @@ fn mode_of_reads(mode: &str) -> &str {
     }
 }
 
-/// Bytes that the largest step of a plan needs on the file system at one time.
+/// Maximum space in bytes that a step of the plan needs on the file system.
 pub fn bytes_needed(steps: &[StepKind], settings: &Settings) -> u64 {
     let size = |kind: &StepKind| match kind {
         StepKind::SequentialWrite | StepKind::RandomWrite => settings.write_mib,

@@ -1,16 +1,16 @@
-//! Answers: JSON, and errors as JSON with one sentence.
+//! Responses: JSON, and errors as JSON with one sentence.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::json;
 
-/// A value as JSON.
+/// A value as a JSON response.
 pub fn json_of(value: &impl Serialize) -> Response {
     with_status(StatusCode::OK, value)
 }
 
-/// One sentence on why not.
+/// An error response with the reason in one sentence.
 pub fn refusal(status: StatusCode, reason: &str) -> Response {
     with_status(status, &json!({ "error": reason }))
 }

@@ -1,12 +1,12 @@
-//! Records as the rows of a result table: one for each operation of each workload, medians where it was repeated.
+//! Records as rows of a result table: one row per operation of each workload, with medians over repeated runs.
 
 use results::{Estimate, RunRecord, Sample, counter, median, nearest_f64, workload_title};
 use serde::Serialize;
 
-/// One row of a result table. What is not known is `None`.
+/// One row of a result table. Unknown values are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ResultRow {
-    /// The workload in a few words.
+    /// Short description of the workload.
     pub workload: String,
     /// The configuration.
     pub label: String,
@@ -18,27 +18,27 @@ pub struct ResultRow {
     pub per_s: Option<Estimate>,
     /// `IOPS`, `TPS` or `files/s`.
     pub per_s_unit: &'static str,
-    /// Median latency that half of the operations kept.
+    /// 50th percentile of the latency, median over the runs.
     pub p50_us: Option<f64>,
-    /// Median latency that 99 % of the operations kept.
+    /// 99th percentile of the latency, median over the runs.
     pub p99_us: Option<f64>,
-    /// Processors busy.
+    /// Busy processors.
     pub cpu_active: Option<f64>,
     /// Processors idle with I/O outstanding.
     pub cpu_iowait: Option<f64>,
-    /// Processors idle.
+    /// Idle processors.
     pub cpu_idle: Option<f64>,
     /// Context switches of the machine.
     pub switches: Option<f64>,
-    /// Context switches of the workers, by waiting.
+    /// Voluntary context switches of the workers.
     pub switches_voluntary: Option<f64>,
-    /// Records that it is made of.
+    /// Number of records.
     pub runs: usize,
-    /// False when one of them was stopped.
+    /// `false` if a run was stopped.
     pub complete: bool,
 }
 
-/// Rows in the order measured.
+/// Rows in the order of measurement.
 pub fn result_rows(records: &[RunRecord]) -> Vec<ResultRow> {
     let mut groups: Vec<(String, Vec<&RunRecord>)> = Vec::new();
     for record in records {

@@ -1,4 +1,4 @@
-//! What the page shows of a run: its steps, how far it is, its speed over time, its results.
+//! The state of a run for the page: its steps, progress, throughput over time, results.
 
 use results::RunRecord;
 use serde::{Deserialize, Serialize};
@@ -7,48 +7,48 @@ use crate::plan::Preset;
 use crate::rows::{ResultRow, result_rows};
 use crate::settings::StepKind;
 
-/// Points of one step that are kept; beyond that, every second one is dropped.
+/// Maximum number of points per step; beyond that, every second point is dropped.
 const POINTS_MAX: usize = 240;
 
-/// What became of a step or of a run.
+/// Status of a step or of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// Not begun.
+    /// Not started.
     Waiting,
     /// Being measured.
     Running,
-    /// Measured to its end.
+    /// Complete.
     Done,
-    /// Stopped before its end; what was measured is partial.
+    /// Stopped early; its results are partial.
     Stopped,
-    /// Could not be measured.
+    /// Failed.
     Failed,
 }
 
-/// A moment of a step's timed window.
+/// A sample of the throughput over time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// Since the step began.
+    /// Seconds since the step began.
     pub at_s: f64,
-    /// Bytes or transactions a second since the point before.
+    /// Bytes or transactions per second since the previous point.
     pub per_s: f64,
 }
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepState {
-    /// What it is.
+    /// Kind of the step.
     pub kind: StepKind,
-    /// What became of it.
+    /// Status of the step.
     pub status: Status,
-    /// Speed over time.
+    /// Throughput over time.
     pub points: Vec<Point>,
-    /// What was measured.
+    /// Results.
     pub rows: Vec<ResultRow>,
     #[serde(skip)]
     records: Vec<RunRecord>,
-    /// Time and amount of the point before.
+    /// Time and amount of the previous point.
     #[serde(skip)]
     last: Option<(f64, f64)>,
     #[serde(skip)]
@@ -58,29 +58,29 @@ pub struct StepState {
 /// A run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunState {
-    /// Counts the runs of this server.
+    /// Number of the run on this server.
     pub number: u64,
-    /// The button.
+    /// Preset of the Measure tab.
     pub preset: Preset,
-    /// Where it measures.
+    /// Directory to measure in.
     pub directory: String,
-    /// What became of it.
+    /// Status of the run.
     pub status: Status,
     /// Its steps.
     pub steps: Vec<StepState>,
-    /// How often each step is run.
+    /// Rounds of each step.
     pub rounds: u32,
-    /// Index of the step that is being measured.
+    /// Index of the step being measured.
     pub current: usize,
-    /// Part of that step's work: prepare, cache, measure ...
+    /// Phase of that step: prepare, cache, measure ...
     pub phase: String,
-    /// How far the whole run is, 0 to 1.
+    /// Progress of the whole run, 0 to 1.
     pub fraction: f64,
-    /// Its number in the history, once something is stored.
+    /// Its number in the history, once a record is stored.
     pub history_id: Option<i64>,
-    /// What else is to be said.
+    /// Further messages.
     pub messages: Vec<String>,
-    /// Why it failed.
+    /// Reason of the failure.
     pub error: Option<String>,
 }
 
@@ -91,32 +91,32 @@ pub struct ProgressLine {
     pub progress: ProgressValues,
 }
 
-/// What it says; fields that are not needed here are left out.
+/// Content of a progress line, without the fields that are not needed here.
 #[derive(Debug, Deserialize)]
 pub struct ProgressValues {
     /// The step that reported last.
     pub title: String,
-    /// Part of the run.
+    /// Phase of the step.
     pub phase: String,
     /// Bytes or transactions done in this phase.
     pub done: f64,
-    /// Since the child began.
+    /// Seconds since the start of the child process.
     pub elapsed_s: f64,
-    /// The whole run.
+    /// Progress of the whole run.
     pub overall: OverallValues,
 }
 
-/// How far all steps and rounds are.
+/// Progress over all steps and rounds.
 #[derive(Debug, Deserialize)]
 pub struct OverallValues {
-    /// 0 to 1, of time.
+    /// Fraction of the time, 0 to 1.
     pub fraction: f64,
-    /// The step at work, counted from 1; each round counts all steps again.
+    /// The current step, counted from 1; each round counts all steps again.
     pub step: usize,
 }
 
 impl RunState {
-    /// A run of which nothing is done.
+    /// A run that has not started.
     pub fn new(number: u64, preset: Preset, directory: &str, rounds: u32, kinds: &[StepKind]) -> Self {
         let step = |kind: &StepKind| StepState {
             kind: *kind,
@@ -143,13 +143,13 @@ impl RunState {
         }
     }
 
-    /// Takes in a line of progress.
+    /// Applies a progress line.
     pub fn progress(&mut self, values: &ProgressValues) {
         self.fraction = self.fraction.max(values.overall.fraction.clamp(0.0, 1.0));
         self.current = values.overall.step.saturating_sub(1) % self.steps.len().max(1);
         let step = &mut self.steps[self.current];
         step.status = Status::Running;
-        // Between two steps the last word of the one is still reported when the other has begun.
+        // The last report of a step may arrive when the next one has begun.
         if values.title != step.kind.name() {
             "start".clone_into(&mut self.phase);
             return;
@@ -161,7 +161,7 @@ impl RunState {
         }
     }
 
-    /// Takes in what one round of a step measured.
+    /// Adds the record of one round of a step.
     pub fn record(&mut self, record: RunRecord) {
         let name = record.workload.get("name").and_then(|name| name.as_str());
         let Some(step) = self.steps.iter_mut().find(|step| Some(step.kind.name()) == name) else {
@@ -176,7 +176,7 @@ impl RunState {
         step.rows = result_rows(&step.records);
     }
 
-    /// Ends the run: what was being measured ends with it.
+    /// Ends the run and its current step.
     pub fn end(&mut self, status: Status) {
         self.status = status;
         for step in self

@@ -1,8 +1,8 @@
-//! One run at a time: a job in a child process, read line by line.
+//! Executes one run at a time: a job in a child process, whose output is read line by line.
 //!
-//! A stop interrupts the child as Ctrl-C would and waits for it: the child removes its files and prints what it measured
-//! so far, marked partial. Children are in a process group of their own, so that a Ctrl-C for the server reaches them
-//! once, through the server.
+//! A stop interrupts the child as Ctrl-C would and waits for it: the child removes its files and prints its results
+//! so far, marked partial. Each child has its own process group, so a Ctrl-C for the server reaches it once, through
+//! the server.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -19,10 +19,10 @@ use crate::plan::{self, Preset};
 use crate::run_state::{ProgressLine, RunState, Status};
 use crate::settings::{Settings, StepKind};
 
-/// Lines of messages that are kept of a child.
+/// Maximum number of messages kept per child.
 const MESSAGES_MAX: usize = 20;
 
-/// Starts, stops and shows runs.
+/// Starts, stops and observes runs.
 #[derive(Clone, Debug)]
 pub struct Runner {
     program: PathBuf,
@@ -31,7 +31,7 @@ pub struct Runner {
     stop: Arc<watch::Sender<bool>>,
 }
 
-/// What a child left behind.
+/// Result of a child process.
 #[derive(Default)]
 struct Outcome {
     stored: Option<RunId>,
@@ -42,7 +42,7 @@ struct Outcome {
 }
 
 impl Runner {
-    /// Nothing runs yet.
+    /// A runner without a run.
     pub fn new(program: PathBuf, history: Option<PathBuf>) -> Self {
         Self {
             program,
@@ -52,12 +52,12 @@ impl Runner {
         }
     }
 
-    /// The run, the latest when none is under way; changes wake the receiver.
+    /// The current or latest run; changes wake the receiver.
     pub fn watch(&self) -> watch::Receiver<Option<RunState>> {
         self.state.subscribe()
     }
 
-    /// Begins a run; false when one is under way.
+    /// Starts a run; returns `false` if one is in progress.
     pub fn start(&self, preset: Preset, settings: &Settings, steps: &[StepKind]) -> bool {
         let begun = self.state.send_if_modified(|state| {
             if is_running(state) {
@@ -81,7 +81,7 @@ impl Runner {
         begun
     }
 
-    /// Asks the run to end; false when none is under way.
+    /// Requests the end of the run; returns `false` if none is in progress.
     pub fn stop(&self) -> bool {
         let running = is_running(&self.state.borrow());
         if running {
@@ -90,11 +90,11 @@ impl Runner {
         running
     }
 
-    /// Stops the run, if any, and waits until its child is gone.
+    /// Stops the run, if any, and waits for the exit of its child.
     pub async fn shut_down(&self) {
         self.stop();
         let mut state = self.watch();
-        // An error means that nobody can change the state any more.
+        // An error means that nothing can change the state any more.
         let _ = state.wait_for(|state| !is_running(state)).await;
     }
 
@@ -112,7 +112,7 @@ impl Runner {
         });
     }
 
-    /// What became of the run, and why it failed.
+    /// Status of the run, and the reason of a failure.
     fn judge(&self, outcome: Outcome) -> (Status, Option<String>) {
         if *self.stop.borrow() || outcome.is_partial {
             return (Status::Stopped, None);
@@ -136,7 +136,7 @@ impl Runner {
             .process_group(0)
             .spawn()?;
         if let Some(mut input) = child.stdin.take() {
-            // A child that ends without reading says why on its standard error.
+            // A child that exits without reading reports the reason on its standard error.
             let _ = input.write_all(job.as_bytes()).await;
         }
         let mut records = lines(child.stdout.take());
@@ -175,7 +175,7 @@ impl Runner {
         }
     }
 
-    /// The same sentence with other numbers, step after step, is said once.
+    /// Adds a message, unless it differs from an earlier one only by step and numbers.
     fn say(&self, message: &str) {
         self.change(|run| {
             let is_new = run.messages.iter().all(|known| words(known) != words(message));
@@ -199,7 +199,7 @@ impl Runner {
         });
     }
 
-    /// Adds a record to the history; a failure is a message of the run.
+    /// Adds a record to the history; a failure becomes a message of the run.
     async fn store(&self, record: &RunRecord, stored: &mut Option<RunId>) {
         let Some(path) = self.history.clone() else {
             return;
@@ -226,7 +226,7 @@ impl Runner {
     }
 }
 
-/// A message without the step it is of, and without its numbers.
+/// A message without its step and its numbers.
 fn words(message: &str) -> String {
     let of_any_step = message
         .strip_prefix("step `")
@@ -236,7 +236,7 @@ fn words(message: &str) -> String {
 }
 
 async fn asked(stop: &mut watch::Receiver<bool>) {
-    // An error means that nobody can ask any more; the run then goes on to its end.
+    // An error means that no stop can be requested any more; the run then continues to its end.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
@@ -251,7 +251,7 @@ fn lines(stream: Option<impl AsyncRead + Send + Unpin + 'static>) -> ChildLines 
     Some(BufReader::new(stream).lines())
 }
 
-/// The next line; `None` at the end. What is not UTF-8 ends it, as nothing of ours prints such.
+/// The next line; `None` at the end. Invalid UTF-8 counts as the end, as our programs never print it.
 async fn next(lines: &mut ChildLines) -> Option<String> {
     lines.as_mut()?.next_line().await.ok().flatten()
 }
@@ -259,7 +259,7 @@ async fn next(lines: &mut ChildLines) -> Option<String> {
 fn interrupt(child: &Child) {
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
     if let Some(pid) = pid.and_then(Pid::from_raw) {
-        // It may have ended by itself a moment ago.
+        // It may have exited a moment ago.
         let _ = kill_process(pid, Signal::INT);
     }
 }

@@ -1,4 +1,4 @@
-//! The server: its address, what it answers, its end.
+//! The server: address, shared state, routes, shutdown.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,22 +17,22 @@ use crate::pages;
 use crate::runner::Runner;
 use crate::settings::SettingsFile;
 
-/// What the page is served with.
+/// Options of the server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// A loopback address; port 0 takes a free one.
+    /// A loopback address; port 0 picks a free port.
     pub listen: SocketAddr,
-    /// The program that measures: this one.
+    /// The program that measures: this executable.
     pub program: PathBuf,
-    /// File of the history; `None` stores and shows nothing.
+    /// File of the history; `None` disables the history.
     pub history: Option<PathBuf>,
     /// File of the settings.
     pub settings: PathBuf,
-    /// Where to measure as long as the settings name no directory.
+    /// Directory to measure in if the settings name none.
     pub directory: PathBuf,
 }
 
-/// What the answers share.
+/// State shared by all handlers.
 #[derive(Clone, Debug)]
 pub struct Shared {
     /// Starts and stops runs.
@@ -43,10 +43,11 @@ pub struct Shared {
     pub history: Option<PathBuf>,
 }
 
-/// Serves until SIGINT, SIGTERM or SIGHUP; then a run is stopped and waited for. `ready` is given the page's address.
+/// Serves until SIGINT, SIGTERM or SIGHUP, then stops the current run and waits for its end. Calls `ready` with the
+/// address of the page.
 ///
 /// # Errors
-/// When the address is not loopback or not to be had, or the settings can't be read.
+/// If the address is not loopback or can't be bound, or the settings can't be read.
 pub fn serve(options: &Options, ready: impl FnOnce(&str)) -> Result<(), UiError> {
     if !options.listen.ip().is_loopback() {
         return Err(UiError::NotLoopback {
@@ -58,7 +59,7 @@ pub fn serve(options: &Options, ready: impl FnOnce(&str)) -> Result<(), UiError>
         .build()
         .map_err(|source| UiError::Serve { source })?;
     let served = runtime.block_on(serve_until_signal(options, ready));
-    // What still waits for a slow reader of the page is dropped.
+    // Drops pending responses to slow readers.
     runtime.shutdown_background();
     served
 }
@@ -84,7 +85,7 @@ async fn serve_until_signal(options: &Options, ready: impl FnOnce(&str)) -> Resu
     let server = tokio::spawn(async move { axum::serve(listener, app).await });
     ready(&format!("http://{address}/{}/", token.text()));
     signals.next().await;
-    // The page is told of the run's end before the server goes. Who can't wait for it signals again.
+    // Reports the end of the run to the page before the server exits. A second signal skips the wait.
     tokio::select! {
         () = runner.shut_down() => {}
         () = signals.next() => {}

@@ -1,4 +1,4 @@
-//! What the Settings tab holds, in a file. The usual values are those of the original's app, where it has them.
+//! The settings file of the Settings tab. Defaults are those of the original app, if it has the setting.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::UiError;
 
-/// Modes of file I/O, as `tidegate bench file --mode` takes them.
+/// Modes of file I/O, as in `tidegate bench file --mode`.
 pub const MODES: [&str; 13] = [
     "buffered",
     "sync",
@@ -24,13 +24,13 @@ pub const MODES: [&str; 13] = [
     "mmap-sync",
 ];
 
-/// Journal modes, as `tidegate bench sqlite --journal` takes them.
+/// Journal modes, as in `tidegate bench sqlite --journal`.
 pub const JOURNALS: [&str; 6] = ["delete", "truncate", "persist", "wal", "memory", "off"];
 
-/// Synchronous settings, as `tidegate bench sqlite --synchronous` takes them.
+/// Synchronous settings, as in `tidegate bench sqlite --synchronous`.
 pub const SYNCHRONOUS: [&str; 4] = ["off", "normal", "full", "extra"];
 
-/// Record sizes offered; any other is possible by hand.
+/// Upper limits of the settings.
 const RECORD_KIB_MAX: u32 = 65_536;
 const SIZE_MIB_MAX: u32 = 1_048_576;
 const THREADS_MAX: u32 = 100;
@@ -58,7 +58,7 @@ pub enum StepKind {
 }
 
 impl StepKind {
-    /// All, in the order of a run.
+    /// All steps, in the order of a run.
     pub const ALL: [Self; 7] = [
         Self::SequentialWrite,
         Self::SequentialRead,
@@ -69,7 +69,7 @@ impl StepKind {
         Self::Delete,
     ];
 
-    /// Its name in jobs, records and on the page.
+    /// Its name in jobs, in records and on the page.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SequentialWrite => "sequential-write",
@@ -82,23 +82,23 @@ impl StepKind {
         }
     }
 
-    /// True for the three of SQLite.
+    /// Whether it is one of the three SQLite steps.
     pub const fn is_sqlite(self) -> bool {
         matches!(self, Self::Insert | Self::Update | Self::Delete)
     }
 }
 
-/// What the Settings tab holds.
+/// The values of the Settings tab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Where to measure; absolute.
+    /// Directory to measure in; absolute.
     pub directory: String,
     /// Threads of file I/O and of SQLite.
     pub threads: u32,
-    /// File that is written, for each thread.
+    /// Size of the file to write, per thread.
     pub write_mib: u32,
-    /// File that is read, for each thread.
+    /// Size of the file to read, per thread.
     pub read_mib: u32,
     /// Size of each operation.
     pub record_kib: u32,
@@ -110,9 +110,9 @@ pub struct Settings {
     pub journal: String,
     /// One of [`SYNCHRONOUS`].
     pub synchronous: String,
-    /// How often each step is run.
+    /// Rounds of each step.
     pub rounds: u32,
-    /// What Custom runs.
+    /// Steps of the Custom button.
     pub custom: Vec<StepKind>,
 }
 
@@ -135,7 +135,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What is wrong, as the name of the field and a sentence; nothing about the directory.
+    /// The first invalid value, as field name and sentence; does not check the directory.
     pub fn problem(&self) -> Option<(&'static str, String)> {
         let numbers = [
             ("rounds", "rounds", self.rounds, ROUNDS_MAX),
@@ -188,7 +188,7 @@ pub struct SettingsFile {
 }
 
 impl SettingsFile {
-    /// A file, and the directory to begin with when it does not exist.
+    /// A settings file, and the default directory if the file does not exist.
     pub fn new(path: PathBuf, usual_directory: &Path) -> Self {
         Self {
             path,
@@ -196,7 +196,7 @@ impl SettingsFile {
         }
     }
 
-    /// What is stored, or the usual settings where there is no file.
+    /// The stored settings, or the defaults if the file does not exist.
     pub fn load(&self) -> Result<Settings, UiError> {
         let wrong = |reason: String| UiError::Settings {
             path: self.path.clone(),
@@ -216,7 +216,7 @@ impl SettingsFile {
         }
     }
 
-    /// Writes under another name, syncs and renames.
+    /// Writes a temporary file, syncs and renames it.
     pub fn save(&self, settings: &Settings) -> io::Result<()> {
         if let Some(folder) = self.path.parent() {
             std::fs::create_dir_all(folder)?;

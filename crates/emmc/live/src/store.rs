@@ -247,7 +247,7 @@ impl Store {
         self.path.as_deref().map(|path| beside(path, ".maps"))
     }
 
-    /// The state saved when the card was put away; `None` if there is none. The map is omitted if the image was
+    /// The state saved when the card was put away; `None` if none was saved. The map is omitted if the image was
     /// modified since, as it no longer describes the image.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What the server answers: the page's files, settings, runs; the history is in `stored.rs`.
+//! Handlers of the page's files, settings and runs; those of the history are in `stored.rs`.
 
 mod stored;
 
@@ -27,7 +27,7 @@ pub use self::stored::{
 const INDEX: &str = include_str!("../../assets/index.html");
 const STYLE: &str = include_str!("../../assets/style.css");
 
-/// Each is a module of its own.
+/// The scripts; each is a separate module.
 const SCRIPTS: [(&str, &str); 6] = [
     ("main.js", include_str!("../../assets/main.js")),
     ("dom.js", include_str!("../../assets/dom.js")),
@@ -39,22 +39,22 @@ const SCRIPTS: [(&str, &str); 6] = [
 
 const ICON: &str = include_str!("../../assets/icon.svg");
 
-/// The page. Its links are relative to the folder that the token names.
+/// The page. Its links are relative to the folder named by the token.
 pub async fn index() -> Response {
     ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], INDEX).into_response()
 }
 
-/// The same without the last slash.
+/// Redirects to the path with a trailing slash.
 pub async fn add_slash(uri: Uri) -> Redirect {
     Redirect::permanent(&format!("{}/", uri.path()))
 }
 
-/// Its style sheet.
+/// The style sheet.
 pub async fn style() -> Response {
     ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], STYLE).into_response()
 }
 
-/// Its scripts and its icon.
+/// The scripts and the icon.
 pub async fn script(Path((_token, name)): Path<(String, String)>) -> Response {
     if name == "icon.svg" {
         return ([(header::CONTENT_TYPE, "image/svg+xml")], ICON).into_response();
@@ -68,12 +68,12 @@ pub async fn script(Path((_token, name)): Path<(String, String)>) -> Response {
     }
 }
 
-/// Everything else.
+/// Response to any other path.
 pub async fn not_found() -> Response {
     refusal(StatusCode::NOT_FOUND, "there is no such page")
 }
 
-/// The settings and what can be chosen.
+/// The settings and the allowed values.
 pub async fn settings(State(shared): State<Shared>) -> Response {
     match shared.settings.load() {
         Ok(settings) => json_of(&json!({
@@ -85,7 +85,7 @@ pub async fn settings(State(shared): State<Shared>) -> Response {
     }
 }
 
-/// Stores settings. A directory that can't be measured in is stored all the same, with a word on it.
+/// Stores settings. A directory that can't be used for measurements is stored anyway, with a warning.
 pub async fn save_settings(State(shared): State<Shared>, body: Bytes) -> Response {
     let settings: Settings = match serde_json::from_slice(&body) {
         Ok(settings) => settings,
@@ -103,7 +103,7 @@ pub async fn save_settings(State(shared): State<Shared>, body: Bytes) -> Respons
     }
 }
 
-/// Where one could measure.
+/// Possible directories for measurements.
 pub async fn places() -> Response {
     json_of(&places::places())
 }
@@ -114,7 +114,7 @@ pub struct DirectoryQuery {
     directory: String,
 }
 
-/// What is known about one directory.
+/// The properties of one directory.
 pub async fn place(Query(query): Query<DirectoryQuery>) -> Response {
     match places::place(&query.directory) {
         Ok(place) => json_of(&place),
@@ -122,14 +122,14 @@ pub async fn place(Query(query): Query<DirectoryQuery>) -> Response {
     }
 }
 
-/// Which button.
+/// Preset of the run.
 #[derive(Debug, Deserialize)]
 pub struct StartRequest {
     preset: Preset,
     directory: String,
 }
 
-/// Begins a run.
+/// Starts a run.
 pub async fn start(State(shared): State<Shared>, body: Bytes) -> Response {
     let request: StartRequest = match serde_json::from_slice(&body) {
         Ok(request) => request,
@@ -177,7 +177,7 @@ pub async fn stop(State(shared): State<Shared>) -> Response {
     }
 }
 
-/// The state of the run, again whenever it changes.
+/// Streams the state of the run at every change.
 pub async fn events(State(shared): State<Shared>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let states = WatchStream::new(shared.runner.watch());
     let events = states.map(|state| {

@@ -1,4 +1,4 @@
-//! What the server answers about the history.
+//! Handlers of the history.
 
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
@@ -12,10 +12,10 @@ use crate::respond::{json_of, refusal};
 use crate::rows::result_rows;
 use crate::server::Shared;
 
-/// Runs that a list shows.
+/// Maximum number of runs in a list.
 const LIST_MAX: u32 = 500;
 
-/// Which runs to list.
+/// Filter of a list.
 #[derive(Debug, Deserialize)]
 pub struct ListQuery {
     #[serde(default)]
@@ -37,14 +37,14 @@ pub struct CompareQuery {
     b: i64,
 }
 
-/// Runs, by their ids with commas between, and a format.
+/// Comma-separated run ids, and a format.
 #[derive(Debug, Deserialize)]
 pub struct ExportQuery {
     ids: String,
     format: String,
 }
 
-/// A run and what to call it.
+/// A run and its new tag.
 #[derive(Debug, Deserialize)]
 pub struct TagQuery {
     id: i64,
@@ -94,7 +94,7 @@ pub async fn history_delete(State(shared): State<Shared>, Query(query): Query<Ru
     .await
 }
 
-/// Names a run, or takes its name away.
+/// Tags a run, or removes its tag.
 pub async fn history_tag(State(shared): State<Shared>, Query(query): Query<TagQuery>) -> Response {
     with_existing(shared, move |history| {
         if query.remove {
@@ -119,7 +119,7 @@ pub async fn history_compare(State(shared): State<Shared>, Query(query): Query<C
     .await
 }
 
-/// Runs as a file to save.
+/// Runs as a file to download.
 pub async fn history_export(State(shared): State<Shared>, Query(query): Query<ExportQuery>) -> Response {
     let Ok(ids) = query
         .ids
@@ -163,7 +163,7 @@ async fn with_existing(
     .await
 }
 
-/// Opens the history on a thread that may wait for the disk; `None` where there is none yet.
+/// Opens the history on a thread that may block on the disk; `None` if it does not exist yet.
 async fn with_history(
     shared: Shared,
     work: impl FnOnce(Option<&mut History>) -> Result<Response, HistoryError> + Send + 'static,
