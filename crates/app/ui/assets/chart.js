@@ -1,4 +1,4 @@
-// Two drawings: speed over time, and ratios with their intervals around 1. Colours come from the style sheet.
+// Two charts: throughput over time, and ratios with their intervals around 1. Colours come from the style sheet.
 
 import { draw, significant } from "./dom.js";
 
@@ -16,7 +16,7 @@ function rounded(value) {
   return [1, 2, 5, 10].map((factor) => factor * power).find((mark) => mark >= value * 0.999);
 }
 
-/** An area under a line: `points` of `at_s` and `value`. */
+/** An area chart of `points` with `at_s` and `value`. */
 export function speedChart(points, unit, name) {
   const values = points.map((point) => point.value);
   const top = rounded(Math.max(...values, 0));

@@ -1,6 +1,6 @@
-// Elements, numbers as text, requests to the server, and what is said to the reader.
+// Elements, number formatting, requests to the server, and messages.
 
-/** An element. Properties that begin with "on" are listeners; the others are attributes; children are nodes or texts. */
+/** Makes an element. Properties that begin with "on" are listeners, the others attributes; children are nodes or strings. */
 export function make(name, properties = {}, ...children) {
   const element = document.createElement(name);
   assign(element, properties);
@@ -8,7 +8,7 @@ export function make(name, properties = {}, ...children) {
   return element;
 }
 
-/** The same for drawings. */
+/** Makes an SVG element. */
 export function draw(name, properties = {}, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", name);
   assign(element, properties);
@@ -56,7 +56,7 @@ export function size(bytes) {
   return `${significant(bytes)} ${units[index]}`;
 }
 
-/** A value, and below it its interval where it was repeated. */
+/** A value, and below it the interval of repeated runs. */
 export function estimate(value, text = significant) {
   if (!value) return "–";
   if (value.count < 2) return text(value.value);
@@ -86,7 +86,7 @@ export function table(caption, columns, rows) {
     make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body));
 }
 
-/** The JSON that the server answers; throws its sentence when it refuses. */
+/** Returns the server's JSON response; throws the message of an error response. */
 export async function request(path, options = {}) {
   let response;
   try {
@@ -102,14 +102,14 @@ export async function request(path, options = {}) {
 export const send = (path, method, value) =>
   request(path, { method, body: value === undefined ? undefined : JSON.stringify(value) });
 
-/** Shows a problem until it is dismissed or `null` takes it away. */
+/** Shows an error until it is dismissed, or removed by `null`. */
 export function problem(text) {
   const box = byId("problem");
   box.hidden = text === null;
   box.querySelector("p").textContent = text ?? "";
 }
 
-/** Runs something, and shows why it did not work. */
+/** Runs a function, and shows its error. */
 export async function attempt(work) {
   try {
     const result = await work();
@@ -120,7 +120,7 @@ export async function attempt(work) {
   }
 }
 
-/** Says something to those who do not see the page. */
+/** Announces a message to screen readers. */
 export function announce(text) {
   const place = byId("announcer");
   if (place.textContent !== text) place.textContent = text;
@@ -136,7 +136,7 @@ export const STEPS = {
   delete: "SQLite delete",
 };
 
-/** The columns and cells of results, the same for a run under way and one of the history. */
+/** The columns and cells of results, for the current run and for runs of the history. */
 export function resultTable(caption, rows) {
   const columns = [
     { title: "Test", heading: true },
@@ -163,7 +163,7 @@ export function resultTable(caption, rows) {
   return table(caption, columns, cells);
 }
 
-/** A final sync happens once, inside of the window of another operation: it has no rate of its own. */
+/** A final sync happens once, within the window of another operation, so it has no rate. */
 function rate(row) {
   if (!row.per_s || row.operation === "final-sync") return "–";
   return make("span", {}, estimate(row.per_s), ` ${row.operation === "sync" ? "syncs/s" : row.per_s_unit}`);

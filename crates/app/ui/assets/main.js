@@ -1,4 +1,4 @@
-// Tabs, and what connects them.
+// The tabs: selection, and the setup of their panels.
 
 import { byId, problem } from "./dom.js";
 import { setUpMeasure, useSettings } from "./measure.js";

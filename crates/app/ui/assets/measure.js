@@ -1,4 +1,4 @@
-// The Measure tab: starts and stops runs, and shows the one that the server tells of.
+// The Measure tab: starts and stops runs, and shows the run reported by the server.
 
 import { announce, attempt, byId, latency, make, problem, request, resultTable, send, significant, size, STEPS } from "./dom.js";
 import { speedChart } from "./chart.js";
@@ -16,7 +16,7 @@ const RUN_WORDS = { running: "Measuring", done: "Done", stopped: "Stopped: parti
 const STATUS = { waiting: "waiting", running: "running", done: "done", stopped: "stopped, partial", failed: "failed" };
 
 let run = null;
-/** The step whose curve is shown; `null` follows the one that is being measured. */
+/** The step whose chart is shown; `null` follows the current step. */
 let chosen = null;
 let announced = "";
 let whenEnded = () => {};
@@ -35,7 +35,7 @@ export function setUpMeasure(onEnd) {
   events.addEventListener("open", () => problem(null));
 }
 
-/** The folder that the settings name, unless another one was typed. */
+/** The folder typed by the user, or else the one in the settings. */
 export function useSettings(settings) {
   const field = byId("directory");
   field.value = settings.directory;
@@ -98,7 +98,7 @@ function showProgress(running) {
   byId("phase").textContent = running
     ? `${value} % · step ${run.current + 1} of ${run.steps.length} · ${phase}`
     : `${run.directory}${run.history_id ? ` · run ${run.history_id} of the history` : ""}`;
-  // Ten announcements a run, and each change of step: not each line of progress.
+  // Announces ten times per run and at each change of step, not at each progress line.
   const moment = `${run.number} ${run.status} ${run.current} ${Math.floor(value / 10)}`;
   if (moment !== announced) {
     announced = moment;
@@ -133,7 +133,7 @@ function headline(step) {
     : { value: significant(row.mb_per_s?.value), unit: "MB/s", more: `${rate}, ${p99}` };
 }
 
-/** Cards stay the same elements through a run, so that focus stays where it is. */
+/** Cards stay the same elements throughout a run, so that the focus is preserved. */
 function showCards() {
   const place = byId("cards");
   const wanted = `${run.number}`;

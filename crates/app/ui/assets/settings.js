@@ -1,4 +1,4 @@
-// The Settings tab: a form over what the server stores.
+// The Settings tab: a form for the stored settings.
 
 import { attempt, byId, make, request, send, size, STEPS } from "./dom.js";
 
