@@ -97,8 +97,7 @@ pub struct BudReport {
     pub offset: u32,
     /// Journal head: 0 garbage collection, 1 base, 2 data.
     pub head: u32,
-    /// Whether a power cut may have torn its end: no clean unmount, and no later bud of the same head contains a
-    /// node.
+    /// Whether a power cut may have torn its end: no clean unmount, and all later buds of the same head are erased.
     pub may_be_torn: bool,
     /// Number of valid nodes that were replayed.
     pub nodes: usize,

@@ -3,7 +3,6 @@
 //! If the last nodes of both LEBs are equal, a mount uses them. Otherwise it accepts only positions that a power cut
 //! leaves while the master node is written, or while the LEBs are made equal again: the first LEB is always written
 //! before the second. It refuses all others, whatever the nodes say.
-//! refuses all others, whatever the nodes themselves say.
 
 use super::Checker;
 use super::fault::{Area, At, Fault};

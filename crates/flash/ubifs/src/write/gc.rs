@@ -93,8 +93,8 @@ impl Writer {
         }
         self.empty_by_moving(victim)?;
         if self.gc_leb.is_none() {
-            // The reserved LEB received the copies. Prefer a LEB that has been empty for some while over the victim:
-            // it can be reserved without waiting for an erase.
+            // The reserved LEB received the copies. Prefer another empty LEB to the victim: on a host image, a LEB that
+            // was just unmapped can be written again only after its erase and a sync.
             let leb = self.space.empty_leb().unwrap_or(victim);
             self.keep_for_gc(leb)?;
         }

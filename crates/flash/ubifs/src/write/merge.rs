@@ -30,7 +30,7 @@ pub(super) struct Edits {
     pub(super) insertions: Vec<Insertion>,
     /// Index nodes to move, each with its first key.
     pub(super) moves: Vec<(Key, Place)>,
-    /// Gaps available for new nodes, beside the index head and empty LEBs.
+    /// Gaps available for new nodes, in addition to the index head and empty LEBs.
     pub(super) gaps: Gaps,
 }
 

@@ -117,7 +117,7 @@ impl Writer {
         self.guard(result)
     }
 
-    /// Makes space for `bytes` in the head's LEB, or for a new LEB, and keeps the empty LEBs that a collection needs.
+    /// Ensures that the head's LEB has room for `bytes`, or that there are empty LEBs for a new one and for a collection.
     pub(super) fn make_room_for(
         &mut self,
         head: HeadKind,
