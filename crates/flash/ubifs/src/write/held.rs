@@ -1,5 +1,5 @@
-//! Pinned inodes: inodes in use above outlive their last link until they are unpinned. Meanwhile they are orphans,
-//! which a commit lists so that a mount after a power cut deletes them.
+//! Pinned inodes: an inode that a mount still uses outlives its last link until it is unpinned. Meanwhile it is an
+//! orphan, which a commit lists so that a mount after a power cut deletes it.
 //!
 //! Lock order: the table of pins has its own lock, which is a leaf: no other lock is taken while it is held.
 
