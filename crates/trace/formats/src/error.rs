@@ -1,4 +1,4 @@
-//! What goes wrong when traces are read and written. The command adds nothing but its name: file and place are here.
+//! Errors of reading and writing traces. They name file and place, so the command adds only its own name.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use thiserror::Error;
 #[cfg(feature = "native")]
 use crate::native::{NativeReadError, NativeWriteError};
 
-/// Why a trace could not be read.
+/// Error of reading a trace.
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// A system call failed.
@@ -16,43 +16,43 @@ pub enum ReadError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// A line is not what it must be.
+    /// A malformed line.
     #[error("{}, line {line}: expected {expected}, found `{found}`; {hint}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
         /// Line, counted from 1.
         line: u64,
-        /// What should be there.
+        /// Expected content.
         expected: String,
         /// Beginning of the line.
         found: String,
-        /// What to do.
+        /// The user's next step.
         hint: String,
     },
-    /// A binary record is not what it must be.
+    /// A malformed binary record.
     #[error("{}, byte {offset}: expected {expected}, found {found}", path.display())]
     Record {
         /// The file.
         path: PathBuf,
-        /// Where the record begins.
+        /// Offset of the record in bytes.
         offset: u64,
-        /// What should be there.
+        /// Expected content.
         expected: String,
-        /// What is there.
+        /// Actual content.
         found: String,
     },
-    /// No format fits.
+    /// The file has no known format.
     #[error("{}: no known format of traces: expected a native trace or one of {}, found {found}; \
              name the format with --from", path.display(), known_formats())]
     UnknownFormat {
         /// The file.
         path: PathBuf,
-        /// What is there.
+        /// Actual content.
         found: String,
     },
     /// A native trace cannot be read.
@@ -61,24 +61,24 @@ pub enum ReadError {
     Native(#[from] NativeReadError),
 }
 
-/// Why a trace could not be written.
+/// Error of writing a trace.
 #[derive(Debug, Error)]
 pub enum WriteError {
     /// A system call failed.
     #[error("{}: cannot {operation}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
     /// An item cannot be expressed in JSON.
     #[error("an item cannot be written as JSON: {source}")]
     Json {
-        /// The encoder's answer.
+        /// The encoder's error.
         #[source]
         source: serde_json::Error,
     },
@@ -88,7 +88,7 @@ pub enum WriteError {
     Native(#[from] NativeWriteError),
 }
 
-/// Why a trace could not be carried from one place to another.
+/// Error of copying a trace from a source to a sink.
 #[derive(Debug, Error)]
 pub enum CarryError {
     /// The source failed.
@@ -100,7 +100,7 @@ pub enum CarryError {
 }
 
 impl WriteError {
-    /// Whether the last item alone was refused, and others may follow.
+    /// Whether only the last item was refused, so that others may follow.
     #[must_use]
     pub const fn is_unfit(&self) -> bool {
         match self {

@@ -1,12 +1,13 @@
 //! Block traces in files: the native columns, and the formats of other tools.
 //!
-//! A [`TraceSource`] gives a trace item by item, a [`TraceSink`] takes it; both hold only what is under way, so that a
-//! trace may be larger than memory. The values are those of [`results::block_trace`].
+//! A [`TraceSource`] yields a trace item by item, a [`TraceSink`] accepts it; both hold only items in progress, so that
+//! a trace may be larger than memory. The values are those of [`results::block_trace`].
 //!
-//! This crate captures nothing, maps no sector to a file and computes no statistics. It reads no clock and prints nothing.
+//! This crate captures nothing, maps no sector to a file and computes no statistics. It reads no clock and prints
+//! nothing.
 //!
 //! The feature `native` adds the native folder of Parquet files (`docs/formats/block-trace.md`), and with it arrow and
-//! parquet; everything else is without them, so that a reader of text does not pay for columns.
+//! parquet; nothing else depends on them, so that a reader of text does not pay for columns.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -1,4 +1,4 @@
-//! How traces flow: one item after another, from a source to a sink, never the whole of it in memory.
+//! Streams of trace items, one at a time from a source to a sink, never the whole trace in memory.
 
 use std::collections::BTreeMap;
 
@@ -7,41 +7,41 @@ use results::block_trace::{BlockTrace, Event, Request, TraceHeader};
 use crate::error::{CarryError, ReadError, WriteError};
 use crate::import::Skipped;
 
-/// One thing in a trace.
+/// An item of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceItem {
-    /// A request; they come in the order of their numbers.
+    /// A request; requests are in the order of their numbers.
     Request(Request),
-    /// An event; they come in the order of their times, among the requests by time.
+    /// An event; events are in the order of their times, between requests by time.
     Event(Event),
 }
 
-/// Where a trace comes from.
+/// A source of trace items.
 pub trait TraceSource {
     /// The next item, `None` at the end and ever after.
     ///
     /// # Errors
-    /// When the source cannot be read, or is not what it seemed to be. Nothing more comes after an error.
+    /// If the source cannot be read, or has another format than detected. No item follows an error.
     fn next_item(&mut self) -> Result<Option<TraceItem>, ReadError>;
 
-    /// What the trace is of. Devices, duration, limitations and losses are whole only after the last item.
+    /// Description of the trace. Devices, duration, limitations and losses are complete only after the last item.
     fn header(&self) -> &TraceHeader;
 
-    /// How far the source was read: bytes of a file of another tool, requests of a native trace.
+    /// Position in the source: bytes of a file of another tool, requests of a native trace.
     fn position(&self) -> u64;
 
-    /// What was left out because it could not be read, in formats where that may be.
+    /// Lines skipped because they could not be parsed, in formats that allow it.
     fn skipped(&self) -> Option<&Skipped> {
         None
     }
 }
 
-/// Where a trace goes.
+/// A sink for trace items.
 pub trait TraceSink {
     /// Adds a request; its number is higher than that of the one before.
     ///
     /// # Errors
-    /// When it cannot be written. [`WriteError::is_unfit`] tells whether only this item is refused.
+    /// If it cannot be written. [`WriteError::is_unfit`] tells whether only this item is refused.
     fn request(&mut self, request: &Request) -> Result<(), WriteError>;
 
     /// Adds an event.
@@ -50,33 +50,33 @@ pub trait TraceSink {
     /// As for [`TraceSink::request`].
     fn event(&mut self, event: &Event) -> Result<(), WriteError>;
 
-    /// Makes what was added so far readable, should this process be killed. Where a format can't do that, nothing is done.
+    /// Makes the items so far readable in case this process is killed. Does nothing if the format can't do that.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     fn checkpoint(&mut self) -> Result<(), WriteError> {
         Ok(())
     }
 
-    /// Ends the trace: what was written gets its name and its header.
+    /// Ends the trace: the output gets its name and its header.
     ///
     /// # Errors
-    /// When the rest cannot be written; what is there stays under its partial name.
+    /// If the rest cannot be written; the output so far stays under its partial name.
     fn finish(self: Box<Self>, header: &TraceHeader) -> Result<Written, WriteError>;
 
-    /// Tells what is known of the trace before the items that need it come: names of devices, say. Formats that want no
-    /// such thing need not listen.
+    /// Passes information about the trace before the items that need it, for example names of devices. Formats that
+    /// don't need it ignore it.
     fn known(&mut self, _header: &TraceHeader) {}
 }
 
-/// What became of a trace.
+/// Summary of a written trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Requests that were written.
+    /// Number of requests written.
     pub requests: u64,
-    /// Events that were written.
+    /// Number of events written.
     pub events: u64,
-    /// What the format has no place for, and how often it came.
+    /// Kinds of data that the format can't represent, with their number.
     pub left_out: BTreeMap<&'static str, u64>,
 }
 
@@ -86,11 +86,11 @@ impl Written {
     }
 }
 
-/// Carries a trace from a source to a sink. `step` is told how far it is after each item, and answers whether to go on;
-/// a trace that is stopped is finished, and its header says so.
+/// Copies a trace from a source to a sink. `step` receives the position after each item and decides whether to
+/// continue; a trace that is stopped is finished, and its header says so.
 ///
 /// # Errors
-/// When either side fails. An item that the sink refuses is left out and counted.
+/// If either side fails. An item that the sink refuses is left out and counted.
 pub fn carry(
     source: &mut dyn TraceSource,
     mut sink: Box<dyn TraceSink>,
@@ -127,16 +127,16 @@ pub fn carry(
     Ok(written)
 }
 
-/// Whether to go on.
+/// Whether to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carry {
-    /// On.
+    /// Continue.
     On,
-    /// No further.
+    /// Stop.
     Stop,
 }
 
-/// A trace that is in memory, as a source.
+/// A source that reads a trace in memory.
 #[derive(Debug)]
 pub struct MemorySource {
     header: TraceHeader,
@@ -146,7 +146,7 @@ pub struct MemorySource {
 }
 
 impl MemorySource {
-    /// Gives `trace` item by item.
+    /// Yields `trace` item by item.
     #[must_use]
     pub fn new(trace: BlockTrace) -> Self {
         Self {
@@ -179,7 +179,7 @@ impl TraceSource for MemorySource {
     }
 }
 
-/// Whether the event comes before the request, both being the next of their kind.
+/// Whether the event precedes the request, both being the next of their kind.
 pub(crate) fn event_is_first(request: Option<&Request>, event: Option<&Event>) -> bool {
     match (request, event) {
         (_, None) => false,

@@ -1,4 +1,4 @@
-//! Writers from outside: what they write is read again by our readers and accepted by the tools that the formats belong to.
+//! Writers: their output is read again by the crate's readers and accepted by the tools that define the formats.
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 #![expect(clippy::print_stdout, reason = "a test that cannot be made says so")]
 
@@ -47,7 +47,7 @@ fn request(id: u64, operation: Operation, sector: u64, bytes: u64) -> Request {
         queued_ns: Some(id * 10_000),
         inserted_ns: Some(id * 10_000 + 10),
         issued_ns: Some(id * 10_000 + 20),
-        // Longer than until the next one begins.
+        // Longer than the interval to the next request.
         completed_ns: Some(id * 10_000 + 25_000),
         status: Some(0),
         in_flight: Some(u32::try_from(id.min(2)).unwrap() + 1),
@@ -107,7 +107,7 @@ fn write_to(trace: &BlockTrace, format: ForeignFormat, path: &Path) -> Written {
     carry(&mut MemorySource::new(trace.clone()), sink, |_| Carry::On).unwrap()
 }
 
-/// What is written, as bytes; and that nothing partial stays.
+/// The output as bytes; checks that no partial file remains.
 fn written(format: ForeignFormat) -> (Vec<u8>, Written) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out");
@@ -126,7 +126,7 @@ fn read_again(format: ForeignFormat) -> BlockTrace {
     read_all(&mut *source).unwrap()
 }
 
-/// What text of block tracers keeps of a request: operation, place, times, process.
+/// The parts of a request that block tracer text preserves: operation, sectors, times, process.
 type Step = (Operation, u64, u64, [Option<u64>; 4], Option<u32>);
 
 fn steps(trace: &BlockTrace) -> Vec<Step> {
@@ -275,7 +275,7 @@ fn fio_replays_the_log_that_is_written() {
     }
 }
 
-/// Fields of a message: numbers and bytes by field number. Nothing but what the encoder may write is accepted.
+/// Fields of a message: numbers and bytes by field number. Accepts only encodings that the writer may produce.
 fn fields(mut bytes: &[u8]) -> BTreeMap<u64, Vec<Field<'_>>> {
     fn varint(bytes: &mut &[u8]) -> u64 {
         let mut value = 0;
@@ -386,7 +386,7 @@ fn slices_of_perfetto_nest_on_every_track_and_tell_what_they_are() {
     );
 }
 
-/// Every pair of a real tool's steps: blkparse itself is the judge of our readers, on a binary trace made here.
+/// Every pair of a real tool's steps: blkparse itself checks our readers, on a binary trace made here.
 #[test]
 fn our_reading_of_blkparse_s_own_text_is_what_was_traced() {
     let folder = tempfile::tempdir().unwrap();
@@ -417,7 +417,7 @@ fn binary_records_are_read_as_blkparse_reads_them() {
     let trace = read_path(&one);
     assert_eq!(steps(&trace), expected_of_blktrace());
     assert_eq!(&*trace.requests[0].submitter.as_ref().unwrap().name, "my app");
-    // By the name that all processors' files share, the steps shared between two of them.
+    // By the common name of the processors' files, with the steps divided between two of them.
     let file = blktrace_file();
     let (head, records) = file.split_at(48 + 16);
     let mut files = [head.to_vec(), Vec::new()];
@@ -430,7 +430,7 @@ fn binary_records_are_read_as_blkparse_reads_them() {
         steps(&read_path(&folder.path().join("t"))),
         expected_of_blktrace()
     );
-    // Without the end of its last record.
+    // With the last record truncated.
     fs::write(folder.path().join("u.blktrace.0"), &file[..file.len() - 5]).unwrap();
     let options = ReadOptions {
         format: None,
@@ -544,7 +544,7 @@ fn blktrace_file() -> Vec<u8> {
             file.extend(u16::try_from(extra.len()).unwrap().to_le_bytes());
             file.extend(extra);
         };
-    // Names of processes come as messages before their first step.
+    // Process names precede their first step as messages.
     record(0, 0, 0, 0, NOTIFY << 16, 697, b"my app\0\0\0\0\0\0\0\0\0\0");
     let base = 5_000_000_000;
     let steps: [(u64, u64, u32, u32, u32); 10] = [

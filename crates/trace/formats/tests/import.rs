@@ -1,4 +1,4 @@
-//! Foreign formats from outside: small samples as their tools write them, and what becomes of each.
+//! Foreign formats: small samples as their tools write them, and the items read from them.
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::io::Cursor;
@@ -55,8 +55,8 @@ fn limitation(trace: &BlockTrace, what: &str) -> String {
         .clone()
 }
 
-/// Two pieces of two processes merged to one request, done in two parts; a flush; a read with nothing but a completion; a
-/// command of a driver; a request that comes back from the driver; the summary.
+/// Two pieces of two processes merged into one request, completed in two parts; a flush; a read with only a completion;
+/// a driver command; a requeued request; the summary.
 const BLKPARSE: &str = "\
   8,0    1        1     0.000000100   697  A  WS 223490 + 8 <- (8,1) 221442
   8,0    1        2     0.000000200   697  Q  WS 223490 + 8 [my app]
@@ -182,7 +182,7 @@ fn a_piece_that_is_split_becomes_two_requests_with_its_queue_time() {
 
 #[test]
 fn a_device_without_a_queue_has_pieces_for_requests() {
-    // dm and zram: Q and C alone.
+    // dm and zram: only Q and C.
     let trace = read(
         "253,0 0 1 0.000000001 5 Q W 1000 + 16 [a]\n\
          253,0 0 2 0.000000009 0 C W 1000 + 16 [0]\n\
@@ -432,7 +432,7 @@ fn what_is_no_trace_is_named() {
         "{error}"
     );
     assert!(source("", SKIP).err().unwrap().contains("found nothing"));
-    // The wrong format was named.
+    // With the wrong format named.
     let options = ReadOptions {
         format: Some(Format::Most),
         ..SKIP
@@ -473,7 +473,7 @@ fn a_million_pieces_that_never_end_take_bounded_memory_and_time() {
     );
 }
 
-/// Samples with bytes changed, cut, doubled and put together: an answer comes, of whatever kind, from every reader.
+/// Samples with bytes changed, cut, doubled and joined: every reader returns, with any result.
 #[test]
 fn no_reader_panics_on_anything() {
     let words = [

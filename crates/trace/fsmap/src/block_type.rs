@@ -1,27 +1,27 @@
-//! What a block is for, as fine as the medium tells, and the three classes of the paper above it.
+//! Types of blocks, as fine as the medium reveals, and above them the three classes of the paper.
 
 use std::fmt;
 
 macro_rules! block_types {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $class:ident;)*) => {
-        /// What a block is for.
+        /// Type of a block.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum BlockType {
             $($(#[$doc])* $name,)*
         }
 
         impl BlockType {
-            /// All of them.
+            /// All types.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// The name that people and programs see.
+            /// The name in output.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)*
                 }
             }
 
-            /// Which class it belongs to.
+            /// Its class.
             pub fn class(self) -> Class {
                 match self {
                     $(Self::$name => Class::$class,)*
@@ -31,23 +31,23 @@ macro_rules! block_types {
     };
 }
 
-/// The classes of seeds/004, where directories are data; with two more for what has no owner.
+/// The classes of seeds/004, where directories are data; with two more for blocks without an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// Where things are.
+    /// File system structures.
     Metadata,
     /// The file system's log.
     Journal,
-    /// What is in files and directories.
+    /// Content of files and directories.
     Data,
-    /// Nothing.
+    /// Unused.
     Free,
-    /// It can't be told.
+    /// Not known.
     Unknown,
 }
 
 impl Class {
-    /// The name that people and programs see.
+    /// The name in output.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Metadata => "metadata",
@@ -60,7 +60,7 @@ impl Class {
 }
 
 block_types! {
-    /// What firmware loads, or the boot sector of FAT.
+    /// The code that firmware loads, or the boot sector of FAT.
     BootRecord = "boot record", Metadata;
     /// MBR, GPT header or its entries.
     PartitionTable = "partition table", Metadata;
@@ -70,11 +70,11 @@ block_types! {
     Superblock = "superblock", Metadata;
     /// Group descriptors, primary or backup.
     GroupDescriptors = "group descriptors", Metadata;
-    /// Room that the group descriptors may grow into.
+    /// Reserved for growth of the group descriptors.
     ReservedGroupDescriptors = "reserved group descriptors", Metadata;
-    /// Which blocks are used.
+    /// Bitmap of used blocks.
     BlockBitmap = "block bitmap", Metadata;
-    /// Which inodes are used.
+    /// Bitmap of used inodes.
     InodeBitmap = "inode bitmap", Metadata;
     /// Inodes.
     InodeTable = "inode table", Metadata;
@@ -86,33 +86,33 @@ block_types! {
     Xattr = "xattr", Metadata;
     /// Limits and use of users, groups or projects.
     Quota = "quota", Metadata;
-    /// Inodes to be removed at the next mount.
+    /// Inodes to remove at the next mount.
     OrphanFile = "orphan file", Metadata;
-    /// The block by which hosts see that another one has the file system mounted.
+    /// The block by which a host detects that another one has mounted the file system.
     MultiMountProtection = "multi-mount protection", Metadata;
     /// Marked as defective.
     BadBlocks = "bad blocks", Metadata;
     /// A file allocation table.
     Fat = "FAT", Metadata;
-    /// Free clusters' hints of FAT32.
+    /// FAT32's hints about free clusters.
     FsInfo = "FSInfo", Metadata;
-    /// Reserved sectors of FAT without a use.
+    /// Unused reserved sectors of FAT.
     Reserved = "reserved", Metadata;
     /// A node of the trees of XFS or btrfs.
     Tree = "tree", Metadata;
     /// The superblock of the journal.
     JournalSuperblock = "journal superblock", Journal;
-    /// Says which blocks follow.
+    /// Lists the blocks that follow.
     JournalDescriptor = "journal descriptor", Journal;
     /// Ends a transaction.
     JournalCommit = "journal commit", Journal;
-    /// Blocks that must not be replayed.
+    /// Lists blocks that must not be replayed.
     JournalRevoke = "journal revoke", Journal;
     /// The area of fast commits.
     JournalFastCommit = "journal fast commit", Journal;
-    /// A copy of a metadata block, or of what was there before.
+    /// A copy of a metadata block, or remains of an earlier transaction.
     JournalData = "journal data", Journal;
-    /// Anywhere in the journal; which part was not looked at.
+    /// Any part of the journal, if it was not read in detail.
     Journal = "journal", Journal;
     /// Names.
     Directory = "directory", Data;
@@ -120,13 +120,13 @@ block_types! {
     Data = "data", Data;
     /// The target of a symbolic link.
     Symlink = "symlink", Data;
-    /// The rest of a cluster behind a file's blocks.
+    /// The rest of a cluster after a file's blocks.
     Slack = "slack", Data;
-    /// Of a file that is deleted; the place is free and may hold its content.
+    /// Once part of a file now deleted; the block is free and may hold its content.
     Deleted = "deleted", Free;
-    /// Nobody's.
+    /// No owner.
     Free = "free", Free;
-    /// Marked used, but whose is not known.
+    /// Marked used, with an unknown owner.
     Unknown = "unknown", Unknown;
 }
 

@@ -1,9 +1,9 @@
 //! Little- and big-endian fields of on-media structures.
 //!
-//! Readers check the length of a structure once, where they fetch it. A field that lies outside of the slice all the same
-//! reads as zero: a damaged offset may make a value wrong, which the checks behind it see, but never ends the program.
+//! Readers check the length of a structure once, when they fetch it. A field that still lies outside of the slice reads
+//! as zero: a damaged offset may produce a wrong value, which later checks detect, but never ends the program.
 
-/// The bytes of a field, or zeros when it is not all there.
+/// The bytes of a field, or zeros if the slice does not contain all of it.
 fn field<const N: usize>(raw: &[u8], at: usize) -> [u8; N] {
     at.checked_add(N)
         .and_then(|end| raw.get(at..end))
@@ -41,12 +41,12 @@ pub(crate) fn be16(raw: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(field(raw, at))
 }
 
-/// A 64-bit number of which the lower and the upper half lie apart.
+/// Joins the separate halves of a 64-bit number.
 pub(crate) fn joined(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-/// A count or offset within memory. Values that no memory could hold become the largest one, which no slice reaches.
+/// A count or offset in memory. Values too large for memory become the largest `usize`, which no slice reaches.
 pub(crate) fn index(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }

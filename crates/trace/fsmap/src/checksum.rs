@@ -1,6 +1,6 @@
 //! CRC-32C (Castagnoli) and CRC-16 as ext4 uses them, and CRC-32 as GPT does: plain updates of a seed.
 //!
-//! ext4 neither starts from nor ends in an inversion: a seed goes in, and what comes out is the seed of what follows.
+//! ext4 inverts neither the seed nor the result: the result of one part is the seed of the next.
 
 /// Tables for eight bytes at a time.
 static CASTAGNOLI: [[u32; 256]; 8] = tables(0x82F6_3B78);
@@ -73,7 +73,7 @@ fn update(tables: &[[u32; 256]; 8], mut crc: u32, data: &[u8]) -> u32 {
     crc
 }
 
-/// CRC-32C of `data` behind what `seed` stands for.
+/// CRC-32C of `data`, continued from `seed`.
 pub(crate) fn crc32c(seed: u32, data: &[u8]) -> u32 {
     update(&CASTAGNOLI, seed, data)
 }
@@ -83,7 +83,7 @@ pub(crate) fn crc32(data: &[u8]) -> u32 {
     !update(&IEEE, u32::MAX, data)
 }
 
-/// CRC-16 (polynomial 0x8005, reflected) of `data` behind what `seed` stands for: group descriptors before `metadata_csum`.
+/// CRC-16 (polynomial 0x8005, reflected) of `data`, continued from `seed`: group descriptors before `metadata_csum`.
 pub(crate) fn crc16(seed: u16, data: &[u8]) -> u16 {
     data.iter().fold(seed, |crc, byte| {
         (0..8).fold(crc ^ u16::from(*byte), |crc, _| {

@@ -1,11 +1,11 @@
 //! The files of one file system: numbers, and names stored once.
 //!
-//! A name is its own bytes and the directory that it stands in; paths are put together when they are asked for. Files are
-//! held in order of their inode numbers, so that finding one is a binary search. Memory: 56 bytes a file, 20 a name, and
-//! the bytes of the names.
+//! A name consists of its own bytes and its directory; paths are built on demand. Files are kept in the order of their
+//! inode numbers, so that a lookup is a binary search. Memory: 56 bytes per file, 20 per name, and the bytes of the
+//! names.
 //!
 //! A path that does not lead to the root (a damaged directory, a cycle) starts with `<inode N>` instead of a `/`: it is
-//! never made up.
+//! never invented.
 
 use crate::bytes;
 use crate::finding::{FindingKind, Findings, Place};
@@ -13,7 +13,7 @@ use crate::finding::{FindingKind, Findings, Place};
 /// No file, or no name.
 const NONE: u32 = u32::MAX;
 
-/// What a file is.
+/// Type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// A regular file.
@@ -24,12 +24,12 @@ pub enum FileKind {
     Symlink,
     /// A device, pipe or socket.
     Special,
-    /// Of the file system itself: journal, quota, trees.
+    /// Part of the file system itself: journal, quota, trees.
     System,
 }
 
 impl FileKind {
-    /// The name that programs see.
+    /// The name in machine-readable output.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Regular => "file",
@@ -41,33 +41,33 @@ impl FileKind {
     }
 }
 
-/// Whether a file is alive.
+/// Whether a file is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
     /// In use.
     Alive,
-    /// In use, but its last name was removed: some process had it open.
+    /// In use, but its last name was removed while a process had it open.
     Orphan,
-    /// Deleted; what is known of it may be stale.
+    /// Deleted; its attributes may be stale.
     Deleted,
 }
 
-/// Where the names of a directory lead.
+/// Whether a directory is connected to the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
     Unknown,
-    /// It is being found out.
+    /// Being determined.
     Climbing,
     Root,
     Nowhere,
 }
 
-/// What is known of a file apart from names.
+/// Attributes of a file apart from its names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileRecord {
     pub inode: u64,
     pub size: u64,
-    /// Seconds since 1970, when it was deleted.
+    /// Time of deletion, in seconds since 1970.
     pub deleted_at: u32,
     pub generation: u32,
     pub links: u32,
@@ -75,13 +75,13 @@ pub(crate) struct FileRecord {
     pub life: Life,
     /// Names in this directory are ciphertext.
     pub encrypted: bool,
-    /// A directory with blocks of hashes among its blocks of names.
+    /// A directory with hash blocks among its blocks of names.
     pub indexed: bool,
-    /// What the table keeps about it.
+    /// Its list of names, maintained by the table.
     pub names: NameList,
 }
 
-/// The names of a file, and for a directory whether they lead to the root.
+/// The names of a file, and for a directory whether it is connected to the root.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NameList {
     first: u32,
@@ -112,10 +112,10 @@ impl FileRecord {
     }
 }
 
-/// How a name is stored.
+/// Encoding of a stored name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Coding {
-    /// As it is.
+    /// Plain bytes.
     Plain,
     /// Ciphertext: shown as `<encrypted:...>`, the bytes in URL-safe base 64.
     Encrypted,
@@ -138,7 +138,7 @@ pub(crate) struct FileTable {
     names: Vec<NameRecord>,
     arena: Vec<u8>,
     root: Option<u32>,
-    /// Files in order of their inode numbers; empty when they came in that order.
+    /// Files in order of their inode numbers; empty if they were added in that order.
     order: Vec<u32>,
 }
 
@@ -159,14 +159,14 @@ impl FileTable {
         &self.files
     }
 
-    /// Adds a file. When inode numbers do not rise, [`FileTable::sort`] must be called at the end.
+    /// Adds a file. If inode numbers do not ascend, [`FileTable::sort`] must be called at the end.
     pub(crate) fn push(&mut self, record: FileRecord) -> Option<u32> {
         let at = u32::try_from(self.files.len()).ok().filter(|at| *at != NONE)?;
         self.files.push(record);
         Some(at)
     }
 
-    /// Makes files that came in any order findable by their inode numbers.
+    /// Sorts files added in any order, so that they can be found by inode number.
     pub(crate) fn sort(&mut self) {
         let all = u32::try_from(self.files.len()).unwrap_or(NONE);
         let mut order: Vec<u32> = (0..all).collect();
@@ -197,7 +197,7 @@ impl FileTable {
         }
     }
 
-    /// Gives `file` a name in the directory `parent`. `doubtful`: the place it was read from failed its checksum.
+    /// Adds a name of `file` in the directory `parent`. `doubtful`: the block it was read from failed its checksum.
     pub(crate) fn add_name(
         &mut self,
         file: u32,
@@ -261,7 +261,7 @@ impl FileTable {
         let mut parts = vec![name];
         let mut doubtful = name.doubtful;
         let mut directory = name.parent;
-        // A reached directory leads to the root in finitely many steps; any other ends the walk at once.
+        // A connected directory leads to the root in finitely many steps; any other ends the walk at once.
         let top = loop {
             if self.root == Some(directory) {
                 break None;
@@ -304,7 +304,8 @@ impl FileTable {
         }
     }
 
-    /// Finds which directories lead to the root. Called once, when all names are known; reports what hangs in the air.
+    /// Determines the directories that are connected to the root. Called once, when all names are known; reports the
+    /// others.
     pub(crate) fn connect(&mut self, findings: &mut Findings) {
         let mut walk = Vec::new();
         for file in 0..u32::try_from(self.files.len()).unwrap_or(NONE) {
@@ -338,7 +339,7 @@ impl FileTable {
         }
     }
 
-    /// Climbs from a directory to one whose state is known, and gives all on the way that state.
+    /// Climbs from a directory to one whose state is known, and assigns that state to all on the way.
     fn connect_one(&mut self, file: u32, walk: &mut Vec<u32>) {
         walk.clear();
         let mut at = file;
@@ -349,7 +350,7 @@ impl FileTable {
                         record.names.reach = Reach::Climbing;
                         record.names.first
                     }
-                    // Back at where this climb came from: a cycle.
+                    // Back at a directory of this climb: a cycle.
                     Reach::Climbing => break Reach::Nowhere,
                     known => break known,
                 },
@@ -369,16 +370,16 @@ impl FileTable {
     }
 }
 
-/// The bound on names was reached: 4 GiB of them.
+/// The limit on names was reached: 4 GiB.
 #[derive(Debug)]
 pub(crate) struct NameBound;
 
-/// A path on the file system that was mapped.
+/// A path in the mapped file system.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Path {
     /// Its bytes; they need not be UTF-8.
     pub bytes: Vec<u8>,
-    /// It was read from a directory block whose checksum does not fit.
+    /// It was read from a directory block with a wrong checksum.
     pub doubtful: bool,
 }
 

@@ -1,13 +1,13 @@
-//! What is wrong with a medium, as values: where, what was expected, what was found.
+//! Problems of a medium, as values: place, expected and found.
 //!
-//! Every loss of a map is one of these. Their number is bounded: past [`KEPT_MAX`] they are counted alone.
+//! Every loss in a map is one of these. Their number is bounded: beyond [`KEPT_MAX`] they are only counted.
 
 use std::fmt;
 
-/// Findings that are kept; more are counted.
+/// Maximum number of findings kept; more are counted.
 pub const KEPT_MAX: usize = 10_000;
 
-/// Where something is wrong. Bytes count from the start of the file system.
+/// Place of a problem. Offsets count from the start of the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The superblock or boot record.
@@ -16,21 +16,21 @@ pub enum Place {
     Group(u64),
     /// An inode.
     Inode(u64),
-    /// A byte of an inode's tree of extents or blocks.
+    /// A node of an inode's tree of extents or blocks.
     Tree {
-        /// Whose.
+        /// Its inode.
         inode: u64,
-        /// Where the node lies, or `None` for the root in the inode.
+        /// Offset of the node, or `None` for the root in the inode.
         byte: Option<u64>,
     },
     /// A block of a directory.
     Directory {
-        /// Whose; 0 when it is not known.
+        /// The directory's inode; 0 if it is unknown.
         inode: u64,
-        /// Where the block lies.
+        /// Offset of the block.
         byte: u64,
     },
-    /// A byte.
+    /// An offset.
     Byte(u64),
     /// The journal.
     Journal,
@@ -65,18 +65,18 @@ impl fmt::Display for Place {
     }
 }
 
-/// What kind of thing is wrong.
+/// Kind of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FindingKind {
-    /// A checksum does not fit.
+    /// A checksum is wrong.
     Checksum,
-    /// A field has a value that it can't have.
+    /// A field has an invalid value.
     Field,
-    /// A pointer leads out of the medium.
+    /// A pointer leads outside the medium.
     OutOfRange,
-    /// Two owners claim one place.
+    /// Two owners claim the same bytes.
     CrossLink,
-    /// A chain or tree comes back to itself.
+    /// A chain or tree leads back to itself.
     Loop,
     /// Owned, but marked free.
     UsedButFree,
@@ -88,16 +88,16 @@ pub enum FindingKind {
     Nameless,
     /// The medium could not be read.
     Unreadable,
-    /// A bound on memory or work was reached.
+    /// A limit on memory or work was reached.
     Bound,
-    /// A primary copy was damaged, and a backup used.
+    /// A primary copy was damaged and replaced by a backup.
     Backup,
-    /// A part that this reader does not know.
+    /// A structure that this reader does not support.
     Unsupported,
 }
 
 impl FindingKind {
-    /// The name that programs see.
+    /// The name in machine-readable output.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Checksum => "checksum",
@@ -117,16 +117,16 @@ impl FindingKind {
     }
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What kind of thing.
+    /// Kind.
     pub kind: FindingKind,
-    /// Where.
+    /// Place.
     pub place: Place,
-    /// What should be there.
+    /// Expected value.
     pub expected: String,
-    /// What is there.
+    /// Value found.
     pub found: String,
 }
 
@@ -140,7 +140,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The findings of one map, and facts about it that are no damage.
+/// The findings of one map, and notes about it that are not damage.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     kept: Vec<Finding>,
@@ -149,22 +149,22 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// The findings that were kept, in the order in which they were met.
+    /// The findings that were kept, in order of discovery.
     pub fn list(&self) -> &[Finding] {
         &self.kept
     }
 
-    /// How many there were, kept or not.
+    /// Total number of findings, kept or not.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Facts that a reader of the map must know, and that are no damage.
+    /// Notes that a user of the map must know, and that are not damage.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Whether there is one of a kind.
+    /// Whether there is a finding of this kind.
     pub fn any(&self, kind: FindingKind) -> bool {
         self.kept.iter().any(|finding| finding.kind == kind)
     }
@@ -187,7 +187,7 @@ impl Findings {
         }
     }
 
-    /// Takes over the findings of a part.
+    /// Appends the findings of a part.
     pub(crate) fn append(&mut self, other: Self) {
         let room = KEPT_MAX.saturating_sub(self.kept.len());
         self.kept.extend(other.kept.into_iter().take(room));

@@ -1,11 +1,11 @@
-//! Who owns a block: from byte ranges of an image, a device or a mounted file system to files and metadata.
+//! Maps blocks to owners: from byte ranges of an image, a device or a mounted file system to files and metadata.
 //!
-//! [`OwnerMap::open`] reads the structures of ext2, ext3, ext4 and FAT on an image or a device by itself, whole disks with
-//! partitions too, and asks the kernel (FIEMAP, GETFSMAP) about a mounted file system. [`OwnerMap::pieces`] then answers in
-//! O(log n). What is damaged, or can't be known, is a [`Finding`]; a path is never guessed.
+//! [`OwnerMap::open`] reads the structures of ext2, ext3, ext4 and FAT on an image or a device itself, including whole
+//! disks with partitions, and asks the kernel (FIEMAP, GETFSMAP) about a mounted file system. [`OwnerMap::pieces`] then
+//! answers in O(log n). Damaged or unknown parts are reported as a [`Finding`]; a path is never guessed.
 //!
-//! It is not a file system: it reads no content and writes nothing. Bounds: memory is proportional to files, names, extents
-//! and groups; each byte of metadata is read at most twice. Layouts: docs/guide/trace-map.md.
+//! It is not a file system: it reads no content and writes nothing. Bounds: memory is proportional to files, names,
+//! extents and groups; each byte of metadata is read at most twice. Layouts: docs/guide/trace-map.md.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

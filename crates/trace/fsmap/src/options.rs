@@ -1,53 +1,53 @@
-//! What a map is made with, and why one could not be made.
+//! Options of a map, and errors of making one.
 
 use std::path::PathBuf;
 
-/// How a map is made.
+/// Options of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// First byte of the file system within what is opened; `None` looks for partitions.
+    /// Offset of the file system in the image or device; `None` looks for partitions.
     pub offset: Option<u64>,
-    /// How closely the journal is looked at.
+    /// Detail in which the journal is read.
     pub journal: JournalDetail,
-    /// Whether delayed data of a mounted file system is written first, so that it has a place.
+    /// Whether delayed data of a mounted file system is written first, so that it has a position.
     pub flush: Flush,
 }
 
-/// How closely a journal is looked at.
+/// Detail in which a journal is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalDetail {
     /// Its superblock, the log, and the area of fast commits.
     Areas,
-    /// Each block: descriptor, commit, revoke, or a copy, and of which block. Reads the whole journal.
+    /// Each block: descriptor, commit, revoke, or a copy with its original block. Reads the whole journal.
     Blocks,
 }
 
 /// Whether delayed data is written first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {
-    /// It is.
+    /// Write it.
     Yes,
-    /// What has no place yet is left out, and counted.
+    /// Leave out data that has no position yet, and count it.
     No,
 }
 
-/// Why there is no map at all.
+/// Error that prevents a map.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It can't be read.
+    /// The input can't be read.
     #[error("{} can't be read: {source}", path.display())]
     Unreadable {
-        /// What was opened.
+        /// Path of the input.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// It holds nothing that can be mapped.
+    /// The input contains nothing that can be mapped.
     #[error("{} can't be mapped: {reason}", path.display())]
     Unsupported {
-        /// What was opened.
+        /// Path of the input.
         path: PathBuf,
-        /// What was found, and what to do.
+        /// Its content, and the user's next step.
         reason: String,
     },
 }

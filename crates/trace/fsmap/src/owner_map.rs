@@ -1,4 +1,4 @@
-//! The map of what was opened: one file system, a disk of several, or a mounted one; and lookups in it.
+//! The map of an opened input: one file system, a disk of several, or a mounted one; and lookups in it.
 
 use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
@@ -13,53 +13,53 @@ use crate::source::Source;
 use crate::volume::Volume;
 use crate::{ext4, fat, mounted};
 
-/// Bytes of a sector in block traces, whatever the device's own sectors are.
+/// Bytes of a sector in block traces, whatever the device's sector size is.
 pub const SECTOR_BYTES: u64 = 512;
 
-/// Which file of which file system.
+/// Identifies a file by file system and index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
     volume: usize,
     file: u32,
 }
 
-/// The kernel's view of the device that was mapped.
+/// The kernel's information about the mapped device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// Major and minor number.
     pub number: (u32, u32),
     /// Name in /dev.
     pub name: String,
-    /// Where it starts on its disk, in bytes; 0 for a whole disk.
+    /// Offset on its disk, in bytes; 0 for a whole disk.
     pub start: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
-/// A part of a range that has one owner.
+/// A part of a range with one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// First byte, counted as the range that was asked for.
+    /// First byte, in the same coordinates as the requested range.
     pub start: u64,
-    /// Bytes; never 0.
+    /// Length in bytes; never 0.
     pub length: u64,
-    /// What it is for.
+    /// Its type.
     pub kind: BlockType,
-    /// Whose it is.
+    /// Its owner.
     pub file: Option<FileId>,
-    /// Where in the file it starts, in bytes. For nodes of a tree: the first byte that they lead to.
+    /// Its offset in the file, in bytes. For nodes of a tree: the first byte that they lead to.
     pub file_offset: Option<u64>,
-    /// What the file has there.
+    /// State of the file's content there.
     pub content: Content,
-    /// Others own a part of it too: shared or cross-linked blocks. [`OwnerMap::others`] lists them.
+    /// Part of it has other owners too: shared or cross-linked blocks. [`OwnerMap::others`] lists them.
     pub contested: bool,
-    /// It was read from a place that failed a check.
+    /// It was read from a structure that failed a check.
     pub doubtful: bool,
     /// Index of the file system in [`OwnerMap::volumes`].
     pub volume: Option<usize>,
 }
 
-/// What is known of a file.
+/// Attributes of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct File<'a> {
     record: &'a FileRecord,
@@ -68,42 +68,42 @@ pub struct File<'a> {
 }
 
 impl File<'_> {
-    /// Inode number; of FAT, which has none, a number by the place of the entry.
+    /// Inode number; on FAT, which has none, a number derived from the position of the entry.
     pub fn inode(&self) -> u64 {
         self.record.inode
     }
 
-    /// Which of the files that had this inode number; 0 where the file system does not count them.
+    /// Distinguishes successive files with the same inode number; 0 if the file system does not store it.
     pub fn generation(&self) -> u32 {
         self.record.generation
     }
 
-    /// Bytes.
+    /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.record.size
     }
 
-    /// What it is.
+    /// Its type.
     pub fn kind(&self) -> FileKind {
         self.record.kind
     }
 
-    /// Whether it is alive.
+    /// Whether it is in use.
     pub fn life(&self) -> Life {
         self.record.life
     }
 
-    /// Hard links, as the inode says.
+    /// Hard links, according to the inode.
     pub fn links(&self) -> u32 {
         self.record.links
     }
 
-    /// When it was deleted, in seconds since 1970.
+    /// Time of deletion, in seconds since 1970.
     pub fn deleted_at(&self) -> Option<u32> {
         (self.record.deleted_at != 0).then_some(self.record.deleted_at)
     }
 
-    /// Names that were found.
+    /// Number of names found.
     pub fn name_count(&self) -> u32 {
         self.volume.files.name_count(self.id.file)
     }
@@ -113,14 +113,14 @@ impl File<'_> {
         self.volume.paths(self.id.file)
     }
 
-    /// The path to report, as text; bytes that are no UTF-8 are replaced. `None` when the file has no name.
+    /// The path to report, as text; invalid UTF-8 is replaced. `None` if the file has no name.
     pub fn path(&self) -> Option<String> {
         let path = self.paths().next()?;
         Some(String::from_utf8_lossy(&path.bytes).into_owned())
     }
 }
 
-/// Who owns which bytes.
+/// Map from bytes to owners.
 #[derive(Debug)]
 pub struct OwnerMap {
     /// In order of their base, not overlapping.
@@ -186,22 +186,22 @@ impl OwnerMap {
         }
     }
 
-    /// The file systems, in the order of their place.
+    /// The file systems, in the order of their positions.
     pub fn volumes(&self) -> &[Volume] {
         &self.volumes
     }
 
-    /// The device, where a device or a mounted file system was opened. Ranges count from its start.
+    /// The device, if a device or a mounted file system was opened. Ranges count from its start.
     pub fn device(&self) -> Option<&Device> {
         self.device.as_ref()
     }
 
-    /// Whether nothing was wrong.
+    /// Whether there are no findings.
     pub fn is_sound(&self) -> bool {
         self.volumes.iter().all(|volume| volume.findings.total() == 0)
     }
 
-    /// Who owns the bytes of `range`, in order and without gaps; what is outside of all file systems is unknown.
+    /// Owners of the bytes of `range`, in order and without gaps; bytes outside of all file systems are unknown.
     pub fn pieces(&self, range: Range<u64>) -> Pieces<'_> {
         Pieces {
             map: self,
@@ -211,13 +211,13 @@ impl OwnerMap {
         }
     }
 
-    /// The same for sectors of 512 bytes.
+    /// Like [`OwnerMap::pieces`], for sectors of 512 bytes.
     pub fn sectors(&self, first: u64, count: u64) -> Pieces<'_> {
         let start = first.saturating_mul(SECTOR_BYTES);
         self.pieces(start..start.saturating_add(count.saturating_mul(SECTOR_BYTES)))
     }
 
-    /// Who owns one byte.
+    /// Owner of one byte.
     pub fn owner(&self, byte: u64) -> Option<Piece> {
         self.pieces(byte..byte.saturating_add(1)).next()
     }
@@ -232,7 +232,7 @@ impl OwnerMap {
         self.pieces(start..end)
     }
 
-    /// Further owners of a range: of shared blocks, and of cross-linked ones.
+    /// Further owners of a range, of shared and of cross-linked blocks.
     pub fn others(&self, range: Range<u64>) -> Vec<Piece> {
         let mut others = Vec::new();
         for (number, volume) in self.volumes.iter().enumerate() {
@@ -250,7 +250,7 @@ impl OwnerMap {
         others
     }
 
-    /// The file of a piece.
+    /// The file with this id.
     pub fn file(&self, id: FileId) -> Option<File<'_>> {
         let volume = self.volumes.get(id.volume)?;
         let record = volume.files.get(id.file)?;
@@ -280,14 +280,15 @@ impl OwnerMap {
         Some((id, self.file(id)?))
     }
 
-    /// Numbers of the first and the last inode that lie in a piece of an inode table.
+    /// Numbers of the first and the last inode in a piece of an inode table.
     pub fn inodes_in(&self, piece: &Piece) -> Option<(u64, u64)> {
         let volume = self.volumes.get(piece.volume?)?;
         let start = piece.start.checked_sub(volume.base)?;
         volume.inodes_in(&(start..start + piece.length))
     }
 
-    /// For a piece that starts with a copy of a block in the journal: the first byte of that block, and the transaction.
+    /// For a piece that starts with a copy of a block in the journal: the first byte of the original block, and the
+    /// transaction.
     pub fn home_of(&self, piece: &Piece) -> Option<(u64, u32)> {
         let volume = self.volumes.get(piece.volume?)?;
         let byte = piece.start.checked_sub(volume.base)?;
@@ -305,7 +306,7 @@ impl OwnerMap {
     }
 }
 
-/// The file system that starts here, if it is one that is read.
+/// The file system that starts here, if its type is supported.
 fn volume_of(part: &Source, base: u64, options: &Options) -> Result<Option<Volume>, OpenError> {
     if ext4::probe(part) {
         return ext4::map(part, base, options).map(Some);
@@ -316,7 +317,7 @@ fn volume_of(part: &Source, base: u64, options: &Options) -> Result<Option<Volum
     Ok(None)
 }
 
-/// All partitions of a disk, and what lies between them.
+/// All partitions of a disk, and the gaps between them.
 fn volumes_of(source: &Source, disk: Disk, options: &Options) -> Result<Vec<Volume>, OpenError> {
     let mut volumes = Vec::new();
     let mut position = 0;
@@ -375,7 +376,7 @@ pub struct Pieces<'a> {
     map: &'a OwnerMap,
     position: u64,
     end: u64,
-    /// Where the last piece was found: volume and index of its range.
+    /// Position of the last piece: volume and index of its range.
     at: Option<(usize, usize)>,
 }
 

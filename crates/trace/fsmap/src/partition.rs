@@ -1,7 +1,7 @@
 //! Partition tables: MBR with its chain of logical partitions, and GPT with its backup.
 //!
-//! GPT wins where there are both. Overlapping partitions are reported and the later one is left out. Spec: UEFI 2.10,
-//! section 5.
+//! GPT takes precedence if a disk has both. Overlapping partitions are reported and the later one is left out. Spec:
+//! UEFI 2.10, section 5.
 
 use crate::block_type::BlockType;
 use crate::bytes::{byte, index, le16, le32, le64};
@@ -11,16 +11,16 @@ use crate::resolve::{Claim, Rank, Resolved, resolve};
 use crate::source::Source;
 use crate::volume::{FileSystemKind, Volume};
 
-/// Entries of a GPT that are read: a megabyte of them.
+/// Maximum size of the entries of a GPT: one megabyte.
 const ENTRIES_BYTES_MAX: u64 = 1 << 20;
-/// Logical partitions that are followed.
+/// Maximum number of logical partitions to follow.
 const LOGICAL_MAX: u32 = 256;
 const SECTOR: u64 = 512;
 
 /// A part of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Partition {
-    /// As the kernel numbers it.
+    /// The kernel's partition number.
     pub number: u32,
     pub start: u64,
     pub length: u64,
@@ -30,9 +30,9 @@ pub(crate) struct Partition {
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub name: &'static str,
-    /// In order of their place, without overlaps.
+    /// In the order of their positions, without overlaps.
     pub partitions: Vec<Partition>,
-    /// Where the tables are.
+    /// Offsets and lengths of the tables.
     tables: Vec<(u64, u64)>,
     pub findings: Findings,
 }
@@ -94,7 +94,7 @@ fn gpt(source: &Source, findings: &mut Findings) -> Option<Disk> {
     None
 }
 
-/// `None` when there is no header at all.
+/// `None` if there is not even a damaged header.
 fn gpt_at(source: &Source, sector: u64, at: u64) -> Option<Result<Disk, String>> {
     let mut header = vec![0; index(sector)];
     source.read(at, &mut header).ok()?;
@@ -143,7 +143,7 @@ fn gpt_entries(source: &Source, sector: u64, at: u64, header: &[u8]) -> Result<D
     Ok(Disk {
         name: "GPT",
         partitions: partitions.collect(),
-        // Both headers with their entries: the backup's lie in front of it.
+        // Both headers with their entries: those of the backup precede its header.
         tables: vec![
             (0, SECTOR),
             (at, sector),
@@ -188,7 +188,7 @@ struct Entry {
     count: u64,
 }
 
-/// An entry of a boot sector; `None` when it can't be one.
+/// An entry of a boot sector; `None` if it is not plausible.
 fn entry(raw: &[u8], number: usize) -> Option<Entry> {
     let at = 446 + number * 16;
     let possible = [0, 0x80].contains(&byte(raw, at));
@@ -226,7 +226,7 @@ fn logical(source: &Source, base: u64, disk: &mut Disk, findings: &mut Findings)
         if next.kind == 0 {
             return;
         }
-        // The chain only ever leads on.
+        // The chain may only lead forward.
         if base + next.first <= at {
             findings.add(
                 FindingKind::Loop,
@@ -241,7 +241,7 @@ fn logical(source: &Source, base: u64, disk: &mut Disk, findings: &mut Findings)
 }
 
 impl Disk {
-    /// A part of the disk that is in no partition.
+    /// A gap between partitions.
     pub(crate) fn gap(&self, start: u64, end: u64) -> Volume {
         let mut claims = vec![Claim::area(0, end - start, BlockType::Unpartitioned, Rank::Gap)];
         for (at, length) in &self.tables {
@@ -260,7 +260,7 @@ impl Disk {
             }
         }
         let mut ranges = resolve(claims, &mut Findings::default(), |_| String::new());
-        // The two places of the backup's entries may be one.
+        // The two possible positions of the backup's entries may coincide.
         ranges.others.clear();
         ranges.others_reach.clear();
         volume(
@@ -271,7 +271,7 @@ impl Disk {
         )
     }
 
-    /// A partition in which nothing was found that could be mapped.
+    /// A partition without a supported file system.
     pub(crate) fn unknown(&self, partition: Partition, end: u64) -> Volume {
         let length = end - partition.start;
         let claims = vec![Claim::area(0, length, BlockType::Unknown, Rank::Trusted)];

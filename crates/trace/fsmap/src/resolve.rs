@@ -1,8 +1,8 @@
-//! From claims on byte ranges, in any order, to one sorted table without overlaps.
+//! Resolves claims on byte ranges, in any order, to one sorted table without overlaps.
 //!
-//! A claim with the higher [`Rank`] wins where two overlap; among equals the first owner does. Who lost stays known in a
-//! second list, so that a lookup can name all owners of shared blocks. Work is O(n log n) in the number of claims, and the
-//! table has at most twice as many entries.
+//! Where two claims overlap, the one with the higher [`Rank`] wins; among equals the first owner does. Losing claims
+//! are kept in a second list, so that a lookup can name all owners of shared blocks. Work is O(n log n) in the number
+//! of claims, and the table has at most twice as many entries.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,25 +10,25 @@ use std::collections::BinaryHeap;
 use crate::block_type::BlockType;
 use crate::finding::{FindingKind, Findings, Place};
 
-/// Whom to believe.
+/// Trust in a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    /// Fills what nobody claims: free space, and what is not known.
+    /// Fills unclaimed space: free, or unknown.
     Gap,
-    /// What was deleted, or may be out of date: anyone else knows better.
+    /// Deleted, or possibly out of date: any other claim is better.
     Stale,
-    /// Read from a place that failed a check.
+    /// Read from a structure that failed a check.
     Doubtful,
-    /// Read from a place in which nothing is wrong.
+    /// Read from a structure without problems.
     Trusted,
-    /// Follows from the layout alone.
+    /// Follows directly from the layout.
     Layout,
 }
 
-/// What a file's blocks hold.
+/// State of the content of a file's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// What was written.
+    /// Written data.
     Written,
     /// Reserved, and read as zeros.
     Unwritten,
@@ -44,16 +44,16 @@ pub(crate) const NO_FILE: u32 = u32::MAX;
 pub(crate) struct Claim {
     /// First byte.
     pub start: u64,
-    /// Bytes; never 0.
+    /// Length in bytes; never 0.
     pub length: u64,
-    /// Where in the file the range starts.
+    /// Offset of the range in the file.
     pub file_offset: u64,
     /// Index of the file, or [`NO_FILE`].
     pub file: u32,
     pub kind: BlockType,
     pub content: Content,
     pub rank: Rank,
-    /// Others may own it too, and that is right.
+    /// Other owners are legitimate.
     pub shared: bool,
 }
 
@@ -76,7 +76,7 @@ impl Claim {
         }
     }
 
-    /// The part of it between two bytes, which lie inside of it.
+    /// The part of it between two bytes inside it.
     fn cut(&self, start: u64, end: u64) -> Self {
         Self {
             start,
@@ -86,7 +86,7 @@ impl Claim {
         }
     }
 
-    /// Whether `next` goes on where this one ends, in the file and on the medium.
+    /// Whether `next` continues this one, in the file and on the medium.
     fn continued_by(&self, next: &Self) -> bool {
         self.end() == next.start
             && (self.file, self.kind, self.content) == (next.file, next.kind, next.content)
@@ -95,7 +95,7 @@ impl Claim {
     }
 }
 
-/// Appends a claim, as a longer last one where it goes on from that.
+/// Appends a claim, or extends the last one if the claim continues it.
 pub(crate) fn push_joined(table: &mut Vec<Claim>, claim: Claim) {
     if claim.length == 0 {
         return;
@@ -106,18 +106,18 @@ pub(crate) fn push_joined(table: &mut Vec<Claim>, claim: Claim) {
     }
 }
 
-/// Claims in order.
+/// Resolved claims.
 #[derive(Debug, Default)]
 pub(crate) struct Resolved {
     /// Sorted, without overlaps.
     pub owners: Vec<Claim>,
-    /// Claims that lost somewhere, sorted by their start.
+    /// Claims that lost a part, sorted by their start.
     pub others: Vec<Claim>,
-    /// For each of `others`, the largest end up to there.
+    /// For each of `others`, the largest end up to it.
     pub others_reach: Vec<u64>,
 }
 
-/// Puts claims in order. `name` shows an owner in findings.
+/// Resolves claims. `name` formats an owner for findings.
 pub(crate) fn resolve(
     mut claims: Vec<Claim>,
     findings: &mut Findings,
@@ -153,7 +153,7 @@ pub(crate) fn resolve(
         while let Some(claim) = claims.get(next).filter(|claim| claim.start == position) {
             if let Some((rank, Reverse(top))) = live.peek() {
                 let loser = if claim.rank > *rank { *top } else { next };
-                // What only fills gaps is no owner that could lose.
+                // Claims that only fill gaps can't lose.
                 if !lost[loser] && claims[loser].rank > Rank::Stale {
                     lost[loser] = true;
                     report_overlap(&claims[*top], claim, findings, &name);

@@ -1,7 +1,7 @@
 //! Bounded reads of an image file or a block device, or of one partition of it.
 //!
-//! Nothing is mapped into memory: a medium may shrink or fail while it is read, and both are errors here. Nothing is ever
-//! written. Places are bytes from the start of the partition.
+//! Nothing is mapped into memory: a medium may shrink or fail while it is read, and both are errors here. Nothing is
+//! ever written. Offsets count from the start of the partition.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -20,25 +20,25 @@ pub(crate) struct Source {
     length: u64,
 }
 
-/// A read that could not be made.
+/// Error of a read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The range is not all on the medium.
+    /// The range extends beyond the medium.
     #[error("bytes {start}+{length} are past the end at {end}")]
     PastEnd {
-        /// First byte wanted.
+        /// First byte requested.
         start: u64,
-        /// Bytes wanted.
+        /// Bytes requested.
         length: u64,
-        /// Where the medium ends.
+        /// End of the medium.
         end: u64,
     },
     /// The medium failed.
     #[error("bytes at {start} can't be read: {source}")]
     Failed {
-        /// First byte wanted.
+        /// First byte requested.
         start: u64,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
@@ -74,7 +74,7 @@ impl Source {
         })
     }
 
-    /// The part from `start` of at most `length` bytes, cut to what is there.
+    /// The part from `start` of at most `length` bytes, limited to the medium.
     pub(crate) fn part(&self, start: u64, length: u64) -> Self {
         let start = start.min(self.length);
         Self {

@@ -1,4 +1,4 @@
-//! The map of one file system: its ranges, its files, and what was wrong with it.
+//! The map of one file system: its ranges, its files, and its findings.
 
 use std::ops::Range;
 
@@ -21,12 +21,12 @@ pub enum FileSystemKind {
     Fat32,
     /// A mounted file system, by FIEMAP and GETFSMAP.
     Mounted,
-    /// None: partition tables and what lies between partitions.
+    /// None: partition tables and the gaps between partitions.
     Disk,
 }
 
 impl FileSystemKind {
-    /// The name that people and programs see.
+    /// The name in output.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ext => "ext4",
@@ -39,7 +39,7 @@ impl FileSystemKind {
     }
 }
 
-/// Where the inodes of an inode table lie.
+/// Location of an inode table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InodeTableArea {
     /// First byte of the table.
@@ -50,13 +50,13 @@ pub(crate) struct InodeTableArea {
     pub inode_bytes: u64,
 }
 
-/// The map of one file system. Bytes count from its start.
+/// The map of one file system. Offsets count from its start.
 #[derive(Debug)]
 pub struct Volume {
     pub(crate) kind: FileSystemKind,
-    /// What the file system is called, in full: with a version or the like.
+    /// Full name of the file system, for example with a version.
     pub(crate) description: String,
-    /// First byte of the file system on what was opened.
+    /// Offset of the file system in the opened input.
     pub(crate) base: u64,
     pub(crate) length: u64,
     /// The unit of allocation.
@@ -64,28 +64,28 @@ pub struct Volume {
     pub(crate) ranges: Resolved,
     pub(crate) files: FileTable,
     pub(crate) inode_tables: Vec<InodeTableArea>,
-    /// Copies in the journal, in the order of their place.
+    /// Copies in the journal, in the order of their positions.
     pub(crate) logged: Vec<Logged>,
     pub(crate) findings: Findings,
 }
 
 impl Volume {
-    /// Which kind of file system it is.
+    /// Type of the file system.
     pub fn kind(&self) -> FileSystemKind {
         self.kind
     }
 
-    /// The same for people.
+    /// Full name of the file system.
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// First byte on what was opened.
+    /// Offset in the opened input.
     pub fn base(&self) -> u64 {
         self.base
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn length(&self) -> u64 {
         self.length
     }
@@ -100,17 +100,17 @@ impl Volume {
         self.files.len()
     }
 
-    /// What is wrong with it.
+    /// Its problems.
     pub fn findings(&self) -> &Findings {
         &self.findings
     }
 
-    /// Index of the range in which `byte` lies, or of the next one.
+    /// Index of the range that contains `byte`, or of the next one.
     pub(crate) fn range_at(&self, byte: u64) -> usize {
         self.ranges.owners.partition_point(|claim| claim.end() <= byte)
     }
 
-    /// The claims that lost somewhere in a range.
+    /// The claims that lost a part of a range.
     pub(crate) fn others(&self, range: Range<u64>) -> impl Iterator<Item = &Claim> {
         let ranges = &self.ranges;
         let end = ranges.others.partition_point(|claim| claim.start < range.end);
@@ -121,7 +121,7 @@ impl Volume {
             .filter(move |claim| claim.end() > range.start)
     }
 
-    /// Numbers of the inodes that lie in a range of an inode table.
+    /// Numbers of the inodes in a range of an inode table.
     pub(crate) fn inodes_in(&self, range: &Range<u64>) -> Option<(u64, u64)> {
         let at = self
             .inode_tables
@@ -140,7 +140,7 @@ impl Volume {
         self.files.paths(file)
     }
 
-    /// Bytes by type, in the order of [`BlockType::ALL`]; types without a byte are left out.
+    /// Bytes by type, in the order of [`BlockType::ALL`]; types with none are left out.
     pub fn totals(&self) -> Vec<Total> {
         let mut totals: Vec<Total> = BlockType::ALL
             .iter()
@@ -161,10 +161,10 @@ impl Volume {
     }
 }
 
-/// How much of a volume is of one type.
+/// Sum of one type in a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Total {
-    /// Which.
+    /// The type.
     pub kind: BlockType,
     /// Bytes.
     pub bytes: u64,

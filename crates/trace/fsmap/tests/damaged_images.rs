@@ -1,7 +1,7 @@
 //! Damaged images: no panic, no endless work, no gap or overlap in the map, and no wrong name without a finding.
 //!
 //! Images are made without root (`mkfs.ext4 -d`), then bits, fields and whole blocks of their metadata are changed by a
-//! seed. A failure prints the seed; `FSMAP_SEED=N` runs that one alone, `FSMAP_TIMES=N` that many times as many.
+//! seed. A failure prints the seed; `FSMAP_SEED=N` runs only that one, `FSMAP_TIMES=N` multiplies the number of seeds.
 
 mod support;
 
@@ -35,7 +35,7 @@ fn for_seeds(count: u64, test: impl Fn(u64)) {
     }
 }
 
-/// An image of ext4 with a tree of files, without mounting it.
+/// An ext4 image with a tree of files, made without mounting it.
 fn ext4(options: &[&str]) -> Option<Image> {
     let image = Image::empty(8 * MIB);
     let tree = image.folder().join("tree");
@@ -66,7 +66,7 @@ fn ext4(options: &[&str]) -> Option<Image> {
     Some(image)
 }
 
-/// The map has each byte once.
+/// Checks that the map has each byte once.
 fn assert_covers(map: &OwnerMap, seed: u64) {
     let mut position = 0;
     for piece in map.all() {
@@ -76,13 +76,13 @@ fn assert_covers(map: &OwnerMap, seed: u64) {
     }
 }
 
-/// Changes a few places of the metadata; returns what was there.
+/// Changes a few places of the metadata; returns the original bytes.
 fn damage(random: &mut fastrand::Rng, file: &fs::File, places: &[(u64, u64)]) -> Vec<(u64, Vec<u8>)> {
     let mut before = Vec::new();
     for _ in 0..random.usize(1..4) {
         let (start, length) = places[random.usize(0..places.len())];
         let (start, length) = match random.u8(0..10) {
-            // A whole block: zeros, noise, or another one of the metadata.
+            // A whole block: zeros, noise, or another block of the metadata.
             0 => (start + random.u64(0..length / 1024) * 1024, 1024),
             1..4 => (start + random.u64(0..length / 4) * 4, 4),
             4..6 => (start + random.u64(0..length / 2) * 2, 2),
@@ -115,7 +115,7 @@ fn restore(file: &fs::File, before: Vec<(u64, Vec<u8>)>) {
     }
 }
 
-/// Where metadata and directories are.
+/// Ranges of metadata and directories.
 fn metadata(map: &OwnerMap) -> Vec<(u64, u64)> {
     let mut places: Vec<(u64, u64)> = map
         .all()
@@ -125,14 +125,14 @@ fn metadata(map: &OwnerMap) -> Vec<(u64, u64)> {
         })
         .map(|piece| (piece.start, piece.length.min(64 << 10)))
         .collect();
-    // The superblock and the first descriptors deserve more than their share.
+    // The superblock and the first descriptors get more than their share.
     places.extend(vec![(1024, 2048); places.len() / 4]);
     places
 }
 
 type Owners = BTreeMap<u64, (String, BTreeMap<u64, u64>)>;
 
-/// Per inode its path, and for each block of the file its byte.
+/// For each inode its path, and the offset of each block of the file.
 fn owners(map: &OwnerMap, certain: bool) -> Owners {
     let mut owners = Owners::new();
     for (_, file) in map.files(0) {
@@ -179,7 +179,7 @@ fn damaged_ext4_with_checksums_gives_no_wrong_owner_and_no_wrong_name() {
         if let Ok(map) = OwnerMap::open(&image.path, &OPTIONS) {
             assert_covers(&map, seed);
             for (inode, (path, blocks)) in owners(&map, true) {
-                // A path that does not lead to the root says so itself.
+                // A path that does not lead to the root is marked as such.
                 let Some((expected, expected_blocks)) = truth.get(&inode) else {
                     panic!("seed {seed}: inode {inode} {path} was made up");
                 };

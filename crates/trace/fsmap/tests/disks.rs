@@ -1,4 +1,4 @@
-//! Whole disks: partition tables are found, and what is in partitions is found by sectors of the disk.
+//! Whole disks: partition tables are found, and the content of partitions is found by sectors of the disk.
 
 mod support;
 
@@ -56,7 +56,7 @@ fn crc32(data: &[u8]) -> [u8; 4] {
     (!crc).to_le_bytes()
 }
 
-/// Header and entries of a GPT, for the place of each.
+/// Header and entries of one copy of a GPT.
 fn gpt(own: u64, other: u64, entries_at: u64) -> (Vec<u8>, Vec<u8>) {
     let mut entries = vec![0; 128 * 128];
     for (number, (first, length)) in [(EXT, 16 * MIB), (FAT, 4 * MIB)].into_iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Images made by mkfs, filled by the kernel: each block's owner against FIEMAP, the layout against dumpe2fs, inodes and
-//! names against debugfs.
+//! Images made by mkfs and filled by the kernel: each block's owner is compared with FIEMAP, the layout with dumpe2fs,
+//! inodes and names with debugfs.
 
 mod support;
 
@@ -31,7 +31,7 @@ fn assert_sound(map: &OwnerMap) {
     assert!(findings.is_empty(), "{findings:#?}");
 }
 
-/// Each extent that the kernel tells has the owner that the map says, and the other way round.
+/// Each extent that the kernel reports has the owner given by the map, and vice versa.
 fn compare(map: &OwnerMap, truth: &[Truth], names: &Names) {
     let mut covered = 0;
     for extent in truth {
@@ -62,12 +62,12 @@ fn compare(map: &OwnerMap, truth: &[Truth], names: &Names) {
         .filter(|piece| [BlockType::Data, BlockType::Directory].contains(&piece.kind))
         .map(|piece| piece.length)
         .sum();
-    // lost+found and all others were asked about: nothing else may be there.
+    // All files including lost+found were queried: the map may contain nothing else.
     assert_eq!(in_map, covered);
     assert!(covered > 4 * MIB, "nothing was compared");
 }
 
-/// Numbers in a text such as "Inode table at 10-20 (+9)" behind `key`, per group.
+/// Numbers after `key` in a text such as "Inode table at 10-20 (+9)", per group.
 fn ranges_behind(text: &str, key: &str) -> Vec<(u64, u64)> {
     text.match_indices(key)
         .filter_map(|(at, _)| {
@@ -79,7 +79,7 @@ fn ranges_behind(text: &str, key: &str) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// The layout is where dumpe2fs says.
+/// Compares the layout with dumpe2fs.
 fn compare_layout(image: &Image, map: &OwnerMap) {
     let path = image.path.to_str().expect("temporary names are text");
     let Some((text, true)) = run("dumpe2fs", &[path]) else {
@@ -117,7 +117,7 @@ fn compare_layout(image: &Image, map: &OwnerMap) {
     assert!(told.len() >= 4, "dumpe2fs was not understood");
 }
 
-/// A sample of blocks of all kinds has the inode that debugfs says.
+/// Compares the inodes of a sample of blocks of all types with debugfs.
 fn compare_debugfs(image: &Image, map: &OwnerMap) {
     let path = image.path.to_str().expect("temporary names are text");
     let block = map.volumes()[0].block_bytes();
@@ -126,7 +126,7 @@ fn compare_debugfs(image: &Image, map: &OwnerMap) {
     for piece in map.all() {
         let seen = per_kind.entry(piece.kind).or_default();
         *seen += 1;
-        // debugfs takes the resize inode for the owner of reserved descriptors, and has no owner for slack.
+        // debugfs reports the resize inode as the owner of reserved descriptors, and no owner for slack.
         let other = [BlockType::ReservedGroupDescriptors, BlockType::Slack].contains(&piece.kind);
         if *seen <= 40 && !other {
             let inode = piece.file.and_then(|id| map.file(id)).map(|file| file.inode());
@@ -154,7 +154,7 @@ fn compare_debugfs(image: &Image, map: &OwnerMap) {
     assert_eq!(answers, asked.len(), "{text}");
 }
 
-/// Formats, fills, compares.
+/// Formats, fills and compares an image.
 fn check(format: &[&str], mount: &str, bytes: u64) {
     let Some(image) = Image::formatted(bytes, format) else {
         return;
@@ -308,7 +308,7 @@ fn twenty_thousand_files_are_each_where_the_kernel_says() {
     compare(&map, &truth, &names);
 }
 
-/// Sets a folder up for encryption with a key that is thrown away.
+/// Sets a folder up for encryption with a key that is discarded.
 fn encrypt(folder: &str, mountpoint: &str) -> Option<()> {
     let (identifier, done) = run(
         "sh",

@@ -1,4 +1,4 @@
-//! Images made by mkfs.fat and filled by mtools: clusters against mshowfat, soundness against fsck.fat.
+//! Images made by mkfs.fat and filled by mtools: clusters are compared with mshowfat, soundness with fsck.fat.
 
 mod support;
 
@@ -25,7 +25,7 @@ fn findings(map: &OwnerMap) -> Vec<String> {
     list.iter().map(ToString::to_string).collect()
 }
 
-/// Fills an image; the paths of all files and folders.
+/// Fills an image; returns the paths of all files and folders.
 fn fill(image: &Image) -> Option<Vec<String>> {
     let text = image.path.to_str().expect("temporary names are text");
     let tool = |tool: &str, words: &[&str]| -> Option<()> {
@@ -45,7 +45,7 @@ fn fill(image: &Image) -> Option<Vec<String>> {
         tool("mcopy", &[&small, &format!("::{path}")])?;
         paths.push(path);
     }
-    // Holes between them, so that the large one is in pieces.
+    // Make holes, so that the large file is fragmented.
     for number in (0..30).step_by(2) {
         tool("mdel", &[&format!("::/file-{number}.with-a-long-name")])?;
     }
@@ -68,13 +68,13 @@ fn fill(image: &Image) -> Option<Vec<String>> {
         tool("mcopy", &[&small, &format!("::{path}")])?;
         paths.extend([folder.clone(), path]);
     }
-    // A file of no length has no cluster.
+    // An empty file has no cluster.
     let empty = source("empty", 0);
     tool("mcopy", &[&empty, "::/empty"])?;
     Some(paths)
 }
 
-/// Clusters of a path as mshowfat tells them: `<2-5>` and `<7>`.
+/// Clusters of a path as mshowfat prints them: `<2-5>` and `<7>`.
 fn clusters(image: &Image, path: &str) -> Option<Vec<(u64, u64)>> {
     let text = image.path.to_str().expect("temporary names are text");
     let (output, done) = run("mshowfat", &["-i", text, &format!("::{path}")])?;
@@ -87,7 +87,7 @@ fn clusters(image: &Image, path: &str) -> Option<Vec<(u64, u64)>> {
     Some(ranges.collect())
 }
 
-/// Byte of cluster 2, from what the boot sector says.
+/// Offset of cluster 2, computed from the boot sector.
 fn data_start(image: &Image) -> (u64, u64) {
     let raw = image.bytes();
     let word = |at: usize| u64::from(u16::from_le_bytes([raw[at], raw[at + 1]]));
@@ -221,12 +221,12 @@ fn a_loop_a_cross_link_and_a_lost_boot_record_are_found() {
     // The last cluster of the large file leads back to its first one.
     link(large[large.len() - 1].1, large[0].0);
     assert!(map(&image).volumes()[0].findings().any(FindingKind::Loop));
-    // And now into another file.
+    // It leads into another file.
     link(large[large.len() - 1].1, other[0].0);
     let crossed = map(&image);
     assert!(crossed.volumes()[0].findings().any(FindingKind::CrossLink));
     assert!(crossed.all().any(|piece| piece.contested));
-    // And to a cluster that there is not.
+    // It leads to a nonexistent cluster.
     link(large[large.len() - 1].1, 0x0FFF_0000);
     let wild = findings(&map(&image));
     assert!(wild.iter().any(|finding| finding.contains("Wild")), "{wild:?}");

@@ -1,6 +1,6 @@
-//! Mounted file systems: what the map says of them is what is on the device, byte by byte.
+//! Mounted file systems: the map is compared with the bytes on the device.
 //!
-//! The judge is the content itself: each block of the test's files says which file and which block it is.
+//! The content itself is the reference: each block of the test's files contains its file's name and its number.
 
 mod support;
 
@@ -19,14 +19,14 @@ const OPTIONS: Options = Options {
 const MIB: u64 = 1 << 20;
 const BLOCK: usize = 4096;
 
-/// A block that says whose it is.
+/// A block that contains its owner.
 fn marked(name: &str, number: usize) -> Vec<u8> {
     let mut block = format!("{name} block {number}\n").into_bytes();
     block.resize(BLOCK, b'.');
     block
 }
 
-/// Files of marked blocks: whole, in pieces, with holes, in folders, with two names.
+/// Makes files of marked blocks: contiguous, fragmented, with holes, in folders, with two names.
 fn mark(root: &Path) {
     let folder = root.join("folder");
     fs::create_dir(&folder).expect("a folder can be made");
@@ -49,7 +49,7 @@ fn mark(root: &Path) {
     fs::hard_link(root.join("marked-0"), folder.join("other-name")).expect("a link can be made");
 }
 
-/// Compares each data block of marked files in the map with the image; returns how many there were.
+/// Compares each data block of marked files in the map with the image; returns their number.
 fn compare_content(map: &OwnerMap, image: &Image) -> usize {
     let device = fs::File::open(&image.path).expect("it can be read");
     let mut compared = 0;
@@ -69,7 +69,7 @@ fn compare_content(map: &OwnerMap, image: &Image) -> usize {
                 .expect("it is in the image");
             let number =
                 usize::try_from(piece.file_offset.expect("files have offsets") + at).expect("small") / BLOCK;
-            // What XFS has reserved in a hole reads as zeros.
+            // Blocks that XFS has preallocated in a hole read as zeros.
             let hole = found.iter().all(|byte| *byte == 0)
                 && name[7..].parse::<usize>().is_ok_and(|file| file % 3 == 0);
             if hole && number % 2 == 1 {
@@ -111,7 +111,7 @@ fn a_mounted_ext4_is_mapped_with_journal_and_metadata() {
     let (_, file) = live.by_inode(0, inode).expect("it is in the map");
     assert_eq!(file.name_count(), 2);
     drop(mounted);
-    // Unmounted, the image's own structures say the same.
+    // After the unmount, the image's own structures agree.
     let image_map = OwnerMap::open(&image.path, &OPTIONS).expect("an image can be mapped");
     let (live, own) = (live.volumes()[0].totals(), image_map.volumes()[0].totals());
     for kind in [
@@ -190,7 +190,7 @@ fn a_mounted_btrfs_is_led_from_its_addresses_to_the_device() {
 
 #[test]
 fn an_image_that_was_not_unmounted_is_read_through_its_journal() {
-    // Slow enough a commit interval that nothing is written home by itself.
+    // A long commit interval, so that nothing is written home by itself.
     for format in [
         ["mkfs.ext4", "-q", "-F", "-O", "^fast_commit"],
         ["mkfs.ext4", "-q", "-F", "-b", "1024"],
@@ -204,7 +204,7 @@ fn an_image_that_was_not_unmounted_is_read_through_its_journal() {
         let Some((truth, names)) = filefrag(&mounted.folder) else {
             return;
         };
-        // One fsync commits what all files have changed.
+        // One fsync commits the changes of all files.
         let any = fs::File::open(mounted.folder.join("marked-0")).expect("it is there");
         any.set_permissions(fs::Permissions::from_mode(0o600))
             .expect("it is ours");
@@ -228,7 +228,7 @@ fn an_image_that_was_not_unmounted_is_read_through_its_journal() {
                 assert!(names[&extent.inode].contains(&path), "{path}");
             }
         }
-        // What the kernel makes of the same image when it mounts it.
+        // The kernel's own view after it mounts the same image.
         let Some(replayed) = copy.mount("") else { return };
         let Some((after, _)) = filefrag(&replayed.folder) else {
             return;
@@ -273,7 +273,7 @@ fn each_block_of_the_journal_is_named_with_its_home() {
         kinds.contains(&BlockType::JournalDescriptor) && kinds.contains(&BlockType::JournalCommit),
         "{kinds:?}"
     );
-    // What debugfs reads from the log.
+    // debugfs's reading of the log.
     let path = image.path.to_str().expect("temporary names are text");
     let Some((text, _)) = run("debugfs", &["-R", "logdump -aO", path]) else {
         return;

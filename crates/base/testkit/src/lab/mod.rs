@@ -1,7 +1,7 @@
 //! The lab guest: the distribution's own kernel in QEMU. It checks images that this project writes, and runs file
 //! systems and modules that the host's kernel lacks. Built by `lab/setup.sh`; manual use: `docs/reference/lab.md`.
 //!
-//! - [`Lab::available`] returns the guest installed on this machine, or the reason why there is none.
+//! - [`Lab::available`] returns the guest installed on this machine, or the reason why it is missing.
 //! - [`Guest`] is a booted one (3 to 5 s under emulation). It runs any number of [`Job`]s, one after another.
 //! - [`shared`] is the guest that all tests of one test program use, so that they boot it once.
 //! - [`Fsck`] is the stock `fsck.ubifs`, on the host.

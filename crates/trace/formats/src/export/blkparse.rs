@@ -1,6 +1,6 @@
-//! Text of blkparse: Q, I, D and C of each request, in the order of time.
+//! Writes blkparse text: Q, I, D and C of each request, in chronological order.
 //!
-//! What a request's times do not tell is left out: a request of which only the completion is known is one C.
+//! Steps whose time is unknown are left out: a request with only a completion time becomes a single C.
 
 use std::fmt::Write as _;
 
@@ -74,7 +74,7 @@ fn place(tail: &mut String, request: &Request, letter: char, process: Option<&Pr
     written.and(bracket).expect("a string takes any text");
 }
 
-/// A name without what would break a line.
+/// Replaces characters in a name that would break a line.
 pub(super) fn printable(name: &str) -> String {
     name.chars()
         .map(|character| if character.is_control() { '?' } else { character })

@@ -1,7 +1,8 @@
-//! I/O logs of fio for replay. Version 3 has microseconds since the start before each line, version 2 waits between them.
+//! Writes I/O logs of fio for replay. Version 3 has microseconds since the start before each line, version 2 waits
+//! between them.
 //!
-//! A device is a file of the log, `/dev/NAME` where its name is known; fio's `replay_redirect` names another one. fio
-//! reads words of at most 256 bytes between blanks, so blanks of names become underlines.
+//! A device is a file of the log, `/dev/NAME` if its name is known; fio's `replay_redirect` names another one. fio
+//! reads words of at most 256 bytes between blanks, so blanks in names become underscores.
 
 use std::collections::BTreeMap;
 

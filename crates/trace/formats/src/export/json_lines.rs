@@ -1,5 +1,5 @@
-//! JSON, one object a line: `{"format":"tidegate.block-trace","schema":2}`, then `{"request":...}` and `{"event":...}`,
-//! and `{"header":...}` at the end, when it is whole.
+//! Writes JSON, one object per line: `{"format":"tidegate.block-trace","schema":2}`, then `{"request":...}` and
+//! `{"event":...}`, and at the end `{"header":...}` if the trace is complete.
 
 use results::block_trace::{BLOCK_TRACE_SCHEMA, Event, Request, TraceHeader};
 use serde::Serialize;
@@ -63,7 +63,7 @@ impl TraceSink for JsonLinesWriter {
     }
 
     fn finish(mut self: Box<Self>, header: &TraceHeader) -> Result<Written, WriteError> {
-        // What is written is of this schema, whatever its source was of.
+        // The output has this schema, whatever the source's was.
         let header = TraceHeader {
             schema: BLOCK_TRACE_SCHEMA,
             ..header.clone()

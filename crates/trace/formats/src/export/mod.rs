@@ -1,6 +1,7 @@
-//! Writers of other tools' traces.
+//! Writers of other tools' formats.
 //!
-//! Each is a [`TraceSink`] over any stream. What a format has no place for is left out and counted in [`Written`](crate::Written).
+//! Each is a [`TraceSink`] over any stream. Data that a format can't represent is left out and counted in
+//! [`Written`](crate::Written).
 
 mod blkparse;
 mod fio_iolog;
@@ -27,7 +28,7 @@ use crate::stream::TraceSink;
 
 pub use output::Target;
 
-/// A format that traces are written in, beside the native one.
+/// A format for writing traces, apart from the native one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ForeignFormat {
     /// Text of blkparse.
@@ -40,12 +41,12 @@ pub enum ForeignFormat {
     FioIolog3,
     /// Protocol buffers of Perfetto.
     Perfetto,
-    /// JSON, one object a line.
+    /// JSON, one object per line.
     JsonLines,
 }
 
 impl ForeignFormat {
-    /// Every format with its word, how its files' names end by custom, and what it is.
+    /// Every format with its option value, customary file extension, and description.
     pub const WORDS: [(Self, &'static str, &'static str, &'static str); 6] = [
         (
             Self::Blkparse,
@@ -75,7 +76,7 @@ impl ForeignFormat {
         (Self::JsonLines, "jsonl", "jsonl", "JSON, one object a line"),
     ];
 
-    /// The format whose files' names end so.
+    /// The format with the file extension of `path`.
     #[must_use]
     pub fn by_extension(path: &Path) -> Option<Self> {
         let extension = path.extension()?;
@@ -83,7 +84,7 @@ impl ForeignFormat {
         found.map(|(format, _, _, _)| *format)
     }
 
-    /// Its word.
+    /// Its option value.
     #[must_use]
     pub fn word(self) -> &'static str {
         let found = Self::WORDS.iter().find(|(format, _, _, _)| *format == self);
@@ -112,10 +113,10 @@ impl FromStr for ForeignFormat {
     }
 }
 
-/// A writer of `format` to `target`.
+/// Creates a writer of `format` to `target`.
 ///
 /// # Errors
-/// When a file cannot be made.
+/// If the file cannot be created.
 pub fn create(target: Target, format: ForeignFormat) -> Result<Box<dyn TraceSink>, WriteError> {
     let output = Output::create(target)?;
     Ok(match format {

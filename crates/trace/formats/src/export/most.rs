@@ -1,7 +1,7 @@
-//! Text of MOST: the steps of each request with type, process and path, in the order of time.
+//! Writes MOST text: the steps of each request with type, process and path, in chronological order.
 //!
-//! MOST has one type and one path a line. A request whose pieces differ gets those of its longest one; the others are
-//! counted as left out. The process is the one behind the data, where the trace knows it.
+//! MOST has one type and one path per line. A request whose runs differ gets those of its longest one; the others are
+//! counted as left out. The process is the one that caused the data, if the trace knows it.
 
 use results::block_trace::{BlockClass, Request, Run};
 
@@ -14,7 +14,7 @@ use crate::stream::Written;
 #[derive(Debug)]
 pub struct MostText;
 
-/// The one column that says what is there, and the path behind it.
+/// The type column, and the path after it.
 fn owner(run: Option<&Run>) -> String {
     let Some(run) = run else {
         return "M".to_owned();
@@ -23,7 +23,7 @@ fn owner(run: Option<&Run>) -> String {
         (BlockClass::Data, Some(path)) => format!("D\t{}", printable(path)),
         (BlockClass::Data, None) => "D".to_owned(),
         (BlockClass::Journal, _) => "J".to_owned(),
-        // What nobody owns is metadata to MOST.
+        // To MOST, blocks without an owner are metadata.
         (BlockClass::Metadata | BlockClass::Other, _) => "M".to_owned(),
     }
 }

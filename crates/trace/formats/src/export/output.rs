@@ -1,4 +1,4 @@
-//! Where a foreign trace goes: a file that gets its name when it is whole, or a stream.
+//! Target of a foreign trace: a file that gets its name when it is complete, or a stream.
 
 use std::io::{self, BufWriter, IntoInnerError, Write};
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use crate::error::WriteError;
 
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// Where to write.
+/// Target of a writer.
 pub enum Target {
-    /// A file; it is `NAME.partial` until it is whole.
+    /// A file; it is named `NAME.partial` until it is complete.
     File(PathBuf),
-    /// A stream, and how messages call it.
+    /// A stream, and its name for messages.
     Stream(Box<dyn Write + Send>, PathBuf),
 }
 
@@ -28,7 +28,7 @@ impl std::fmt::Debug for Target {
 /// An open target.
 pub struct Output {
     inner: Inner,
-    /// How messages call it.
+    /// Name for messages.
     name: PathBuf,
 }
 
@@ -63,7 +63,7 @@ impl Output {
         written.map_err(|source| failed("write", &self.name, source))
     }
 
-    /// Hands what is gathered to the system.
+    /// Flushes the buffer to the system.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         let flushed = match &mut self.inner {
             Inner::File(file) => file.flush(),

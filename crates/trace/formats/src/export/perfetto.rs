@@ -1,8 +1,8 @@
-//! A trace of Perfetto: slices of requests on lanes under their device, the number of requests in flight as a counter,
-//! events as instants.
+//! Writes Perfetto traces: slices of requests on lanes under their device, the number of requests in flight as a
+//! counter, events as instants.
 //!
-//! Slices of one track must nest, and requests overlap: each takes the lowest lane that is free, as long as it lasts. On
-//! it the slice of the whole request holds one of the time in the device. Packets are written as requests come; Perfetto
+//! Slices of one track must nest, and requests overlap: each uses the lowest free lane for its duration. There the
+//! slice of the whole request contains one of the time in the device. Packets are written as requests arrive; Perfetto
 //! sorts by time itself. Field numbers are those of Perfetto's `trace_packet.proto`, `track_event.proto`,
 //! `track_descriptor.proto` and `debug_annotation.proto`.
 
@@ -52,14 +52,14 @@ mod annotation {
     pub const NAME: u32 = 10;
 }
 
-/// All packets are of one sequence, which begins with a clean state.
+/// All packets belong to one sequence, which begins with a clean state.
 const SEQUENCE: u64 = 1;
 const STATE_CLEARED: u64 = 1;
 
-/// The track of events that are no requests.
+/// The track of events other than requests.
 const EVENTS_TRACK: u64 = 1;
 
-/// Lanes beyond this would help nobody; requests share the last one then.
+/// Further lanes would be unreadable; requests then share the last one.
 const LANES_MAX: usize = 1024;
 
 /// Writes a trace of Perfetto.
@@ -79,7 +79,7 @@ struct Device {
     /// Track of each lane.
     lanes: Vec<u64>,
     free: BinaryHeap<Reverse<usize>>,
-    /// Lanes in use, by when they become free.
+    /// Lanes in use, by the time when they become free.
     busy: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
@@ -153,7 +153,7 @@ impl PerfettoWriter {
         Ok(())
     }
 
-    /// The track of the lowest lane that is free from `begin` on; it is taken until `end`.
+    /// Takes the lowest lane that is free from `begin` on, until `end`; returns its track.
     fn lane(&mut self, device: DeviceNumber, begin: u64, end: u64) -> Result<u64, WriteError> {
         self.device(device)?;
         let Some(state) = self.devices.get_mut(&device) else {
@@ -279,7 +279,7 @@ impl TraceSink for PerfettoWriter {
         ];
         let end = times.into_iter().flatten().max().unwrap_or(begin);
         let track = self.lane(request.device, begin, end)?;
-        // A slice within must end before the one around it is told to end.
+        // An inner slice must end before the slice around it does.
         let inner = request
             .issued_ns
             .zip(request.completed_ns)

@@ -1,6 +1,6 @@
-//! The wire format of protocol buffers, as much of it as is written here: varints and fields with a length.
+//! The wire format of protocol buffers, as far as needed here: varints and length-delimited fields.
 
-/// One message on its way to bytes.
+/// A message being encoded.
 #[derive(Clone, Debug, Default)]
 pub struct Message {
     bytes: Vec<u8>,
@@ -8,7 +8,7 @@ pub struct Message {
 
 /// Wire type of a varint.
 const VARINT: u64 = 0;
-/// Wire type of bytes with a length before them.
+/// Wire type of bytes preceded by their length.
 const LENGTH_DELIMITED: u64 = 2;
 
 impl Message {

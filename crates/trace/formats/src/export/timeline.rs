@@ -1,7 +1,7 @@
-//! Steps of requests in the order of time, as text of block tracers has them.
+//! Puts steps of requests into chronological order, as in the text of block tracers.
 //!
-//! Requests come in the order of their first steps; later steps wait here until no earlier one can come. Memory is that of
-//! the steps which overlap in time.
+//! Requests arrive in the order of their first steps; later steps wait here until no earlier one can follow. Memory is
+//! bounded by the steps that overlap in time.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +18,13 @@ pub struct Timeline {
     arrivals: u64,
 }
 
-/// One line, whose number in the text is not known until it goes out.
+/// One line, without its sequence number, which is known only when it is written.
 #[derive(Clone, Debug)]
 pub struct Line {
     pub time_ns: u64,
-    /// What stands before the sequence number.
+    /// Text before the sequence number.
     pub head: String,
-    /// What stands behind.
+    /// Text after it.
     pub tail: String,
 }
 
@@ -34,28 +34,28 @@ impl Timeline {
         self.arrivals += 1;
     }
 
-    /// The next line that began before `time_ns`.
+    /// Removes the next line that began before `time_ns`.
     pub fn before(&mut self, time_ns: u64) -> Option<Line> {
         let first = self.lines.first_entry()?;
         (first.key().0 < time_ns).then(|| first.remove())
     }
 
-    /// The next line.
+    /// Removes the next line.
     pub fn next(&mut self) -> Option<Line> {
         self.lines.pop_first().map(|(_, line)| line)
     }
 }
 
-/// A text with a line for each step of a request.
+/// A text format with a line for each step of a request.
 pub trait StepText {
-    /// A line as it is written.
+    /// Formats a line.
     fn line(&mut self, line: &Line) -> String;
 
-    /// Adds the steps of a request, and counts what has no place in the text.
+    /// Adds the steps of a request, and counts data that the format can't represent.
     fn steps(&mut self, request: &Request, timeline: &mut Timeline, written: &mut Written);
 }
 
-/// Writes such a text.
+/// Writes such a format.
 pub struct StepWriter<T> {
     text: T,
     output: Output,

@@ -1,4 +1,5 @@
-//! What a reader of another tool's trace makes: items in their order, and a header that says what the source could not.
+//! Assembles the output of a reader of another tool's trace: items in their order, and a header with the source's
+//! limitations.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,19 +13,19 @@ use super::join::Join;
 use super::ready::Ready;
 use crate::stream::TraceItem;
 
-/// Sources that tell whole requests tell them nearly in order: by completion, say. So many are put into order.
+/// Size of the sorting window: sources of whole requests are nearly in order, for example by completion.
 const WINDOW: usize = 1 << 16;
 
-/// Processes that are remembered to be shared.
+/// Maximum number of processes kept for sharing.
 const PROCESSES_MAX: usize = 1 << 16;
 
-/// Devices beyond this are no devices but damage.
+/// More devices than this mean that the file is damaged.
 const DEVICES_MAX: usize = 4096;
 
-/// Sectors and bytes stay below this, so that sums of them never overflow.
+/// Sectors and bytes stay below this, so that their sums never overflow.
 const PLACE_MAX: u64 = 1 << 53;
 
-/// Requests and events on their way from a foreign source.
+/// Requests and events of a foreign source in assembly.
 #[derive(Debug)]
 pub struct Assembly {
     header: TraceHeader,
@@ -36,11 +37,11 @@ pub struct Assembly {
     devices: BTreeSet<DeviceNumber>,
     processes: HashMap<(u32, Arc<str>), Arc<Process>>,
     last_ns: u64,
-    /// What the source has beside requests, and how often.
+    /// Kinds of records other than requests, with their number.
     others: BTreeMap<&'static str, u64>,
 }
 
-/// A number that no place on a device can have.
+/// Error of a sector or length that no device can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Impossible;
 
@@ -80,7 +81,7 @@ impl Assembly {
         &mut self.header
     }
 
-    /// Takes one step of a request.
+    /// Adds one step of a request.
     pub fn step(&mut self, event: &BlockEvent) -> Result<(), Impossible> {
         let split = if let Step::Split(at) = event.step { at } else { 0 };
         if event.bytes > 0 {
@@ -93,7 +94,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Takes a whole request; its number is given here.
+    /// Adds a whole request and assigns its number.
     pub fn request(&mut self, request: Request) -> Result<(), Impossible> {
         check_place(request.sector, request.bytes)?;
         let last = request.completed_ns.or(request.first_ns()).unwrap_or(0);
@@ -102,7 +103,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Counts something that is not kept.
+    /// Counts a record that is not kept.
     pub fn other(&mut self, what: &'static str) {
         *self.others.entry(what).or_default() += 1;
     }
@@ -118,7 +119,7 @@ impl Assembly {
         });
     }
 
-    /// A process that requests share.
+    /// A process, shared between requests.
     pub fn process(&mut self, pid: u32, name: &str) -> Arc<Process> {
         let key = (pid, Arc::from(name));
         if let Some(process) = self.processes.get(&key) {
@@ -137,12 +138,13 @@ impl Assembly {
         process
     }
 
-    /// Whether anything at all was understood.
+    /// Whether no record was understood.
     pub fn is_empty(&self) -> bool {
         self.devices.is_empty()
     }
 
-    /// What a source gives next: an item, or the end of one that was read to its end, or `None` when more must be read.
+    /// The source's next result: an item, or `Some(None)` at the end of a source that has been read completely, or
+    /// `None` if more input is needed.
     pub fn next_or_end(&mut self, is_read: bool) -> Option<Option<TraceItem>> {
         let item = self.pop();
         if item.is_none() && is_read {
@@ -168,7 +170,7 @@ impl Assembly {
         }
     }
 
-    /// Ends the source: what is open comes out as it is, and the header is whole.
+    /// Ends the source: open requests are emitted as they are, and the header is completed.
     pub fn finish(&mut self) {
         self.join.finish(&mut self.ready);
         self.finished = true;
@@ -196,7 +198,7 @@ impl Assembly {
         }
     }
 
-    /// The header's last words, which need the last item to be out.
+    /// Completes the header with the statistics of ordering, once the last item is out.
     fn tell_order(&mut self) {
         if std::mem::replace(&mut self.is_told, true) {
             return;

@@ -1,8 +1,8 @@
-//! Logs of BIOTracer (SmartphoneIOTraces, Nexus 5): eight columns with tabs between them.
+//! Reads logs of BIOTracer (SmartphoneIOTraces, Nexus 5): eight tab-separated columns.
 //!
-//! Start in sectors, sectors, bytes, kind (bit 0 write, bit 2 the queue was empty), and four times in seconds: generated,
-//! taken by the driver, sent to the card, done. The driver adds a sector to some sizes; what goes beyond a whole number of
-//! 4 KiB blocks by one sector is taken off again, as the authors say it must be.
+//! Start in sectors, sectors, bytes, kind (bit 0 write, bit 2 the queue was empty), and four times in seconds:
+//! generated, taken by the driver, sent to the card, done. The driver adds a sector to some sizes; an excess of one
+//! sector over a whole number of 4 KiB blocks is removed, as the authors prescribe.
 
 use results::block_trace::{DeviceNumber, IoMode, Operation, Request, RequestFlags, Run, TracedDevice};
 
@@ -15,14 +15,14 @@ const LINE: &str = "eight columns of BIOTracer: `SECTOR SECTORS BYTES KIND SECON
 /// The phone's eMMC.
 const DEVICE: DeviceNumber = DeviceNumber { major: 179, minor: 0 };
 
-/// A leap of the clock beyond this is no pause: the phone learned the date.
+/// A longer gap between times is not a pause: the phone's clock was set.
 const LEAP_NS: u64 = 24 * 3600 * 1_000_000_000;
 
 /// Reads lines of BIOTracer.
 #[derive(Debug, Default)]
 pub struct BiotracerParser {
     clock: Clock,
-    /// What is taken off times because the clock was set.
+    /// Subtracted from times because the clock was set.
     leap_ns: u64,
     last_ns: u64,
     cleaned: u64,
@@ -91,7 +91,7 @@ impl LineParser for BiotracerParser {
             file_system: None,
             scheduler: None,
         });
-        // Seconds since boot stay small; others are of the wall clock.
+        // Seconds since boot are small; others are wall clock times.
         if self.leap_ns == 0 {
             header.start_realtime_ns = self.clock.base_ns().filter(|base| *base > LEAP_NS);
         }

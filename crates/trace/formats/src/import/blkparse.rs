@@ -1,9 +1,9 @@
-//! Text of blkparse in its usual format:
-//! `MAJOR,MINOR CPU SEQUENCE SECONDS PID ACTION RWBS SECTOR + SECTORS [NAME]`.
+//! Reads text of blkparse in its usual format: `MAJOR,MINOR CPU SEQUENCE SECONDS PID ACTION RWBS SECTOR + SECTORS
+//! [NAME]`.
 //!
-//! After the letters a request without a place has `[NAME]` alone, a split `SECTOR / SECTOR [NAME]`, a command of a driver
-//! `BYTES (DUMP) [NAME]` or `(DUMP) [NAME]`, a completion `SECTOR + SECTORS [ERROR]` or `SECTOR [ERROR]`. The summary at
-//! the end is no part of the trace.
+//! After the RWBS letters, a request without a sector has only `[NAME]`, a split `SECTOR / SECTOR [NAME]`, a driver
+//! command `BYTES (DUMP) [NAME]` or `(DUMP) [NAME]`, a completion `SECTOR + SECTORS [ERROR]` or `SECTOR [ERROR]`. The
+//! summary at the end is not part of the trace.
 
 use results::block_trace::{DeviceNumber, Operation, RequestFlags};
 
@@ -21,7 +21,7 @@ pub struct BlkparseParser {
     in_summary: bool,
 }
 
-/// The words that stand before what depends on the action.
+/// The words before the part that depends on the action.
 struct Prefix<'line> {
     device: DeviceNumber,
     time_ns: u64,
@@ -112,7 +112,7 @@ impl LineParser for BlkparseParser {
     }
 }
 
-/// A split has no length, and is no flush for that.
+/// Operation of a split, which has no length but is not therefore a flush.
 pub(super) fn of_split(step: Step, operation: Operation, flags: RequestFlags) -> Operation {
     let is_split = matches!(step, Step::Split(_));
     if is_split && operation == Operation::Flush && !flags.contains(RequestFlags::PREFLUSH) {
@@ -150,7 +150,7 @@ fn prefix(line: &str) -> Option<Prefix<'_>> {
     })
 }
 
-/// The next word, and what is behind it.
+/// The next word, and the rest of the text.
 pub(super) fn split_word(text: &str) -> Option<(&str, &str)> {
     let text = text.trim_ascii_start();
     let end = text
@@ -160,20 +160,20 @@ pub(super) fn split_word(text: &str) -> Option<(&str, &str)> {
     (end > 0).then(|| text.split_at(end))
 }
 
-/// What stands behind the letters.
+/// The fields after the RWBS letters.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Place<'line> {
     pub sector: u64,
     pub sectors: u64,
-    /// The sector behind a slash.
+    /// The sector after a slash.
     pub second: Option<u64>,
-    /// What is in the brackets at the end: a name or an error.
+    /// The text in the brackets at the end: a name or an error.
     pub bracket: Option<&'line str>,
-    /// It is a command of a driver, which has no place.
+    /// It is a driver command, which has no sector.
     pub is_command: bool,
 }
 
-/// Reads `SECTOR + SECTORS [BRACKET]` and its kin.
+/// Parses `SECTOR + SECTORS [BRACKET]` and its variants.
 pub(super) fn place(text: &str) -> Option<Place<'_>> {
     let mut place = Place::default();
     let text = text.trim_ascii();
@@ -193,7 +193,7 @@ pub(super) fn place(text: &str) -> Option<Place<'_>> {
     let Some(sector) = words.next() else {
         return Some(place);
     };
-    // A flush has all bits set, which some tools print as a negative number.
+    // For a flush all bits are set, which some tools print as a negative number.
     place.sector = digits(sector).or_else(|| (sector == "-1").then_some(u64::MAX))?;
     match (words.next(), words.next()) {
         (None, _) => {}

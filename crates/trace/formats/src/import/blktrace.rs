@@ -1,4 +1,4 @@
-//! Binary records of blktrace: `NAME.blktrace.CPU` for each processor, or the one stream of `blkparse -d`.
+//! Reads binary records of blktrace: `NAME.blktrace.CPU` for each processor, or the single stream of `blkparse -d`.
 //!
 //! | bytes  | field            | meaning                                                |
 //! |--------|------------------|--------------------------------------------------------|
@@ -7,15 +7,15 @@
 //! | 8..16  | time             | nanoseconds                                            |
 //! | 16..24 | sector           | of 512 bytes                                           |
 //! | 24..28 | bytes            | length of the request                                  |
-//! | 28..32 | action           | low 8 bits: what; bit 8: a cgroup follows; high 16 bits: category |
+//! | 28..32 | action           | low 8 bits: action; bit 8: a cgroup follows; high 16 bits: category |
 //! | 32..36 | pid              | process                                                |
 //! | 36..40 | device           | major in the bits above 20                             |
 //! | 40..44 | cpu              | processor                                              |
 //! | 44..46 | error            | of a completion                                        |
 //! | 46..48 | length           | of the data behind the record                          |
 //!
-//! Records of the category "notify" are no steps: 0 tells the name of a process, 1 the wall clock, 2 is a text.
-//! Files of several processors are merged by time. After a record that is none nothing of that file can be told.
+//! Records of the category "notify" are not steps: 0 is the name of a process, 1 the wall clock, 2 a text. Files of
+//! several processors are merged by time. After an invalid record the rest of that file can't be parsed.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
@@ -39,7 +39,7 @@ const MAGIC: u32 = 0x6561_7400;
 
 const VERSION: u32 = 7;
 
-/// Names that are remembered.
+/// Maximum number of process names kept.
 const NAMES_MAX: usize = 1 << 16;
 
 mod category {
@@ -83,7 +83,7 @@ impl ByteOrder {
     }
 }
 
-/// The byte order that the magic number is in; `None` when it is none.
+/// The byte order of the magic number; `None` if there is no magic number.
 fn byte_order(head: &[u8]) -> Option<ByteOrder> {
     let magic = *head.first_chunk::<4>()?;
     let fits = |order: ByteOrder| order.u32(magic) & 0xFFFF_FF00 == MAGIC;
@@ -92,12 +92,12 @@ fn byte_order(head: &[u8]) -> Option<ByteOrder> {
         .find(|order| fits(*order))
 }
 
-/// True for the beginning of such a file.
+/// True if `head` is the beginning of such a file.
 pub fn is_blktrace(head: &[u8]) -> bool {
     byte_order(head).is_some()
 }
 
-/// The files of all processors that `path` is one of, or is the common name of; empty when it is neither.
+/// The files of all processors, given the path of one or their common name; empty if `path` is neither.
 pub fn files_of(path: &Path) -> Vec<PathBuf> {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
         return Vec::new();
@@ -141,7 +141,7 @@ impl Record {
         (self.action >> 16) & category != 0
     }
 
-    /// What is behind the record, without the cgroup that may stand before it.
+    /// The data behind the record, without the cgroup that may precede it.
     fn own_data(&self) -> &[u8] {
         let has_cgroup = self.action & 0x100 != 0;
         self.data
@@ -150,7 +150,7 @@ impl Record {
     }
 }
 
-/// What went wrong in a file.
+/// Error in a file.
 #[derive(Debug)]
 enum Broken {
     Io(io::Error),
@@ -230,7 +230,7 @@ fn read_up_to(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(length)
 }
 
-/// Binary files of blktrace as a source.
+/// A source that reads binary files of blktrace.
 pub struct BlktraceSource {
     streams: Vec<Stream>,
     assembly: Assembly,
@@ -267,7 +267,7 @@ impl BlktraceSource {
         }
     }
 
-    /// Reads the next record of a file into its place.
+    /// Reads the next record of a file into its slot.
     fn refill(&mut self, index: usize) -> Result<(), ReadError> {
         let stream = &mut self.streams[index];
         match stream.read_record() {
@@ -348,7 +348,7 @@ impl BlktraceSource {
             7 => Step::Issue,
             8 => Step::Complete,
             12 => Step::Insert,
-            // The other end of a split stands behind the record, always in big-endian order.
+            // The second sector of a split follows the record, always in big-endian order.
             13 => match record.own_data().first_chunk::<8>() {
                 Some(at) => Step::Split(u64::from_be_bytes(*at)),
                 None => return self.assembly.other("splits without a place"),

@@ -1,4 +1,4 @@
-//! One step in the life of a request, as tracers of the block layer tell it: blktrace, ftrace, MOST.
+//! One step in the life of a request, as reported by tracers of the block layer: blktrace, ftrace, MOST.
 
 use std::sync::Arc;
 
@@ -20,26 +20,26 @@ pub struct BlockEvent {
     pub owner: Option<Owner>,
 }
 
-/// Which step.
+/// Kind of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Q: a piece is given to the block layer.
+    /// Q: a piece enters the block layer.
     Queue,
-    /// X: a piece that waits is cut at this sector.
+    /// X: a waiting piece is split at this sector.
     Split(u64),
-    /// I: a request goes to the scheduler.
+    /// I: a request enters the scheduler.
     Insert,
-    /// D: a request goes to the driver.
+    /// D: a request is issued to the driver.
     Issue,
-    /// R: a request comes back from the driver undone.
+    /// R: a request returns from the driver unfinished.
     Requeue,
-    /// C: it is done, wholly or in part.
+    /// C: it is completed, wholly or in part.
     Complete,
 }
 
 impl Step {
-    /// The step of one of blktrace's letters; `None` for those that change nothing here: G (a request is got), M and F (a
-    /// piece is merged; the request's size shows it), S (sleep), P, U and UT (plugs), A (remap; Q follows), B (bounce).
+    /// The step for a letter of blktrace; `None` for letters that are ignored: G (get request), M and F (merge; the
+    /// request's size shows it), S (sleep), P, U and UT (plugs), A (remap; Q follows), B (bounce).
     pub fn of_letter(letter: &str) -> Option<Self> {
         Some(match letter {
             "Q" => Self::Queue,
@@ -52,7 +52,7 @@ impl Step {
     }
 }
 
-/// What the source itself says about the place.
+/// Ownership information from the source itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub block_type: BlockType,

@@ -1,23 +1,23 @@
-//! Times of other tools: `SECONDS.FRACTION` as nanoseconds, made relative to the first one.
+//! Times of other tools: `SECONDS.FRACTION` as nanoseconds, relative to the first one.
 
-/// Nanoseconds of a decimal number of seconds with at most nine digits behind the point.
+/// Parses a decimal number of seconds, to the nanosecond.
 pub fn nanoseconds(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
     let seconds: u64 = digits(seconds)?;
-    // Digits beyond nanoseconds are dropped, as printed floating point numbers have them.
+    // Further digits are dropped; printed floating point numbers have them.
     let fraction = fraction.get(..fraction.len().min(9))?;
     let scale = 10_u64.pow(9 - u32::try_from(fraction.len()).ok()?);
     let part = if fraction.is_empty() { 0 } else { digits(fraction)? };
     seconds.checked_mul(1_000_000_000)?.checked_add(part * scale)
 }
 
-/// A number of digits alone: `parse` would take a sign, too.
+/// Parses a number that consists only of digits: `parse` would accept a sign, too.
 pub fn digits(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if is_number { text.parse().ok() } else { None }
 }
 
-/// Makes times relative to the first one that it sees.
+/// Makes times relative to the first one.
 #[derive(Debug, Default)]
 pub struct Clock {
     base_ns: Option<u64>,

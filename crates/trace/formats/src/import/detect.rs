@@ -1,4 +1,4 @@
-//! Which format a file has, by what it begins with, and the reader for it.
+//! Detects the format of a file by its beginning, and opens a reader for it.
 
 use std::fmt;
 use std::fs::File;
@@ -20,10 +20,10 @@ use super::{biotracer, blkparse, blktrace, fio_iolog, ftrace, json_lines, most, 
 use crate::error::ReadError;
 use crate::stream::TraceSource;
 
-/// So much of a file is looked at.
+/// Bytes at the beginning of a file that detection reads.
 const HEAD_BYTES: u64 = 64 << 10;
 
-/// A format that traces are read from or written to.
+/// A format for reading or writing traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// The native folder.
@@ -47,7 +47,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Every format with its word and what it is.
+    /// Every format with its option value and description.
     pub const WORDS: [(Self, &'static str, &'static str); 9] = [
         (Self::Native, "native", "folder of Parquet tables"),
         (Self::Blkparse, "blkparse", "text of blkparse"),
@@ -68,7 +68,7 @@ impl Format {
         (Self::PixelCsv, "pixel-csv", "CSV of the Pixel traces"),
     ];
 
-    /// Its word.
+    /// Its option value.
     #[must_use]
     pub fn word(self) -> &'static str {
         let found = Self::WORDS.iter().find(|(format, _, _)| *format == self);
@@ -94,19 +94,19 @@ impl FromStr for Format {
     }
 }
 
-/// How a trace is read.
+/// Options for reading a trace.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadOptions {
-    /// The format, or `None` to look what it is.
+    /// The format, or `None` to detect it.
     pub format: Option<Format>,
-    /// What becomes of lines that cannot be read.
+    /// Handling of lines that cannot be parsed.
     pub bad_lines: BadLines,
 }
 
 /// Opens the trace at `path`, whatever its format.
 ///
 /// # Errors
-/// When it cannot be read, or has no known format.
+/// If it cannot be read, or has no known format.
 pub fn open(path: &Path, options: ReadOptions) -> Result<Box<dyn TraceSource>, ReadError> {
     #[cfg(feature = "native")]
     if options.format == Some(Format::Native) || (options.format.is_none() && crate::native::is_native(path))
@@ -117,7 +117,7 @@ pub fn open(path: &Path, options: ReadOptions) -> Result<Box<dyn TraceSource>, R
         path: path.to_owned(),
         source,
     };
-    // The files of all processors belong together, and their common name need not be one of a file.
+    // The files of all processors belong together, and their common name need not be an existing file.
     let is_wanted = options.format == Some(Format::Blktrace);
     let is_one = path.to_string_lossy().contains(".blktrace.");
     let files = blktrace::files_of(path);
@@ -134,10 +134,10 @@ pub fn open(path: &Path, options: ReadOptions) -> Result<Box<dyn TraceSource>, R
     open_reader(Box::new(BufReader::with_capacity(1 << 18, file)), path, options)
 }
 
-/// Reads a trace from a stream, such as standard input; `name` is how messages call it.
+/// Reads a trace from a stream, such as standard input; `name` is its name for messages.
 ///
 /// # Errors
-/// As [`open`]; a native trace is a folder and no stream.
+/// As [`open`]; a native trace is a folder and can't be read from a stream.
 pub fn open_reader(
     mut reader: Box<dyn BufRead + Send>,
     name: &Path,
@@ -189,7 +189,7 @@ fn text<P: LineParser + 'static>(
     Box::new(TextSource::new(lines, parser, source, bad_lines))
 }
 
-/// The files of all processors together.
+/// Opens the files of all processors as one source.
 fn open_blktrace(
     files: &[PathBuf],
     path: &Path,
@@ -213,10 +213,10 @@ fn read_head(reader: &mut dyn BufRead) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Whether a line is of a format.
+/// Tests whether a line belongs to a format.
 type LineTest = fn(&str) -> bool;
 
-/// The format of what begins so.
+/// Detects the format of a file that begins with `head`.
 #[must_use]
 pub fn detect(head: &[u8]) -> Option<Format> {
     if blktrace::is_blktrace(head) {
@@ -231,7 +231,7 @@ pub fn detect(head: &[u8]) -> Option<Format> {
     if json_lines::is_head(first) {
         return Some(Format::JsonLines);
     }
-    // A few bad lines at the beginning do not hide what the rest is; the last line may be cut.
+    // A few bad lines at the beginning do not prevent detection; the last line may be cut.
     let tests: [(Format, LineTest); 5] = [
         (Format::Blkparse, blkparse::is_event),
         (Format::Most, most::is_event),

@@ -1,7 +1,7 @@
-//! I/O logs of fio, version 2 (waits between accesses) and 3 (microseconds since the start before each line).
+//! Reads I/O logs of fio, version 2 (waits between accesses) and 3 (microseconds since the start before each line).
 //!
-//! Lines: `FILE add|open|close`, `FILE read|write|trim|sync|datasync OFFSET LENGTH`, in version 2 also
-//! `FILE wait MICROSECONDS 0`. Each file stands as a device of its own, numbered 0:0, 0:1 and so on.
+//! Lines: `FILE add|open|close`, `FILE read|write|trim|sync|datasync OFFSET LENGTH`, in version 2 also `FILE wait
+//! MICROSECONDS 0`. Each file becomes a separate device, numbered 0:0, 0:1 and so on.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::text_source::{Expected, LineParser};
 
 const LINE: &str = "`FILE ACTION` or `FILE ACTION OFFSET LENGTH` of an I/O log of fio";
 
-/// A log of more files is none.
+/// A log with more files is considered damaged.
 const FILES_MAX: usize = 4096;
 
 /// Version of a log.
@@ -45,7 +45,7 @@ impl LineParser for FioIologParser {
             };
             return Ok(());
         };
-        // A name may have blanks in it, so the words are counted from the end.
+        // A name may contain blanks, so the words are counted from the end.
         let mut line = line.trim_ascii();
         if version == Version::Three {
             let (time, rest) = line

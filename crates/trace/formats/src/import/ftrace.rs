@@ -1,10 +1,10 @@
-//! Text of ftrace: `trace`, `trace_pipe`, `trace-cmd report` and `perf script`, with events `block_*`, and the tracer
-//! `blk`.
+//! Reads text of ftrace: `trace`, `trace_pipe`, `trace-cmd report` and `perf script`, with events `block_*`, and the
+//! tracer `blk`.
 //!
-//! A line is `COMM-PID [CPU] FLAGS SECONDS: EVENT: REST` (perf: `COMM PID [CPU] SECONDS: block:EVENT: REST`). The rest of
-//! `block_rq_insert` and `block_rq_issue` is `8,0 WS 4096 () 2048 + 8 [comm]`, kernels from 6.10 put an I/O priority
-//! before the bracket; `block_rq_complete` has no bytes and an error in the bracket; `block_bio_queue` is
-//! `8,0 WS 2048 + 8 [comm]`. The tracer `blk` prints blkparse's letters: `8,0 Q WS 2048 + 8 [comm]`.
+//! A line is `COMM-PID [CPU] FLAGS SECONDS: EVENT: REST` (perf: `COMM PID [CPU] SECONDS: block:EVENT: REST`). The rest
+//! of `block_rq_insert` and `block_rq_issue` is `8,0 WS 4096 () 2048 + 8 [comm]`, kernels from 6.10 on put an I/O
+//! priority before the bracket; `block_rq_complete` has no bytes and an error in the bracket; `block_bio_queue` is `8,0
+//! WS 2048 + 8 [comm]`. The tracer `blk` prints blkparse's letters: `8,0 Q WS 2048 + 8 [comm]`.
 
 use results::block_trace::{CaptureMethod, DeviceNumber, IoPriority};
 
@@ -24,7 +24,7 @@ pub struct FtraceParser {
     clock: Clock,
 }
 
-/// What stands before the event's own text.
+/// The fields before the event's own text.
 struct Prefix<'line> {
     name: &'line str,
     pid: u32,
@@ -82,7 +82,7 @@ impl LineParser for FtraceParser {
 
 enum Named<'line> {
     Step(Step, &'line str),
-    /// Of a request, and nothing here needs it.
+    /// Belongs to a request, but is not needed.
     Ignored,
     Other,
 }
@@ -121,7 +121,7 @@ fn named_step(event: &str) -> Named<'_> {
     Named::Step(step, rest)
 }
 
-/// The tracer `blk` has no name of an event, but a device and a letter.
+/// A line of the tracer `blk`, which has a device and a letter in place of an event name.
 fn blk_tracer(event: &str) -> Named<'_> {
     let Some((device, rest)) = split_word(event) else {
         return Named::Other;
@@ -135,7 +135,7 @@ fn blk_tracer(event: &str) -> Named<'_> {
     }
 }
 
-/// An event's own text; process and time are filled in by the caller.
+/// Parses an event's own text; the caller fills in process and time.
 fn fields(step: Step, rest: &str) -> Option<BlockEvent> {
     let (device, rest) = split_word(rest)?;
     let device = device_of(device)?;
@@ -143,7 +143,7 @@ fn fields(step: Step, rest: &str) -> Option<BlockEvent> {
     if letters.len() == 1 && Step::of_letter(letters) == Some(step) && rest_has_letters(rest) {
         (letters, rest) = split_word(rest)?;
     }
-    // Bytes and the command, which only requests of drivers fill: `4096 () ` or `() `.
+    // Bytes and the command, which only driver requests fill: `4096 () ` or `() `.
     if let Some((before, after)) = rest.split_once(')') {
         let (bytes, command) = before.split_once('(')?;
         let is_head = bytes.trim_ascii().is_empty() || digits(bytes.trim_ascii()).is_some();
@@ -177,12 +177,12 @@ fn fields(step: Step, rest: &str) -> Option<BlockEvent> {
     })
 }
 
-/// The tracer `blk` writes `Q WS`; an event writes `WS` alone, and `R` or `D` may be either.
+/// The tracer `blk` writes `Q WS`; an event only writes `WS`, and `R` or `D` may be either.
 fn rest_has_letters(rest: &str) -> bool {
     split_word(rest).is_some_and(|(word, _)| word.bytes().all(|byte| byte.is_ascii_uppercase()))
 }
 
-/// Takes `CLASS,HINT,LEVEL` out, which stands before the bracket since Linux 6.10.
+/// Extracts `CLASS,HINT,LEVEL`, which precedes the bracket since Linux 6.10.
 fn split_priority(rest: &str) -> (String, Option<IoPriority>) {
     let mut kept = String::with_capacity(rest.len());
     let mut priority = None;
@@ -237,7 +237,7 @@ fn lost_events(line: &str) -> Option<u64> {
 }
 
 fn prefix(line: &str) -> Option<Prefix<'_>> {
-    // The processor's brackets part who from when; names may have brackets, too.
+    // The processor's brackets separate process and time; names may contain brackets, too.
     line.match_indices(" [").find_map(|(place, _)| {
         let (before, behind) = line.split_at(place);
         let (processor, rest) = behind.strip_prefix(" [")?.split_once(']')?;
@@ -265,7 +265,7 @@ fn who(text: &str) -> Option<(&str, u32)> {
     Some((name.trim_ascii(), u32::try_from(digits(pid)?).ok()?))
 }
 
-/// The time, before which flags may stand, and what is behind it.
+/// The time, possibly preceded by flags, and the rest.
 fn when(text: &str) -> Option<(u64, &str)> {
     let mut rest = text;
     for _ in 0..3 {

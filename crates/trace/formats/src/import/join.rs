@@ -1,11 +1,11 @@
-//! Steps of requests put together to requests.
+//! Joins steps of requests into requests.
 //!
-//! A piece that is queued (Q) waits until a request that covers it is inserted (I), issued (D) or completed (C); pieces of
-//! several callers then are one request with one run each. A request that is done in parts is whole when all its bytes
-//! are. What the trace lost is left open: its request comes out with the times that are known.
+//! A queued piece (Q) waits until a request that covers it is inserted (I), issued (D) or completed (C); pieces of
+//! several callers then become one request with one run each. A request completed in parts is complete when all its
+//! bytes are. If the trace lost steps, the request is emitted with the times that are known.
 //!
-//! Memory is bounded by [`OPEN_MAX`] pieces and requests under way and as many that wait for their turn. Where pieces of
-//! the same place are under way twice, the older one is meant.
+//! Memory is bounded by [`OPEN_MAX`] pieces and requests in progress and [`WAITING_MAX`] complete ones that wait for
+//! their turn. If the same sectors are in progress twice, a step applies to the older one.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,21 +14,22 @@ use results::block_trace::{CauseQuality, DeviceNumber, IoMode, Operation, Reques
 use super::block_event::{BlockEvent, Step};
 use super::ready::Ready;
 
-/// Pieces and requests under way; far beyond what a device and its queues hold. The oldest is let go beyond it.
+/// Maximum number of pieces and requests in progress; far more than a device and its queues hold. Beyond it the oldest
+/// is emitted incomplete.
 const OPEN_MAX: usize = 1 << 17;
 
-/// Requests that are whole and wait for an older one that is not.
+/// Maximum number of complete requests that wait for an older incomplete one.
 const WAITING_MAX: usize = 1 << 17;
 
-/// How many neighbours below a place are looked at for one that reaches into it.
+/// Number of items below a sector that are searched for one that overlaps it.
 const NEIGHBOURS: usize = 8;
 
-/// How many requests without a place are looked at.
+/// Number of requests without a sector that are searched.
 const PLACELESS_MAX: usize = 256;
 
 const SECTOR_BYTES: u64 = 512;
 
-/// Where an open item is.
+/// Stage of an open item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Queued,
@@ -40,19 +41,19 @@ enum Stage {
 struct Open {
     stage: Stage,
     request: Request,
-    /// Bytes that are not done yet.
+    /// Bytes not yet completed.
     remaining: u64,
 }
 
 #[derive(Debug, Default)]
 struct Device {
-    /// Items with a place, by sector and age.
+    /// Items with a sector, by sector and age.
     queued: BTreeSet<(u64, u64)>,
     inserted: BTreeSet<(u64, u64)>,
     issued: BTreeSet<(u64, u64)>,
-    /// Items without one, by age.
+    /// Items without a sector, by age.
     placeless: BTreeSet<u64>,
-    /// Completions of callers' flushes that were issued as one.
+    /// Expected completions of callers' flushes that were issued as one.
     flush_echoes: u64,
     in_flight: u32,
 }
@@ -67,7 +68,7 @@ impl Device {
     }
 }
 
-/// Joins steps to requests.
+/// Joins steps into requests.
 #[derive(Debug, Default)]
 pub struct Join {
     devices: HashMap<DeviceNumber, Device>,
@@ -79,7 +80,7 @@ pub struct Join {
 }
 
 impl Join {
-    /// Takes one step in; requests that are whole by it go to `ready`.
+    /// Adds one step; requests completed by it go to `ready`.
     pub fn step(&mut self, event: &BlockEvent, ready: &mut Ready) {
         match event.step {
             Step::Queue => self.queue(event),
@@ -94,12 +95,12 @@ impl Join {
         }
     }
 
-    /// First time of the oldest thing that is open: nothing that began later may go out before it.
+    /// First time of the oldest open item: no later request may be emitted before it.
     pub fn oldest_ns(&self) -> Option<u64> {
         self.order.first().map(|(first, _)| *first)
     }
 
-    /// Everything that is open goes out as it is.
+    /// Emits all open items as they are.
     pub fn finish(&mut self, ready: &mut Ready) {
         let let_go = self.let_go;
         while !self.order.is_empty() {
@@ -108,7 +109,7 @@ impl Join {
         self.let_go = let_go;
     }
 
-    /// Items that were let go before they were whole, because too many were under way.
+    /// Number of items emitted incomplete, because too many were in progress.
     pub const fn let_go(&self) -> u64 {
         self.let_go
     }
@@ -201,7 +202,7 @@ impl Join {
         }
     }
 
-    /// The request of an event, with all that was known of it at these stages.
+    /// Builds the request of an event from all items known at these stages.
     fn gathered(&mut self, event: &BlockEvent, stages: &[Stage]) -> Request {
         let mut request = request_of(event);
         let mut parts = Vec::new();
@@ -230,7 +231,7 @@ impl Join {
                 .is_some_and(|open| stages.contains(&open.stage) && open.request.operation == event.operation)
         };
         let is_flush = event.operation == Operation::Flush;
-        // One flush of the device serves all that wait for one; other commands go one by one.
+        // One flush of the device serves all waiting flushes; other commands are issued one by one.
         let limit = if is_flush { PLACELESS_MAX } else { 1 };
         let waiting = device.placeless.iter().copied().take(PLACELESS_MAX);
         let ages: Vec<u64> = waiting.filter(fits).take(limit).collect();
@@ -254,7 +255,7 @@ impl Join {
         })
     }
 
-    /// The issued request that a completion or requeue is about.
+    /// Removes the issued request that a completion or requeue refers to.
     fn take_issued(&mut self, event: &BlockEvent) -> Option<Open> {
         let mut found = if event.bytes == 0 {
             None
@@ -285,7 +286,7 @@ impl Join {
         Some(open)
     }
 
-    /// Takes what waits at these sectors. Of several at the same place the oldest is taken, and the others stay.
+    /// Removes the items that wait at these sectors. If there are several at the same sectors, only the oldest is removed.
     fn take(
         &mut self,
         stage: Stage,
@@ -325,7 +326,7 @@ impl Join {
         taken
     }
 
-    /// The part of an item that is between two sectors; what is beside it stays where it was.
+    /// Cuts an item to the part between two sectors; the rest stays where it was.
     fn cut(&mut self, mut open: Open, sector: u64, end: u64) -> Open {
         if open.request.sector >= sector && open.request.end_sector() <= end {
             return open;
@@ -392,7 +393,7 @@ const fn has_place(request: &Request) -> bool {
     request.bytes > 0
 }
 
-/// A request of which no more is known than this event.
+/// A request of which only this event is known.
 fn request_of(event: &BlockEvent) -> Request {
     let has_place = event.bytes > 0;
     let sector = if has_place { event.sector } else { 0 };
@@ -430,7 +431,7 @@ fn request_of(event: &BlockEvent) -> Request {
     }
 }
 
-/// Adds what was known of the parts to the whole. Parts are in the order of their sectors.
+/// Merges the information of the parts into the whole. Parts are in the order of their sectors.
 fn absorb(request: &mut Request, parts: Vec<Open>) {
     if parts.is_empty() {
         return;
@@ -464,7 +465,7 @@ fn absorb(request: &mut Request, parts: Vec<Open>) {
     }
 }
 
-/// The runs put together so that they cover `whole` once: what is missing is of nobody, what overlaps is cut.
+/// Combines runs so that they cover `whole` exactly once: gaps get unknown owners, overlaps are cut.
 fn covering(whole: &Run, mut parts: Vec<Run>) -> Vec<Run> {
     parts.sort_by_key(|run| run.sector);
     let whole_end = end_of(whole);
@@ -487,7 +488,7 @@ fn covering(whole: &Run, mut parts: Vec<Run>) -> Vec<Run> {
     if place < whole_end {
         push_run(&mut runs, piece(whole, place, whole_end));
     }
-    // The last sector may be filled in part only.
+    // The last sector may be used only in part.
     let total: u64 = runs.iter().map(|run| run.bytes).sum();
     if let Some(last) = runs.last_mut() {
         last.bytes = last.bytes.saturating_sub(total.saturating_sub(whole.bytes));
@@ -495,7 +496,7 @@ fn covering(whole: &Run, mut parts: Vec<Run>) -> Vec<Run> {
     runs
 }
 
-/// Adds a run, or makes the last one longer when they are of the same owner.
+/// Adds a run, or extends the last one if both have the same owner.
 fn push_run(runs: &mut Vec<Run>, run: Run) {
     if let Some(last) = runs.last_mut() {
         let same = Run {
@@ -523,7 +524,7 @@ const fn end_of(run: &Run) -> u64 {
     run.sector.saturating_add(run.bytes.div_ceil(SECTOR_BYTES))
 }
 
-/// Keeps what is between two sectors.
+/// Cuts a request to the part between two sectors.
 fn clip(request: &mut Request, sector: u64, end: u64) {
     let start = request.sector.max(sector);
     let stop = request.end_sector().min(end);

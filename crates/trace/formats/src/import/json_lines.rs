@@ -1,5 +1,4 @@
-//! JSON lines as [`crate::export`] writes them: requests, events, and the header at the end. Nothing is made of them; they
-//! are what they were.
+//! Reads JSON lines as [`crate::export`] writes them: requests, events, and the header at the end, all unchanged.
 
 use results::block_trace::{Event, READABLE_SCHEMAS, Request, TraceHeader};
 use serde::Deserialize;
@@ -19,7 +18,7 @@ enum Line {
     Header(Box<TraceHeader>),
 }
 
-/// JSON lines as a source.
+/// A source that reads JSON lines.
 #[derive(Debug)]
 pub struct JsonLinesSource {
     lines: Lines,
@@ -31,7 +30,7 @@ pub struct JsonLinesSource {
 impl JsonLinesSource {
     pub fn new(lines: Lines, source: String, bad_lines: BadLines) -> Self {
         let mut header = Assembly::new(source).header().clone();
-        // Until the header comes, at the end.
+        // Until the header arrives, at the end.
         header.complete = false;
         Self {
             lines,

@@ -1,43 +1,43 @@
-//! Lines of a text file, one at a time and of bounded length, and the account of those that could not be read.
+//! Reads the lines of a text file, one at a time and of bounded length, and counts those that could not be parsed.
 
 use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 
 use crate::error::ReadError;
 
-/// What is beyond this in a line is dropped: no field that matters is there.
+/// The rest of a longer line is dropped: it contains no field that matters.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// Lines that are shown of those that were skipped.
+/// Maximum number of skipped lines to show.
 const SHOWN_MAX: usize = 5;
 
-/// Characters of a line that are shown.
+/// Maximum number of characters of a line to show.
 const SHOWN_CHARS: usize = 80;
 
-/// What becomes of lines that cannot be read.
+/// Handling of lines that cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadLines {
-    /// They are left out and counted; the first ones are kept to be shown.
+    /// Skip and count them; keep the first ones to show.
     Skip,
-    /// The first one is an error.
+    /// Fail at the first one.
     Refuse,
 }
 
-/// Lines that were left out.
+/// Skipped lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// How many.
+    /// Number of skipped lines.
     pub count: u64,
     /// The first ones.
     pub first: Vec<SkippedLine>,
 }
 
-/// A line that was left out.
+/// A skipped line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkippedLine {
-    /// Its number, from 1; of binary files the offset in bytes.
+    /// Its number, from 1; in binary files the offset in bytes.
     pub place: u64,
-    /// What should have been there.
+    /// Expected content.
     pub expected: String,
     /// Its beginning.
     pub found: String,
@@ -56,13 +56,13 @@ impl Skipped {
     }
 }
 
-/// The beginning of a text, fit for a terminal.
+/// The beginning of a text, printable on a terminal.
 pub(super) fn shown(text: &str) -> String {
     let printable = |character: char| if character.is_control() { ' ' } else { character };
     text.trim_end().chars().take(SHOWN_CHARS).map(printable).collect()
 }
 
-/// Reads lines; knows where it is.
+/// Reads lines and keeps track of the position.
 pub struct Lines {
     reader: Box<dyn BufRead + Send>,
     file: PathBuf,
@@ -94,7 +94,7 @@ impl Lines {
         }
     }
 
-    /// The next line without its end; bytes that are not UTF-8 are replaced. `None` at the end of the file.
+    /// The next line without its line feed; invalid UTF-8 is replaced. `None` at the end of the file.
     pub fn next(&mut self) -> Result<Option<&str>, ReadError> {
         self.bytes.clear();
         let limited = Read::take(&mut self.reader, LINE_BYTES_MAX).read_until(b'\n', &mut self.bytes);
@@ -115,7 +115,7 @@ impl Lines {
         Ok(Some(self.text.trim_end_matches(['\n', '\r'])))
     }
 
-    /// The line that was read last.
+    /// The last line read.
     pub fn current(&self) -> &str {
         self.text.trim_end_matches(['\n', '\r'])
     }
@@ -132,7 +132,7 @@ impl Lines {
         &self.file
     }
 
-    /// An error at the line that was read last.
+    /// An error at the last line read.
     pub fn wrong(&self, expected: &str, hint: &str) -> ReadError {
         ReadError::Line {
             path: self.file.clone(),

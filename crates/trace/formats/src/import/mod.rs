@@ -1,8 +1,8 @@
 //! Readers of other tools' traces.
 //!
-//! Each format is a parser of lines (or of binary records) that feeds an [`assembly::Assembly`]; steps of requests are put
-//! together by [`join::Join`]. What a source cannot tell stands in the header's limitations, and lines that could not be
-//! read are counted and shown.
+//! Each format is a parser of lines (or of binary records) that feeds an [`assembly::Assembly`]; [`join::Join`] joins
+//! steps into requests. The header's limitations list the information that a source lacks, and lines that could not be
+//! parsed are counted and shown.
 
 mod assembly;
 mod biotracer;

@@ -1,10 +1,10 @@
-//! Text of MOST (seeds/004 table 2), columns with tabs between them:
-//! `SECONDS ACTION RWBS SECTOR SECTORS PID NAME TYPE [PATH]`, each padded with blanks.
+//! Reads MOST text (seeds/004 table 2), tab-separated columns: `SECONDS ACTION RWBS SECTOR SECTORS PID NAME TYPE
+//! [PATH]`, each padded with blanks.
 //!
-//! Types are M (metadata), J (journal) and D (data); with D comes the path, where MOST found one. `file-NONE` is no path.
-//! MOST hides the class of a temporary file in the process number: 100000 is added for -journal, 200000 for -mj, 300000
-//! for .bak, 400000 for tmp, 500000 for .db. A block of such a file that nobody owns any more gets M from MOST; here it is
-//! data of a deleted file.
+//! Types are M (metadata), J (journal) and D (data); D is followed by the path, if MOST found one. `file-NONE` is not a
+//! path. MOST encodes the class of a temporary file in the process number: 100000 is added for -journal, 200000 for
+//! -mj, 300000 for .bak, 400000 for tmp, 500000 for .db. MOST marks a block of such a file as M if it no longer has an
+//! owner; here it is data of a deleted file.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ use super::text_source::{Expected, LineParser};
 const EVENT: &str =
     "a line of MOST: `SECONDS<tab>C<tab>WS<tab>SECTOR<tab>SECTORS<tab>PID<tab>NAME<tab>D<tab>PATH`";
 
-/// Classes of temporary files that are added to process numbers, in steps of 100000.
+/// Classes of temporary files, added to process numbers in steps of 100000.
 const TEMPORARY: [&str; 5] = ["-journal", "-mj", ".bak", "tmp", ".db"];
 
 const CLASS_STEP: u64 = 100_000;
 
-/// The text has no device; MOST was made for one eMMC.
+/// The text names no device; MOST was made for one eMMC.
 const DEVICE: DeviceNumber = DeviceNumber { major: 179, minor: 0 };
 
 /// Reads lines of MOST.
@@ -127,7 +127,7 @@ impl MostParser {
         })
     }
 
-    /// Lines of one file follow each other: its path is made once.
+    /// Shares the path between consecutive lines of one file.
     fn share(&mut self, path: &str) -> Arc<str> {
         match &self.last_path {
             Some(last) if **last == *path => Arc::clone(last),

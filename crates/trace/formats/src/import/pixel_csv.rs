@@ -1,7 +1,7 @@
-//! CSV of the Pixel traces (MobileBlockIOTraces): `process,device,rw_flag,sector,size,timestamp`.
+//! Reads CSV of the Pixel traces (MobileBlockIOTraces): `process,device,rw_flag,sector,size,timestamp`.
 //!
-//! The process is `NAME-PID`, the device the kernel's number (major in the bits above 20), sector and size are in sectors
-//! of 512 bytes, the time is in seconds. Names may have commas in them: columns are counted from the end.
+//! The process is `NAME-PID`, the device the kernel's number (major in the bits above 20), sector and size are in
+//! sectors of 512 bytes, the time is in seconds. Names may contain commas: columns are counted from the end.
 
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ fn row(line: &str) -> Option<Row<'_>> {
     };
     let device = u32::try_from(digits(columns.next()?)?).ok()?;
     let process = columns.next()?;
-    // Some rows have lost the number behind the name.
+    // Some rows lack the number after the name.
     let (name, pid) = process
         .rsplit_once('-')
         .filter(|(_, pid)| digits(pid).is_some())
@@ -119,7 +119,7 @@ fn row(line: &str) -> Option<Row<'_>> {
     })
 }
 
-/// True for the line of names. The traces spell the first one `proces`.
+/// True for the header line. The traces spell its first column `proces`.
 pub fn is_header(line: &str) -> bool {
     line.trim_ascii()
         .ends_with(",device,rw_flag,sector,size,timestamp")

@@ -1,11 +1,11 @@
-//! Requests that are whole, put into the order of their first times and numbered.
+//! Sorts complete requests by their first times and numbers them.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use results::block_trace::Request;
 
-/// Orders requests within a window and numbers them.
+/// Sorts requests within a window and numbers them.
 #[derive(Debug, Default)]
 pub struct Ready {
     /// By first time, then by arrival.
@@ -29,12 +29,12 @@ impl Ready {
         self.order.len()
     }
 
-    /// First time of the request that would be next.
+    /// First time of the next request.
     pub fn first_ns(&self) -> Option<u64> {
         self.order.peek().map(|Reverse((first, _))| *first)
     }
 
-    /// Takes the next request out, with its number.
+    /// Removes the next request and numbers it.
     pub fn pop(&mut self) -> Option<Request> {
         let Reverse((first, arrival)) = self.order.pop()?;
         let mut request = self.requests.remove(&arrival)?;
@@ -45,7 +45,7 @@ impl Ready {
         Some(request)
     }
 
-    /// Requests that came too late for their place.
+    /// Number of requests that arrived too late for their position.
     pub const fn late(&self) -> u64 {
         self.late
     }

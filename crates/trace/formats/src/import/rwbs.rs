@@ -1,17 +1,17 @@
-//! The letters by which the kernel and its tools describe a request (`rwbs`): `FWFSM` is a write that empties the cache
-//! first, goes to the medium, is waited for and is metadata.
+//! The letters by which the kernel and its tools describe a request (`rwbs`): `FWFSM` is a write that flushes the cache
+//! first, goes to the medium (FUA), is synchronous and is metadata.
 //!
-//! Letters before the operation: F (cache emptied first). Operations: R, W, D, DE (secure erase), F (flush), WZ (write
-//! zeroes), ZA (zone append), other Z* (zone management), N (none of those). Letters behind: F (FUA), A (read-ahead),
-//! S (sync), M (metadata), U (atomic), P (priority).
+//! Letters before the operation: F (preflush). Operations: R, W, D, DE (secure erase), F (flush), WZ (write zeroes), ZA
+//! (zone append), other Z* (zone management), N (none of those). Letters after it: F (FUA), A (read-ahead), S (sync), M
+//! (metadata), U (atomic), P (priority).
 
 use results::block_trace::{Operation, RequestFlags};
 
-/// Reads the letters. `bytes` tells a flush (which moves nothing) from a write. `None` for letters that mean nothing.
+/// Parses the letters. `bytes` distinguishes a flush (which moves no data) from a write. `None` for invalid letters.
 pub fn parse(letters: &str, bytes: u64) -> Option<(Operation, RequestFlags)> {
     let mut flags = RequestFlags::default();
     let mut rest = letters.as_bytes();
-    // `F` alone, or before another letter of an operation.
+    // `F` by itself, or before another letter of an operation.
     if let [b'F', tail @ ..] = rest
         && tail.first().is_none_or(|next| b"RWDFNZ".contains(next))
     {
@@ -42,7 +42,7 @@ pub fn parse(letters: &str, bytes: u64) -> Option<(Operation, RequestFlags)> {
             b'M' => RequestFlags::META,
             b'U' => RequestFlags::ATOMIC,
             b'P' => RequestFlags::PRIO,
-            // A barrier of kernels before 2.6.37: both of what took its place.
+            // A barrier of kernels before 2.6.37: both of its successors.
             b'B' => RequestFlags::PREFLUSH.with(RequestFlags::FUA),
             _ => return None,
         });
@@ -51,18 +51,19 @@ pub fn parse(letters: &str, bytes: u64) -> Option<(Operation, RequestFlags)> {
     Some((settle(operation, flags, bytes), flags))
 }
 
-/// What the letters leave open is decided by whether there are bytes.
+/// Decides by the number of bytes between operations with the same letters.
 pub fn settle(operation: Operation, flags: RequestFlags, bytes: u64) -> Operation {
     match operation {
         Operation::Write if bytes == 0 => Operation::Flush,
         Operation::Driver if bytes == 0 && flags.contains(RequestFlags::PREFLUSH) => Operation::Flush,
-        // Kernels before 6.17 have no letters for it, and nothing else without letters has a place and bytes in use.
+        // Kernels before 6.17 have no letters for it, and no other used operation without letters has a sector and
+        // bytes.
         Operation::Driver if bytes > 0 => Operation::WriteZeroes,
         other => other,
     }
 }
 
-/// The letters of a request.
+/// Formats the letters of a request.
 pub fn letters(operation: Operation, flags: RequestFlags) -> String {
     let mut letters = String::new();
     if flags.contains(RequestFlags::PREFLUSH) {
@@ -148,10 +149,10 @@ mod tests {
                 let flags = RequestFlags(bits);
                 let letters = letters(*operation, flags);
                 let expected = settle(*operation, flags, bytes);
-                // A flush empties the cache in any case, and `FF` says no more.
+                // A flush always flushes the cache, and `FF` means the same.
                 let read = parse(&letters, bytes).unwrap();
                 assert_eq!(read.0, expected, "{letters}");
-                // Letters behind `ZR` may be read as the kind of zone management.
+                // Letters after `ZR` may be parsed as the kind of zone management.
                 if !matches!(operation, Operation::Flush | Operation::ZoneManagement) {
                     assert_eq!(read.1, flags, "{letters}");
                 }

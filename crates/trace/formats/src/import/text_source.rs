@@ -1,4 +1,4 @@
-//! A text file of another tool as a source: line by line through a parser into an assembly.
+//! Reads a text file of another tool: line by line through a parser into an assembly.
 
 use results::block_trace::TraceHeader;
 
@@ -7,10 +7,10 @@ use super::lines::{BadLines, Lines, Skipped};
 use crate::error::ReadError;
 use crate::stream::{TraceItem, TraceSource};
 
-/// After so many lines of which none could be read, the file is of another kind.
+/// If none of this many lines could be parsed, the file has another format.
 const HOPELESS_LINES: u64 = 1000;
 
-/// Why a line could not be read: what should have been there.
+/// Error of a line that could not be parsed: its expected content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected(pub &'static str);
 
@@ -20,19 +20,19 @@ impl From<Impossible> for Expected {
     }
 }
 
-/// Reads one format's lines.
+/// Parses the lines of one format.
 pub trait LineParser {
-    /// Takes one line in.
+    /// Parses one line.
     fn line(&mut self, line: &str, assembly: &mut Assembly) -> Result<(), Expected>;
 
-    /// Says what this format never tells.
+    /// Adds the limitations of the format to the header.
     fn end(&mut self, assembly: &mut Assembly);
 
-    /// What a file of this format looks like.
+    /// Description of the lines of this format.
     fn looks(&self) -> &'static str;
 }
 
-/// A text file as a source.
+/// A source that reads a text file.
 #[derive(Debug)]
 pub struct TextSource<P> {
     lines: Lines,
@@ -55,7 +55,7 @@ impl<P: LineParser> TextSource<P> {
         }
     }
 
-    /// Reads one line; at the end of the file, the end.
+    /// Reads one line, or ends the assembly at the end of the file.
     fn advance(&mut self) -> Result<(), ReadError> {
         let Some(line) = self.lines.next()? else {
             if self.assembly.is_empty() && self.skipped.count > 0 {

@@ -1,6 +1,6 @@
-//! Requests, runs and events as rows: one array each, in the order of the columns in [`super::schema`].
+//! Converts requests, runs and events to rows: one array each, in the order of the columns in [`super::schema`].
 //!
-//! A number that its column cannot hold is found here, before anything is written.
+//! A number that does not fit its column is detected here, before anything is written.
 
 use results::block_trace::{Event, FileIdentity, Process, Request, RequestFlags, Run};
 
@@ -14,7 +14,7 @@ pub struct TooLarge {
     pub value: u64,
 }
 
-/// Texts of numbers that rows share, made once for each item.
+/// Texts of numbers that rows share, formatted once per item.
 #[derive(Debug)]
 pub struct Shared<'a> {
     pub trace_id: &'a str,

@@ -1,7 +1,7 @@
-//! Rows of the tables as requests, runs and events.
+//! Converts rows of the tables to requests, runs and events.
 //!
-//! Columns are found once a batch, their texts are made once a batch, and words are read once a batch. A value that
-//! cannot be is named with its column; the caller knows file and row.
+//! Columns are looked up, their texts decoded, and option values parsed once per batch. An impossible value is reported
+//! with its column; the caller adds file and row.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -18,7 +18,7 @@ use results::block_trace::{
 
 use super::reader::NativeReadError;
 
-/// What is wrong, without file and row.
+/// An error without file and row.
 #[derive(Debug)]
 pub enum Problem {
     Column {
@@ -65,7 +65,7 @@ impl Problem {
 
 /// A batch of rows of one table.
 pub trait Rows: Sized {
-    /// What a row is.
+    /// Type of a row.
     type Row;
 
     fn of(batch: &RecordBatch) -> Result<Self, Problem>;
@@ -73,12 +73,12 @@ pub trait Rows: Sized {
     fn row(&self, row: usize, processes: &mut Processes) -> Result<Self::Row, Problem>;
 }
 
-/// Processes that rows share.
+/// Processes shared between rows.
 #[derive(Debug, Default)]
 pub struct Processes(HashMap<Process, Arc<Process>>);
 
 impl Processes {
-    /// Beyond this many the set begins anew: they are shared to save memory, not to take it.
+    /// At this size the set is cleared: sharing must save memory, not cost it.
     const MAX: usize = 1 << 16;
 
     fn share(&mut self, process: Process) -> Arc<Process> {
@@ -140,7 +140,7 @@ impl Flag {
     }
 }
 
-/// An integer column of either width, as numbers of whatever type the field has.
+/// An integer column of either width, as numbers of the field's type.
 #[derive(Debug)]
 struct Number {
     column: &'static str,
@@ -188,7 +188,7 @@ impl Number {
     }
 }
 
-/// A text column, each different text made once.
+/// A text column, each distinct text decoded once.
 #[derive(Debug)]
 struct Texts<T> {
     column: &'static str,
@@ -305,7 +305,7 @@ impl FileColumns {
     }
 }
 
-/// Rows of `requests.parquet`. A row is a request without its runs, and how many there are.
+/// Rows of `requests.parquet`. A row is a request without its runs, and their number.
 #[derive(Debug)]
 pub struct RequestRows {
     length: usize,
@@ -462,7 +462,7 @@ impl Rows for RequestRows {
     }
 }
 
-/// A run, and whose it is.
+/// A run with the number of its request.
 #[derive(Debug)]
 pub struct NumberedRun {
     pub request_id: u64,

@@ -1,7 +1,7 @@
 //! The native form of a trace: a folder `NAME.trace/` with `header.json` and three tables in Parquet.
 //!
-//! Spec: `docs/formats/block-trace.md`. Columns are listed in [`schema`] alone. Every row bears the trace's own text in
-//! `trace_id`, so that any number of traces are queried together.
+//! Spec: `docs/formats/block-trace.md`. Columns are only listed in [`schema`]. Every row contains the trace's id in
+//! `trace_id`, so that any number of traces can be queried together.
 
 mod cells;
 mod decode;
@@ -25,7 +25,7 @@ pub const REQUESTS_FILE: &str = "requests.parquet";
 pub const RUNS_FILE: &str = "runs.parquet";
 /// Name of the table of events.
 pub const EVENTS_FILE: &str = "events.parquet";
-/// How names of native traces end.
+/// Extension of native traces.
 pub const EXTENSION: &str = "trace";
 
 /// Whether `path` is the folder of a native trace, or a table in one.

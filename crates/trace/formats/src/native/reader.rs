@@ -1,9 +1,9 @@
 //! Reads a native trace request by request, each with its runs, and events between them.
 //!
-//! Memory is bounded by a batch of rows and the pages of a row group. Columns are found by their names, so that tables
-//! which another tool has written again (in another order, with columns more) are read too, once the header names no sums.
+//! Memory is bounded by a batch of rows and the pages of a row group. Columns are looked up by name, so that tables
+//! rewritten by another tool (reordered, with more columns) are read too, once the header contains no sums.
 //!
-//! Order of trust: the header, then each table's sum, then the places that its footer names, then its rows.
+//! Order of trust: the header, then each table's sum, then the offsets in its footer, then its rows.
 
 use std::fs::File;
 use std::io;
@@ -30,7 +30,7 @@ use crate::stream::{TraceItem, TraceSource, event_is_first};
 
 const BATCH_ROWS: usize = 8 << 10;
 
-/// Why a native trace could not be read.
+/// Error of reading a native trace.
 #[derive(Debug, Error)]
 pub enum NativeReadError {
     /// A system call failed.
@@ -38,44 +38,44 @@ pub enum NativeReadError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The name is of something else.
+    /// The path is not a native trace.
     #[error("{} is no native trace: expected a folder with {HEADER_FILE}, or a .parquet file in one", path.display())]
     NotATrace {
-        /// What was named.
+        /// The given path.
         path: PathBuf,
     },
-    /// The header is not what it must be.
+    /// The header is malformed.
     #[error("{}: no header of a trace: {source}", path.display())]
     Header {
         /// The file.
         path: PathBuf,
-        /// The decoder's answer, with line and column.
+        /// The decoder's error, with line and column.
         #[source]
         source: serde_json::Error,
     },
-    /// The header is that of something else, or of another version.
+    /// The header has another format or version.
     #[error("{}: expected {FORMAT} of schema {} to {}, found {found}; \
              read it with the version of tidegate that wrote it", path.display(), READABLE_SCHEMAS.start(),
              READABLE_SCHEMAS.end())]
     Format {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// Format and version found.
         found: String,
     },
-    /// A table has another length than the header says.
+    /// The length of a table differs from the header.
     #[error("{}: expected a table of {expected} bytes, as header.json says, found a file of {found}; take the trace from a \
              copy, or, where another tool has written the table anew, remove \"tables\" from header.json", path.display())]
     Length {
         /// The table.
         path: PathBuf,
-        /// Bytes that it had when it was written.
+        /// Its length in bytes when it was written.
         expected: u64,
-        /// Bytes that the file has.
+        /// Length of the file in bytes.
         found: u64,
     },
     /// A table is damaged.
@@ -85,7 +85,7 @@ pub enum NativeReadError {
     Checksum {
         /// The table.
         path: PathBuf,
-        /// Bytes that were summed.
+        /// Number of bytes in the sum.
         bytes: u64,
         /// Their sum when they were written.
         expected: u32,
@@ -97,7 +97,7 @@ pub enum NativeReadError {
     Parquet {
         /// The table.
         path: PathBuf,
-        /// The decoder's answer.
+        /// The decoder's error.
         #[source]
         source: ParquetError,
     },
@@ -106,7 +106,7 @@ pub enum NativeReadError {
     Rows {
         /// The table.
         path: PathBuf,
-        /// The decoder's answer.
+        /// The decoder's error.
         #[source]
         source: ArrowError,
     },
@@ -119,10 +119,10 @@ pub enum NativeReadError {
         column: &'static str,
         /// Its type.
         expected: &'static str,
-        /// What is there.
+        /// Type found.
         found: String,
     },
-    /// A value cannot be what it is said to be.
+    /// An impossible value.
     #[error("{}, row {row}: {column}: {problem}", path.display())]
     Value {
         /// The table.
@@ -155,7 +155,7 @@ impl NativeReader {
     /// Opens the trace in the folder `path`, or the one that the table `path` belongs to.
     ///
     /// # Errors
-    /// When there is none, or its header, schema or columns are not those of this version.
+    /// If there is no trace, or its header, schema or columns are not those of this version.
     pub fn open(path: &Path) -> Result<Self, NativeReadError> {
         let folder = folder_of(path).ok_or_else(|| NativeReadError::NotATrace {
             path: path.to_owned(),
@@ -186,19 +186,19 @@ impl NativeReader {
         Ok(reader)
     }
 
-    /// The folder that is read.
+    /// The folder of the trace.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// What `header.json` says.
+    /// The content of `header.json`.
     #[must_use]
     pub const fn stored_header(&self) -> &StoredHeader {
         &self.stored
     }
 
-    /// Rows that the tables have, whatever the header says.
+    /// Number of rows in the tables, whatever the header says.
     #[must_use]
     pub const fn counts(&self) -> ItemCounts {
         ItemCounts {
@@ -208,14 +208,14 @@ impl NativeReader {
         }
     }
 
-    /// Bytes behind the tables, which an interrupted writer did not finish. Where there are some, only this reader can read
-    /// the tables as they are.
+    /// Number of bytes behind the tables, which an interrupted writer did not finish. If it is not 0, only this reader
+    /// can read the tables as they are.
     #[must_use]
     pub const fn unfinished_bytes(&self) -> u64 {
         self.requests.bytes_behind + self.runs.bytes_behind + self.events.bytes_behind
     }
 
-    /// Takes the next request out of its table, with its runs.
+    /// Reads the next request from its table, with its runs.
     fn advance_request(&mut self) -> Result<(), NativeReadError> {
         let Some((mut request, run_count)) = self.requests.next()? else {
             self.next_request = None;
@@ -301,11 +301,11 @@ pub(super) fn folder_of(path: &Path) -> Option<PathBuf> {
 #[derive(Debug)]
 struct Table<R> {
     path: PathBuf,
-    /// None after a panic in it.
+    /// `None` after a panic in it.
     batches: Option<ParquetRecordBatchReader>,
     current: Option<R>,
     row_in_batch: usize,
-    /// Rows before the current batch.
+    /// Number of rows before the current batch.
     rows_before: u64,
     rows: u64,
     bytes_behind: u64,
@@ -336,7 +336,8 @@ impl<R: Rows> Table<R> {
             let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
             let footer = Arc::new(footer(&file, bytes).map_err(failed)?);
             let plain = ArrowReaderMetadata::try_new(Arc::clone(&footer), options.clone()).map_err(failed)?;
-            // Texts as numbers into a dictionary, as they are stored: each is then made once a batch, not once a row.
+            // Texts as indices into a dictionary, as they are stored: each is then decoded once per batch instead of
+            // once per row.
             let schema = Arc::new(with_dictionaries(plain.schema()));
             let metadata =
                 ArrowReaderMetadata::try_new(footer, options.with_schema(schema)).map_err(failed)?;
@@ -404,7 +405,7 @@ impl<R: Rows> Table<R> {
         self.rows_before + u64::try_from(self.row_in_batch).unwrap_or(u64::MAX)
     }
 
-    /// An error at the row that was read last.
+    /// An error at the last row read.
     fn wrong(&self, column: &'static str, problem: String) -> NativeReadError {
         NativeReadError::Value {
             path: self.path.clone(),
@@ -415,15 +416,15 @@ impl<R: Rows> Table<R> {
     }
 }
 
-/// A step of the decoder. It takes tables for well-formed and panics on some that are not; sums tell of damage, and not of tables that
-/// were made to do harm.
+/// Runs a step of the decoder, which assumes well-formed tables and panics on some that are not; sums detect damage,
+/// but not tables crafted to do harm.
 fn contained<T>(step: impl FnOnce() -> T) -> Result<T, ArrowError> {
     let panicked =
         |_| ArrowError::ParquetError("the decoder panicked: the table is not well-formed".to_owned());
     catch_unwind(AssertUnwindSafe(step)).map_err(panicked)
 }
 
-/// What the table's last bytes say of it, of a table that is the first `bytes` of its file.
+/// Decodes the footer of a table that is the first `bytes` of its file.
 fn footer(file: &File, bytes: u64) -> Result<ParquetMetaData, ParquetError> {
     let short = || ParquetError::EOF(format!("a table of {bytes} bytes has no footer"));
     let mut tail = [0; 8];
@@ -439,7 +440,7 @@ fn footer(file: &File, bytes: u64) -> Result<ParquetMetaData, ParquetError> {
     ParquetMetaDataReader::decode_metadata(&footer)
 }
 
-/// The decoder trusts the places that the footer names; they are checked to be in the table before it gets to see them.
+/// Checks that the offsets in the footer lie within the table, because the decoder trusts them.
 fn check_places(path: &Path, bytes: u64, metadata: &ParquetMetaData) -> Result<(), NativeReadError> {
     let table_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
     let columns = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);

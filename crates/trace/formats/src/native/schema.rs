@@ -1,12 +1,12 @@
-//! The columns of the three tables of a stored trace: names, types and whether they may be empty.
+//! The columns of the three tables of a stored trace: names, types and nullability.
 //!
-//! This is the only place that lists them; writer and reader follow it, and a test holds `docs/formats/block-trace.md` to
-//! it. It holds no values and touches no file.
+//! This is the only place that lists them; writer and reader follow it, and a test compares it with
+//! `docs/formats/block-trace.md`. It holds no values and touches no file.
 //!
 //! Invariants:
-//! - Integers are signed, of 32 or 64 bits: Spark has no unsigned ones. Values beyond are refused when they are written.
-//! - Texts are plain UTF-8 columns; Parquet itself keeps each different text once.
-//! - A value that the source did not tell is empty, never 0.
+//! - Integers are signed, of 32 or 64 bits: Spark has no unsigned ones. Larger values are refused on writing.
+//! - Texts are plain UTF-8 columns; Parquet itself stores each distinct text once.
+//! - A value that the source lacks is null, never 0.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 pub struct Column {
     /// Its name.
     pub name: &'static str,
-    /// What is in it.
+    /// Its type.
     pub kind: ColumnKind,
-    /// Whether it may be empty.
+    /// Whether it may be null.
     pub presence: Presence,
 }
 
@@ -36,12 +36,12 @@ pub enum ColumnKind {
     Text,
 }
 
-/// Whether a column may be empty.
+/// Nullability of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It never is.
+    /// Never null.
     Always,
-    /// It is where the source told nothing.
+    /// Null if the source lacks the value.
     WhereKnown,
 }
 
@@ -52,7 +52,7 @@ const fn column(name: &'static str, kind: ColumnKind, presence: Presence) -> Col
     Column { name, kind, presence }
 }
 
-/// Columns of `requests.parquet`, in their order.
+/// Columns of `requests.parquet`, in order.
 pub const REQUEST_COLUMNS: [Column; 40] = [
     column("trace_id", Text, Always),
     column("id", Int64, Always),
@@ -96,7 +96,7 @@ pub const REQUEST_COLUMNS: [Column; 40] = [
     column("run_count", Int64, Always),
 ];
 
-/// Columns of `runs.parquet`, in their order.
+/// Columns of `runs.parquet`, in order.
 pub const RUN_COLUMNS: [Column; 27] = [
     column("trace_id", Text, Always),
     column("request_id", Int64, Always),
@@ -127,7 +127,7 @@ pub const RUN_COLUMNS: [Column; 27] = [
     column("dirtied_ns", Int64, WhereKnown),
 ];
 
-/// Columns of `events.parquet`, in their order.
+/// Columns of `events.parquet`, in order.
 pub const EVENT_COLUMNS: [Column; 14] = [
     column("trace_id", Text, Always),
     column("event_index", Int64, Always),

@@ -1,7 +1,7 @@
-//! `header.json`: the trace's header, its own text, how many rows its tables have, and their sums.
+//! `header.json`: the trace's header, its id, the number of rows in its tables, and their sums.
 //!
-//! It is replaced as a whole, by a rename: whenever a writer dies, there is one, and it fits the tables up to the place that
-//! it names.
+//! It is replaced atomically, by a rename: whenever a writer dies, a header exists, and it matches the tables up to the
+//! lengths that it names.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -14,58 +14,58 @@ use super::reader::folder_of;
 use super::table_sum::TableSums;
 use super::{HEADER_FILE, NativeReadError, NativeWriteError};
 
-/// A header beyond this is none: it has some lines for each device.
+/// A larger header is considered damaged: it has a few lines per device.
 const HEADER_BYTES_MAX: u64 = 16 << 20;
 
-/// What the next header is called until it is whole.
+/// Name of the next header while it is written.
 const NEXT_HEADER_FILE: &str = "header.json.next";
 
 /// First field of the file.
 pub const FORMAT: &str = "tidegate.block-trace";
 
-/// What the file holds.
+/// Content of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoredHeader {
     /// [`FORMAT`].
     pub format: String,
-    /// The text that each row of the trace bears, unlike that of any other trace.
+    /// The id in each row of the trace, unique among traces.
     pub trace_id: String,
     /// Rows of the tables.
     pub counts: ItemCounts,
-    /// Lengths and checksums of the tables. Schema 1 has none, and who writes a table anew may take them out.
+    /// Lengths and checksums of the tables. Absent in schema 1; a tool that rewrites a table may remove them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tables: Option<TableSums>,
-    /// What the trace is of; its fields stand beside those above.
+    /// Description of the trace; its fields are on the same level as those above.
     #[serde(flatten)]
     pub header: TraceHeader,
 }
 
-/// Rows of the tables.
+/// Number of rows in the tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ItemCounts {
-    /// Of requests.
+    /// Requests.
     pub requests: u64,
-    /// Of runs.
+    /// Runs.
     pub runs: u64,
-    /// Of events.
+    /// Events.
     pub events: u64,
 }
 
-/// Whether a header must reach the medium before the writer goes on.
+/// Whether a header must reach the medium before the writer continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// It outlives the process.
+    /// It survives the end of the process.
     Process,
-    /// It outlives the power too.
+    /// It survives a power cut.
     Power,
 }
 
 impl StoredHeader {
-    /// The header of the trace in the folder `path`, or the one that the table `path` belongs to. Its tables are not looked
-    /// at.
+    /// The header of the trace in the folder `path`, or of the one that the table `path` belongs to. Does not check the
+    /// tables.
     ///
     /// # Errors
-    /// When there is none, or it is of another format or version.
+    /// If there is no header, or it has another format or version.
     pub fn of(path: &Path) -> Result<Self, NativeReadError> {
         let folder = folder_of(path).ok_or_else(|| NativeReadError::NotATrace {
             path: path.to_owned(),
@@ -86,7 +86,7 @@ impl StoredHeader {
             path: path.clone(),
             source,
         };
-        // Format and version first: what they do not vouch for may look like anything.
+        // Check format and version first: anything else in the file depends on them.
         let value: serde_json::Value = serde_json::from_slice(&text).map_err(wrong)?;
         let format = value
             .get("format")
@@ -106,11 +106,11 @@ impl StoredHeader {
         serde_json::from_value(value).map_err(wrong)
     }
 
-    /// Puts it in place of the one in `folder`.
+    /// Replaces the header in `folder`.
     pub(super) fn write(&self, folder: &Path, durability: Durability) -> Result<(), NativeWriteError> {
         let path = folder.join(HEADER_FILE);
         let next = folder.join(NEXT_HEADER_FILE);
-        // Of a writer that was killed.
+        // Left by a killed writer.
         let _ = fs::remove_file(&next);
         let mut text = serde_json::to_vec_pretty(self).map_err(|source| NativeWriteError::Header {
             path: path.clone(),
@@ -126,7 +126,7 @@ impl StoredHeader {
         });
         let replaced = written.and_then(|()| fs::rename(&next, &path));
         replaced.map_err(|source| {
-            // Half a header is nobody's; the one before it stays.
+            // An incomplete header is useless; the one before it stays.
             let _ = fs::remove_file(&next);
             NativeWriteError::Io {
                 operation: "write",

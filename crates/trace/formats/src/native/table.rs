@@ -1,11 +1,11 @@
-//! One table on its way to a Parquet file: rows are gathered, and written batch by batch.
+//! Writes one table to a Parquet file: collects rows, and writes them batch by batch.
 //!
-//! It knows columns and cells, not what they mean. Memory is bounded: a batch of rows, and the pages of one row group,
-//! which are compressed as they fill.
+//! It knows columns and cells, but not their meaning. Memory is bounded: a batch of rows, and the pages of one row
+//! group, which are compressed as they fill.
 //!
-//! A Parquet file is read from its end, so that one without an end is lost. A checkpoint therefore writes an end behind the
-//! row groups that are there, and the file goes on behind it: up to each such place it is a whole table, and readers of the
-//! finished one never look at what lies between its row groups.
+//! A Parquet file is read from its end, so that one without a footer is lost. A checkpoint therefore writes a footer
+//! behind the existing row groups, and the file continues behind it: up to each such position it is a complete table,
+//! and readers of the finished one never look at the bytes between its row groups.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -26,10 +26,10 @@ use super::schema::{Column, ColumnKind, schema_of};
 use super::table_sum::{SummedFile, TableSum};
 use super::writer::NativeWriteError;
 
-/// Rows that are gathered before they go to the Parquet writer.
+/// Rows that are collected before they go to the Parquet writer.
 const BATCH_ROWS: usize = 8 << 10;
 
-/// Rows of a row group: what a reader must hold of a column at once, and what it can skip by its statistics.
+/// Rows of a row group: a reader holds this many values of a column at once, and can skip this many by statistics.
 pub const ROW_GROUP_ROWS: usize = 256 << 10;
 
 const CREATED_BY: &str = "tidegate";
@@ -44,7 +44,7 @@ pub enum Cell<'a> {
     Text(&'a str),
 }
 
-/// The values of one column that are not written yet.
+/// The values of one column that have not been written yet.
 #[derive(Debug)]
 enum Gathered {
     Boolean(BooleanBuilder),
@@ -87,7 +87,7 @@ impl Gathered {
     }
 }
 
-/// A table that is being written.
+/// A table being written.
 #[derive(Debug)]
 pub struct TableWriter {
     path: PathBuf,
@@ -106,7 +106,7 @@ impl TableWriter {
             path: path.to_owned(),
             source,
         })?;
-        // The schema of Arrow beside the one of Parquet would say nothing more, and differs between versions.
+        // The Arrow schema would add nothing to the Parquet one, and differs between versions.
         let options = ArrowWriterOptions::new()
             .with_properties(properties(columns))
             .with_skip_arrow_metadata(true);
@@ -154,7 +154,7 @@ impl TableWriter {
             .map_err(|source| failed("write", &self.path, source))
     }
 
-    /// Ends the row group and writes an end of the file behind it: what it answers is a whole table, whatever comes after.
+    /// Ends the row group and writes a footer behind it: the returned sum covers a complete table, whatever follows.
     pub fn checkpoint(&mut self) -> Result<TableSum, NativeWriteError> {
         self.flush_rows()?;
         self.writer
@@ -169,7 +169,7 @@ impl TableWriter {
         Ok(self.writer.inner().sum())
     }
 
-    /// What stands at the end of a file of the row groups so far.
+    /// The footer of a file with the row groups so far.
     fn end_of_file(&self) -> Result<Vec<u8>, ParquetError> {
         let row_groups = self.writer.flushed_row_groups().to_vec();
         let rows = row_groups.iter().map(|group| group.num_rows()).sum();
@@ -183,7 +183,7 @@ impl TableWriter {
         Ok(end)
     }
 
-    /// Writes what is gathered and the end, and syncs the file.
+    /// Writes collected rows and the footer, and syncs the file.
     pub fn close(mut self) -> Result<TableSum, NativeWriteError> {
         self.flush_rows()?;
         let path = self.path;
@@ -206,7 +206,7 @@ fn properties(columns: &[Column]) -> WriterProperties {
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
         .set_created_by(CREATED_BY.to_owned());
     for column in columns.iter().filter(|column| column.kind == ColumnKind::Int64) {
-        // Numbers that grow slowly or hardly repeat: a dictionary of them would be as long as they are.
+        // Numbers that grow slowly or rarely repeat: a dictionary of them would be as large as the column.
         if column.name.ends_with("_ns") || ["id", "request_id", "event_index"].contains(&column.name) {
             let path = ColumnPath::from(column.name);
             builder = builder

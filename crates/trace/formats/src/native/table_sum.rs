@@ -1,8 +1,8 @@
-//! How long a table is, and its checksum: made while it is written, looked at before it is decoded.
+//! Length and checksum of a table: computed while it is written, checked before it is decoded.
 //!
-//! The decoder of Parquet trusts what it reads, and a damaged page can make it panic; so nothing of a table is decoded
-//! before its sum has vouched for it. A table is the first `bytes` of its file: what lies behind them in a partial trace was
-//! not finished. This module knows nothing of Parquet.
+//! The Parquet decoder trusts its input, and a damaged page can make it panic; so no part of a table is decoded before
+//! its sum has been verified. A table is the first `bytes` of its file: in a partial trace the bytes behind them were
+//! not finished. This module does not know Parquet.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -20,31 +20,31 @@ const CHUNK_BYTES: usize = 256 << 10;
 pub struct TableSum {
     /// Bytes from the start of its file.
     pub bytes: u64,
-    /// CRC-32 (IEEE 802.3) of them.
+    /// CRC-32 (IEEE 802.3) of these bytes.
     pub crc32: u32,
 }
 
-/// Those of a trace's three tables.
+/// Sums of a trace's three tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableSums {
-    /// Of `requests.parquet`.
+    /// Sum of `requests.parquet`.
     pub requests: TableSum,
-    /// Of `runs.parquet`.
+    /// Sum of `runs.parquet`.
     pub runs: TableSum,
-    /// Of `events.parquet`.
+    /// Sum of `events.parquet`.
     pub events: TableSum,
 }
 
-/// What a file longer than its table is.
+/// Meaning of bytes behind a table in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behind {
-    /// Damage: the trace is whole.
+    /// Damage: the trace is complete.
     Nothing,
     /// Rows that an interrupted writer did not finish.
     Unfinished,
 }
 
-/// A file that sums what is written to it.
+/// A file with a running sum of the bytes written to it.
 #[derive(Debug)]
 pub struct SummedFile {
     file: File,
@@ -61,7 +61,7 @@ impl SummedFile {
         }
     }
 
-    /// Of all that was written so far.
+    /// Sum of all bytes written so far.
     pub fn sum(&self) -> TableSum {
         TableSum {
             bytes: self.bytes,
@@ -87,7 +87,7 @@ impl Write for SummedFile {
     }
 }
 
-/// Reads the table in `file` once and compares it with its sum; answers how many bytes lie behind it.
+/// Reads the table in `file` once and compares it with its sum; returns the number of bytes behind it.
 pub fn verify(path: &Path, file: &File, sum: TableSum, behind: Behind) -> Result<u64, NativeReadError> {
     let failed = |source| NativeReadError::Io {
         path: path.to_owned(),

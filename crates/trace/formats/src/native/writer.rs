@@ -1,14 +1,15 @@
 //! Writes a native trace, row by row.
 //!
-//! All is written into `NAME.partial`, which gets its name when the trace is finished and synced: a folder with the right
-//! name is whole. A writer that is dropped before leaves the partial folder with all its rows and a header that says
-//! `complete: false`.
+//! All files are written into `NAME.partial`, which gets its name when the trace is finished and synced: a folder with
+//! the right name is complete. A writer that is dropped earlier leaves the partial folder with all its rows and a
+//! header that says `complete: false`.
 //!
-//! A checkpoint makes what is there readable: each table gets an end, and then the header is replaced by one that names
-//! these ends with their sums. A process that is killed, or finds the disk full, leaves what its last checkpoint named.
-//! Checkpoints come by themselves after as many rows as a row group has, then after each quarter more; more of them are the
-//! caller's, who has a clock. They are not synced, as that would stop a recorder for as long as its disk takes: a power cut
-//! can leave tables shorter than the header says, and the reader then says so.
+//! A checkpoint makes the rows so far readable: each table gets a footer, and then the header is replaced by one with
+//! the lengths and sums up to these footers. A process that is killed, or runs out of disk space, leaves the rows of
+//! its last checkpoint. Checkpoints are made automatically after as many rows as a row group has, then after each
+//! further quarter; the caller, which has a clock, may make more. They are not synced, as that would stall a recorder
+//! for as long as its disk takes: a power cut can leave tables shorter than the header says, which the reader then
+//! reports.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -27,28 +28,28 @@ use super::{EVENTS_FILE, HEADER_FILE, REQUESTS_FILE, RUNS_FILE};
 use crate::error::WriteError;
 use crate::stream::{TraceSink, Written};
 
-/// Why a native trace could not be written.
+/// Error of writing a native trace.
 #[derive(Debug, Error)]
 pub enum NativeWriteError {
     /// A system call failed.
     #[error("{}: cannot {operation}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The encoder of Parquet failed, in most cases for want of space.
+    /// The Parquet encoder failed, usually for lack of space.
     #[error("{}: cannot {operation} the table: {source}", path.display())]
     Parquet {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
         /// The table.
         path: PathBuf,
-        /// The encoder's answer.
+        /// The encoder's error.
         #[source]
         source: parquet::errors::ParquetError,
     },
@@ -57,55 +58,55 @@ pub enum NativeWriteError {
     Header {
         /// The file.
         path: PathBuf,
-        /// The encoder's answer.
+        /// The encoder's error.
         #[source]
         source: serde_json::Error,
     },
-    /// Something has the name already.
+    /// The name already exists.
     #[error("{} exists already; choose another name, or allow it to be replaced", path.display())]
     Exists {
-        /// What was to be written.
+        /// The path of the trace.
         path: PathBuf,
     },
-    /// What has the name is no trace, and is not replaced.
+    /// The name belongs to something other than a trace, which is not replaced.
     #[error("{} is no trace and is not replaced: expected a folder with {HEADER_FILE}", path.display())]
     ReplacesOther {
-        /// What was to be written.
+        /// The path of the trace.
         path: PathBuf,
     },
-    /// A number is too large for its column. Only the item that has it is refused.
+    /// A number is too large for its column. Only the item that contains it is refused.
     #[error("{item}: {field} is {value}, expected at most 2^63 - 1")]
     OutOfRange {
-        /// Which request or event.
+        /// The request or event.
         item: String,
         /// The column.
         field: &'static str,
         /// The value.
         value: u64,
     },
-    /// Requests did not come in the order of their numbers.
+    /// Requests were not in the order of their numbers.
     #[error("request {id} came after request {last}; expected higher numbers only")]
     Order {
-        /// The one that came.
+        /// The refused request.
         id: u64,
         /// The one before.
         last: u64,
     },
 }
 
-/// The text by which rows of one trace are told from those of others.
+/// The text that distinguishes rows of one trace from those of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceId(String);
 
 impl TraceId {
-    /// Made of the trace's name and of what tells this trace from others of that name: the time when it was made (ns
-    /// since 1970) and the process that made it.
+    /// Builds an id from the trace's name, the time when it was made (ns since 1970) and the process that made it,
+    /// which distinguish it from other traces of that name.
     #[must_use]
     pub fn new(name: &str, made_ns: u128, process: u32) -> Self {
         Self(format!("{name}-{made_ns:x}-{process:x}"))
     }
 
-    /// A text that the caller holds unique.
+    /// Uses a text whose uniqueness is the caller's responsibility.
     #[must_use]
     pub fn from_text(text: &str) -> Self {
         Self(text.to_owned())
@@ -118,12 +119,12 @@ impl TraceId {
     }
 }
 
-/// What becomes of a trace that has the name already.
+/// Handling of an existing trace with the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// It stays, and nothing is written.
+    /// Keep it and write nothing.
     Refuse,
-    /// It is replaced when the new one is whole.
+    /// Replace it when the new one is complete.
     Replace,
 }
 
@@ -133,19 +134,19 @@ pub struct NativeWriter {
     path: PathBuf,
     partial: PathBuf,
     id: TraceId,
-    /// What the header says when the writer is dropped.
+    /// The header to write if the writer is dropped.
     interrupted: TraceHeader,
     last_request: Option<u64>,
     device_texts: HashMap<DeviceNumber, String>,
     /// `None` once it is finished.
     tables: Option<Tables>,
-    /// What the header on the disk vouches for.
+    /// Rows and sums in the header on the disk.
     checkpoint: Checkpoint,
-    /// Whether an error has left the tables apart from each other: what counts then is the checkpoint.
+    /// Whether an error has left the tables inconsistent with each other: then the checkpoint counts.
     is_broken: bool,
 }
 
-/// Up to where the tables can be read.
+/// Lengths up to which the tables can be read.
 #[derive(Clone, Copy, Debug)]
 struct Checkpoint {
     sums: TableSums,
@@ -192,18 +193,18 @@ impl ItemCounts {
 }
 
 impl NativeWriter {
-    /// Starts the trace `path` (by custom `NAME.trace`). `header` is what is known so far; it is what an interrupted trace
-    /// keeps. An earlier partial folder of that name is replaced.
+    /// Creates the trace `path` (by custom `NAME.trace`). `header` is the information known so far, and the header of
+    /// the trace if it is interrupted. An earlier partial folder of that name is replaced.
     ///
     /// # Errors
-    /// When something has the name and may not be replaced, or the folder cannot be made.
+    /// If the name exists and may not be replaced, or the folder cannot be created.
     pub fn create(
         path: &Path,
         id: TraceId,
         header: &TraceHeader,
         existing: Existing,
     ) -> Result<Self, NativeWriteError> {
-        // Without a slash at its end, to which a suffix could not be added.
+        // Without a trailing slash, to which a suffix could not be added.
         let path: PathBuf = path.components().collect();
         check_target(&path, existing)?;
         let partial = outfile::partial_name(&path);
@@ -214,7 +215,7 @@ impl NativeWriter {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(|source| failed("create", parent, source))?;
         }
-        // Not one that somebody else put there meanwhile.
+        // Fails if another process has created it meanwhile.
         fs::create_dir(&partial).map_err(|source| failed("create", &partial, source))?;
         let mut tables = Tables {
             requests: TableWriter::create(&partial.join(REQUESTS_FILE), &REQUEST_COLUMNS)?,
@@ -244,22 +245,22 @@ impl NativeWriter {
         Ok(writer)
     }
 
-    /// Where the trace is until it is finished.
+    /// Path of the trace until it is finished.
     #[must_use]
     pub fn partial_path(&self) -> &Path {
         &self.partial
     }
 
-    /// Rows so far.
+    /// Number of rows so far.
     #[must_use]
     pub fn counts(&self) -> ItemCounts {
         self.tables.as_ref().map(Tables::counts).unwrap_or_default()
     }
 
-    /// Adds a request with its runs; nothing of it is added when one number does not fit.
+    /// Adds a request with all its runs, or nothing if one number does not fit.
     ///
     /// # Errors
-    /// [`NativeWriteError::OutOfRange`] and [`NativeWriteError::Order`] refuse this request alone.
+    /// [`NativeWriteError::OutOfRange`] and [`NativeWriteError::Order`] refuse only this request.
     pub fn request(&mut self, request: &Request) -> Result<(), NativeWriteError> {
         if let Some(last) = self.last_request.filter(|last| request.id <= *last) {
             return Err(NativeWriteError::Order { id: request.id, last });
@@ -300,7 +301,7 @@ impl NativeWriter {
     /// Adds an event.
     ///
     /// # Errors
-    /// [`NativeWriteError::OutOfRange`] refuses this event alone.
+    /// [`NativeWriteError::OutOfRange`] refuses only this event.
     pub fn event(&mut self, event: &Event) -> Result<(), NativeWriteError> {
         let tables = self.tables.as_mut().expect("a finished writer is gone");
         let index = tables.events.rows();
@@ -318,10 +319,10 @@ impl NativeWriter {
         self.checkpoint_when_due()
     }
 
-    /// Makes what is there readable, whatever becomes of this process.
+    /// Makes the rows so far readable, whatever happens to this process.
     ///
     /// # Errors
-    /// When it cannot be written; the checkpoint before stays.
+    /// If it cannot be written; the checkpoint before stays.
     pub fn checkpoint(&mut self) -> Result<(), NativeWriteError> {
         let tables = self.tables.as_mut().expect("a finished writer is gone");
         let counts = tables.counts();
@@ -348,7 +349,7 @@ impl NativeWriter {
     /// Writes the rest and gives the trace its name. A header that says `complete: false` is kept as it is.
     ///
     /// # Errors
-    /// When the rest cannot be written; what is there stays in the partial folder.
+    /// If the rest cannot be written; the rows so far stay in the partial folder.
     pub fn finish(mut self, header: &TraceHeader) -> Result<ItemCounts, NativeWriteError> {
         let tables = self.tables.take().expect("a finished writer is gone");
         let counts = tables.counts();
@@ -388,7 +389,7 @@ impl NativeWriter {
             trace_id: self.id.as_str().to_owned(),
             counts: checkpoint.counts,
             tables: Some(checkpoint.sums),
-            // What is written is of this schema, whatever its source was of.
+            // The output has this schema, whatever the source's was.
             header: TraceHeader {
                 schema: BLOCK_TRACE_SCHEMA,
                 ..header.clone()
@@ -397,8 +398,8 @@ impl NativeWriter {
         stored.write(&self.partial, durability)
     }
 
-    /// Takes away what lies behind the checkpoint, so that any reader of Parquet can read the tables. It is tried: what
-    /// stays is left out by ours.
+    /// Truncates the tables to the checkpoint, so that any Parquet reader can read them. Best effort: this crate's
+    /// reader ignores the bytes behind it.
     fn cut_to_checkpoint(&self) {
         let TableSums {
             requests,
@@ -419,15 +420,15 @@ impl NativeWriter {
 }
 
 impl Drop for NativeWriter {
-    /// An interrupted trace is kept as far as it came, or up to its last checkpoint where the rest can't be written. Errors
-    /// have nobody to be told to; the folder's name tells.
+    /// Keeps an interrupted trace with all its rows, or up to its last checkpoint if the rest can't be written. Errors
+    /// can't be returned; the folder's name shows that it is partial.
     fn drop(&mut self) {
         let Some(tables) = self.tables.take() else {
             return;
         };
         let counts = tables.counts();
         let closed = if self.is_broken {
-            // Closing it would write rows that nobody vouches for.
+            // Closing it would write rows that may be inconsistent.
             drop(tables);
             None
         } else {

@@ -1,4 +1,4 @@
-//! Damage is named before anything of a table is decoded, and no damage makes a reader panic.
+//! Damage is reported before any part of a table is decoded, and no damage makes a reader panic.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn a_trace_that_is_none_or_not_whole_is_named() {
     assert!(error_of(&path).contains("no header of a trace"));
     fs::write(&header_path, good).unwrap();
 
-    // A table of another trace: its runs belong to nobody here, whatever the sums say.
+    // A table of another trace: its runs belong to no request here, whatever the sums say.
     let other = folder.path().join("b.trace");
     write(&sample(9), &other);
     fs::copy(other.join("runs.parquet"), path.join("runs.parquet")).unwrap();
@@ -48,7 +48,7 @@ fn a_trace_that_is_none_or_not_whole_is_named() {
     );
 }
 
-/// Takes the sums out of the header, and answers how it was.
+/// Removes the sums from the header, and returns the original header.
 fn without_sums(path: &Path) -> String {
     let header = path.join("header.json");
     let good = fs::read_to_string(&header).unwrap();
@@ -58,7 +58,7 @@ fn without_sums(path: &Path) -> String {
     good
 }
 
-/// Distance of the bytes that are damaged: all of them, where there is time.
+/// Distance of the damaged bytes: in full runs all bytes are damaged.
 fn stride() -> usize {
     if testkit::is_full() { 1 } else { 29 }
 }
@@ -111,7 +111,7 @@ fn a_table_that_is_cut_or_has_grown_is_named_with_both_lengths() {
     }
 }
 
-/// What schema 1 wrote: no sums, and fewer columns of commands are the reader's business too.
+/// A trace of schema 1 has no sums, and the reader must also handle fewer command columns.
 #[test]
 fn a_trace_of_schema_1_is_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -127,7 +127,7 @@ fn a_trace_of_schema_1_is_read() {
     assert_eq!(old, sample(5));
 }
 
-/// Where nothing vouches for the tables, their ends are looked at with care at least.
+/// Without sums, the reader at least checks the ends of the tables carefully.
 #[test]
 fn damaged_headers_and_footers_without_sums_are_errors_or_other_values_and_never_a_panic() {
     let folder = tempfile::tempdir().unwrap();

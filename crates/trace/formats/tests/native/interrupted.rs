@@ -1,4 +1,4 @@
-//! What a writer leaves that did not come to its end: dropped, killed, or on a disk that was full.
+//! Traces of writers that did not finish: dropped, killed, or out of disk space.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -15,11 +15,11 @@ use results::block_trace::BlockTrace;
 
 use super::sample::{full_request, header, read};
 
-/// Tells this program that it is the child that gets killed, and where it writes.
+/// Marks this program as the child to be killed, and holds its output path.
 const CHILD: &str = "TIDEGATE_TEST_NATIVE_CHILD";
-/// What it says when its rows are written.
+/// Printed by the child when its rows are written.
 const READY: &str = "all rows are written";
-/// Rows before its checkpoint, and behind it.
+/// Rows before the child's checkpoint, and after it.
 const KEPT: u64 = 5000;
 const LOST: u64 = 3000;
 
@@ -66,7 +66,7 @@ fn a_trace_with_checkpoints_is_as_one_without_once_it_is_finished() {
     assert_eq!(NativeReader::open(&path).unwrap().unfinished_bytes(), 0);
 }
 
-/// Not a test of its own: the process that [`a_killed_writer_leaves_what_its_last_checkpoint_had`] kills.
+/// Not a test by itself: the process that [`a_killed_writer_leaves_what_its_last_checkpoint_had`] kills.
 #[test]
 fn child_that_is_killed() {
     let Some(path) = std::env::var_os(CHILD).map(PathBuf::from) else {
@@ -80,7 +80,7 @@ fn child_that_is_killed() {
         }
     }
     println!("{READY}");
-    // Until it is killed: the other end of this pipe is never written to.
+    // Blocks until it is killed: the other end of this pipe is never written to.
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
@@ -106,7 +106,7 @@ fn a_killed_writer_leaves_what_its_last_checkpoint_had() {
     let kept = read(&partial);
     assert_eq!(kept.requests, requests(KEPT));
     assert!(!kept.header.complete);
-    // As it is after a kill in the midst of a row group: bytes that no end vouches for.
+    // As after a kill in the middle of a row group: bytes behind the last footer.
     for name in ["requests.parquet", "events.parquet"] {
         let file = fs::OpenOptions::new().append(true).open(partial.join(name));
         file.unwrap().write_all(&[0xA5; 1000]).unwrap();
@@ -116,7 +116,7 @@ fn a_killed_writer_leaves_what_its_last_checkpoint_had() {
     assert_eq!(reader.unfinished_bytes(), 2000);
 }
 
-/// A file system in memory that is full soon; unmounted with the value.
+/// A small file system in memory; unmounted on drop.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {

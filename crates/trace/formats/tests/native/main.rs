@@ -1,4 +1,4 @@
-//! The native form from outside: what is written is read again, interrupted writers leave what they had, and damage is named.
+//! The native form: everything written is read again, interrupted writers leave their rows, and damage is reported.
 #![cfg(feature = "native")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
@@ -77,7 +77,7 @@ fn an_existing_trace_is_replaced_only_when_asked_and_nothing_else_ever() {
         Err(NativeWriteError::Exists { .. })
     ));
     assert_eq!(read(&path).requests.len(), 5);
-    // With a slash at its end, as shells complete names of folders.
+    // With a trailing slash, as shells complete folder names.
     let with_slash = PathBuf::from(format!("{}/", path.display()));
     create(&with_slash, Existing::Replace)
         .unwrap()

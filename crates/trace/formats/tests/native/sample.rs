@@ -1,4 +1,4 @@
-//! A small trace with a value in every field, and how tests write and read it.
+//! A small trace with a value in every field, and functions to write and read it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn process(pid: u32, name: &str) -> Arc<Process> {
     })
 }
 
-/// A request whose every field differs from every other one.
+/// A request in which all fields have different values.
 pub fn full_request(id: u64) -> Request {
     Request {
         id,

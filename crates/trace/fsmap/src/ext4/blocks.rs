@@ -1,7 +1,7 @@
-//! From an inode to claims on blocks: extent trees, and the block maps of ext2 and ext3.
+//! Claims on the blocks of an inode: extent trees, and the block maps of ext2 and ext3.
 //!
-//! Each tree node is descended once, whoever points to it: so a damaged file system can't make a walk longer than its
-//! medium. Node and claim counts are bounded by inodes and distinct nodes.
+//! Each tree node is descended once, however many pointers lead to it: so a damaged file system can't make a walk
+//! longer than its medium. Node and claim counts are bounded by inodes and distinct nodes.
 
 use std::collections::HashSet;
 
@@ -14,28 +14,28 @@ use crate::finding::{FindingKind, Findings, Place};
 use crate::resolve::{Claim, Content, Rank, push_joined};
 
 const EXTENT_MAGIC: u16 = 0xF30A;
-/// The kernel reads no deeper trees.
+/// Maximum depth of a tree, as in the kernel.
 const DEPTH_MAX: u16 = 5;
-/// An extent of more blocks than this is one of that many less, and not written yet.
+/// A longer extent has this many blocks fewer, and is unwritten.
 const WRITTEN_MAX: u16 = 32768;
 const ENTRY: usize = 12;
 
-/// Whose blocks are claimed, and as what.
+/// Owner, type and rank of the blocks to claim.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
     pub file: u32,
     pub inode: u64,
     pub kind: BlockType,
     pub rank: Rank,
-    /// What checksums of tree nodes start from.
+    /// Seed of the checksums of tree nodes.
     pub seed: u32,
 }
 
-/// What walks collect.
+/// Result of the walks.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
     pub claims: Vec<Claim>,
-    /// Blocks of tree nodes that were descended.
+    /// Blocks of tree nodes that have been descended.
     pub nodes: HashSet<u64>,
 }
 
@@ -62,7 +62,7 @@ impl Walk {
         push_joined(&mut self.claims, claim);
     }
 
-    /// Claims a node and reads it; `None` when it was there before or can't be had.
+    /// Claims a node and reads it; `None` if it was claimed before or can't be read.
     fn node(
         &mut self,
         medium: &Medium,
@@ -191,7 +191,7 @@ impl Walk {
         }
     }
 
-    /// Claims the blocks of one leaf entry; returns how many blocks of the file it covers.
+    /// Claims the blocks of one leaf entry; returns the number of file blocks that it covers.
     fn leaf(
         &mut self,
         medium: &Medium,
@@ -216,7 +216,7 @@ impl Walk {
         blocks
     }
 
-    /// The owner with less rank when the node's checksum does not fit. The root is vouched for by its inode.
+    /// The owner, with a lower rank if the node's checksum is wrong. The root is covered by the checksum of its inode.
     #[expect(clippy::too_many_arguments, reason = "a part of the recursion above")]
     fn checked_owner(
         &self,
@@ -310,7 +310,7 @@ impl Walk {
         }
     }
 
-    /// Claims the one block of the resize inode that is not among the reserved descriptors.
+    /// Claims the only block of the resize inode that is not among the reserved descriptors.
     pub(crate) fn resize_inode(&mut self, medium: &Medium, inode: &Inode<'_>, owner: &Owner) {
         const DOUBLE_INDIRECT: usize = 13;
         let block = u64::from(le32(inode.blocks_field(), DOUBLE_INDIRECT * 4));
@@ -323,7 +323,7 @@ impl Walk {
         }
     }
 
-    /// Claims the block of extended attributes, which files may share.
+    /// Claims the block of extended attributes, which several files may share.
     pub(crate) fn xattr_block(
         &mut self,
         medium: &Medium,
@@ -379,7 +379,7 @@ pub(crate) fn points_to_blocks(inode: &Inode<'_>) -> bool {
     }
 }
 
-/// The claims of one file in the order of the file: where each of its bytes lies.
+/// The claims of one file in file order.
 pub(crate) fn in_file_order(claims: &[Claim], file: u32) -> Vec<Claim> {
     let mut own: Vec<Claim> = claims
         .iter()
@@ -390,7 +390,7 @@ pub(crate) fn in_file_order(claims: &[Claim], file: u32) -> Vec<Claim> {
     own
 }
 
-/// Blocks that `claims`, in file order, hold.
+/// Number of blocks in `claims`, which are in file order.
 pub(crate) fn block_count(claims: &[Claim], block_bytes: u64) -> usize {
     let bytes: u64 = claims.iter().map(|claim| claim.length).sum();
     let blocks = index(bytes / block_bytes);

@@ -1,4 +1,4 @@
-//! Names: linear directories, the leaves and index blocks of hashed ones, and directories within their inode.
+//! Reads names: linear directories, the leaves and index blocks of hashed ones, and directories within their inode.
 //!
 //! Blocks are read in the order of the medium, each once, from the table of owners without overlaps: so cross-linked
 //! directories cost no more than their blocks.
@@ -13,23 +13,23 @@ use crate::resolve::{Claim, NO_FILE, Rank};
 
 /// Bytes of an entry before its name.
 const HEADER: usize = 8;
-/// Bytes of the last entry, which holds the block's checksum.
+/// Bytes of the last entry, which contains the block's checksum.
 const TAIL: usize = 12;
 const TAIL_TYPE: u8 = 0xDE;
-/// Directory blocks that are read at once.
+/// Bytes of directory blocks that are read at once.
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// A directory whose entries are in its inode.
 #[derive(Debug)]
 pub(crate) struct InlineDirectory {
     pub file: u32,
-    /// Where the inode lies.
+    /// Offset of the inode.
     pub byte: u64,
     pub entries: Vec<Vec<u8>>,
     pub doubtful: bool,
 }
 
-/// What names are read into.
+/// Reader of names into a table of files.
 #[derive(Debug)]
 pub(crate) struct Names<'a> {
     pub files: &'a mut FileTable,
@@ -37,13 +37,13 @@ pub(crate) struct Names<'a> {
     bound_reported: bool,
 }
 
-/// The block that is read.
+/// The block being read.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     directory: u32,
     inode: u64,
     byte: u64,
-    /// Where it is in the directory.
+    /// Its offset in the directory.
     offset: u64,
     doubtful: bool,
 }
@@ -135,7 +135,7 @@ impl<'a> Names<'a> {
         self.findings.add(kind, place, expected, found);
     }
 
-    /// Checks the checksum of a leaf (in a last entry of its own) or of an index block (behind its pointers).
+    /// Checks the checksum of a leaf (in its last entry) or of an index block (behind its pointers).
     fn checksum_fits(&mut self, medium: &Medium, block: &Block, raw: &[u8]) -> bool {
         if !medium.checksums {
             return true;
@@ -147,7 +147,8 @@ impl<'a> Names<'a> {
             crc32c(medium.superblock.checksum_seed, &number),
             &generation.to_le_bytes(),
         );
-        // The first block of an indexed directory holds hashes behind `.` and `..`; others do behind one empty entry.
+        // The first block of an indexed directory has hashes behind `.` and `..`; others have them behind one empty
+        // entry.
         let whole = entry_length(le16(raw, 4), raw.len()) == raw.len() && le32(raw, 0) == 0;
         let counts = match record.is_some_and(|record| record.indexed) {
             true if block.offset == 0 => Some(0x20),
@@ -166,7 +167,7 @@ impl<'a> Names<'a> {
                 le32(raw, tail) == 0 && le16(raw, tail + 4) == 12 && byte(raw, tail + 7) == TAIL_TYPE;
             let computed = crc32c(seed, raw.get(..tail).unwrap_or_default());
             let stored = le32(raw, tail + 8);
-            // Without the entry that holds it, the checksum is missing, whatever is there.
+            // Without that last entry the checksum is missing, whatever the bytes are.
             (if is_tail { stored } else { !computed }, computed)
         };
         if stored != computed {
@@ -268,7 +269,7 @@ impl Block {
     }
 }
 
-/// Entries of blocks of 64 KiB hold their length in a way of their own.
+/// In blocks of 64 KiB the length of an entry is encoded differently.
 fn entry_length(stored: u16, block_bytes: usize) -> usize {
     if block_bytes < 65536 {
         return usize::from(stored);

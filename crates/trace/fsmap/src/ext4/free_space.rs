@@ -1,4 +1,5 @@
-//! What nobody claims: free by the block bitmaps, or used and unknown. Also the other way round: claimed, but marked free.
+//! Unclaimed blocks: free by the block bitmaps, or used with an unknown owner. Also reports claimed blocks that are
+//! marked free.
 
 use super::groups::{Bitmap, Group, read_bitmap};
 use super::medium::Medium;
@@ -6,7 +7,7 @@ use crate::block_type::BlockType;
 use crate::finding::{FindingKind, Findings, Place};
 use crate::resolve::{Claim, NO_FILE, Rank, push_joined};
 
-/// Completes sorted owners so that they cover the file system.
+/// Completes sorted owners so that they cover the whole file system.
 pub(crate) fn fill(
     medium: &Medium,
     groups: &[Group],
@@ -29,23 +30,23 @@ pub(crate) fn fill(
 struct Filler<'a> {
     medium: &'a Medium,
     owners: &'a [Claim],
-    /// The first owner that does not end before the place reached.
+    /// The first owner that does not end before the current position.
     at: usize,
     out: Vec<Claim>,
 }
 
-/// A group, its range in bytes and what is known of its blocks.
+/// A group, its range in bytes and the state of its blocks.
 struct Area<'a> {
     number: u64,
     start: u64,
     end: u64,
     bitmap: Option<&'a Bitmap>,
-    /// No bitmap was ever written: all that nobody claims is free.
+    /// The bitmap was never written: all unclaimed blocks are free.
     unused: bool,
 }
 
 impl Filler<'_> {
-    /// Owners in front of the first group: the boot block.
+    /// Copies the owners in front of the first group: the boot block.
     fn copy_before(&mut self, end: u64) {
         while let Some(owner) = self.owners.get(self.at).filter(|owner| owner.end() <= end) {
             self.out.push(*owner);
@@ -105,7 +106,7 @@ impl Filler<'_> {
 
     fn owned(&mut self, area: &Area<'_>, owner: &Claim, start: u64, end: u64, findings: &mut Findings) {
         if owner.rank == Rank::Stale {
-            // Whoever uses it is unknown; where nobody does, it may still hold what was deleted.
+            // A used block has an unknown owner; an unused one may still hold deleted data.
             self.by_bitmap(
                 area,
                 start,
@@ -168,7 +169,7 @@ impl Filler<'_> {
         let cluster = self.medium.superblock.cluster_bytes();
         let mut behind = None;
         if self.medium.superblock.cluster_blocks > 1 {
-            // Parts of a cluster that a neighbour has the rest of are its slack.
+            // Parts of a cluster whose other part belongs to a neighbour are its slack.
             let before = self
                 .out
                 .last()

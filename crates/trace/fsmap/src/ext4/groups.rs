@@ -1,4 +1,4 @@
-//! Group descriptors, and where the layout puts superblocks, descriptors, bitmaps and inode tables.
+//! Group descriptors, and the layout of superblocks, descriptors, bitmaps and inode tables.
 
 use super::medium::Medium;
 use super::superblock::{incompat, ro_compat};
@@ -9,9 +9,9 @@ use crate::finding::{FindingKind, Findings, Place};
 use crate::resolve::{Claim, Rank};
 use crate::volume::InodeTableArea;
 
-/// Bit of a descriptor's flags: its inodes were never used.
+/// Descriptor flag: its inodes were never used.
 const INODES_UNUSED: u16 = 1;
-/// Its block bitmap was never written: only metadata is used.
+/// Descriptor flag: its block bitmap was never written, and only metadata is used.
 const BLOCKS_UNUSED: u16 = 2;
 
 /// One block group.
@@ -22,15 +22,15 @@ pub(crate) struct Group {
     pub inode_table: u64,
     pub block_bitmap_checksum: u32,
     pub inode_bitmap_checksum: u32,
-    /// Inodes at the end of the table that were never used.
+    /// Number of inodes at the end of the table that were never used.
     pub inodes_untouched: u32,
     pub inodes_unused: bool,
     pub blocks_unused: bool,
-    /// Its checksum fits, or there is none.
+    /// Its checksum is right, or it has none.
     pub trusted: bool,
 }
 
-/// Blocks of descriptors, and the group of which each holds the first descriptors.
+/// Number of descriptor blocks.
 fn descriptor_blocks(medium: &Medium) -> u64 {
     let superblock = &medium.superblock;
     superblock
@@ -48,7 +48,7 @@ fn leading_descriptor_blocks(medium: &Medium) -> u64 {
     }
 }
 
-/// Block in which the primary copy of descriptor block `number` is, and those of its backups that are worth a try.
+/// Block of the primary copy of descriptor block `number`, followed by backups that are worth trying.
 fn copies(medium: &Medium, number: u64) -> Vec<u64> {
     let superblock = &medium.superblock;
     let mut copies = Vec::new();
@@ -70,10 +70,10 @@ fn copies(medium: &Medium, number: u64) -> Vec<u64> {
     copies
 }
 
-/// Block in which the superblock of a group is, or would be.
+/// Block of a group's superblock, whether or not it has one.
 fn superblock_block(medium: &Medium, group: u64) -> u64 {
     let superblock = &medium.superblock;
-    // With blocks of 1 KiB and bigalloc the first cluster starts at block 0, and the superblock is in block 1 all the same.
+    // With blocks of 1 KiB and bigalloc the first cluster starts at block 0, but the superblock is still in block 1.
     if group == 0 {
         1024 / superblock.block_bytes
     } else {
@@ -81,7 +81,7 @@ fn superblock_block(medium: &Medium, group: u64) -> u64 {
     }
 }
 
-/// Reads all descriptors, each from its first copy that fits its checksum.
+/// Reads all descriptors, each from its first copy with a right checksum.
 pub(crate) fn read(medium: &Medium, findings: &mut Findings) -> Vec<Group> {
     let superblock = &medium.superblock;
     let per_block = superblock.block_bytes / superblock.descriptor_bytes;
@@ -118,7 +118,8 @@ pub(crate) fn read(medium: &Medium, findings: &mut Findings) -> Vec<Group> {
                         .skip(1)
                         .find_map(|block| medium.read_block(*block, &place, findings))
                 });
-                // A backup is as old as the last resize or check: its places are right, its counts may not be.
+                // A backup is as old as the last resize or check: its block numbers are right, but its counts may be
+                // wrong.
                 if let Some((mut group_found, None)) = from(backup) {
                     group_found.inodes_untouched = 0;
                     group_found.inodes_unused = false;
@@ -159,7 +160,7 @@ fn parse(medium: &Medium, group: u64, raw: &[u8]) -> (Group, Option<(String, Str
     let high = |at| if wide { le32(raw, at) } else { 0 };
     let high16 = |at| if wide { u32::from(le16(raw, at)) << 16 } else { 0 };
     let flags = le16(raw, 0x12);
-    // Without either kind of checksum the flags and the count of untouched inodes mean nothing.
+    // Without either kind of checksum the flags and the count of untouched inodes are meaningless.
     let counted = superblock.has_ro_compat(ro_compat::GDT_CSUM | ro_compat::METADATA_CSUM);
     let (stored, computed) = (le16(raw, 0x1E), checksum(medium, group, raw));
     let mut problem = computed.filter(|computed| *computed != stored).map(|computed| {
@@ -202,13 +203,13 @@ fn places_fit(medium: &Medium, group: &Group) -> bool {
         && medium.holds(group.inode_table, table_blocks(medium))
 }
 
-/// Blocks of one inode table.
+/// Number of blocks of one inode table.
 pub(crate) fn table_blocks(medium: &Medium) -> u64 {
     let superblock = &medium.superblock;
     (superblock.inodes_per_group * superblock.inode_bytes).div_ceil(superblock.block_bytes)
 }
 
-/// The descriptor's checksum, if this file system has them.
+/// The descriptor's checksum, if the file system has them.
 fn checksum(medium: &Medium, group: u64, raw: &[u8]) -> Option<u16> {
     let superblock = &medium.superblock;
     let number = u32::try_from(group).unwrap_or(u32::MAX).to_le_bytes();
@@ -226,7 +227,7 @@ fn checksum(medium: &Medium, group: u64, raw: &[u8]) -> Option<u16> {
     None
 }
 
-/// Claims all that the layout and the descriptors fix.
+/// Claims all blocks determined by the layout and the descriptors.
 pub(crate) fn claim_layout(
     medium: &Medium,
     groups: &[Group],
@@ -300,11 +301,11 @@ pub(crate) fn claim_layout(
     tables.sort_unstable_by_key(|table| table.start);
 }
 
-/// One bitmap of a group: a bit for each cluster or inode.
+/// One bitmap of a group: a bit per cluster or inode.
 #[derive(Debug)]
 pub(crate) struct Bitmap {
     pub bits: Vec<u8>,
-    /// Its checksum fits, or there is none.
+    /// Its checksum is right, or it has none.
     pub trusted: bool,
 }
 
@@ -313,7 +314,7 @@ impl Bitmap {
         byte(&self.bits, index(bit / 8)) >> (bit % 8) & 1 == 1
     }
 
-    /// First bit from `from` and before `to` that is not as `set` says; `to` when all are.
+    /// First bit from `from` and before `to` that differs from `set`; `to` if there is no such bit.
     pub(crate) fn run_end(&self, from: u64, to: u64, set: bool) -> u64 {
         let skip = if set { 0xFF } else { 0 };
         let mut bit = from;

@@ -1,4 +1,4 @@
-//! Inodes: the fields that say what a file is and where it lies.
+//! Inodes: the fields that determine type and blocks of a file.
 
 use super::medium::Medium;
 use crate::bytes::{byte, index, joined, le16, le32};
@@ -15,7 +15,7 @@ const INLINE_DATA: u32 = 0x1000_0000;
 /// Bytes of the field for blocks, extents or inline data.
 pub(crate) const BLOCKS_FIELD: std::ops::Range<usize> = 0x28..0x64;
 
-/// One inode, as it is on the medium.
+/// One inode, as stored on the medium.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inode<'a> {
     pub number: u64,
@@ -27,7 +27,7 @@ impl<'a> Inode<'a> {
         le16(self.raw, 0)
     }
 
-    /// What the mode says; `None` for a value that no file has.
+    /// The type in the mode; `None` for an invalid value.
     pub(crate) fn kind(&self) -> Option<FileKind> {
         match self.mode() & 0xF000 {
             0x8000 => Some(FileKind::Regular),
@@ -76,7 +76,7 @@ impl<'a> Inode<'a> {
         self.flags() & EXTENTS != 0
     }
 
-    /// It holds the value of another file's extended attribute.
+    /// The inode holds the value of another file's extended attribute.
     pub(crate) fn holds_xattr(&self) -> bool {
         self.flags() & EA_INODE != 0
     }
@@ -85,18 +85,18 @@ impl<'a> Inode<'a> {
         self.flags() & INLINE_DATA != 0
     }
 
-    /// Whether the field for blocks points to any: short symbolic links and devices keep something else there.
+    /// Whether the block field points to blocks: short symbolic links and devices use it otherwise.
     pub(crate) fn has_blocks(&self) -> bool {
         let short_link = self.kind() == Some(FileKind::Symlink) && self.size() < 60 && !self.has_extents();
         !(short_link || self.has_inline_data() || self.kind() == Some(FileKind::Special))
     }
 
-    /// The field for blocks: pointers, the root of an extent tree, or inline data.
+    /// The block field: pointers, the root of an extent tree, or inline data.
     pub(crate) fn blocks_field(&self) -> &'a [u8] {
         self.raw.get(BLOCKS_FIELD).unwrap_or_default()
     }
 
-    /// What the checksums of its blocks start from.
+    /// Seed of the checksums of its blocks.
     pub(crate) fn seed(&self, medium: &Medium) -> u32 {
         let number = u32::try_from(self.number).unwrap_or(u32::MAX).to_le_bytes();
         let crc = crc32c(medium.superblock.checksum_seed, &number);
@@ -111,7 +111,7 @@ impl<'a> Inode<'a> {
         }
     }
 
-    /// The stored and the computed checksum, where they differ.
+    /// The stored and the computed checksum, if they differ.
     pub(crate) fn checksum_problem(&self, medium: &Medium) -> Option<(u32, u32)> {
         if !medium.checksums {
             return None;
@@ -132,7 +132,7 @@ impl<'a> Inode<'a> {
         (stored != computed).then_some((stored, computed))
     }
 
-    /// The part of inline data that is behind the inode's fields: the value of the attribute `system.data`.
+    /// The part of inline data behind the inode's fields: the value of the attribute `system.data`.
     pub(crate) fn inline_rest(&self) -> &'a [u8] {
         const MAGIC: u32 = 0xEA02_0000;
         const SYSTEM: u8 = 7;

@@ -1,8 +1,8 @@
-//! The journal (jbd2): which of its blocks is what, and what a mount would replay.
+//! The journal (jbd2): the types of its blocks, and the blocks that a mount would replay.
 //!
-//! Big-endian. Spec: Documentation/filesystems/ext4/journal.rst of the kernel. A file system that was not unmounted has
-//! its newest metadata here: committed transactions are read (never written back), so that the map shows what a mount
-//! would. Fast commits are not: a note says when there may be some.
+//! Big-endian. Spec: Documentation/filesystems/ext4/journal.rst of the kernel. The newest metadata of a file system
+//! that was not unmounted is here: committed transactions are read (never written back), so that the map shows the
+//! state after a mount. Fast commits are not read: a note says if there may be some.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::checksum::crc32c;
 use crate::finding::{FindingKind, Findings, Place};
 use crate::resolve::{Claim, Content, push_joined};
 
-/// First bytes of each block of the journal that is no copy.
+/// First bytes of each block of the journal that is not a copy.
 pub(crate) const MAGIC: u32 = 0xC03B_3998;
 const DESCRIPTOR: u32 = 1;
 const COMMIT: u32 = 2;
@@ -31,16 +31,16 @@ const TAG_LAST: u32 = 8;
 /// The journal as its superblock describes it.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    /// Its blocks in the order of the log, as claims on the medium.
+    /// Its blocks in log order, as claims on the medium.
     extents: Vec<Claim>,
     block_bytes: u64,
     first: u64,
-    /// Behind the last block of the log proper.
+    /// End of the log proper.
     end: u64,
-    /// Behind the area of fast commits.
+    /// End of the area of fast commits.
     fast_commit_end: u64,
     sequence: u32,
-    /// Where the log starts, or 0 when there is nothing to replay.
+    /// Start of the log, or 0 if there is nothing to replay.
     start: u64,
     features: u32,
     seed: u32,
@@ -49,9 +49,9 @@ pub(crate) struct Journal {
 /// A copy of a block in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Logged {
-    /// Byte of the copy.
+    /// Offset of the copy.
     pub byte: u64,
-    /// Block that it is a copy of.
+    /// Original block of the copy.
     pub home: u64,
     /// Transaction.
     pub sequence: u32,
@@ -64,7 +64,7 @@ struct Tag {
 }
 
 impl Journal {
-    /// Reads the journal's superblock. `extents`: where the journal lies, in its order.
+    /// Reads the journal's superblock. `extents`: the blocks of the journal, in its order.
     pub(crate) fn read(medium: &Medium, extents: Vec<Claim>, findings: &mut Findings) -> Option<Self> {
         let first = extents.first().filter(|claim| claim.file_offset == 0)?;
         let raw = medium.read_block(first.start / medium.block_bytes(), &Place::Journal, findings)?;
@@ -130,7 +130,7 @@ impl Journal {
         self.fast_commit_end > self.end
     }
 
-    /// Byte on the medium of a block of the journal.
+    /// Offset of a journal block on the medium.
     fn byte_of(&self, block: u64) -> Option<u64> {
         let offset = block.checked_mul(self.block_bytes)?;
         let at = self
@@ -210,14 +210,14 @@ impl Journal {
         tags
     }
 
-    /// What a mount would replay: for each block the newest committed copy.
+    /// The blocks that a mount would replay: for each the newest committed copy.
     pub(crate) fn replay(&self, medium: &Medium, findings: &mut Findings) -> HashMap<u64, Replayed> {
         let mut committed: Vec<(u64, Replayed, u32)> = Vec::new();
         let mut revoked: HashMap<u64, u32> = HashMap::new();
         let mut open: Vec<(u64, Replayed, u32)> = Vec::new();
         let mut open_revoked: Vec<u64> = Vec::new();
         let (mut block, mut sequence) = (self.start, self.sequence);
-        // Once around the log is all there can be.
+        // The log is at most one round long.
         let mut left = self.end.saturating_sub(self.first);
         while left > 0 {
             let Some(raw) = self.block(medium, block, findings) else {
@@ -294,7 +294,7 @@ impl Journal {
         if medium.source.read(byte, &mut raw).is_err() {
             return false;
         }
-        // The checksum is of the block as it was before its magic was hidden.
+        // The checksum covers the block with its magic, which the copy has zeroed.
         if let Some(first) = raw.get_mut(..4).filter(|_| tag.escaped) {
             first.copy_from_slice(&MAGIC.to_be_bytes());
         }
@@ -319,7 +319,7 @@ impl Journal {
             .collect()
     }
 
-    /// Splits the journal's claims by what the superblock says alone: itself, the log, fast commits.
+    /// Splits the journal's claims using only its superblock: superblock, log, fast commits.
     pub(crate) fn areas(&self) -> Vec<Claim> {
         let mut areas = Vec::new();
         self.each_block(|block, claim| {
@@ -333,10 +333,10 @@ impl Journal {
         areas
     }
 
-    /// Splits the journal's claims by reading all its blocks; also says of which block each copy is.
+    /// Splits the journal's claims by reading all its blocks; also returns the original block of each copy.
     pub(crate) fn blocks(&self, medium: &Medium, findings: &mut Findings) -> (Vec<Claim>, Vec<Logged>) {
         let (mut claims, mut logged) = (Vec::new(), Vec::new());
-        // Copies that the last descriptor announced, in order.
+        // Copies listed by the last descriptor, in order.
         let mut announced: Vec<(u64, u32)> = Vec::new();
         self.each_block(|block, claim| {
             let kind = if block == 0 {

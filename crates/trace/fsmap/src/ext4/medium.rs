@@ -1,4 +1,4 @@
-//! What the readers of ext4's structures share: the medium, the superblock, and checked reads of blocks.
+//! Shared state of the ext4 readers: the medium, the superblock, and checked reads of blocks.
 
 use std::collections::HashMap;
 
@@ -7,22 +7,21 @@ use crate::bytes::index;
 use crate::finding::{FindingKind, Findings, Place};
 use crate::source::Source;
 
-/// An ext4 file system that is read.
+/// An ext4 file system being read.
 #[derive(Debug)]
 pub(crate) struct Medium {
     pub source: Source,
     pub superblock: Superblock,
-    /// Blocks whose newest committed content is in the journal: block of the file system, byte of the copy, and whether
-    /// its first four bytes must be put back.
+    /// Blocks whose newest committed content is in the journal.
     pub replayed: HashMap<u64, Replayed>,
     /// Whether metadata carries CRC-32C.
     pub checksums: bool,
 }
 
-/// Where the newest content of a block is.
+/// Location of a block's newest content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Replayed {
-    /// Byte of the copy in the journal.
+    /// Offset of the copy in the journal.
     pub byte: u64,
     /// The copy starts with zeros where the block starts with the journal's magic.
     pub escaped: bool,
@@ -46,7 +45,7 @@ impl Medium {
         block.saturating_mul(self.superblock.block_bytes)
     }
 
-    /// Whether `count` blocks from `block` are all data that a file could own.
+    /// Whether `count` blocks from `block` are all blocks that a file could own.
     pub(crate) fn holds(&self, block: u64, count: u64) -> bool {
         block >= self.superblock.first_data_block.max(1)
             && block
@@ -54,7 +53,7 @@ impl Medium {
                 .is_some_and(|end| end <= self.superblock.blocks)
     }
 
-    /// Fills `buffer`, whole blocks, from `block`; what the journal has newer content of comes from there.
+    /// Fills `buffer` with whole blocks from `block`; blocks with newer content in the journal are read from there.
     pub(crate) fn read_blocks(
         &self,
         block: u64,
@@ -94,7 +93,7 @@ impl Medium {
         true
     }
 
-    /// One block.
+    /// Reads one block.
     pub(crate) fn read_block(&self, block: u64, place: &Place, findings: &mut Findings) -> Option<Vec<u8>> {
         let mut buffer = vec![0; index(self.block_bytes())];
         self.read_blocks(block, &mut buffer, place, findings)

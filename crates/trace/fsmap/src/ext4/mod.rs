@@ -1,9 +1,9 @@
 //! ext2, ext3 and ext4, read from their own structures.
 //!
-//! Order of work: superblock, group descriptors, journal (what a mount would replay is read in its place), inode tables in
-//! large sequential reads, trees, then names in the order of the medium, and last what the bitmaps say of the rest.
-//! Spec: Documentation/filesystems/ext4 of the kernel. Checksums are checked where the file system has them: what fails is
-//! reported and believed less than what does not, never refused.
+//! Order of work: superblock, group descriptors, journal (blocks that a mount would replay are read from it), inode
+//! tables in large sequential reads, trees, then names in the order of the medium, and last the bitmaps for all other
+//! blocks. Spec: Documentation/filesystems/ext4 of the kernel. Checksums are checked if the file system has them: a
+//! structure with a wrong one is reported and given a lower rank, never refused.
 
 mod blocks;
 mod directory;
@@ -28,7 +28,7 @@ use crate::volume::{FileSystemKind, Volume};
 
 pub(crate) use self::superblock::{probe, probe_backups};
 
-/// Maps the file system on `source`, which starts at byte `base` of what was opened.
+/// Maps the file system on `source`, which starts at byte `base` of the opened image or device.
 pub(crate) fn map(source: &Source, base: u64, options: &Options) -> Result<Volume, OpenError> {
     let mut findings = Findings::default();
     let superblock = superblock::read(source, &mut findings).ok_or_else(|| OpenError::Unsupported {
@@ -49,7 +49,7 @@ pub(crate) fn map(source: &Source, base: u64, options: &Options) -> Result<Volum
             findings.note("fast commits are not replayed: the newest changes may be missing");
         }
         if !medium.replayed.is_empty() {
-            // What was wrong with the old copies is mended.
+            // Problems of the old copies are obsolete.
             let mut again = Findings::default();
             groups = groups::read(&medium, &mut again);
         }
@@ -143,13 +143,13 @@ fn find_journal(medium: &Medium, groups: &[groups::Group], findings: &mut Findin
     if !medium.superblock.has_compat(compat::HAS_JOURNAL) || number == 0 {
         return None;
     }
-    // The walk is made again with all others, which then report what is wrong with it.
+    // The inode is walked again with all others, which then reports its problems.
     let mut quiet = Findings::default();
     let extents = scan::extents_of(medium, groups, number, &mut quiet)?;
     Journal::read(medium, extents, findings)
 }
 
-/// Replaces the claims of the journal by ones that say what its blocks are.
+/// Replaces the claims of the journal by ones with the types of its blocks.
 fn detail_journal(
     medium: &Medium,
     journal: &Journal,

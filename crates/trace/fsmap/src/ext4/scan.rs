@@ -1,8 +1,8 @@
-//! All inodes: their files, and claims on their blocks.
+//! Scans all inodes: their files, and claims on their blocks.
 //!
-//! Tables are read in pieces of up to a megabyte. Which inodes are in use is what the inode bitmap says; where its checksum
-//! does not fit, what the inodes say of themselves. Inodes that fail their checksum, and deleted ones, are walked last, so
-//! that they take no tree node from those that are sound.
+//! Tables are read in pieces of up to a megabyte. The inode bitmap determines the inodes in use; if its checksum is
+//! wrong, the inodes themselves do. Inodes that fail their checksum, and deleted ones, are walked last, so that they
+//! take no tree node from sound ones.
 
 use super::blocks::{Owner, Walk, in_file_order, points_to_blocks};
 use super::directory::{InlineDirectory, inline_entries};
@@ -39,7 +39,7 @@ struct Deferred {
     raw: Box<[u8]>,
 }
 
-/// What the pass found.
+/// Result of the pass.
 pub(crate) struct Scanned {
     pub claims: Vec<Claim>,
     pub files: FileTable,
@@ -282,7 +282,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Walks what was put off, and hands over all.
+    /// Walks the deferred inodes, and returns the result.
     pub(crate) fn finish(mut self, findings: &mut Findings) -> Scanned {
         let mut deferred = std::mem::take(&mut self.deferred);
         deferred.sort_by_key(|inode| std::cmp::Reverse(inode.rank));
@@ -292,7 +292,7 @@ impl<'a> Scan<'a> {
                 number: one.number,
                 raw: &one.raw,
             };
-            // What is wrong with a deleted file's blocks is no loss.
+            // Damage to a deleted file's blocks is no loss.
             let findings = if one.rank == Rank::Stale {
                 &mut quiet
             } else {
@@ -308,7 +308,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Where one inode's blocks lie, in the order of the file; read on its own.
+/// The blocks of one inode, in file order, without a scan of the others.
 pub(crate) fn extents_of(
     medium: &Medium,
     groups: &[Group],

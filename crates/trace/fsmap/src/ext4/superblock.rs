@@ -1,7 +1,7 @@
 //! The superblock of ext2, ext3 and ext4: 1024 bytes at byte 1024, little-endian; copies in other groups.
 //!
-//! Spec: Documentation/filesystems/ext4 of the kernel. The primary copy is taken when it makes sense and its checksum
-//! fits; otherwise the first backup that does both; otherwise a copy that at least makes sense.
+//! Spec: Documentation/filesystems/ext4 of the kernel. The primary copy is used if it is plausible and its checksum is
+//! right; otherwise the first backup for which both hold; otherwise a copy that is at least plausible.
 
 use crate::bytes::{byte, joined, le16, le32, le64};
 use crate::checksum::crc32c;
@@ -11,14 +11,14 @@ use crate::source::Source;
 /// Bytes of a superblock.
 pub(crate) const SIZE: usize = 1024;
 const MAGIC: u16 = 0xEF53;
-/// More groups than any file system has that a Linux kernel mounts from one device of today: 2^22 groups of 128 MiB are
-/// 512 TiB. It bounds what a damaged superblock can make this reader allocate (about 250 MiB).
+/// More groups than any file system that Linux mounts from one of today's devices: 2^22 groups of 128 MiB are 512 TiB.
+/// It bounds the memory that a damaged superblock can make this reader allocate (about 250 MiB).
 const GROUPS_MAX: u64 = 1 << 22;
 
-/// The least that mkfs makes. It bounds the number of groups of a damaged superblock.
+/// The minimum that mkfs makes. It bounds the number of groups of a damaged superblock.
 const GROUP_BLOCKS_MIN: u64 = 256;
 
-/// Features by their bit, one constant for each that changes the layout.
+/// Feature bits, one constant for each that changes the layout.
 pub(crate) mod compat {
     pub(crate) const HAS_JOURNAL: u32 = 0x4;
     pub(crate) const SPARSE_SUPER2: u32 = 0x200;
@@ -39,15 +39,15 @@ pub(crate) mod ro_compat {
     pub(crate) const METADATA_CSUM: u32 = 0x400;
 }
 
-/// What the superblock says, checked to be possible.
+/// Fields of the superblock, checked for plausibility.
 #[derive(Clone, Debug)]
 pub(crate) struct Superblock {
     pub inodes: u64,
-    /// Blocks of the file system, cut to what is on the medium.
+    /// Blocks of the file system, limited to the medium.
     pub blocks: u64,
     pub first_data_block: u64,
     pub block_bytes: u64,
-    /// Blocks of a cluster, the unit of allocation; 1 without bigalloc.
+    /// Blocks per cluster, the unit of allocation; 1 without bigalloc.
     pub cluster_blocks: u64,
     pub blocks_per_group: u64,
     pub inodes_per_group: u64,
@@ -68,7 +68,7 @@ pub(crate) struct Superblock {
     pub orphan_file_inode: u64,
     pub backup_groups: [u64; 2],
     pub last_orphan: u64,
-    /// What all metadata checksums start from.
+    /// Seed of all metadata checksums.
     pub checksum_seed: u32,
 }
 
@@ -85,7 +85,7 @@ impl Superblock {
         self.ro_compat & bit != 0
     }
 
-    /// Bytes of a cluster.
+    /// Bytes per cluster.
     pub(crate) fn cluster_bytes(&self) -> u64 {
         self.block_bytes * self.cluster_blocks
     }
@@ -100,7 +100,7 @@ impl Superblock {
         (self.group_start(group) + self.blocks_per_group).min(self.blocks)
     }
 
-    /// Whether a group holds a copy of the superblock (and, without `meta_bg`, of the descriptors).
+    /// Whether a group contains a copy of the superblock (and, without `meta_bg`, of the descriptors).
     pub(crate) fn has_copy(&self, group: u64) -> bool {
         if group == 0 {
             return true;
@@ -121,7 +121,7 @@ impl Superblock {
     }
 }
 
-/// Why bytes are no superblock.
+/// Reason why bytes are not a superblock.
 #[derive(Clone, Debug)]
 struct Wrong {
     expected: String,
@@ -141,12 +141,12 @@ pub(crate) fn probe(source: &Source) -> bool {
     source.read(1024, &mut raw).is_ok() && parse(&raw, source.length()).is_ok()
 }
 
-/// Whether one is here whose primary superblock is lost.
+/// Whether a file system with a lost primary superblock is here.
 pub(crate) fn probe_backups(source: &Source) -> bool {
     backups(source).next().is_some()
 }
 
-/// Finds and reads the best superblock. `None` when there is none at all.
+/// Finds and reads the best superblock. `None` if there is not even a damaged one.
 pub(crate) fn read(source: &Source, findings: &mut Findings) -> Option<Superblock> {
     let mut raw = [0; SIZE];
     let primary = match source.read(1024, &mut raw) {
@@ -176,7 +176,7 @@ pub(crate) fn read(source: &Source, findings: &mut Findings) -> Option<Superbloc
     chosen.map(|found| cut(found, source, findings))
 }
 
-/// Backups that make sense and whose checksum fits.
+/// Plausible backups with a right checksum.
 fn backups(source: &Source) -> impl Iterator<Item = (u64, Superblock)> + '_ {
     candidates(source.length()).filter_map(|(at, block_bytes, group)| {
         let mut raw = [0; SIZE];
@@ -190,12 +190,12 @@ fn backups(source: &Source) -> impl Iterator<Item = (u64, Superblock)> + '_ {
     })
 }
 
-/// Where a backup can be: group 1, or a power of 3, 5 or 7, for each block size and the usual sizes of groups.
+/// Possible positions of backups: group 1, or a power of 3, 5 or 7, for each block size and the usual sizes of groups.
 fn candidates(length: u64) -> impl Iterator<Item = (u64, u64, u64)> {
     const GROUPS: [u64; 12] = [1, 3, 5, 7, 9, 25, 27, 49, 81, 125, 243, 343];
     (10..=16).flat_map(move |shift| {
         let block_bytes = 1_u64 << shift;
-        // Groups as large as one bitmap block allows, and halves of that, which `mkfs -g` makes.
+        // Groups as large as one bitmap block allows, and repeated halves of that, which `mkfs -g` makes.
         (0..4).flat_map(move |halves| {
             let group_blocks = (block_bytes * 8) >> halves;
             GROUPS.into_iter().filter_map(move |group| {
@@ -220,7 +220,7 @@ fn checksum_problem(raw: &[u8; SIZE], superblock: &Superblock) -> Option<Wrong> 
     })
 }
 
-/// Cuts the number of blocks to the medium.
+/// Limits the number of blocks to the medium.
 fn cut(mut superblock: Superblock, source: &Source, findings: &mut Findings) -> Superblock {
     let there = source.length() / superblock.block_bytes;
     if superblock.blocks > there {

@@ -1,16 +1,16 @@
-//! The boot record of FAT12, FAT16 and FAT32: where FATs, root and clusters are.
+//! The boot record of FAT12, FAT16 and FAT32: the layout of FATs, root and clusters.
 //!
-//! Spec: Microsoft's "FAT: General Overview of On-Disk Format". A damaged record is taken from its backup (sector 6).
+//! Spec: Microsoft's "FAT: General Overview of On-Disk Format". A damaged record is read from its backup (sector 6).
 
 use crate::bytes::{byte, le16, le32};
 use crate::finding::{FindingKind, Findings, Place};
 use crate::source::Source;
 use crate::volume::FileSystemKind;
 
-/// More clusters than FAT32 can count.
+/// FAT32 can't number this many clusters.
 const CLUSTERS_MAX: u64 = 0x0FFF_FFF5;
 
-/// What the boot record says, checked to be possible. Numbers of bytes, from the start of the file system.
+/// Fields of the boot record, checked for plausibility. Values are in bytes, from the start of the file system.
 #[derive(Clone, Debug)]
 pub(crate) struct Boot {
     pub kind: FileSystemKind,
@@ -19,15 +19,15 @@ pub(crate) struct Boot {
     pub fat_start: u64,
     pub fat_bytes: u64,
     pub fats: u8,
-    /// The FAT that is used; the others follow it unless mirroring is off.
+    /// The FAT in use; the others mirror it unless mirroring is off.
     pub active_fat: u8,
     pub mirrored: bool,
-    /// Root directory of FAT12 and FAT16; of no length on FAT32.
+    /// Root directory of FAT12 and FAT16; its length is 0 on FAT32.
     pub root_start: u64,
     pub root_bytes: u64,
     /// First cluster of the root of FAT32.
     pub root_cluster: u32,
-    /// Where cluster 2 starts.
+    /// Offset of cluster 2.
     pub data_start: u64,
     /// Clusters are numbered from 2 to this, exclusive.
     pub cluster_end: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Boot {
     pub label: String,
 }
 
-/// Whether these are the names of file systems whose boot sectors look alike.
+/// The name of another file system whose boot sector looks similar, if there is one.
 pub(crate) fn foreign(source: &Source) -> Option<&'static str> {
     let mut raw = [0; 512];
     source.read(0, &mut raw).ok()?;
@@ -52,7 +52,7 @@ pub(crate) fn probe(source: &Source) -> bool {
     foreign(source).is_none() && candidates(source).any(|(_, outcome)| outcome.is_ok())
 }
 
-/// The boot sector and its backups, by their byte.
+/// The boot sector and its backups, by their offsets.
 fn candidates(source: &Source) -> impl Iterator<Item = (u64, Result<Boot, (String, String)>)> + '_ {
     [0, 6 * 512, 6 * 1024, 6 * 2048, 6 * 4096]
         .into_iter()
@@ -91,7 +91,7 @@ pub(crate) fn read(source: &Source, findings: &mut Findings) -> Option<Boot> {
     None
 }
 
-/// Cuts the file system to the medium.
+/// Limits the file system to the medium.
 fn cut(mut boot: Boot, source: &Source, findings: &mut Findings) -> Boot {
     if boot.length > source.length() {
         findings.add(
@@ -152,7 +152,7 @@ fn parse(raw: &[u8; 512], length: u64) -> Result<Boot, (String, String)> {
     let clusters = (all - data_start) / (per_cluster * sector_bytes);
     let kind = match clusters {
         _ if is_32 => FileSystemKind::Fat32,
-        // As the kernel draws the line; others are a few clusters below.
+        // The kernel's limit; other implementations put it a few clusters lower.
         0..=0xFF4 => FileSystemKind::Fat12,
         _ => FileSystemKind::Fat16,
     };

@@ -1,4 +1,4 @@
-//! Directories and chains of FAT.
+//! Directories and cluster chains of FAT.
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,7 @@ pub(crate) struct Walk<'a, 'b> {
     table: &'b mut Table<'a>,
     files: FileTable,
     claims: Vec<Claim>,
-    /// A bit for each cluster that some chain has.
+    /// A bit per cluster, set if a chain owns it.
     taken: Vec<u8>,
     pending: VecDeque<(u32, Vec<Claim>)>,
 }
@@ -64,7 +64,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         (self.files, self.claims)
     }
 
-    /// Walks the tree from the root, folder by folder.
+    /// Walks the tree from the root, directory by directory.
     pub(crate) fn run(&mut self, findings: &mut Findings) {
         let root = self.files.push(FileRecord::new(ROOT, 0, FileKind::Directory));
         let root = root.expect("it is the first file");
@@ -148,7 +148,7 @@ impl<'a, 'b> Walk<'a, 'b> {
                         format!("cluster {cluster} again"),
                     );
                 } else {
-                    // Two owners of one cluster: the table of claims reports both.
+                    // One cluster with two owners: the table of claims reports both.
                     self.claims.push(claim);
                 }
                 break;
@@ -322,7 +322,8 @@ impl<'a, 'b> Walk<'a, 'b> {
         }
     }
 
-    /// A deleted file lay in the clusters behind its first one as long as nobody else has them, if it was in one piece.
+    /// Claims the blocks of a deleted file: if it was contiguous, it occupied the clusters behind its first one, as far
+    /// as no other file owns them.
     fn deleted(&mut self, entry: &Entry<'_>) {
         let (first, size) = (self.first_cluster(entry.raw), u64::from(le32(entry.raw, 28)));
         if !(2..self.boot.cluster_end).contains(&first) || size == 0 || byte(entry.raw, 11) & DIRECTORY != 0 {
@@ -337,7 +338,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         let Some(file) = self.files.push(record) else {
             return;
         };
-        // The first character is gone; no name with a question mark can exist.
+        // The first character is lost; no real name can contain a question mark.
         let mut raw = entry.raw.to_vec();
         raw[0] = b'?';
         if self

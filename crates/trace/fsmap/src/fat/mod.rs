@@ -1,8 +1,8 @@
 //! FAT12, FAT16 and FAT32, read from their own structures.
 //!
-//! Each cluster is walked once, whichever chains lead to it: the first one keeps it, a second one is reported and ends
-//! there. FAT has no inodes; the number of a file is the place of its entry (byte / 32), which is what the kernel's driver
-//! calls `i_pos`, and 1 for the root.
+//! Each cluster is walked once, even if several chains lead to it: the first one keeps it; a second one is reported and
+//! ends there. FAT has no inodes; the number of a file is the position of its entry (byte / 32), which the kernel's
+//! driver calls `i_pos`, and 1 for the root.
 
 mod boot;
 mod directory;
@@ -21,7 +21,7 @@ use crate::resolve::{Claim, NO_FILE, Rank, push_joined, resolve};
 use crate::source::Source;
 use crate::volume::Volume;
 
-/// Maps the file system on `source`, which starts at byte `base` of what was opened.
+/// Maps the file system on `source`, which starts at byte `base` of the opened image or device.
 pub(crate) fn map(source: &Source, base: u64) -> Result<Volume, OpenError> {
     let mut findings = Findings::default();
     let boot = boot::read(source, &mut findings).ok_or_else(|| OpenError::Unsupported {
@@ -79,7 +79,7 @@ fn claim_layout(source: &Source, boot: &Boot, claims: &mut Vec<Claim>, findings:
     }
     if boot.backup_sector > 0 {
         special.push((boot.backup_sector, BlockType::BootRecord));
-        // The copy lies as far behind the copy of the boot record as the original behind that.
+        // Boot record and FSInfo have the same distance in the backup as in the original.
         let copy = boot.backup_sector + boot.info_sector;
         if boot.info_sector > 0 && copy * sector < boot.fat_start {
             special.push((copy, BlockType::FsInfo));
@@ -131,7 +131,7 @@ fn check_info(source: &Source, start: u64, findings: &mut Findings) {
     }
 }
 
-/// Completes sorted owners by what the FAT says of clusters that nobody claims.
+/// Completes sorted owners with the FAT's information about unclaimed clusters.
 fn fill(boot: &Boot, table: &mut Table<'_>, owners: &[Claim], findings: &mut Findings) -> Vec<Claim> {
     let mut out: Vec<Claim> = Vec::with_capacity(owners.len());
     let mut position = 0;

@@ -1,4 +1,4 @@
-//! Names of FAT: eight and three characters in the code page of DOS, and long ones in UTF-16 in entries before.
+//! Names of FAT: eight and three characters in the DOS code page, and long ones in UTF-16 in preceding entries.
 
 use crate::bytes::{byte, le16};
 
@@ -10,7 +10,7 @@ const LAST: u8 = 0x40;
 const PARTS_MAX: u8 = 20;
 const CHARACTERS: [usize; 13] = [1, 3, 5, 7, 9, 14, 16, 18, 20, 22, 24, 28, 30];
 
-/// The name in an entry of its own.
+/// The short name in an entry.
 pub(crate) fn short(raw: &[u8]) -> String {
     let case = byte(raw, 12);
     let part = |range: std::ops::Range<usize>, lower: bool| -> String {
@@ -25,7 +25,7 @@ pub(crate) fn short(raw: &[u8]) -> String {
     };
     let mut base = part(0..8, case & 0x08 != 0);
     if byte(raw, 0) == 0x05 {
-        // 0xE5 marks what is deleted, so that a name which starts with it is stored like this.
+        // 0xE5 marks deleted entries, so a name that starts with it is stored like this.
         base.replace_range(..1, &character(0xE5).to_string());
     }
     let extension = part(8..11, case & 0x10 != 0);
@@ -46,7 +46,7 @@ fn character(value: u8) -> char {
         .unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
-/// The checksum of a short name, which all parts of its long name carry.
+/// The checksum of a short name, contained in all parts of its long name.
 pub(crate) fn checksum(short: &[u8]) -> u8 {
     short
         .iter()
@@ -54,18 +54,18 @@ pub(crate) fn checksum(short: &[u8]) -> u8 {
         .fold(0_u8, |sum, value| sum.rotate_right(1).wrapping_add(*value))
 }
 
-/// Parts of a long name as they come: the last one first.
+/// Parts of a long name in order of arrival: the last one first.
 #[derive(Debug, Default)]
 pub(crate) struct LongName {
     units: Vec<u16>,
     checksum: u8,
-    /// Number of the part that must come next, from above; 0 when all are there.
+    /// Number of the next expected part, counting down; 0 if the name is complete.
     wanted: u8,
     started: bool,
 }
 
 impl LongName {
-    /// Takes a part in. `false` when it does not fit to what came before.
+    /// Adds a part. `false` if it does not match the parts before.
     pub(crate) fn push(&mut self, raw: &[u8]) -> bool {
         let number = byte(raw, 0);
         if number & LAST != 0 {
@@ -103,7 +103,7 @@ impl LongName {
         !self.started
     }
 
-    /// The name, if all its parts came and belong to the short name.
+    /// The name, if all its parts have arrived and belong to the short name.
     pub(crate) fn finish(&mut self, short: &[u8]) -> Option<String> {
         let name = std::mem::take(self);
         if !name.started || name.wanted != 0 || name.checksum != checksum(short) {

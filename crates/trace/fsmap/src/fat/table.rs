@@ -1,4 +1,5 @@
-//! The file allocation table: what follows a cluster in its chain. Read in pages, of which a bounded number is kept.
+//! The file allocation table: the successor of each cluster in its chain. Read in pages, a bounded number of which is
+//! kept.
 
 use std::collections::HashMap;
 
@@ -8,12 +9,12 @@ use crate::finding::{FindingKind, Findings, Place};
 use crate::source::Source;
 use crate::volume::FileSystemKind;
 
-/// A multiple of the three bytes in which FAT12 has two entries.
+/// A multiple of the three bytes in which FAT12 stores two entries.
 const PAGE_BYTES: u64 = 3 << 14;
-/// 48 MiB in all.
+/// Maximum number of pages kept: 48 MiB.
 const PAGES_MAX: usize = 1024;
 
-/// What an entry says.
+/// Content of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     Free,
@@ -24,7 +25,7 @@ pub(crate) enum Link {
     Wild(u32),
 }
 
-/// The FAT that is used.
+/// The FAT in use.
 #[derive(Debug)]
 pub(crate) struct Table<'a> {
     source: &'a Source,
@@ -65,7 +66,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// What follows `cluster`, which must be one that there is.
+    /// The successor of `cluster`, which must exist.
     pub(crate) fn link(&mut self, cluster: u32, findings: &mut Findings) -> Link {
         let number = u64::from(cluster);
         let kind = self.boot.kind;
@@ -77,7 +78,7 @@ impl<'a> Table<'a> {
         let page = self.page(at / PAGE_BYTES, findings);
         let within = index(at % PAGE_BYTES);
         let (value, bad) = match kind {
-            // Two entries in three bytes never lie in two pages.
+            // Two entries in three bytes never span two pages.
             FileSystemKind::Fat12 => (
                 u32::from(le16(page, within) >> (4 * (cluster & 1)) & 0xFFF),
                 0xFF7,
@@ -94,7 +95,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Compares the copies with the FAT that is used.
+    /// Compares the copies with the FAT in use.
     pub(crate) fn compare_copies(&self, findings: &mut Findings) {
         if !self.boot.mirrored {
             return;

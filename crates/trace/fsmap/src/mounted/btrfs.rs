@@ -1,7 +1,8 @@
-//! btrfs: FIEMAP tells addresses of its own; chunks lead from them to devices.
+//! btrfs: FIEMAP reports logical addresses; chunks map them to devices.
 //!
-//! Chunks come from the chunk tree (TREE_SEARCH_V2, which needs root). Single, DUP and RAID1 chunks hold whole copies and
-//! are mapped; striped ones (RAID0, 10, 5, 6) are reported and left out. Free space within chunks is not told apart.
+//! Chunks come from the chunk tree (TREE_SEARCH_V2, which needs root). Single, DUP and RAID1 chunks contain whole
+//! copies and are mapped; striped ones (RAID0, 10, 5, 6) are reported and left out. Free space within chunks is not
+//! identified.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -15,7 +16,7 @@ use crate::resolve::{Claim, Rank};
 
 const CHUNK_TREE: u64 = 3;
 const CHUNK_ITEM: u32 = 228;
-/// All chunks have this object id. A search starts at a key in the order of object, type and offset, so that it must be given.
+/// Object id of all chunks. A search starts at a key ordered by object, type and offset, so it must be given.
 const CHUNK_OBJECT: u64 = 256;
 const RESULT_BYTES: usize = 64 << 10;
 /// Bytes before an item in the results.
@@ -27,7 +28,7 @@ const DATA: u64 = 0x1;
 const METADATA_OR_SYSTEM: u64 = 0x2 | 0x4;
 /// RAID0, RAID10, RAID5, RAID6.
 const STRIPED: u64 = 0x8 | 0x40 | 0x80 | 0x100;
-/// Where superblocks are, and how long.
+/// Offsets and length of superblocks.
 const SUPERBLOCKS: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
 const SUPERBLOCK_BYTES: u64 = 4096;
 
@@ -36,11 +37,11 @@ struct Chunk {
     logical: u64,
     length: u64,
     kind: u64,
-    /// Where each copy starts on the first device.
+    /// Offsets of the copies on the first device.
     copies: Vec<u64>,
 }
 
-/// All chunks, by their address.
+/// All chunks, by logical address.
 #[derive(Debug, Default)]
 pub(crate) struct Chunks {
     chunks: Vec<Chunk>,
@@ -91,7 +92,7 @@ pub(crate) fn chunks(root: impl AsFd, findings: &mut Findings) -> Chunks {
             at += ITEM_HEADER + length;
             from = logical.saturating_add(1);
         }
-        // Whatever the kernel answers, each search must lead on.
+        // Ensures progress, whatever the kernel answers.
         if items == 0 || from <= before {
             break;
         }
@@ -130,7 +131,7 @@ fn parse(logical: u64, item: &[u8], first_device: &mut Option<u64>) -> Option<Ch
 }
 
 impl Chunks {
-    /// Leads a claim on addresses to the device, as one for each chunk and copy.
+    /// Maps a claim on logical addresses to the device, one claim per chunk and copy.
     pub(crate) fn place(&self, claim: Claim, out: &mut Vec<Claim>) {
         let mut at = self
             .chunks
@@ -150,7 +151,7 @@ impl Chunks {
         }
     }
 
-    /// Claims superblocks and chunks of metadata; the rest of chunks is unknown, and what is in none is free.
+    /// Claims superblocks and metadata chunks; the rest of the chunks is unknown, and space outside of chunks is free.
     pub(crate) fn claim_areas(&self, device: Option<&Device>, claims: &mut Vec<Claim>) {
         let Some(device) = device.filter(|_| !self.chunks.is_empty()) else {
             return;
@@ -194,7 +195,8 @@ impl Chunks {
     }
 }
 
-/// The device of a btrfs mount, by the name in /proc/self/mountinfo: its files have device numbers of their own.
+/// The device of a btrfs mount, by the name in /proc/self/mountinfo: the device numbers of its files are not those of a
+/// block device.
 pub(crate) fn device(path: &Path) -> Option<Device> {
     let path = path.canonicalize().ok()?;
     let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;

@@ -5,12 +5,12 @@ use std::os::unix::fs::MetadataExt;
 
 use crate::owner_map::{Device, SECTOR_BYTES};
 
-/// The device that a node in /dev stands for.
+/// The device of a node in /dev.
 pub(crate) fn device_of_node(metadata: &Metadata) -> Option<Device> {
     by_number(metadata.rdev())
 }
 
-/// The device by its number.
+/// The device with this number.
 pub(crate) fn by_number(number: u64) -> Option<Device> {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let folder = format!("/sys/dev/block/{major}:{minor}");
@@ -25,7 +25,7 @@ pub(crate) fn by_number(number: u64) -> Option<Device> {
     Some(Device {
         number: (major, minor),
         name,
-        // Only partitions have one.
+        // Only partitions have this file.
         start: sectors("start").unwrap_or(0).saturating_mul(SECTOR_BYTES),
         length: sectors("size")?.saturating_mul(SECTOR_BYTES),
     })

@@ -1,4 +1,4 @@
-//! FIEMAP: where the blocks of an open file lie.
+//! FIEMAP: the extents of an open file.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -6,12 +6,12 @@ use std::os::fd::AsFd;
 use super::ioctl::{FIEMAP_EXTENT, FIEMAP_HEADER, Request, call, halves, pair};
 use crate::options::Flush;
 
-/// Extents that are asked for at once.
+/// Extents per request.
 const BATCH: usize = 512;
 const FLAG_SYNC: u32 = 1;
 const FLAG_XATTR: u32 = 2;
 
-/// Flags of an extent.
+/// Extent flags.
 pub(crate) const LAST: u32 = 0x1;
 pub(crate) const UNKNOWN: u32 = 0x2;
 pub(crate) const DELAYED: u32 = 0x4;
@@ -31,14 +31,14 @@ pub(crate) struct Extent {
     pub flags: u32,
 }
 
-/// What is asked for.
+/// Fork of a file whose extents are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fork {
     Data,
     Xattr,
 }
 
-/// Asks for extents; the buffer is kept between files.
+/// Requests extents; the buffer is reused for all files.
 #[derive(Debug)]
 pub(crate) struct Fiemap {
     buffer: Vec<u64>,
@@ -84,7 +84,7 @@ impl Fiemap {
                 emit(extent);
                 last |= extent.flags & LAST != 0;
                 let next = extent.logical.saturating_add(extent.length);
-                // A file system that does not move on must not hold this loop.
+                // A file system that makes no progress must not cause an endless loop.
                 last |= next <= start && at + 1 == mapped;
                 start = next.max(start);
             }

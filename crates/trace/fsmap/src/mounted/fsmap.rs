@@ -1,4 +1,4 @@
-//! GETFSMAP: the kernel's own list of who owns the blocks of ext4 and XFS.
+//! GETFSMAP: the kernel's own list of block owners on ext4 and XFS.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use rustix::fs::fstat;
 use super::ioctl::{FSMAP_HEADER, FSMAP_RECORD, Request, call, halves, pair};
 use crate::block_type::BlockType;
 
-/// Records that are asked for at once.
+/// Records per request.
 const BATCH: usize = 1024;
 const KEY: usize = 8;
 
@@ -22,13 +22,13 @@ const SHARED: u32 = 0x8;
 const SPECIAL_OWNER: u32 = 0x10;
 const LAST: u32 = 0x20;
 
-/// Records that [`system_regions`] looks at, at most: beyond them a file system keeps what it keeps to itself.
+/// Maximum number of records that [`system_regions`] reads: regions behind them are not reported.
 const REGION_RECORDS_MAX: usize = 1 << 20;
 
 /// A range of a device and its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// Encoded number of the device.
+    /// Encoded device number.
     pub device: u32,
     pub physical: u64,
     pub length: u64,
@@ -38,40 +38,40 @@ pub(crate) struct Record {
     pub shared: bool,
 }
 
-/// Who owns it.
+/// Owner of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// The file system.
     System(SystemOwner),
-    /// An inode's content, or what it points to besides.
+    /// An inode's content, or its other blocks.
     Inode(u64, BlockType),
 }
 
-/// A range that a mounted file system keeps for itself, in bytes of its device.
+/// A range that a mounted file system uses for itself, in bytes of its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemRegion {
     /// First byte.
     pub start: u64,
     /// Length in bytes.
     pub length: u64,
-    /// For what.
+    /// Its use.
     pub owner: SystemOwner,
 }
 
-/// What a file system uses a range for, in the kernel's own words: a letter for the file system (`X`: XFS, `f`: ext4; none
-/// for what all have) and a number.
+/// Use of a range by a file system, in the kernel's terms: a letter for the file system (`X`: XFS, `f`: ext4; none for
+/// common uses) and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemOwner {
-    /// Of the file system.
+    /// Letter of the file system.
     pub letter: Option<char>,
-    /// The kind.
+    /// Number of the use.
     pub number: u32,
 }
 
-/// What the file system that `mountpoint` is on keeps for itself on its own device, as the kernel tells it.
+/// The regions that the file system at `mountpoint` uses for itself on its own device, as reported by the kernel.
 ///
 /// # Errors
-/// When the folder can't be opened, or the file system does not tell.
+/// If the folder can't be opened, or the file system does not support the request.
 pub fn system_regions(mountpoint: &Path) -> io::Result<Vec<SystemRegion>> {
     let folder = File::open(mountpoint)?;
     let device = encoded(fstat(&folder)?.st_dev);
@@ -94,13 +94,13 @@ pub fn system_regions(mountpoint: &Path) -> io::Result<Vec<SystemRegion>> {
     Ok(regions)
 }
 
-/// A device number as GETFSMAP has it: 20 bits of minor number around 12 of major.
+/// A device number in the encoding of GETFSMAP: 20 bits of minor number around 12 of major.
 pub(crate) fn encoded(device: u64) -> u32 {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     minor & 0xFF | (major & 0xFFF) << 8 | (minor & !0xFF) << 12
 }
 
-/// Calls `emit` with all records of the file system that `file` is on, until it has enough.
+/// Calls `emit` with all records of the file system that contains `file`, until it breaks.
 pub(crate) fn records(file: impl AsFd, mut emit: impl FnMut(Record) -> ControlFlow<()>) -> io::Result<()> {
     let mut buffer = vec![0_u64; FSMAP_HEADER + FSMAP_RECORD * BATCH];
     let low = FSMAP_HEADER - 2 * KEY;
@@ -143,7 +143,7 @@ pub(crate) fn records(file: impl AsFd, mut emit: impl FnMut(Record) -> ControlFl
         if last {
             return Ok(());
         }
-        // The last record is the lower key of the next call; its length says to go on behind it.
+        // The last record is the lower key of the next call; its length makes the kernel continue behind it.
         let from = FSMAP_HEADER + (entries - 1) * FSMAP_RECORD;
         let record: Vec<u64> = buffer[from..from + KEY].to_vec();
         buffer[low..low + KEY].copy_from_slice(&record);
@@ -161,7 +161,7 @@ fn owner(owner: u64, flags: u32) -> Owner {
         };
         return Owner::Inode(owner, kind);
     }
-    // The letter is in the upper half of a number, not of memory.
+    // The letter is in the upper half of the number's value, whatever the byte order.
     let (high, low) = (owner >> 32, owner & u64::from(u32::MAX));
     Owner::System(SystemOwner {
         letter: u32::try_from(high)
@@ -173,7 +173,7 @@ fn owner(owner: u64, flags: u32) -> Owner {
 }
 
 impl SystemOwner {
-    /// In the words of this crate.
+    /// Converts to a block type.
     pub(crate) fn block_type(self) -> BlockType {
         match (self.letter, self.number) {
             (None, 1) => BlockType::Free,

@@ -1,7 +1,7 @@
 //! The ioctls of a mounted file system: FIEMAP, GETFSMAP, GETVERSION and btrfs's TREE_SEARCH_V2.
 //!
-//! JUSTIFICATION: none of them is in rustix; the only unsafe code of the crate is the one call below. Buffers are words of
-//! 64 bits, so that they are aligned for all of these structures.
+//! JUSTIFICATION: none of them is in rustix; the only unsafe code of the crate is the single call below. Buffers are
+//! 64-bit words, so that they are aligned for all of these structures.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -35,20 +35,20 @@ pub(crate) const FSMAP_RECORD: usize = 8;
 /// Words of the arguments of a tree search.
 pub(crate) const SEARCH_HEADER: usize = 14;
 
-/// Two 32-bit fields that share a word.
+/// Joins two 32-bit fields that share a word.
 pub(crate) fn pair(first: u32, second: u32) -> u64 {
     let [a, b, c, d] = first.to_ne_bytes();
     let [e, f, g, h] = second.to_ne_bytes();
     u64::from_ne_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// The two 32-bit fields of a word.
+/// Splits a word into its two 32-bit fields.
 pub(crate) fn halves(word: u64) -> (u32, u32) {
     let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
     (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]))
 }
 
-/// Makes a call. The buffer must hold what the request reads and what its counts ask for.
+/// Makes a call. The buffer must hold the request's header and as many entries as its counts allow.
 pub(crate) fn call(fd: impl AsFd, request: Request, buffer: &mut [u64]) -> io::Result<()> {
     assert!(
         buffer_suffices(request, buffer),
@@ -56,8 +56,8 @@ pub(crate) fn call(fd: impl AsFd, request: Request, buffer: &mut [u64]) -> io::R
         buffer.len()
     );
     // SAFETY: each request reads and writes its header, and behind it at most as many entries (or, for the tree search,
-    // bytes) as the header's count allows; the assertion holds that against the length of the buffer, which is exclusively
-    // borrowed for the call and aligned to 8 bytes.
+    // bytes) as the header's count allows; the assertion checks that against the length of the buffer, which is
+    // exclusively borrowed for the call and aligned to 8 bytes.
     let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), request.code(), buffer.as_mut_ptr()) };
     if result < 0 {
         Err(io::Error::last_os_error())

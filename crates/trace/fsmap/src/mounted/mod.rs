@@ -1,7 +1,7 @@
-//! A mounted file system, asked through its mountpoint: FIEMAP of every file below it, GETFSMAP for the rest where the
-//! kernel has it, and on ext4 the structures on the device for what neither tells (journal, tree nodes).
+//! Maps a mounted file system through its mountpoint: FIEMAP of every file below it, GETFSMAP for the rest if the
+//! kernel supports it, and on ext4 the structures on the device for parts that neither reports (journal, tree nodes).
 //!
-//! It is a view of a system that goes on working: a file that changes while it is walked may be seen twice or not at all.
+//! It is a view of a live system: a file that changes during the walk may be seen twice or not at all.
 
 mod btrfs;
 mod device;
@@ -29,7 +29,7 @@ use crate::resolve::{Claim, Content, Rank, resolve};
 use crate::source::Source;
 use crate::volume::{FileSystemKind, Volume};
 
-/// Numbers of kinds of file systems, as statfs has them, and their names.
+/// File system types of statfs, and their names.
 const NAMES: [(u64, &str); 9] = [
     (EXT, "ext4"),
     (0x5846_5342, "XFS"),
@@ -54,7 +54,7 @@ pub(crate) fn map(path: &Path, options: &Options) -> Result<OwnerMap, OpenError>
     let root = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
     let status = fstat(&root).map_err(failed)?;
     let statfs = fstatfs(&root).map_err(failed)?;
-    // The sign of the number is an accident of its type.
+    // The sign of the number depends only on its C type.
     let kind = u64::from_ne_bytes(statfs.f_type.to_ne_bytes()) & 0xFFFF_FFFF;
     let name = NAMES
         .iter()
@@ -109,7 +109,7 @@ pub(crate) fn map(path: &Path, options: &Options) -> Result<OwnerMap, OpenError>
     Ok(OwnerMap::of_mounted(volume, device))
 }
 
-/// Adds what the kernel knows of metadata, of free space, and (XFS) of blocks that FIEMAP does not tell.
+/// Adds the kernel's information about metadata, free space, and (XFS) blocks that FIEMAP does not report.
 fn claim_fsmap(
     root: impl std::os::fd::AsFd,
     device: u64,
@@ -149,7 +149,7 @@ fn claim_fsmap(
                 let known = files.by_inode(inode);
                 let record_kind = known.and_then(|file| files.get(file)).map(|record| record.kind);
                 if kind == BlockType::Data && record_kind == Some(FileKind::Regular) {
-                    // FIEMAP told about it.
+                    // Already reported by FIEMAP.
                     continue;
                 }
                 let Some(file) = known.or_else(|| added.file(inode, files)) else {
@@ -219,7 +219,7 @@ fn claim_ext(
         }
         let inode = volume.files.get(claim.file).map(|record| record.inode);
         let file = inode.and_then(|inode| files.by_inode(inode).or_else(|| added.file(inode, files)));
-        // The device may be behind what the kernel has in memory; the journal's place does not change.
+        // The device may be older than the kernel's state in memory; the position of the journal does not change.
         let settled = claim.kind.class() == Class::Journal;
         claims.push(Claim {
             file: file.unwrap_or(crate::resolve::NO_FILE),
@@ -231,7 +231,7 @@ fn claim_ext(
     files.sort();
 }
 
-/// Inodes that have blocks and no name below the mountpoint; they are found by number only after the next sort.
+/// Inodes that have blocks and no name below the mountpoint; they can be found by number only after the next sort.
 #[derive(Debug, Default)]
 struct Added(HashMap<u64, u32>);
 

@@ -1,4 +1,4 @@
-//! A walk over all files below a folder, on one device, with FIEMAP of each.
+//! Walks all files below a folder, on one device, with FIEMAP of each.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
@@ -19,16 +19,16 @@ use crate::finding::{FindingKind, Findings, Place};
 use crate::options::{Flush, OpenError};
 use crate::resolve::{Claim, Content, Rank};
 
-/// What FIEMAP's physical addresses are.
+/// Meaning of FIEMAP's physical addresses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Placement<'a> {
-    /// Bytes of the device.
+    /// Offsets on the device.
     Physical,
-    /// btrfs: addresses that its chunks lead to devices.
+    /// btrfs: logical addresses, mapped to devices by chunks.
     Chunks(&'a Chunks),
 }
 
-/// Reasons for extents without a place, and other facts that are counted.
+/// Reasons for extents without a position, and other events that are counted.
 #[derive(Debug, Default)]
 struct Counts {
     delayed: u64,
@@ -80,7 +80,7 @@ impl<'a> Walk<'a> {
 
     pub(crate) fn run(&mut self) {
         while let Some((path, file)) = self.pending.pop() {
-            // A folder that is bound into itself would be walked for ever.
+            // A folder that is bind-mounted into itself would be walked for ever.
             if self.visited.insert(file)
                 && let Err(error) = self.directory(&path, file)
             {
@@ -117,7 +117,7 @@ impl<'a> Walk<'a> {
 
     fn unreadable(&mut self, path: &Path, error: &io::Error) {
         if error.kind() == io::ErrorKind::NotFound {
-            // It went away while the walk was on its way.
+            // It was removed during the walk.
             return;
         }
         let place = Place::Path(path.display().to_string());
@@ -131,7 +131,7 @@ impl<'a> Walk<'a> {
 
     fn directory(&mut self, path: &Path, file: u32) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // The first folder is what the user named, and may be a link.
+        // The first folder was named by the user, and may be a link.
         let flags = if self.visited.len() == 1 {
             flags - OFlags::NOFOLLOW
         } else {
@@ -183,7 +183,7 @@ impl<'a> Walk<'a> {
             FileKind::Directory => self.pending.push((path.to_owned(), file)),
             FileKind::Regular => {
                 let opened = open_file(folder, name)?;
-                // Somebody may have put another file in its place in between.
+                // Another file may have replaced it in between.
                 if fstat(&opened)?.st_ino == status.st_ino {
                     self.extents(&opened, file, BlockType::Data, path);
                 }
@@ -204,7 +204,7 @@ impl<'a> Walk<'a> {
             .fiemap
             .extents(opened, Fork::Data, |extent| place(extent, kind));
         if matches!(placement, Placement::Physical) {
-            // Attributes within the inode have no place of their own here; where this is refused, they stay unknown.
+            // Attributes within the inode have no separate position; if the request is refused, they stay unknown.
             let _ = self.fiemap.extents(opened, Fork::Xattr, |extent| {
                 if extent.flags & fiemap::INLINE == 0 {
                     place(extent, BlockType::Xattr);
@@ -255,7 +255,8 @@ fn place_extent(
             (false, true) => Content::Unwritten,
             (false, false) => Content::Written,
         },
-        // The length of encoded data on the medium is not told; what says exactly where it lies is believed more.
+        // The length of encoded data on the medium is not reported, so sources with an exact position get a higher
+        // rank.
         rank: if encoded { Rank::Doubtful } else { Rank::Trusted },
         shared: encoded || kind == BlockType::Xattr || extent.flags & fiemap::SHARED != 0,
     };
@@ -267,7 +268,7 @@ fn place_extent(
 
 fn open_file(folder: impl AsFd, name: &CStr) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    // Only the owner may leave the time of access alone.
+    // Only the owner may open the file without updating its access time.
     match openat(&folder, name, flags | OFlags::NOATIME, Mode::empty()) {
         Err(Errno::PERM) => Ok(openat(&folder, name, flags, Mode::empty())?),
         outcome => Ok(outcome?),

@@ -1,6 +1,6 @@
-//! Images made and mounted by the system's own tools, and what those tools say of them.
+//! Images made and mounted by system tools, and the output of those tools.
 //!
-//! Everything is in a temporary folder that goes away with its owner, mounts first. A missing tool or privilege gives
+//! Everything is in a temporary folder that is removed with its owner, mounts first. A missing tool or privilege gives
 //! `None` after a printed reason.
 
 #![expect(dead_code, reason = "each test file uses its part")]
@@ -12,20 +12,20 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Says why something is not tested here.
+/// Prints why something is not tested here.
 #[expect(clippy::print_stderr, reason = "a test that leaves something out says so")]
 pub fn left_out(reason: &str) {
     eprintln!("left out: {reason}");
 }
 
-/// An image file in a folder of its own.
+/// An image file in a temporary folder.
 pub struct Image {
     folder: tempfile::TempDir,
     pub path: PathBuf,
 }
 
 impl Image {
-    /// An empty image of a size.
+    /// An empty image of `bytes`.
     pub fn empty(bytes: u64) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let path = folder.path().join("image");
@@ -38,7 +38,7 @@ impl Image {
         self.folder.path()
     }
 
-    /// An image with the file system that `command` (a tool and its options) makes.
+    /// An image with a file system made by `command` (a tool and its options).
     pub fn formatted(bytes: u64, command: &[&str]) -> Option<Self> {
         let image = Self::empty(bytes);
         let (tool, options) = command.split_first().expect("a tool is named");
@@ -53,7 +53,7 @@ impl Image {
         Some(image)
     }
 
-    /// Mounts it; `None` without root or where the kernel does not have the file system.
+    /// Mounts it; `None` without root or if the kernel lacks the file system.
     pub fn mount(&self, options: &str) -> Option<Mounted> {
         if !rustix::process::geteuid().is_root() {
             left_out("mounting an image needs root");
@@ -94,7 +94,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Runs a tool: what it printed, and whether it succeeded. `None` when there is no such tool.
+/// Runs a tool; returns its output, and whether it succeeded. `None` if the tool is not installed.
 pub fn run(tool: &str, words: &[&str]) -> Option<(String, bool)> {
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let output = Command::new(tool)
@@ -118,7 +118,7 @@ pub fn run(tool: &str, words: &[&str]) -> Option<(String, bool)> {
     }
 }
 
-/// Runs a tool on words from its standard input, as many at a time as fit.
+/// Runs a tool with words from its standard input, as many at a time as fit.
 pub fn run_on_all(tool: &str, words: &[&str], paths: &[PathBuf]) -> Option<String> {
     use std::os::unix::ffi::OsStrExt;
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
@@ -143,7 +143,7 @@ pub fn run_on_all(tool: &str, words: &[&str], paths: &[PathBuf]) -> Option<Strin
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// An extent as filefrag (FIEMAP) tells it, in bytes.
+/// An extent reported by filefrag (FIEMAP), in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Truth {
     pub physical: u64,
@@ -155,7 +155,7 @@ pub struct Truth {
 /// Paths by inode.
 pub type Names = BTreeMap<u64, Vec<String>>;
 
-/// What filefrag says of all files and folders below a mountpoint, and their paths by inode.
+/// Output of filefrag for all files and folders below a mountpoint, and their paths by inode.
 pub fn filefrag(root: &Path) -> Option<(Vec<Truth>, Names)> {
     let mut paths = Vec::new();
     collect(root, &mut paths);
@@ -174,7 +174,7 @@ pub fn filefrag(root: &Path) -> Option<(Vec<Truth>, Names)> {
     }
     let text = run_on_all("filefrag", &["-v", "-s", "-b512"], &asked)?;
     let mut truth = Vec::new();
-    // Answers come in the order of the questions. Names may have line feeds.
+    // Answers are in the order of the arguments. Names may contain line feeds.
     let mut questions = asked.iter();
     for answer in text.split("File size of ").skip(1) {
         let path = questions
@@ -185,7 +185,7 @@ pub fn filefrag(root: &Path) -> Option<(Vec<Truth>, Names)> {
             let Some((number, rest)) = line.split_once(':') else {
                 continue;
             };
-            // Inline data has no block of its own.
+            // Inline data has no separate block.
             if number.trim().parse::<u32>().is_err() || line.contains("inline") {
                 continue;
             }
@@ -220,7 +220,8 @@ fn collect(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// Files of all shapes: fragmented, sparse, preallocated, hard links, long links, attributes, deep and wide folders.
+/// Makes files of all shapes: fragmented, sparse, preallocated, hard links, long links, attributes, deep and wide
+/// folders.
 pub fn populate(root: &Path) {
     let block = vec![0x5A_u8; 4096];
     let write =
@@ -239,7 +240,7 @@ pub fn populate(root: &Path) {
     }
     let reserved = fs::File::create(root.join("reserved")).expect("a file can be made");
     reserved.write_all_at(&block, 0).expect("room");
-    // Not on ext3.
+    // Not supported on ext3.
     let _ = rustix::fs::fallocate(&reserved, rustix::fs::FallocateFlags::empty(), 0, 1 << 20);
     write(&root.join("large"), 3 << 20);
     let wide = root.join("wide");
@@ -268,7 +269,7 @@ pub fn populate(root: &Path) {
     let removed = root.join("removed");
     write(&removed, 100_000);
     let attributes = fs::File::create(root.join("attributes")).expect("a file can be made");
-    // Where the file system has room for it only in a block of its own.
+    // On some file systems such an attribute only fits in a separate block.
     let _ = rustix::fs::fsetxattr(
         &attributes,
         c"user.large",
