@@ -162,7 +162,7 @@ fn a_selection_of_steps_is_shown_as_a_table_with_the_columns_of_the_app() {
 }
 
 #[test]
-fn progress_of_a_job_is_one_share_of_time_that_never_goes_back() {
+fn progress_of_a_job_is_one_share_of_its_steps_that_never_goes_back() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("j.toml"), JOB).unwrap();
     let output = tidegate(
@@ -186,7 +186,28 @@ fn progress_of_a_job_is_one_share_of_time_that_never_goes_back() {
         .collect();
     assert_eq!(steps, BTreeSet::from([1, 2, 3, 4]));
     assert_eq!(lines[0]["overall"]["steps"], 4);
-    assert_eq!(lines.last().unwrap()["overall"]["eta_s"], 0.0);
+    let titles: BTreeSet<&str> = lines.iter().map(|line| line["title"].as_str().unwrap()).collect();
+    assert_eq!(titles, BTreeSet::from(["by-clock", "names", "once", "rows"]));
+    assert!(
+        lines.iter().all(|line| line["phase"] != "rehearse"),
+        "nothing but the steps touches the target"
+    );
+}
+
+#[test]
+fn a_job_that_no_terminal_watches_tells_of_each_finished_step_in_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("j.toml"), JOB).unwrap();
+    let output = tidegate(
+        &["bench", "run", "j.toml", ".", "--steps", "once,names"],
+        folder.path(),
+    );
+    assert_eq!(output.status.code(), Some(0));
+    let told = text(&output.stderr);
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(lines[0].starts_with("step 1/2 once: done in "), "{told}");
+    assert!(lines[1].starts_with("step 2/2 names: done in "), "{told}");
+    assert_eq!(lines.len(), 2, "{told}");
 }
 
 #[test]

@@ -5,7 +5,6 @@ import { speedChart } from "./chart.js";
 
 const PHASES = {
   start: "starting",
-  rehearse: "finding out how long it will take, not timed",
   prepare: "making files, not timed",
   cache: "emptying caches, not timed",
   measure: "measuring",

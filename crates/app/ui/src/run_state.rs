@@ -109,7 +109,7 @@ pub struct ProgressValues {
 /// Progress over all steps and rounds.
 #[derive(Debug, Deserialize)]
 pub struct OverallValues {
-    /// Fraction of the time, 0 to 1.
+    /// Fraction of the steps, 0 to 1; each counts the same.
     pub fraction: f64,
     /// The current step, counted from 1; each round counts all steps again.
     pub step: usize,

@@ -3,8 +3,6 @@
 /// Part of a run. Amounts are bytes for file workloads and files for metadata workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// A small part is run to know how long the whole will take; not timed.
-    Rehearse,
     /// Files are made; not timed.
     Prepare,
     /// Caches are emptied or filled; not timed.
@@ -28,7 +26,6 @@ impl Phase {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Rehearse => "rehearse",
             Self::Prepare => "prepare",
             Self::Cache => "cache",
             Self::Measure => "measure",

@@ -135,7 +135,7 @@ impl Progress for Share<'_> {
 /// Phases of a file workload, in their order.
 const fn place(phase: Phase) -> u8 {
     match phase {
-        Phase::Rehearse | Phase::Prepare => 0,
+        Phase::Prepare => 0,
         Phase::Cache => 1,
         Phase::Verify => 3,
         _ => 2,

@@ -92,15 +92,16 @@ fn run_all(
     mut run: impl FnMut(Turn<'_>) -> Result<(Measured, String)>,
 ) -> Result<Finding> {
     let stop = stop_on_signals()?;
-    let bar = Bar::new(common.progress);
+    let turns = common.warmup.saturating_add(common.rounds);
+    let bar = Bar::new(common.progress, usize::try_from(turns).unwrap_or(usize::MAX));
     let mut writer = common.output.as_deref().map(RecordWriter::create).transpose()?;
     let mut log = HistoryLog::new(&common.store);
     let mut records = Vec::new();
     let mut finding = Finding::Nothing;
-    for turn in 0..common.warmup.saturating_add(common.rounds) {
+    for turn in 0..turns {
         let kept = turn.checked_sub(common.warmup);
         let round = kept.unwrap_or_else(|| common.rounds.saturating_add(turn));
-        bar.title(&match kept {
+        bar.begin(&match kept {
             None => format!("warm-up {} of {}", turn + 1, common.warmup),
             Some(_) if common.rounds == 1 => String::new(),
             Some(round) => format!("round {} of {}", round + 1, common.rounds),
@@ -111,7 +112,7 @@ fn run_all(
             bar: &bar,
             stop: &stop,
         });
-        bar.hide();
+        bar.end();
         let (Measured { record, notes }, described) = measured?;
         if kept.is_some() && !common.json {
             output::print_bytes(described.as_bytes())?;

@@ -69,11 +69,13 @@ pub fn run(arguments: &BenchCompareArguments) -> Result<Finding> {
     }
     let places = check(arguments)?;
     let stop = stop_on_signals()?;
+    let rounds = usize::try_from(arguments.rounds)?;
+    let steps = rounds * arguments.targets.len() * workloads(arguments).len();
     let mut run = Run {
         arguments,
         places,
         stop: &stop,
-        bar: Bar::new(ProgressForm::Auto),
+        bar: Bar::new(ProgressForm::Auto, steps),
         writer: arguments
             .output
             .as_deref()
@@ -184,7 +186,7 @@ impl Run<'_> {
                 if failed[place] {
                     continue;
                 }
-                self.bar.title(&format!(
+                self.bar.begin(&format!(
                     "{} {}, round {} of {}",
                     workload.name(),
                     targets[place].label,
@@ -192,7 +194,9 @@ impl Run<'_> {
                     self.arguments.rounds
                 ));
                 rustix::fs::sync();
-                match self.measure(workload, place, round) {
+                let measured = self.measure(workload, place, round);
+                self.bar.end();
+                match measured {
                     Ok(record) => self.keep(record)?,
                     Err(error) => {
                         failed[place] = true;

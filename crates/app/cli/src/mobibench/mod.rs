@@ -76,11 +76,14 @@ fn measure(arguments: &MobibenchArguments) -> Result<Ended> {
     let session = Session {
         arguments,
         plan: &plan,
-        bar: Bar::new(if arguments.quiet {
-            ProgressForm::Off
-        } else {
-            ProgressForm::Auto
-        }),
+        bar: Bar::new(
+            if arguments.quiet {
+                ProgressForm::Off
+            } else {
+                ProgressForm::Auto
+            },
+            1,
+        ),
         stop: stop_on_signals()?,
     };
     match &plan.test {

@@ -24,11 +24,9 @@
 //! of that kind; a step's own key wins over both, and the kind's defaults win over the general ones.
 
 mod error;
-pub mod estimate;
 mod nearest;
 mod parse;
 pub mod preset;
-pub mod rehearsal;
 pub mod table;
 
 pub use error::JobError;

@@ -1,7 +1,5 @@
 //! The results of a job as a table, with the columns of the original's result windows.
 
-use std::time::Duration;
-
 use results::{RunRecord, counter, median, nearest_f64};
 
 /// Name of the entry of a record's workload that holds the step's name.
@@ -125,8 +123,7 @@ fn main_sample(record: &RunRecord) -> Option<&results::Sample> {
 /// Reads, writes and whatever else a step does, over its longest window; syncs are no operations of their own.
 ///
 /// `None` for uFLIP, whose samples are points of a curve.
-#[must_use]
-pub fn operations_per_s(record: &RunRecord) -> Option<f64> {
+fn operations_per_s(record: &RunRecord) -> Option<f64> {
     if kind(record) == Some("uflip") {
         return None;
     }
@@ -136,14 +133,4 @@ pub fn operations_per_s(record: &RunRecord) -> Option<f64> {
         .fold(0, u64::saturating_add);
     let elapsed_ns = samples().map(|sample| sample.elapsed_ns).max()?;
     (count > 0 && elapsed_ns > 0).then(|| nearest_f64(count) * 1e9 / nearest_f64(elapsed_ns))
-}
-
-/// The time over which a step was measured: its longest window. `None` for uFLIP, which has many.
-#[must_use]
-pub fn window(record: &RunRecord) -> Option<Duration> {
-    if kind(record) == Some("uflip") {
-        return None;
-    }
-    let elapsed_ns = record.samples.iter().map(|sample| sample.elapsed_ns).max()?;
-    Some(Duration::from_nanos(elapsed_ns))
 }

@@ -2,29 +2,22 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use bench::job::estimate::{Done, Estimator, Expectation, Medium};
-use bench::job::table::{STEP_FIELD, operations_per_s, table, window};
+use bench::job::table::{STEP_FIELD, table};
 use bench::job::{Job, Vocabulary};
 use clap::Args;
 use programs::stop_on_signals;
 use results::{RecordWriter, RunRecord};
 use serde_json::json;
 
-use super::steps::{PlannedStep, expectation_of, groups, measure_group, planned, rehearse};
+use super::steps::{PlannedStep, groups, measure_group, planned};
 use crate::Finding;
 use crate::bench_command::fio::write_json;
 use crate::bench_command::progress::Bar;
 use crate::bench_command::repeat::{BenchCommonArguments, Measured, Turn, identity};
 use crate::history_command::log::HistoryLog;
 use crate::output::{self, Printed};
-
-/// How often time goes on where a step reports nothing.
-const TICK: Duration = Duration::from_millis(200);
 
 /// Which steps of a job run, and how they are reported.
 #[derive(Args, Debug)]
@@ -69,13 +62,8 @@ pub fn run_steps(
         bail!("--json and --fio-json - both want standard output; give --fio-json a file");
     }
     let stop = stop_on_signals()?;
-    let bar = Bar::new(common.progress);
-    let turns = common.warmup.saturating_add(common.rounds);
-    let target = bench::environment::target(directory);
-    let kind = target.ok().and_then(|target| target.file_system_type);
-    let medium = Medium::of_type(kind.as_deref());
-    let expectations: Vec<Expectation> = groups(steps).map(|group| expectation_of(group, medium)).collect();
-    bar.follow(Estimator::new(&expectations, turns));
+    let turns = usize::try_from(common.warmup.saturating_add(common.rounds))?;
+    let bar = Bar::new(common.progress, groups(steps).count().saturating_mul(turns));
     let mut run = JobRun {
         job,
         directory,
@@ -89,10 +77,7 @@ pub fn run_steps(
         own_tables: Vec::new(),
         finding: Finding::Nothing,
     };
-    let outcome = with_ticks(&bar, || {
-        rehearse(steps, &bar, &stop);
-        run.all(steps)
-    });
+    let outcome = run.all(steps);
     bar.hide();
     // What was measured before a failure is worth keeping.
     if let Some(writer) = run.writer {
@@ -144,7 +129,7 @@ impl JobRun<'_> {
         let kept = turn.checked_sub(self.common.warmup);
         let round = kept.unwrap_or_else(|| self.common.rounds.saturating_add(turn));
         let names = names(group);
-        self.bar.title(&names.join(", "));
+        self.bar.begin(&names.join(", "));
         let all = measure_group(
             group,
             Turn {
@@ -154,13 +139,7 @@ impl JobRun<'_> {
                 stop: self.stop,
             },
         )?;
-        self.bar.step_done(match all.as_slice() {
-            [(one, _)] => Done {
-                operations_per_s: operations_per_s(&one.record),
-                window: window(&one.record),
-            },
-            _ => Done::default(),
-        });
+        self.bar.end();
         let mut is_read = true;
         for (planned, (mut measured, own_table)) in group.iter().zip(all) {
             let workload = &mut measured.record.workload;
@@ -225,19 +204,4 @@ fn heading(job: &Job, records: &[RunRecord]) -> String {
         format!(", {rounds} rounds, medians")
     };
     format!("{} on {} ({kind}){rounds}\n", job.name, first.target.path)
-}
-
-/// Lets the bar know that time goes on, while `work` may report nothing.
-fn with_ticks<T>(bar: &Bar, work: impl FnOnce() -> T) -> T {
-    thread::scope(|scope| {
-        let (over, is_over) = channel::<()>();
-        scope.spawn(move || {
-            while is_over.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-                bar.tick();
-            }
-        });
-        let outcome = work();
-        drop(over);
-        outcome
-    })
 }

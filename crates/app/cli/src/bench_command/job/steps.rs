@@ -4,16 +4,12 @@
 //! parsed as one. So a step says exactly what `tidegate bench KIND` says, with the same notation and the same checks.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
-use bench::job::estimate::{Expectation, Medium, Timed};
-use bench::job::rehearsal::Rehearsal;
 use bench::job::{Job, JobError, Key, KeyForm, Step, StepKind, Vocabulary};
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Command, FromArgMatches, Subcommand};
 
-use crate::bench_command::progress::Bar;
 use crate::bench_command::repeat::{BenchCommonArguments, Measured, Turn};
 use crate::bench_command::{BenchCommand, app, file, metadata, postmark, sqlite, tio, uflip};
 use crate::replay;
@@ -226,65 +222,6 @@ pub fn measure_group(group: &[PlannedStep], turn: Turn<'_>) -> Result<Vec<(Measu
         .collect();
     let measured = file::measure_together(&files, turn)?;
     Ok(measured.into_iter().map(|measured| (measured, None)).collect())
-}
-
-/// How long steps that run at the same time are expected to take.
-pub fn expectation_of(group: &[PlannedStep], medium: Medium) -> Expectation {
-    let each = group.iter().map(|planned| expectation(planned, medium));
-    each.reduce(Expectation::together).unwrap_or_else(|| Expectation {
-        kind: String::new(),
-        prepare_s: 0.0,
-        timed: Timed::ByClock(0.0),
-        timed_phases: 1,
-        after_s: 0.0,
-        is_rehearsed: false,
-    })
-}
-
-/// Finds out how long steps will take, where somebody wants to see how far they are.
-pub fn rehearse(steps: &[PlannedStep], bar: &Bar, stop: &AtomicBool) {
-    if !bar.is_shown() {
-        return;
-    }
-    let mut rehearsal = Rehearsal::new();
-    bar.rehearse();
-    for (number, group) in groups(steps).enumerate() {
-        let found = match group {
-            [planned] if !stop.load(Ordering::Relaxed) => match &planned.command {
-                BenchCommand::File(arguments) => rehearsal.of_file(&file::file_spec(arguments, 0), stop),
-                BenchCommand::Sqlite(arguments) => rehearsal.of_sqlite(&sqlite::spec(arguments, 0), stop),
-                _ => None,
-            },
-            _ => None,
-        };
-        if let Some(found) = found {
-            bar.rehearsed(number, found);
-        }
-    }
-    bar.begin();
-}
-
-fn expectation(planned: &PlannedStep, medium: Medium) -> Expectation {
-    match &planned.command {
-        BenchCommand::File(arguments) => Expectation::of_file(&file::file_spec(arguments, 0)),
-        BenchCommand::Sqlite(arguments) => Expectation::of_sqlite(&sqlite::spec(arguments, 0), medium),
-        command => Expectation {
-            kind: planned.step.kind.clone(),
-            prepare_s: 0.1,
-            timed: Timed::ByAmount {
-                seconds: 5.0,
-                operations: None,
-                limit_s: None,
-            },
-            timed_phases: if matches!(command, BenchCommand::Metadata(_)) {
-                4
-            } else {
-                1
-            },
-            after_s: 0.1,
-            is_rehearsed: false,
-        },
-    }
 }
 
 #[cfg(test)]
