@@ -1,4 +1,4 @@
-//! `tidegate trace compare`: the analyses of two block traces beside each other.
+//! `tidegate trace compare`: compares the analyses of two block traces.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! Traces that the analyses can't read as they lie: of other tools, or with tables that a killed recorder did not end. They
-//! are copied into the native form, in a folder that goes afterwards.
+//! Traces that the analyses can't read in place: of other tools, or with tables that a killed recorder did not finish.
+//! They are copied to the native form, in a folder that is removed afterwards.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use formats::{BadLines, ReadOptions, TraceItem, TraceSink};
 use programs::private_folder::private_folder;
 use tempfile::TempDir;
 
-/// Native copies of foreign traces; its drop removes them.
+/// Native copies of foreign traces, removed on drop.
 pub struct Copies {
     /// Parent of the temporary folder.
     parent: PathBuf,
@@ -28,7 +28,7 @@ impl Copies {
         }
     }
 
-    /// The native trace behind a path: itself, or its copy. Folders of traces are left as they are.
+    /// The native trace for a path: itself, or its copy. Folders of traces are returned unchanged.
     pub fn native(&mut self, path: &Path) -> Result<PathBuf> {
         let is_native = formats::native::is_native(path);
         if is_native && NativeReader::open(path)?.unfinished_bytes() == 0 {
@@ -48,7 +48,7 @@ impl Copies {
             None => private_folder(&self.parent, "tidegate-trace-")?,
         };
         let folder = self.folder.insert(folder).path();
-        // Each in a folder of its own: two files may have the same name.
+        // Each in a separate folder: two files may have the same name.
         self.made += 1;
         let own = folder.join(self.made.to_string());
         fs::create_dir(&own).with_context(|| format!("{} can't be made", own.display()))?;

@@ -1,5 +1,6 @@
-//! The program `tidegate-analysis`: block traces analysed in SQL. `tidegate trace report`, `query`, `compare` and `apps` run
-//! it. It is a program of its own because DataFusion takes as long to build as all the rest, and is most of the size.
+//! The program `tidegate-analysis`: analyses of block traces in SQL. `tidegate trace report`, `query`, `compare` and
+//! `apps` run it. It is a separate program because DataFusion takes as long to build as all other code, and makes up
+//! most of the size.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

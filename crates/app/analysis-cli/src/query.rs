@@ -1,4 +1,4 @@
-//! `tidegate trace query`: a named analysis, or a query of the user's own, over block traces.
+//! `tidegate trace query`: runs a named analysis, or a user's query, over block traces.
 
 use analysis::named;
 use anyhow::{Result, bail};

@@ -1,4 +1,4 @@
-//! `tidegate trace report`: all analyses of block traces, as a page, a text or a document.
+//! `tidegate trace report`: runs all analyses of block traces, as a page, a text or a document.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Traces of any format opened for queries, within limits, and a bar that shows how far those are.
+//! Opens traces of any format for queries, within limits, and shows a progress bar.
 
 use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use programs::analysis_arguments::LimitArguments;
 
 use crate::foreign::Copies;
 
-/// A bar comes after so long; what is done sooner needs none.
+/// Delay before the progress bar appears; shorter work needs none.
 const BAR_AFTER: Duration = Duration::from_secs(1);
 
-/// What the queries may use.
+/// Limits of the queries.
 pub fn limits(arguments: &LimitArguments) -> Limits {
     Limits {
         memory_bytes: usize::try_from(arguments.memory).unwrap_or(usize::MAX),
@@ -35,20 +35,20 @@ pub fn open(arguments: &LimitArguments, traces: &[PathBuf]) -> Result<Opened> {
     })
 }
 
-/// Processors, as far as a report has use for them: each has its share of the queries' memory.
+/// Number of processors that a report can use: each gets a share of the queries' memory.
 fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, |processors| processors.get().min(4))
 }
 
 /// Traces open for queries.
 pub struct Opened {
-    // Order of drop: the session closes its files before the copies go.
+    // Drop order: the session closes its files before the copies are removed.
     /// The traces.
     pub session: Session,
     _copies: Copies,
 }
 
-/// How far a report is, for people.
+/// Progress bar of a report.
 pub struct Bar {
     bar: ProgressBar,
     began: std::time::Instant,
@@ -56,7 +56,7 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// A bar whose line begins with `prefix`; none where no terminal watches.
+    /// A bar whose line begins with `prefix`; hidden if standard error is not a terminal.
     pub fn new(prefix: &str) -> Self {
         let style = ProgressStyle::with_template("{prefix}[{bar:40}] {pos}/{len}  {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());

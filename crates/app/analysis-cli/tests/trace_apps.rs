@@ -1,6 +1,6 @@
 //! `tidegate trace apps` on one file system and one application, as root; skipped with a reason elsewhere.
 //!
-//! Its tables are set beside what this test counts itself in the trace that it keeps.
+//! Its tables are compared with this test's own counts of the kept trace.
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 #![expect(clippy::print_stderr, reason = "a skipped test says why")]
 
@@ -24,7 +24,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What the kept trace holds.
+/// The content of the kept trace.
 fn read(trace: &Path) -> (Vec<Request>, Vec<Event>) {
     let options = ReadOptions {
         format: None,
@@ -41,8 +41,8 @@ fn read(trace: &Path) -> (Vec<Request>, Vec<Event>) {
     (requests, events)
 }
 
-/// Of the I/Os of one operation: how many, and how many are over 256 KiB, of 4 KiB, sequential, buffered, and by class of
-/// their first piece data, metadata, journal.
+/// Numbers of the I/Os of one operation: all, over 256 KiB, of 4 KiB, sequential, buffered, and by class of their first
+/// run data, metadata, journal.
 fn count(requests: &[Request], operation: Operation) -> [u64; 8] {
     let mut counts = [0; 8];
     let mut previous_end = HashMap::new();
@@ -69,7 +69,7 @@ fn count(requests: &[Request], operation: Operation) -> [u64; 8] {
     counts
 }
 
-/// The value of a table of the document, in the row that begins with `key`.
+/// The value in a table of the document, in the row that begins with `key`.
 fn value(table: &serde_json::Value, key: &str, column: &str) -> f64 {
     let columns = table["columns"].as_array().unwrap();
     let place = columns.iter().position(|one| one["name"] == column).unwrap();

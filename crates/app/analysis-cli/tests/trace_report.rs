@@ -26,7 +26,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A trace of `writes` writes of 4 KiB one after the other.
+/// A trace of `writes` consecutive writes of 4 KiB.
 fn stored(folder: &Path, name: &str, writes: u64, lost_records: u64) -> PathBuf {
     let path = folder.join(format!("{name}.trace"));
     let header = TraceHeader {

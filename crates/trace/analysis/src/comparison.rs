@@ -1,4 +1,4 @@
-//! Two reports side by side: rows matched by their keys, numbers with their ratio or difference.
+//! Compares two reports: rows matched by their keys, numbers with their ratio or difference.
 
 use std::collections::BTreeSet;
 
@@ -8,23 +8,23 @@ use crate::report::Report;
 use crate::table::{Column, Table, Unit, Value};
 use ::report::number;
 
-/// Analyses that two traces can't be compared by: their keys are ids and moments.
+/// Analyses that can't be compared: their keys are ids and times.
 const NOT_COMPARED: [&str; 2] = ["traces", "throughput"];
 
-/// Two reports side by side.
+/// A comparison of two reports.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// Names of the traces of the first.
     pub first: Vec<String>,
     /// Names of the traces of the second.
     pub second: Vec<String>,
-    /// What each can't tell.
+    /// Limitations of each report.
     pub warnings: Vec<String>,
-    /// One for each analysis that either has.
+    /// One table for each analysis that either report has.
     pub tables: Vec<ComparedTable>,
 }
 
-/// An analysis of both.
+/// An analysis of both reports.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ComparedTable {
     /// Name of the analysis.
@@ -35,14 +35,14 @@ pub struct ComparedTable {
     pub key: Vec<Column>,
     /// Columns of numbers; each row has a [`ComparedValue`] for each.
     pub columns: Vec<Column>,
-    /// Rows that either has: in the order of the first, then those that only the second has.
+    /// Rows of either report: in the order of the first, then those that only the second has.
     pub rows: Vec<ComparedRow>,
 }
 
 /// A row of both.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ComparedRow {
-    /// What names it.
+    /// Its key.
     pub key: Vec<Value>,
     /// Numbers of both.
     pub values: Vec<ComparedValue>,
@@ -51,16 +51,16 @@ pub struct ComparedRow {
 /// A number of both.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ComparedValue {
-    /// That of the first.
+    /// Value in the first report.
     pub first: Option<f64>,
-    /// That of the second.
+    /// Value in the second report.
     pub second: Option<f64>,
-    /// Second to first; for shares the difference instead. `None` where it has no meaning.
+    /// Ratio of second to first; for shares the difference instead. `None` if it has no meaning.
     pub change: Option<f64>,
 }
 
 impl Comparison {
-    /// Sets the tables of two reports side by side.
+    /// Compares the tables of two reports.
     #[must_use]
     pub fn of(first: &Report, second: &Report) -> Self {
         let names = |report: &Report| report.traces.iter().map(crate::StoredTrace::name).collect();

@@ -1,10 +1,10 @@
-//! Where and when the devices were used, and how fast they answered: points counted in the cells of a grid.
+//! Density pictures: requests counted in the cells of a grid, by time and position, and by time and latency.
 //!
-//! A million requests are no million elements of a page. Each trace's device has a fine grid, time by place (and time by
-//! latency), in which only the cells that hold something are kept; when they are too many, pairs of columns and rows are
-//! folded together until they fit. The page draws the cells and folds further as it needs.
+//! A page can't contain an element for each of a million requests. Each trace's device has a fine grid, time by
+//! position (and time by latency), in which only nonempty cells are kept; if there are too many, pairs of columns and
+//! rows are merged until they fit. The page draws the cells and merges further as needed.
 //!
-//! Invariants: the number of requests in all cells is that of the trace; cells are in the order of row, column, series.
+//! Invariants: the sum of requests over all cells is that of the trace; cells are in the order of row, column, series.
 
 use std::collections::BTreeMap;
 
@@ -26,17 +26,17 @@ pub const SERIES: [(&str, &str); 6] = [
     ("read", "other"),
 ];
 
-/// Columns and rows of a grid before it is folded. Powers of two, so that folding is exact.
+/// Columns and rows of a grid before merging. Powers of two, so that merging is exact.
 const COLUMNS: u64 = 4096;
 const ROWS: u64 = 4096;
 
-/// Cells that a grid may keep: about a megabyte of page each 100,000, and drawn in some milliseconds.
+/// Maximum number of cells of a grid: about a megabyte of page per 100,000, drawn in some milliseconds.
 const CELLS_MAX: usize = 150_000;
 
-/// Pictures that a page may have; traces beyond them are in the tables alone.
+/// Maximum number of pictures on a page; further traces are only in the tables.
 const PANELS_MAX: usize = 12;
 
-/// What a grid's rows are.
+/// Meaning of a grid's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vertical {
     /// Bytes on the device, linear.
@@ -45,28 +45,28 @@ pub enum Vertical {
     Latency,
 }
 
-/// Points of one device, counted.
+/// Counted requests of one device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DensityGrid {
-    /// Whose points.
+    /// Trace of the requests.
     pub trace_id: String,
-    /// Of which device.
+    /// Device of the requests.
     pub device: String,
-    /// What the rows are.
+    /// Meaning of the rows.
     pub vertical: Vertical,
-    /// Columns and rows after folding.
+    /// Columns after merging.
     pub columns: u64,
-    /// Rows.
+    /// Rows after merging.
     pub rows: u64,
-    /// Time of the first column's left and the last one's right side, ns.
+    /// Start of the first column and end of the last one, ns.
     pub time_ns: (u64, u64),
-    /// Value at the bottom of the first row and the top of the last.
+    /// Lower bound of the first row and upper bound of the last.
     pub range: (u64, u64),
-    /// How many points lie in a cell: row, column, number in [`SERIES`].
+    /// Number of requests per cell: row, column, number in [`SERIES`].
     pub cells: BTreeMap<(u64, u64, u8), u64>,
 }
 
-/// Extent of the points of one device of one trace.
+/// Extent of the requests of one device of one trace.
 struct Extent {
     trace_id: String,
     device: String,
@@ -128,7 +128,7 @@ impl Extent {
         };
         let mut grids = vec![grid(Vertical::Place, (self.place.0, self.place.1 + 1))];
         if let Some((fastest, slowest)) = self.latency_ns {
-            // Whole decades, so that the axis reads well.
+            // Whole decades, for a readable axis.
             let bottom = 10_u64.saturating_pow(fastest.max(1).ilog10());
             let top = 10_u64.saturating_pow(slowest.max(1).ilog10() + 1);
             grids.push(grid(Vertical::Latency, (bottom, top)));
@@ -145,7 +145,7 @@ impl DensityGrid {
             Vertical::Latency => logarithmic_bin(value, self.range, self.rows),
         };
         *self.cells.entry((row, column, series)).or_insert(0) += 1;
-        // Folding while points come keeps memory bounded too.
+        // Merging during the input also bounds memory.
         if self.cells.len() > CELLS_MAX * 2 {
             self.fold();
         }
@@ -157,7 +157,7 @@ impl DensityGrid {
         }
     }
 
-    /// Two columns and two rows become one.
+    /// Merges pairs of columns and rows.
     fn fold(&mut self) {
         let mut folded = BTreeMap::new();
         for ((row, column, series), count) in std::mem::take(&mut self.cells) {
@@ -169,7 +169,7 @@ impl DensityGrid {
     }
 }
 
-/// Which of `bins` equal parts of the range the value is in.
+/// Index of the value among `bins` equal parts of the range.
 fn bin(value: u64, (low, high): (u64, u64), bins: u64) -> u64 {
     let width = u128::from(high.saturating_sub(low).max(1));
     let offset = u128::from(value.saturating_sub(low));
@@ -177,11 +177,11 @@ fn bin(value: u64, (low, high): (u64, u64), bins: u64) -> u64 {
     u64::try_from(bin).unwrap_or(u64::MAX).min(bins - 1)
 }
 
-/// Which of `bins` parts of the same ratio the value is in.
+/// Index of the value among `bins` parts with equal ratios.
 fn logarithmic_bin(value: u64, (low, high): (u64, u64), bins: u64) -> u64 {
     let logarithm = |value: u64| results::nearest_f64(value.max(1)).ln();
     let part = (logarithm(value) - logarithm(low)) / (logarithm(high) - logarithm(low));
-    // Through whole billionths, as there is no conversion from floating point without `as`.
+    // Via whole billionths, as there is no conversion from floating point without `as`.
     let billionths = format!("{:.0}", part.clamp(0.0, 1.0) * 1e9).parse().unwrap_or(0);
     bin(billionths, (0, 1_000_000_000), bins)
 }
@@ -261,7 +261,7 @@ fn integers(batch: &RecordBatch, column: usize) -> Result<std::sync::Arc<dyn Arr
     Ok(cast(batch.column(column), &DataType::Int64)?)
 }
 
-/// The stored form has no negative numbers in these columns; a file that has them shows them as 0.
+/// The stored form has no negative numbers in these columns; if a file contains some, they count as 0.
 fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }

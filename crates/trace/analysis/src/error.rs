@@ -1,4 +1,4 @@
-//! What can go wrong with an analysis.
+//! Errors of analyses.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,14 @@ use datafusion::error::DataFusionError;
 use formats::native::NativeReadError;
 use thiserror::Error;
 
-/// Why there is no result.
+/// Error of an analysis.
 #[derive(Debug, Error)]
 pub enum AnalysisError {
-    /// A path is no trace and holds none.
+    /// A path is not a trace and contains none.
     #[error("{}: no block trace; expected a folder with header.json, as `tidegate trace record -o NAME.trace` writes it, \
              or a folder of such folders", path.display())]
     NoTrace {
-        /// What was given.
+        /// The given path.
         path: PathBuf,
     },
     /// A file of a trace can't be read.
@@ -21,19 +21,19 @@ pub enum AnalysisError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// A trace is not what it should be.
+    /// A trace is invalid.
     #[error(transparent)]
     Trace(#[from] NativeReadError),
-    /// One trace was given twice, or two bear the same id: their rows could not be told apart.
+    /// One trace was given twice, or two have the same id: their rows could not be distinguished.
     #[error("{} and {} are the same trace ({trace_id}); give it once", first.display(), second.display())]
     SameTrace {
-        /// The one.
+        /// The first.
         first: PathBuf,
-        /// The other.
+        /// The second.
         second: PathBuf,
         /// Their id.
         trace_id: String,
@@ -41,23 +41,23 @@ pub enum AnalysisError {
     /// The threads of the session could not be started.
     #[error("no threads for queries: {source}")]
     Threads {
-        /// Why.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
     /// A query failed.
     #[error("{what}: {source}")]
     Query {
-        /// Which one, in words.
+        /// Description of the query.
         what: String,
-        /// What DataFusion says.
+        /// DataFusion's error.
         #[source]
         source: Box<DataFusionError>,
     },
-    /// There is no analysis of this name.
+    /// There is no analysis with this name.
     #[error("no analysis is named {name:?}; `tidegate trace query --list` names them")]
     UnknownName {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
 }

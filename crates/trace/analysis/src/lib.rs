@@ -1,16 +1,16 @@
-//! Block traces analysed: named analyses in SQL over stored traces, run in-process by DataFusion.
+//! Analyses of block traces: named analyses in SQL over stored traces, run in-process by DataFusion.
 //!
-//! A [`Session`] is opened over the folders of one or more traces (`docs/formats/block-trace.md`) and runs the analyses of
-//! [`named`]: files in `sql/`, which run unchanged on Apache Spark over the same folders. Each gives a [`Table`];
-//! [`Report`] holds all of them with a picture of where and when the device was used, and becomes a page, a text or a
+//! A [`Session`] is opened over the folders of one or more traces (`docs/formats/block-trace.md`) and runs the analyses
+//! of [`named`]: files in `sql/`, which run unchanged on Apache Spark over the same folders. Each returns a [`Table`];
+//! [`Report`] contains all of them with density pictures of the device, and is rendered as a page, a text or a
 //! document.
 //!
 //! This crate is the only one that knows DataFusion. It captures nothing, reads no foreign format (crate `formats`),
 //! and writes no file; it starts threads only inside a session, for its queries.
 //!
 //! Invariants:
-//! - The same traces give the same report, to the byte: every analysis orders its rows wholly.
-//! - Memory is bounded by the session's limits, not by the trace; what does not fit is sorted on disk.
+//! - The same traces give the same report, to the byte: every analysis has a total order of rows.
+//! - Memory is bounded by the session's limits, not by the trace; larger sorts use the disk.
 //! - Queries only read.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]

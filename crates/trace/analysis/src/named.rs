@@ -1,8 +1,8 @@
 //! The named analyses and the views below them: SQL files, compiled in, in the order of the report.
 //!
-//! Each file is one `SELECT` in the SQL that DataFusion and Spark both read, and nothing else, so that a folder of traces
-//! too large for one machine gets the same answers there (`docs/guide/trace-report.md`). Comments at the head of an analysis
-//! say its title, its key (the columns that name a row) and its rules.
+//! Each file is one `SELECT` in the SQL that both DataFusion and Spark accept, and nothing else, so that a folder of
+//! traces too large for one machine yields the same results there (`docs/guide/trace-report.md`). Comments at the head
+//! of an analysis contain its title, its key (the columns that identify a row) and its rules.
 
 use crate::AnalysisError;
 
@@ -15,9 +15,9 @@ pub struct Analysis {
     pub sql: &'static str,
     /// Heading.
     pub title: String,
-    /// Columns that name a row.
+    /// Columns that identify a row.
     pub key: Vec<String>,
-    /// What is counted, and by which rule.
+    /// The quantity counted, and its rule.
     pub about: String,
 }
 
@@ -27,7 +27,7 @@ macro_rules! files {
     };
 }
 
-/// Views in the order in which they build on each other: file name, query. A view's name is that behind the number.
+/// Views in dependency order: file name, query. A view's name is the part after the number.
 pub(crate) const VIEWS: [(&str, &str); 5] = files!("views/":
     "1_io", "2_pieces", "3_file_types", "4_typed_pieces", "5_ordered_io",
 );
@@ -44,7 +44,7 @@ const ANALYSES: [(&str, &str); 27] = files!("":
     "file_events", "calls",
 );
 
-/// Beside those of every report: what figures and special devices ask for.
+/// Analyses beyond those of every report: for figures and special devices.
 const SPECIAL: [(&str, &str); 3] = files!("":
     "driver_commands", "paper_figure_4", "paper_table_3",
 );
@@ -59,7 +59,7 @@ pub fn all() -> Vec<Analysis> {
         .collect()
 }
 
-/// The analysis of this name.
+/// The analysis with this name.
 pub fn find(name: &str) -> Result<Analysis, AnalysisError> {
     all()
         .into_iter()
@@ -134,8 +134,9 @@ mod tests {
 
     #[test]
     fn queries_use_no_words_that_only_one_dialect_knows() {
-        // Each has given different answers or none: integer division, casts by `::`, lists of distinct columns, and
-        // orders that leave the place of nulls to the engine are told by the test on Spark; these are told here.
+        // Each of these has given different results or none. The test on Spark detects integer division, casts by `::`,
+        // lists of distinct columns, and orders that leave the position of nulls to the engine; this test detects the
+        // words below.
         for (name, sql) in ANALYSES.iter().chain(&SPECIAL).chain(&VIEWS) {
             for word in ["::", " DIV ", "FILTER (", "QUALIFY", "ILIKE", "APPROX_", "::"] {
                 assert!(!sql.to_uppercase().contains(word), "{name} uses {word}");

@@ -1,7 +1,7 @@
-//! The page of a report: one HTML file that needs nothing from outside.
+//! The page of a report: one self-contained HTML file.
 //!
-//! Pictures are drawn by a script of the page's own from counted cells ([`crate::DensityGrid`]), packed as base64 of
-//! LEB128 numbers; without scripts the tables say the same. Colours follow the reader's light or dark setting.
+//! Pictures are drawn by the page's own script from counted cells ([`crate::DensityGrid`]), packed as base64 of LEB128
+//! numbers; without scripts the tables contain the same information. Colours follow the reader's light or dark setting.
 
 use ::report::{head, html, number};
 
@@ -13,7 +13,7 @@ use crate::text;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// Rows of a table that are shown at once; the rest is folded away.
+/// Rows of a table that are shown at first; the rest is folded away.
 const ROWS_SHOWN: usize = 15;
 
 /// Headings of the page and the analyses below each.
@@ -81,7 +81,7 @@ pub(crate) fn render(report: &Report) -> String {
     page + &format!("<script>\n{SCRIPT}</script>\n</body>\n</html>\n")
 }
 
-/// The trace in a sentence.
+/// A summary of the trace in a sentence.
 fn headline(report: &Report) -> Option<String> {
     let sizes = report.table("paper_figure_4")?;
     let part = |operation: &str| {
@@ -89,7 +89,7 @@ fn headline(report: &Report) -> Option<String> {
         let requests = value("requests")?;
         let percent =
             |column: &str| value(column).map_or("n/a".to_owned(), |part| format!("{:.0} %", part * 100.0));
-        // Somebody waits for every read, whatever its flag says.
+        // Reads are always synchronous, whatever their flag says.
         let buffered = match operation {
             "write" => format!(", {} buffered", percent("buffered_share")),
             _ => String::new(),
@@ -177,8 +177,8 @@ fn picture(grid: &DensityGrid) -> String {
     )
 }
 
-/// Cells as LEB128 numbers in base64: for each, the distance of its number from that of the cell before, and its count.
-/// A cell's number is (row x columns + column) x series + series.
+/// Cells as LEB128 numbers in base64: for each, the difference of its number from that of the cell before, and its
+/// count. A cell's number is (row x columns + column) x series + series.
 fn packed(grid: &DensityGrid) -> String {
     let series_count = u64::try_from(SERIES.len()).expect("few series");
     let mut bytes = Vec::new();
@@ -238,7 +238,7 @@ fn section(heading: &str, tables: &[&Table]) -> String {
     html
 }
 
-/// A table whose shares are bars too.
+/// A table that also shows shares as bars.
 fn html_table(table: &Table) -> String {
     let (first, rest) = table.rows.split_at(table.rows.len().min(ROWS_SHOWN));
     let mut html = rows_as_table(table, first);
@@ -282,7 +282,7 @@ fn rows_as_table(table: &Table, rows: &[Vec<Value>]) -> String {
     html + "</tbody></table></div>\n"
 }
 
-/// Bytes a second as two lines; the table below is folded away.
+/// Bytes per second as two lines; the table below is folded away.
 fn throughput(table: &Table) -> String {
     let (width, height) = (800.0, 140.0);
     let column = |name: &str| -> Vec<f64> {

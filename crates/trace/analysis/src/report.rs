@@ -1,4 +1,4 @@
-//! A report: every analysis of a session, and pictures of where and when the devices were used.
+//! A report: every analysis of a session, and density pictures of the devices.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -29,21 +29,21 @@ const DOCUMENT_SCHEMA: u32 = 1;
 pub struct Report {
     /// The traces, in the order given.
     pub traces: Vec<StoredTrace>,
-    /// One table for each analysis that had something to say, in the order of the report.
+    /// One table for each analysis with rows, in the order of the report.
     pub tables: Vec<Table>,
-    /// Pictures; they are for the page alone.
+    /// Pictures, used only on the page.
     #[serde(skip)]
     pub densities: Vec<DensityGrid>,
 }
 
-/// A step of the work, for who shows its progress.
+/// A step of the work, for progress display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step<'a> {
-    /// Steps that are done.
+    /// Number of finished steps.
     pub done: usize,
-    /// Steps in all.
+    /// Total number of steps.
     pub total: usize,
-    /// What comes next.
+    /// Title of the next step.
     pub next: &'a str,
 }
 
@@ -56,13 +56,13 @@ pub enum Pictures {
     LeftOut,
 }
 
-/// A piece of a report's work.
+/// A part of a report's work.
 enum Job<'a> {
     Analysis(&'a Analysis),
     Pictures,
 }
 
-/// What a [`Job`] gives.
+/// Result of a [`Job`].
 enum Done {
     Table(Table),
     Pictures(Vec<DensityGrid>),
@@ -84,7 +84,7 @@ impl Job<'_> {
     }
 }
 
-/// Takes one job after the other until none is left or one fails.
+/// Runs one job after the other until none is left or one fails.
 fn work<'a>(
     session: &Session,
     mut next: impl FnMut() -> Option<Job<'a>>,
@@ -93,15 +93,15 @@ fn work<'a>(
 }
 
 impl Report {
-    /// Runs every analysis, as many side by side as the session's limits have threads. `progress` is told before each
-    /// step.
+    /// Runs every analysis, in parallel on the number of threads in the session's limits. `progress` is called before
+    /// each step.
     pub fn of(
         session: &Session,
         pictures: Pictures,
         progress: impl FnMut(Step<'_>) + Send,
     ) -> Result<Self, AnalysisError> {
         let analyses = named::all();
-        // What takes longest comes first, so that no thread is left with it alone at the end.
+        // The longest ones come first, so that no thread runs one by itself at the end.
         let pictures = (pictures == Pictures::Drawn).then_some(Job::Pictures);
         let (long, short): (Vec<&Analysis>, _) = analyses.iter().partition(|it| LONG.contains(&it.name));
         let jobs: Vec<Job<'_>> = pictures
@@ -153,7 +153,7 @@ impl Report {
         self.tables.iter().find(|table| table.name == name)
     }
 
-    /// What the traces can't tell, each with its reason, in words for the user.
+    /// Limitations of the traces, each with its reason, as text for the user.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
@@ -182,7 +182,7 @@ impl Report {
         warnings
     }
 
-    /// A page of its own, without anything from outside.
+    /// A self-contained page.
     #[must_use]
     pub fn to_html(&self) -> String {
         page::render(self)

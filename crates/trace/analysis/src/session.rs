@@ -1,7 +1,7 @@
 //! A session: traces open as tables, and queries over them.
 //!
-//! Tables are `requests`, `runs` and `events` (`docs/formats/block-trace.md`), and the views of `sql/views`. Queries may only
-//! read: what would make, change or write something is refused.
+//! Tables are `requests`, `runs` and `events` (`docs/formats/block-trace.md`), and the views of `sql/views`. Queries
+//! may only read: statements that create, change or write anything are refused.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::named::{self, Analysis};
 use crate::table::{self, Table};
 use crate::trace_folder::{StoredTrace, find_traces};
 
-/// Rows that travel together. Smaller than the library's own 8,192 gains nothing; larger costs memory in wide queries.
+/// Rows per batch. Values below the library's own 8,192 gain nothing; larger ones cost memory in wide queries.
 const BATCH_ROWS: usize = 8192;
 
-/// Memory that a sort keeps back for merging what it has put on disk.
+/// Memory that a sort reserves for merging its files on disk.
 const SORT_MERGE_BYTES: usize = 4 << 20;
 
 /// The tables of a trace: name in SQL, file.
@@ -36,13 +36,13 @@ const TABLES: [(&str, &str); 3] = [
     ("events", EVENTS_FILE),
 ];
 
-/// What a session may use.
+/// Limits of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Memory of all queries that run at a time, in bytes; sorts beyond it go to temporary files.
+    /// Memory of all queries that run at a time, in bytes; larger sorts use temporary files.
     pub memory_bytes: usize,
-    /// Queries of a report that run side by side. A single query is the work of one thread: DataFusion 55 cuts it into
-    /// partitions otherwise, which wait for each other for ever when their sorts share a bounded memory.
+    /// Queries of a report that run in parallel. A single query uses one thread: DataFusion 55 otherwise splits it into
+    /// partitions, which deadlock when their sorts share a bounded memory.
     pub threads: usize,
 }
 
@@ -55,7 +55,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Opens the traces behind these paths (a trace's folder, or a folder of traces).
+    /// Opens the traces at these paths (a trace's folder, or a folder of traces).
     pub fn open(paths: &[PathBuf], limits: Limits) -> Result<Self, AnalysisError> {
         let traces = find_traces(paths)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -78,7 +78,7 @@ impl Session {
         })
     }
 
-    /// As many sessions over the same traces as may run side by side, each with its share of the memory.
+    /// Sessions over the same traces, one per thread of the limits, each with its share of the memory.
     pub(crate) fn split(&self) -> Result<Vec<Self>, AnalysisError> {
         let lanes = self.limits.threads.max(1);
         let share = Limits {
@@ -109,7 +109,7 @@ impl Session {
             .map_err(AnalysisError::query(format!("analysis {}", analysis.name)))
     }
 
-    /// Runs a query of the user's.
+    /// Runs a user's query.
     pub fn query(&self, sql: &str) -> Result<Table, AnalysisError> {
         let empty = Table {
             name: "query".to_owned(),
@@ -137,7 +137,7 @@ impl Session {
         })
     }
 
-    /// Hands the result of a query on piece by piece, so that it never lies in memory as a whole.
+    /// Passes the result of a query on batch by batch, so that it is never in memory as a whole.
     pub(crate) fn for_each_batch(
         &self,
         sql: &str,
@@ -159,7 +159,7 @@ impl Session {
     }
 }
 
-/// Tables and views over the traces.
+/// Creates tables and views over the traces.
 async fn context_over(
     traces: &[StoredTrace],
     memory_bytes: usize,
@@ -167,10 +167,10 @@ async fn context_over(
     let mut config = SessionConfig::new()
         .with_target_partitions(1)
         .with_batch_size(BATCH_ROWS);
-    // What a sort keeps back to merge its files; the default is meant for larger pools.
+    // Memory that a sort reserves to merge its files; the default is meant for larger pools.
     config.options_mut().execution.sort_spill_reservation_bytes = SORT_MERGE_BYTES;
-    // Views of strings share the buffers of whole pages, and each batch is charged for all that it shares: the limit was
-    // said to be reached at a tenth of it.
+    // String views share the buffers of whole pages, and each batch is charged for everything that it shares: the limit
+    // would seem reached at a tenth of it.
     config.options_mut().execution.parquet.schema_force_view_types = false;
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(FairSpillPool::new(memory_bytes)))
@@ -191,7 +191,7 @@ async fn context_over(
     Ok(context)
 }
 
-/// A file's URL. Plain paths would be taken for patterns: `[`, `*` and `?` are fine in names of traces.
+/// A file's URL. Plain paths would be parsed as patterns, but `[`, `*` and `?` are valid in names of traces.
 fn file_url(path: &Path) -> Result<String, DataFusionError> {
     let path = std::path::absolute(path)?;
     let mut url = String::from("file://");

@@ -1,7 +1,7 @@
-//! Tables: what an analysis gives, with units in the names of its columns.
+//! Tables: results of analyses, with units in the names of their columns.
 //!
 //! A column's unit follows from its name's ending, in SQL as here: `_ns` is a duration, `bytes` a size, `_share` a part
-//! of 1; other numbers are counts. So a new analysis needs no code to be shown rightly.
+//! of 1; other numbers are counts. So a new analysis is formatted correctly without code.
 
 use ::report::{Align, number};
 use datafusion::arrow::array::{Array, AsArray, RecordBatch};
@@ -13,13 +13,13 @@ use serde::{Serialize, Serializer};
 
 use crate::text;
 
-/// What a number in a column means.
+/// Unit of the numbers in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// Names.
     Text,
-    /// So many.
+    /// A count.
     Count,
     /// Bytes.
     Bytes,
@@ -27,7 +27,7 @@ pub enum Unit {
     Nanoseconds,
     /// A part of 1.
     Share,
-    /// A number that only names something: a sector, a command.
+    /// A number that is an identifier: a sector, a command.
     Label,
 }
 
@@ -36,9 +36,9 @@ pub enum Unit {
 pub struct Column {
     /// Name in SQL.
     pub name: String,
-    /// What its values mean.
+    /// Unit of its values.
     pub unit: Unit,
-    /// Whether it is part of what names a row.
+    /// Whether it is part of the row's key.
     pub key: bool,
 }
 
@@ -47,7 +47,7 @@ pub struct Column {
 pub enum Value {
     /// None.
     Null,
-    /// A name.
+    /// A text.
     Text(String),
     /// A whole number.
     Integer(i64),
@@ -64,7 +64,7 @@ pub struct Table {
     pub name: String,
     /// Heading.
     pub title: String,
-    /// What is counted, and by which rule.
+    /// The quantity counted, and its rule.
     pub about: String,
     /// Columns; those of the key come first.
     pub columns: Vec<Column>,
@@ -92,7 +92,7 @@ impl Unit {
         }
     }
 
-    /// Which side of its column a value stands at.
+    /// Alignment of a value in its column.
     #[must_use]
     pub const fn align(self) -> Align {
         match self {
@@ -103,7 +103,7 @@ impl Unit {
 }
 
 impl Column {
-    /// Heading for people: the name in words, without the unit that its values bear themselves.
+    /// Heading: the name in words, without the unit, which the values show themselves.
     #[must_use]
     pub fn title(&self) -> String {
         let name = match self.unit {
@@ -138,7 +138,7 @@ impl Value {
         }
     }
 
-    /// The value for people, in its unit.
+    /// The value formatted in its unit.
     #[must_use]
     pub fn shown(&self, unit: Unit) -> String {
         match self {
@@ -174,14 +174,14 @@ impl Serialize for Value {
 }
 
 impl Table {
-    /// The value in a row under a column's name.
+    /// The value in a row of the column with this name.
     #[must_use]
     pub fn value(&self, row: usize, column: &str) -> Option<&Value> {
         let index = self.columns.iter().position(|known| known.name == column)?;
         self.rows.get(row)?.get(index)
     }
 
-    /// The first row whose leading columns hold these texts.
+    /// The first row whose leading columns contain these texts.
     #[must_use]
     pub fn row_of(&self, key: &[&str]) -> Option<usize> {
         self.rows.iter().position(|row| {
@@ -191,19 +191,19 @@ impl Table {
         })
     }
 
-    /// The number in the first row whose leading columns hold these texts.
+    /// The number in the first row whose leading columns contain these texts.
     #[must_use]
     pub fn number(&self, key: &[&str], column: &str) -> Option<f64> {
         self.value(self.row_of(key)?, column)?.number()
     }
 
-    /// The table for a terminal, whole.
+    /// The complete table for a terminal.
     #[must_use]
     pub fn to_text(&self) -> String {
         text::plain(self)
     }
 
-    /// Columns with their headings for people.
+    /// Columns with their headings for output.
     pub(crate) fn shown_columns(&self) -> Vec<::report::Column> {
         self.columns.iter().map(Column::shown).collect()
     }
@@ -281,8 +281,8 @@ fn real(value: i64) -> f64 {
     if value < 0 { -size } else { size }
 }
 
-/// The nearest whole number of a size or duration, for showing it.
+/// Rounds a size or duration for display.
 fn rounded(value: f64) -> u64 {
-    // Written out and read back: there is no lossless conversion, and none of these is on a hot path.
+    // By formatting and parsing: there is no lossless conversion, and this is not on a hot path.
     format!("{:.0}", value.max(0.0)).parse().unwrap_or(0)
 }

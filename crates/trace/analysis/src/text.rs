@@ -6,7 +6,7 @@ use results::block_trace::{CaptureMethod, TraceHeader};
 use crate::report::Report;
 use crate::table::Table;
 
-/// Rows of a table in a report for the terminal; the page and the document have all.
+/// Maximum number of rows of a table in a report for the terminal; the page and the document have all.
 const ROWS_SHOWN: usize = 20;
 
 /// Longer texts are cut in a terminal.
@@ -46,7 +46,7 @@ pub(crate) fn report(report: &Report) -> String {
     text
 }
 
-/// What a trace is of, in a line.
+/// Description of a trace in a line.
 pub(crate) fn described(header: &TraceHeader) -> String {
     let method = match header.method {
         CaptureMethod::Bpf => "BPF",
@@ -75,12 +75,12 @@ fn titled(content: &Table) -> String {
         .to_owned()
 }
 
-/// A table with its numbers in units, whole.
+/// A complete table with its numbers in units.
 pub(crate) fn plain(content: &Table) -> String {
     table(&content.shown_columns(), &shortened_rows(&content.shown_rows()))
 }
 
-/// A table of which the first rows are shown, and how many more there are.
+/// The first rows of a table, and the number of the others.
 pub(crate) fn limited(columns: &[Column], rows: &[Vec<String>]) -> String {
     let shown = rows.get(..ROWS_SHOWN).unwrap_or(rows);
     let mut text = table(columns, &shortened_rows(shown));
@@ -95,7 +95,7 @@ fn shortened_rows(rows: &[Vec<String>]) -> Vec<Vec<String>> {
     rows.iter().map(shortened_row).collect()
 }
 
-/// Long paths lose their beginning: their end tells more.
+/// Removes the beginning of a long path: its end is more informative.
 fn shortened(cell: &str) -> String {
     let letters = cell.chars().count();
     if letters <= TEXT_LETTERS {

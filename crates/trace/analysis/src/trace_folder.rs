@@ -1,5 +1,4 @@
-//! Stored traces on disk: which folders are traces, and what their headers say. The form itself is the business of
-//! `formats::native`.
+//! Stored traces on disk: finds trace folders and reads their headers. The format is implemented in `formats::native`.
 
 use std::path::{Path, PathBuf};
 
@@ -9,22 +8,22 @@ use serde::Serialize;
 
 use crate::AnalysisError;
 
-/// How the name of a trace ends while it is written.
+/// Extension of a trace while it is written.
 const PARTIAL: &str = "partial";
 
-/// A trace as it lies on disk.
+/// A trace stored on disk.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StoredTrace {
     /// Its folder.
     pub path: PathBuf,
-    /// The text in each of its rows.
+    /// The id in each of its rows.
     pub trace_id: String,
-    /// What was traced.
+    /// Description of the trace.
     pub header: TraceHeader,
 }
 
 impl StoredTrace {
-    /// Reads what the trace in this folder says of itself.
+    /// Reads the header of the trace in this folder.
     pub fn open(folder: &Path) -> Result<Self, AnalysisError> {
         let reader = NativeReader::open(folder)?;
         let stored = reader.stored_header();
@@ -35,7 +34,7 @@ impl StoredTrace {
         })
     }
 
-    /// The folder's name without its ending, for headings.
+    /// The folder's name without its extension, for headings.
     #[must_use]
     pub fn name(&self) -> String {
         let name = self.path.file_name().unwrap_or(self.path.as_os_str());
@@ -44,7 +43,7 @@ impl StoredTrace {
     }
 }
 
-/// The traces behind these paths, each a trace's folder or a folder of traces, in the order of paths, then names.
+/// The traces at these paths, each a trace's folder or a folder of traces, in the order of paths, then names.
 pub fn find_traces(paths: &[PathBuf]) -> Result<Vec<StoredTrace>, AnalysisError> {
     let mut found: Vec<StoredTrace> = Vec::new();
     for path in paths {

@@ -1,4 +1,4 @@
-//! Reports over generated traces, and over a small one whose every number is known.
+//! Reports over generated traces, and over a small one with known numbers.
 
 mod generator;
 
@@ -49,7 +49,7 @@ fn run(session: &Session, name: &str) -> Table {
     session.run(&analysis).expect("the analysis runs")
 }
 
-/// A report of some analyses alone.
+/// A report of only some analyses.
 fn report_of(paths: &[PathBuf], names: &[&str]) -> Report {
     let session = Session::open(paths, LIMITS).expect("the traces were just written");
     let tables = names.iter().map(|name| run(&session, name));
@@ -60,7 +60,7 @@ fn report_of(paths: &[PathBuf], names: &[&str]) -> Report {
     }
 }
 
-/// A write of 4 KiB at a place and time, with one piece of this type.
+/// A write of 4 KiB at a sector and time, with one run of this type.
 fn write_at(id: u64, sector: u64, time_ns: u64, block_type: BlockType) -> Request {
     Request {
         id,
@@ -216,7 +216,7 @@ fn the_same_trace_gives_the_same_report_whatever_the_threads() {
 
 #[test]
 fn sequential_is_what_continues_the_stream_or_one_of_the_streams() {
-    // Two streams side by side, and one write that continues nothing.
+    // Two parallel streams, and one write that continues neither.
     let places = [1000, 5000, 1008, 5008, 1016, 5016, 9000, 9008];
     let requests: Vec<Request> = (0_u64..)
         .zip(places)

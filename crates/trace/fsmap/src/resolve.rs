@@ -1,6 +1,6 @@
 //! Resolves claims on byte ranges, in any order, to one sorted table without overlaps.
 //!
-//! Where two claims overlap, the one with the higher [`Rank`] wins; among equals the first owner does. Losing claims
+//! If two claims overlap, the one with the higher [`Rank`] wins; among equals the first owner does. Losing claims
 //! are kept in a second list, so that a lookup can name all owners of shared blocks. Work is O(n log n) in the number
 //! of claims, and the table has at most twice as many entries.
 

@@ -1,6 +1,6 @@
-//! Which system calls are watched, and what each is.
+//! The watched system calls, and their meaning.
 
-/// A watched call. Numbers in comments are places of arguments.
+/// A watched call. Numbers in comments are argument positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watch {
     Open,
@@ -54,20 +54,20 @@ pub enum Watch {
     MakeDirectoryAt,
     /// A mapping of a file.
     Map,
-    /// Counted by name and let go.
+    /// Counted by name, but not recorded.
     Left(&'static str),
 }
 
-/// When a call is to stop.
+/// Condition under which a call stops.
 #[derive(Clone, Copy, Debug)]
 pub enum Watched {
     /// Always.
     Always,
-    /// Unless the descriptor at this place is -1.
+    /// Unless the descriptor in this argument is -1.
     WithDescriptorAt(u32),
-    /// When an argument has one of these values.
+    /// If an argument has one of these values.
     WithArgument {
-        /// Its place.
+        /// Position of the argument.
         place: u32,
         /// The values.
         values: &'static [u32],
@@ -163,14 +163,14 @@ const LEGACY: &[(i64, Watch)] = &[(libc::SYS_renameat, Watch::RenameAt { has_fla
 /// `F_DUPFD`, `F_DUPFD_CLOEXEC` and `F_SETFD`, as Linux numbers them.
 const DESCRIPTOR_COMMANDS: &[u32] = &[0, 1030, 2];
 
-/// What a call number is, when it is watched.
+/// The watched call with this number, if any.
 pub fn of_number(number: u64) -> Option<Watch> {
     let number = i64::try_from(number).ok()?;
     let mut all = COMMON.iter().chain(LEGACY);
     all.find(|(known, _)| *known == number).map(|(_, watch)| *watch)
 }
 
-/// All watched calls by number, and when they stop.
+/// All watched calls by number, with their stop conditions.
 pub fn watched() -> impl Iterator<Item = (u32, Watched)> {
     COMMON.iter().chain(LEGACY).filter_map(|(number, watch)| {
         let when = match watch {

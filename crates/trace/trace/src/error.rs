@@ -1,20 +1,20 @@
-//! Why a program could not be recorded.
+//! Errors of recording a program.
 
 use std::io;
 
 use results::call_trace::CallTraceError;
 use thiserror::Error;
 
-/// Why a program could not be recorded.
+/// Error of recording a program.
 #[derive(Debug, Error)]
 pub enum RecordError {
     /// No program was named.
     #[error("no command to record")]
     NoCommand,
-    /// An argument holds a byte that no argument can have.
+    /// An argument contains a zero byte.
     #[error("argument {place} of the command holds a zero byte")]
     Argument {
-        /// Place, counted from 0.
+        /// Position, counted from 0.
         place: usize,
     },
     /// The program could not be started.
@@ -22,16 +22,16 @@ pub enum RecordError {
     Start {
         /// The program.
         command: String,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The kernel refused something that recording needs.
+    /// The kernel refused an operation that recording needs.
     #[error("{operation} failed: {source}; recording needs ptrace and seccomp, which a container may forbid")]
     Refused {
-        /// Which call.
+        /// The system call.
         operation: &'static str,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },

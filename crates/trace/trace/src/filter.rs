@@ -1,6 +1,6 @@
-//! The seccomp filter: a program of the kernel's packet filter that stops a process at calls on files alone.
+//! The seccomp filter: a classic BPF program that stops a process only at calls on files.
 //!
-//! Calls of another architecture (32-bit programs) are let through: their numbers mean something else.
+//! Calls of another architecture (32-bit programs) pass: their numbers have other meanings.
 
 use libc::sock_filter;
 
@@ -58,12 +58,12 @@ const fn answer(value: u32) -> sock_filter {
     }
 }
 
-/// The low word of an argument, on the little-endian machines that are supported.
+/// Offset of the low word of an argument, on the supported little-endian machines.
 const fn argument(place: u32) -> u32 {
     OFFSET_ARGUMENTS + 8 * place
 }
 
-/// The filter.
+/// Builds the filter.
 pub fn program() -> Vec<sock_filter> {
     let (stop, pass) = (answer(libc::SECCOMP_RET_TRACE), answer(libc::SECCOMP_RET_ALLOW));
     let mut steps = vec![
@@ -87,7 +87,7 @@ pub fn program() -> Vec<sock_filter> {
                 steps.push(unless_equal_skip(number, count + 3));
                 steps.push(load(argument(place)));
                 for (step, value) in (0..count).zip(values) {
-                    // Over the comparisons that are left and the answer that lets it pass.
+                    // Skips the remaining comparisons and the answer that lets the call pass.
                     steps.push(if_equal_skip(*value, count - step));
                 }
                 steps.extend([pass, stop]);
@@ -102,7 +102,7 @@ pub fn program() -> Vec<sock_filter> {
 mod tests {
     use super::*;
 
-    /// What the kernel does with the filter, for one call.
+    /// Evaluates the filter for one call, as the kernel does.
     fn answered(number: u32, arguments: [u32; 6], architecture: u32) -> u32 {
         let program = program();
         let (mut place, mut word) = (0, 0);

@@ -1,7 +1,7 @@
-//! The unsafe part: starting a process under `ptrace`, waiting for its stops, reading its memory.
+//! The unsafe part: starts a process under `ptrace`, waits for its stops, reads its memory.
 //!
-//! Everything that is asked of a tracee is asked by the thread that started it, as `ptrace` demands. Between `fork` and
-//! `exec` the child makes system calls only and touches no memory that a lock of another thread could guard.
+//! All requests to a tracee are made by the thread that started it, as `ptrace` demands. Between `fork` and `exec` the
+//! child only makes system calls and touches no memory that a lock of another thread could guard.
 
 use std::ffi::CString;
 use std::io::{self, Read};
@@ -14,53 +14,53 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::error::RecordError;
 
-/// `__WALL` and `__WNOTHREAD`: tracees of every kind, and children of this thread only.
+/// `__WALL` and `__WNOTHREAD`: tracees of every kind, and only children of this thread.
 const WAIT_FLAGS: c_int = libc::__WALL | libc::__WNOTHREAD;
 
 /// Paths are shorter than this.
 const PATH_BYTES_MAX: usize = 4096;
 
-/// A tracee's memory is read up to such a boundary: what is beyond may not be there.
+/// Reads of a tracee's memory do not cross this boundary: memory beyond it may be unmapped.
 const PAGE_BYTES: u64 = 4096;
 
-/// What happened to a tracee.
+/// A stop or the end of a tracee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It ended by itself.
+    /// It exited.
     Exited(i32),
-    /// A signal ended it.
+    /// It was killed by a signal.
     Killed(i32),
     /// The filter stopped it before a watched call.
     Entry { number: u64, arguments: [u64; 6] },
-    /// A call that was let run to its end is done; negative answers are errors.
+    /// A call that was run to its end has returned; negative answers are errors.
     Exit { answer: i64 },
-    /// It made a process or thread.
+    /// It created a process or thread.
     Made(pid_t),
-    /// It is another program.
+    /// It has executed another program.
     Exec,
-    /// It is new and waits to be let go, or was told to go on after a stop by a signal.
+    /// It is new and waits to be resumed, or was continued after a stop by a signal.
     Ready,
-    /// A stop signal holds it, as the shell's job control does.
+    /// It is stopped by a signal, as in the shell's job control.
     Held,
-    /// A signal is to be delivered.
+    /// A signal is about to be delivered.
     Signal(i32),
-    /// It is gone before it could be asked.
+    /// It was gone before it could be queried.
     Vanished,
 }
 
-/// How a tracee goes on.
+/// How a tracee is resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resume {
-    /// Until the filter stops it, with this signal (0 for none).
+    /// Run until the filter stops it, with this signal (0 for none).
     Run(i32),
-    /// To the end of the call that it is in.
+    /// Run to the end of its current call.
     ToExit,
-    /// It stays stopped until a signal continues it.
+    /// Stay stopped until a signal continues it.
     Stay,
 }
 
-/// Starts `words` under `ptrace` with `filter`; it runs when it is resumed for the first time. The pipe says why when
-/// it could not become the program.
+/// Starts `words` under `ptrace` with `filter`; it runs when it is resumed for the first time. The pipe reports the
+/// error if it could not execute the program.
 pub fn start(words: &[CString], filter: &[sock_filter]) -> Result<(pid_t, OwnedFd), RecordError> {
     let refused = |operation| move |source: io::Error| RecordError::Refused { operation, source };
     let (failure, report) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| refused("pipe")(errno.into()))?;
@@ -85,16 +85,16 @@ pub fn start(words: &[CString], filter: &[sock_filter]) -> Result<(pid_t, OwnedF
     Ok((child, failure))
 }
 
-/// What the child does. It never returns.
+/// The child's part of the start. It never returns.
 ///
 /// # Safety
 /// `arguments` ends with null and its pointers and those of `program` are valid.
 unsafe fn become_program(arguments: &[*const c_char], program: &sock_fprog, report: c_int) -> ! {
-    // SAFETY: plain system calls with numbers, and with pointers that the caller vouches for. `_exit` ends the process
-    // without running anything of the parent's.
+    // SAFETY: plain system calls with numbers, and with pointers whose validity the caller guarantees. `_exit` ends the
+    // process without running any code of the parent's.
     unsafe {
         libc::raise(libc::SIGSTOP);
-        // Root may set a filter as it is; others must promise that no program gains privileges under it.
+        // Root may set a filter without conditions; others must promise that no program gains privileges under it.
         if libc::syscall(
             libc::SYS_seccomp,
             libc::SECCOMP_SET_MODE_FILTER,
@@ -123,7 +123,7 @@ unsafe fn become_program(arguments: &[*const c_char], program: &sock_fprog, repo
 /// # Safety
 /// Only in a child after `fork`.
 unsafe fn fail(report: c_int) -> ! {
-    // SAFETY: errno is this thread's own; the four bytes are on the stack; `_exit` does not return.
+    // SAFETY: errno belongs to this thread; the four bytes are on the stack; `_exit` does not return.
     unsafe {
         let errno = *libc::__errno_location();
         let bytes = errno.to_ne_bytes();
@@ -132,7 +132,7 @@ unsafe fn fail(report: c_int) -> ! {
     }
 }
 
-/// The errno that the child reported, if it could not become the program.
+/// The errno that the child reported, if it could not execute the program.
 pub fn failure(report: OwnedFd) -> Option<io::Error> {
     let mut bytes = [0; 4];
     let mut file = std::fs::File::from(report);
@@ -156,7 +156,7 @@ fn seize(child: pid_t) -> io::Result<()> {
     let options = usize::try_from(options).expect("options are a positive number");
     let seized = request(libc::PTRACE_SEIZE, child, 0, options);
     if seized.is_err() {
-        // SAFETY: the child is ours and has not been waited for, so the number is its own.
+        // SAFETY: the child belongs to this process and has not been waited for, so its number has not been reused.
         unsafe { libc::kill(child, libc::SIGKILL) };
         return seized;
     }
@@ -166,11 +166,11 @@ fn seize(child: pid_t) -> io::Result<()> {
 
 /// Sends a signal to a process that has not been waited for.
 pub fn signal(process: pid_t, number: c_int) {
-    // SAFETY: a plain system call; a process that is gone is an error that does not matter.
+    // SAFETY: a plain system call; if the process is gone, the error is harmless.
     unsafe { libc::kill(process, number) };
 }
 
-/// Waits for the next stop of any tracee. `None` when there are none left.
+/// Waits for the next stop of any tracee. `None` if there are none left.
 pub fn wait() -> Option<(pid_t, Stop)> {
     let mut status = 0;
     let process = loop {
@@ -221,14 +221,14 @@ fn call_info(process: pid_t) -> Option<libc::ptrace_syscall_info> {
             info.as_mut_ptr().cast::<c_void>(),
         )
     };
-    // SAFETY: all bytes were zero before and are numbers, for which any bytes are valid.
+    // SAFETY: all bytes were zeroed and are part of integers, for which any bytes are valid.
     (answer > 0).then(|| unsafe { info.assume_init() })
 }
 
 fn entry(process: pid_t) -> Stop {
     match call_info(process) {
         Some(info) if info.op == libc::PTRACE_SYSCALL_INFO_SECCOMP => {
-            // SAFETY: `op` says that this is the member that the kernel filled.
+            // SAFETY: `op` says that the kernel filled this member.
             let call = unsafe { info.u.seccomp };
             Stop::Entry {
                 number: call.nr,
@@ -242,7 +242,7 @@ fn entry(process: pid_t) -> Stop {
 fn exit(process: pid_t) -> Stop {
     match call_info(process) {
         Some(info) if info.op == libc::PTRACE_SYSCALL_INFO_EXIT => {
-            // SAFETY: `op` says that this is the member that the kernel filled.
+            // SAFETY: `op` says that the kernel filled this member.
             let call = unsafe { info.u.exit };
             Stop::Exit { answer: call.sval }
         }
@@ -257,7 +257,7 @@ fn event_message(process: pid_t) -> Option<pid_t> {
     (answer == 0).then(|| pid_t::try_from(message).ok()).flatten()
 }
 
-/// Lets a tracee go on. One that is gone needs nothing.
+/// Resumes a tracee. If it is gone, there is nothing to do.
 pub fn resume(process: pid_t, how: Resume) {
     let (kind, signal) = match how {
         Resume::Run(signal) => (libc::PTRACE_CONT, signal),
@@ -276,7 +276,7 @@ fn request(kind: libc::c_uint, process: pid_t, address: usize, data: usize) -> i
     Ok(())
 }
 
-/// A string of a tracee, without its final zero. `None` when it is not readable or longer than a path.
+/// A string of a tracee, without its terminating zero. `None` if it is not readable or longer than a path.
 pub fn read_string(process: pid_t, address: u64) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     let mut address = address;
@@ -310,8 +310,8 @@ fn read_memory(process: pid_t, address: u64, into: &mut [u8]) -> Option<usize> {
         iov_base: ptr::without_provenance_mut(usize::try_from(address).ok()?),
         iov_len: into.len(),
     };
-    // SAFETY: `local` describes `into`, which is valid for writes; the remote address is one of the tracee's, which the
-    // kernel checks.
+    // SAFETY: `local` describes `into`, which is valid for writes; the remote address belongs to the tracee, and the
+    // kernel checks it.
     let got = unsafe { libc::process_vm_readv(process, &raw const local, 1, &raw const remote, 1, 0) };
     usize::try_from(got).ok()
 }

@@ -1,4 +1,4 @@
-//! The loop around the stops of all tracees, and what each finished call becomes in the trace.
+//! The event loop over the stops of all tracees, and the conversion of each finished call to a record.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
@@ -22,13 +22,13 @@ use crate::process::{self, Resume, Stop};
 use crate::tracee::{self, Inspected};
 use crate::{Ending, RecordSpec, Recorded, filter};
 
-/// The stop flag is looked at so often.
+/// Interval of checks of the stop flag.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Looks between SIGTERM to the program and SIGKILL to everything.
+/// Number of checks between SIGTERM to the program and SIGKILL to all processes.
 const LOOKS_UNTIL_KILL: u32 = 20;
 
-/// Answers from here to -512 are the kernel's own: the call is made again.
+/// Answers from here to -512 are internal to the kernel: the call is restarted.
 const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
 
 const MAPPED: &str = "mmap of a file: what programs do to mapped memory is no system call";
@@ -81,12 +81,12 @@ fn words(spec: &RecordSpec) -> Result<Vec<CString>, RecordError> {
         .collect()
 }
 
-/// Ends the tracees when `stop` is raised; the recorder itself sleeps in `waitpid`, which signals do not always end.
+/// Ends the tracees when `stop` is set; the recorder itself sleeps in `waitpid`, which signals do not always interrupt.
 fn watch(child: pid_t, alive: &Mutex<HashSet<pid_t>>, finished: &AtomicBool, stop: &AtomicBool) {
     let mut looks = 0;
     while !finished.load(Ordering::Acquire) {
         if stop.load(Ordering::Relaxed) {
-            // Held while signals are sent: a number in the set has not been waited for, so it is nobody else's.
+            // Held while signals are sent: a number in the set has not been waited for, so it has not been reused.
             let alive = alive.lock().unwrap_or_else(PoisonError::into_inner);
             if looks == 0 && alive.contains(&child) {
                 process::signal(child, libc::SIGTERM);
@@ -102,16 +102,16 @@ fn watch(child: pid_t, alive: &Mutex<HashSet<pid_t>>, finished: &AtomicBool, sto
     }
 }
 
-/// A call under way in one thread.
+/// A call in progress in one thread.
 #[derive(Clone, Debug)]
 struct Began {
     watch: Watch,
     arguments: [u64; 6],
     at_ns: u64,
-    /// What the first argument meant, for calls on descriptors.
+    /// The descriptor in the first argument, for calls on descriptors.
     descriptor: Option<Descriptor>,
     closed: Option<Closed>,
-    /// What the names of the call are; read before the call can change them.
+    /// The names in the call's arguments; read before the call can change them.
     names: [Option<std::path::PathBuf>; 2],
 }
 
@@ -121,7 +121,7 @@ struct Recorder<'run> {
     alive: &'run Mutex<HashSet<pid_t>>,
     tables: DescriptorTables,
     under_way: HashMap<pid_t, Began>,
-    /// New tracees that stopped before their maker said so.
+    /// New tracees that stopped before their creator reported them.
     waiting: HashSet<pid_t>,
     known: HashSet<pid_t>,
     followed: u64,
@@ -153,7 +153,7 @@ impl<'run> Recorder<'run> {
             let how = match self.stopped(process, stop) {
                 Ok(how) => how,
                 Err(error) => {
-                    // A program under the filter cannot go on without its tracer.
+                    // A program under the filter cannot continue without its tracer.
                     let alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
                     alive
                         .iter()
@@ -186,7 +186,7 @@ impl<'run> Recorder<'run> {
         })
     }
 
-    /// How the tracee goes on; `None` when it is gone, or waits.
+    /// Decides how the tracee is resumed; `None` if it is gone, or waits.
     fn stopped(&mut self, process: pid_t, stop: Stop) -> Result<Option<Resume>, CallTraceError> {
         if !self.known.contains(&process) && !matches!(stop, Stop::Exited(_) | Stop::Killed(_)) {
             self.waiting.insert(process);
@@ -251,7 +251,7 @@ impl<'run> Recorder<'run> {
         Ok(None)
     }
 
-    /// A watched call is about to be made.
+    /// Handles the start of a watched call.
     fn entered(
         &mut self,
         process: pid_t,
@@ -295,8 +295,8 @@ impl<'run> Recorder<'run> {
         Ok(Resume::ToExit)
     }
 
-    /// What a number means to a process; one that is met for the first time was opened before, or came by a way that
-    /// is not watched, and is opened in the trace here.
+    /// The descriptor behind a process's number. One that is seen for the first time was opened before, or in a way
+    /// that is not watched, and is opened in the trace here.
     fn look_up(
         &mut self,
         process: pid_t,
@@ -349,7 +349,7 @@ impl<'run> Recorder<'run> {
         self.add_at(process, now_ns() - self.base_ns, action)
     }
 
-    /// Calls of one instant stay in the order in which they are written: what a call needs comes before it.
+    /// Calls with the same time stay in the order in which they are written: a call's prerequisites come before it.
     fn add_at(&mut self, process: pid_t, at_ns: u64, action: Action) -> Result<(), CallTraceError> {
         self.writer.call(&Call {
             thread: id(process),
@@ -360,7 +360,7 @@ impl<'run> Recorder<'run> {
         })
     }
 
-    /// A watched call is done.
+    /// Handles the end of a watched call.
     fn left(&mut self, process: pid_t, began: &Began, answer: i64) -> Result<(), CallTraceError> {
         if RESTARTS.contains(&answer) {
             self.writer.skip(RESTARTED);
@@ -495,7 +495,7 @@ impl<'run> Recorder<'run> {
         }
     }
 
-    /// A number is given; what it was before was closed in a way that was not seen.
+    /// Assigns a descriptor to a number; if the number was in use, its previous descriptor was closed unseen.
     fn put(
         &mut self,
         process: pid_t,
@@ -711,13 +711,13 @@ impl<'run> Recorder<'run> {
 
 enum Named {
     Action(Action),
-    /// It was counted as left out.
+    /// Counted as left out.
     Left,
-    /// The call is none on names.
+    /// Not a call on names.
     None,
 }
 
-/// Where the names of a call are: the directory they are relative to, and the address of the text.
+/// The names in a call's arguments: the directory that they are relative to, and the address of the text.
 fn names_of(watch: Watch, arguments: &[u64; 6]) -> [Option<(Option<i32>, u64)>; 2] {
     let directory = |place: usize| Some(word(arguments[place])).filter(|number| *number >= 0);
     let plain = |place: usize| Some((None, arguments[place]));
@@ -766,7 +766,7 @@ const fn whence_of(number: i32) -> Option<Whence> {
     })
 }
 
-/// An argument of type `int`: the upper half of its register may hold anything.
+/// An argument of type `int`: the upper half of its register is undefined.
 fn word(argument: u64) -> i32 {
     i32::from_ne_bytes(low_bytes(argument))
 }

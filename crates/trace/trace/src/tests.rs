@@ -1,4 +1,4 @@
-//! Programs recorded from the outside.
+//! Recordings of real programs.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,10 +1,10 @@
-//! Who uses a device right now: the requests of an interval, summed by process, file and kind of block.
+//! Current use of a device: the requests of an interval, summed by process, file and type of block.
 //!
-//! It captures nothing, reads no clock and shows nothing: requests come in, a [`Table`] goes out. A request whose blocks
-//! belong to several is counted once with each of them, with its own part of the bytes; the totals count it once.
-//! Latency is from the block layer to the completion, and that of the whole request for everyone who has a part in it.
+//! It captures nothing, reads no clock and displays nothing: requests come in, a [`Table`] goes out. A request whose
+//! blocks have several owners is counted once for each of them, with its own part of the bytes; the totals count it
+//! once. Latency is measured from the block layer to the completion, and each owner gets that of the whole request.
 //!
-//! Invariant: no more rows than [`MAX_ROWS`] are kept; what comes beyond them is summed in one row of its own.
+//! Invariant: at most [`MAX_ROWS`] rows are kept; further ones are summed in one separate row.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use std::time::Duration;
 use results::block_trace::{Operation, Process, Request, Run};
 use results::{LatencyHistogram, nearest_f64};
 
-/// Rows that are told apart in one interval: with their histograms some 30 MiB.
+/// Maximum number of rows in one interval: about 30 MiB with their histograms.
 pub const MAX_ROWS: usize = 800;
 
-/// By what rows are sorted, the largest first.
+/// Sort order of rows, the largest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Bytes read and written.
@@ -31,16 +31,16 @@ pub enum Order {
     Latency,
 }
 
-/// What tells a row from others.
+/// Key of a row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// Id of the process that is behind it; `None` where nobody can be named.
+    /// Id of the process that caused the I/O; `None` if it is unknown.
     pub pid: Option<u32>,
     /// Its name.
     pub process: Option<Arc<str>>,
     /// Path from the file system's root.
     pub path: Option<Arc<str>>,
-    /// Kind of block; for what moves no data, the operation.
+    /// Type of block; the operation for requests that move no data.
     pub kind: &'static str,
 }
 
@@ -72,7 +72,7 @@ impl Sums {
         }
     }
 
-    /// Mean and 99th percentile of the latencies, ns; `None` when no request's completion was seen.
+    /// Mean and 99th percentile of the latencies, ns; `None` if no completion was seen.
     #[must_use]
     pub fn latency_ns(&self) -> Option<(f64, u64)> {
         let latencies = self.latencies.as_ref()?;
@@ -90,28 +90,28 @@ impl Sums {
     }
 }
 
-/// An interval, ready to be shown.
+/// Sums of an interval, ready for display.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// How long it was.
+    /// Length of the interval.
     pub elapsed: Duration,
-    /// All requests together.
+    /// Sums over all requests.
     pub total: Sums,
     /// The largest first; equal ones in the order of their keys.
     pub rows: Vec<(Key, Sums)>,
-    /// What came when there were [`MAX_ROWS`] rows already.
+    /// Sum of the requests beyond [`MAX_ROWS`] rows.
     pub beyond: Option<Sums>,
 }
 
 impl Table {
-    /// A number of the interval as a number a second.
+    /// Converts an amount of the interval to a rate per second.
     #[must_use]
     pub fn a_second(&self, amount: u64) -> f64 {
         nearest_f64(amount) / self.elapsed.as_secs_f64().max(1e-9)
     }
 }
 
-/// The interval that is under way.
+/// The current interval.
 #[derive(Debug, Default)]
 pub struct Window {
     total: Sums,
@@ -120,7 +120,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Takes one request into account.
+    /// Adds one request.
     pub fn add(&mut self, request: &Request) {
         let latency_ns = request.completed_ns.and_then(|completed| {
             let first = request.first_ns()?;

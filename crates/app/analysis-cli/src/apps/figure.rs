@@ -26,7 +26,7 @@ pub struct Cell {
     pub lost_records: u64,
 }
 
-/// The rules, in a sentence for each.
+/// The rules of the figure.
 const RULES: &str = "Shares of I/Os (reads and writes with bytes). Sequential: starts where the preceding I/O of the device \
                      ended. Buffered: not REQ_SYNC. Data: files and directories; the rest is metadata and journal. The \
                      paper's applications ran on a Galaxy S3 through FUSE; here the bench makes their requests to a file, \

@@ -1,9 +1,9 @@
-//! `tidegate trace apps`: the applications of the bench on file systems made for them, traced, and what the paper's figure 4
-//! and table 3 show of it, ours beside theirs.
+//! `tidegate trace apps`: runs the bench's applications on file systems made for them, traces them, and compares figure
+//! 4 and table 3 with the paper's.
 //!
-//! Each file system is made anew in an image behind a loop device; each application runs on it as a child process under
-//! `tidegate trace record`. The preparation (files that the application finds there) is cut from the trace by the moment
-//! at which the bench says that its timed window began. Everything is removed at the end, unless the traces are kept.
+//! Each file system is newly made in an image behind a loop device; each application runs on it as a child process
+//! under `tidegate trace record`. The preparation (files that the application expects) is cut from the trace at the
+//! start of the timed window, as reported by the bench. Everything is removed at the end, unless the traces are kept.
 
 mod figure;
 mod paper;
@@ -27,10 +27,10 @@ use results::block_trace::TraceHeader;
 use self::figure::Cell;
 use crate::traces::limits;
 
-/// The name under which the sequential write of the paper's table 3 runs beside the applications.
+/// Name of the paper's table 3 workload, a sequential write, in the list of applications.
 const SEQUENTIAL: &str = "sequential-write";
 
-/// Word for the speed at which the applications made their requests.
+/// Option value for the applications' real speed.
 const REAL: &str = "real";
 
 /// Runs the command.
@@ -54,7 +54,7 @@ pub fn run(arguments: &TraceAppsArguments) -> Result<Finding> {
             bar.set_message(format!("{app} on {}", kind.name()));
             match cell(arguments, &folder.path, &traces, *kind, app) {
                 Ok(cell) => cells.push(cell),
-                // What the children left half done then is not worth a word.
+                // Errors of interrupted children are not worth reporting.
                 Err(_) if stop.load(Ordering::Relaxed) => {
                     notes.push(format!("{app} on {}: interrupted", kind.name()));
                 }
@@ -92,7 +92,7 @@ pub fn run(arguments: &TraceAppsArguments) -> Result<Finding> {
     })
 }
 
-/// One application on one file system: made, run, traced and analysed.
+/// Makes the file system, and runs, traces and analyses one application on it.
 fn cell(
     arguments: &TraceAppsArguments,
     folder: &Path,
@@ -138,7 +138,8 @@ fn record(
     let binary = program_beside("tidegate")?;
     let mut command = Command::new(&binary);
     command.args(["trace", "record", "-d"]).arg(&bed.device);
-    // At real speed the trace is that of the minute, as the paper's: what is dirty at its end is not pushed.
+    // At real speed the trace covers the application's minute, as the paper's does: data that is dirty at its end is
+    // not synced.
     if app == SEQUENTIAL || arguments.speed != REAL {
         command.arg("--sync");
     }
@@ -149,7 +150,7 @@ fn record(
         command.args(["app", app]).arg(&bed.mountpoint);
         command.args(["--cold", "--speed", &arguments.speed]);
     }
-    // Removing the files would take back what is not written yet.
+    // Removing the files would discard data that is not yet written.
     command
         .args(["--keep-files", "--no-history", "--progress", "off", "--output"])
         .arg(records);
@@ -157,14 +158,14 @@ fn record(
         .stdin(Stdio::null())
         .output()
         .context("the tracer can't be started")?;
-    // 1: done, and something was found that the trace's header says too.
+    // 1: done, with a finding that the trace's header also contains.
     if !matches!(done.status.code(), Some(0 | 1)) {
         bail!("not traced: {}", String::from_utf8_lossy(&done.stderr).trim_end());
     }
     Ok(())
 }
 
-/// Copies a trace without what came before a moment of the wall clock.
+/// Copies a trace without the items before a wall clock time.
 fn cut(whole: &Path, target: &Path, name: &str, began_unix_ns: u64) -> Result<TraceHeader> {
     let options = ReadOptions {
         format: None,
@@ -181,7 +182,7 @@ fn cut(whole: &Path, target: &Path, name: &str, began_unix_ns: u64) -> Result<Tr
     let mut sink: Box<dyn TraceSink> = Box::new(writer);
     let mut kept: u64 = 0;
     while let Some(item) = source.next_item()? {
-        // A trace on JSON lines tells its start only at its end; then nothing is cut before that is known.
+        // A JSON lines trace contains its start time only at its end; until it is known, nothing is cut.
         let start = start.or(source.header().start_realtime_ns);
         let began_ns = start.map_or(0, |start| began_unix_ns.saturating_sub(start));
         match item {

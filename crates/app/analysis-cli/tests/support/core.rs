@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// `tidegate` beside `tidegate-analysis`, up to date.
+/// Path of `tidegate` beside `tidegate-analysis`, built first.
 pub fn tidegate() -> PathBuf {
-    // Cargo builds the programs of the package that is tested alone.
+    // Cargo builds only the programs of the tested package.
     let built = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--locked", "--package", "cli"])
         .status()

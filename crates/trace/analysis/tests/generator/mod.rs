@@ -1,8 +1,8 @@
-//! Generated traces: a phone's afternoon, request by request, as many as asked for.
+//! Generated traces: a phone's afternoon, request by request, of any length.
 //!
 //! Deterministic by its seed and streaming: one step of one application is in memory at a time. A camera writes large
-//! files by writeback, a messenger commits to SQLite (journal files born, fsynced and deleted), a gallery reads; ext4's
-//! journal and metadata come in between. It is no model of a device: latencies are drawn, not computed.
+//! files by write-back, a messenger commits to SQLite (journal files created, fsynced and deleted), a gallery reads;
+//! ext4's journal and metadata are interspersed. It is not a model of a device: latencies are drawn, not computed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ const DEVICE_SECTORS: u64 = 32 << 21;
 const JOURNAL_SECTOR: u64 = 8 << 21;
 const JOURNAL_SECTORS: u64 = 64 << 11;
 const DATA_SECTOR: u64 = 9 << 21;
-/// Different paths of one application; beyond them names come again.
+/// Number of different paths of one application; then names repeat.
 const NAMES: u64 = 5_000;
 
-/// What a trace is generated from.
+/// Parameters of a generated trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec<'a> {
     /// Seed of everything.
     pub seed: u64,
-    /// Requests at least; the step under way is finished.
+    /// Minimum number of requests; the current step is finished.
     pub requests: u64,
-    /// The trace's text in its rows, and its source.
+    /// The trace's id in its rows, and its source.
     pub name: &'a str,
 }
 
@@ -112,7 +112,7 @@ struct Piece<'a> {
 }
 
 impl Phone {
-    /// SQLite in DELETE mode: journal file made, written, fsynced; database written, fsynced; journal file deleted.
+    /// SQLite in DELETE mode: journal file created, written, fsynced; database written, fsynced; journal file deleted.
     fn message(&mut self) -> Result<(), WriteError> {
         let process = process(1200, "app_process64", Some("com.messenger"));
         let conversation = self.random.below(NAMES);
@@ -214,7 +214,7 @@ impl Phone {
         Ok(())
     }
 
-    /// Thumbnails and pictures are read, in part ahead.
+    /// Thumbnails and pictures are read, partly by read-ahead.
     fn gallery(&mut self) -> Result<(), WriteError> {
         let process = process(1400, "gallery", None);
         let number = self.random.below(NAMES);
@@ -304,7 +304,7 @@ impl Phone {
             dirtied_ns,
             ..Run::unknown(sector, bytes)
         };
-        // Some large writes have two owners' pieces, as merged ones do.
+        // Some large writes have runs of two owners, as merged ones do.
         let runs = if piece.bytes > 65_536 && self.random.chance(10) {
             let half = piece.bytes / 2;
             vec![

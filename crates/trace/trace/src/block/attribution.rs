@@ -1,7 +1,8 @@
-//! Who and what is behind each piece of a bio, at the moment when it was given to the block layer.
+//! Attribution of each piece of a bio to a process, a file and a type of block, as of its submission to the block
+//! layer.
 //!
-//! It keeps what was told before: names, writers, the journal's transactions, what was written where. It joins no
-//! requests and knows no ring.
+//! It stores earlier records: names, writers, journal transactions, owners of written sectors. It does not join
+//! requests and does not read the ring.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,10 +22,10 @@ use super::request_flags;
 use super::writers::{Claim, Writer, Writers};
 
 const PAGE_BYTES: u64 = 4096;
-/// Homes of logged blocks that are remembered, and kinds of blocks.
+/// Maximum number of homes of logged blocks, and of block types, to remember.
 const MAX_BLOCKS: usize = 1 << 20;
 
-/// Types of handles that ext4 starts, by number.
+/// Types of ext4 handles, by number.
 const HANDLE_TYPES: [&str; 13] = [
     "misc",
     "inode",
@@ -44,7 +45,7 @@ const HANDLE_TYPES: [&str; 13] = [
 /// The last transaction that logged a block, and its only contributor if there was one.
 type Logged = (u32, Option<Arc<Process>>);
 
-/// Everything that is known of names, writers and places.
+/// All known names, writers and positions.
 #[derive(Debug, Default)]
 pub(crate) struct Attribution {
     pub paths: Paths,
@@ -53,13 +54,13 @@ pub(crate) struct Attribution {
     pub layouts: Layouts,
     /// CLOCK_MONOTONIC at the trace's start.
     pub start: u64,
-    /// By device, what was last written where.
+    /// By device, the last owners of written sectors.
     owners: HashMap<u32, Owners>,
-    /// By file system and transaction, who took part.
+    /// By file system and transaction, the contributing processes.
     contributors: HashMap<(u32, u32), HashSet<Arc<Process>>>,
     /// By device and sector of a logged block's home.
     logged: HashMap<(u32, u64), Logged>,
-    /// By device and sector, the kind of a metadata block that was written.
+    /// By device and sector, the type of a metadata block that was written.
     kinds: HashMap<(u32, u64), BlockType>,
     deleted: HashSet<FileIdentity>,
     /// Renames that were noticed.
@@ -72,7 +73,7 @@ impl Attribution {
         time.saturating_sub(self.start)
     }
 
-    /// Takes in that a range of a file was made dirty.
+    /// Records that a range of a file was dirtied.
     pub(crate) fn wrote(&mut self, record: &WriterRecord) {
         let file = FileIdentity {
             file_system: device_number(record.file_system),
@@ -89,7 +90,7 @@ impl Attribution {
             quality,
             time: self.since_start(record.time),
         };
-        // Pages are what the cache writes: whoever wrote a byte of one made all of it dirty.
+        // The cache writes whole pages: a write to one byte dirties its whole page.
         let start = record.position / PAGE_BYTES * PAGE_BYTES;
         let end = record
             .position
@@ -103,7 +104,7 @@ impl Attribution {
         self.writers.wrote(file, start, end, writer, claim);
     }
 
-    /// Turns an event of the programs into one of the trace.
+    /// Converts an event of the programs to one of the trace.
     pub(crate) fn event(&mut self, record: &EventRecord) -> Option<Event> {
         let process = self.processes.get(record.process);
         let file = (record.inode != 0).then(|| FileIdentity {
@@ -111,7 +112,7 @@ impl Attribution {
             inode: record.inode,
             generation: record.generation,
         });
-        // A name that goes while others are left is no rename of the file.
+        // Removing one of several names of a file is not a rename.
         let path = match file {
             Some(file) if record.event == event_kind::UNLINK && record.value > 0 => {
                 self.paths.path(file, record.dentry)
@@ -166,7 +167,7 @@ impl Attribution {
         })
     }
 
-    /// Splits a bio into pieces with one owner each, in order and without gaps; and tells how the data came here.
+    /// Splits a bio into runs with one owner each, in order and without gaps; also returns the I/O mode.
     pub(crate) fn bio(&mut self, bio: &BioRecord, parts: &[RunPart]) -> (Vec<Run>, IoMode) {
         let operation = request_flags::operation(bio.operation);
         if matches!(operation, Operation::Discard | Operation::SecureErase) {
@@ -232,7 +233,7 @@ impl Attribution {
         runs.push(run);
     }
 
-    /// Data of the page cache: each page is its last writer's.
+    /// Adds data of the page cache: each page belongs to its last writer.
     fn written_pages(&mut self, run: Run, bio: &BioRecord, submitter: Arc<Process>, runs: &mut Vec<Run>) {
         let (Some(file), Some(offset)) = (run.file, run.file_offset) else {
             runs.push(run);
@@ -331,7 +332,7 @@ impl Attribution {
         self.kinds.insert((device, sector), kind);
     }
 
-    /// The path of a file at this moment. One that differs from the last time is a rename, told as an event.
+    /// The current path of a file. If it differs from the last one, the rename is recorded as an event.
     fn sighted(&mut self, file: FileIdentity, dentry: u64, time_ns: u64) -> Option<Arc<str>> {
         let path = self.paths.path(file, dentry)?;
         if let Some(_before) = self.paths.note(file, &path) {
@@ -349,7 +350,7 @@ impl Attribution {
     }
 }
 
-/// Whoever called the block layer asked for it: exact for reads and direct I/O of a user's process.
+/// Sets the submitter as the cause: exact for reads and direct I/O of a user's process.
 fn asked_by(run: &mut Run, bio: &BioRecord, operation: Operation, submitter: Arc<Process>) {
     let by_kernel = bio.by_kernel != 0;
     let is_exact = !by_kernel

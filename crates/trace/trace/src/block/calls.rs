@@ -1,4 +1,4 @@
-//! System calls that are counted: those that end at a file system, by number and name.
+//! System calls that are counted: those handled by a file system, by number and name.
 
 /// Number and name of each.
 pub(crate) const COUNTED: &[(libc::c_long, &str)] = &[

@@ -1,4 +1,4 @@
-//! One trace from start to end: devices, programs, the command, the threads, and the header that says how it went.
+//! Captures one trace from start to end: devices, programs, the command, the threads, and the header with the outcome.
 
 use std::fs;
 use std::io;
@@ -24,17 +24,17 @@ use super::source::Source;
 use super::{CaptureSpec, Captured, Sink};
 
 const RING_SIZES: std::ops::RangeInclusive<u64> = (64 << 10)..=(1 << 30);
-/// How often the end is looked for.
+/// Interval of checks for the end of the trace.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// How long requests under way are waited for at the end.
+/// Maximum time to wait for requests in flight at the end.
 const DRAIN: Duration = Duration::from_secs(5);
-/// Names that a scan at the start looks at, at most.
+/// Maximum number of names that the scan at the start visits.
 const MAX_SEEDS: usize = 200_000;
 
-/// Traces until the command or the duration ends, or `stop` is raised.
+/// Traces until the command or the duration ends, or `stop` is set.
 ///
 /// # Errors
-/// When a target is no device, tracing is forbidden, the command cannot be started, or the sink fails.
+/// If a target is not a device, tracing is forbidden, the command cannot be started, or the sink fails.
 pub fn capture(spec: &CaptureSpec, stop: &AtomicBool, sink: &mut dyn Sink) -> Result<Captured, CaptureError> {
     let devices = resolve(spec)?;
     let ring_bytes = u32::try_from(spec.ring_bytes)
@@ -64,7 +64,7 @@ pub fn capture(spec: &CaptureSpec, stop: &AtomicBool, sink: &mut dyn Sink) -> Re
         ring_bytes,
         count_calls: spec.count_calls,
     };
-    // Before the programs: looking at the names reads from the devices.
+    // Before the programs start, as scanning the names reads from the devices.
     let mut attribution = Attribution::default();
     for device in &devices {
         seed(&mut attribution, device);
@@ -90,7 +90,7 @@ fn resolve(spec: &CaptureSpec) -> Result<Vec<TracedDevice>, CaptureError> {
     Ok(devices)
 }
 
-/// A trace under way.
+/// A trace in progress.
 struct Session<'a> {
     spec: &'a CaptureSpec,
     header: TraceHeader,
@@ -147,7 +147,7 @@ impl<'a> Session<'a> {
                 records.read(&sender, &ended)
             });
             let outcome = self.follow(stop, &receiver, sink);
-            // The reader looks at the ring once more after this, and then closes the channel.
+            // The reader empties the ring once more after this, and then closes the channel.
             self.source.stop();
             ended.store(true, Ordering::Release);
             let rest = outcome.and_then(|status| {
@@ -171,7 +171,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Until the end: takes chunks as they come, and looks whether it is over.
+    /// Processes chunks as they arrive, and checks for the end, until the trace ends.
     fn follow(
         &mut self,
         stop: &AtomicBool,
@@ -192,7 +192,7 @@ impl<'a> Session<'a> {
                 }
             }
             if stop.load(Ordering::Relaxed) {
-                // Where nothing else was to end it, a signal is its ordinary end.
+                // Without a command or duration, a signal is the regular end.
                 self.header.complete = child.is_none() && self.spec.duration.is_none();
                 break;
             }
@@ -205,7 +205,7 @@ impl<'a> Session<'a> {
             }
         }
         if let Some(mut running) = child.filter(|_| status.is_none()) {
-            // Ctrl-C went to the command too; one that has its own end is told to end.
+            // Ctrl-C reached the command too; a command that is still running is killed.
             let _ = running.kill();
             status = running.wait().ok();
         }
@@ -216,7 +216,7 @@ impl<'a> Session<'a> {
         Ok(status)
     }
 
-    /// Writes out the file systems on the devices. One that cannot be opened is left to the kernel.
+    /// Syncs the file systems on the devices. One that cannot be opened is left to the kernel.
     fn sync(&self) {
         for device in &self.header.devices {
             for mount in device::mounts_on(device) {
@@ -227,12 +227,12 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Until nothing is under way on the devices, or for as long as that may take.
+    /// Waits until no requests are in flight on the devices, at most for [`DRAIN`].
     fn drain(&mut self, chunks: &Receiver<Chunk>, sink: &mut dyn Sink) -> Result<(), CaptureError> {
         let until = Instant::now() + DRAIN;
         loop {
             let counters = self.source.counters()?;
-            // A count below nothing belongs to requests that were under way at the start.
+            // A negative count belongs to requests that were in flight at the start.
             let busy = counters
                 .in_flight
                 .iter()
@@ -264,7 +264,7 @@ impl<'a> Session<'a> {
         match chunks.recv_timeout(time) {
             Ok(chunk) => self.take(&chunk, sink),
             Err(RecvTimeoutError::Timeout) => Ok(()),
-            // The reader ended by itself: its error is told when it is joined.
+            // The reader ended by itself: its error is reported when it is joined.
             Err(RecvTimeoutError::Disconnected) => Err(CaptureError::Refused {
                 step: "reading the ring".to_owned(),
                 source: io::Error::from(io::ErrorKind::BrokenPipe),
@@ -368,7 +368,7 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         let mut counts = self.source.calls()?;
-        // Of all processes of the system, those that did something on the devices.
+        // Keep only processes that did I/O on the devices.
         counts.retain(|(key, _, _)| self.joiner.attribution.processes.has_met(key.tgid, key.name));
         counts.sort_by_key(|(key, name, _)| (key.tgid, *name));
         for (key, name, count) in counts {
@@ -393,7 +393,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Paths on the mounted file systems of a device, for files whose entry the kernel has dropped.
+/// Scans paths on the mounted file systems of a device, for files whose directory entry the kernel has dropped.
 fn seed(attribution: &mut Attribution, device: &TracedDevice) {
     use std::os::unix::fs::MetadataExt;
 

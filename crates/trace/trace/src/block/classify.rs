@@ -1,4 +1,4 @@
-//! From what the programs saw of a block's owner to the kind of block it is.
+//! Determines the type of a block from the programs' information about its owner.
 
 use results::block_trace::{BlockType, IoMode, Operation};
 
@@ -14,7 +14,7 @@ const F2FS_MAGIC: u32 = 0xF2F5_2010;
 const NILFS_MAGIC: u32 = 0x3434;
 const BTRFS_MAGIC: u32 = 0x9123_683E;
 
-/// The kind of block, and the file system's own word where it is finer.
+/// The type of block, and the file system's own term if it is finer.
 pub(crate) fn block_type(part: &RunPart) -> (BlockType, Option<String>) {
     match part.kind {
         run_kind::PAGES | run_kind::DIRECT | run_kind::BTRFS => file_block(part),
@@ -34,7 +34,7 @@ pub(crate) fn block_type(part: &RunPart) -> (BlockType, Option<String>) {
     }
 }
 
-/// What ext4 keeps in a block of the device, by its content.
+/// The type of an ext4 metadata block, by its content.
 pub(crate) fn content(flags: u8) -> Option<BlockType> {
     if flags & run_flag::EXTENTS != 0 {
         Some(BlockType::ExtentTree)
@@ -72,7 +72,7 @@ fn file_block(part: &RunPart) -> (BlockType, Option<String>) {
     (block_type, None)
 }
 
-/// The name of an XFS buffer's operations, which lies where other runs have home and entry.
+/// The name of an XFS buffer's operations, stored in the fields that other runs use for home and entry.
 fn xfs_name(part: &RunPart) -> String {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&part.home.to_ne_bytes());
@@ -97,7 +97,7 @@ fn xfs_type(name: &str) -> BlockType {
     }
 }
 
-/// How the data came to the block layer.
+/// The I/O mode of the data.
 pub(crate) fn mode(part: &RunPart, operation: Operation, by_kernel: bool) -> IoMode {
     match part.kind {
         run_kind::DIRECT | run_kind::RAW => IoMode::Direct,

@@ -1,9 +1,8 @@
-//! Commands of a driver (mmc, SCSI) on their way to the requests that they were sent for.
+//! Assigns commands of a driver (mmc, SCSI) to the requests that they were sent for.
 //!
-//! A command that moves data is done before its block request is, and bears the request's first sector; so a request that is
-//! done finds its commands waiting. The first one is the request's command. What belongs to no request (a flush of the
-//! card's cache, an erase, a question for its state) and what a request needed beyond its first command are told by
-//! themselves.
+//! A command that moves data completes before its block request, and carries the request's first sector; so a completed
+//! request finds its commands waiting. The first one is the request's command. Commands of no request (a flush of the
+//! card's cache, an erase, a status query), and those that a request needed beyond its first, are reported separately.
 
 use std::collections::VecDeque;
 
@@ -14,12 +13,12 @@ use super::record::{DriverRecord, device_number, driver_flag};
 /// Commands that move a request's blocks: read and write of one, of several, and of a task of the card's queue.
 const MOVES_BLOCKS: [u32; 6] = [17, 18, 24, 25, 46, 47];
 
-/// Data commands of one device whose requests are not done.
+/// Data commands of one device whose requests have not completed.
 #[derive(Debug, Default)]
 pub(crate) struct Commands(VecDeque<DriverRecord>);
 
 impl Commands {
-    /// Keeps a command for its request; gives it back when it can have none.
+    /// Keeps a command for its request; returns it if it can't belong to one.
     pub(crate) fn keep(&mut self, record: &DriverRecord) -> Option<DriverRecord> {
         let is_scsi = record.flags & driver_flag::SCSI != 0;
         let waits =
@@ -31,7 +30,7 @@ impl Commands {
         None
     }
 
-    /// Those of the request that had these sectors and was with the driver between these times.
+    /// Removes the commands of the request with these sectors that was in the driver between these times.
     pub(crate) fn take(&mut self, sectors: (u64, u64), time: (u64, u64)) -> VecDeque<DriverRecord> {
         let belongs = |record: &DriverRecord| {
             (sectors.0..sectors.1).contains(&record.sector)
@@ -43,14 +42,14 @@ impl Commands {
         taken
     }
 
-    /// The next one that was done before `time`: its request was not seen.
+    /// Removes the next command that completed before `time`, whose request was not seen.
     pub(crate) fn expired(&mut self, time: u64) -> Option<DriverRecord> {
         let is_old = self.0.front().is_some_and(|record| record.completed < time);
         if is_old { self.0.pop_front() } else { None }
     }
 }
 
-/// What a record says of the command; times are since `start`.
+/// Converts a record of a command; times are relative to `start`.
 pub(crate) fn command(record: &DriverRecord, start: u64) -> DriverCommand {
     let narrow = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
     let has = |flag: u16| record.flags & flag != 0;
@@ -69,12 +68,12 @@ pub(crate) fn command(record: &DriverRecord, start: u64) -> DriverCommand {
     }
 }
 
-/// SCSI: the host gave up waiting.
+/// SCSI: the host timed out.
 const DID_TIME_OUT: u32 = 3;
-/// SCSI: the disk was not there.
+/// SCSI: the disk was missing.
 const DID_NO_CONNECT: u32 = 1;
 
-/// 0 or the error's number. SCSI tells bytes: the host's third, the disk's first.
+/// 0 or the error number. SCSI reports bytes: the third is the host's, the first the disk's.
 fn status(record: &DriverRecord) -> i32 {
     if record.flags & driver_flag::SCSI == 0 {
         return record.error.saturating_abs();
@@ -88,7 +87,7 @@ fn status(record: &DriverRecord) -> i32 {
     }
 }
 
-/// A command that is told by itself.
+/// A request for a command that is reported separately.
 pub(crate) fn alone(record: &DriverRecord, start: u64) -> Request {
     let command = command(record, start);
     Request {

@@ -1,4 +1,4 @@
-//! What is traced: from a device or mountpoint as the user names it to whole disks, with what the system tells of them.
+//! Resolves a device or mountpoint named by the user to whole disks, and collects the system's information about them.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -8,12 +8,12 @@ use results::block_trace::{DeviceNumber, TracedDevice};
 
 use super::error::CaptureError;
 
-/// What the user named.
+/// A device or mountpoint named by the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A block device (a partition stands for its disk).
     Device(PathBuf),
-    /// A folder on the file system whose device is meant.
+    /// A folder, which stands for the device of its file system.
     Mountpoint(PathBuf),
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Mount {
     pub source: String,
 }
 
-/// The whole disk that holds a folder's file system; `None` where that is on no block device, or cannot be told.
+/// The whole disk below a folder's file system; `None` if there is no block device, or it cannot be determined.
 #[must_use]
 pub fn disk_under(folder: &Path) -> Option<DeviceNumber> {
     let target = Target::Mountpoint(folder.to_owned());
@@ -50,7 +50,7 @@ pub(crate) fn resolve(target: &Target) -> Result<TracedDevice, CaptureError> {
             if device.major != 0 {
                 return whole_disk(path, device);
             }
-            // btrfs and its like have numbers of no device: the mount's source is it.
+            // btrfs and similar file systems have device numbers of no block device: use the mount's source.
             let mounts = mounts();
             let mount = mount_of(path, &mounts);
             let source = mount.map(|mount| PathBuf::from(&mount.source));
@@ -115,7 +115,7 @@ fn whole_disk(what: &Path, device: DeviceNumber) -> Result<TracedDevice, Capture
 /// The driver below a disk, as far as its commands can be traced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Driver {
-    /// Number of the mmc host that a card's disk is on: `.../mmc_host/mmc0/mmc0:0001/block/mmcblk0`.
+    /// Number of the mmc host of a card's disk: `.../mmc_host/mmc0/mmc0:0001/block/mmcblk0`.
     pub mmc_host: Option<u32>,
     /// Whether its commands go through the SCSI layer, as those of UFS do.
     pub is_scsi: bool,
@@ -123,7 +123,7 @@ pub(crate) struct Driver {
     pub interrupt: Option<u32>,
 }
 
-/// What sends commands to this disk; of other drivers than those of cards and SCSI disks nothing is known.
+/// The driver of this disk; only drivers of cards and SCSI disks are known.
 pub(crate) fn driver_of(disk: DeviceNumber) -> Driver {
     let Ok(folder) = fs::canonicalize(format!("/sys/dev/block/{disk}")) else {
         return Driver::default();
@@ -133,7 +133,7 @@ pub(crate) fn driver_of(disk: DeviceNumber) -> Driver {
         return Driver::default();
     }
     let mut names = names_above(&folder);
-    // A SCSI host's interrupt bears the name of its driver: `ufshcd`.
+    // A SCSI host's interrupt has the name of its driver: `ufshcd`.
     let hosts = names.iter().filter(|name| name.starts_with("host"));
     let drivers =
         hosts.filter_map(|host| fs::read_to_string(format!("/sys/class/scsi_host/{host}/proc_name")).ok());
@@ -147,7 +147,7 @@ pub(crate) fn driver_of(disk: DeviceNumber) -> Driver {
     }
 }
 
-/// What is on a disk's way to the processor: its host (`mmc0`), the host's controller.
+/// Names between a disk and the processor: its host (`mmc0`), the host's controller.
 fn names_above(folder: &Path) -> Vec<String> {
     folder
         .components()
@@ -156,7 +156,7 @@ fn names_above(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The first interrupt that bears one of these names.
+/// The first interrupt with one of these names.
 fn interrupt_of(names: &[String], table: &str) -> Option<u32> {
     table.lines().find_map(|line| {
         let (number, rest) = line.split_once(':')?;
@@ -218,7 +218,7 @@ pub(crate) fn mounts() -> Vec<Mount> {
     table.lines().filter_map(parse_mount).collect()
 }
 
-/// `36 35 8:1 / /mnt rw shared:1 - ext4 /dev/sda1 rw`: fields before ` - ` vary in number.
+/// Parses `36 35 8:1 / /mnt rw shared:1 - ext4 /dev/sda1 rw`: the number of fields before ` - ` varies.
 fn parse_mount(line: &str) -> Option<Mount> {
     let (before, after) = line.split_once(" - ")?;
     let mut before = before.split(' ');
@@ -233,7 +233,7 @@ fn parse_mount(line: &str) -> Option<Mount> {
     })
 }
 
-/// The kernel writes space, tab, line feed and backslash as three octal digits.
+/// Decodes space, tab, line feed and backslash, which the kernel writes as three octal digits.
 fn unescape(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut whole = parts.next().unwrap_or_default().to_owned();

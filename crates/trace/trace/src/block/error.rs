@@ -1,47 +1,47 @@
-//! Why block requests could not be traced.
+//! Errors of tracing block requests.
 
 use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Why block requests could not be traced.
+/// Error of tracing block requests.
 #[derive(Debug, Error)]
 pub enum CaptureError {
-    /// What was named is no device and no mountpoint.
+    /// The target is neither a device nor a mountpoint.
     #[error("{}: {reason}", what.display())]
     Target {
-        /// What was named.
+        /// The target.
         what: PathBuf,
-        /// What it is instead, and what to name.
+        /// Its actual type, and valid alternatives.
         reason: String,
     },
-    /// More devices than the programs hold.
+    /// More devices than the programs support.
     #[error("{named} devices named; at most {most} can be traced at once")]
     TooManyDevices {
-        /// How many were named.
+        /// Number of devices named.
         named: usize,
-        /// How many fit.
+        /// Maximum number.
         most: usize,
     },
-    /// The ring's size is none that the kernel takes.
+    /// The kernel does not accept this ring size.
     #[error("a ring of {bytes} bytes; expected a power of two between 64 KiB and 1 GiB")]
     Ring {
-        /// What was asked for.
+        /// Requested size.
         bytes: u64,
     },
     /// Neither BPF nor tracefs may be used.
     #[error("block requests can't be traced: {reason}")]
     Forbidden {
-        /// What forbids it, and what to do.
+        /// The reason, and the user's next step.
         reason: String,
     },
     /// The kernel refused a step that it should allow.
     #[error("{step} failed: {source}")]
     Refused {
-        /// Which step.
+        /// The step.
         step: String,
-        /// The answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -50,14 +50,14 @@ pub enum CaptureError {
     Start {
         /// The program.
         command: String,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
     /// The trace could not be written.
     #[error("the trace can't be written: {source}")]
     Write {
-        /// The sink's answer.
+        /// The sink's error.
         #[source]
         source: io::Error,
     },

@@ -1,8 +1,8 @@
-//! From records of bios and records of requests to [`Request`]s.
+//! Joins records of bios and records of requests into [`Request`]s.
 //!
-//! A bio is what a file system gives to the block layer; a request is what a device gets. Bios are merged into one
-//! request, and one bio is split over several; what connects them is device, operation and range of sectors. A bio is
-//! told when it is queued and always before its request is done, so a request finds all its bios waiting.
+//! A file system submits bios to the block layer; a device receives requests. Bios are merged into one request, and one
+//! bio is split over several; device, operation and range of sectors connect them. The record of a bio is made when it
+//! is queued and always before its request completes, so a request finds all its bios waiting.
 //!
 //! Devices without requests (dm, md) complete their bios: there a bio is the request.
 
@@ -23,11 +23,11 @@ use super::record::{
 };
 use super::request_flags::{FlagBits, operation};
 
-/// Records come from several processors: one may be this late, ns.
+/// Records come from several processors: one may arrive this late, ns.
 const DISORDER_NS: u64 = 100_000_000;
-/// A bio that waits longer was lost on its way: it is told as it is.
+/// The request of a bio that waits longer was lost: the bio is reported as it is.
 const PATIENCE_NS: u64 = 60_000_000_000;
-/// `blk_status_t` to errno, for those that have one; others are EIO.
+/// `blk_status_t` to errno; statuses without one are EIO.
 const STATUSES: [(u32, i32); 8] = [
     (1, 95),
     (2, 110),
@@ -51,20 +51,20 @@ struct PendingBio {
     submitter: Arc<Process>,
     mode: IoMode,
     runs: Vec<Run>,
-    /// Ranges of sectors that requests have taken, when it was split.
+    /// Ranges of sectors already assigned to requests, if it was split.
     taken: Ranges,
 }
 
-/// Operation, first sector, number of arrival.
+/// Operation, first sector, arrival number.
 type Place = (u32, u64, u64);
 
 #[derive(Debug, Default)]
 struct Device {
     pending: BTreeMap<Place, PendingBio>,
     by_address: HashMap<u64, Place>,
-    /// Sectors of the longest bio so far: how far back one may start that reaches into a request.
+    /// Sectors of the longest bio so far: limits how far back a bio that reaches into a request may start.
     longest: u64,
-    /// Empty bios that ask for a flush.
+    /// Empty bios that request a flush.
     flushes: VecDeque<(u64, Arc<Process>, RequestFlags)>,
     commands: Commands,
 }
@@ -81,7 +81,7 @@ pub(crate) struct Joiner {
     own_pid: u32,
     arrivals: u64,
     newest: u64,
-    /// Requests of this process itself, which are left out.
+    /// Number of requests of this process itself, which are left out.
     pub own_requests: u64,
 }
 
@@ -101,7 +101,7 @@ impl Joiner {
         }
     }
 
-    /// Takes in one record.
+    /// Processes one record.
     pub(crate) fn take(&mut self, record: &Record) {
         if let Some(time) = record.time() {
             self.newest = self.newest.max(self.attribution.since_start(time));
@@ -120,7 +120,7 @@ impl Joiner {
                 }
             }
             Record::Driver(command) => self.driver(command),
-            // Attribution is made at the device that was named; where a bio goes below it is of no use yet.
+            // Attribution is made at the named device; the mapping of a bio to a lower device is not used yet.
             Record::Remap => {}
         }
         for event in self.attribution.events.drain(..) {
@@ -128,7 +128,7 @@ impl Joiner {
         }
     }
 
-    /// The next item in order that nothing earlier can overtake any more.
+    /// The next item in order, once no earlier one can follow.
     pub(crate) fn next(&mut self) -> Option<Item> {
         let settled = self.newest.saturating_sub(DISORDER_NS);
         let oldest = self.waiting.first().map_or(u64::MAX, |(queued, _, _)| *queued);
@@ -139,7 +139,7 @@ impl Joiner {
         self.order.pop_before(settled.min(oldest))
     }
 
-    /// At the end of the trace: what waits is told as it is.
+    /// At the end of the trace: reports waiting items as they are.
     pub(crate) fn finish(&mut self) {
         while let Some((queued, _, _)) = self.waiting.first().copied() {
             self.give_up(queued);
@@ -166,7 +166,7 @@ impl Joiner {
         }
         let (runs, mode) = self.attribution.bio(bio, &parts);
         if flags.contains(RequestFlags::PREFLUSH) && bio.without_requests == 0 {
-            // The kernel sends the flush as a request of its own before the data.
+            // The kernel sends the flush as a separate request before the data.
             let device = self.devices.entry(bio.device).or_default();
             device.flushes.push_back((queued, submitter.clone(), flags));
         }
@@ -227,7 +227,7 @@ impl Joiner {
         self.emit(request);
     }
 
-    /// A device's flush answers everybody who asked before it was issued.
+    /// A device's flush answers all flush requests made before it was issued.
     fn flush(&mut self, request: &mut Request, device: u32) {
         request.operation = Operation::Flush;
         request.sector = 0;
@@ -261,7 +261,7 @@ impl Joiner {
             .filter(|(_, bio)| bio.end > start)
             .map(|(place, _)| *place)
             .collect();
-        // Where two overlap, the one that came first is meant.
+        // If two bios overlap, the earlier one takes precedence.
         places.sort_unstable_by_key(|(_, _, arrival)| *arrival);
         let mut uncovered = vec![(start, end)];
         for place in places {
@@ -325,7 +325,7 @@ impl Joiner {
         }
     }
 
-    /// The first command of a request is its own; what it needed beside that one is told for itself.
+    /// Assigns the first command of a request to it; further ones are reported separately.
     fn commands(&mut self, request: &mut Request, record: &RequestRecord) {
         let sectors = (request.sector, request.end_sector());
         let device = self.devices.entry(record.device).or_default();
@@ -339,7 +339,7 @@ impl Joiner {
         }
     }
 
-    /// Commands that were done before this moment of the kernel's clock, whose requests were not seen.
+    /// Reports commands that completed before this kernel time and whose requests were not seen.
     fn give_up_commands(&mut self, before: u64) {
         let mut expired = Vec::new();
         for device in self.devices.values_mut() {
@@ -356,7 +356,7 @@ impl Joiner {
         self.emit(commands::alone(record, self.attribution.start));
     }
 
-    /// Tells bios that were queued at this moment without their requests.
+    /// Reports bios that were queued up to this time without their requests.
     fn give_up(&mut self, queued: u64) {
         while let Some((when, number, place)) = self.waiting.first().copied() {
             if when > queued {
@@ -391,14 +391,14 @@ impl Joiner {
 }
 
 impl Joiner {
-    /// Whether an event is of this process itself.
+    /// Whether an event was caused by this process itself.
     pub(crate) fn is_own_event(&self, item: &Item) -> bool {
         matches!(item, Item::Event(event) if event.kind != EventKind::Commit
             && event.process.as_ref().is_some_and(|process| process.pid == self.own_pid))
     }
 }
 
-/// What the first bio of a request says holds for the request; flags are all that any of them has.
+/// Copies the properties of the earliest bio to the request; flags are the union of all.
 fn describe(request: &mut Request, bio: &PendingBio) {
     request.flags = request.flags.with(bio.flags);
     if request.queued_ns.is_none_or(|queued| bio.queued < queued) {
@@ -432,7 +432,7 @@ fn alone(device: u32, sector: u64, bio: PendingBio) -> Request {
     }
 }
 
-/// Class in the upper 3 bits of 16; 0 says that none was set.
+/// The class is in the upper 3 of 16 bits; 0 means not set.
 fn priority(word: u16) -> Option<IoPriority> {
     let class = u8::try_from(word >> 13).unwrap_or(0);
     (class != 0).then_some(IoPriority {

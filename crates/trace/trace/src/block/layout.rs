@@ -1,4 +1,4 @@
-//! Which places of a device hold which kind of metadata, where a file system tells it.
+//! Regions of a device by type of metadata, if the file system reports them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,13 +13,13 @@ pub(crate) struct Layouts {
 }
 
 impl Layouts {
-    /// A region of a device.
+    /// Adds a region of a device.
     pub(crate) fn learn(&mut self, device: u32, region: Region) {
         let regions = self.devices.entry(device).or_default();
         regions.insert(region.start, (region.end, region.block_type));
     }
 
-    /// What a sector holds, where it was told.
+    /// The type of a sector's region, if it was reported.
     pub(crate) fn block_type(&self, device: u32, sector: u64) -> Option<BlockType> {
         let (_, (end, block_type)) = self.devices.get(&device)?.range(..=sector).next_back()?;
         (sector < *end).then_some(*block_type)

@@ -1,14 +1,15 @@
-//! Block requests of a device, live: which file, which process and which kind of block is behind every sector.
+//! Captures block requests of a device live, with the file, process and type of block of every sector.
 //!
-//! BPF programs on the block layer's tracepoints tell of bios and requests; others tell who makes pages dirty, of the
-//! journal's transactions and of the life of files. All of it goes through one ring to a thread that only copies it out;
-//! the caller's thread joins it to [`results::block_trace`] values and hands them to a [`Sink`] in the order of time.
+//! BPF programs on the block layer's tracepoints report bios and requests; others report processes that dirty pages,
+//! the journal's transactions, and creation and deletion of files. All records go through one ring to a thread that
+//! only copies them; the caller's thread joins them into [`results::block_trace`] values and passes them to a [`Sink`]
+//! in chronological order.
 //!
-//! It writes no format, prints nothing, and changes nothing on the traced device. Requests that this process itself makes
-//! are left out and counted.
+//! It writes no format, prints nothing, and changes nothing on the traced device. Requests of this process itself are
+//! left out and counted.
 //!
-//! Threads: the ring's reader owns the ring and sends chunks through a channel of bounded size; everything else belongs to
-//! the caller's thread. Nothing is locked.
+//! Threads: the ring's reader owns the ring and sends chunks through a channel of bounded size; everything else belongs
+//! to the caller's thread. There are no locks.
 
 mod attribution;
 mod calls;
@@ -44,87 +45,87 @@ pub use capture::capture;
 pub use device::{Target, disk_under};
 pub use error::CaptureError;
 
-/// Size of the ring when none is asked for.
+/// Default size of the ring.
 pub const DEFAULT_RING_BYTES: u64 = 16 << 20;
 
-/// What is traced, and how.
+/// Options of a capture.
 #[derive(Clone, Debug)]
 pub struct CaptureSpec {
     /// Devices.
     pub targets: Vec<Target>,
-    /// By which means.
+    /// Capture method.
     pub method: Method,
     /// Bytes of the ring between kernel and user space: a power of two.
     pub ring_bytes: u64,
-    /// Whether system calls are counted; that costs every call of the system some 0.1 us.
+    /// Whether system calls are counted, which costs about 0.1 us per call of any process.
     pub count_calls: bool,
     /// Whether the commands of eMMC and SD cards are traced.
     pub driver_commands: bool,
-    /// A program that is run; the trace ends with it.
+    /// A program to run; the trace ends with it.
     pub command: Vec<OsString>,
-    /// The trace ends after this long.
+    /// Maximum duration of the trace.
     pub duration: Option<Duration>,
-    /// Whether everything dirty is written out before the end.
+    /// Whether all dirty data is written before the end.
     pub sync_at_end: bool,
-    /// The machine, as it is written to the header.
+    /// The machine, for the header.
     pub host: Option<HostInfo>,
-    /// What the header calls the source.
+    /// Name of the source, for the header.
     pub source: String,
 }
 
-/// By which means a trace is taken.
+/// Capture method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// BPF, and tracefs where that is forbidden.
+    /// BPF, or tracefs if BPF is forbidden.
     Best,
-    /// BPF or nothing.
+    /// Only BPF.
     Bpf,
     /// A tracefs instance.
     Tracefs,
 }
 
-/// Where a trace goes while it is taken.
+/// Receiver of a trace during the capture.
 pub trait Sink {
-    /// Tracing is under way: what is known of the trace before its first item. Called once, before the command starts.
+    /// Tracing has started: passes the information known before the first item. Called once, before the command starts.
     ///
     /// # Errors
-    /// When nothing can be written; the trace ends.
+    /// If nothing can be written; the trace ends.
     fn started(&mut self, _header: &TraceHeader) -> io::Result<()> {
         Ok(())
     }
 
-    /// Called some fifty times a second, also when nothing comes.
+    /// Called about fifty times a second, even if no items arrive.
     ///
     /// # Errors
-    /// When what is shown cannot be written; the trace ends.
+    /// If output cannot be written; the trace ends.
     fn idle(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    /// The next request, in the order of their first times.
+    /// The next request; requests are in the order of their first times.
     ///
     /// # Errors
-    /// When it cannot be written; the trace ends.
+    /// If it cannot be written; the trace ends.
     fn request(&mut self, request: &Request) -> io::Result<()>;
 
     /// The next event, in the same order.
     ///
     /// # Errors
-    /// When it cannot be written; the trace ends.
+    /// If it cannot be written; the trace ends.
     fn event(&mut self, event: &Event) -> io::Result<()>;
 }
 
-/// A trace that was taken.
+/// Result of a capture.
 #[derive(Clone, Debug)]
 pub struct Captured {
-    /// What was traced, with losses and limitations as they are at the end.
+    /// Description of the trace, with its losses and limitations.
     pub header: TraceHeader,
-    /// Requests handed to the sink.
+    /// Number of requests passed to the sink.
     pub requests: u64,
-    /// Events handed to the sink.
+    /// Number of events passed to the sink.
     pub events: u64,
-    /// Requests of this process itself, which are left out.
+    /// Number of requests of this process itself, which are left out.
     pub own_requests: u64,
-    /// How the command ended; `None` without one, or when it was still running.
+    /// Exit status of the command; `None` without a command, or if it was still running.
     pub command_status: Option<std::process::ExitStatus>,
 }

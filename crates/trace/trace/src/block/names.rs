@@ -1,7 +1,7 @@
-//! Names of files and processes, as the programs tell them piece by piece.
+//! Names of files and processes, assembled from records of the programs.
 //!
-//! A directory entry is known by its address and is told again when its name or parent changed, always before a record
-//! refers to it; so following parents at the moment of a record gives the path at that moment.
+//! A directory entry is identified by its address and is reported again when its name or parent has changed, always
+//! before a record refers to it; so following parents at the time of a record yields the path at that time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,15 +23,15 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     entries: HashMap<u64, Entry>,
-    /// Paths by entry, valid for `epoch`: a changed entry makes all of them doubtful.
+    /// Paths by entry, valid for `epoch`: a changed entry may invalidate any of them.
     built: HashMap<u64, Arc<str>>,
     last: HashMap<FileIdentity, Arc<str>>,
-    /// By a scan at the start: without generation, used only while the inode was not seen otherwise.
+    /// From a scan at the start: without generation, used only until the inode is seen otherwise.
     seeds: HashMap<(results::block_trace::DeviceNumber, u64), Arc<str>>,
 }
 
 impl Paths {
-    /// Takes in an entry.
+    /// Adds an entry.
     pub(crate) fn learn(&mut self, record: &NameRecord) {
         let length = usize::try_from(record.bytes).unwrap_or(0).min(record.name.len());
         let name = printable(&record.name[..length]);
@@ -44,12 +44,12 @@ impl Paths {
         }
     }
 
-    /// A path that was seen on the mounted file system before the trace.
+    /// Adds a path found on the mounted file system before the trace.
     pub(crate) fn seed(&mut self, file_system: results::block_trace::DeviceNumber, inode: u64, path: &str) {
         self.seeds.insert((file_system, inode), path.into());
     }
 
-    /// The path that an entry has at this moment; 0 means that the kernel had none, and the last one known is told.
+    /// The current path of an entry; for 0, when the kernel has none, the last known path of the file.
     pub(crate) fn path(&mut self, file: FileIdentity, dentry: u64) -> Option<Arc<str>> {
         if dentry == 0 {
             return self
@@ -69,14 +69,14 @@ impl Paths {
         Some(path)
     }
 
-    /// Notes the path of a file; returns the one before if it was another.
+    /// Records the path of a file; returns the previous one if it differs.
     pub(crate) fn note(&mut self, file: FileIdentity, path: &Arc<str>) -> Option<Arc<str>> {
         self.seeds.remove(&(file.file_system, file.inode));
         let before = self.last.insert(file, path.clone())?;
         (before != *path).then_some(before)
     }
 
-    /// The file is gone: its inode will be another file's.
+    /// Forgets a deleted file, whose inode number may be reused.
     pub(crate) fn forget(&mut self, file: FileIdentity) {
         self.last.remove(&file);
         self.seeds.remove(&(file.file_system, file.inode));
@@ -107,7 +107,7 @@ impl Paths {
     }
 }
 
-/// UTF-8 as it is, other bytes and control characters as `\xNN`.
+/// Keeps UTF-8, and shows other bytes and control characters as `\xNN`.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -122,16 +122,16 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
 /// Name and Android package.
 type Named = (Arc<str>, Option<Arc<str>>);
 
-/// Processes by what the programs call them.
+/// Processes by the programs' identifiers.
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
     names: HashMap<(u32, u64), Named>,
-    /// One value for each thread, shared by all that refer to it.
+    /// One value per thread, shared by all references to it.
     known: HashMap<(u32, u32, u64), Arc<Process>>,
 }
 
 impl Processes {
-    /// Whether anything in the trace refers to the process.
+    /// Whether any record of the trace refers to the process.
     pub(crate) fn has_met(&self, tgid: u32, name: u64) -> bool {
         self.known
             .keys()
@@ -140,7 +140,7 @@ impl Processes {
 }
 
 impl Processes {
-    /// Takes in a name.
+    /// Adds a name.
     pub(crate) fn learn(&mut self, record: &ProcessRecord) {
         let end = record
             .comm
@@ -152,7 +152,7 @@ impl Processes {
         self.names.insert((record.tgid, record.name), (name, package));
     }
 
-    /// The process behind a reference.
+    /// The process of a reference.
     pub(crate) fn get(&mut self, reference: ProcessReference) -> Arc<Process> {
         let names = &self.names;
         let made = || {
@@ -174,7 +174,7 @@ impl Processes {
     }
 }
 
-/// The Android package of a process: its command line is the package's name when its cgroup is an application's.
+/// The Android package of a process: its command line is the package's name if its cgroup is an application's.
 fn package_of(pid: u32) -> Option<String> {
     let cgroup = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     if !cgroup.lines().any(is_application_cgroup) {

@@ -1,11 +1,11 @@
-//! Requests and events in the order of their times, though they become known when they are done.
+//! Sorts requests and events by time, although they become known when they complete.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use results::block_trace::{Event, Request};
 
-/// What waits for its turn.
+/// An item that waits for its turn.
 #[derive(Debug)]
 pub(crate) enum Item {
     Request(Box<Request>),
@@ -34,13 +34,13 @@ impl PartialOrd for Waiting {
 }
 
 impl Ord for Waiting {
-    /// The earliest is the greatest, as a heap gives the greatest first.
+    /// The earliest is the greatest, as a heap yields the greatest first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.time, other.arrival).cmp(&(self.time, self.arrival))
     }
 }
 
-/// Items that wait until nothing earlier can come.
+/// Items that wait until no earlier one can follow.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     heap: BinaryHeap<Waiting>,
@@ -48,7 +48,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Puts in an item; its time decides its turn.
+    /// Adds an item, sorted by its time.
     pub(crate) fn push(&mut self, item: Item) {
         let time = match &item {
             Item::Request(request) => request.first_ns().unwrap_or(0),
@@ -62,7 +62,7 @@ impl Order {
         });
     }
 
-    /// The next item, if it is before `until`.
+    /// Removes the next item if it is before `until`.
     pub(crate) fn pop_before(&mut self, until: u64) -> Option<Item> {
         if self.heap.peek()?.time >= until {
             return None;

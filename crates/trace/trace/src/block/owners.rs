@@ -1,10 +1,11 @@
-//! What was last written to each sector, so that a discard, which carries nothing, can be named by what it throws away.
+//! The last owner of each sector, by which a discard, which carries no data, is attributed to the data that it
+//! discards.
 
 use std::collections::BTreeMap;
 
 use results::block_trace::Run;
 
-/// Ranges kept for one device; beyond it, the memory starts anew.
+/// Maximum number of ranges for one device; when it is reached, all are forgotten.
 const MAX_RANGES: usize = 1 << 20;
 
 /// The last owners of a device's sectors.
@@ -12,12 +13,12 @@ const MAX_RANGES: usize = 1 << 20;
 pub(crate) struct Owners {
     /// By first sector; each run as it was written. They do not overlap.
     ranges: BTreeMap<u64, Run>,
-    /// How often the memory was full.
+    /// Number of times that the limit was reached.
     pub forgotten: u64,
 }
 
 impl Owners {
-    /// A run was written.
+    /// Records that a run was written.
     pub(crate) fn wrote(&mut self, run: &Run) {
         if self.ranges.len() >= MAX_RANGES {
             self.ranges.clear();
@@ -83,7 +84,7 @@ pub(crate) fn end(run: &Run) -> u64 {
     run.sector + run.bytes.div_ceil(512)
 }
 
-/// The part of a run inside `start..stop`, with the offset and home that it has there.
+/// The part of a run inside `start..stop`, with its offset and home adjusted.
 pub(crate) fn cut(run: &Run, start: u64, stop: u64) -> Run {
     let from = run.sector.max(start);
     let to = end(run).min(stop);

@@ -1,4 +1,4 @@
-//! Which privilege or state of the kernel forbids tracing, in words for the user.
+//! Determines the missing privilege or the kernel state that forbids tracing, as text for the user.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ const CAPABILITIES: [(u32, &str); 3] = [(39, "CAP_BPF"), (38, "CAP_PERFMON"), (2
 const SYS_ADMIN: u32 = 21;
 const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
 
-/// What forbids BPF programs; `None` when nothing known does.
+/// The reason why BPF programs are forbidden; `None` if there is no known one.
 pub(crate) fn why_no_bpf() -> Option<String> {
     if lockdown().as_deref() == Some("confidentiality") {
         return Some(format!(
@@ -33,7 +33,7 @@ pub(crate) fn why_no_bpf() -> Option<String> {
     })
 }
 
-/// `none`, `integrity` or `confidentiality`; `None` where securityfs is not mounted.
+/// `none`, `integrity` or `confidentiality`; `None` if securityfs is not mounted.
 pub(crate) fn lockdown() -> Option<String> {
     let text = fs::read_to_string(LOCKDOWN).ok()?;
     text.split(['[', ']']).nth(1).map(str::to_owned)

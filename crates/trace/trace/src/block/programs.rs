@@ -1,7 +1,8 @@
-//! The BPF programs: embedded, fitted to the running kernel, loaded, attached; and what is read from them.
+//! The BPF programs: embedded, adapted to the running kernel, loaded and attached; and their counters.
 //!
-//! A program whose tracepoint the kernel lacks is left out and named as a limitation. When the kernel refuses the whole,
-//! a second attempt loads what requests alone need, and says what it left out and why.
+//! A program whose tracepoint the kernel lacks is left out and recorded as a limitation. If the kernel refuses the
+//! whole set, a second attempt loads only the programs needed for requests, and records the rest and the reason as a
+//! limitation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,10 +23,10 @@ use super::request_flags::FlagBits;
 /// Built by `scripts/build-bpf.sh`.
 const OBJECT: &[u8] = include_bytes!("../../bpf/tidegate.bpf.o");
 const SECTION: &str = "tp_btf/";
-/// Every kernel's list of what its types are; modules have theirs beside it.
+/// Type information (BTF) of the kernel and its modules.
 const BTF_FOLDER: &str = "/sys/kernel/btf";
 
-/// Those of the drivers: of cards, and of the SCSI layer.
+/// Tracepoints of the drivers: of cards, and of the SCSI layer.
 const CARD_COMMANDS: [&str; 2] = ["mmc_request_start", "mmc_request_done"];
 const SCSI_COMMANDS: [&str; 2] = ["scsi_dispatch_cmd_start", "scsi_dispatch_cmd_done"];
 const INTERRUPT: &str = "irq_handler_entry";
@@ -40,8 +41,8 @@ const ESSENTIAL: [&str; 6] = [
     "block_rq_complete",
 ];
 
-/// Tracepoints that one of several kernels or drivers has, and what their absence means; without a word it means
-/// nothing, as another one does the same or the subsystem is not there at all.
+/// Tracepoints that only some kernels or drivers have, and the consequence of their absence. A tracepoint not listed
+/// has none: another one replaces it, or its subsystem is absent.
 const MISSED: [(&str, &str); 6] = [
     ("block_bio_queue", "files, processes and queue times of requests"),
     ("block_rq_issue", "issue times of requests"),
@@ -57,21 +58,21 @@ const MISSED: [(&str, &str); 6] = [
     ("sys_enter", "counts of system calls"),
 ];
 
-/// What a trace is set up with.
+/// Parameters of the programs.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     /// The kernel's numbers of the disks.
     pub devices: Vec<u32>,
-    /// Numbers of the file systems mounted from them, where they are others.
+    /// Device numbers of the file systems mounted from them, if they differ.
     pub file_systems: Vec<u32>,
-    /// What is below each of [`Setup::devices`]; empty when commands are not traced.
+    /// The driver of each of [`Setup::devices`]; empty if commands are not traced.
     pub drivers: Vec<Driver>,
     pub ring_bytes: u32,
     pub count_calls: bool,
 }
 
 impl Setup {
-    /// Whether a tracepoint is of use here.
+    /// Whether a tracepoint is needed.
     fn needs(&self, tracepoint: &str) -> bool {
         let drivers = |has: fn(&Driver) -> bool| self.drivers.iter().any(has);
         match tracepoint {
@@ -83,7 +84,7 @@ impl Setup {
         }
     }
 
-    /// What cannot be told of the drivers' commands with these tracepoints.
+    /// Limitations for the drivers' commands with these tracepoints.
     fn driver_limitations(&self, tracepoints: &BTreeSet<String>) -> Vec<Limitation> {
         let mut limitations = Vec::new();
         for commands in [CARD_COMMANDS, SCSI_COMMANDS] {
@@ -113,14 +114,14 @@ impl Setup {
 pub(crate) struct Programs {
     object: Object,
     links: Vec<Link>,
-    /// What could not be attached.
+    /// Limitations due to programs that could not be attached.
     pub limitations: Vec<Limitation>,
-    /// How to read flags.
+    /// Decoder of request flags.
     pub flags: FlagBits,
 }
 
 impl Programs {
-    /// Loads and attaches.
+    /// Loads and attaches the programs.
     pub(crate) fn attach(setup: &Setup) -> Result<Self, CaptureError> {
         libbpf_rs::set_print(None);
         let vmlinux = Btf::from_path(format!("{BTF_FOLDER}/vmlinux")).map_err(|error| CaptureError::Forbidden {
@@ -208,12 +209,12 @@ impl Programs {
         Ok(())
     }
 
-    /// No more records after this.
+    /// Detaches the programs: no more records after this.
     pub(crate) fn detach(&mut self) {
         self.links.clear();
     }
 
-    /// The ring, as a handle that another thread may own.
+    /// A handle of the ring for another thread.
     pub(crate) fn ring(&self) -> Result<MapHandle, CaptureError> {
         let map = self.map("ring")?;
         MapHandle::try_from(&map).map_err(|error| refused("opening the ring", &error))
@@ -233,7 +234,7 @@ impl Programs {
         Ok(read.unwrap_or_else(Counters::new_zeroed))
     }
 
-    /// Calls of each process: its key in the names, name of the call, how often.
+    /// Calls per process: its key in the names, name of the call, number of calls.
     pub(crate) fn calls(&self) -> Result<Vec<(CallKey, &'static str, u64)>, CaptureError> {
         let map = self.map("calls")?;
         let mut counted = Vec::new();
@@ -325,14 +326,14 @@ fn configuration(setup: &Setup, symbols: &BTreeMap<String, u64>) -> Configuratio
     configuration
 }
 
-/// Addresses of functions; empty when the kernel hides them. A compiler may have added `.isra.0` or the like.
+/// Addresses of functions; empty if the kernel hides them. A compiler may have appended `.isra.0` or similar.
 fn symbols() -> BTreeMap<String, u64> {
     let text = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
     let parse = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
         let address = u64::from_str_radix(fields.next()?, 16).ok()?;
         let name = fields.nth(1)?;
-        // Of millions of names only those that end a bio or a buffer matter.
+        // Only symbols of functions that end a bio or a buffer are needed, a few of very many.
         if address == 0 || !name.contains("end_") {
             return None;
         }
@@ -342,7 +343,7 @@ fn symbols() -> BTreeMap<String, u64> {
     text.lines().filter_map(parse).collect()
 }
 
-/// Names of the kernel's tracepoints that have types, those of loaded modules too.
+/// Names of the kernel's tracepoints with type information, including those of loaded modules.
 fn tracepoints() -> io::Result<BTreeSet<String>> {
     const PREFIX: &[u8] = b"btf_trace_";
     let mut found = BTreeSet::new();
@@ -385,7 +386,7 @@ fn refused(step: &str, error: &libbpf_rs::Error) -> CaptureError {
     }
 }
 
-/// Says which privilege is missing, or which state of the kernel forbids it.
+/// Error with the missing privilege, or the kernel state that forbids tracing.
 fn forbidden(error: &libbpf_rs::Error) -> CaptureError {
     let reason = match super::privilege::why_no_bpf() {
         Some(reason) => reason,
@@ -401,7 +402,7 @@ mod tests {
 
     use super::*;
 
-    /// The object is built by hand and checked in: this is what notices a changed source without a new object.
+    /// The object is built manually and checked in: this test detects a changed source without a new object.
     #[test]
     fn the_object_was_built_from_these_sources() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf");

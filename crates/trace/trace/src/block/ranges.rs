@@ -1,21 +1,21 @@
-//! Ranges of sectors: which of a bio's have gone to requests.
+//! Ranges of a bio's sectors that have been assigned to requests.
 //!
-//! A bio may be split into hundreds of thousands of requests (a discard of a whole device), which come nearly in order: so
-//! neighbours are one range, and what is asked costs the ranges that are near, not all of them.
+//! A bio may be split into hundreds of thousands of requests (a discard of a whole device), which arrive nearly in
+//! order: so adjacent ranges are merged, and the cost of a query depends on the ranges nearby, not on all of them.
 
 use std::collections::BTreeMap;
 
-/// Disjoint ranges, no two of which touch.
+/// Disjoint ranges, no two of which are adjacent.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
     /// First sector, and the one behind the last.
     by_start: BTreeMap<u64, u64>,
-    /// Sectors in all of them.
+    /// Total number of sectors.
     pub sectors: u64,
 }
 
 impl Ranges {
-    /// Puts in a range of which no sector is there yet.
+    /// Adds a range that overlaps none.
     pub(crate) fn insert(&mut self, (start, end): (u64, u64)) {
         self.sectors += end - start;
         let behind = self.by_start.remove(&end).unwrap_or(end);
@@ -28,7 +28,7 @@ impl Ranges {
         self.by_start.insert(start, behind);
     }
 
-    /// What of `start..end` is not there, in order.
+    /// The parts of `start..end` that are not covered, in order.
     pub(crate) fn missing(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut missing = Vec::new();
         let mut at = start;

@@ -1,7 +1,7 @@
-//! What the programs send through the ring, byte for byte: the other side of `bpf/records.h`.
+//! Records sent by the programs through the ring, byte for byte: the counterpart of `bpf/records.h`.
 //!
-//! It decodes and judges nothing. Sizes are checked here and there at compile time; a record of another kind or length
-//! is `None`, never a guess.
+//! This module does not interpret them. Sizes are checked on both sides at compile time; a record of unknown kind or
+//! length is `None`, never guessed.
 
 use results::block_trace::DeviceNumber;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -168,12 +168,12 @@ record!(
 
 record!(CallKey, 16, { tgid: u32, call: u32, name: u64 });
 
-/// Devices that can be traced at once.
+/// Maximum number of devices per trace.
 pub(crate) const MAX_DEVICES: usize = 8;
-/// System calls that can be counted: numbers from 0.
+/// Number of system calls that can be counted: numbers from 0.
 pub(crate) const MAX_CALLS: usize = 512;
 
-/// In a request record: the source does not tell.
+/// In a request record: not reported by the source.
 pub(crate) const NO_HARDWARE_QUEUE: u16 = u16::MAX;
 
 /// `enum run_kind`.
@@ -190,7 +190,7 @@ pub(crate) mod run_kind {
     pub(crate) const SUPERBLOCK: u8 = 10;
     pub(crate) const RAW: u8 = 11;
     pub(crate) const SWAP: u8 = 12;
-    /// A place in the journal of which no more is known: no program sends it.
+    /// A sector in the journal, with nothing else known; not sent by any program.
     pub(crate) const JOURNAL_PLACE: u8 = 15;
 }
 
@@ -234,13 +234,13 @@ pub(crate) enum Record {
     Process(ProcessRecord),
     Writer(WriterRecord),
     Event(EventRecord),
-    /// A bio went on to a lower device.
+    /// A bio was remapped to a lower device.
     Remap,
     Driver(DriverRecord),
 }
 
 impl Record {
-    /// `None` when it is no record of this version.
+    /// `None` if it is not a record of this version.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let kind = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?);
         Some(match kind {
@@ -258,7 +258,7 @@ impl Record {
         })
     }
 
-    /// When it was made, ns of the monotonic clock; `None` for those that only name things.
+    /// Time of the record, ns of the monotonic clock; `None` for records that only define names.
     pub(crate) fn time(&self) -> Option<u64> {
         match self {
             Self::Bio(bio) => Some(bio.time),
@@ -276,7 +276,7 @@ fn read_prefix<T: FromBytes>(bytes: &[u8]) -> Option<T> {
     T::read_from_prefix(bytes).ok().map(|(record, _)| record)
 }
 
-/// The kernel's own number of a device: 12 bits of major above 20 of minor.
+/// Decodes the kernel's device number: 12 bits of major above 20 of minor.
 pub(crate) fn device_number(kernel: u32) -> DeviceNumber {
     DeviceNumber {
         major: kernel >> 20,
@@ -284,7 +284,7 @@ pub(crate) fn device_number(kernel: u32) -> DeviceNumber {
     }
 }
 
-/// The kernel's own form of a number.
+/// Encodes a device number for the kernel.
 pub(crate) fn kernel_device(device: DeviceNumber) -> u32 {
     device.major << 20 | device.minor & 0xF_FFFF
 }

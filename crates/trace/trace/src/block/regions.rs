@@ -1,4 +1,4 @@
-//! Where a mounted file system keeps its metadata, in the words of traces. The kernel is asked by the crate `fsmap`.
+//! Metadata regions of a mounted file system, as block types of traces. The crate `fsmap` queries the kernel.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ pub(crate) struct Region {
     pub block_type: BlockType,
 }
 
-/// Regions of the file system that `mountpoint` is on; empty where it does not tell.
+/// Regions of the file system of `mountpoint`; empty if it does not report them.
 pub(crate) fn regions(mountpoint: &Path, device: DeviceNumber) -> Vec<Region> {
     let partition = fs::read_to_string(format!("/sys/dev/block/{device}/start"))
         .ok()
@@ -31,7 +31,7 @@ pub(crate) fn regions(mountpoint: &Path, device: DeviceNumber) -> Vec<Region> {
     regions.collect()
 }
 
-/// `None` where it is free, or the records of the programs tell it better.
+/// `None` for free space, and for regions about which the programs' records are more precise.
 fn block_type(owner: SystemOwner) -> Option<BlockType> {
     Some(match (owner.letter?, owner.number) {
         ('X', 1) => BlockType::Superblock,

@@ -1,14 +1,14 @@
-//! The kernel's word of operation and flags, whose bits are not the same in every kernel.
+//! The kernel's word of operation and flags, whose bits differ between kernels.
 
 use results::block_trace::{Operation, RequestFlags};
 
-/// Which bit of `bi_opf` is which flag in the running kernel.
+/// Maps bits of `bi_opf` to flags in the running kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FlagBits {
     bits: Vec<(u32, RequestFlags)>,
 }
 
-/// Names of `enum req_flag_bits`, and ours.
+/// Names in `enum req_flag_bits`, and the corresponding flags.
 const NAMES: [(&str, RequestFlags); 13] = [
     ("__REQ_SYNC", RequestFlags::SYNC),
     ("__REQ_META", RequestFlags::META),
@@ -26,7 +26,7 @@ const NAMES: [(&str, RequestFlags); 13] = [
 ];
 
 impl FlagBits {
-    /// From members of the kernel's enum: name and bit.
+    /// Builds the map from members of the kernel's enum: name and bit.
     pub(crate) fn from_members<'a>(members: impl Iterator<Item = (&'a str, u32)>) -> Self {
         let bits = members
             .filter_map(|(name, bit)| {

@@ -1,7 +1,7 @@
-//! The thread that empties the ring. It copies records into chunks and sends them on; it looks at nothing.
+//! The thread that empties the ring. It copies records into chunks and sends them on, without decoding them.
 //!
-//! The programs wake it only when the ring is over half full, so it looks every 50 ms by itself. When the receiver is so
-//! far behind that the channel is full, it waits: then the ring fills, and the programs count what they lose.
+//! The programs wake it only when the ring is over half full, so it polls every 50 ms. If the receiver is so far behind
+//! that the channel is full, the thread waits: then the ring fills, and the programs count lost records.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -12,12 +12,12 @@ use libbpf_rs::{MapHandle, RingBufferBuilder};
 use super::error::CaptureError;
 
 const INTERVAL: Duration = Duration::from_millis(50);
-/// Bytes of a chunk.
+/// Size of a chunk in bytes.
 const CHUNK: usize = 1 << 20;
-/// Chunks between the threads: 1 GiB, some five million requests.
+/// Chunks in the channel: 1 GiB, about five million requests.
 pub(crate) const MAX_CHUNKS: usize = 1024;
 
-/// Records, each behind its length.
+/// Records, each preceded by its length.
 #[derive(Debug, Default)]
 pub(crate) struct Chunk {
     bytes: Vec<u8>,
@@ -57,7 +57,7 @@ pub(crate) fn read(
     let current = std::cell::RefCell::new(Chunk::default());
     let send = || {
         let chunk = current.take();
-        // The receiver is gone only when the trace ended with an error of its own.
+        // The receiver is gone only if the trace ended with an error of its own.
         chunk.bytes.is_empty() || chunks.send(chunk).is_ok()
     };
     let mut builder = RingBufferBuilder::new();

@@ -1,4 +1,4 @@
-//! Where records come from: the BPF programs, or a tracefs instance. Both speak the same records.
+//! Sources of records: the BPF programs, or a tracefs instance. Both produce the same records.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::SyncSender;
@@ -22,7 +22,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// The best that is asked for and allowed.
+    /// Starts the best source that the method and the kernel allow.
     pub(crate) fn start(
         method: Method,
         setup: &Setup,
@@ -40,7 +40,7 @@ impl Source {
             Err(CaptureError::Forbidden { reason })
                 if method == Method::Best && privilege::lockdown().as_deref() != Some("confidentiality") =>
             {
-                // When tracefs is forbidden too, the reason against BPF is the one to tell.
+                // If tracefs is forbidden too, report the reason against BPF.
                 tracefs(&format!("recorded by tracefs, as {reason}"))
                     .map_err(|_| CaptureError::Forbidden { reason })
             }
@@ -69,7 +69,7 @@ impl Source {
         }
     }
 
-    /// What the reading thread owns.
+    /// The part that the reading thread owns.
     pub(crate) fn reader(&self) -> Result<Reader, CaptureError> {
         Ok(match self {
             Self::Bpf(programs) => Reader::Ring(programs.ring()?),
@@ -77,7 +77,7 @@ impl Source {
         })
     }
 
-    /// No more records are made after this.
+    /// Stops the source: no more records are made after this.
     pub(crate) fn stop(&mut self) {
         match self {
             Self::Bpf(programs) => programs.detach(),
@@ -104,7 +104,7 @@ impl Source {
     }
 }
 
-/// The reading end.
+/// The reading end of a source.
 pub(crate) enum Reader {
     Ring(MapHandle),
     Pipe(Box<tracefs::Reader>),

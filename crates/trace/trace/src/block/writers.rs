@@ -1,28 +1,29 @@
-//! Who made which bytes of which file dirty, last.
+//! The last writer of each byte range of each file.
 //!
-//! Ranges come from write calls and from folios that became dirty. A call takes the place of what it covers. A folio that
-//! became dirty tells only that it was clean before, so it takes the place of what has been written out since; within a
-//! large one, others may have written meanwhile. Of a process that writes by calls it tells nothing new: its call or its
-//! fsync made the folio dirty. With data=journal it leaves alone what is in the journal and still on its way home. A kernel
-//! thread that makes a folio dirty again (the journal, write-back) takes nobody's place.
+//! Ranges come from write calls and from folios that became dirty. A write call replaces all ranges that it covers. A
+//! folio that becomes dirty only shows that it was clean before, so it replaces ranges that have been written out
+//! since; other processes may meanwhile have written to parts of a large folio. For a process that writes by calls it
+//! is no new information: its call or its fsync made the folio dirty. With data=journal, ranges that are in the journal
+//! and not yet written home are kept. A kernel thread that dirties a folio again (journal, write-back) replaces
+//! nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use results::block_trace::{CauseQuality, FileIdentity, Process};
 
-/// Ranges kept over all files: some 100 MB. Beyond it, files are forgotten but for their last writer.
+/// Maximum number of ranges over all files: about 100 MB. Beyond it, only the last writer of a file is kept.
 const MAX_RANGES: usize = 1 << 20;
-/// Neighbouring ranges of one thread this close in time are one.
+/// Adjacent ranges of one thread this close in time are merged.
 const MERGE_NS: u64 = 100_000_000;
 
-/// A folio that becomes dirty this long after a call of the same process has become so by that call, or its fsync.
-/// The programs do not tell again of a call that repeats one of the last second.
+/// A folio that becomes dirty within this time after a call of the same process was dirtied by that call, or its fsync.
+/// The programs do not report a call again that repeats one of the last second.
 const CALL_NS: u64 = 2_000_000_000;
-/// Callers of a file that are known at a time.
+/// Maximum number of known callers of a file.
 const MAX_CALLERS: usize = 8;
 
-/// A process and when it wrote.
+/// A process and the time of its write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Writer {
     pub process: Arc<Process>,
@@ -37,7 +38,7 @@ struct Range {
     place: Place,
 }
 
-/// Where the bytes of a range are.
+/// State of the bytes of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Memory,
@@ -49,18 +50,18 @@ enum Place {
 struct File {
     ranges: BTreeMap<u64, Range>,
     last: Writer,
-    /// Processes that wrote by calls, and when last.
+    /// Processes that wrote by calls, with the time of the last call.
     callers: Vec<(Arc<Process>, u64)>,
 }
 
-/// Whose place a range takes.
+/// The ranges that a new range replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// A write call: everybody's.
+    /// A write call: all.
     Call,
-    /// A folio that became dirty: that of ranges that were written out.
+    /// A folio that became dirty: those that were written out.
     Folio,
-    /// A kernel thread: nobody's.
+    /// A kernel thread: none.
     Kernel,
 }
 
@@ -70,7 +71,7 @@ pub(crate) struct Writers {
     files: HashMap<FileIdentity, File>,
     ranges: usize,
     limit: usize,
-    /// Files that were forgotten for want of room.
+    /// Number of files that were forgotten for lack of space.
     pub forgotten: u64,
 }
 
@@ -86,7 +87,7 @@ impl Default for Writers {
 }
 
 impl Writers {
-    /// `writer` made `start..end` of the file dirty.
+    /// Records that `writer` dirtied `start..end` of the file.
     pub(crate) fn wrote(&mut self, file: FileIdentity, start: u64, end: u64, writer: Writer, claim: Claim) {
         if start >= end {
             return;
@@ -162,12 +163,12 @@ impl Writers {
         parts
     }
 
-    /// `start..end` of the file went to its place on the device.
+    /// Records that `start..end` of the file was written to its home position.
     pub(crate) fn written_out(&mut self, file: FileIdentity, start: u64, end: u64) {
         self.mark(file, start, end, Place::Home);
     }
 
-    /// `start..end` of the file went to the journal.
+    /// Records that `start..end` of the file was written to the journal.
     pub(crate) fn journalled(&mut self, file: FileIdentity, start: u64, end: u64) {
         self.mark(file, start, end, Place::Journal);
     }
@@ -180,7 +181,7 @@ impl Writers {
         }
     }
 
-    /// The file is gone.
+    /// Forgets a deleted file.
     pub(crate) fn forget(&mut self, file: FileIdentity) {
         if let Some(entry) = self.files.remove(&file) {
             self.ranges = self.ranges.saturating_sub(entry.ranges.len());
@@ -210,7 +211,7 @@ impl File {
             .map(|(range_start, range)| (*range_start, range))
     }
 
-    /// What is left of `start..end` without the ranges that are to be kept.
+    /// The parts of `start..end` outside the ranges to keep.
     fn gaps(&self, start: u64, end: u64, kept: impl Fn(&Range) -> bool) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();
         let mut at = start;
@@ -226,7 +227,7 @@ impl File {
         gaps
     }
 
-    /// Takes `start..end` out of the ranges; returns the parts that were there.
+    /// Removes `start..end` from the ranges; returns the removed parts.
     fn take(&mut self, start: u64, end: u64) -> Vec<(u64, Range)> {
         let covered: Vec<u64> = self.overlapping(start, end).map(|(at, _)| at).collect();
         let mut taken = Vec::with_capacity(covered.len());
@@ -361,16 +362,16 @@ mod tests {
         let mut writers = Writers::default();
         writers.wrote(FILE, 4096, 8192, writer(2, 0), Claim::Call);
         writers.journalled(FILE, 4096, 8192);
-        // Another one's store, or sync.
+        // A store, or sync, by another process.
         writers.wrote(FILE, 4096, 8192, writer(3, 0), Claim::Folio);
         assert_eq!(pids(&writers.split(FILE, 4096, 8192)), [(4096, 8192, 2)]);
-        // A caller's, also where the place is taken for written already.
+        // A caller keeps its range, even if the range counts as written home.
         writers.written_out(FILE, 4096, 8192);
         writers.wrote(FILE, 0, 4096, writer(1, 1), Claim::Call);
         writers.wrote(FILE, 0, 16384, writer(1, 2), Claim::Folio);
         let home = writers.split(FILE, 0, 16384);
         assert_eq!(pids(&home), [(0, 4096, 1), (4096, 8192, 2), (8192, 16384, 1)]);
-        // Long after the call, what makes the folio dirty is a store to mapped memory.
+        // Long after the call, the folio is dirtied by a store to mapped memory.
         writers.written_out(FILE, 0, 16384);
         writers.wrote(FILE, 0, 16384, writer(1, 3 + CALL_NS), Claim::Folio);
         assert_eq!(pids(&writers.split(FILE, 0, 16384)), [(0, 16384, 1)]);

@@ -1,4 +1,4 @@
-//! The judge: what the medium says of each sector beside what the trace says of the last write to it.
+//! The check: compares the stamp in each sector with the last write to it in the trace.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -10,19 +10,19 @@ use results::block_trace::{BlockType, Operation, Request, Run};
 use crate::load::{SECTOR, Stamp};
 use crate::{Outcome, disk, failed};
 
-/// Complaints shown; the number of all is told.
+/// Maximum number of complaints shown; the total is printed.
 const SHOWN: usize = 10;
 const BLOCK: usize = 1 << 20;
-/// Of the ten that write, one removes its files: others may have written over all of them.
+/// One of the ten writers removes its files: others may have overwritten all of them.
 const LEAST_PROCESSES: usize = 9;
 /// Two remove their files, which are then in no folder.
 const LEAST_PROCESSES_BY_FILES: usize = 8;
 
-/// btrfs keeps a file of up to this many bytes inside a leaf of its tree (`max_inline`), and the last item of a leaf may
-/// begin at a sector: that is a tree's block, and rightly told to be one.
+/// btrfs keeps a file of up to this many bytes inside a leaf of its tree (`max_inline`), and the last item of a leaf
+/// may begin on a sector boundary: that is a tree block, and correctly reported as one.
 const INLINE_MOST: u64 = 2048;
 
-/// What a worker wrote down of a file.
+/// A worker's record of a file.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub pid: u32,
@@ -57,7 +57,7 @@ pub fn read_ledger(path: &Path) -> Outcome<Ledger> {
     Ok(ledger)
 }
 
-/// What the sectors say of themselves.
+/// Stamps of the sectors.
 pub struct Stamps {
     by_sector: Vec<(u64, Stamp)>,
     least_processes: usize,
@@ -85,7 +85,7 @@ pub fn stamps_on(raw: &Path) -> Outcome<Stamps> {
     })
 }
 
-/// Where the medium is encrypted: reads the files and asks where they lie.
+/// If the medium is encrypted: reads the files and maps their extents.
 pub fn stamps_in_files(folder: &Path, ledger: &Ledger) -> Outcome<Stamps> {
     let mut by_sector = Vec::new();
     let mut paths: Vec<&str> = ledger.values().map(|entry| entry.path.as_str()).collect();
@@ -111,7 +111,7 @@ pub fn stamps_in_files(folder: &Path, ledger: &Ledger) -> Outcome<Stamps> {
     })
 }
 
-/// Compares. The report says how much was compared.
+/// Compares, and reports how much was compared.
 pub fn judge(
     requests: &[Request],
     ledger: &Ledger,
@@ -169,7 +169,7 @@ pub fn judge(
     ))
 }
 
-/// Requests come in the order of their times, and the times of each in the order of its way.
+/// Requests are in the order of their times, and the times of each in the order of its steps.
 fn in_order(requests: &[Request]) -> Outcome<()> {
     let mut before = 0;
     for request in requests {
@@ -195,7 +195,7 @@ fn in_order(requests: &[Request]) -> Outcome<()> {
     Ok(())
 }
 
-/// All requests that touched a sector: what a reader of a complaint wants to see first.
+/// All requests that touched a sector, as context for a complaint.
 fn history(requests: &[Request], sector: u64) -> String {
     let mut text = String::new();
     for request in requests {

@@ -1,4 +1,4 @@
-//! Has every request of a card or SCSI disk the command that its driver sent for it?
+//! Checks that every request of a card or SCSI disk has the command that its driver sent for it.
 
 use std::path::Path;
 
@@ -14,10 +14,10 @@ const LOAD: &str = "dd if=/dev/zero of=$1/x bs=64k count=16 conv=fsync && \
 /// Reads and writes of a card (one block, several), and of SCSI in 10 and 16 bytes.
 const READS: [u16; 4] = [17, 18, 0x28, 0x88];
 const WRITES: [u16; 4] = [24, 25, 0x2A, 0x8A];
-/// Below this a command's number is a card's.
+/// Lower command numbers are those of cards.
 const SCSI: u16 = 0x28;
 
-/// Writes to and reads from a file system that is mounted already.
+/// Writes to and reads from a mounted file system.
 pub fn here(folder: &Path) -> Outcome<()> {
     let words = ["sh", "-c", LOAD, "sh"].map(Into::into).into_iter();
     let command = words.chain([folder.as_os_str().to_owned()]).collect();
@@ -27,7 +27,7 @@ pub fn here(folder: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// Each read and write has one command of its kind and length, within the request's time; all went well.
+/// Each read and write has one command of its kind and length, within the request's time, and without an error.
 fn judge(requests: &[Request]) -> Outcome<String> {
     let (mut joined, mut alone) = (0_u64, 0_u64);
     for request in requests {

@@ -1,4 +1,4 @@
-//! File systems on loop devices over files in memory, made for one case and gone with it.
+//! File systems on loop devices over files in memory, made for one case and removed after it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,13 +7,13 @@ use tempfile::{NamedTempFile, TempDir};
 
 use crate::{Outcome, failed};
 
-/// A file system and how to make it.
+/// A file system and its mkfs and mount options.
 pub struct FileSystem {
     pub name: &'static str,
     mkfs: &'static [&'static str],
     options: &'static str,
     pub has_generations: bool,
-    /// The medium tells nothing: its files are read instead.
+    /// The medium is unreadable: its files are read instead.
     pub is_encrypted: bool,
 }
 
@@ -60,13 +60,13 @@ pub struct Disk {
     device: String,
     mounted: bool,
     pub mountpoint: PathBuf,
-    /// The medium: what is on the device, without anybody's cache.
+    /// The medium: the content of the device, bypassing all caches.
     pub image: PathBuf,
     _folder: TempDir,
 }
 
 impl Disk {
-    /// Why not, when the machine lacks something.
+    /// Makes the disk, or returns the missing requirement.
     pub fn make(file_system: &FileSystem) -> Outcome<Self> {
         if !rustix::process::geteuid().is_root() {
             return Err("needs root".to_owned());
@@ -129,7 +129,7 @@ fn run(words: &[&str]) -> Outcome<String> {
     }
 }
 
-/// A file outside the traced device, where the processes write down what they did.
+/// A file outside the traced device, in which the processes record their actions.
 pub fn ledger(name: &str) -> Outcome<NamedTempFile> {
     let folder = if Path::new("/dev/shm").is_dir() {
         "/dev/shm"
@@ -140,7 +140,7 @@ pub fn ledger(name: &str) -> Outcome<NamedTempFile> {
         .map_err(|error| failed("ledger", error))
 }
 
-/// Where a file lies, in sectors: offset in the file, place on the device, length.
+/// Extents of a file, in sectors: offset in the file, position on the device, length.
 pub fn extents(path: &Path) -> Outcome<Vec<(usize, u64, usize)>> {
     let text = run(&["filefrag", "-b512", "-v", &path.to_string_lossy()])?;
     let extent = |line: &str| {

@@ -1,4 +1,4 @@
-//! The same judgement in the lab guest: another kernel, and file systems that this machine's may not have.
+//! The same check in the lab guest: another kernel, and file systems that this machine's kernel may lack.
 
 use testkit::lab::{self, Ended, Guest, Job, Lab, Options};
 
@@ -8,23 +8,23 @@ use crate::{Outcome, failed, say};
 pub struct GuestCase {
     pub name: &'static str,
     kind: &'static str,
-    /// What to read in the end: the file under the loop device is without anybody's cache.
+    /// The medium to read at the end: the file under the loop device bypasses all caches.
     medium: &'static str,
     disk: GuestDisk,
 }
 
-/// What the file system is on.
+/// Device of the file system.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GuestDisk {
     Loop,
-    /// A SCSI disk that the guest's kernel simulates: its driver's commands are judged.
+    /// A SCSI disk simulated by the guest's kernel: its driver's commands are checked.
     Scsi,
-    /// An SD card, in a guest of its own: its driver's commands are judged.
+    /// An SD card, in a separate guest: its driver's commands are checked.
     Card,
 }
 
 const CARD_BYTES: u64 = 512 << 20;
-/// What judges the driver's commands.
+/// The check of the driver's commands.
 const COMMANDS: &str = "/host/truth commands \"$FOLDER\"";
 
 const fn on_loop(name: &'static str, kind: &'static str) -> GuestCase {
@@ -36,7 +36,7 @@ const fn on_loop(name: &'static str, kind: &'static str) -> GuestCase {
     }
 }
 
-/// How many of the cases short runs have; each takes some twenty seconds of a guest.
+/// Number of cases in short runs; each takes about twenty seconds of a guest.
 const SHORT_CASES: usize = 1;
 
 const GUEST_CASES: &[GuestCase] = &[
@@ -46,7 +46,7 @@ const GUEST_CASES: &[GuestCase] = &[
     GuestCase {
         name: "guest_ext4_on_dm",
         kind: "ext4-dm",
-        // Its sectors are not those of the loop device below.
+        // Its sectors differ from those of the loop device below.
         medium: "$DEVICE",
         disk: GuestDisk::Loop,
     },
@@ -77,7 +77,7 @@ pub fn cases() -> &'static [GuestCase] {
 }
 
 impl GuestCase {
-    /// The report. `None`: there is no guest on this machine, and the reason is printed.
+    /// Runs the case and returns its report. `None`: there is no guest on this machine, and the reason is printed.
     pub fn run(&self) -> Outcome<Option<String>> {
         let program = std::env::current_exe().map_err(|error| failed("this program's path", error))?;
         let job = Job::ready_made("on-filesystem.sh")
@@ -116,7 +116,7 @@ impl GuestCase {
     }
 }
 
-/// A guest with an SD card. It takes a boot of its own.
+/// A guest with an SD card, which needs a separate boot.
 fn with_card() -> Outcome<Option<(Guest, tempfile::NamedTempFile)>> {
     let lab = match Lab::available() {
         Ok(lab) => lab,

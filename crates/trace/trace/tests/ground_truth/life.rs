@@ -1,6 +1,7 @@
-//! Is the life of files told: of each file that was removed when it was made, when it lost its name, and when it went?
+//! Checks creation and deletion events of files: for each removed file, its creation, the removal of its name, and its
+//! deletion.
 //!
-//! Which of the three are told depends on the file system's tracepoints; where it has none, nothing is asked.
+//! The file system's tracepoints determine which of the three are reported; missing ones are not checked.
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use crate::check::Ledger;
 use crate::load::is_removed;
 use crate::{Outcome, failed, sqlite};
 
-/// Magic number of a file system, and what its tracepoints tell.
+/// Magic number of a file system, and the events that its tracepoints report.
 const TELLS: [(u64, &[EventKind]); 4] = [
     (0xEF53, &[EventKind::Create, EventKind::Unlink, EventKind::Delete]),
     (
@@ -21,7 +22,7 @@ const TELLS: [(u64, &[EventKind]); 4] = [
         0xF2F5_2010,
         &[EventKind::Create, EventKind::Unlink, EventKind::Delete],
     ),
-    // btrfs has none for a name that goes.
+    // btrfs has none for the removal of a name.
     (0x9123_683E, &[EventKind::Create, EventKind::Delete]),
 ];
 
@@ -30,11 +31,11 @@ pub struct Removed {
     inode: u64,
     generation: u32,
     path: String,
-    /// `None` where nobody wrote it down.
+    /// `None` if the process was not recorded.
     pid: Option<u32>,
 }
 
-/// Those of the workers and SQLite's journals.
+/// Removed files of the workers, and SQLite's journals.
 pub fn removed(ledger: &Ledger, journals: &[(u64, u32)]) -> Vec<Removed> {
     let of_workers = ledger.iter().filter(|((file, _), _)| is_removed(*file));
     let of_workers = of_workers.map(|(_, entry)| Removed {
@@ -52,7 +53,7 @@ pub fn removed(ledger: &Ledger, journals: &[(u64, u32)]) -> Vec<Removed> {
     of_workers.chain(of_sqlite).collect()
 }
 
-/// Each must have one event of each kind, in this order, under its name and of the process that did it.
+/// Checks that each has one event of each kind, in this order, with its name and its process.
 pub fn judge(events: &[Event], removed: &[Removed], folder: &Path) -> Outcome<String> {
     let told = rustix::fs::statfs(folder).map_err(|error| failed("statfs", error))?;
     let magic = u64::try_from(told.f_type).unwrap_or(0);
@@ -78,7 +79,7 @@ pub fn judge(events: &[Event], removed: &[Removed], folder: &Path) -> Outcome<St
     ))
 }
 
-/// When it happened, if it is told once and rightly.
+/// Time of the event, if there is exactly one and it is correct.
 fn one(events: &[Event], file: &Removed, kind: EventKind) -> Option<u64> {
     let mut found = events
         .iter()
@@ -95,7 +96,7 @@ fn one(events: &[Event], file: &Removed, kind: EventKind) -> Option<u64> {
                 && event.path.as_deref() == Some(&file.path)
                 && (file.pid.is_none() || pid == file.pid)
         }
-        // The last one to let go of it may be the kernel.
+        // The kernel may be the last to release it.
         _ => event.path.as_deref() == Some(&file.path),
     };
     is_right.then_some(event.time_ns)

@@ -1,7 +1,7 @@
-//! The processes that write, each in its own way, and a ledger of what they did.
+//! The processes that write, each in a different way, and the ledger of their actions.
 //!
-//! Every sector of 512 bytes begins with a stamp: whose it is. So whatever lies on the medium in the end tells by itself
-//! which file, offset and process it came from, on any file system, also of files that are gone.
+//! Every sector of 512 bytes begins with a stamp of its owner. So the final content of the medium shows the file,
+//! offset and process of each sector, on any file system, even for deleted files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
@@ -15,22 +15,22 @@ use crate::{Outcome, failed};
 pub const SECTOR: usize = 512;
 const PAGE: usize = 4096;
 pub const MAGIC: &[u8; 8] = b"tidegt\x01\xfe";
-/// Processes, and files that each writes.
+/// Number of processes, and of files that each writes.
 pub const WORKERS: u32 = 10;
 const FILES: u32 = 12;
 const SHARED_PAGES: u64 = 64;
-/// Workers that remove their files: after an fsync, and before they write through the descriptor that they keep.
+/// Workers that remove their files: after an fsync, and before writing through the descriptor that they keep.
 const REMOVES_AFTER_SYNC: u32 = 5;
 const REMOVES_BEFORE_WRITING: u32 = 8;
 /// `FS_IOC_GETVERSION`.
 const GETVERSION: libc::c_ulong = 0x8008_7601;
 
-/// What a sector says of itself.
+/// Stamp of a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp {
     pub file: u32,
     pub pid: u32,
-    /// 0, or 1 when written after the file's rename or unlink.
+    /// 0, or 1 if written after the file's rename or unlink.
     pub phase: u32,
     pub offset: u64,
 }
@@ -44,7 +44,7 @@ impl Stamp {
         sector[20..28].copy_from_slice(&self.offset.to_le_bytes());
     }
 
-    /// `None` when the sector bears none.
+    /// `None` if the sector has no stamp.
     pub fn read(sector: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u32::from_le_bytes(sector.get(at..at + 4)?.try_into().ok()?));
         (sector.get(..8)? == MAGIC).then_some(())?;
@@ -83,8 +83,8 @@ pub fn run(folder: &Path, ledger: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// A file that two workers write to in turns. It has its whole length from the start, on the medium: vfat knows no
-/// holes, so whoever wrote a page past its end would dirty the other's pages before it with zeros.
+/// A file that two workers write alternately. It has its full length from the start, on the medium: vfat has no holes,
+/// so a write past its end would first dirty the other worker's pages with zeros.
 fn shared_file(path: &Path) -> std::io::Result<()> {
     let file = File::create(path)?;
     file.set_len(SHARED_PAGES * 4096)?;
@@ -148,10 +148,10 @@ impl Worker {
                 fs::remove_file(&path)
             }),
             6 => self.renamed(id, &path, pages),
-            // Small appends, each on the medium.
+            // Small appends, each synced.
             7 => self.appended(id, &path, pages.min(4)),
             REMOVES_BEFORE_WRITING => self.written_after_unlink(id, &path, pages),
-            // Large writes over what is dirty already.
+            // Large writes over data that is already dirty.
             _ => {
                 self.buffered(id, &path, pages * 8, |_| Ok(()))?;
                 self.buffered(id, &path, pages * 4, |out| out.sync_data())
@@ -186,7 +186,7 @@ impl Worker {
         let out = options.create(true).truncate(true).write(true).open(path)?;
         self.note(id, 0, &out, path, false)?;
         let bytes = self.content(id, 0, 0, pages * PAGE);
-        // O_DIRECT wants memory at a multiple of the block size.
+        // O_DIRECT requires memory aligned to the block size.
         let mut memory = vec![0; bytes.len() + PAGE];
         let shift = memory.as_ptr().align_offset(PAGE);
         memory[shift..shift + bytes.len()].copy_from_slice(&bytes);
@@ -205,7 +205,8 @@ impl Worker {
         out.set_len(u64::try_from(pages * PAGE).unwrap_or(0))?;
         self.note(id, 0, &out, path, false)?;
         let bytes = self.content(id, 0, 0, pages * PAGE);
-        // SAFETY: the whole mapping lies in the file, which nobody else knows; it is unmapped before it is forgotten.
+        // SAFETY: the whole mapping lies in the file, which no other process uses; it is unmapped before it is
+        // forgotten.
         unsafe {
             let memory = libc::mmap(
                 std::ptr::null_mut(),
@@ -264,7 +265,7 @@ impl Worker {
         out.sync_all()
     }
 
-    /// Two processes write to the pages of one file in turns, most of them within the same large folios.
+    /// Two processes alternately write to the pages of one file, most of them within the same large folios.
     fn shared(&self, folder: &Path) -> std::io::Result<()> {
         let path = folder.join("shared");
         let out = OpenOptions::new().write(true).open(&path)?;
@@ -306,7 +307,7 @@ impl Worker {
     }
 }
 
-/// The inode's generation; `None` where the file system tells none.
+/// The inode's generation; `None` if the file system does not report it.
 pub fn generation(file: &File) -> Option<u32> {
     let mut value: libc::c_long = 0;
     // SAFETY: the call writes at most a long to the address.

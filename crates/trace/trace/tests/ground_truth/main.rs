@@ -1,9 +1,9 @@
-//! Is every block named right? Processes of known deeds write to a file system whose device is traced; then the device
-//! itself is read, and each sector says by its content whose it is. See [`load`] and [`check`].
+//! Checks the attribution of every block: processes with known actions write to a file system whose device is traced;
+//! then the device itself is read, and the content of each sector identifies its owner. See [`load`] and [`check`].
 //!
 //! Without arguments: every file system that this machine can make, on a loop device in memory, and those of the lab
-//! guest. `here FOLDER DEVICE` judges one that is mounted already (in the guest), `commands FOLDER` what a card's driver sends
-//! for it. `load` and `worker` are the processes that write.
+//! guest. `here FOLDER DEVICE` checks a mounted one (in the guest), `commands FOLDER` the commands of a card's driver.
+//! `load` and `worker` are the processes that write.
 
 mod check;
 mod commands;
@@ -25,10 +25,10 @@ use trace::block::{CaptureError, CaptureSpec, Captured, DEFAULT_RING_BYTES, Meth
 
 use crate::disk::{Disk, FileSystem};
 
-/// What a step returns: any failure is a sentence for whoever reads the test's output.
+/// Result of a step: an error is a sentence for the reader of the test's output.
 pub type Outcome<T> = Result<T, String>;
 
-/// How a step failed, in words.
+/// Formats the error of a step.
 pub fn failed(what: &str, error: impl std::fmt::Display) -> String {
     format!("{what}: {error}")
 }
@@ -57,7 +57,7 @@ fn say(text: &str) {
     let _ = writeln!(stdout(), "{text}");
 }
 
-/// Every case, or those whose name holds a word of the command line.
+/// Runs every case, or those whose name contains a word of the command line.
 fn all(words: &[&str]) -> Outcome<()> {
     if words.contains(&"--list") {
         return Ok(());
@@ -108,7 +108,7 @@ fn here(folder: &Path, device: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// Without a medium that can be read, the files are.
+/// Without a readable medium, the files are read.
 fn judge(folder: &Path, raw: Option<&Path>, has_generations: bool) -> Outcome<Option<String>> {
     let ledger = disk::ledger("files")?;
     let journals = disk::ledger("journals")?;
@@ -139,7 +139,7 @@ fn judge(folder: &Path, raw: Option<&Path>, has_generations: bool) -> Outcome<Op
     Ok(Some(format!("{report}; {journals}; {life}")))
 }
 
-/// Runs a command under the tracer. `None` where tracing is forbidden, and that is printed.
+/// Runs a command under the tracer. `None` if tracing is forbidden, which is printed.
 fn traced(folder: &Path, command: Vec<OsString>) -> Outcome<Option<(InMemory, Captured)>> {
     let spec = CaptureSpec {
         targets: vec![Target::Mountpoint(PathBuf::from(folder))],
@@ -167,7 +167,7 @@ fn traced(folder: &Path, command: Vec<OsString>) -> Outcome<Option<(InMemory, Ca
     }
 }
 
-/// A trace that is small enough to keep.
+/// A trace kept in memory.
 #[derive(Debug, Default)]
 struct InMemory {
     requests: Vec<Request>,

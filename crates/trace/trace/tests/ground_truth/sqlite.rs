@@ -1,5 +1,5 @@
-//! A database with a rollback journal that each commit deletes: every deleted journal's blocks must bear its name and
-//! its generation.
+//! A database with a rollback journal that each commit deletes: the blocks of every deleted journal must have its name
+//! and its generation.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -15,7 +15,7 @@ use crate::{Outcome, failed};
 
 const TRANSACTIONS: u32 = 12;
 pub const JOURNAL: &str = "/test.db-journal";
-/// A journal holds at least a header of one sector and one page.
+/// A journal contains at least a header of one sector and one page.
 const LEAST_BYTES: u64 = 4096;
 
 /// The process that writes.
@@ -52,7 +52,7 @@ pub fn read_ledger(path: &Path) -> Outcome<Vec<(u64, u32)>> {
         .collect()
 }
 
-/// Every journal of the ledger must have been written under its name.
+/// Checks that every journal of the ledger was written under its name.
 pub fn judge(requests: &[Request], ledger: &Path, has_generations: bool) -> Outcome<String> {
     let mut journals: BTreeMap<(u64, u32), u64> =
         read_ledger(ledger)?.into_iter().map(|file| (file, 0)).collect();
@@ -69,7 +69,7 @@ pub fn judge(requests: &[Request], ledger: &Path, has_generations: bool) -> Outc
             return Err(format!("data without a file: {run:?}"));
         };
         let generation = if has_generations { file.generation } else { 0 };
-        // An inode without generations may have been one of the other files before.
+        // Without generations, an inode may have belonged to one of the other files before.
         match (journals.get_mut(&(file.inode, generation)), run.path.as_deref()) {
             (Some(bytes), Some(JOURNAL)) => *bytes += run.bytes,
             (Some(_), _) if has_generations => return Err(format!("a journal under another name: {run:?}")),

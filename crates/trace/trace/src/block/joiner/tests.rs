@@ -1,4 +1,4 @@
-//! Records in, requests out: what merges, what is split, what was lost, and in which order it is told.
+//! Records in, requests out: merging, splitting, losses, and the order of reports.
 
 use results::block_trace::{BlockType, CauseQuality};
 use zerocopy::FromZeros;
@@ -55,7 +55,7 @@ fn request(issued: u64, operation: u32, sector: u64, sectors: u32) -> Record {
     Record::Request(request)
 }
 
-/// Takes the records in and gives all requests.
+/// Processes the records and returns all requests.
 fn joined(joiner: &mut Joiner, records: &[Record]) -> Vec<Request> {
     for record in records {
         joiner.take(record);
@@ -181,7 +181,7 @@ fn a_devices_flush_is_that_of_the_first_who_asked_and_answers_all() {
     let records = [
         bio(1, 100, WRITE | PREFLUSH, 0, 0),
         bio(2, 110, WRITE | PREFLUSH, 0, 0),
-        // After the first flush was issued, which is no answer to it.
+        // Made after the first flush was issued, which therefore does not answer it.
         bio(3, 220, WRITE | PREFLUSH, 0, 0),
         request(200, FLUSH, 0, 0),
         request(400, FLUSH, 0, 0),
@@ -242,7 +242,7 @@ fn items_come_in_the_order_of_their_first_times_and_not_before_their_turn() {
     }
     assert!(joiner.next().is_none(), "the first bio is still under way");
     joiner.take(&request(400, WRITE, 8, 8));
-    // Nothing earlier can come any more once the newest record is so much later.
+    // No earlier item can follow once the newest record is this much later.
     joiner.take(&bio(3, 10 * DISORDER_NS, WRITE, 128, 8));
     let mut told = Vec::new();
     while let Some(item) = joiner.next() {
@@ -283,7 +283,7 @@ fn a_command_of_the_driver_stands_with_its_request_or_by_itself() {
         Record::Driver(transfer),
         request(200, WRITE, 8, 8),
         Record::Driver(status),
-        // Of a request that was issued before the trace.
+        // Belongs to a request that was issued before the trace.
         Record::Driver(DriverRecord {
             sector: 512,
             ..transfer
@@ -304,7 +304,8 @@ fn a_command_of_the_driver_stands_with_its_request_or_by_itself() {
     );
 }
 
-/// A discard of a whole device goes to it in pieces that may be small: what each costs must not grow with their number.
+/// A discard of a whole device is split into pieces that may be small: the cost of each must not grow with their
+/// number.
 #[test]
 fn a_bio_that_is_split_into_very_many_requests_is_joined_piece_by_piece() {
     const PIECES: u32 = 200_000;

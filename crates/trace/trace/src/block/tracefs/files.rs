@@ -1,12 +1,12 @@
-//! What a trace without BPF can know of files: where their blocks are, who wrote to them, how they come and go.
+//! Attribution of a trace without BPF: positions of files' blocks, writers, creation and deletion.
 //!
-//! Block events name no file. So the places of files are asked from the file system at the start, and on ext4 its own
-//! events keep them up to date: extents that become known (with what is allocated among them), blocks that are freed, ranges
-//! that are written, inodes that are made and that go. Where it lies is what names a piece then; what was never told stays
-//! unknown. A new file's name is looked up in its folder when the file is first met: one that was renamed or removed before
-//! that has none.
+//! Block events name no file. So the file system is asked for the positions of its files at the start, and on ext4 its
+//! own events keep them up to date: extents that become known (including allocated ones), freed blocks, written ranges,
+//! created and deleted inodes. A piece is then attributed by its position; positions that were never reported stay
+//! unknown. A new file's name is looked up in its folder when the file is first seen: one that was renamed or removed
+//! before has none.
 //!
-//! Inodes have no generation here. Other file systems than ext4 are known as they were at the start.
+//! Inodes have no generation here. On file systems other than ext4 only the state at the start is known.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -22,7 +22,7 @@ use crate::block::record::{
     EventRecord, NameRecord, ProcessReference, RunPart, WriterRecord, event_kind, kernel_device, run_kind,
 };
 
-/// Events beside those of the block layer, by subsystem; each is used where the kernel has it.
+/// Events beside those of the block layer, by subsystem; each is used if the kernel has it.
 pub(super) const EVENTS: [(&str, &str); 10] = [
     ("writeback", "writeback_dirty_folio"),
     ("writeback", "writeback_dirty_page"),
@@ -37,12 +37,12 @@ pub(super) const EVENTS: [(&str, &str); 10] = [
 ];
 
 const PAGE_BYTES: u64 = 4096;
-/// A record's room for a name: files with longer paths have none.
+/// Maximum length of a name in a record: files with longer paths have none.
 const NAME_BYTES: usize = 256;
 const REGULAR: u16 = 0x8000;
 const DIRECTORY: u16 = 0x4000;
 const EXT4_MAGIC: u32 = 0xEF53;
-/// Names of entries that are made here; the kernel's own are addresses, and even.
+/// First number for entries made here; the kernel's are addresses, and even.
 const FIRST_ENTRY: u64 = 1;
 
 /// A mounted file system on a traced disk.
@@ -58,7 +58,7 @@ struct Mounted {
     root: u64,
 }
 
-/// What lies at a range of a disk.
+/// Owner of a range of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Extent {
     end: u64,
@@ -68,7 +68,7 @@ struct Extent {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// From this byte of the file.
+    /// A file, from this byte on.
     File {
         inode: u64,
         offset: u64,
@@ -76,7 +76,7 @@ enum Owner {
     Journal,
 }
 
-/// Who is meant by an event, and when.
+/// Process and time of an event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     pub time: u64,
@@ -84,7 +84,7 @@ pub(super) struct Moment {
     pub by_kernel: bool,
 }
 
-/// A record for user space, in bytes of its own kind.
+/// A record for user space, as produced by a program.
 #[derive(Clone, Debug)]
 pub(super) enum Told {
     Writer(WriterRecord),
@@ -92,7 +92,7 @@ pub(super) enum Told {
     Name(Box<NameRecord>),
 }
 
-/// All that is known of the files on the traced disks.
+/// All known files on the traced disks.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     mounted: HashMap<u32, Mounted>,
@@ -100,7 +100,7 @@ pub(super) struct Files {
     extents: HashMap<u32, BTreeMap<u64, Extent>>,
     /// Folders by file system and inode: their paths below the root.
     folders: HashMap<(u32, u64), String>,
-    /// New inodes whose names were not looked up yet, and their folders.
+    /// New inodes whose names have not been looked up yet, and their folders.
     nameless: HashMap<(u32, u64), u64>,
     /// Entries of named inodes.
     entries: HashMap<(u32, u64), u64>,
@@ -108,7 +108,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Asks the file systems on the devices where their files are.
+    /// Asks the file systems on the devices for the positions of their files.
     pub(super) fn of(devices: &[TracedDevice]) -> Self {
         let mut files = Self {
             next_entry: FIRST_ENTRY,
@@ -173,7 +173,7 @@ impl Files {
         }
     }
 
-    /// A line of an event; `moment` is asked only for those that need it.
+    /// Processes a line of an event; `moment` is called only for events that need it.
     pub(super) fn line(
         &mut self,
         event: &str,
@@ -237,7 +237,7 @@ impl Files {
         }
     }
 
-    /// Splits a range of a disk by what lies there; names that must be told first are put into `names`.
+    /// Splits a range of a disk by owner; names that must be reported first are added to `names`.
     pub(super) fn parts(
         &mut self,
         disk: u32,
@@ -285,7 +285,7 @@ impl Files {
         told
     }
 
-    /// `bdi MAJOR:MINOR: ino=N index=N`: the disk is named, not the file system; where it has one, that is meant.
+    /// `bdi MAJOR:MINOR: ino=N index=N`: names the disk, not the file system; unambiguous if the disk has only one.
     fn dirtied(&self, fields: &str, moment: &mut dyn FnMut() -> Moment) -> Option<Told> {
         let (disk, rest) = fields.strip_prefix("bdi ")?.split_once(": ")?;
         let disk = kernel_device(disk.parse().ok()?);
@@ -300,7 +300,7 @@ impl Files {
         Some(Told::Writer(record))
     }
 
-    /// `... es [FIRST/COUNT) mapped BLOCK status LETTERS`: of those that are on the disk, written or not.
+    /// `... es [FIRST/COUNT) mapped BLOCK status LETTERS`: records extents that are allocated, written or not.
     fn extent(&mut self, device: u32, inode: u64, fields: &str) -> Option<()> {
         let range = fields.split('[').nth(1)?.split(')').next()?;
         let (first, count) = range.split_once('/')?;
@@ -345,7 +345,7 @@ impl Files {
         self.extents.entry(disk).or_default().insert(start, extent);
     }
 
-    /// Extents that reach into a range, with their first sectors.
+    /// Extents that overlap a range, with their first sectors.
     fn overlapping(&self, disk: u32, start: u64, end: u64) -> Vec<(u64, Extent)> {
         let Some(extents) = self.extents.get(&disk) else {
             return Vec::new();
@@ -377,7 +377,7 @@ impl Files {
         }
     }
 
-    /// The entry that names an inode; 0 where none was made here: paths of the start are known otherwise.
+    /// The entry that names an inode; 0 if none was made here: paths found at the start are known otherwise.
     fn entry(&mut self, key: (u32, u64), names: &mut Vec<NameRecord>) -> u64 {
         if let Some(entry) = self.entries.get(&key) {
             return *entry;
@@ -409,7 +409,7 @@ impl Files {
         entry
     }
 
-    /// The path of an inode that is in this folder, and whether it is a folder.
+    /// The path of an inode in this folder, and whether it is a folder.
     fn look_up(&self, (file_system, inode): (u32, u64), folder: u64) -> Option<(String, bool)> {
         let mounted = self.mounted.get(&file_system)?;
         let folder = self.folders.get(&(file_system, folder))?;
@@ -471,7 +471,7 @@ fn happened(event: u32, file_system: u32, inode: u64, dentry: u64, moment: Momen
     }
 }
 
-/// A path is told as one name below the root.
+/// A path is reported as one name below the root.
 fn name(dentry: u64, parent: u64, text: &str) -> NameRecord {
     let mut record = NameRecord::new_zeroed();
     let length = text.len().min(record.name.len());
@@ -538,7 +538,7 @@ mod tests {
             "dev 7,0 ino 12 es [4/8) mapped 100 status W",
         );
         assert_eq!(owners(&mut files, 808, 8192), [(12, 20480, 0, 8192)]);
-        // Delayed: it has no place yet.
+        // Delayed allocation: it has no position yet.
         line(
             &mut files,
             "ext4_es_insert_extent",

@@ -1,8 +1,8 @@
-//! Requests without BPF: block events of a tracefs instance of our own, read as text and turned into the records that the
-//! programs would send.
+//! Captures requests without BPF: reads block events of a separate tracefs instance as text and turns them into the
+//! records that the programs would send.
 //!
-//! What it knows of files is the business of [`files`]; what it can't know is said in the trace's limitations.
-//! The instance is removed in the end; one that a killed tracer left is removed by the next.
+//! [`files`] handles attribution to files; missing information is recorded in the trace's limitations. The instance is
+//! removed at the end; one left by a killed tracer is removed by the next.
 
 mod files;
 
@@ -39,7 +39,7 @@ const EVENTS: [&str; 4] = [
     "block_rq_issue",
     "block_rq_complete",
 ];
-/// How long the reader rests when there is nothing.
+/// Pause of the reader when there are no events.
 const REST: Duration = Duration::from_millis(20);
 const KIND_BIO: u32 = 1;
 const KIND_RUN: u32 = 2;
@@ -49,11 +49,11 @@ const KIND_PROCESS: u32 = 6;
 const KIND_WRITER: u32 = 7;
 const KIND_EVENT: u32 = 8;
 
-/// Reads and writes: what has data of files.
+/// Operations up to this one (reads and writes) carry data of files.
 const WRITE: u32 = 1;
 const REGULAR: u16 = 0x8000;
 
-/// Bits that this module gives to the letters of `rwbs`, as it has no kernel's word.
+/// Bits that this module assigns to the letters of `rwbs`, as it lacks the kernel's word.
 const FLUSH: u32 = 2;
 const SYNC: u32 = 1 << 11;
 const META: u32 = 1 << 12;
@@ -61,7 +61,7 @@ const FUA: u32 = 1 << 17;
 const PREFLUSH: u32 = 1 << 18;
 const READAHEAD: u32 = 1 << 19;
 
-/// How the words made here are read.
+/// Decoder for these bits.
 pub(crate) fn flag_bits() -> FlagBits {
     let bits = [
         ("__REQ_SYNC", SYNC),
@@ -73,7 +73,7 @@ pub(crate) fn flag_bits() -> FlagBits {
     FlagBits::from_members(bits.into_iter().map(|(name, word)| (name, word.trailing_zeros())))
 }
 
-/// What a trace by tracefs cannot tell.
+/// Limitations of a trace by tracefs.
 pub(crate) fn limitations(why: &str) -> Vec<Limitation> {
     [
         "files but by the place of their blocks: on ext4 as its events tell it, elsewhere as it was at the start; no \
@@ -92,17 +92,17 @@ pub(crate) fn limitations(why: &str) -> Vec<Limitation> {
     .collect()
 }
 
-/// An instance with our events, removed with the value.
+/// A tracefs instance with the tracer's events, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Instance {
     folder: PathBuf,
-    /// Number of a disk or partition, and its disk.
+    /// The disk of each disk or partition, by device number.
     disks: HashMap<u32, u32>,
     devices: Vec<TracedDevice>,
 }
 
 impl Instance {
-    /// Makes the instance and starts its events.
+    /// Creates the instance and starts its events.
     pub(crate) fn start(devices: &[TracedDevice], buffer_bytes: u64) -> Result<Self, CaptureError> {
         let root = find()?;
         remove_leftovers(&root);
@@ -143,7 +143,7 @@ impl Instance {
         Ok(instance)
     }
 
-    /// Starts the events that tell of files, where the kernel has them.
+    /// Starts the events about files, if the kernel has them.
     fn follow_files(&self) -> Result<(), CaptureError> {
         let mounts = self.devices.iter().flat_map(device::mounts_on);
         let file_systems: Vec<String> = mounts
@@ -173,7 +173,7 @@ impl Instance {
         Ok(())
     }
 
-    /// The reader, for a thread of its own.
+    /// The reader, for its thread.
     pub(crate) fn reader(&self) -> Result<Reader, CaptureError> {
         let path = self.folder.join("trace_pipe");
         let opened = rustix::fs::open(
@@ -191,12 +191,12 @@ impl Instance {
         })
     }
 
-    /// No more events.
+    /// Stops the events.
     pub(crate) fn stop(&self) {
         let _ = self.write("tracing_on", "0");
     }
 
-    /// Events that the kernel overwrote or dropped.
+    /// Number of events that the kernel overwrote or dropped.
     pub(crate) fn lost(&self) -> u64 {
         let mut lost = 0;
         for entry in fs::read_dir(self.folder.join("per_cpu"))
@@ -268,7 +268,7 @@ fn forbidden_or(source: std::io::Error, step: &str) -> CaptureError {
     CaptureError::Forbidden { reason }
 }
 
-/// Instances of tracers that are gone.
+/// Removes instances of tracers that have ended.
 fn remove_leftovers(root: &Path) {
     for entry in fs::read_dir(root.join("instances"))
         .into_iter()
@@ -310,7 +310,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Until `stop`, and what is there then.
+    /// Reads until `stop`, including the events present then.
     pub(crate) fn read(mut self, chunks: &SyncSender<Chunk>, stop: &AtomicBool) -> Result<(), CaptureError> {
         let mut buffer = vec![0; 1 << 16];
         let mut text: Vec<u8> = Vec::new();
@@ -352,7 +352,7 @@ struct UnderWay {
     in_flight: u32,
 }
 
-/// From lines to records.
+/// Converts lines to records.
 #[derive(Debug)]
 struct Parser {
     disks: HashMap<u32, u32>,
@@ -364,7 +364,7 @@ struct Parser {
     bios: u64,
 }
 
-/// What every event begins with.
+/// Common fields of every event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head<'a> {
     comm: &'a str,
@@ -374,7 +374,7 @@ struct Head<'a> {
     fields: &'a str,
 }
 
-/// What the four events of the block layer say.
+/// Fields of the four block layer events.
 #[derive(Debug, PartialEq, Eq)]
 struct Line<'a> {
     head: Head<'a>,
@@ -410,7 +410,7 @@ impl Parser {
         let Some(disk) = self.disks.get(&line.device).copied() else {
             return;
         };
-        // A flush has no place, and issue and completion write that differently.
+        // A flush has no sector, and issue and completion print that differently.
         let sector = if line.operation & 0xFF == FLUSH {
             0
         } else {
@@ -429,7 +429,7 @@ impl Parser {
                 request.in_flight = *count;
             }
             "block_rq_complete" => {
-                // Not issued: under way before the trace, or an empty flush that another request answered.
+                // Not issued: in flight before the trace, or an empty flush that another request answered.
                 let Some(request) = self.under_way.remove(&key).filter(|request| request.issued != 0) else {
                     return;
                 };
@@ -444,7 +444,7 @@ impl Parser {
                 record.completed = time;
                 record.bytes = u32::try_from(line.bytes).unwrap_or(u32::MAX / 512 * 512);
                 record.operation = line.operation;
-                // Any other status than good is an I/O error in the block layer's numbering.
+                // Any status other than success is an I/O error in the block layer's numbering.
                 record.status = if line.error == 0 { 0 } else { 10 };
                 record.in_flight = request.in_flight;
                 record.hardware_queue = NO_HARDWARE_QUEUE;
@@ -505,7 +505,7 @@ impl Parser {
         chunk.push(record.as_bytes());
     }
 
-    /// What lies where a bio goes to; nothing where a file's place is of no use.
+    /// Owners of the range of a bio; empty if the owner of a position is irrelevant or wrong.
     fn parts(&mut self, bio: &BioRecord, chunk: &mut Chunk) -> Vec<RunPart> {
         if bio.operation & 0xFF > WRITE {
             return Vec::new();
@@ -515,7 +515,7 @@ impl Parser {
         for name in names {
             chunk.push(name.as_bytes());
         }
-        // The request knows better than a place that was a file's: it is a tree's block by now.
+        // The request's flag is more reliable than a position that once belonged to a file: it is now metadata.
         if bio.operation & META != 0 && parts.iter().any(|part| part.mode == REGULAR) {
             return Vec::new();
         }
@@ -523,7 +523,7 @@ impl Parser {
     }
 }
 
-/// Tells who a line is of, and whether the kernel owns it.
+/// Returns the process of a line, and whether it is a kernel thread; reports its name if it is new.
 fn process(
     known: &mut HashMap<u32, (u32, bool)>,
     head: Head<'_>,
@@ -551,7 +551,7 @@ fn process(
     (reference, by_kernel)
 }
 
-/// Process of a thread, and whether the kernel owns it: such have no command line.
+/// Process of a thread, and whether it is a kernel thread, which has no command line.
 fn look_up(tid: u32) -> (u32, bool) {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
     let tgid = status
@@ -561,7 +561,7 @@ fn look_up(tid: u32) -> (u32, bool) {
     (tgid.unwrap_or(tid), by_kernel)
 }
 
-/// `comm-TID [CPU] flags SECONDS.MICROS: event: fields`.
+/// Parses `comm-TID [CPU] flags SECONDS.MICROS: event: fields`.
 fn head(text: &str) -> Option<Head<'_>> {
     let known = EVENTS.into_iter().chain(files::EVENTS.map(|(_, event)| event));
     let (event, before, fields) = known.into_iter().find_map(|event| {
@@ -586,7 +586,7 @@ fn head(text: &str) -> Option<Head<'_>> {
     })
 }
 
-/// `MAJOR,MINOR RWBS ... SECTOR + COUNT ... [comm or error]`.
+/// Parses `MAJOR,MINOR RWBS ... SECTOR + COUNT ... [comm or error]`.
 fn block_event(head: Head<'_>) -> Option<Line<'_>> {
     let mut words = head.fields.split(' ');
     let device: DeviceNumber = words.next()?.parse().ok()?;
@@ -611,7 +611,7 @@ fn block_event(head: Head<'_>) -> Option<Line<'_>> {
     })
 }
 
-/// Letters: `F` before the operation is a flush before it, behind it forced unit access.
+/// Converts letters: `F` before the operation is a preflush, after it forced unit access.
 fn operation_word(rwbs: &str) -> u32 {
     let (first, rest) = match rwbs.strip_prefix('F') {
         Some(rest) => (PREFLUSH, rest),
@@ -623,7 +623,7 @@ fn operation_word(rwbs: &str) -> u32 {
         Some('W') => 1,
         Some('D') if rest.starts_with("DE") => 5,
         Some('D') => 3,
-        // `FF`: the device's own flush.
+        // `FF`: a flush of the device itself.
         Some('F') => return FLUSH | PREFLUSH,
         _ => 34,
     };
