@@ -510,7 +510,7 @@ pub struct UringEntInOut {
     pub reserved: u64,
 }
 
-/// Io_uring: the command area of a submission.
+/// io_uring: the command area of a submission.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 pub struct UringCmdReq {

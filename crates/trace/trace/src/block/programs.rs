@@ -333,7 +333,7 @@ fn symbols() -> BTreeMap<String, u64> {
         let mut fields = line.split_ascii_whitespace();
         let address = u64::from_str_radix(fields.next()?, 16).ok()?;
         let name = fields.nth(1)?;
-        // Only symbols of functions that end a bio or a buffer are needed, a few of very many.
+        // Only symbols of functions that end a bio or a buffer are needed.
         if address == 0 || !name.contains("end_") {
             return None;
         }
