@@ -1,4 +1,4 @@
-# Targets for people. Everything that a target needs it sets up itself (scripts/setup.sh), or says what is missing.
+# Targets for people. Each target sets up its requirements (scripts/setup.sh), or names the missing ones.
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
@@ -17,7 +17,7 @@ setup:
 build: setup
 	@. scripts/cargo_path.sh; $(CARGO) build --release -p cli
 
-# Beside it tidegate-analysis (tidegate trace report, query, compare, apps): DataFusion takes as long as all the rest.
+# Also tidegate-analysis (tidegate trace report, query, compare, apps): DataFusion takes as long as everything else.
 build-all: setup
 	@. scripts/cargo_path.sh; $(CARGO) build --release -p cli -p analysis-cli
 
@@ -26,24 +26,24 @@ demo: build
 	@mkdir -p $(OUT)
 	$(BINARY) demo $(OUT) --report $(OUT)/demo.html
 
-# What each commit must pass: format, lints, unit, property and integration tests; TIDEGATE_SQL=1 for those in SQL as well.
+# Checks of each commit: format, lints, unit, property and integration tests; TIDEGATE_SQL=1 for those in SQL as well.
 test:
 	@TIDEGATE_TEST=1 scripts/setup.sh
 	@scripts/test.sh
 
-# Beside that, what takes long: outside judges, long random runs, analyses of traces in SQL.
+# Also the long ones: external suites, long random runs, analyses of traces in SQL.
 test-full:
 	@TIDEGATE_TEST=1 TIDEGATE_FULL=1 scripts/setup.sh
 	@TIDEGATE_FULL=1 scripts/test.sh
 
-# Beside the native file system and the peers that are installed, as root: tables, $(OUT)/bench.jsonl, .html and .md;
-# exit code 1 when a promised ratio is not met. ROUNDS, SIZE, WORKLOADS, TARGETS: see scripts/bench.sh.
+# Compares with the native file system and the installed peers, as root: tables, $(OUT)/bench.jsonl, .html and .md;
+# exit code 1 if a required ratio is not met. ROUNDS, SIZE, WORKLOADS, TARGETS: see scripts/bench.sh.
 bench: build
 	@TIDEGATE_BENCH=1 scripts/setup.sh
 	@OUT=$(OUT) scripts/bench.sh $(BINARY)
 
-# The bench beside fio, plain C loops, SQLite in C and the original Mobibench, as root, in 25 minutes: do the numbers
-# agree? $(OUT)/agreement.jsonl and .md; QUICK=yes takes five minutes. See scripts/bench-agreement.sh.
+# Compares the bench with fio, plain C loops, SQLite in C and the original Mobibench, as root, in 25 minutes:
+# $(OUT)/agreement.jsonl and .md; QUICK=yes takes five minutes. See scripts/bench-agreement.sh.
 bench-agreement: build
 	@TIDEGATE_AGREEMENT=1 scripts/setup.sh
 	@. scripts/cargo_path.sh; $(CARGO) build --release -p judge
@@ -58,7 +58,7 @@ install: build-all
 	$(BINARY) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/tidegate
 	$(BINARY) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_tidegate
 	$(BINARY) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/tidegate.fish
-	# Called by this name it takes the options of the original Mobibench.
+	# Under this name it takes the options of the original Mobibench.
 	ln -sf tidegate $(DESTDIR)$(PREFIX)/bin/mobibench
 	# mount(8) looks for its helper here, so that `mount -t fuse.tidegate` and /etc/fstab work.
 	ln -sf $(PREFIX)/bin/tidegate $(DESTDIR)/sbin/mount.fuse.tidegate
