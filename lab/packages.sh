@@ -15,7 +15,7 @@ apt_install() {
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>&1
 }
 
-# Installs what can be had, and names the rest.
+# Installs the available packages, and names the rest.
 install_packages() {
     if [ -z "$may_install" ]; then
         say "missing, and neither root nor sudo without a password to install them: $*"
@@ -26,11 +26,11 @@ install_packages() {
     "${as_root[@]}" apt-get update -qq >/dev/null 2>&1 || true
     local package
     apt_install "$@" || for package in "$@"; do
-        apt_install "$package" || say "could not install $package: what needs it is left out"
+        apt_install "$package" || say "could not install $package: its users are left out"
     done
 }
 
-# The version (as uname -r will say) that the distribution's kernel package leads to.
+# The version (as shown by uname -r) of the distribution's kernel package.
 newest_kernel() {
     local meta found
     command -v apt-cache >/dev/null 2>&1 || return 1
@@ -45,7 +45,7 @@ newest_kernel() {
     updated=yes newest_kernel
 }
 
-# Ubuntu splits the modules off, and those of flash file systems off once more.
+# Ubuntu has the modules in a separate package, and those of flash file systems in another one.
 kernel_packages() {
     local package
     for package in "linux-image-$1" "linux-modules-$1" "linux-modules-extra-$1"; do

@@ -2,13 +2,13 @@
 # Makes the lab guest: QEMU and the tools by apt, the distribution's kernel package unpacked (never installed) into a
 # cache folder, its uncompressed kernel image, an initramfs and our flash module. See docs/reference/lab.md.
 #
-# Debian 12 and 13, Ubuntu 24.04. Asks nothing; what is there already is left alone, and a second run takes no time.
-# What can't be had is named, and exit code 1 says that there is no guest (tests then skip); 2 is a fault of ours.
+# Debian 12 and 13, Ubuntu 24.04. Asks no questions; existing parts are left alone, and a second run takes no time.
+# Unavailable parts are named; exit code 1: there is no guest (tests then skip); 2: an internal error.
 #
 #   lab/setup.sh            the guest
 #   lab/setup.sh --update   the same with the newest kernel that apt offers
-#   lab/setup.sh --fsck     beside it the stock fsck.ubifs as a judge (also with TIDEGATE_FULL set)
-#   lab/setup.sh --fastmap  beside it a UBI module with fastmaps, where the kernel's has none (also with TIDEGATE_FULL set)
+#   lab/setup.sh --fsck     also the stock fsck.ubifs (also with TIDEGATE_FULL set)
+#   lab/setup.sh --fastmap  also a UBI module with fastmaps, if the kernel's has none (also with TIDEGATE_FULL set)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 lab=${TIDEGATE_LAB_DIR:-${HOME:-/root}/.cache/tidegate/lab}
@@ -25,12 +25,12 @@ for argument in "$@"; do
 done
 
 say() { printf 'lab: %s\n' "$*"; }
-give_up() { say "$*; what needs the guest is left out"; exit 1; }
+give_up() { say "$*; tests in the guest are left out"; exit 1; }
 
 [ "$(uname -m)" = x86_64 ] || give_up "the guest is an x86-64 PC and this machine is $(uname -m)"
 mkdir -p "$lab"
 lab=$(cd "$lab" && pwd)
-# Two at a time would unpack over each other.
+# Two concurrent runs would unpack over each other.
 exec 9>"$lab/lock"
 command -v flock >/dev/null 2>&1 && flock 9
 
@@ -41,7 +41,7 @@ PATH="$PATH:/usr/sbin:/sbin"
 
 install_tools() {
     local missing=()
-    # Command that shows a package is there, and the package.
+    # Command that proves a package is installed, and the package.
     for need in qemu-system-x86_64:qemu-system-x86 cpio:cpio modprobe:kmod xz:xz-utils zstd:zstd \
         ubiformat:mtd-utils mkfs.f2fs:f2fs-tools mkfs.nilfs2:nilfs-tools mkfs.vfat:dosfstools dmsetup:dmsetup \
         mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs sqlite3:sqlite3 fio:fio getfattr:attr python3:python3; do
@@ -51,7 +51,7 @@ install_tools() {
     [ "${#missing[@]}" -eq 0 ] || install_packages "${missing[@]}"
 }
 
-# Which busybox is static: the package busybox-static puts it where busybox puts a dynamic one.
+# Path of a static busybox: the package busybox-static installs it under the path of the dynamic one.
 static_busybox() {
     local path
     path=$(command -v busybox 2>/dev/null) || return 1
@@ -78,7 +78,7 @@ unpack_kernel() {
         dpkg -x "$package" "$tree"
     done
     rm -rf "$lab/download"
-    # Where /lib is a link, newer packages use the name that it leads to.
+    # If /lib is a link, newer packages use its target.
     [ -d "$tree/lib/modules" ] || { mkdir -p "$tree/lib" && mv "$tree/usr/lib/modules" "$tree/lib/modules"; }
     rm -f "$tree/lib/modules/$version/build" "$tree/lib/modules/$version/source"
     depmod -b "$tree" "$version"
@@ -89,13 +89,13 @@ unpack_kernel() {
 }
 
 # The ELF image inside a bzImage (Linux' x86 boot protocol: setup_sects at 0x1f1, payload_offset and payload_length at
-# 0x248 and 0x24c). QEMU starts it directly, and nothing has to be inflated under emulation.
+# 0x248 and 0x24c). QEMU starts it directly, without decompression under emulation.
 uncompressed_kernel() {
     local image=$1 out=$2 start length
     number() { od -An -tu"$2" -j$(($1)) -N"$2" "$image" | tr -d ' '; }
     start=$((($(number 0x1f1 1) + 1) * 512 + $(number 0x248 4)))
     length=$(number 0x24c 4)
-    # Its last four bytes are the size after inflating, which only gzip takes for its own.
+    # Its last four bytes are the decompressed size, which only gzip accepts as its own.
     payload() {
         dd if="$image" bs=1M iflag=skip_bytes,count_bytes skip="$start" count=$((length - $1)) status=none
     }
@@ -108,7 +108,7 @@ uncompressed_kernel() {
 }
 
 # Builds lab/module against the distribution's headers, which are unpacked like the kernel, into the guest's modules.
-# Installing them would install the kernel with them (Debian 13).
+# Installing them would also install the kernel (Debian 13).
 build_flash_module() {
     local tree=$lab/kernel-$version part=$lab/module.part stamp
     local headers=$tree/headers/usr/src/linux-headers-$version
@@ -116,16 +116,16 @@ build_flash_module() {
     [ "$(cat "$tree/flash-module" 2>/dev/null)" = "$stamp" ] && return
     rm -f "$tree/flash-module"
     command -v make >/dev/null 2>&1 && command -v gcc >/dev/null 2>&1 || install_packages make gcc libc6-dev
-    # A tool of the headers' own links with it.
+    # A tool of the headers links with it.
     ldconfig -p | grep -q 'libelf\.so\.1 ' || install_packages libelf-dev
     if [ ! -d "$headers" ] && ! unpack_headers "$tree/headers"; then
-        say "apt can't download linux-headers-$version: what needs power cuts in the guest is left out (--update may help)"
+        say "apt can't download linux-headers-$version: tests with power cuts in the guest are left out (--update may help)"
         return
     fi
     rm -rf "$part"
     cp -r lab/module "$part"
     if ! make -C "$headers" M="$part" modules >"$lab/module.log" 2>&1; then
-        say "lab/module does not build (log: $lab/module.log): what needs power cuts in the guest is left out"
+        say "lab/module does not build (log: $lab/module.log): tests with power cuts in the guest are left out"
         return
     fi
     mkdir -p "$tree/lib/modules/$version/extra"
@@ -136,7 +136,7 @@ build_flash_module() {
     printf '%s' "$stamp" >"$tree/flash-module"
 }
 
-# Unpacks the kernel's headers to $1 and makes their absolute paths lead there.
+# Unpacks the kernel's headers to $1 and redirects their absolute paths there.
 unpack_headers() {
     local to=$1 package link
     rm -rf "$to.part" "$lab/download"
@@ -156,7 +156,7 @@ unpack_headers() {
     mv "$to.part" "$to"
 }
 
-# The initramfs holds a busybox, what is needed to reach the host's tree over 9p, and the agent.
+# The initramfs holds a busybox, the modules to reach the host's tree over 9p, and the agent.
 build_initramfs() {
     local tree=$lab/initramfs.part modules=$lab/kernel-$version module
     rm -rf "$tree"
@@ -166,7 +166,7 @@ build_initramfs() {
     cp lab/guest/init "$tree/init"
     chmod +x "$tree/init" "$tree"/guest/bin/*
     for module in virtio_pci virtio_console 9pnet_virtio 9p overlay; do
-        # A module that is built in has no file, and older names may be part of others.
+        # A built-in module has no file, and older names may be part of others.
         modprobe -d "$modules" -S "$version" --show-depends "$module" 2>/dev/null || true
     done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' | while read -r module; do
         unpacked_module "$module" "$tree/modules"
@@ -188,8 +188,8 @@ unpacked_module() {
     printf '%s\n' "$name"
 }
 
-# Puts into $accelerator what QEMU is to run the guest with. Nested virtualisation may be there and not work, so the guest
-# is booted with it once; without its devices it ends by itself.
+# Sets $accelerator, QEMU's accelerator for the guest. Nested virtualisation may be present and broken, so the guest is
+# booted with it once; without its devices it ends by itself.
 find_accelerator() {
     accelerator=tcg,thread=multi
     [ -w /dev/kvm ] || return 0
@@ -208,7 +208,7 @@ find_accelerator() {
     printf '%s\n' "$accelerator" >"$lab/accelerator"
 }
 
-# What the harness reads; its presence says that there is a guest.
+# Read by the test harness; the file exists only if there is a guest.
 write_description() {
     cat >"$lab/guest.env.part" <<END
 version=$version
@@ -220,7 +220,7 @@ END
     mv "$lab/guest.env.part" "$lab/guest.env"
 }
 
-# The judge runs on the host, so it is of use without a guest too.
+# fsck.ubifs runs on the host, so it is useful without a guest too.
 [ -z "$fsck" ] || build_fsck
 install_tools
 command -v qemu-system-x86_64 >/dev/null 2>&1 || give_up "there is no qemu-system-x86_64"

@@ -3,15 +3,15 @@
 #
 #   scripts/bench-agreement.sh [--quick] [--resume] [TIDEGATE [JUDGE]]
 #
-# --quick   a small choice, in five minutes; without it 25 minutes
-# --resume  go on with the measurements of a stopped run instead of beginning anew
+# --quick   a small selection, in five minutes; without it 25 minutes
+# --resume  continue a stopped run instead of starting again
 #
 # Environment: OUT (out), SUITES (ceiling fio sqlite mobibench), MODES (all; parts of names, comma-separated), ROUNDS,
-# EXT4 (memory: its image is in memory, so that the device does not hide the programs; disk: in $OUT), MOBIBENCH (the
+# EXT4 (memory: its image is in memory, so that the variance of a device does not hide the programs; disk: in $OUT), MOBIBENCH (the
 # original, built), WINDOW (milliseconds of a run beside fio: 80), TRANSACTIONS (of a run of SQLite: 500), SQLITE (bundled;
 # system compares over libsqlite3-dev), CC and so on as for make.
 # Results: $OUT/agreement.jsonl (every run) and $OUT/agreement.md. Exit codes: 0 each difference has a measured reason,
-# 1 some have none, 2 something could not be done. Everything else that it makes is removed at its end.
+# 1 some have none, 2 something could not be done. All other files are removed at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -43,7 +43,7 @@ clean() {
     for ((index = ${#mounted[@]} - 1; index >= 0; index--)); do
         umount "${mounted[index]}" 2>/dev/null || umount -l "${mounted[index]}" || true
     done
-    # Never across a mount that stayed: that would remove what is not ours.
+    # Never across a mount that stayed: that would remove files of others.
     if grep -qF " $work/" /proc/self/mountinfo; then
         say "something is still mounted in $work; it is left there"
     else
@@ -69,7 +69,7 @@ else
     image=$work/memory/ext4.img
 fi
 truncate -s 2800M "$image"
-# Without lazy initialisation no kernel thread writes while is measured.
+# Without lazy initialisation no kernel thread writes during the measurement.
 mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0 "$image"
 mount -t ext4 -o loop,discard "$image" "$work/ext4"
 mounted+=("$work/ext4")
@@ -85,7 +85,7 @@ page=$work/agreement.md
     printf 'Load when it began: %s. Ratios are medians of paired rounds, [interval].\n\n' "$(cut -d' ' -f1-3 /proc/loadavg)"
 } >"$page"
 
-# How many rounds, and how many seconds in all, each suite gets: 25 minutes together, with --quick 5.
+# Rounds and total seconds of each suite: 25 minutes together, with --quick 5.
 rounds_of() { case $1 in ceiling) echo "${ROUNDS:-${quick:+5}}" ;; *) echo "${ROUNDS:-${quick:+3}}" ;; esac; }
 default_rounds() { [ "$1" = ceiling ] && echo 9 || echo 5; }
 budget_of() {
@@ -96,7 +96,7 @@ budget_of() {
     fi
 }
 
-# The source of the SQLite inside tidegate: the C loop is compiled over the same.
+# The source of the SQLite inside tidegate: the C loop is compiled from the same.
 amalgamation=()
 if [[ " $suites " == *" sqlite "* && "${SQLITE:-bundled}" = bundled ]]; then
     . scripts/cargo_path.sh
@@ -108,7 +108,7 @@ if [[ " $suites " == *" sqlite "* && "${SQLITE:-bundled}" = bundled ]]; then
 fi
 
 worst=0
-# run SUITE ARGUMENT...: a suite that can't be done does not keep the others from being done.
+# run SUITE ARGUMENT...: a failing suite does not prevent the others.
 run() {
     local suite=$1 rounds status=0
     shift

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Loads that look at a file between their writes, on mounts of two builds and on the folder itself, in turns.
+"""Loads with file queries between their writes, on mounts of two builds and on the folder itself, interleaved.
 
     scripts/bench-looks.py OLD NEW [--folder FOLDER] [--rounds 7] [--quick]
 

@@ -3,11 +3,11 @@
 #
 #   scripts/bench.sh [TIDEGATE]        the binary; default target/release/tidegate
 #
-# Environment: ROUNDS (5), SIZE (512m), WORKLOADS (all), TARGETS (all that are there), OUT (out),
-# PASSTHROUGH_HP (libfuse's example, built; otherwise from PATH), REQUIRE (yes; anything else judges nothing).
-# Exit codes are those of `tidegate bench compare`: 1 when a requirement is not met.
-# Everything that it makes is removed at its end, also after Ctrl-C; only $OUT/bench.jsonl, .html and .md stay, and
-# $OUT/synchronous.* of the workloads that sync each write, which every flusher is measured in.
+# Environment: ROUNDS (5), SIZE (512m), WORKLOADS (all), TARGETS (all available), OUT (out),
+# PASSTHROUGH_HP (libfuse's example, built; otherwise from PATH), REQUIRE (yes; any other value disables the requirements).
+# Exit codes are those of `tidegate bench compare`: 1 if a requirement is not met.
+# All files are removed at the end, also after Ctrl-C, except $OUT/bench.jsonl, .html and .md, and $OUT/synchronous.*
+# of the workloads that sync each write, which are measured with every flusher.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -38,7 +38,7 @@ clean() {
         done
         ! mountpoint -q "${mounted[index]}" || umount -l "${mounted[index]}" || true
     done
-    # Never across a mount that stayed: that would remove what is not ours.
+    # Never across a mount that stayed: that would remove files of others.
     if grep -qF " $work/" /proc/self/mountinfo; then
         say "something is still mounted in $work; it is left there"
     else
@@ -50,13 +50,13 @@ trap clean EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# The sparse image: 8 GiB, or what is free less 1 GiB.
+# The sparse image: 8 GiB, or the free space minus 1 GiB.
 free_kib=$(df --output=avail -k "$work" | tail -n 1)
 image_mib=$(( free_kib / 1024 - 1024 ))
 [ "$image_mib" -le 8192 ] || image_mib=8192
 [ "$image_mib" -ge 512 ] || { say "$((free_kib / 1024)) MiB free in $out are too few"; exit 2; }
 truncate -s "${image_mib}M" "$work/ext4.img"
-# Without lazy initialisation no kernel thread writes while is measured.
+# Without lazy initialisation no kernel thread writes during the measurement.
 mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0 "$work/ext4.img"
 mkdir "$work/ext4"
 mount -t ext4 -o loop,discard "$work/ext4.img" "$work/ext4"
@@ -75,7 +75,7 @@ flush_cost() {
 wanted() { [ -z "${TARGETS:-}" ] || [[ " ${TARGETS//,/ } " == *" $1 "* ]]; }
 left_out() { say "left out: $1: $2"; }
 
-# add LABEL COMMAND...: mounts $source at $target by COMMAND, where @SOURCE@ and @TARGET@ stand for them.
+# add LABEL COMMAND...: mounts $source at $target by COMMAND, in which @SOURCE@ and @TARGET@ are replaced.
 add() {
     local label=$1 source="$work/ext4/$1" target="$work/$1" word command=()
     shift
@@ -85,7 +85,7 @@ add() {
         word=${word//@SOURCE@/$source}
         command+=("${word//@TARGET@/$target}")
     done
-    # In a session of its own, so that Ctrl-C reaches the measuring alone and the mounts go in their order.
+    # In a separate session: Ctrl-C reaches only the measurement, and the mounts are removed in order.
     if ! setsid -w "${command[@]}" </dev/null >"$work/$label.log" 2>&1; then
         left_out "$label" "$(tail -n 1 "$work/$label.log")"
         ! mountpoint -q "$target" || umount -l "$target"
@@ -105,17 +105,17 @@ mkdir "$work/ext4/native"
 
 add tidegate "$tidegate" mount @SOURCE@ @TARGET@ -o allow_other
 add tidegate-buffered "$tidegate" mount @SOURCE@ @TARGET@ -o allow_other,passthrough=off
-# Without passthrough every write passes the write buffer, whoever empties it: no synchronous one may stay there.
+# Without passthrough every write passes the write buffer, with any flusher: no synchronous one may stay there.
 add tidegate-inline "$tidegate" mount @SOURCE@ @TARGET@ -o allow_other,passthrough=off,flusher=inline
 add tidegate-unbuffered "$tidegate" mount @SOURCE@ @TARGET@ -o allow_other,passthrough=off,flusher=off
-# The transport is io_uring where the kernel has it; then the character device is shown beside it.
+# The transport is io_uring if the kernel has it; the character device is then measured too.
 if [ "$(cat /sys/module/fuse/parameters/enable_uring 2>/dev/null)" = Y ]; then
     add tidegate-nouring "$tidegate" mount @SOURCE@ @TARGET@ -o allow_other,passthrough=off,uring=off
 elif wanted tidegate-nouring; then
     left_out tidegate-nouring "io_uring is not enabled in the kernel's fuse module: no other target uses it"
 fi
 
-# What no FUSE server can pass on this machine: one that does nothing. It keeps no data, so its writes are not I/O.
+# The upper bound of any FUSE server on this machine: a no-op server. It stores no data, so its writes are not I/O.
 if cc -O2 -o "$work/null_fuse" scripts/judges/null_fuse.c 2>"$work/null_fuse.log"; then
     add limit "$work/null_fuse" @TARGET@
 elif wanted limit; then
@@ -146,7 +146,7 @@ synchronous=(randwrite-4k-fsync randwrite-4k-fdatasync randwrite-4k-sync randwri
 asked=()
 if [ "${WORKLOADS:-}" ]; then read -ra asked <<<"${WORKLOADS//,/ }"; else asked=("${all[@]}" "${synchronous[@]}"); fi
 
-# compare NAME TARGET... -- WORKLOAD...: those of them that are there and asked for, into $out/NAME.*; $requirements holds.
+# compare NAME TARGET... -- WORKLOAD...: measures the available and selected ones into $out/NAME.*, under $requirements.
 compare() {
     local name=$1 arguments=() label found=no
     shift
@@ -168,7 +168,7 @@ compare() {
         --output "$out/$name.jsonl" --report "$out/$name.html" --markdown "$out/$name.md"
 }
 
-# What the project promises, of the targets and workloads that are measured.
+# Required ratios of the measured targets and workloads.
 requirements=()
 require() { # LABEL WORKLOAD BOUND
     [[ " ${labels[*]} " == *" $1 "* && " ${asked[*]} " == *" $2 "* ]] || return 0
@@ -176,7 +176,7 @@ require() { # LABEL WORKLOAD BOUND
 }
 is_required=${REQUIRE:-yes}
 if [ "$is_required" = yes ]; then
-    # With passthrough, where the kernel grants it; then without it.
+    # With passthrough, if the kernel grants it; then without it.
     if grep -q 'passthrough on' "$work/tidegate.log" 2>/dev/null; then
         require tidegate write-512k '>=0.98'
         require tidegate write-4k '>=0.95'
@@ -200,8 +200,8 @@ peers=(tidegate tidegate-buffered tidegate-nouring limit passthrough_hp bindfs m
 compare bench "${peers[@]}" -- "${all[@]}" || status=$?
 [ "$status" -le 1 ] || exit "$status"
 
-# Writes that are synced one by one: whoever is faster than the native file system has left the sync out. That shows
-# where a flush of the device costs time.
+# Individually synced writes: a target faster than the native file system has skipped the sync. This is visible only if
+# a flush of the device costs time.
 flush_us=$(flush_cost)
 if [ "$flush_us" -lt 50 ]; then
     left_out "the promise of synchronous writes" "a sync takes $flush_us us on the device below $out, so that nothing is saved by leaving it out"

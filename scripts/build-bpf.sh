@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the block tracer's programs anew: crates/trace/trace/bpf/tidegate.bpf.o, and beside it the sum of the sources that it
-# came from, by which a test knows a stale one. Needs clang 14 or later and libbpf-dev; building Tidegate needs neither.
+# Rebuilds the block tracer's programs: crates/trace/trace/bpf/tidegate.bpf.o, and beside it the checksum of its sources,
+# by which a test detects a stale object. Needs clang 14 or later and libbpf-dev; building Tidegate needs neither.
 set -euo pipefail
 cd "$(dirname "$0")/../crates/trace/trace/bpf"
 

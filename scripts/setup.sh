@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what building and testing need on Debian 12 and 13 and Ubuntu 24.04, as far as this user may.
+# Installs the requirements of building and testing on Debian 12 and 13 and Ubuntu 24.04, as far as this user may.
 #
-# It asks nothing. What is there already is left alone; what can't be had is named, and only a missing compiler is an
+# It asks no questions. Installed packages are left alone; unavailable ones are named, and only a missing compiler is an
 # error. Rust: the toolchain in rust-toolchain.toml, through rustup.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 say() { printf 'setup: %s\n' "$*"; }
 
-# Command (or file) that shows a package is there, and the package.
+# Command (or file) that proves a package is installed, and the package.
 needs=(
     fusermount3:fuse3
     mkfs.btrfs:btrfs-progs
@@ -19,15 +19,15 @@ needs=(
     getfacl:acl
     cc:gcc
 )
-# For comparisons and long tests alone.
+# Only for comparisons and long tests.
 wishes=(fio:fio)
 [ "${TIDEGATE_FULL:-}${TIDEGATE_AGREEMENT:-}" ] && needs+=("${wishes[@]}")
-# Another engine for the analyses of block traces, in the long tests: Spark runs on Java, pyspark comes by pip.
+# Spark, a second engine for the analyses of block traces, in the long tests: it runs on Java; pyspark comes by pip.
 [ "${TIDEGATE_FULL:-}" ] && needs+=(java:default-jre-headless python3:python3)
-# Judges of the tests; a test whose judge can't be had says so.
+# External programs used by tests; a test whose program is unavailable says so.
 judges=(blkparse:blktrace fio:fio strace:strace sqlite3:sqlite3 chromium:chromium mkfs.fat:dosfstools mshowfat:mtools mkfs.xfs:xfsprogs ubinize:mtd-utils)
 [ "${TIDEGATE_TEST:-}" ] && needs+=("${judges[@]}")
-# The peers that `make bench` compares with; what can't be had is left out there.
+# The peers of `make bench`; unavailable ones are skipped there.
 peers=(bindfs:bindfs mergerfs:mergerfs)
 [ "${TIDEGATE_BENCH:-}" ] && needs+=("${peers[@]}")
 
@@ -36,7 +36,7 @@ missing=()
 for need in "${needs[@]}"; do
     command -v "${need%%:*}" >/dev/null 2>&1 || missing+=("${need##*:}")
 done
-# Headers that the block tracer's loader (libbpf) is built with.
+# Headers required by the block tracer's loader (libbpf).
 for header in gelf.h:libelf-dev zlib.h:zlib1g-dev; do
     printf '#include <%s>\n' "${header%%:*}" | cc -E - >/dev/null 2>&1 || missing+=("${header##*:}")
 done
@@ -48,7 +48,7 @@ fi
 if [ "${TIDEGATE_FULL:-}" ] && ! python3 -c 'import ensurepip' >/dev/null 2>&1; then
     missing+=(python3-venv)
 fi
-# The comparison of SQLite needs it when it is made over the system's library.
+# Required by the comparison of SQLite with the system's library.
 if [ "${TIDEGATE_AGREEMENT:-}" ] && [ "${SQLITE:-}" = system ] &&
     ! printf '#include <sqlite3.h>\n' | cc -E - >/dev/null 2>&1; then
     missing+=(libsqlite3-dev)
@@ -75,13 +75,13 @@ install_packages() {
 if [ "${#missing[@]}" -gt 0 ]; then
     if [ "$may_install" ]; then
         say "installing ${missing[*]}"
-        # One that a distribution does not have must not keep the others away.
+        # A package missing from a distribution must not prevent the others.
         install_packages "${missing[@]}" 2>/dev/null || for package in "${missing[@]}"; do
-            install_packages "$package" || say "could not install $package: what needs it is left out"
+            install_packages "$package" || say "could not install $package: its users are left out"
         done
     else
         say "missing, and neither root nor sudo without a password to install them with apt-get: ${missing[*]}"
-        say "what needs them is left out; by hand: apt-get install ${missing[*]}"
+        say "their users are left out; by hand: apt-get install ${missing[*]}"
     fi
 fi
 
@@ -117,7 +117,7 @@ fi
 [ -e /dev/fuse ] || { [ "$(id -u)" -eq 0 ] && modprobe fuse 2>/dev/null; } || true
 [ -e /dev/fuse ] || say "/dev/fuse is missing: everything that mounts is left out"
 
-# The guest that judges flash images and runs file systems that this kernel lacks; it says itself why it can't be had.
+# The guest that checks flash images and runs file systems missing from this kernel; it reports why it is unavailable.
 if [ "${TIDEGATE_TEST:-}" ]; then
     if [ "${TIDEGATE_LAB:-}" = no ]; then
         say "TIDEGATE_LAB=no leaves out the lab guest"

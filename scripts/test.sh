@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What `make test` and `make test-full` run, in the order in which failures are cheapest to find.
+# The tests of `make test` and `make test-full`, in the order in which failures are cheapest to find.
 #
-# One build profile (test) serves unit, property and integration tests. What is left out is printed with its reason.
+# One build profile (test) serves unit, property and integration tests. Skipped parts are printed with their reason.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/cargo_path.sh
@@ -32,7 +32,7 @@ step "unit, property and integration tests"
 [ "$(id -u)" -eq 0 ] || echo "left out: tests that need root (loop devices, ids of others), as this is $(id -un)"
 
 # Most sets wait for devices, guests and mounts: one after the other they leave half of two cores idle. Each group runs in
-# a process group of its own, so that an interrupt ends all of them with what they started.
+# a process group of its own, so that an interrupt ends all of them with their children.
 logs=$(mktemp -d "${TMPDIR:-/tmp}/tidegate-tests.XXXXXX")
 groups=()
 finish() {

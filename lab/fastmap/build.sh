@@ -1,8 +1,8 @@
-# Puts a UBI module that writes and reads fastmaps into the guest's modules, for lab/setup.sh. Ubuntu's own does; Debian leaves
-# fastmaps out, so there the module is built from Debian's source package of the same kernel, with that one option more.
+# Puts a UBI module that writes and reads fastmaps into the guest's modules, for lab/setup.sh. Ubuntu's own does; Debian
+# disables fastmaps, so there the module is built from Debian's source package of the same kernel, with that option added.
 #
-# It is not called ubi.ko, so that modprobe goes on finding the distribution's: a job loads it by its path, after what it needs:
-# modprobe ubi && rmmod ubi && insmod /lib/modules/VERSION/ubi-with-fastmap.
+# It is not called ubi.ko, so that modprobe still finds the distribution's: a job loads it by its path, after its
+# dependencies: modprobe ubi && rmmod ubi && insmod /lib/modules/VERSION/ubi-with-fastmap.
 
 build_ubi_with_fastmap() {
     local tree=$lab/kernel-$version part=$lab/fastmap.part module

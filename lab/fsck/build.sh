@@ -1,8 +1,8 @@
 # Puts the stock fsck.ubifs into the lab's cache folder, for lab/setup.sh. mtd-utils has it since 2.3: where the
-# distribution's package is older (Debian 12, Ubuntu 24.04), the source package of Debian 13 is built, fetched and
-# verified by apt in a folder of its own, so that the machine's package lists stay as they are.
+# distribution's package is older (Debian 12, Ubuntu 24.04), the source package of Debian 13 is fetched and verified
+# by apt in a separate folder and built, so that the machine's package lists stay unchanged.
 
-# Debian's archive: the one that this machine uses, or TIDEGATE_DEBIAN_ARCHIVE.
+# Debian's archive: the one configured on this machine, or TIDEGATE_DEBIAN_ARCHIVE.
 debian_archive() {
     [ "${TIDEGATE_DEBIAN_ARCHIVE:-}" ] && printf '%s\n' "$TIDEGATE_DEBIAN_ARCHIVE" && return
     # shellcheck disable=SC2016
@@ -10,7 +10,7 @@ debian_archive() {
         sed -n 's/^Debian Debian //p' | sort -u | head -n 1
 }
 
-# An apt that knows Debian 13's sources alone, in $1.
+# An apt configured with only Debian 13's sources, in $1.
 debian_13() {
     local folder=$1
     shift

@@ -4,7 +4,7 @@
 #   lab/fsck/volume.sh VOLUME LEB_BYTES MIN_IO_BYTES [fsck.ubifs' options]
 #
 # Without options it is strict: -n on the file, then -a on a copy (which also checks space accounting, and may repair); both
-# must return 0. With options it runs once on the file itself. Prints what fsck.ubifs says; its exit code is passed on.
+# must return 0. With options it runs once on the file itself. Prints the output of fsck.ubifs and returns its exit code.
 # Needs `lab/setup.sh --fsck`; 125: that is missing, or the arguments are wrong.
 set -euo pipefail
 lab=${TIDEGATE_LAB_DIR:-${HOME:-/root}/.cache/tidegate/lab}
@@ -20,7 +20,7 @@ lebs=$(($(stat -c %s "$volume") / leb))
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-# The part of /sys/class/ubi that libubi reads: a device with one volume, which takes all of it.
+# The part of /sys/class/ubi that libubi reads: a device with one volume of its full size.
 tell() { mkdir -p "$folder/sys/$(dirname "$1")" && printf '%s\n' "$2" >"$folder/sys/$1"; }
 tell version 1
 tell ubi_ctrl/dev 10:124

@@ -1,12 +1,12 @@
-# Runs jobs in the lab guest. Read by busybox, so that it needs nothing of the host's tree.
+# Runs jobs in the lab guest. Run by busybox, so that it does not depend on the host's tree.
 #
 # The control port (a virtio serial port called "control") carries lines from the host:
 #     ping                     answered by "ready"
 #     run FOLDER               runs .lab-script of that folder of the share as /host
 #     off                      ends the guest
-# and, to the host, the job's output with lines of the agent's own in between. Those start with byte 1, which
-# ends up in no sensible output: "ready", "started", "code N" and, when the job left something mounted or loaded that
-# could not be taken away, "dirty WHAT".
+# and, to the host, the job's output interleaved with the agent's lines. Those start with byte 1, which ordinary output
+# does not contain: "ready", "started", "code N" and, if mounts or modules of the job could not be removed,
+# "dirty WHAT".
 bb=/lab/busybox
 PATH=/lab/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 HOME=/root
@@ -22,7 +22,7 @@ $bb mount -t bpf bpf /sys/fs/bpf 2>/dev/null
 $bb mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=none host /lab/share ||
     $bb poweroff -f
 echo 1 >/proc/sys/kernel/sysrq
-# UBIFS prints whole eraseblocks when it finds something; they stay in dmesg.
+# UBIFS prints whole eraseblocks with its findings; they stay in dmesg.
 echo 1 >/proc/sys/kernel/printk
 $bb hostname lab
 $bb ip link set lo up
@@ -34,14 +34,14 @@ exec 3<>"$control"
 
 tell() { printf '\n\001%s\n' "$1" >&3; }
 
-# Mounts and modules that were there before the first job; everything else is taken away after each.
+# Mounts and modules before the first job; everything else is removed after each job.
 $bb cut -d' ' -f2 /proc/mounts >/lab/mounts
 $bb cut -d' ' -f1 /proc/modules >/lab/modules
 
 take_away() {
-    # What a job left running keeps its mounts busy.
+    # Remaining processes of a job keep its mounts busy.
     for process in /proc/[0-9]*; do
-        # The kernel's own threads have no program.
+        # Kernel threads have no program.
         [ "$process" != /proc/1 ] && [ -e "$process/exe" ] && kill -9 "${process#/proc/}" 2>/dev/null
     done
     swapoff -a 2>/dev/null
@@ -56,7 +56,7 @@ take_away() {
             [ -e "$device/mtd_num" ] && ubidetach -m "$($bb cat "$device/mtd_num")" >/dev/null 2>&1
         done
     fi
-    # Devices made by loading a module; file systems may stay, they hold nothing.
+    # Devices made by loading a module; file system modules may stay, they hold no data.
     for module in tidegate_flash nandsim mtdram null_blk scsi_debug brd; do
         [ -e "/sys/module/$module" ] && { rmmod "$module" 2>/dev/null || tell "dirty $module"; }
     done
@@ -69,7 +69,7 @@ run() {
     tell started
     (
         cd /host || exit 125
-        # By their paths, or busybox takes applets of its own for them and for all that the script calls.
+        # By their paths; otherwise busybox uses its own applets for them and for all commands of the script.
         exec /usr/bin/setsid --wait /bin/sh /host/.lab-script </dev/null >&3 2>&3
     )
     code=$?
@@ -81,7 +81,7 @@ run() {
 tell ready
 while :; do
     if ! read -r word folder <&3; then
-        # Nobody is at the other end.
+        # The other end is closed.
         $bb usleep 20000
         continue
     fi

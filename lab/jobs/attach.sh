@@ -1,9 +1,9 @@
-# What Linux' UBI makes of a raw image: attaches it and hands back every volume, LEB after LEB.
+# Attaches a raw image to Linux' UBI and returns every volume, LEB after LEB.
 #
-# In:  IMAGE, CHIP, NANDSIM, FLASH as lab-chip has them; ATTACH: further options of ubiattach (-O 2048).
-# Out: attach.log (the kernel's words), ubinfo.txt, volume-N.img (unmapped LEBs read as 0xFF; an empty volume-N.marked
-#      instead where an update did not end), volumes.txt (number, type, LEB bytes, LEBs, name). Code 3: UBI refuses the
-#      image; then attach.log says why.
+# In:  IMAGE, CHIP, NANDSIM, FLASH as in lab-chip; ATTACH: further options of ubiattach (-O 2048).
+# Out: attach.log (the kernel's messages), ubinfo.txt, volume-N.img (unmapped LEBs read as 0xFF; an empty volume-N.marked
+#      instead after an interrupted update), volumes.txt (number, type, LEB bytes, LEBs, name). Code 3: UBI refuses the
+#      image; attach.log has the reason.
 lab-chip || exit 2
 modprobe ubi || exit 2
 dmesg -c >/dev/null

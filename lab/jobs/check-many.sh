@@ -1,10 +1,11 @@
-# What Linux' UBIFS makes of many images, each on a chip of its own: as check.sh, but all are mounted at the same time and hashed
-# by one process, which under emulation takes a few tenths of a second an image.
+# Checks many images with Linux' UBIFS, each on a separate chip: like check.sh, but all are mounted at the same time and
+# hashed by one process, which under emulation takes a few tenths of a second per image.
 #
-# In:  COUNT: how many of the guest's chips have an image; FLASH: parameters of the flash module; USE: a command to run in each
+# In:  COUNT: number of the guest's chips with an image; FLASH: parameters of the flash module; USE: a command to run in each
 #      mounted tree after the hashes are taken.
-# Out: files.txt (lab-hash of all, each behind a line "== NUMBER"), kernel.txt. The last line says which chip failed, or of what the kernel complains. Codes: 3 does
-#      not attach, 4 does not mount, 5 a file can't be read, 6 USE failed, 7 does not unmount, 8 the kernel complains.
+# Out: files.txt (lab-hash of all, each after a line "== NUMBER"), kernel.txt. The last line names the failed chip, or has the
+#      kernel's complaint. Codes: 3 does not attach, 4 does not mount, 5 a file can't be read, 6 USE failed, 7 does not
+#      unmount, 8 the kernel complains.
 lab-flash $FLASH || exit 2
 modprobe ubi || exit 2
 lab-ubifs-checks || exit 2
@@ -14,7 +15,7 @@ finish() {
     [ "$1" -eq 0 ] || { cat /host/kernel.txt; echo "chip or complaint: $number"; }
     exit "$1"
 }
-# A master node that a cut tore is an error for the scan that finds it, before it is recovered.
+# The scan reports a master node torn by a power cut as an error, before it is recovered.
 complaints() {
     number=$(lab-complaints | grep -v 'ubifs_scan.*: bad node')
     [ -z "$number" ] || finish 8

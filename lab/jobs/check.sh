@@ -1,9 +1,9 @@
-# What Linux' UBIFS makes of an image, with all checks that it has of itself: mounts it (which recovers an unclean one),
-# reads every file, and unmounts it.
+# Checks an image with Linux' UBIFS and all of its own checks: mounts it (which recovers an unclean one), reads every
+# file, and unmounts it.
 #
 # In:  IMAGE, CHIP, NANDSIM, FLASH, ATTACH as in attach.sh; VOLUME: name or number (0); OPTIONS: mount options (ro);
 #      USE: a command to run in the mounted tree before the hashes are taken; DUMP=yes: the flash afterwards.
-# Out: files.txt (lab-hash), kernel.txt (all that the kernel said), flash.img with DUMP. Code 3: does not attach,
+# Out: files.txt (lab-hash), kernel.txt (all messages of the kernel), flash.img with DUMP. Code 3: does not attach,
 #      4: does not mount, 5: a file can't be read, 6: USE failed, 7: does not unmount, 8: the kernel complains.
 lab-chip || exit 2
 modprobe ubi || exit 2

@@ -1,10 +1,10 @@
-# Runs a command on a fresh file system of a kind that the host's kernel may not have, for the block tracer.
+# Runs a command on a fresh file system of a kind that the host's kernel may lack, for the block tracer.
 #
 # In:  KIND: ext4, ext4-dm (on a device-mapper target), xfs, btrfs, f2fs, nilfs2, vfat, swap; SIZE in MiB (256);
 #      DEVICE (a loop device over memory) on which to make it, or "card" for the guest's first SD card, or "scsi" for a SCSI
-#      disk that the kernel simulates; MKFS: further options of mkfs; OPTIONS: mount options;
+#      disk simulated by the kernel; MKFS: further options of mkfs; OPTIONS: mount options;
 #      RUN: the command, run as root with FOLDER and DEVICE set (for swap only DEVICE, which is in use by then).
-# Out: what RUN writes to /host. Its code is the job's; 2: the file system can't be made.
+# Out: the files that RUN writes to /host. Its code is the job's; 2: the file system can't be made.
 fail() { echo "on-filesystem: $*"; exit 2; }
 if [ "$DEVICE" = card ]; then
     modprobe sdhci_pci && modprobe mmc_block || fail "no driver of SD cards"
@@ -58,7 +58,7 @@ swap)
 esac
 FOLDER=/mnt/$KIND
 mkdir -p "$FOLDER"
-# nilfs2's cleaner would need a daemon; it is not wanted here.
+# nilfs2's cleaner would need a daemon; it is not used here.
 mount -i -t "$KIND" ${OPTIONS:+-o "$OPTIONS"} "$DEVICE" "$FOLDER" || fail "mounting $KIND"
 export FOLDER DEVICE
 eval "$RUN"

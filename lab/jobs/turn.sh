@@ -1,19 +1,19 @@
-# A turn of Linux with many images, each on a chip of its own: mounts them with all checks on (which recovers what was cut),
-# hashes all files, writes to some, and unmounts. Chips whose power fails meanwhile (cuts= in FLASH) are left as they are then.
+# One turn of Linux with many images, each on a separate chip: mounts them with all checks on (which recovers unclean ones),
+# hashes all files, writes to some, and unmounts. Chips whose power fails in between (cuts= in FLASH) are left in that state.
 #
-# In:  COUNT: how many of the guest's chips have an image; FLASH: parameters of the flash module; MADE=yes: the chips are
-#      formatted first, and Linux makes the file systems, without checks; TOUCH=yes: a file is made in each and removed, where
-#      there is room; CHURN: arguments of lab-churn, with folders /mnt/NUMBER; CUT: numbers of the chips whose power fails.
-# Out: before.txt (lab-hash of all, each behind a line "== NUMBER"), touched.txt (numbers of those that had room for a file),
-#      after.txt (hashes of those that were not cut), kernel.txt.
-#      off.txt (numbers of chips whose power failed before they were mounted; nothing else names those).
-#      The last line says which chip failed, or of what the kernel complains. Codes as those of check.sh, and 9: a chip failed
-#      that was not to be cut.
+# In:  COUNT: number of the guest's chips with an image; FLASH: parameters of the flash module; MADE=yes: the chips are
+#      formatted first, and Linux makes the file systems, without checks; TOUCH=yes: a file is made in each and removed, if
+#      there is space; CHURN: arguments of lab-churn, with folders /mnt/NUMBER; CUT: numbers of the chips whose power fails.
+# Out: before.txt (lab-hash of all, each after a line "== NUMBER"), touched.txt (numbers of those with space for a file),
+#      after.txt (hashes of those without a power cut), kernel.txt.
+#      off.txt (numbers of chips whose power failed before they were mounted; no other file names those).
+#      The last line names the failed chip, or has the kernel's complaint. Codes as in check.sh, and 9: a chip failed
+#      without a planned power cut.
 lab-flash $FLASH || exit 2
 modprobe ubi || exit 2
 lab-ubifs-checks || exit 2
 if [ "$MADE" ]; then
-    # They cost most of the time, and nothing is there yet that somebody else wrote.
+    # The checks cost most of the time, and there is no data of another writer yet.
     for check in /sys/kernel/debug/ubifs/chk_*; do echo 0 >"$check"; done
 fi
 dmesg -c >/dev/null
@@ -22,8 +22,8 @@ finish() {
     [ "$1" -eq 0 ] || { cat /host/kernel.txt; echo "chip or complaint: $number"; }
     exit "$1"
 }
-# A master node that a cut tore is an error for the scan that finds it, before it is recovered. Of chips whose power failed here, errors
-# count up to the first write that failed.
+# The scan reports a master node torn by a power cut as an error, before it is recovered. On chips whose power failed here,
+# errors count up to the first failed write.
 complaints() {
     lab-complaints | grep -v 'ubifs_scan.*: bad node' | awk -v cut="$CUT" '
         BEGIN { count = split(cut, chips, " ") }
@@ -55,7 +55,7 @@ for number in $(seq 0 $((COUNT - 1))); do
         continue
     fi
     is_cut "$number" || finish 4
-    # The power failed while what was there was recovered.
+    # The power failed during the recovery.
     echo "$number" >>/host/off.txt
     rmdir "/mnt/$number"
     ubidetach -d "$number" || finish 7
@@ -75,7 +75,7 @@ if [ "$CHURN" ]; then
         shift 3
     done
     lab-churn $churn >/host/ended.txt || finish 6
-    # What a chip without power still has in memory stays there.
+    # Data still in memory for a chip without power stays there.
     sync
     for number in $whole; do
         grep "^/mnt/$number " /host/ended.txt && finish 9

@@ -1,12 +1,12 @@
-# An image that Linux wrote: formats the chip, makes one volume with UBIFS, runs a load on it and hands the flash back.
+# Makes an image with Linux: formats the chip, makes one volume with UBIFS, runs a load on it and returns the flash.
 #
 # In:  CHIP, NANDSIM, FLASH, IMAGE as in lab-chip (IMAGE=none: an empty nandsim); ATTACH; FORMAT: options of ubiformat;
 #      MKVOL (-N root -m): options of ubimkvol; OPTIONS: mount options (compr=zstd);
 #      LOAD: a command run in the mounted tree (lab-load . 1 300);
-#      LEAVE=yes: the flash is taken while the file system is mounted, as after a power cut between two operations.
+#      LEAVE=yes: the flash is copied while the file system is mounted, as after a power cut between two operations.
 # Out: files.txt (lab-hash of the tree), flash.img (with nandsim; chips of the guest are the host's files anyhow).
 #
-# For a cut by power: chips of the guest, and cut_at= in FLASH, or --kill-on with a word that LOAD prints.
+# For a power cut: chips of the guest, and cut_at= in FLASH, or --kill-on with a word printed by LOAD.
 if [ "$IMAGE" = none ]; then
     IMAGE=
     modprobe nandsim "id_bytes=${CHIP:-0x20,0xa1,0x00,0x15}" $NANDSIM || exit 2

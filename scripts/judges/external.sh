@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Suites in C that a user has built: runs one of them in a folder, on a mount or on the file system below.
+# Runs one of the suites in C, built by the user, in a folder, on a mount or on the file system below.
 #
 #   scripts/judges/external.sh SUITE DIR
 #
 #   pjdfstest   PJDFSTEST_DIR: the C and sh suite, configured and made; needs root and prove(1)
 #   fsx         XFSTESTS_DIR: ltp/fsx, ten variants, OPERATIONS each (default 100,000)
 #   fsstress    XFSTESTS_DIR: ltp/fsstress, SECONDS_MAX long (default 600); SOURCE=DIR compares the trees afterwards
-#   xfstests    XFSTESTS_DIR: ./check on the generic list in LIST; wants its own local.config, DIR is not used
-#   all         everything above that is there, each on fresh mounts of its own; DIR is a folder for sources
+#   xfstests    XFSTESTS_DIR: ./check on the generic list in LIST; needs its own local.config, DIR is not used
+#   all         all available ones, each on separate fresh mounts; DIR is a folder for sources
 #
 # Exit: 0 passed or left out (with the reason), 1 something failed, 2 could not run.
 set -euo pipefail

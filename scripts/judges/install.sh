@@ -1,11 +1,11 @@
-# Judges in Rust, for the scripts beside this one: which versions, and where they are put. `. scripts/judges/install.sh` from the
-# repository's root, behind cargo_path.sh.
+# Versions and location of the test suites in Rust, for the scripts beside this one. `. scripts/judges/install.sh` from the
+# repository's root, after cargo_path.sh.
 
 pjdfstest_version=0.2.2
 fsx_version=0.3.2
 judges=$(realpath -m target)/judges
 
-# install_judge NAME VERSION: leaves it in $judges/bin.
+# install_judge NAME VERSION: installs it into $judges/bin.
 install_judge() {
     local stamp="$judges/$1-$2.installed"
     [ -e "$stamp" ] && [ -x "$judges/bin/$1" ] && return

@@ -1,6 +1,6 @@
-/* A FUSE file system that does nothing: one thread, one read and one write a request, no backing file system.
+/* A no-op FUSE file system: one thread, one read and one write per request, no backing file system.
  *
- * It is the limit of what any FUSE server can reach on a machine: names and sizes are kept in memory, written data is
+ * It is the upper bound of any FUSE server on a machine: names and sizes are kept in memory, written data is
  * dropped, reads give zeros. `scripts/bench.sh` measures it as the target `limit` beside the others.
  *
  * usage: null_fuse MOUNTPOINT    (root; ends when it is unmounted)
@@ -66,7 +66,7 @@ static uint64_t make(uint64_t parent, const char *name, uint32_t mode) {
 static void reply(const struct fuse_in_header *in, int error, const void *data, size_t length) {
     struct fuse_out_header out = {(uint32_t)(sizeof out + length), -error, in->unique};
     struct iovec parts[] = {{&out, sizeof out}, {(void *)data, length}};
-    /* ENOENT: the request was interrupted; nothing waits for it. */
+    /* ENOENT: the request was interrupted; it has no waiter. */
     if (writev(device, parts, length ? 2 : 1) < 0 && errno != ENOENT)
         perror("null_fuse: reply");
 }

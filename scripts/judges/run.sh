@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Judges that others wrote: pjdfstest (conformance) and fsx (random operations on one file), on mounts in every mode.
+# External test suites: pjdfstest (conformance) and fsx (random operations on one file), on mounts in every mode.
 #
 #   scripts/judges/run.sh [--long]
 #
 # Both run on the backing file system first; a case that passes there and fails on a mount fails this script. As root the
-# backing file system is an ext4 in a loop image; an ordinary user gets a folder, and the cases that switch no users.
-# --long: 1,000,000 operations of fsx a mode instead of 10,000. TIDEGATE is the binary, by default the one of `cargo test`.
+# backing file system is an ext4 in a loop image; an ordinary user gets a folder, and the cases without a change of user.
+# --long: 1,000,000 operations of fsx per mode instead of 10,000. TIDEGATE is the binary, by default the one of `cargo test`.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/cargo_path.sh
@@ -71,7 +71,7 @@ elsewhere=$(mktemp -d /dev/shm/tidegate-judges.XXXXXX 2>/dev/null) && rmdir "$el
 
 plain() { sed 's/\x1b\[[0-9;]*m//g' "$1"; }
 
-# conformance NAME FOLDER: leaves the names of failed cases in logs/NAME.failed; the number that passed is printed.
+# conformance NAME FOLDER: writes the names of failed cases to logs/NAME.failed and prints the number of passed ones.
 conformance() {
     local log="$work/logs/$1.pjdfstest"
     "$judges/bin/pjdfstest" -c "$configuration" "${elsewhere[@]}" -p "$2" -v </dev/null >"$log" 2>&1 || true

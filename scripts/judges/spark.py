@@ -41,7 +41,7 @@ def equal(one, other):
 
 
 def difference(ours, theirs):
-    """Says where two tables differ; None when they do not."""
+    """Returns the first difference of two tables, or None."""
     columns = [column["name"] for column in ours["columns"]]
     if columns != theirs.columns:
         return f"columns: {columns} and {theirs.columns}"

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Another engine as judge: the SQL of crates/trace/analysis/sql on Apache Spark, over the same folder of traces, must give the
+# A second engine as reference: the SQL of crates/trace/analysis/sql on Apache Spark, over the same folder of traces, must give the
 # same tables as `tidegate trace query --named`.
 #
 #   scripts/judges/spark.sh [ROWS [NAME...]]
 #
-# NAMEs are those of analyses; without one, all run. ROWS (by default 10,000,000) requests are generated into two traces and removed at the end: about 100 bytes a row of
-# temporary space. Needs python3 with venv, a Java runtime, and pyspark from the package index; says what is missing.
+# NAMEs are those of analyses; without one, all run. ROWS (by default 10,000,000) requests are generated into two traces
+# and removed at the end: about 100 bytes of temporary space per row. Needs python3 with venv, a Java runtime, and
+# pyspark from the package index; names missing ones.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/cargo_path.sh
@@ -25,7 +26,7 @@ if ! "$python" -c 'import pyspark' 2>/dev/null; then
         { echo "left out: analyses on Spark, as pyspark $pyspark_version could not be installed"; exit 0; }
 fi
 
-# Optimised: the test profile would take an hour for what takes minutes.
+# Optimised: the test profile would take an hour instead of minutes.
 cargo build --release --locked -p cli -p analysis-cli
 cargo build --release --locked -p analysis --example generate_trace
 

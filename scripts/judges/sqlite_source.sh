@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the folder with the sqlite3.c that is built into tidegate, for judges that are to use the same source.
+# Prints the folder with the sqlite3.c that is built into tidegate, for comparisons over the same source.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/cargo_path.sh

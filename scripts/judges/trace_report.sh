@@ -3,7 +3,7 @@
 #
 #   scripts/judges/trace_report.sh [ROWS]
 #
-# The limits are for an idle machine of two processors and an optimised build. Needs GNU time; says so if it is missing.
+# The limits apply to an idle machine with two processors and an optimised build. Needs GNU time; reports if it is missing.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/cargo_path.sh

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# What ubi_reader (from PyPI, in a virtual environment) extracts of images whose power was cut, beside what Linux recovered of
-# them: the table of docs/guide/ubifs.md.
+# Compares files extracted by ubi_reader (from PyPI, in a virtual environment) from images after a power cut with the
+# files that Linux recovered: the table of docs/guide/ubifs.md.
 #
 #   TIDEGATE_UBIFS_MOMENTS=51 TIDEGATE_UBIFS_KEEP=FOLDER cargo test -p ubifs --test linux moment
 #   scripts/judges/ubi_reader.sh FOLDER
 #
-# FOLDER holds NAME.img and NAME.txt (lab-hash). A file counts as recovered when its path, size and SHA-256 are Linux'.
+# FOLDER holds NAME.img and NAME.txt (lab-hash). A file counts as recovered if its path, size and SHA-256 are those of Linux.
 set -euo pipefail
 folder=${1:?say which folder holds the images}
 work=$(mktemp -d)

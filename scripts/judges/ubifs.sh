@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Judges that others wrote, on `tidegate ubifs mount -o rw`: fsx, fsstress, and filling up and emptying, on one chip and on an array of
-# four chips in files. After each of them three more judge what is on the medium: `tidegate ubifs check`, the stock fsck.ubifs, and
-# Linux' UBIFS in the lab guest with all checks that it has of itself, which has to see the very files that the mount showed.
+# External test suites on `tidegate ubifs mount -o rw`: fsx, fsstress, and filling up and emptying, on one chip and on an
+# array of four chips in files. After each of them three programs check the medium: `tidegate ubifs check`, the stock
+# fsck.ubifs, and Linux' UBIFS in the lab guest with all of its own checks, which must see exactly the files of the mount.
 #
 #   scripts/judges/ubifs.sh [MEMBERS...]
 #
 # OPERATIONS of fsx in all (6,000) and SECONDS_MAX of fsstress (20; it needs XFSTESTS_DIR); with TIDEGATE_FULL a million, of up to
-# 8 KiB in files of up to 128 KiB, and half an hour. FILE_BYTES and OPERATION_BYTES are those of fsx' own configurations otherwise
-# (up to 8 MiB and 700,000 bytes). WORKLOADS: some of "fsx fsstress fill", of which fill leaves a full file system. TIDEGATE is the
-# binary, by default the one of `cargo test`. Needs root and /dev/fuse; what else is missing is left out with the reason. Exit: 0
-# passed, 1 something failed, 2 could not run.
+# 8 KiB in files of up to 128 KiB, and half an hour. Otherwise FILE_BYTES and OPERATION_BYTES are those of fsx' own
+# configurations (up to 8 MiB and 700,000 bytes). WORKLOADS: some of "fsx fsstress fill"; fill leaves a full file system.
+# TIDEGATE is the binary, by default the one of `cargo test`. Needs root and /dev/fuse; other missing parts are skipped with
+# the reason. Exit: 0 passed, 1 something failed, 2 could not run.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/cargo_path.sh
@@ -22,7 +22,7 @@ workloads=${WORKLOADS:-fsx fsstress fill}
 if [ "${TIDEGATE_FULL:-}" ]; then
     operations=${OPERATIONS:-1000000}
     seconds=${SECONDS_MAX:-1800}
-    # So a million takes minutes rather than hours, and meets more ends of files and of blocks.
+    # A million operations then take minutes instead of hours, and hit more ends of files and of blocks.
     file_bytes=${FILE_BYTES:-131072}
     operation_bytes=${OPERATION_BYTES:-8192}
 else
@@ -62,7 +62,7 @@ trap 'exit 143' TERM HUP
 failures=0
 failed() { echo "FAILED: $*"; failures=$((failures + 1)); }
 
-# The smallest chips that take fsx' files: 128 MiB together.
+# The smallest chips for fsx' files: 128 MiB together.
 page=2048
 pages=64
 make_medium() { # MEMBERS
@@ -95,7 +95,7 @@ run_fsstress() {
     SECONDS_MAX=$seconds scripts/judges/external.sh fsstress "$mountpoint" | sed 's/^/  /' || failed "fsstress"
 }
 
-# Three times: files until nothing more fits, all of them compared, and removed. Large ones, then small ones.
+# Three times: fill up with files, compare all of them, remove them. Large ones, then small ones.
 run_fill() {
     local round number first=0 small
     head -c 3000000 /dev/urandom >"$work/noise"
@@ -121,7 +121,7 @@ run_fill() {
     echo "  filled and emptied: $first files of 3 MB each time, then $small small ones; filled again, as the judges get it"
 }
 
-# What Linux makes of it. An array is a volume of one chip for it, whose blocks are as long as those of all members.
+# Check by Linux. It sees an array as a volume of one chip, whose blocks are as long as those of all members.
 judge_by_linux() { # MEMBERS
     local job=$work/job chip=$work/chip flash="page=$page block=$((page * pages))"
     rm -rf "$job"
@@ -149,11 +149,11 @@ judge_by_linux() { # MEMBERS
     rm -rf "$work/flash" "$job" "$work"/one*
 }
 
-# Unmounts and has all judges look.
+# Unmounts and runs all checks.
 judge() { # MEMBERS
     python3 lab/guest/bin/lab-hash "$mountpoint" >"$work/files" || failed "a file can't be read"
     "$TIDEGATE" unmount "$mountpoint" >/dev/null || failed "it does not unmount"
-    [ ! -s "$work/log" ] || { cat "$work/log"; failed "the mount had something to say"; }
+    [ ! -s "$work/log" ] || { cat "$work/log"; failed "the mount wrote messages"; }
     "$TIDEGATE" ubifs check "$work/chip" "${devices[@]}" >"$work/check.output" 2>&1 || { cat "$work/check.output"; failed "tidegate ubifs check"; }
     "$TIDEGATE" ubi dump "$work/chip" "${devices[@]}" data -o "$work/volume"
     if [ "$judged_by_fsck" ]; then

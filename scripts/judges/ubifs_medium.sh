@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# Sourced by judges of UBIFS mounts. make_ubifs CHIP MEMBERS [SHAPE...]: simulated chips in files, CHIP or CHIP.0 and on, with an
-# empty file system on all of them; SHAPE is what `nand create` is told. Sets `devices`, which names the array to other commands.
+# Sourced by tests of UBIFS mounts. make_ubifs CHIP MEMBERS [SHAPE...]: simulated chips in files, CHIP or CHIP.0 and up,
+# with an empty file system on all of them; SHAPE has the options of `nand create`. Sets `devices`, which names the array to
+# other commands.
 make_ubifs() {
     local chip=$1 members=$2
     shift 2

@@ -3,8 +3,8 @@
 #
 #   scripts/judges/ubifs_posix.sh
 #
-# Prints each case whose outcome differs, and how many pass on each. Exit: 0 no case fails here that passes there, 1 some does, 2 could
-# not run. Needs root, /dev/fuse and the lab guest; TIDEGATE is the binary, by default the one of `cargo test`.
+# Prints each case with different outcomes, and the number that pass on each. Exit: 0 no case fails here that passes there,
+# 1 some does, 2 could not run. Needs root, /dev/fuse and the lab guest; TIDEGATE is the binary, by default the one of `cargo test`.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/cargo_path.sh
@@ -20,7 +20,7 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 tidegate=${TIDEGATE:-$target/debug/tidegate}
 [ -x "$tidegate" ] || { echo "$tidegate is missing: cargo build -p cli" >&2; exit 2; }
 
-# Short names: the address of a socket has 108 bytes, of which the cases need more than half.
+# Short names: the address of a socket has 108 bytes; the cases need more than half of them.
 work=$(mktemp -d "${TMPDIR:-/tmp}/posix.XXXXXX")
 mountpoint=$work/m
 chmod 0755 "$work"

@@ -3,15 +3,16 @@
 #
 #   scripts/judges/ubifs_speed.sh [extract] [mount] [read] [write]        (all four without arguments)
 #
-#   extract   100 MB of files from a UBI image: tidegate and ubi_reader (from the package index, in a venv). Wanted: 20 times.
-#   mount     a 1 GiB chip that Linux wrote in the lab guest until its power was cut: time beyond the scan. Wanted: 150 ms.
-#   read      a warm sequential read through FUSE: a UBIFS, and the same file by `tidegate mount`. Wanted: 0.9.
+#   extract   100 MB of files from a UBI image: tidegate and ubi_reader (from the package index, in a venv). Goal: 20 times.
+#   mount     a 1 GiB chip that Linux wrote in the lab guest until its power was cut: time beyond the scan. Goal: 150 ms.
+#   read      a warm sequential read through FUSE: a UBIFS, and the same file by `tidegate mount`. Goal: 0.9.
 #   write     16 MiB of noise written with O_SYNC, twice, through FUSE in real time: four simulated TLC chips as an array, and one
-#             chip as large as they are together. Wanted: 3.5 times.
+#             chip of their total size. Goal: 3.5 times.
 #
-# ROUNDS (5) samples of each; the chips of `write` are files in CHIPS_DIR (/dev/shm); TIDEGATE is the binary, by default an optimised one that is built here. Needs mtd-utils,
-# /dev/fuse, python3 with venv, and for `mount` the lab guest (docs/reference/lab.md); what can't be had is left out with the reason.
-# Exit: 0 all that ran came out as wanted, 1 something did not, 2 it could not run.
+# ROUNDS (5) samples of each; the chips of `write` are files in CHIPS_DIR (/dev/shm); TIDEGATE is the binary, by default an
+# optimised one that is built here. Needs mtd-utils, /dev/fuse, python3 with venv, and for `mount` the lab guest
+# (docs/reference/lab.md); unavailable parts are skipped with the reason.
+# Exit: 0 all that ran reached their goals, 1 some did not, 2 it could not run.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/cargo_path.sh
@@ -45,7 +46,7 @@ missed=0
 chips=
 
 now_us() { local now=${EPOCHREALTIME/[.,]/}; echo "$now"; }
-took() { # COMMAND...: microseconds that it took
+took() { # COMMAND...: its duration in microseconds
     local from; from=$(now_us)
     "$@" >/dev/null 2>"$work/messages" || { cat "$work/messages" >&2; echo "failed: $*" >&2; exit 2; }
     echo $(($(now_us) - from))
@@ -55,7 +56,7 @@ wanted() { # WHAT VALUE OPERATOR LIMIT
     if awk "BEGIN { exit !($2 $3 $4) }"; then echo "$1: $2, wanted $3 $4: reached"; else echo "$1: $2, wanted $3 $4: MISSED"; missed=1; fi
 }
 
-# Half text, half noise, so that about half of it compresses, as in firmware.
+# Half text, half noise: about half of it compresses, as in firmware.
 fill_tree() { # MEGABYTES
     python3 - "$work/tree" "$1" <<'PYTHON'
 import os, random, sys
@@ -96,9 +97,9 @@ extract() {
         ours+=("$(took "$TIDEGATE" ubifs extract "$work/ubi" -o "$work/out")")
         theirs+=("$(took "$venv/bin/ubireader_extract_files" -o "$work/peer" "$work/ubi")")
     done
-    hashes "$work/out" | cmp - "$work/expected" || { echo "what tidegate extracted is not what was put in"; exit 2; }
+    hashes "$work/out" | cmp - "$work/expected" || { echo "the files extracted by tidegate differ from the originals"; exit 2; }
     from=$(find "$work/peer" -mindepth 2 -maxdepth 2 -type d | head -1)
-    hashes "$from" | cmp - "$work/expected" || echo "what ubi_reader extracted is not what was put in"
+    hashes "$from" | cmp - "$work/expected" || echo "the files extracted by ubi_reader differ from the originals"
     rm -rf "$work/out" "$work/peer" "$work/tree"/* "$work/volume" "$work/ubi"
     echo "extract, us: tidegate ${ours[*]}"
     echo "extract, us: ubi_reader $ubi_reader_version ${theirs[*]}"
@@ -112,7 +113,7 @@ mount() {
         mkdir -p "$judges" "$work/job"
         echo "writing a 1 GiB chip in the lab guest"
         head -c 1G /dev/zero | tr '\0' '\377' >"$image.partial"
-        # Committed data of 100 MB, then a journal of 17 MB that no commit has seen. Noise is made once, as nothing is compressed: the
+        # Committed data of 100 MB, then an uncommitted journal of 17 MB. Noise is made once, because nothing is compressed: the
         # guest writes a few MB a second. `split` makes 350 files in one process.
         lab/run "$work/job" --flash "$image.partial" --script write.sh --timeout 900 --env OPTIONS=compr=none --env LOAD='
             head -c 1M /dev/urandom > /run/noise
@@ -171,7 +172,7 @@ write_real_time() {
             "$TIDEGATE" ubifs mount "$chips/chip" "${devices[@]}" -o rw --real-time "$work/one" >/dev/null
             declare -n rates=rates_$members
             rates+=("$(took dd if="$chips/noise" of="$work/one/file" bs=16M oflag=sync iflag=fullblock)")
-            cmp "$chips/noise" "$work/one/file" || { echo "what was written is not what is read"; exit 2; }
+            cmp "$chips/noise" "$work/one/file" || { echo "the data read differs from the data written"; exit 2; }
             "$TIDEGATE" unmount "$work/one" >/dev/null
         done
     done
