@@ -1,4 +1,4 @@
-//! `tidegate ubi build`: ubinize's job, from its .ini file.
+//! `tidegate ubi build`: ubinize's job, from ubinize's .ini file.
 
 use std::fs::File;
 use std::io::Read;
@@ -24,24 +24,24 @@ use crate::quantity::parse_bytes;
     if not here."
 )]
 pub struct BuildArguments {
-    /// The .ini file: one section a volume
+    /// The .ini file, with one section per volume
     pub ini: PathBuf,
-    /// Where to write the image
+    /// Write the image to this file
     #[arg(long, short = 'o', value_name = "FILE")]
     pub output: PathBuf,
-    /// Bytes of an eraseblock
+    /// Size of an eraseblock, bytes
     #[arg(long, short = 'p', value_name = "SIZE", value_parser = parse_bytes)]
     pub block: u64,
-    /// Bytes of a page
+    /// Size of a page, bytes
     #[arg(long, short = 'm', value_name = "SIZE", value_parser = parse_bytes)]
     pub page: u64,
-    /// Bytes of a sub-page [default: the page]
+    /// Size of a sub-page, bytes [default: the page]
     #[arg(long, short = 's', value_name = "SIZE", value_parser = parse_bytes)]
     pub subpage: Option<u64>,
-    /// Where the VID header is, bytes from the start of a block [default: the second sub-page]
+    /// Offset of the VID header in a block, bytes [default: the second sub-page]
     #[arg(long, short = 'O', value_name = "BYTES", value_parser = parse_bytes)]
     pub vid_header_offset: Option<u64>,
-    /// Erase counter in all EC headers [default: 0]
+    /// Erase counter of all EC headers [default: 0]
     #[arg(
         long,
         short = 'e',
@@ -50,7 +50,7 @@ pub struct BuildArguments {
         hide_default_value = true
     )]
     pub erase_counter: u32,
-    /// Number that marks all blocks as of one image, decimal or 0x... [default: random]
+    /// Image sequence number, decimal or 0x..., the same in all blocks of the image [default: random]
     #[arg(long, short = 'Q', value_name = "N", value_parser = parse_number)]
     pub image_seq: Option<u32>,
 }
@@ -124,7 +124,7 @@ fn options(arguments: &BuildArguments) -> Result<ImageOptions> {
     })
 }
 
-/// A volume as a section describes it, and the file of its content.
+/// The volume that a section describes, and the file with its content.
 fn volume(section: &Section, ini: &Path, options: &ImageOptions) -> Result<(ImageVolume, Option<PathBuf>)> {
     const KEYS: [&str; 8] = [
         "mode",
@@ -195,7 +195,7 @@ fn volume(section: &Section, ini: &Path, options: &ImageOptions) -> Result<(Imag
     Ok((volume, file))
 }
 
-/// As ubinize, relative to the current folder; else beside the .ini file.
+/// Resolves a file name: relative to the current folder, as in ubinize, or else to the folder of the .ini file.
 fn beside(ini: &Path, name: &str) -> PathBuf {
     let here = PathBuf::from(name);
     match (here.exists(), ini.parent()) {

@@ -19,7 +19,7 @@ pub struct CheckArguments {
     /// The chip
     #[command(flatten)]
     pub chip: ChipArguments,
-    /// Print one JSON object a finding, and one with the sum
+    /// Print one JSON object per finding, then a summary object
     #[arg(long)]
     pub json: bool,
 }
@@ -32,7 +32,7 @@ pub fn run(arguments: &CheckArguments) -> Result<Finding> {
     }
 }
 
-/// Checks one chip by itself.
+/// Checks a single chip.
 pub fn check_one(chip: &ChipArguments, as_json: bool) -> Result<Finding> {
     let mut chip = chip.open(Access::ReadOnly)?;
     let geometry = chip.geometry();

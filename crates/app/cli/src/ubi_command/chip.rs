@@ -1,4 +1,4 @@
-//! The chip that a command works on: `/dev/mtdN`, an image with its side-car, or one without and a shape that is said or guessed.
+//! Opens the chip of a command: `/dev/mtdN`, an image with a side-car, or a bare image whose geometry is given or guessed.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,42 +16,42 @@ use ubi::{AttachOptions, AttachedBy, FastmapUse, MemberState, Scanned, Ubi, Volu
 use crate::output::print_error;
 use crate::quantity::{parse_bytes, show_bytes};
 
-/// Which chip, and its shape.
+/// The chip and its geometry.
 #[derive(Args, Debug, Clone)]
 pub struct ChipArguments {
-    /// The image of a raw NAND chip, with or without OOB, or /dev/mtdN; several, separated by commas, are one array
+    /// The image of a raw NAND chip, with or without OOB, or /dev/mtdN; several, separated by commas, form one array
     pub image: PathBuf,
-    /// The chips are IMAGE.0 to IMAGE.(N-1), and are one array
+    /// Open IMAGE.0 to IMAGE.(N-1) as one array
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub devices: Option<u32>,
-    /// Bytes of a page [default: what the side-car says, else guessed from the headers in the image]
+    /// Size of a page, bytes [default: from the side-car, or guessed from the headers in the image]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip", requires = "block")]
     pub page: Option<u64>,
-    /// Bytes of an eraseblock, without OOB [default: as for --page]
+    /// Size of an eraseblock without OOB, bytes [default: as for --page]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip", requires = "page")]
     pub block: Option<u64>,
-    /// Bytes of a sub-page, the smallest piece that is programmed [default: the page, or guessed]
+    /// Size of a sub-page, the smallest unit of programming, bytes [default: the page, or guessed]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip", requires = "page")]
     pub subpage: Option<u64>,
-    /// Bytes of OOB that follow each page in the image [default: none, or guessed]
+    /// OOB bytes that follow each page in the image [default: none, or guessed]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip", requires = "page")]
     pub oob: Option<u64>,
-    /// Write to a member of an array by itself, after which the array may have lost data
+    /// Write to one member of an array without the others; the array may lose data
     #[arg(long, help_heading = "Chip")]
     pub alone: bool,
-    /// Whether simulated chips take the time that they say.
+    /// Simulated chips take the time of their timing model instead of returning at once.
     #[arg(skip)]
     pub in_real_time: bool,
 }
 
-/// What commands attach.
+/// The device that commands attach.
 pub type Chip = Box<dyn Nand>;
 
-/// How much of an image is looked at for its shape: some blocks of the largest chips.
+/// Bytes of an image that are searched for headers to guess its geometry: a few blocks even of the largest chips.
 const GUESS_BYTES: u64 = 64 << 20;
 
 impl ChipArguments {
-    /// The members, where several chips are named: they are an array.
+    /// The members of the array if several chips are named, otherwise `None`.
     pub fn members(&self) -> Result<Option<Vec<Self>>> {
         let one = |image: PathBuf| Self {
             image,
@@ -89,7 +89,7 @@ impl ChipArguments {
         }
     }
 
-    /// Opens and attaches it.
+    /// Opens and attaches the chip.
     pub fn attach(&self, access: ubi::Access) -> Result<Ubi<Chip>> {
         let chip = self.open(match access {
             ubi::Access::ReadOnly => Access::ReadOnly,
@@ -124,7 +124,8 @@ impl ChipArguments {
         attached.map_err(|error| self.explain(error))
     }
 
-    /// Even an attach for writing without a command erases what the array would go back to.
+    /// Refuses to attach one member of an array for writing: the attach by itself already erases the old copies that the
+    /// array may roll back to.
     fn refuse_member(&self, scanned: &Scanned<Chip>) -> Result<()> {
         let mut names = scanned
             .volumes()
@@ -147,7 +148,7 @@ impl ChipArguments {
         )
     }
 
-    /// An error of the attach, with what to do next.
+    /// Adds the next step to an attach error.
     fn explain(&self, error: ubi::AttachError) -> anyhow::Error {
         let image = self.image.display();
         let next = match &error {
@@ -195,7 +196,7 @@ impl ChipArguments {
     }
 }
 
-/// Has chips take as long as they say, by this machine's clock: one that all of them have.
+/// Makes chips take the time of their timing model, on one real clock that all of them share.
 pub fn in_real_time(chips: Vec<Chip>) -> Vec<Chip> {
     let moment = chips.iter().map(|chip| chip.clock().now()).max();
     let clock = RealClock::starting_at(moment.unwrap_or_default());
@@ -214,14 +215,14 @@ fn plain(geometry: NandGeometry, oob: u32) -> PlainImage {
     }
 }
 
-/// The image of one of several chips that are named together.
+/// The image of member N: `IMAGE.N`.
 pub fn member_path(image: &Path, member: u32) -> PathBuf {
     let mut path = image.as_os_str().to_owned();
     path.push(format!(".{member}"));
     path.into()
 }
 
-/// A shape of one block; a file says how many there are.
+/// A geometry with one block; the number of blocks follows from the file size.
 pub fn geometry(page: u32, block: u32, subpage: u32, oob: u32) -> Result<NandGeometry> {
     if page == 0 || !block.is_multiple_of(page) {
         bail!(
@@ -237,7 +238,7 @@ pub fn geometry(page: u32, block: u32, subpage: u32, oob: u32) -> Result<NandGeo
     }
 }
 
-/// A volume by its name, or by its number.
+/// Finds a volume by name, then by number.
 pub fn find_volume(ubi: &Ubi<Chip>, image: &Path, text: &str) -> Result<VolumeId> {
     let by_number = || {
         let number = text.parse().ok().map(VolumeId)?;
@@ -261,14 +262,14 @@ pub fn find_volume(ubi: &Ubi<Chip>, image: &Path, text: &str) -> Result<VolumeId
     bail!("{}: there is no volume \"{text}\"; {there}", image.display())
 }
 
-/// A bar on standard error, where that is a terminal.
+/// A progress bar on standard error, shown only on a terminal.
 pub fn bar(total: u64, what: &'static str) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg:<9} [{bar:40}] {percent:>3} %  {elapsed_precise}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(total).with_style(style).with_message(what)
 }
 
-/// Does all background work, and waits until the image is safe.
+/// Runs all background work and syncs the image.
 pub fn finish(ubi: &Ubi<Chip>) -> Result<()> {
     let summary = ubi.summary();
     let waiting = u64::from(summary.blocks_to_erase) + u64::from(summary.blocks_to_scrub);

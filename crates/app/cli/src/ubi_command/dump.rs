@@ -26,10 +26,10 @@ pub struct DumpArguments {
     pub chip: ChipArguments,
     /// Name or number of the volume
     pub volume: String,
-    /// Where to write it; - is standard output
+    /// Write to this file; - is standard output
     #[arg(long, short = 'o', value_name = "FILE")]
     pub output: PathBuf,
-    /// Write a static volume out although LEBs of it are damaged or missing, and name them; missing ones are 0xFF
+    /// Write a static volume although some of its LEBs are damaged or missing, and list them; missing ones read as 0xFF
     #[arg(long)]
     pub damaged: bool,
 }
@@ -74,7 +74,8 @@ pub fn run(arguments: &DumpArguments) -> Result<Finding> {
             }
             let part = &mut data[..usize::try_from(now)?];
             match volume.read(leb, 0, part) {
-                // The CRC was wrong too, or the bits are right for all that the chip says.
+                // In a static volume, `damage` has listed this LEB if its CRC is wrong; if not, the data is right although
+                // ECC failed.
                 Err(VolumeError::Uncorrectable { .. }) if arguments.damaged => {}
                 other => other?,
             }
@@ -93,7 +94,7 @@ pub fn run(arguments: &DumpArguments) -> Result<Finding> {
     }
 }
 
-/// What to do about a volume that is damaged.
+/// Suggests `--damaged` for a damaged volume.
 fn explain(error: VolumeTableError) -> anyhow::Error {
     match error {
         VolumeTableError::Damaged { .. } => {

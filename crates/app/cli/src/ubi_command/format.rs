@@ -27,28 +27,28 @@ pub struct FormatArguments {
     /// The chip
     #[command(flatten)]
     pub chip: ChipArguments,
-    /// A UBI image to write to it, as `tidegate ubi build` or ubinize make it [default: none, the device is empty]
+    /// Write this UBI image, made by `tidegate ubi build` or ubinize [default: none, the device is empty]
     #[arg(long, value_name = "FILE")]
     pub image_file: Option<PathBuf>,
-    /// Where the VID header is to be, bytes from the start of a block [default: the second sub-page, as in Linux]
+    /// Offset of the VID header in a block, bytes [default: the second sub-page, as in Linux]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub vid_header_offset: Option<u64>,
-    /// Number that marks all blocks as of one image; not 0 [default: random]
+    /// Image sequence number, the same in all blocks; not 0 [default: random]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub image_seq: Option<u32>,
-    /// Erase counter for all blocks [default: each block keeps its own]
+    /// Set the erase counter of all blocks [default: each block keeps its own]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=0x7FFF_FFFF))]
     pub erase_counter: Option<u32>,
-    /// Name of the array, where several chips are named: 1 to 80 characters without spaces
+    /// Name of the array if several chips are named: 1 to 80 characters without spaces
     #[arg(long, value_name = "NAME", default_value = "array")]
     pub label: String,
-    /// Keep parity on several chips, 3 or more: any one of them may be lost, and the space of one is taken
+    /// Keep parity across 3 or more chips: any one may be lost; costs the capacity of one
     #[arg(long)]
     pub parity: bool,
-    /// Format although there are volumes, which are lost
+    /// Format even if there are volumes; they are lost
     #[arg(long)]
     pub force: bool,
-    /// Print what was made, as `tidegate ubi info` does, as one JSON object
+    /// Print the new device as one JSON object, as `tidegate ubi info` does
     #[arg(long)]
     pub json: bool,
 }
@@ -122,7 +122,7 @@ pub fn run(arguments: &FormatArguments) -> Result<()> {
     show(arguments)
 }
 
-/// Shows what was made, to programs.
+/// Prints the new device as JSON if `--json` is given.
 fn show(arguments: &FormatArguments) -> Result<()> {
     match arguments.json {
         false => Ok(()),
@@ -133,7 +133,7 @@ fn show(arguments: &FormatArguments) -> Result<()> {
     }
 }
 
-/// An image for another shape would make a device that nothing attaches.
+/// Refuses an image whose header offsets differ from the chip's: nothing could attach the result.
 fn check_image(file: &mut File, path: &std::path::Path, options: &FormatOptions) -> Result<()> {
     use std::io::Seek;
 
@@ -163,7 +163,7 @@ fn check_image(file: &mut File, path: &std::path::Path, options: &FormatOptions)
     Ok(())
 }
 
-/// Refuses a chip with volumes.
+/// Refuses a chip that has volumes.
 pub fn refuse_volumes(chip: &mut super::chip::Chip, image: &std::path::Path) -> Result<()> {
     let Ok(scanned) = ubi::scan(chip, AttachOptions::linux(ubi::Access::ReadOnly)) else {
         return Ok(());
@@ -184,7 +184,7 @@ pub fn refuse_volumes(chip: &mut super::chip::Chip, image: &std::path::Path) -> 
     )
 }
 
-/// A number that no other image is likely to have; not 0, which means unknown.
+/// A random number that is not 0, because 0 means unknown.
 pub fn random() -> u32 {
     let [a, b, c, d, ..] = RandomState::new().hash_one(std::process::id()).to_le_bytes();
     u32::from_le_bytes([a, b, c, d]).max(1)

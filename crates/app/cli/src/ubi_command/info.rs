@@ -36,7 +36,7 @@ pub fn run(arguments: &InfoArguments) -> Result<()> {
     Ok(())
 }
 
-/// One word a kind.
+/// The name of a volume kind.
 pub fn kind_name(kind: VolumeKind) -> &'static str {
     match kind {
         VolumeKind::Dynamic => "dynamic",
@@ -44,7 +44,7 @@ pub fn kind_name(kind: VolumeKind) -> &'static str {
     }
 }
 
-/// A volume as a JSON object.
+/// One volume as a JSON object.
 pub fn volume_json(volume: &VolumeSummary) -> Value {
     json!({
         "id": volume.id.0,
@@ -61,7 +61,7 @@ pub fn volume_json(volume: &VolumeSummary) -> Value {
     })
 }
 
-/// A device as a JSON object.
+/// A device and its volumes as a JSON object.
 pub fn as_json(device: &DeviceSummary, volumes: &[VolumeSummary]) -> Value {
     let (array_state, array_epoch) = member_state(device.member_state);
     json!({
@@ -90,7 +90,7 @@ pub fn as_json(device: &DeviceSummary, volumes: &[VolumeSummary]) -> Value {
     })
 }
 
-/// What a device says about its array: a word, and the epoch.
+/// The array state in the device's mark, as a name, and the epoch.
 pub const fn member_state(state: MemberState) -> (Option<&'static str>, Option<u64>) {
     match state {
         MemberState::Unmarked => (None, None),
@@ -100,7 +100,7 @@ pub const fn member_state(state: MemberState) -> (Option<&'static str>, Option<u
     }
 }
 
-/// A device as text.
+/// A device and its volumes as text.
 pub fn as_text(image: &str, device: &DeviceSummary, volumes: &[VolumeSummary]) -> String {
     let layout = device.layout;
     let mut lines = vec![

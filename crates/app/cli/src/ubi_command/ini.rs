@@ -1,15 +1,14 @@
-//! The .ini files of ubinize: sections of `key = value`, comments from `#` or `;`.
+//! Parser for ubinize's .ini files: sections of `key = value`, comments from `#` or `;`.
 
 use anyhow::{Result, bail};
 
 /// A section and its keys, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Section {
-    /// Its name.
     pub name: String,
-    /// Line in the file, from 1.
+    /// Line number in the file, from 1.
     pub line: usize,
-    /// Keys in lower case, and values without the blanks around them.
+    /// Keys in lower case, and trimmed values.
     pub entries: Vec<(String, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! `tidegate ubi`: UBI devices on raw NAND images made, inspected, changed and checked.
+//! `tidegate ubi`: formats, inspects, changes and checks UBI devices on raw NAND images.
 
 mod build;
 mod check;
@@ -27,30 +27,30 @@ use self::update::UpdateArguments;
 use self::volumes::{MakeArguments, RemoveArguments, RenameArguments, ResizeArguments};
 use crate::Finding;
 
-/// What `tidegate ubi` does.
+/// The subcommands of `tidegate ubi`.
 #[derive(Debug, Subcommand)]
 pub enum UbiCommand {
-    /// Make a chip an empty UBI device, or write a UBI image to it; erase counters are kept
+    /// Format a chip as an empty UBI device, or write a UBI image to it; keeps the erase counters
     Format(FormatArguments),
-    /// Show a device and its volumes; nothing is written
+    /// Show a device and its volumes; read-only
     Info(InfoArguments),
-    /// Make a volume
+    /// Create a volume
     Mkvol(MakeArguments),
-    /// Remove a volume with all it holds
+    /// Remove a volume and its data
     Rmvol(RemoveArguments),
-    /// Rename volumes, several at once; names may be exchanged
+    /// Rename one or more volumes; two can swap their names
     Rename(RenameArguments),
-    /// Change the size of a volume
+    /// Resize a volume
     Resize(ResizeArguments),
     /// Replace the whole content of a volume
     Update(UpdateArguments),
-    /// Write the content of a volume to a file; nothing is written to the device
+    /// Copy a volume to a file; the device is only read
     Dump(DumpArguments),
-    /// List everything that is wrong, block by block; nothing is written
+    /// List all damage, block by block; read-only
     Check(CheckArguments),
-    /// Read everything once, and move data off blocks whose bits flip
+    /// Read everything once and move data off blocks with bit-flips
     Scrub(ScrubArguments),
-    /// Build an image of volumes for flashing, from an .ini file as ubinize takes it
+    /// Build an image of volumes for flashing from an .ini file, as ubinize does
     Build(BuildArguments),
 }
 

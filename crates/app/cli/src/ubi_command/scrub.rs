@@ -1,4 +1,4 @@
-//! `tidegate ubi scrub`: everything is read once, and data moves off blocks whose bits flip.
+//! `tidegate ubi scrub`: reads everything once and moves data off blocks with bit-flips.
 
 use anyhow::{Result, bail};
 use array::{Array, Redundancy};
@@ -23,12 +23,12 @@ pub struct ScrubArguments {
     /// The chip
     #[command(flatten)]
     pub chip: ChipArguments,
-    /// Print what was done as one JSON object
+    /// Print the result as one JSON object
     #[arg(long)]
     pub json: bool,
 }
 
-/// What was found and done, over all chips.
+/// Findings and work done, summed over all chips.
 #[derive(Debug, Default)]
 struct Done {
     read_bytes: u64,
@@ -37,11 +37,11 @@ struct Done {
     levelled: u64,
     erased: u64,
     retired: u64,
-    /// Shares of members that parity made anew.
+    /// Member shares restored from parity.
     mended: u64,
-    /// Pages of arrays with parity that can't be read and do not follow from the others.
+    /// Pages of parity arrays that can't be read or restored from the other members.
     lost_pages: u64,
-    /// Rows of arrays with parity of which a page is wrong, and nothing tells which.
+    /// Rows of parity arrays with a wrong page that can't be identified.
     contradictions: u64,
 }
 
@@ -69,7 +69,8 @@ pub fn run(arguments: &ScrubArguments) -> Result<Finding> {
     }
 }
 
-/// Has parity make anew what a member can't read; the array is settled after that, so that what was damaged is gone.
+/// Restores from parity the shares that a member can't read. The members settle afterwards, which erases the damaged
+/// copies.
 fn mend(array: &Array<Chip>, done: &mut Done) -> Result<()> {
     let volume = array.volume();
     if array.identity().redundancy == Redundancy::None || array.resolution().update_marker {
@@ -114,7 +115,7 @@ fn scrub(ubi: &Ubi<Chip>, done: &mut Done) -> Result<()> {
     let volumes = ubi.volumes();
     let lebs = volumes.iter().map(|volume| u64::from(volume.mapped_lebs)).sum();
     let progress = bar(lebs, "reading");
-    // What an update left unfinished is not read; the next update replaces it.
+    // Skip the content of an unfinished update; the next update replaces it.
     for volume in volumes.iter().filter(|volume| !volume.record.update_marker) {
         let opened = ubi.open_damaged(volume.id)?;
         let mut data = vec![0; usize::try_from(volume.leb_bytes)?];
@@ -141,7 +142,7 @@ fn scrub(ubi: &Ubi<Chip>, done: &mut Done) -> Result<()> {
 
 fn work(ubi: &Ubi<Chip>, done: &mut Done) -> Result<()> {
     let progress = bar(u64::from(ubi.summary().blocks), "moving");
-    // As `settle`: each step ends an erase, moves a block once, or lets one go.
+    // The bound of `settle`: each step ends an erase, moves a block once, or gives one up.
     for _ in 0..u64::from(ubi.summary().blocks) * 4 {
         match ubi.work()? {
             Work::Idle => break,
@@ -149,7 +150,7 @@ fn work(ubi: &Ubi<Chip>, done: &mut Done) -> Result<()> {
             Work::Retired(_) => done.retired += 1,
             Work::Scrubbed { .. } => done.scrubbed += 1,
             Work::Levelled { .. } => done.levelled += 1,
-            // Counted when it was read.
+            // Counted by the read above.
             Work::Unmovable(_) => {}
         }
         progress.inc(1);

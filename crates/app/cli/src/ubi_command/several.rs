@@ -1,4 +1,4 @@
-//! The commands of `tidegate ubi` on several chips that are one array.
+//! The commands of `tidegate ubi` on several chips that form one array.
 
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
@@ -23,7 +23,7 @@ use crate::Finding;
 use crate::output::{print_error, print_line};
 use crate::quantity::show_bytes;
 
-/// Attaches an array, and tells what damage took of it.
+/// Attaches an array and prints its state and damage.
 pub fn attach(chips: &[ChipArguments], access: ubi::Access) -> Result<Array<Chip>> {
     let array = open(chips, access)?;
     for line in told(&array, chips) {
@@ -36,7 +36,7 @@ fn open(chips: &[ChipArguments], access: ubi::Access) -> Result<Array<Chip>> {
     adopt(chips, &[], access)
 }
 
-/// Attaches an array, and takes refused members back.
+/// Attaches an array and readmits the members in `adopted`, which it would refuse.
 pub fn adopt(chips: &[ChipArguments], adopted: &[u32], access: ubi::Access) -> Result<Array<Chip>> {
     let of_nand = match access {
         ubi::Access::ReadOnly => Access::ReadOnly,
@@ -49,13 +49,13 @@ pub fn adopt(chips: &[ChipArguments], adopted: &[u32], access: ubi::Access) -> R
             print_error(&format!("{error:#}"));
             Ok(array)
         }
-        // Without parity, the chip that can't be opened is all that is wrong.
+        // Without parity, the chip that can't be opened is the actual error.
         (Err(ArrayError::Missing { .. }), Some(error)) => Err(error),
         (attached, _) => Ok(attached?),
     }
 }
 
-/// Opens chips, all or all but one: with parity an array goes on without it.
+/// Opens the chips. One may be missing if there are enough for parity; its error is returned beside the others.
 pub fn open_all(chips: &[ChipArguments], access: Access) -> Result<(Vec<Chip>, Option<anyhow::Error>)> {
     let is_real = chips.iter().any(|chip| chip.in_real_time);
     let (mut open, mut missing) = (Vec::with_capacity(chips.len()), None);
@@ -72,7 +72,7 @@ pub fn open_all(chips: &[ChipArguments], access: Access) -> Result<(Vec<Chip>, O
     Ok((open, missing))
 }
 
-/// The image of the member at a place.
+/// The image of the member at an index of the array.
 pub fn name_of(array: &Array<Chip>, chips: &[ChipArguments], place: usize) -> String {
     let members = usize::try_from(array.identity().members).unwrap_or(usize::MAX);
     let given = match array.absent() {
@@ -86,7 +86,7 @@ pub fn name_of(array: &Array<Chip>, chips: &[ChipArguments], place: usize) -> St
     }
 }
 
-/// Refuses commands on volumes for an array.
+/// Refuses volume commands on an array.
 pub fn refuse_volumes(chip: &ChipArguments, what: &str) -> Result<()> {
     match chip.members()? {
         None => Ok(()),
@@ -147,7 +147,7 @@ pub fn format(arguments: &FormatArguments, chips: &[ChipArguments]) -> Result<()
     Ok(())
 }
 
-/// Two numbers of the host's entropy; arrays are told apart by it.
+/// A random array identifier from the host's entropy.
 fn random_id() -> u128 {
     let half = || u128::from(RandomState::new().hash_one(std::process::id()));
     half() << 64 | half()
@@ -217,7 +217,7 @@ pub fn info(arguments: &info::InfoArguments, chips: &[ChipArguments]) -> Result<
     Ok(())
 }
 
-/// State, epoch and damage of an array, for the statistics of a mount.
+/// State, epoch and damage of an array for the statistics of a mount.
 pub fn statistics(array: &Array<Chip>) -> Value {
     let resolution = array.resolution();
     json!({
@@ -231,7 +231,7 @@ pub fn statistics(array: &Array<Chip>) -> Value {
     })
 }
 
-/// The place of the member that an array with parity goes on without, and why.
+/// The index of the absent member of a parity array and the reason, or null.
 fn absent(array: &Array<Chip>) -> Value {
     array.absent().map_or(
         Value::Null,
@@ -239,7 +239,7 @@ fn absent(array: &Array<Chip>) -> Value {
     )
 }
 
-/// Bytes of a page of the members.
+/// Page size of the members, bytes.
 fn page_bytes(array: &Array<Chip>) -> u32 {
     let geometry = array.volume().geometry();
     match array.identity().redundancy {
@@ -248,7 +248,6 @@ fn page_bytes(array: &Array<Chip>) -> u32 {
     }
 }
 
-/// The state as one word.
 const fn state_name(state: ArrayState) -> &'static str {
     match state {
         ArrayState::Unmarked => "unmarked",
@@ -268,7 +267,7 @@ fn state(resolution: &Resolution) -> Option<String> {
     }
 }
 
-/// The absent member, damage, and what a power cut interrupted.
+/// Notes to print: the absent member, damage, and operations that a power cut interrupted.
 fn told(array: &Array<Chip>, chips: &[ChipArguments]) -> Vec<String> {
     let resolution = array.resolution();
     let name = |member: &usize| name_of(array, chips, *member);
@@ -317,7 +316,7 @@ fn interrupted(resolution: &Resolution) -> Option<String> {
     })
 }
 
-/// The shares that damage took, and what to do.
+/// Describes the shares lost to damage and the remedy.
 fn lost(array: &Array<Chip>, chips: &[ChipArguments]) -> Option<String> {
     let shares = &array.resolution().lost_shares;
     if shares.is_empty() {
@@ -338,7 +337,7 @@ fn lost(array: &Array<Chip>, chips: &[ChipArguments]) -> Option<String> {
     ))
 }
 
-/// Names the first of the lost shares.
+/// Names the first [`LOST_SHOWN`] lost shares.
 pub fn name_shares(shares: &[LostShare], array: &Array<Chip>, chips: &[ChipArguments]) -> String {
     let name = |share: &LostShare| format!("{} on {}", share.leb, name_of(array, chips, share.member));
     let mut named: Vec<String> = shares.iter().take(LOST_SHOWN).map(name).collect();
@@ -348,10 +347,10 @@ pub fn name_shares(shares: &[LostShare], array: &Array<Chip>, chips: &[ChipArgum
     named.join(", ")
 }
 
-/// Lost shares that a message names; there can be thousands.
+/// Maximum number of lost shares in a message; there can be thousands.
 const LOST_SHOWN: usize = 8;
 
-/// `tidegate ubi check` on several chips: each by itself, then all together.
+/// `tidegate ubi check` on several chips: each one, then the array.
 pub fn check(arguments: &super::check::CheckArguments, chips: &[ChipArguments]) -> Result<Finding> {
     let mut finding = Finding::Nothing;
     for chip in chips {
@@ -361,7 +360,7 @@ pub fn check(arguments: &super::check::CheckArguments, chips: &[ChipArguments]) 
         match super::check::check_one(chip, arguments.json) {
             Ok(Finding::Something) => finding = Finding::Something,
             Ok(_) => {}
-            // One of an array with parity may be gone.
+            // One member of a parity array may be missing.
             Err(error) if chips.len() > 2 => {
                 finding = Finding::Something;
                 print_error(&format!("{error:#}"));
@@ -422,7 +421,7 @@ fn check_name(array: &Array<Chip>, name: &str) -> Result<()> {
     bail!("there is no volume \"{name}\" on this array; it has {label} (0)")
 }
 
-/// `tidegate ubi update` on several chips. An update that is cut leaves all members marked.
+/// `tidegate ubi update` on several chips. An interrupted update leaves all members marked.
 pub fn update(arguments: &UpdateArguments, chips: &[ChipArguments]) -> Result<()> {
     let path = &arguments.file;
     let array = attach(chips, ubi::Access::ReadWrite)?;

@@ -21,7 +21,7 @@ pub struct UpdateArguments {
     pub chip: ChipArguments,
     /// Name or number of the volume
     pub volume: String,
-    /// The new content; - reads standard input to its end first
+    /// The new content; - reads standard input to its end before the chip is written
     pub file: PathBuf,
     /// Print the volume as one JSON object
     #[arg(long)]

@@ -12,13 +12,13 @@ use super::info::volume_json;
 use crate::output::print_line;
 use crate::quantity::parse_bytes;
 
-/// What a volume promises.
+/// The kind of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
-    /// Written at any time by a file system
+    /// For file systems: LEBs are written at any time
     #[default]
     Dynamic,
-    /// Written as a whole by an update; every LEB has a CRC
+    /// Written as a whole by an update; each LEB has a CRC
     Static,
 }
 
@@ -31,7 +31,7 @@ impl From<Kind> for VolumeKind {
     }
 }
 
-/// A size: bytes, LEBs or everything.
+/// A size in bytes, in LEBs, or all free LEBs.
 #[derive(Args, Debug, Clone)]
 #[group(required = true, multiple = false)]
 pub struct SizeArguments {
@@ -41,7 +41,7 @@ pub struct SizeArguments {
     /// Size in LEBs
     #[arg(long, short = 'S', value_name = "N")]
     pub lebs: Option<u32>,
-    /// All LEBs that are free
+    /// Take all free LEBs
     #[arg(long, short = 'm')]
     pub all_free: bool,
 }
@@ -67,10 +67,9 @@ pub struct MakeArguments {
     /// The volume's name, at most 127 bytes
     #[arg(long, short = 'N', value_name = "NAME")]
     pub name: String,
-    /// Its size
     #[command(flatten)]
     pub size: SizeArguments,
-    /// What it is [default: dynamic]
+    /// Kind of volume [default: dynamic]
     #[arg(
         long,
         short = 't',
@@ -80,16 +79,16 @@ pub struct MakeArguments {
         hide_default_value = true
     )]
     pub kind: Kind,
-    /// Its number [default: the first that is free]
+    /// Number of the volume [default: the lowest free one]
     #[arg(long, short = 'n', value_name = "N")]
     pub id: Option<u32>,
-    /// Make the size of its LEBs a multiple of so many bytes [default: 1]
+    /// Round the LEB size down to a multiple of this many bytes [default: 1]
     #[arg(long, short = 'a', value_name = "SIZE", value_parser = parse_bytes, default_value = "1", hide_default_value = true)]
     pub alignment: u64,
-    /// Let it take all free LEBs at the next attach
+    /// Grow to all free LEBs at the next attach
     #[arg(long)]
     pub autoresize: bool,
-    /// Don't have CRCs of a static volume checked when it is opened
+    /// Skip the CRC check of a static volume when it is opened
     #[arg(long)]
     pub skip_check: bool,
     /// Print the volume as one JSON object
@@ -105,7 +104,7 @@ pub struct RemoveArguments {
     pub chip: ChipArguments,
     /// Name or number of the volume
     pub volume: String,
-    /// Print the volume as it was as one JSON object
+    /// Print the removed volume as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -117,7 +116,7 @@ pub struct RenameArguments {
     /// The chip
     #[command(flatten)]
     pub chip: ChipArguments,
-    /// Pairs of a volume's name or number and its new name
+    /// Pairs of a volume (name or number) and its new name
     #[arg(required = true, num_args = 2.., value_names = ["VOLUME", "NEW_NAME"])]
     pub pairs: Vec<String>,
     /// Print the renamed volumes as one JSON object
@@ -133,7 +132,7 @@ pub struct ResizeArguments {
     pub chip: ChipArguments,
     /// Name or number of the volume
     pub volume: String,
-    /// Its new size; what lies beyond is lost
+    /// The new size; data beyond it is lost
     #[command(flatten)]
     pub size: SizeArguments,
     /// Print the volume as one JSON object
@@ -175,7 +174,7 @@ fn print_made(ubi: &Ubi<Chip>, id: VolumeId, as_json: bool) -> Result<()> {
     Ok(())
 }
 
-/// The figures of one volume.
+/// The summary of one volume.
 pub fn summary_of(ubi: &Ubi<Chip>, id: VolumeId) -> Option<VolumeSummary> {
     ubi.volumes().into_iter().find(|volume| volume.id == id)
 }
@@ -230,7 +229,7 @@ pub fn resize(arguments: &ResizeArguments) -> Result<()> {
     print_made(&ubi, id, arguments.json)
 }
 
-/// A name, or why it is none.
+/// Checks a volume name: 1 to 127 bytes without NUL.
 pub fn volume_name(text: &str) -> Result<VolumeName> {
     VolumeName::new(text.as_bytes()).with_context(|| {
         format!("\"{text}\" is no name of a volume: it takes 1 to 127 bytes, none of them 0")
