@@ -1,4 +1,4 @@
-//! Attributes of files that an extraction made. No symbolic link is followed.
+//! Sets attributes on files that an extraction made. Never follows a symbolic link.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -10,16 +10,16 @@ use rustix::io::Result;
 use ubifs::Extended;
 use ubifs::format::{EntryKind, Inode};
 
-/// A file that was made, and how it is reached.
+/// A file made by the extraction, by descriptor or by name.
 pub enum Made<'a> {
-    /// A file or folder that is open.
+    /// An open file or folder.
     Open(BorrowedFd<'a>),
-    /// Anything, by its name in a folder that nobody else may change.
+    /// Any file, by its name in a folder that no other user may change.
     Name(BorrowedFd<'a>, &'a OsStr),
 }
 
 impl Made<'_> {
-    /// Gives it the owner and the group of an inode.
+    /// Sets the owner and group of the inode.
     pub fn set_owner(&self, inode: &Inode) -> Result<()> {
         let (user, group) = (Uid::from_raw(inode.user), Gid::from_raw(inode.group));
         match self {
@@ -30,7 +30,7 @@ impl Made<'_> {
         }
     }
 
-    /// Sets permissions; symbolic links have none.
+    /// Sets the permissions; symbolic links have none.
     pub fn set_mode(&self, inode: &Inode, mode: u32) -> Result<()> {
         let mode = Mode::from_raw_mode(mode);
         match self {
@@ -40,7 +40,7 @@ impl Made<'_> {
         }
     }
 
-    /// Sets the times of access and of modification.
+    /// Sets the access and modification times.
     pub fn set_times(&self, inode: &Inode) -> Result<()> {
         let time = |seconds: u64, nanoseconds: u32| Timespec {
             tv_sec: seconds.cast_signed(),
@@ -63,7 +63,7 @@ impl Made<'_> {
         let (attribute, value) = (OsStr::from_bytes(&xattr.name), &xattr.value);
         match self {
             Self::Open(file) => rustix::fs::fsetxattr(file, attribute, value, XattrFlags::empty()),
-            // Linux has a call for this that takes a folder since 6.13 only.
+            // Linux has a system call that takes a folder (`setxattrat`) only since 6.13.
             Self::Name(folder, name) => {
                 let path = Path::new("/proc/self/fd")
                     .join(folder.as_raw_fd().to_string())

@@ -23,13 +23,13 @@ pub struct CheckArguments {
     /// The file system
     #[command(flatten)]
     pub source: SourceArguments,
-    /// The key of an authenticated file system, raw bytes in a file: keyed hashes are verified too
+    /// Verify keyed hashes too, with the key of an authenticated file system: raw bytes in a file
     #[arg(long, value_name = "FILE")]
     pub auth_key: Option<PathBuf>,
-    /// Print one JSON object a finding, and one with the sum
+    /// Print one JSON object per finding, then a summary object
     #[arg(long)]
     pub json: bool,
-    /// Print no notes on what a power cut left
+    /// Omit the notes about traces of a power cut
     #[arg(long, short = 'q')]
     pub quiet: bool,
 }

@@ -1,23 +1,23 @@
-//! The content of a file in the pieces that it has: runs of blocks between holes, and a reader over them.
+//! Content of a file as runs of blocks between holes, and a reader over them.
 
 use std::io::Read;
 
 use ubifs::format::{BLOCK_BYTES, Inode};
 use ubifs::{Finding, Ubifs};
 
-/// Bytes that are read at a time.
+/// Size of one read.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Bytes of a file that are no hole.
+/// A contiguous range of a file without holes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Where they begin.
+    /// Offset in the file, bytes.
     pub offset: u64,
-    /// How many.
+    /// Length, bytes.
     pub bytes: u64,
 }
 
-/// The runs of a file, ascending.
+/// The runs of a file, in ascending order.
 pub fn runs(ubifs: &Ubifs, file: &Inode, lost: &mut Vec<Finding>) -> Vec<Run> {
     let block_bytes = u64::from(BLOCK_BYTES);
     let mut runs: Vec<Run> = Vec::new();
@@ -34,21 +34,21 @@ pub fn runs(ubifs: &Ubifs, file: &Inode, lost: &mut Vec<Finding>) -> Vec<Run> {
     runs
 }
 
-/// Reads the bytes of runs, one after the other. What is lost is zeros.
+/// Reads the runs of a file in order. Lost blocks read as zeros.
 pub struct RunReader<'a> {
     ubifs: &'a Ubifs,
     file: &'a Inode,
     runs: &'a [Run],
     piece: Vec<u8>,
     taken: usize,
-    /// Where the piece begins in the file.
+    /// Offset in the file of the next byte to read, at the end of the current piece.
     offset: u64,
-    /// What was lost so far.
+    /// Losses found so far.
     pub lost: Vec<Finding>,
 }
 
 impl<'a> RunReader<'a> {
-    /// A reader of `runs` of `file`.
+    /// Creates a reader of `runs` of `file`.
     pub fn new(ubifs: &'a Ubifs, file: &'a Inode, runs: &'a [Run]) -> Self {
         Self {
             ubifs,
@@ -61,7 +61,7 @@ impl<'a> RunReader<'a> {
         }
     }
 
-    /// The next piece with its place in the file; `None` behind the last.
+    /// The next piece and its offset in the file; `None` at the end.
     pub fn next_piece(&mut self) -> Option<(u64, &[u8])> {
         let run = self.runs.first()?;
         let from = run.offset.max(self.offset);

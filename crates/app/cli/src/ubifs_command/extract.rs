@@ -31,25 +31,25 @@ pub struct ExtractArguments {
     /// The file system
     #[command(flatten)]
     pub source: SourceArguments,
-    /// What to copy: a file, or a directory with all below it
+    /// Copy this file, or this directory with everything below it
     #[arg(default_value = "/")]
     pub path: String,
-    /// The folder that it becomes; it must not exist, or be empty
+    /// The folder to create; it must not exist or be empty
     #[arg(long, short = 'o', value_name = "FOLDER", required_unless_present = "tar")]
     pub output: Option<PathBuf>,
-    /// Write a tar archive (PAX) to this file instead, or to standard output for -
+    /// Write a tar archive (PAX) to this file instead; - is standard output
     #[arg(long, value_name = "FILE", conflicts_with = "output")]
     pub tar: Option<PathBuf>,
-    /// Take over owners, devices, setuid and setgid bits and all extended attributes: only for images that you trust
+    /// Keep owners, devices, setuid and setgid bits and all extended attributes; only for images that you trust
     #[arg(long, conflicts_with = "tar")]
     pub preserve: bool,
-    /// Copy no more content than this: files that do not fit are left out
+    /// Maximum bytes of content to copy; files that do not fit are skipped
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "64g")]
     pub max_size: u64,
-    /// Make no more files and folders than this
+    /// Maximum number of files and folders to create
     #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     pub max_files: u64,
-    /// Print what was copied and what was lost as one JSON object
+    /// Print the result and the losses as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -64,7 +64,7 @@ pub struct CatArguments {
     pub path: String,
 }
 
-/// Bytes and files that an extraction may still make.
+/// Remaining bytes and files of an extraction.
 pub struct Budget {
     bytes: AtomicU64,
     files: AtomicU64,
@@ -83,7 +83,8 @@ impl Budget {
     /// Reserves the bytes of a file's content; holes cost nothing.
     ///
     /// # Errors
-    /// When fewer bytes are left: the file is left out.
+    ///
+    /// Fails if fewer bytes are left; the caller skips the file.
     pub fn take_bytes(&self, bytes: u64) -> Result<()> {
         let taken = self
             .bytes
@@ -96,7 +97,7 @@ impl Budget {
         }
     }
 
-    /// Reserves a file or folder; `false` at the limit.
+    /// Reserves a file or folder; returns `false` at the limit.
     pub fn take_file(&self) -> bool {
         let taken = self
             .files
@@ -104,7 +105,7 @@ impl Budget {
         taken.is_ok()
     }
 
-    /// Message for the first file beyond the limit.
+    /// The message for the first file beyond the limit.
     pub fn too_many_files(&self) -> String {
         format!(
             "this and all that follows is left out: --max-files is {}",
@@ -113,7 +114,7 @@ impl Budget {
     }
 }
 
-/// Progress of a copy, with a bar on the terminal.
+/// Progress of a copy, with a spinner on a terminal.
 pub struct Progress {
     bar: ProgressBar,
     directories: u64,
@@ -135,7 +136,7 @@ impl Progress {
         }
     }
 
-    /// Counts a file that was come by.
+    /// Counts a visited file.
     pub fn count(&mut self, visited: &Visited) {
         match visited.inode.kind() {
             Some(EntryKind::Directory) => self.directories += 1,
@@ -152,7 +153,7 @@ impl Progress {
     }
 }
 
-/// Runs `cat`. Blocks that are lost are zeros.
+/// Runs `cat`. Lost blocks are printed as zeros.
 pub fn cat(arguments: &CatArguments) -> Result<Finding> {
     let mut losses = Losses::default();
     let ubifs = arguments.source.open(&mut losses)?;

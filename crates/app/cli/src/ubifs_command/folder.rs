@@ -1,12 +1,12 @@
-//! A file system copied to a folder of the host.
+//! Extracts a file system to a folder of the host.
 //!
-//! An image can't lead out of the folder: everything is made below descriptors of folders that this made itself, under names
-//! that were free, and nothing is followed. Until the end the folder is its owner's alone, so nobody else meets what is in it
-//! before it has its modes. Unless [`Rules::preserves`], nothing is made that gives rights to others: no devices, no
-//! setuid and setgid bits, no owners, no extended attributes but `user.*`.
+//! An image can't write outside the folder: every file is created with a free name below a descriptor of a folder created
+//! here, and no symbolic link is followed. Until the end the folder is accessible to its owner only, so no other user sees
+//! the files before they have their modes. Unless [`Rules::Preserve`] is given, nothing is created that gives rights to
+//! others: no devices, no setuid and setgid bits, no owners, no extended attributes but `user.*`.
 //!
-//! One thread goes through the tree and makes what has no content; files are filled by others. Hard links come when the files are
-//! there, and directories get their attributes last, for what is made in them changes those.
+//! One thread walks the tree and creates everything without content; a pool of threads fills the files. Hard links are
+//! created once the files exist. Directories get their attributes last, because creating entries changes their times.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -33,21 +33,21 @@ use super::folder_tree::{FolderNumber, FolderTree, open_folder};
 use super::walk::{Named, Next, Visited, walk};
 use crate::output::{print_error, with_causes};
 
-/// Files that wait to be filled, at most. Each holds a descriptor of its folder.
+/// Maximum number of queued files. Each holds a descriptor of its folder.
 const QUEUE: usize = 256;
-/// Threads that fill files, at most.
+/// Maximum number of threads that fill files.
 const FILLERS_MAX: usize = 8;
 
-/// Attributes that an extraction keeps.
+/// The attributes that an extraction keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rules {
     /// Those that give no rights to others.
     Harmless,
-    /// Everything.
+    /// All attributes.
     Preserve,
 }
 
-/// Copies `start` and all below it to `root`, which must not exist or be an empty folder.
+/// Copies `start` and everything below it to `root`, which must not exist or be an empty folder.
 pub fn extract(
     ubifs: &Ubifs,
     start: Named,
@@ -103,7 +103,7 @@ pub fn extract(
         for _ in 0..fillers {
             scope.spawn(|| maker.fill_files(&files));
         }
-        // Moved here, so that the fillers end with it.
+        // Moved into the scope: the threads end when the queue is dropped.
         let queue = queue;
         walk(ubifs, start, losses, &mut |visited, losses| {
             if !budget.take_file() {
@@ -146,14 +146,14 @@ struct Job {
 
 /// State of the thread that walks the tree.
 struct State {
-    /// The folders above what is visited, the one that all is made in first.
+    /// The open folders on the current path, outermost first.
     open: Vec<Arc<OpenFolder>>,
     tree: FolderTree,
-    /// Files and their first names: an image says what it likes of the number of a file's names.
+    /// First name of each file. Kept for all files, because the link count of an image can't be trusted.
     first_names: HashMap<InodeNumber, (FolderNumber, Vec<u8>)>,
-    /// The other names.
+    /// Further names of files.
     links: Vec<(InodeNumber, FolderNumber, Vec<u8>)>,
-    /// Files whose owners are not kept, where they could be.
+    /// Number of files that root does not own in the image, counted if root extracts them without their owners.
     foreign_owners: u64,
 }
 
@@ -163,7 +163,7 @@ struct Maker<'a> {
     top_name: &'a OsStr,
     rules: Rules,
     budget: &'a Budget,
-    /// Losses of all threads: path and what.
+    /// Losses found by all threads: path and description.
     untold: Mutex<Vec<(Vec<u8>, String)>>,
 }
 
@@ -173,7 +173,7 @@ impl Maker<'_> {
         untold.push((path.to_vec(), what.to_string()));
     }
 
-    /// In the order of paths, whatever order threads came by them.
+    /// Prints the losses in the order of paths, independent of the order of threads.
     fn tell(&self, losses: &mut Losses) {
         let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
         untold.sort();
@@ -253,7 +253,7 @@ impl Maker<'_> {
         make_node(folder, name, kind, number)
     }
 
-    /// Hard links, and the attributes of directories, those below before those above.
+    /// Creates the hard links, then sets the attributes of directories, children before parents.
     fn finish(&self, state: &mut State) {
         let Some(top) = state.open.get(1).map(Arc::clone) else {
             return;
@@ -297,7 +297,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Blocks that the file has are written; the others stay holes.
+    /// Writes the blocks that the file has; the rest stays a hole.
     fn fill(&self, Job { visited, parent }: &Job) -> Result<()> {
         self.ubifs.check_key(&visited.inode)?;
         let mut lost = Vec::new();
@@ -326,8 +326,8 @@ impl Maker<'_> {
         self.set_attributes(visited, &Made::Open(file.as_fd()))
     }
 
-    /// Owner, extended attributes, mode, times, in this order: a change of the owner takes capabilities and setuid bits away, and
-    /// who may not write to a file may not give it `user.*`.
+    /// Sets owner, extended attributes, mode and times, in this order: changing the owner clears capabilities and setuid
+    /// bits, and setting `user.*` needs write permission on the file.
     fn set_attributes(&self, visited: &Visited, made: &Made<'_>) -> Result<()> {
         let inode = &visited.inode;
         let mut mode = inode.mode & 0o7777;

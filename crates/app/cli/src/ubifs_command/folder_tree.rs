@@ -1,7 +1,7 @@
-//! The folders that an extraction made, and the way back to each of them below the first one.
+//! The folders that an extraction created, and how to open each again below the first one.
 //!
-//! Only their names are kept, so a deep tree costs no more than its image. A folder is opened anew without following
-//! anything (`openat2` with `RESOLVE_BENEATH`, or one name after the other where Linux lacks it).
+//! Only their names are kept, so a deep tree costs no more than its image. A folder is reopened without following symbolic
+//! links (`openat2` with `RESOLVE_BENEATH`, or name by name if Linux lacks it).
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,11 +23,11 @@ const FOLDER: OFlags = OFlags::RDONLY
 pub struct FolderNumber(usize);
 
 impl FolderNumber {
-    /// The folder that the first one is made in.
+    /// The parent of the first folder.
     pub const OUTSIDE: Self = Self(usize::MAX);
 }
 
-/// Folders in the order in which they were made.
+/// Folders in the order of their creation.
 #[derive(Default)]
 pub struct FolderTree {
     folders: Vec<Folder>,
@@ -35,19 +35,19 @@ pub struct FolderTree {
 
 struct Folder {
     parent: FolderNumber,
-    /// Empty for the first one.
+    /// Empty for the first folder.
     name: Vec<u8>,
     number: InodeNumber,
     inode: Inode,
 }
 
-/// Opens a folder by its name in another one.
+/// Opens a folder by its name in another folder.
 pub fn open_folder(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd> {
     rustix::fs::openat(parent, name, FOLDER, Mode::empty())
 }
 
 impl FolderTree {
-    /// Adds a folder that was made.
+    /// Adds a folder that was created.
     pub fn add(&mut self, parent: FolderNumber, visited: &Visited) -> FolderNumber {
         self.folders.push(Folder {
             parent,
@@ -58,7 +58,7 @@ impl FolderTree {
         FolderNumber(self.folders.len() - 1)
     }
 
-    /// The folder that was made last.
+    /// The folder that was added last.
     pub fn last(&self) -> Option<(FolderNumber, Visited)> {
         let number = FolderNumber(self.folders.len().checked_sub(1)?);
         let names = self.names(number);
@@ -72,19 +72,19 @@ impl FolderTree {
         Some((number, visited))
     }
 
-    /// Forgets the folder that was made last.
+    /// Removes the folder that was added last.
     pub fn remove_last(&mut self) {
         self.folders.pop();
     }
 
-    /// The path of a name in a folder, from the first folder on.
+    /// The path of a name in a folder, from the first folder.
     pub fn path(&self, folder: FolderNumber, name: &[u8]) -> Vec<u8> {
         let mut names = self.names(folder);
         names.push(name);
         names.join(&b'/')
     }
 
-    /// Opens a folder from the first one, `top`, on.
+    /// Opens a folder by its path below the first folder, `top`.
     pub fn open(&self, top: BorrowedFd<'_>, folder: FolderNumber) -> Result<OwnedFd> {
         let names = self.names(folder);
         if names.is_empty() {
@@ -99,7 +99,7 @@ impl FolderTree {
         }
     }
 
-    /// The names that lead to a folder.
+    /// The names on the path to a folder.
     fn names(&self, folder: FolderNumber) -> Vec<&[u8]> {
         let mut names = Vec::new();
         let mut at = folder;

@@ -54,7 +54,7 @@ fn compression(ubifs: &Ubifs) -> &'static str {
     Compression::from_number(ubifs.superblock().compression).map_or("unknown", Compression::name)
 }
 
-/// A UUID as people write it.
+/// A UUID in the usual notation.
 pub fn uuid_text(uuid: &[u8; 16]) -> String {
     let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
@@ -98,7 +98,7 @@ fn as_json(ubifs: &Ubifs) -> serde_json::Value {
     })
 }
 
-/// How a LEB of the journal ends, and where.
+/// The state at the end of a journal LEB, and its offset.
 pub fn end_of(end: BudEnd) -> (&'static str, Option<u32>) {
     match end {
         BudEnd::Clean => ("clean", None),

@@ -20,7 +20,7 @@ pub struct ListArguments {
     /// The directory
     #[arg(default_value = "/")]
     pub path: String,
-    /// Mode, links, owner, group, size and time of each as well
+    /// Show mode, links, owner, group, size and time too
     #[arg(long, short = 'l')]
     pub long: bool,
 }
@@ -31,7 +31,7 @@ pub struct TreeArguments {
     /// The file system
     #[command(flatten)]
     pub source: SourceArguments,
-    /// Where to begin
+    /// The directory to start from
     #[arg(default_value = "/")]
     pub path: String,
 }
@@ -209,11 +209,11 @@ fn mode(inode: &Inode) -> String {
     text
 }
 
-/// Date and time in UTC of the proleptic Gregorian calendar.
+/// Formats seconds since 1970 as a date and time in UTC, proleptic Gregorian calendar.
 fn moment(seconds: u64) -> String {
     let seconds = seconds.cast_signed();
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Eras of 400 years begin on the first of March of the year 0.
+    // Eras of 400 years start on March 1 of year 0.
     let days = days.saturating_add(719_468);
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

@@ -24,7 +24,7 @@ pub struct LogArguments {
     /// The file system
     #[command(flatten)]
     pub source: SourceArguments,
-    /// Each node of the journal as well, in the order in which it counts
+    /// Show each node of the journal too, in replay order
     #[arg(long)]
     pub nodes: bool,
     /// Print one JSON object

@@ -1,4 +1,4 @@
-//! `tidegate ubifs mkfs`: a file system, empty or with the files of a folder, in a file or on a volume.
+//! `tidegate ubifs mkfs`: makes a file system, empty or from a folder, in a file or on a volume.
 
 use std::fs::File;
 use std::io::{BufReader, Seek};
@@ -35,70 +35,70 @@ use crate::ubi_command::volumes::volume_name;
     environment,\nno time is later, and the same files give the same bytes."
 )]
 pub struct MkfsArguments {
-    /// The chip, or the file to make
+    /// The chip, or the file to create.
     #[command(flatten)]
     pub chip: ChipArguments,
     /// Name or number of the volume [default: the only one]
     #[arg(long, value_name = "VOLUME")]
     pub volume: Option<String>,
-    /// Put the files of this folder into it [default: none]
+    /// Copy the files of this folder into the file system [default: none]
     #[arg(long, short = 'r', short_alias = 'd', value_name = "FOLDER")]
     pub root: Option<PathBuf>,
-    /// Bytes of a write unit: a page [default: the chip's]
+    /// Size of a write unit, bytes; usually a page [default: the chip's]
     #[arg(long, short = 'm', value_name = "SIZE", value_parser = parse_bytes)]
     pub min_io_size: Option<u64>,
-    /// Bytes of a LEB; makes a file with the volume alone
+    /// Size of a LEB, bytes; creates a file with only the volume
     #[arg(long, short = 'e', value_name = "SIZE", value_parser = parse_bytes, requires = "min_io_size")]
     pub leb_size: Option<u64>,
-    /// Bytes of an eraseblock; makes a file with a UBI image, to be flashed
+    /// Size of an eraseblock, bytes; creates a file with a UBI image for flashing
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, requires = "min_io_size", conflicts_with = "leb_size")]
     pub peb: Option<u64>,
-    /// Bytes of a sub-page of the chip that the UBI image is for [default: the page]
+    /// Size of a sub-page of the chip that the UBI image is for, bytes [default: the page]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, requires = "peb")]
     pub peb_subpage: Option<u64>,
     /// Name of the volume in the UBI image
     #[arg(long, value_name = "NAME", default_value = "root", requires = "peb")]
     pub volume_name: String,
-    /// LEBs that the file system may grow to [default: the volume's]
+    /// Maximum number of LEBs that the file system may grow to [default: the volume's]
     #[arg(long, short = 'c', value_name = "N")]
     pub max_leb_cnt: Option<u32>,
     /// Compressor of new files
     #[arg(long, short = 'x', value_name = "NAME", value_enum, default_value = "lzo")]
     pub compr: CompressorName,
-    /// With favor_lzo: how many percent deflate must save more to be taken
+    /// With favor_lzo: use deflate where it saves this much more, percent
     #[arg(long, short = 'X', value_name = "PERCENT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub favor_percent: u32,
-    /// Branches of an index node
+    /// Maximum number of branches of an index node
     #[arg(long, short = 'f', value_name = "N", default_value_t = 8)]
     pub fanout: u32,
-    /// Hash of names
+    /// Hash function of names
     #[arg(long, short = 'k', value_name = "HASH", value_enum, default_value = "r5")]
     pub keyhash: KeyHashName,
-    /// Bytes of the journal [default: an eighth, up to 8 MiB]
+    /// Size of the journal, bytes [default: an eighth, up to 8 MiB]
     #[arg(long, short = 'j', value_name = "SIZE", value_parser = parse_bytes)]
     pub jrn_size: Option<u64>,
-    /// LEBs of the log [default: as the journal needs, and two]
+    /// Number of LEBs of the log [default: what the journal needs, plus two]
     #[arg(long, short = 'l', value_name = "N")]
     pub log_lebs: Option<u32>,
-    /// LEBs of the orphan area
+    /// Number of LEBs of the orphan area
     #[arg(long, short = 'p', value_name = "N", default_value_t = 1)]
     pub orph_lebs: u32,
-    /// Bytes that only root may fill
+    /// Bytes reserved for root
     #[arg(long, short = 'R', value_name = "SIZE", value_parser = parse_bytes, default_value = "0")]
     pub reserved: u64,
-    /// Have Linux write free space anew at the first mount, for programmers that write pages of 0xFF
+    /// Let Linux rewrite free space at the first mount, for flash programmers that write pages of 0xFF
     #[arg(long, short = 'F')]
     pub space_fixup: bool,
-    /// Make devices and set owners by a device table, `-` for standard input
+    /// Create devices and set owners from a device table; - is standard input
     #[arg(long, short = 'D', value_name = "FILE")]
     pub devtable: Option<PathBuf>,
-    /// Make all files root's
+    /// Make root the owner of all files
     #[arg(long, short = 'U')]
     pub squash_uids: bool,
-    /// The UUID, 32 hexadecimal digits with or without dashes [default: random; with SOURCE_DATE_EPOCH, of the content]
+    /// The UUID, 32 hexadecimal digits with or without dashes [default: random; with SOURCE_DATE_EPOCH, from the content]
     #[arg(long, value_name = "UUID", value_parser = parse_uuid)]
     pub uuid: Option<Uuid>,
-    /// Overwrite a file or a volume that holds something
+    /// Overwrite a file or volume that has content
     #[arg(long, short = 'y')]
     pub yes: bool,
     /// Print one JSON object
@@ -106,14 +106,13 @@ pub struct MkfsArguments {
     pub json: bool,
 }
 
-/// A UUID.
 #[derive(Clone, Copy, Debug)]
 pub struct Uuid([u8; 16]);
 
-/// Compressors as `mkfs.ubifs` spells them.
+/// Compressors, with the names of `mkfs.ubifs`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum CompressorName {
-    /// Nothing is compressed
+    /// No compression
     None,
     /// Fast
     Lzo,
@@ -126,12 +125,12 @@ pub enum CompressorName {
     Zstd,
 }
 
-/// Hashes as `mkfs.ubifs` spells them.
+/// Hash functions, with the names of `mkfs.ubifs`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum KeyHashName {
-    /// The usual one
+    /// The default of UBIFS
     R5,
-    /// For tests: names that begin alike collide
+    /// For tests: names with the same beginning collide
     Test,
 }
 
@@ -281,7 +280,7 @@ fn lebs_max(arguments: &MkfsArguments) -> Result<u32> {
         .context("say with -c how many LEBs the file system may grow to: those of the volume that it is for")
 }
 
-/// A file that is to be made: it must not be there, unless it may be overwritten.
+/// Checks that the output file does not exist, unless it may be overwritten.
 fn check_new(arguments: &MkfsArguments) -> Result<&Path> {
     let path = &arguments.chip.image;
     if !arguments.yes && path.symlink_metadata().is_ok() {
@@ -304,7 +303,7 @@ fn to_volume_file(
     Ok((report, file))
 }
 
-/// The write unit that is asked for, or that of the volume. Only the rows of an array with parity are no power of two.
+/// The write unit given, or that of the volume. Only the rows of a parity array may not be a power of two.
 fn write_unit(arguments: &MkfsArguments, of_volume: u32) -> Result<u32> {
     match arguments.min_io_size {
         None => Ok(of_volume),
@@ -370,7 +369,7 @@ fn ubi_image(
         None => random(),
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    // Beside the image, where there is room for that too; the folder of a device takes no files.
+    // A temporary file in the folder of the image, which has space for both; the folder of a device takes no files.
     let scratch = tempfile::tempfile_in(folder.unwrap_or(Path::new(".")))
         .or_else(|_| tempfile::tempfile())
         .with_context(|| {

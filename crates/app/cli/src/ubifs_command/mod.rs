@@ -1,4 +1,4 @@
-//! `tidegate ubifs`: file systems on flash, made, read and written without the kernel. Only `mkfs` and `mount -o rw` write.
+//! `tidegate ubifs`: makes, reads and writes UBIFS without the kernel. Only `mkfs` and `mount -o rw` write.
 
 mod attributes;
 mod bench;
@@ -34,14 +34,14 @@ use self::mount::UbifsMountArguments;
 use crate::Finding;
 use crate::output::print_error;
 
-/// What `tidegate ubifs` does.
+/// The subcommands of `tidegate ubifs`.
 #[derive(Debug, Subcommand)]
 pub enum UbifsCommand {
-    /// Make a file system, empty or with the files of a folder, in a file or on a volume
+    /// Make a file system, empty or from a folder, in a file or on a volume
     Mkfs(Box<MkfsArguments>),
-    /// Mount a file system; read-only, unless asked for `-o rw`
+    /// Mount a file system, read-only unless -o rw is given
     Mount(UbifsMountArguments),
-    /// Show a file system and what the replay of its journal did
+    /// Show a file system and a summary of its journal replay
     Info(InfoArguments),
     /// List a directory
     Ls(ListArguments),
@@ -49,13 +49,13 @@ pub enum UbifsCommand {
     Tree(TreeArguments),
     /// Show all attributes of a file
     Stat(StatArguments),
-    /// Write the content of a file to standard output
+    /// Print the content of a file
     Cat(CatArguments),
     /// Copy files to a folder of the host, with owners, times, extended attributes, hard links and holes
     Extract(ExtractArguments),
-    /// Check that everything fits together; say what is wrong, where, and what can still be read
+    /// Check consistency; report what is wrong, where, and what can still be read
     Check(CheckArguments),
-    /// Show what the replay of the journal did and why
+    /// Show what the journal replay did and why
     Log(LogArguments),
     /// Measure simulated file systems in virtual time, on one device and on arrays: throughput, mount, applications
     Bench(UbifsBenchArguments),
@@ -78,19 +78,19 @@ pub fn run(command: &UbifsCommand, words: &[OsString]) -> Result<Finding> {
     }
 }
 
-/// What was lost, a line each, each once.
+/// Lost data, printed to standard error as it is found, one line per loss.
 #[derive(Debug, Default)]
 pub struct Losses {
     count: u64,
-    /// The same as told, for who prints a document.
+    /// Copies of the printed lines, for a JSON document.
     lines: Vec<String>,
-    /// Bytes of these lines.
+    /// Total length of `lines`.
     bytes: usize,
 }
 
-/// Lines that are kept for a document.
+/// Maximum number of lines kept for a document.
 const LINES_MAX: usize = 10_000;
-/// Bytes of them: paths may be long.
+/// Maximum total length of these lines; paths can be long.
 const LINE_BYTES_MAX: usize = 4 << 20;
 
 impl Losses {

@@ -1,6 +1,6 @@
-//! `tidegate ubifs mount`: a file system on flash as a FUSE mount, read-only or, with `-o rw`, for writing.
+//! `tidegate ubifs mount`: mounts a file system on flash over FUSE, read-only or, with `-o rw`, writable.
 //!
-//! The options are those of `tidegate mount` so far as they make sense for flash; they are read by the same code.
+//! The options are those of `tidegate mount` that apply to flash, parsed by the same code.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -28,10 +28,10 @@ use crate::quantity::{parse_bytes, parse_duration};
 use crate::stats_document;
 use crate::taken;
 
-/// Losses that are told once each; of more, all are told as often as they are met.
+/// Maximum number of losses that are remembered to print them only once.
 const LOSSES_REMEMBERED: usize = 10_000;
 
-/// Keys of `tidegate mount` that are about its write buffer, or about a folder of the host.
+/// Options of `tidegate mount` for its write buffer or for a folder of the host.
 const OF_FOLDERS: [&str; 9] = [
     "buffer",
     "entry",
@@ -59,54 +59,54 @@ pub struct UbifsMountArguments {
     /// The file system
     #[command(flatten)]
     pub source: SourceArguments,
-    /// The folder that it is shown at; before it, further members of the array that IMAGE is the first of, in their order
+    /// The mount point; before it, the further members of the array that IMAGE is the first of, in order
     #[arg(value_name = "MOUNTPOINT", required = true, num_args = 1..)]
     pub members_and_mountpoint: Vec<PathBuf>,
     /// Mount options, separated by commas; may be given several times
     #[arg(short = 'o', value_name = "KEY[=VALUE],...", help_heading = "Mount")]
     pub options: Vec<String>,
-    /// Stay in the foreground; the default is to go to the background once the mount answers
+    /// Stay in the foreground instead of going to the background once the mount answers
     #[arg(long, short = 'f', help_heading = "Mount")]
     pub foreground: bool,
-    /// Mount over a mount of tidegate that is there already
+    /// Mount over an existing mount of tidegate
     #[arg(long, help_heading = "Mount")]
     pub over: bool,
-    /// Print what was mounted and negotiated as one line of JSON
+    /// Print the mount and the negotiated options as one line of JSON
     #[arg(long, help_heading = "Mount")]
     pub json: bool,
     /// Append messages of the background process, losses among them, to this file [default: the system log]
     #[arg(long, value_name = "FILE", help_heading = "Mount")]
     pub log_file: Option<PathBuf>,
-    /// Let other users in; an ordinary user needs user_allow_other in /etc/fuse.conf
+    /// Allow other users to access the mount; an ordinary user needs user_allow_other in /etc/fuse.conf
     #[arg(long, help_heading = "Mount")]
     pub allow_other: bool,
-    /// Memory for the index, at most [default: 8m]
+    /// Maximum memory of the index cache, bytes [default: 8m]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Mount")]
     pub index_cache: Option<u64>,
-    /// What is read ahead of a program that reads a file from front to back, at most; 0 for nothing [default: 1m]
+    /// Maximum read-ahead for sequential readers, bytes; 0 turns it off [default: 1m]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Mount")]
     pub read_ahead: Option<u64>,
-    /// Simulated chips take the time that they say, by this machine's clock; the mount runs before ordinary processes, if it may
+    /// Let simulated chips take the time of their model in real time; runs before ordinary processes, if permitted
     #[arg(long, help_heading = "Mount")]
     pub real_time: bool,
-    /// Worker threads, 1 to 256 [default: by the number of processors]
+    /// Number of worker threads, 1 to 256 [default: by the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Mount")]
     pub threads: Option<u16>,
-    /// Requests over io_uring: auto, on or off; needs Linux 6.14 and the fuse module's enable_uring [default: auto]
+    /// Use io_uring for requests: auto, on or off; needs Linux 6.14 and the fuse module's enable_uring [default: auto]
     #[arg(long, value_name = "auto|on|off", help_heading = "Mount")]
     pub uring: Option<Switch>,
-    /// How long the kernel may trust attributes; nothing else changes them [default: 60min]
+    /// Time that the kernel may cache attributes; nothing else changes them [default: 60min]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Mount")]
     pub attr_timeout: Option<Duration>,
-    /// How long the kernel may trust names; nothing else changes them [default: 60min]
+    /// Time that the kernel may cache names; nothing else changes them [default: 60min]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Mount")]
     pub entry_timeout: Option<Duration>,
-    /// Serve as the background process: report on standard output, then let go of the terminal.
+    /// Serve as the background process: report on standard output, then detach from the terminal.
     #[arg(long, hide = true)]
     pub daemon: bool,
 }
 
-/// Everything that a mount needs to know.
+/// All parameters of a mount.
 struct Plan {
     source: SourceArguments,
     mountpoint: PathBuf,
@@ -140,7 +140,7 @@ pub fn run(arguments: &UbifsMountArguments, words: &[OsString]) -> Result<Findin
     Ok(found)
 }
 
-/// What the image has lost so far as opening it came across it.
+/// Prints the losses that opening the image found.
 fn tell_findings(report: &Report) -> Finding {
     let Report::Mounted { more, .. } = report else {
         return Finding::Nothing;
@@ -156,7 +156,7 @@ fn tell_findings(report: &Report) -> Finding {
 
 fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<()> {
     if plan.source.chip.in_real_time {
-        // Its threads sleep until chips are done; where it may not, they are later than a chip is.
+        // Its threads sleep until a chip is done; without the priority they wake up late.
         let _ = live::run_before_others();
     }
     if plan.writes {
@@ -240,7 +240,7 @@ fn microseconds(duration: Duration) -> Value {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX).into()
 }
 
-/// Tells each loss once, by its place.
+/// Returns a listener that prints each loss once, by its location.
 fn listener(losses: Arc<AtomicU64>) -> LossListener {
     let told = Mutex::new(HashSet::new());
     Box::new(move |finding| {

@@ -1,7 +1,7 @@
-//! What `tidegate ubifs mount -o rw` serves, and the work that goes on beside it.
+//! The file system of `tidegate ubifs mount -o rw`, and its background work.
 //!
-//! A thread writes out every few seconds what nobody synced, commits a journal that grew long, and has the devices erase and level
-//! wear. It ends before the file system is unmounted.
+//! Every few seconds a thread writes out unsynced data, commits a journal that has grown long, and runs the erases and wear
+//! levelling of the devices. It ends before the file system is unmounted.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use super::periodic::Periodic;
 use super::source::Devices;
 use crate::output::print_error;
 
-/// How long what nobody synced may stay in memory.
+/// Maximum age of unsynced data in memory.
 const INTERVAL: Duration = Duration::from_secs(3);
-/// Erases and moves of a device in one go.
+/// Maximum number of erases and moves per device and round.
 const DEVICE_STEPS: u32 = 32;
 
-/// A file system that is written to, with its devices.
+/// A writable file system with its devices.
 pub struct Writable {
     mounted: Arc<MountedWriter>,
     devices: Arc<Devices>,
@@ -29,7 +29,7 @@ pub struct Writable {
 }
 
 impl Writable {
-    /// Starts the work beside it.
+    /// Starts the background thread.
     pub fn start(
         writer: Writer,
         options: MountedOptions,
@@ -50,17 +50,17 @@ impl Writable {
         })
     }
 
-    /// What is served.
+    /// The file system to serve.
     pub const fn mounted(&self) -> &Arc<MountedWriter> {
         &self.mounted
     }
 
-    /// What is below it.
+    /// The devices below it.
     pub const fn devices(&self) -> &Arc<Devices> {
         &self.devices
     }
 
-    /// Ends the work, commits, and unmounts.
+    /// Ends the background work, commits, and unmounts.
     pub fn finish(self) -> Result<()> {
         let worked = self.work.finish();
         self.mounted.close().with_context(|| {
@@ -78,13 +78,13 @@ impl Writable {
     }
 }
 
-/// A round of the work beside a file system; the last one where nothing is written any more.
+/// One round of background work; breaks once the file system has become read-only.
 fn work(mounted: &MountedWriter, devices: &Devices) -> ControlFlow<()> {
     let worked = mounted.work().map_err(anyhow::Error::from);
     let Err(error) = worked.and_then(|()| devices.work(DEVICE_STEPS)) else {
         return ControlFlow::Continue(());
     };
-    // Those that use it get errors of their own.
+    // Callers of the file system get errors too.
     print_error(&format!("work beside the file system failed: {error:#}"));
     if mounted.statistics().failure.is_none() {
         return ControlFlow::Continue(());
@@ -101,7 +101,7 @@ fn now() -> Time {
     }
 }
 
-/// Its counters, as members of the document of `tidegate stats`.
+/// The counters for the document of `tidegate stats`.
 pub fn counters(statistics: &WriterStatistics) -> Map<String, Value> {
     let heads: Map<String, Value> = statistics
         .heads
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use crate::ubi_command::chip::Chip;
 
-    /// A chip whose host loses what was written since the last sync, and says so once.
+    /// A chip whose host loses the writes since the last sync, and reports it once.
     #[derive(Clone)]
     struct Losing {
         chip: Arc<Mutex<SimNand>>,
@@ -219,7 +219,7 @@ mod tests {
         (writer, device)
     }
 
-    /// The same; also what has its host lose something.
+    /// As [`file_system`], with a switch that makes the host lose its writes.
     fn file_system_of_a_losing_host() -> (Writer, Ubi<Chip>, Arc<AtomicBool>) {
         let geometry = NandGeometry::new(512, 32, 72).expect("a geometry");
         let chip = SimNand::new("chip", ChipModel::new(geometry), FaultModel::none());
@@ -260,7 +260,7 @@ mod tests {
         (writer, device, losing.loses)
     }
 
-    /// Nothing was buffered any more, so 0 bytes were said to be lost.
+    /// Regression: nothing was buffered, so the message said that 0 bytes were lost.
     #[test]
     fn a_mount_whose_image_was_not_synced_says_how_much_is_lost() {
         let (mut writer, device, loses) = file_system_of_a_losing_host();
@@ -285,14 +285,14 @@ mod tests {
         assert!((3000..4000).contains(&lost), "{why}");
     }
 
-    /// The outcome of the thread was thrown away, and the mount ended with 0.
+    /// Regression: the result of the thread was discarded, and the mount ended with 0.
     #[test]
     fn a_panic_of_the_work_beside_a_mount_is_told_when_it_ends_and_all_is_written() {
         let (writer, device) = file_system();
         let mounted = Arc::new(MountedWriter::new(writer, Box::new(|_| {}), Box::new(now)));
         let (sender, rounds) = channel();
         let work = Periodic::start("ubifs-work", Duration::from_millis(1), move || {
-            // The test may have heard enough.
+            // The test may have dropped its receiver.
             let _ = sender.send(());
             panic!("a defect")
         });

@@ -1,7 +1,7 @@
-//! A thread that does work again and again beside a mount, until it is told to end.
+//! A thread that repeats background work beside a mount until it is stopped.
 //!
-//! A panic ends the round that it is in and no other: what is behind a lock notices by itself, and what nobody syncs goes on being
-//! written. It is not forgotten: [`Periodic::finish`] fails.
+//! A panic ends only its own round: locked state detects it by poisoning, and unsynced data is still written by later
+//! rounds. It is not forgotten: [`Periodic::finish`] fails.
 
 use std::any::Any;
 use std::ops::ControlFlow;
@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-/// A thread that does a round of work after each interval.
+/// A thread that runs a round of work after each interval.
 pub struct Periodic {
-    /// Dropped, it ends the thread.
+    /// Ends the thread when dropped.
     stop: Sender<()>,
-    /// Returns what the first panic said.
+    /// Returns the message of the first panic.
     thread: JoinHandle<Option<String>>,
 }
 
@@ -49,7 +49,7 @@ impl Periodic {
         Ok(Self { stop, thread })
     }
 
-    /// Waits for the round that is under way. An error when one of them panicked.
+    /// Waits for the current round. Fails if any round panicked.
     pub fn finish(self) -> Result<()> {
         drop(self.stop);
         let panicked = self.thread.join().unwrap_or_else(|panic| Some(text_of(&*panic)));
@@ -96,7 +96,7 @@ mod tests {
     fn without_a_panic_it_ends_well() {
         let (sender, rounds) = channel();
         let round = move || {
-            // The test may have heard enough.
+            // The test may have dropped its receiver.
             let _ = sender.send(());
             ControlFlow::Continue(())
         };

@@ -1,4 +1,4 @@
-//! Where a file system comes from: a bare volume in a file, a volume of a chip, or an array of chips.
+//! The medium of a file system: a bare volume in a file, a volume of a chip, or an array of chips.
 
 use std::convert::Infallible;
 use std::fs;
@@ -22,25 +22,25 @@ use crate::output::print_error;
 use crate::ubi_command::chip::{Chip, ChipArguments, find_volume, finish};
 use crate::ubi_command::several;
 
-/// Which file system.
+/// Selects the file system.
 #[derive(Args, Debug, Clone)]
 pub struct SourceArguments {
-    /// The chip, or an image of a UBIFS volume alone
+    /// The chip, or an image of just a UBIFS volume.
     #[command(flatten)]
     pub chip: ChipArguments,
     /// Name or number of the volume [default: the only one]
     #[arg(long, value_name = "VOLUME")]
     pub volume: Option<String>,
-    /// A further member of the array that IMAGE is the first of; once for each, in their order
+    /// A further member of the array that IMAGE is the first of; repeat for each, in order
     #[arg(long = "with", value_name = "IMAGE", conflicts_with = "volume")]
     pub with: Vec<PathBuf>,
-    /// A master key of encrypted files (fscrypt): raw bytes in a file, and where policies of version 1 need several keys, the
-    /// descriptor in hex before it; once for each
+    /// A master key of encrypted files (fscrypt): a file with the raw bytes; policies of version 1 with several keys need
+    /// the descriptor in hex before it; repeatable
     #[arg(long = "key", value_name = "[DESCRIPTOR=]FILE")]
     pub keys: Vec<KeyFile>,
 }
 
-/// A file with a master key, and the descriptor that it goes by.
+/// A file with a master key, and the key's descriptor.
 #[derive(Clone, Debug)]
 pub struct KeyFile {
     path: PathBuf,
@@ -76,7 +76,7 @@ impl KeyFile {
     }
 }
 
-/// The devices below a volume, which have work of their own.
+/// The devices below a volume, which have their own background work.
 pub enum Devices {
     /// A chip.
     One(Ubi<Chip>),
@@ -92,8 +92,8 @@ impl Devices {
         }
     }
 
-    /// Erases, scrubs and levels wear, so many steps on each at most, on all at the same time: who writes to all of them waits for
-    /// the slowest.
+    /// Erases, scrubs and levels wear, up to `steps` operations on each device. All devices work in parallel, because a
+    /// writer to all of them waits for the slowest.
     pub fn work(&self, steps: u32) -> Result<()> {
         let work = |device: &Ubi<Chip>| {
             for _ in 0..steps {
@@ -115,7 +115,7 @@ impl Devices {
         })
     }
 
-    /// Counters of an array.
+    /// The counters of an array.
     pub fn statistics(&self) -> Option<Value> {
         match self {
             Self::One(_) => None,
@@ -123,7 +123,7 @@ impl Devices {
         }
     }
 
-    /// Does all of that, waits until the images are safe, and closes an array.
+    /// Finishes the background work, syncs the images, and closes an array.
     pub fn finish(&self) -> Result<()> {
         self.all().iter().try_for_each(finish)?;
         match self {
@@ -134,12 +134,12 @@ impl Devices {
 }
 
 impl SourceArguments {
-    /// Opens the file system. What is damaged goes to `losses`.
+    /// Opens the file system. Damage goes to `losses`.
     pub fn open(&self, losses: &mut Losses) -> Result<Ubifs> {
         self.open_with(OpenOptions::standard(), losses)
     }
 
-    /// The same with other options.
+    /// As [`Self::open`], with other options.
     pub fn open_with(&self, options: OpenOptions, losses: &mut Losses) -> Result<Ubifs> {
         let ubifs = Ubifs::open(self.volume()?, options)?.with_keys(self.master_keys()?);
         if ubifs.has_encryption() && self.keys.is_empty() {
@@ -156,29 +156,29 @@ impl SourceArguments {
         Ok(ubifs)
     }
 
-    /// The keys that are given.
+    /// The master keys given on the command line.
     pub fn master_keys(&self) -> Result<Vec<MasterKey>> {
         self.keys.iter().map(KeyFile::read).collect()
     }
 
-    /// What is mounted, for people.
+    /// The images, separated by commas, for messages and statistics.
     pub fn name(&self) -> String {
         let images = std::iter::once(&self.chip.image).chain(&self.with);
         let names: Vec<String> = images.map(|image| image.display().to_string()).collect();
         names.join(",")
     }
 
-    /// Opens the volume that the file system is on.
+    /// Opens the volume of the file system.
     pub fn volume(&self) -> Result<Arc<dyn Volume>> {
         Ok(self.volume_and_devices()?.0)
     }
 
-    /// The same with the devices below it, where the image is not of a volume alone.
+    /// As [`Self::volume`], with the devices below it unless the image is a bare volume.
     pub fn volume_and_devices(&self) -> Result<(Arc<dyn Volume>, Option<Devices>)> {
         self.attach(Access::ReadOnly)
     }
 
-    /// Opens it for writing; also what it is on.
+    /// Opens the volume for writing, with the devices below it.
     pub fn writable_volume(&self) -> Result<(Arc<dyn Volume>, Devices)> {
         match self.attach(Access::ReadWrite)? {
             (volume, Some(devices)) => Ok((volume, devices)),
@@ -211,7 +211,7 @@ impl SourceArguments {
         Ok((Arc::new(ubi.open(id)?), Some(Devices::One(ubi))))
     }
 
-    /// The chips, where several are named.
+    /// The chips, if several are named.
     fn members(&self) -> Result<Option<Vec<ChipArguments>>> {
         if self.with.is_empty() {
             return self.chip.members();
@@ -225,7 +225,7 @@ impl SourceArguments {
     }
 }
 
-/// The volume of that name or number; without one, the only volume.
+/// Finds the volume with this name or number; without one, the only volume.
 pub fn choose_volume(ubi: &Ubi<Chip>, image: &Path, volume: Option<&str>) -> Result<VolumeId> {
     if let Some(text) = volume {
         return find_volume(ubi, image, text);

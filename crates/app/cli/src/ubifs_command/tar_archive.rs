@@ -1,8 +1,8 @@
-//! A file system as a tar archive, in one pass: PAX (POSIX.1-2001) with extended attributes as `SCHILY.xattr.*` and holes in
-//! the sparse format 1.0 of GNU tar, which GNU tar and bsdtar read.
+//! Writes a file system as a tar archive in one pass: PAX (POSIX.1-2001) with extended attributes as `SCHILY.xattr.*` and
+//! holes in the sparse format 1.0 of GNU tar, which GNU tar and bsdtar read.
 //!
-//! A header says how long its content is before it comes, so blocks that are lost are zeros. No name comes twice, and only
-//! folders have names below theirs: what unpacks an archive need not be on its guard.
+//! A header states the length of the content that follows, so lost blocks become zeros. No name occurs twice, and only
+//! folders have names below theirs, so the archive is safe to unpack.
 
 use std::collections::HashMap;
 use std::io::{self, Cursor, Read, Write};
@@ -19,12 +19,12 @@ use super::extract::{Budget, Progress};
 use super::walk::{Named, Next, Visited, shown, walk};
 use crate::output::to_output;
 
-/// Bytes of names and link targets in a header; longer ones are in its PAX records alone.
+/// Size of the name and link target fields of a header; longer ones go to PAX records only.
 const NAME_BYTES: usize = 100;
-/// Everything in an archive is in blocks of this size.
+/// Block size of an archive.
 const TAR_BLOCK: usize = 512;
 
-/// Writes `start` and all below it to the file `archive`, or to standard output for `-`.
+/// Writes `start` and everything below it to the file `archive`, or to standard output for `-`.
 pub fn write(
     ubifs: &Ubifs,
     start: Named,
@@ -47,10 +47,10 @@ pub fn write(
             }
             progress.count(visited);
             match archive.add(visited, losses) {
-                // Where the archive can't be written there is no going on.
+                // An archive that can't be written ends the walk.
                 Err(error) if error.downcast_ref::<io::Error>().is_some() => Err(error),
                 Err(error) => {
-                    // Its next name is no link to one that the archive lacks.
+                    // The file's next name must not become a link to a name that the archive lacks.
                     archive.first_names.remove(&visited.number);
                     losses.tell(&visited.path, &crate::output::with_causes(&error));
                     Ok(Next::Past)
@@ -67,7 +67,7 @@ struct Archive<'a, W: Write> {
     ubifs: &'a Ubifs,
     budget: &'a Budget,
     builder: Builder<W>,
-    /// Files and their first names, which may have others whatever their inodes say of that.
+    /// First name of each file. Kept for all files, because the link count of an image can't be trusted.
     first_names: HashMap<InodeNumber, Vec<u8>>,
 }
 
@@ -168,7 +168,7 @@ impl<W: Write> Archive<'_, W> {
         Ok(())
     }
 
-    /// Times to the nanosecond, and extended attributes.
+    /// PAX records of nanosecond times and extended attributes.
     fn records(&self, visited: &Visited, losses: &mut Losses) -> Records {
         let inode = &visited.inode;
         let mut records = vec![
@@ -216,7 +216,7 @@ fn header_of(visited: &Visited) -> Header {
     header.set_mode(inode.mode & 0o7777);
     header.set_uid(inode.user.into());
     header.set_gid(inode.group.into());
-    // Times before 1970 are in the PAX record alone.
+    // Times before 1970 go to the PAX record only.
     header.set_mtime(inode.modified_seconds.cast_signed().max(0).cast_unsigned());
     header.set_size(0);
     header
@@ -238,7 +238,7 @@ fn put_target(header: &mut Header, records: &mut Records, target: &[u8]) {
     }
 }
 
-/// Seconds since 1970 with nine places, negative before.
+/// Seconds since 1970 with nine decimals, negative before 1970.
 fn time(seconds: u64, nanoseconds: u32) -> Vec<u8> {
     let nanos = i128::from(seconds.cast_signed()) * 1_000_000_000 + i128::from(nanoseconds.min(999_999_999));
     let sign = if nanos < 0 { "-" } else { "" };
@@ -252,7 +252,7 @@ fn time(seconds: u64, nanoseconds: u32) -> Vec<u8> {
     }
 }
 
-/// The map in front of a sparse file's content: the number of runs, then place and length of each, filled up to a block.
+/// The map before a sparse file's content: the number of runs, then offset and length of each, padded to a block.
 fn sparse_map(runs: &[Run], size: u64) -> Vec<u8> {
     let ends_in_hole = runs.last().is_none_or(|run| run.offset + run.bytes < size);
     let end = ends_in_hole.then_some(Run {

@@ -1,7 +1,6 @@
-//! Paths in a file system, and all files below one of them: each directory once, each name once in its directory, no deeper
-//! than [`DEPTH_MAX`].
+//! Resolves paths and walks a file system: each directory once, each name once per directory, no deeper than [`DEPTH_MAX`].
 //!
-//! An image may hold anything. What the walk keeps is a batch of inodes and the names of a directory for each level above.
+//! An image may contain anything. The walk keeps one batch of inodes and one directory's names per level of depth.
 
 use std::collections::HashSet;
 use std::vec::IntoIter;
@@ -12,35 +11,33 @@ use ubifs::{Entry, Ubifs, UbifsError};
 
 use super::Losses;
 
-/// Folders within each other, at most. An extraction holds a descriptor of each.
+/// Maximum nesting of folders. An extraction holds a descriptor of each level.
 pub const DEPTH_MAX: usize = 256;
-/// Bytes of a path, at most: Linux takes no longer ones (`PATH_MAX`).
+/// Maximum length of a path: Linux takes no longer ones (`PATH_MAX`).
 const PATH_BYTES_MAX: usize = 4095;
-/// Inodes that are fetched together.
+/// Number of inodes that are fetched together.
 const BATCH: usize = 128;
 
-/// A file that was come by.
+/// A file that the walk has reached.
 #[derive(Clone, Debug)]
 pub struct Visited {
-    /// Its path below where the walk began; empty for that itself.
+    /// Path relative to the start of the walk; empty for the start itself.
     pub path: Vec<u8>,
-    /// Folders above it, up to where the walk began.
+    /// Number of folders between the start and this file.
     pub depth: usize,
-    /// Its number.
     pub number: InodeNumber,
-    /// Its inode.
     pub inode: Inode,
 }
 
 impl Visited {
-    /// The last name of its path.
+    /// The last component of the path.
     pub fn name(&self) -> &[u8] {
         let start = self.path.iter().rposition(|byte| *byte == b'/');
         &self.path[start.map_or(0, |slash| slash + 1)..]
     }
 }
 
-/// A path for people: bytes that are no UTF-8, and control characters, are escaped.
+/// A path for messages: non-UTF-8 bytes and control characters are escaped.
 pub fn shown(path: &[u8]) -> String {
     let text = String::from_utf8_lossy(path);
     match text.contains(|letter: char| letter.is_control() || letter == '\u{FFFD}') {
@@ -49,16 +46,15 @@ pub fn shown(path: &[u8]) -> String {
     }
 }
 
-/// What a name leads to.
+/// The target of a directory entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {
-    /// The inode.
     pub inode: InodeNumber,
-    /// What the name says that it is.
+    /// The file type stored in the entry.
     pub kind: Option<EntryKind>,
 }
 
-/// What a path names. Symbolic links are not followed.
+/// Resolves a path. Does not follow symbolic links.
 pub fn resolve(ubifs: &Ubifs, path: &str) -> Result<Named> {
     let mut at = Named {
         inode: ROOT_INODE,
@@ -74,23 +70,23 @@ pub fn resolve(ubifs: &Ubifs, path: &str) -> Result<Named> {
     Ok(at)
 }
 
-/// What is next after a visit.
+/// Tells the walk how to continue after a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// What is in it, if it is a directory.
+    /// Descend, if this is a directory.
     Below,
-    /// What follows it, without anything that is in it.
+    /// Skip the content of this directory.
     Past,
-    /// Nothing: the walk ends.
+    /// End the walk.
     Stop,
 }
 
 /// A directory whose entries are being visited.
 struct Level {
     entries: IntoIter<Entry>,
-    /// Entries with their inodes, where these can be read.
+    /// Entries with their inodes, `None` if unreadable.
     batch: IntoIter<(Entry, Option<Inode>)>,
-    /// Bytes of its path.
+    /// Length of the directory's path.
     path_bytes: usize,
 }
 
@@ -107,7 +103,7 @@ impl Level {
     }
 }
 
-/// Visits a file and, where it is a directory, all below it: parents first, names in their order.
+/// Visits a file and, for a directory, everything below it: parents first, names in order.
 pub fn walk(
     ubifs: &Ubifs,
     start: Named,
@@ -156,16 +152,16 @@ pub fn walk(
 
 struct Walk<'a> {
     ubifs: &'a Ubifs,
-    /// Of what is visited.
+    /// Path of the file being visited.
     path: Vec<u8>,
     levels: Vec<Level>,
-    /// Those that were visited.
+    /// Directories visited so far.
     directories: HashSet<InodeNumber>,
     visit: &'a mut dyn FnMut(&Visited, &mut Losses) -> Result<Next>,
 }
 
 impl Walk<'_> {
-    /// Visits what `path` names.
+    /// Visits the file at `path`.
     fn come_by(&mut self, named: Named, fetched: Option<Inode>, losses: &mut Losses) -> Result<Next> {
         let number = named.inode;
         let inode = match fetched {
@@ -231,7 +227,7 @@ impl Walk<'_> {
     }
 }
 
-/// Why a name can't be one of a file here: an image may hold any bytes, and they must not lead out of a folder.
+/// The reason to skip a name: an image may hold any bytes, and they must not lead out of a folder.
 fn refusal(name: &[u8], path: &[u8]) -> Option<String> {
     if matches!(name, b"" | b"." | b"..") || name.contains(&b'/') || name.contains(&0) {
         return Some("no file of a host can have this name; it is left out".to_owned());
