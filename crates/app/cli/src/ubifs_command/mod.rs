@@ -53,7 +53,7 @@ pub enum UbifsCommand {
     Cat(CatArguments),
     /// Copy files to a folder of the host, with owners, times, extended attributes, hard links and holes
     Extract(ExtractArguments),
-    /// Check consistency; report what is wrong, where, and what can still be read
+    /// Check consistency; report errors with their location and the data that can still be read
     Check(CheckArguments),
     /// Show what the journal replay did and why
     Log(LogArguments),

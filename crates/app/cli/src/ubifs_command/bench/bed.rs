@@ -1,7 +1,7 @@
-//! What is measured: simulated chips that are one volume, and a UBIFS on it, in virtual time.
+//! Test system of the benchmark: simulated chips as one volume, with UBIFS on it, in virtual time.
 //!
-//! The chips keep what is on them; all above them is made anew by each mount, so that nothing is cached. Processor time does not
-//! count: a call takes as long as the chips are busy with it, one after the other or at the same time.
+//! The chips keep their data; everything above them is created anew by each mount, so nothing is cached. Processor time
+//! does not count: a call takes the time that the chips are busy with it, in sequence or in parallel.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,21 +20,21 @@ use crate::array_command::format_options;
 
 type Chip = Arc<Mutex<SimNand>>;
 
-/// The journal takes 5 % of the medium, as in seeds/001 section 4.2, and 32 MiB at most, as Linux has it.
+/// The journal takes 5 % of the medium, as in seeds/001 section 4.2, and at most 32 MiB, as in Linux.
 const JOURNAL_SHARE: u64 = 20;
 const JOURNAL_BYTES_MAX: u64 = 32 << 20;
-/// LEBs that a journal has at least, so that each head has one and a commit is not due at once.
+/// Minimum journal size in LEBs, so that each head has one and a commit is not due at once.
 const JOURNAL_LEBS_MIN: u64 = 6;
 
-/// Erases and moves of a device in one go.
+/// Maximum number of erases and moves per device and round.
 const DEVICE_STEPS: u32 = 32;
 
-/// What the chips are.
+/// Kind, number and size of the chips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub preset: Preset,
     pub devices: u32,
-    /// Of all devices together.
+    /// Total size of all devices.
     pub bytes: u64,
 }
 
@@ -46,17 +46,17 @@ pub struct Bed {
 /// A mounted file system.
 pub struct Mounted {
     pub file_system: MountedWriter,
-    /// The time of the whole.
+    /// Clock of the volume.
     pub clock: Clock,
-    /// What the attach of the devices took.
+    /// Time to attach the devices.
     pub attach: Nanos,
-    /// What the mount took after it.
+    /// Time of the mount itself, after the attach.
     pub open: Nanos,
     array: Array<Chip>,
     chips: Vec<Chip>,
 }
 
-/// A file that is open for reading and writing.
+/// A file open for reading and writing.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenFile {
     pub ino: Ino,
@@ -64,7 +64,7 @@ pub struct OpenFile {
 }
 
 impl Bed {
-    /// Chips with an empty file system over all of them.
+    /// Creates chips with an empty file system across all of them.
     pub fn formatted(shape: Shape) -> Result<Self> {
         let Shape {
             preset,
@@ -112,7 +112,7 @@ impl Bed {
         Ok(array.close()?)
     }
 
-    /// Attaches and mounts. All devices begin at the same moment.
+    /// Attaches and mounts. All devices start at the same time.
     pub fn mount(&self) -> Result<Mounted> {
         let clocks = || self.chips.iter().map(media::Nand::clock);
         let start = clocks().map(|clock| clock.now()).max().unwrap_or_default();
@@ -143,14 +143,14 @@ fn chip(preset: Preset, member: u32, model: ChipModel) -> Chip {
 }
 
 impl Mounted {
-    /// How long `action` takes.
+    /// Returns the time that `action` takes.
     pub fn took(&self, action: impl FnOnce(&MountedWriter) -> Result<()>) -> Result<Nanos> {
         let start = self.clock.now();
         action(&self.file_system)?;
         Ok(self.clock.now() - start)
     }
 
-    /// Opens a file of the root, which may be a new one.
+    /// Opens a file of the root, creating it if needed.
     pub fn open_file(&self, name: &str) -> Result<OpenFile> {
         let caller = Caller {
             uid: 0,
@@ -178,7 +178,7 @@ impl Mounted {
         })
     }
 
-    /// Makes a file of zeros by writes of `chunk_bytes`.
+    /// Creates a file of zeros by writes of `chunk_bytes`.
     pub fn fill_file(&self, name: &str, bytes: u64, chunk_bytes: u64) -> Result<()> {
         let file = self.open_file(name)?;
         let data = vec![0; usize::try_from(chunk_bytes.min(bytes))?];
@@ -192,7 +192,7 @@ impl Mounted {
         Ok(())
     }
 
-    /// What a mount does every few seconds.
+    /// The periodic background work of a mount.
     pub fn work(&self) -> Result<()> {
         self.file_system.work()?;
         let clocks = || self.chips.iter().map(media::Nand::clock);
@@ -207,14 +207,14 @@ impl Mounted {
                 }
             }
         }
-        // The devices work at the same time; who comes next waits for the last of them.
+        // The devices work in parallel; the next call waits for the last of them.
         for clock in clocks() {
             self.clock.advance_to(clock.now());
         }
         Ok(())
     }
 
-    /// Ends the mount; then the devices are idle until all that waits to be erased is.
+    /// Ends the mount and closes the array, which finishes the pending erases.
     pub fn unmount(self) -> Result<()> {
         self.file_system.close()?;
         Ok(self.array.close()?)
@@ -222,7 +222,7 @@ impl Mounted {
 }
 
 impl OpenFile {
-    /// Writes all of `data`; with `O_SYNC` among `flags` it is on the medium then.
+    /// Writes all of `data`; `O_SYNC` in `flags` makes it durable.
     pub fn write(self, file_system: &MountedWriter, offset: u64, data: &[u8], flags: OFlags) -> Result<()> {
         let mode = WriteMode {
             flags: OpenFlags((OFlags::RDWR | flags).bits().cast_signed()),

@@ -1,6 +1,7 @@
-//! `tidegate ubifs bench`: the speed of UBIFS on one device and on arrays, beside what seeds/001 says of MA-UBIFS.
+//! `tidegate ubifs bench`: the speed of UBIFS on one device and on arrays, beside the figures of seeds/001 for MA-UBIFS.
 //!
-//! Everything runs in this process through the file-system layer, on simulated chips and in virtual time: the same on every machine.
+//! Everything runs in this process through the file-system layer, on simulated chips and in virtual time: the results are
+//! the same on every machine.
 
 mod application;
 mod bed;
@@ -33,7 +34,7 @@ use crate::quantity::{parse_bytes, show_bytes};
                   Exit codes: 0 done, 1 with --check a promise was missed, 2 could not do it."
 )]
 pub struct UbifsBenchArguments {
-    /// What is measured, separated by commas
+    /// Measurements to run, separated by commas
     #[arg(
         long,
         default_value = "throughput,mount,applications",
@@ -41,52 +42,52 @@ pub struct UbifsBenchArguments {
         value_enum
     )]
     pub what: Vec<What>,
-    /// Kinds of chips, separated by commas: slc, mlc, tlc (table 1 of the MA-UBIFS study), micron-mlc; applications run on mlc alone
-    /// where it is among them
+    /// Kinds of chips, separated by commas: slc, mlc, tlc (table 1 of the MA-UBIFS study), micron-mlc; applications run
+    /// only on mlc if it is among them
     #[arg(long, default_value = "slc,mlc,tlc", value_delimiter = ',', value_parser = str::parse::<Preset>)]
     pub cells: Vec<Preset>,
-    /// Numbers of devices, separated by commas; 1 is always measured, to compare with
+    /// Numbers of devices, separated by commas; 1 is always measured for comparison
     #[arg(long, default_value = "1,2,4", value_delimiter = ',')]
     pub devices: Vec<u32>,
-    /// Size of all devices together, whatever their number
+    /// Total size of all devices, whatever their number
     #[arg(long, value_name = "SIZE", default_value = "1g", value_parser = parse_bytes)]
     pub size: u64,
-    /// Throughput: sizes of records, separated by commas
+    /// Throughput: record sizes, separated by commas
     #[arg(long, default_value = "4k,64k,1m,16m", value_delimiter = ',', value_parser = parse_bytes)]
     pub records: Vec<u64>,
-    /// Throughput: how much each workload writes or reads; at least one record
+    /// Throughput: amount that each workload writes or reads, at least one record
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = parse_bytes)]
     pub total: u64,
-    /// Mount: what is in the file system, separated by commas: empty, one:SIZE for a file, files:N for N files of 2 KiB
+    /// Mount: contents of the file system, separated by commas: empty, one:SIZE for a file, files:N for N files of 2 KiB
     #[arg(
         long,
         default_value = "empty,one:50m,one:100m,files:16000,files:35000",
         value_delimiter = ','
     )]
     pub contents: Vec<Content>,
-    /// Applications: how much of each is run, as a factor
+    /// Applications: fraction of each to run, as a factor
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_scale)]
     pub scale: Scale,
-    /// Hold what comes out against what is promised
+    /// Check the results against the promised ones
     #[arg(long)]
     pub check: bool,
-    /// Print one JSON object a line instead of tables
+    /// Print one JSON object per line instead of tables
     #[arg(long)]
     pub json: bool,
 }
 
-/// What is measured.
+/// The measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum What {
-    /// Records written and read, by their size
+    /// Throughput of writing and reading records, by record size
     Throughput,
-    /// Attach and mount
+    /// Time to attach and mount
     Mount,
     /// Response times of the study's five applications
     Applications,
 }
 
-/// Where rows go as they come.
+/// Prints rows as they are measured.
 struct Table {
     json: bool,
     progress: ProgressBar,

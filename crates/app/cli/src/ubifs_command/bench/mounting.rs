@@ -1,4 +1,4 @@
-//! How long it takes to attach and mount what was unmounted well, by number of devices and content (seeds/001 section 4.2).
+//! Time to attach and mount a cleanly unmounted file system, by number of devices and content (seeds/001 section 4.2).
 
 use std::str::FromStr;
 
@@ -15,19 +15,19 @@ use super::paper;
 use super::promise::{Bound, Verdict};
 use crate::quantity::{parse_bytes, show_bytes};
 
-/// Bytes of each of many files.
+/// Size of each of many files.
 const SMALL_FILE: usize = 2048;
-/// Bytes that are written in one go.
+/// Size of one write.
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// What is in the file system.
+/// Content of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Nothing.
+    /// No files.
     Empty,
-    /// A file of so many bytes.
+    /// One file of this many bytes.
     One(u64),
-    /// So many files of 2 KiB.
+    /// This many files of 2 KiB.
     Files(u32),
 }
 
@@ -74,7 +74,7 @@ impl Content {
     }
 }
 
-/// A mount.
+/// Times of one mount.
 #[derive(Clone, Copy, Debug)]
 pub struct Mount {
     preset: Preset,
@@ -82,19 +82,19 @@ pub struct Mount {
     content: Content,
     attach: Nanos,
     open: Nanos,
-    /// Time by that of one device.
+    /// Ratio to the time of one device.
     to_one: f64,
 }
 
-/// What the header of the table says.
+/// Header of the table.
 pub const HEADER: &str =
     "cells       content             devices  attach ms   mount ms   total ms  of one   paper";
 
-/// What the table does not say itself.
+/// Notes below the table.
 pub const FOOTER: &str = "A mount of what was unmounted well, for writing, in virtual time: attach reads the headers of all blocks, on all\n\
      devices at the same time. paper: the mount alone, of a new file system, by that of one device.";
 
-/// Measures all of it; `told` gets each row.
+/// Measures all combinations; `told` receives each row.
 pub fn measure(
     cells: &[Preset],
     devices: &[u32],
@@ -143,7 +143,7 @@ fn mount(shape: Shape, content: Content) -> Result<Mount> {
     })
 }
 
-/// What is promised of four devices.
+/// Checks the promised time of four devices.
 pub fn judge(rows: &[Mount]) -> Verdict {
     let figures = rows.iter().filter(|row| row.devices == 4);
     Verdict::of(
@@ -165,7 +165,7 @@ impl Mount {
         }
     }
 
-    /// A line of the table.
+    /// A row of the table.
     pub fn text(&self) -> String {
         let milliseconds = |time: Nanos| nearest_f64(time.0) / 1e6;
         let paper = self.paper().map_or("-".to_owned(), |paper| format!("{paper:.3}"));
@@ -182,7 +182,7 @@ impl Mount {
         )
     }
 
-    /// The same for programs.
+    /// The row as a JSON object.
     pub fn json(&self) -> Value {
         json!({
             "what": "mount", "cells": self.preset.name(), "devices": self.devices,

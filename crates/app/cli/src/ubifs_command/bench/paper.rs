@@ -1,4 +1,5 @@
-//! What seeds/001 says of MA-UBIFS beside UBIFS on one device, in its own words' numbers. Figures that are only drawn are left out.
+//! Figures of seeds/001 for MA-UBIFS relative to UBIFS on one device, as stated in its text. Figures that appear only in
+//! charts are omitted.
 
 use nand::Preset;
 
@@ -6,7 +7,7 @@ use super::workload::Workload;
 
 const MIB: u64 = 1 << 20;
 
-/// Throughput by that of one device (section 4.3). Of reads it says only that no difference was above 4 %.
+/// Throughput relative to one device (section 4.3). For reads the text states only that no difference exceeded 4 %.
 pub fn throughput(preset: Preset, devices: u32, record_bytes: u64, workload: Workload) -> Option<f64> {
     match (preset, devices, record_bytes, workload) {
         (Preset::Tlc, 2, 4096, written) if written.writes() => Some(1.045),
@@ -22,7 +23,7 @@ pub fn throughput(preset: Preset, devices: u32, record_bytes: u64, workload: Wor
     }
 }
 
-/// Time of mounting a new file system by that of one device (section 4.2).
+/// Time to mount a new file system, relative to one device (section 4.2).
 pub const fn mounting(devices: u32) -> Option<f64> {
     match devices {
         2 => Some(1.038),
@@ -31,8 +32,8 @@ pub const fn mounting(devices: u32) -> Option<f64> {
     }
 }
 
-/// Mean response time of an application by that of one device (section 5.2; MLC). That of `web-browsing` is above 1 on two devices, by
-/// how much is only drawn.
+/// Mean response time of an application, relative to one device (section 5.2; MLC). `web-browsing` is above 1 on two
+/// devices, but its value appears only in a chart.
 pub fn response(application: &str, devices: u32) -> Option<f64> {
     match (application, devices) {
         ("movie", 4) => Some(0.284),

@@ -1,4 +1,4 @@
-//! What is promised of the speed of an array, held against what was measured.
+//! Promised speeds of an array, and their check against measurements.
 
 use nand::Preset;
 use serde_json::{Value, json};
@@ -10,21 +10,21 @@ use crate::quantity::show_bytes;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// What is compared.
+/// The ratio that a promise bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// Throughput by that of one device.
+    /// Ratio to the throughput of one device.
     ToOneDevice,
-    /// Throughput by what the chips could program or read at most.
+    /// Ratio to the highest throughput that the chips can program or read.
     ToLimit,
 }
 
-/// A promise: `least` is kept by every row that it is about.
+/// A promise: every matching row reaches at least `least`.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
     measure: Measure,
     least: f64,
-    /// `None`: all.
+    /// `None` matches all workloads.
     workload: Option<Workload>,
     devices: Devices,
     record_bytes: Option<u64>,
@@ -46,7 +46,7 @@ const fn times(least: f64, devices: u32, record_bytes: u64, workload: Workload) 
     }
 }
 
-/// All of them.
+/// All promises of throughput.
 pub const PROMISES: [Promise; 9] = [
     times(1.95, 2, 16 * MIB, Workload::Write),
     times(3.8, 4, 16 * MIB, Workload::Write),
@@ -71,7 +71,7 @@ pub const PROMISES: [Promise; 9] = [
     },
 ];
 
-/// Which side of a figure is promised.
+/// A lower or upper bound of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
     AtLeast(f64),
@@ -86,7 +86,7 @@ impl Bound {
         }
     }
 
-    /// The figure that is nearer to missing it, or misses it by more.
+    /// Orders figures from worst to best.
     fn worse(self, one: f64, other: f64) -> std::cmp::Ordering {
         match self {
             Self::AtLeast(_) => one.total_cmp(&other),
@@ -102,16 +102,16 @@ impl Bound {
     }
 }
 
-/// What became of a promise.
+/// Result of a check.
 #[derive(Clone, Debug)]
 pub struct Verdict {
     promised: String,
     bound: Bound,
-    /// The worst figure that it is about, and of which chips; `None` where nothing was measured.
+    /// The worst matching figure and its chips; `None` if nothing was measured.
     worst: Option<(f64, Preset)>,
 }
 
-/// Holds every promise of throughput against all rows.
+/// Checks every promise of throughput against all rows.
 pub fn judge(rows: &[Row]) -> Vec<Verdict> {
     let verdict = |promise: &Promise| {
         let figures = rows.iter().filter(|row| promise.is_about(row));
@@ -158,7 +158,7 @@ impl Promise {
 }
 
 impl Verdict {
-    /// Holds a promise against all figures that it is about.
+    /// Checks a promise against all matching figures.
     pub fn of(promised: String, bound: Bound, figures: impl Iterator<Item = (f64, Preset)>) -> Self {
         Self {
             promised,
@@ -167,12 +167,12 @@ impl Verdict {
         }
     }
 
-    /// Whether it was measured and missed.
+    /// Returns true if it was measured and missed.
     pub fn is_missed(&self) -> bool {
         self.worst.is_some_and(|(found, _)| !self.bound.holds(found))
     }
 
-    /// A line for people.
+    /// One line of text.
     pub fn text(&self) -> String {
         let promised = format!("{}: {}", self.promised, self.bound.text());
         match self.worst {
@@ -184,7 +184,7 @@ impl Verdict {
         }
     }
 
-    /// The same for programs.
+    /// The verdict as a JSON object.
     pub fn json(&self) -> Value {
         json!({
             "what": "promise",

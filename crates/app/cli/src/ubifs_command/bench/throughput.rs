@@ -1,4 +1,4 @@
-//! Throughput of workloads, by number of devices, chips and record size.
+//! Throughput of the workloads, by number of devices, kind of chip and record size.
 
 use anyhow::{Context, Result};
 use media::Nanos;
@@ -12,7 +12,7 @@ use super::{paper, workload};
 use crate::array_command::limit_ns;
 use crate::quantity::show_bytes;
 
-/// One figure of the table.
+/// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     pub preset: Preset,
@@ -21,36 +21,36 @@ pub struct Row {
     pub workload: Workload,
     pub bytes: u64,
     pub time: Nanos,
-    /// Throughput by that of one device.
+    /// Ratio to the throughput of one device.
     pub to_one: f64,
-    /// Throughput by what the chips could program or read at most.
+    /// Ratio to the highest throughput that the chips can program or read.
     pub to_limit: f64,
 }
 
-/// What is measured.
+/// The combinations to measure.
 pub struct Plan<'a> {
     pub cells: &'a [Preset],
-    /// In order; 1 is among them.
+    /// Ascending; 1 is among them.
     pub devices: &'a [u32],
     pub records: &'a [u64],
-    /// Written and read in each workload, at least one record.
+    /// Bytes written or read by each workload; at least one record.
     pub total_bytes: u64,
-    /// Of all devices together.
+    /// Total size of all devices.
     pub size_bytes: u64,
 }
 
-/// What the header of the table says.
+/// Header of the table.
 pub const HEADER: &str =
     "cells       record     devices  workload              MB/s   x one   paper  of limit";
 
-/// What the table does not say itself.
+/// Notes below the table.
 pub const FOOTER: &str = "Virtual time: what the chips take; processor time does not count, and no cache is above the file system.\n\
      Writes are O_SYNC, and the commit at their end counts; before each workload all is unmounted and idle.\n\
      paper: the figures of the MA-UBIFS study (nandsim, kernel) where it states them; of reads it says 4 % at most.\n\
      The limit: devices x page bytes / (transfer + tPROG or tR).";
 
 impl Plan<'_> {
-    /// Measures all; `told` gets each row, and `each` is told after each workload.
+    /// Measures all combinations; `told` receives each row, and `each` is called after each workload.
     pub fn measure(
         &self,
         each: &mut dyn FnMut(),
@@ -120,7 +120,7 @@ impl Row {
         nearest_f64(self.bytes) * 1e9 / nearest_f64(self.time.0)
     }
 
-    /// A line of the table.
+    /// A row of the table.
     pub fn text(&self) -> String {
         let paper = self.paper().map_or("-".to_owned(), |paper| format!("{paper:.3}"));
         format!(
@@ -136,7 +136,7 @@ impl Row {
         )
     }
 
-    /// The same for programs.
+    /// The row as a JSON object.
     pub fn json(&self) -> Value {
         json!({
             "what": "throughput", "cells": self.preset.name(), "devices": self.devices,

@@ -1,4 +1,4 @@
-//! The workloads of seeds/001 section 4.3 on one file: records written with `O_SYNC`, and read with nothing cached.
+//! The workloads of seeds/001 section 4.3 on one file: records written with `O_SYNC`, and read without a cache.
 
 use anyhow::{Result, ensure};
 use bench::Permutation;
@@ -8,18 +8,18 @@ use vfs::FileSystem;
 
 use super::bed::{Bed, Mounted, OpenFile, Shape};
 
-/// A workload, in the order in which they are run: each on what the one before left.
+/// The workloads in execution order: each starts from the result of the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
-    /// A new file from front to back.
+    /// Writes a new file sequentially.
     Write,
-    /// All of it once more.
+    /// Rewrites it sequentially.
     Rewrite,
-    /// All of it in random order.
+    /// Rewrites it in random order.
     RandomWrite,
-    /// From front to back.
+    /// Reads it sequentially.
     Read,
-    /// In random order.
+    /// Reads it in random order.
     RandomRead,
 }
 
@@ -32,7 +32,7 @@ impl Workload {
         Self::RandomRead,
     ];
 
-    /// A few words for tables.
+    /// Name for tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Write => "write",
@@ -51,7 +51,7 @@ impl Workload {
         matches!(self, Self::RandomWrite | Self::RandomRead)
     }
 
-    /// Number of the pass over the file whose content is there after it.
+    /// Number of the pass whose content the file has after this workload.
     const fn pass(self) -> u64 {
         match self {
             Self::Write => 1,
@@ -64,7 +64,7 @@ impl Workload {
 /// Seed of the random order.
 const SEED: u64 = 1;
 
-/// Makes a file system and runs all workloads; what each took. `each` is told after each.
+/// Makes a file system and runs all workloads; returns the time of each. Calls `each` after each workload.
 pub fn run(
     shape: Shape,
     record_bytes: u64,
@@ -96,7 +96,7 @@ pub fn run(
     Ok(took)
 }
 
-/// The commit at the end counts: what was put off is paid for.
+/// The time includes the final commit, so deferred work counts.
 fn write(
     mounted: &Mounted,
     file: OpenFile,
@@ -136,7 +136,7 @@ fn read(
     })
 }
 
-/// What a record holds after a pass: no two are alike.
+/// Content of a record after a pass; no two are alike.
 fn fill(record: u64, pass: u64, out: &mut [u8]) {
     let mut state = (record << 2 | pass).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     for word in out.chunks_mut(8) {
