@@ -1,9 +1,9 @@
-//! `tidegate emmc attach`: a card as a block device of this machine.
+//! `tidegate emmc attach`: attaches a card as a block device of this machine.
 //!
-//! A background process serves it as a file by FUSE, with a loop device over that file. Order at the start: store, model, a
-//! minor of our own, the mount, the binding of the loop device, the description, the measuring of the kernel's part of a request's time,
-//! the report. At the end, whatever ended it: the
-//! loop device lets go, the data goes to the host's medium, the minor and the description are removed.
+//! A background process serves the card as a file over FUSE, with a loop device on that file. Order of the start: store,
+//! model, a free minor, the mount, the binding of the loop device, the description, the measurement of the kernel's share
+//! of the request time, the report. Whatever ends the process, the loop device is unbound, the data is synced to the host's
+//! medium, and the minor and the description are removed.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -34,10 +34,10 @@ use crate::quantity::{parse_bytes, show_bytes};
 use crate::stats_document::{self, DocumentParts};
 use crate::{Finding, output};
 
-/// Largest request of the block device: the phone's.
+/// Largest request of the block device, as on the phone.
 const REQUEST_KIB: u32 = 512;
 
-/// FUSE requests; larger than the device's, so that none is cut in two because its pages begin in the middle.
+/// Largest FUSE request; larger than the device's, so that a request with unaligned pages is not split.
 const FUSE_UNIT_BYTES: u32 = 1 << 20;
 
 /// Arguments of `tidegate emmc attach`.
@@ -48,21 +48,21 @@ const FUSE_UNIT_BYTES: u32 = 1 << 20;
                   Exit codes: 0 done, 1 the check found a difference (--self-check), 2 could not do it."
 )]
 pub struct AttachArguments {
-    /// Size of the card [default: that of the store, or the card's own]
+    /// Size of the card [default: the store's, or the card's own]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Card")]
     pub size: Option<u64>,
-    /// Card: a name of `tidegate emmc presets`, or a file NAME.toml [default: the store's, or gt-i9300]
+    /// Card: a name from `tidegate emmc presets`, or a file NAME.toml [default: the store's, or gt-i9300]
     #[arg(long, value_name = "NAME|FILE", help_heading = "Card")]
     pub card: Option<String>,
-    /// Where the data is: ram, or a file, which is made (sparse) when it is not there
+    /// Store the data in ram or in this file, which is created (sparse) if it does not exist
     #[arg(long, value_name = "ram|FILE", default_value = "ram", help_heading = "Card")]
     pub store: String,
     #[command(flatten)]
     pub device: DeviceArguments,
-    /// Requests in the driver at most, 4 to 64
+    /// Maximum number of requests in the driver, 4 to 64
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(4..=64), help_heading = "Block layer")]
     pub tags: u32,
-    /// Scheduler of the kernel for the device: none, mq-deadline, bfq, kyber
+    /// The kernel's I/O scheduler for the device: none, mq-deadline, bfq, kyber
     #[arg(
         long,
         value_name = "NAME",
@@ -70,7 +70,7 @@ pub struct AttachArguments {
         help_heading = "Block layer"
     )]
     pub io_scheduler: String,
-    /// Whether requests are answered earlier by what the kernel takes on their way, which is measured before the device is printed
+    /// Answer requests earlier by the time of the kernel's path, which is measured before the device is printed
     #[arg(
         long,
         value_name = "on|off",
@@ -79,8 +79,8 @@ pub struct AttachArguments {
         help_heading = "Block layer"
     )]
     pub make_up: OnOff,
-    /// Whether the card learns which requests are metadata and which are waited for, from the kernel's events
-    /// (tracefs); costs some microseconds a request
+    /// Tell the card which requests are metadata or synchronous, from kernel events (tracefs); costs a few microseconds per
+    /// request
     #[arg(
         long,
         value_name = "on|off",
@@ -89,7 +89,7 @@ pub struct AttachArguments {
         help_heading = "Block layer"
     )]
     pub request_flags: OnOff,
-    /// Folder for what is known of attached cards
+    /// Folder for the descriptions of attached cards
     #[arg(long, value_name = "FOLDER", default_value = RUN_FOLDER)]
     pub run_folder: PathBuf,
     /// Append messages of the background process to this file [default: discarded]
@@ -98,13 +98,13 @@ pub struct AttachArguments {
     /// Stay in the foreground
     #[arg(long, short = 'f')]
     pub foreground: bool,
-    /// Print what was attached as one line of JSON
+    /// Print the attached device as one line of JSON
     #[arg(long)]
     pub json: bool,
-    /// Attach it, compare streams and small writes with the model's answer for the same requests, and detach it
+    /// Attach the card, compare streams and small writes with the model's time for the same requests, and detach it
     #[arg(long, conflicts_with_all = ["foreground", "store"])]
     pub self_check: bool,
-    /// Serve as the background process: report on standard output, then let go of the terminal.
+    /// Serve as the background process: report on standard output, then detach from the terminal.
     #[arg(long, hide = true)]
     pub daemon: bool,
 }
@@ -119,7 +119,7 @@ pub fn run(arguments: &AttachArguments, words: &[OsString]) -> Result<Finding> {
     if !rustix::process::geteuid().is_root() {
         bail!("loop devices are made by root alone; run it as root");
     }
-    // Said here, before anything starts.
+    // Report mistakes before anything starts.
     let setup = setup(arguments)?;
     if arguments.foreground {
         serve(arguments, &mut |report| print(&report, arguments.json))?;
@@ -153,7 +153,7 @@ fn device_of(report: &Report) -> Result<PathBuf> {
     }
 }
 
-/// The model that the flags and the store describe.
+/// The model described by the flags and the store.
 fn setup(arguments: &AttachArguments) -> Result<Setup> {
     let kept = match store_file(arguments) {
         Some(path) => Description::beside(path)?,
@@ -195,7 +195,7 @@ fn serve(arguments: &AttachArguments, announce: &mut dyn FnMut(Report) -> Result
     };
     let (name, store_name) = (setup.card.name.clone(), store.name());
     let capacity_bytes = setup.card.flash.capacity_bytes;
-    // Where it is refused answers come later on a busy machine, which the counters tell.
+    // Without the priority, answers come late on a busy machine; the counters show it.
     let runs_before_others = run_before_others().is_ok();
     let device = Arc::new(LiveDevice::new(&setup, store, RealClock::punctual())?);
     let (place, claim) = Place::make(&arguments.run_folder, &name, capacity_bytes, store_name.clone())?;
@@ -244,7 +244,7 @@ fn serve(arguments: &AttachArguments, announce: &mut dyn FnMut(Report) -> Result
     )
 }
 
-/// A minor and a description, until it is dropped.
+/// A minor and a description; removed on drop.
 struct Place {
     device: LoopDevice,
     attached: Attached,
@@ -264,7 +264,7 @@ impl Place {
     }
 
     fn bind(&self, claim: Claim, limits: &QueueLimits) -> Result<()> {
-        // Before the binding, so that a process that is killed from here on leaves something to be found.
+        // Written before the binding, so that `detach` finds the device if the process is killed later.
         self.attached.write()?;
         let path = self.attached.card_path();
         let file = OpenOptions::new()
@@ -278,7 +278,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // The mount is gone: what could not be let go of stays for `detach`, with its description.
+        // The mount is gone. A device that can't be released keeps its description for `detach`.
         if self.device.unbind(&self.attached.card_path()).is_ok() && self.device.remove().is_ok() {
             self.attached.forget();
         }
@@ -286,7 +286,7 @@ impl Drop for Place {
 }
 
 fn mount_config(tags: u32) -> MountConfig {
-    // Each request is served by a thread that waits for its end; two more see to flushes and to questions.
+    // One thread per request waits for its end; two more serve flushes and queries.
     let threads = u16::try_from(tags + 2).unwrap_or(u16::MAX);
     MountConfig {
         source: "tidegate-emmc".to_owned(),

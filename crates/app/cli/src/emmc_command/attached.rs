@@ -1,6 +1,7 @@
-//! Which cards are attached: a folder with one description for each (`loop64.json`), and beside it the mountpoint of its file.
+//! Registry of attached cards: a folder with one description per card (`loop64.json`) and, beside it, the mount point of
+//! its file.
 //!
-//! The process that serves a card makes both and takes both away; where it was killed, `tidegate emmc detach` does.
+//! The process that serves a card creates both and removes both; if it was killed, `tidegate emmc detach` removes them.
 
 use std::path::{Path, PathBuf};
 
@@ -12,26 +13,24 @@ use serde::{Deserialize, Serialize};
 use crate::mount_table::{self, Mount};
 use crate::stats_document::{self, Document};
 
-/// Where descriptions are, unless a flag says otherwise.
+/// Default folder of the descriptions.
 pub const RUN_FOLDER: &str = "/run/tidegate/emmc";
 
-/// A card that is attached.
+/// An attached card.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Attached {
     /// Minor of its loop device.
     pub minor: u32,
-    /// Where its file is mounted.
+    /// Mount point of its file.
     pub mountpoint: PathBuf,
-    /// The card's name.
     pub card: String,
-    /// Its size.
     pub capacity_bytes: u64,
-    /// Where its data is.
+    /// Name of its data store.
     pub store: String,
 }
 
 impl Attached {
-    /// Makes the mountpoint for a device.
+    /// Creates the mount point for a device.
     pub fn prepare(
         folder: &Path,
         device: &LoopDevice,
@@ -54,7 +53,7 @@ impl Attached {
         })
     }
 
-    /// All that are described in `folder`, by minor.
+    /// All cards described in `folder`, by minor.
     pub fn all(folder: &Path) -> Result<Vec<Self>> {
         let entries = match std::fs::read_dir(folder) {
             Ok(entries) => entries,
@@ -78,7 +77,7 @@ impl Attached {
         Ok(all)
     }
 
-    /// The one with this device.
+    /// Finds the card of a device.
     pub fn find(folder: &Path, device: &Path) -> Result<Self> {
         let all = Self::all(folder)?;
         let names: Vec<String> = all
@@ -104,7 +103,7 @@ impl Attached {
         LoopDevice::of_minor(self.minor)
     }
 
-    /// The file that the loop device is bound to.
+    /// The file behind the loop device.
     pub fn card_path(&self) -> PathBuf {
         self.mountpoint.join(CARD_FILE)
     }
@@ -120,23 +119,23 @@ impl Attached {
             .with_context(|| format!("{} can't be written", path.display()))
     }
 
-    /// Removes description and mountpoint; what is not there is fine.
+    /// Removes the description and the mount point; ignores missing ones.
     pub fn forget(&self) {
         let _ = std::fs::remove_dir(&self.mountpoint);
         let _ = std::fs::remove_file(self.description());
     }
 
-    /// File systems of the device that are mounted.
+    /// Mounted file systems of the device.
     pub fn mounts(&self) -> Result<Vec<Mount>> {
         mount_table::of_device(&self.device().number())
     }
 
-    /// The document of the process that serves it.
+    /// The statistics document of the serving process.
     pub fn document(&self) -> Result<Document, stats_document::ReadError> {
         stats_document::read(&self.mountpoint)
     }
 
-    /// How its power is.
+    /// The power state.
     pub fn power(&self) -> Result<PowerReport> {
         let mut value = vec![0; 4096];
         let length = getxattr(&self.mountpoint, POWER_ATTRIBUTE, value.as_mut_slice())
@@ -144,7 +143,7 @@ impl Attached {
         Ok(serde_json::from_slice(&value[..length])?)
     }
 
-    /// Does something with its power.
+    /// Switches the power.
     pub fn order_power(&self, order: PowerOrder) -> Result<()> {
         setxattr(
             &self.mountpoint,

@@ -1,4 +1,4 @@
-//! `tidegate emmc cut`: a power cut of an attached card, and the power back.
+//! `tidegate emmc cut`: cuts the power of an attached card, or restores it.
 
 use std::path::PathBuf;
 
@@ -21,16 +21,16 @@ pub struct CutArguments {
     /// The device that `attach` printed
     #[arg(value_name = "DEVICE")]
     pub device: PathBuf,
-    /// Keep the pages that were programmed of writes that were not answered: these writes are torn
+    /// Keep the programmed pages of unanswered writes, so that these writes are torn
     #[arg(long)]
     pub torn: bool,
-    /// Give the power back; with a card that has power, cut it before
+    /// Restore the power; if the card has power, cut it first
     #[arg(long)]
     pub reattach: bool,
-    /// Print what was lost as one line of JSON
+    /// Print the losses as one line of JSON
     #[arg(long)]
     pub json: bool,
-    /// Folder for what is known of attached cards
+    /// Folder for the descriptions of attached cards
     #[arg(long, value_name = "FOLDER", default_value = RUN_FOLDER)]
     pub run_folder: PathBuf,
 }
@@ -71,7 +71,7 @@ pub fn run(arguments: &CutArguments) -> Result<Finding> {
         attached.order_power(PowerOrder::Cut(kind))?;
     }
     if arguments.reattach {
-        // What the page cache holds was never on the card: without power it can't be written, and is dropped.
+        // Dirty pages of the page cache never reached the card: writing them fails without power, which drops them.
         let _ = device.flush_cache();
         attached.order_power(PowerOrder::On)?;
     }

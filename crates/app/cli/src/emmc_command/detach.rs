@@ -1,8 +1,8 @@
-//! `tidegate emmc detach`: takes attached cards away, also those whose process was killed.
+//! `tidegate emmc detach`: detaches cards, including those whose process was killed.
 //!
-//! Order: nothing may be mounted on it; what the page cache holds is written to the card; the loop device lets go; the FUSE
-//! mount goes, and with it the process, which writes the data to its medium and removes minor and description. Where there is no process
-//! any more, this command does its part.
+//! Order: check that nothing is mounted on the device, flush the page cache to the card, unbind the loop device, unmount
+//! FUSE; this ends the process, which syncs the data to its medium and removes minor and description. If the process is
+//! dead, this command removes them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,26 +29,26 @@ pub struct DetachArguments {
         conflicts_with = "all"
     )]
     pub device: Option<PathBuf>,
-    /// All that are attached
+    /// Detach all cards
     #[arg(long)]
     pub all: bool,
-    /// Take file systems on it out of sight first; what they have not written yet is lost
+    /// Detach mounted file systems lazily first; their unwritten data is lost
     #[arg(long)]
     pub force: bool,
-    /// How long to wait for the process to write everything out and end
+    /// Maximum time for the process to write all data and end
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
     pub timeout: Duration,
-    /// Folder for what is known of attached cards
+    /// Folder for the descriptions of attached cards
     #[arg(long, value_name = "FOLDER", default_value = RUN_FOLDER)]
     pub run_folder: PathBuf,
 }
 
-/// How a card is taken away.
+/// Options of a detach.
 #[derive(Clone, Copy, Debug)]
 pub struct How {
-    /// Whether file systems on it are taken out of sight.
+    /// Detach mounted file systems lazily.
     pub force: bool,
-    /// How long its process may take.
+    /// Maximum time for the process to end.
     pub timeout: Duration,
 }
 
@@ -72,14 +72,14 @@ pub fn run(arguments: &DetachArguments) -> Result<Finding> {
     Ok(found)
 }
 
-/// Takes one card away.
+/// Detaches one card.
 pub fn detach(attached: &Attached, how: How) -> Result<()> {
     let device = attached.device();
     let is_dead = matches!(
         attached.document(),
         Err(ReadError::Dead | ReadError::NotOurs { .. })
     );
-    // A minor may belong to somebody else by now; this one is ours as long as it is bound to our file, or to nothing.
+    // Another device may have taken the minor; it is still ours if it is bound to our file, or unbound.
     let ours = device
         .backing_file()
         .is_none_or(|file| file == attached.card_path());
@@ -88,7 +88,7 @@ pub fn detach(attached: &Attached, how: How) -> Result<()> {
         let has_power = attached.power().is_ok_and(|report| report.power == Power::On);
         match device.flush_cache() {
             Err(error) if has_power => return Err(error.into()),
-            // Without power, or without its process, there is nothing that could be written to.
+            // Without power or without its process, the card can't be written.
             Ok(()) | Err(_) => {}
         }
         device.unbind(&attached.card_path())?;
@@ -109,7 +109,7 @@ pub fn detach(attached: &Attached, how: How) -> Result<()> {
     Ok(())
 }
 
-/// Sees to it that nothing is mounted on the device.
+/// Fails if a file system is mounted on the device; with `by_force`, unmounts it lazily.
 fn release_mounts(attached: &Attached, by_force: bool) -> Result<()> {
     for mount in attached.mounts()?.iter().rev() {
         if !by_force {

@@ -1,10 +1,10 @@
-//! The counters of an attached card, as `tidegate stats` and `tidegate emmc stats` show them.
+//! The counters of an attached card for `tidegate stats` and `tidegate emmc stats`.
 
 use emmc::packing::Stop;
 use live::{LiveStatistics, Power};
 use serde_json::{Map, Value, json};
 
-/// A flat object; the unit is the last word of a name.
+/// A flat object; each name ends with its unit.
 pub fn of(statistics: &LiveStatistics) -> Map<String, Value> {
     let outcome = &statistics.outcome;
     let (driver, nand, layer) = (&outcome.driver, &outcome.nand, &outcome.translation);

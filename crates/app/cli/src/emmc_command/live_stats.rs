@@ -1,4 +1,4 @@
-//! `tidegate emmc stats`: the counters of an attached card.
+//! `tidegate emmc stats`: shows the counters of an attached card.
 
 use std::path::PathBuf;
 
@@ -11,13 +11,13 @@ use crate::{Finding, output, stats_prometheus};
 /// Arguments of `tidegate emmc stats`.
 #[derive(Args, Debug)]
 pub struct LiveStatsArguments {
-    /// The device that `attach` printed; left out: all that are attached, one line of JSON each
+    /// The device that `attach` printed; without it, print one line of JSON for each attached card
     #[arg(value_name = "DEVICE")]
     pub device: Option<PathBuf>,
     /// Print metrics in the Prometheus text format
     #[arg(long, requires = "device")]
     pub prometheus: bool,
-    /// Folder for what is known of attached cards
+    /// Folder for the descriptions of attached cards
     #[arg(long, value_name = "FOLDER", default_value = RUN_FOLDER)]
     pub run_folder: PathBuf,
 }

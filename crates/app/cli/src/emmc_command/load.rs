@@ -1,4 +1,4 @@
-//! What is asked of the card: a load that has a name, or the requests of a trace.
+//! The load of a run: a named one, or the requests of a trace.
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -14,7 +14,7 @@ use results::call_trace::Action;
 
 use crate::quantity::{parse_bytes, parse_nanos};
 
-/// Where the data of loads with files begins: behind metadata and journal.
+/// Start of the data of loads with files, in sectors: after metadata and journal.
 const DATA_START: u64 = 1 << 19;
 
 /// Flags of the load.
@@ -29,61 +29,61 @@ pub struct LoadArguments {
         help_heading = "Load"
     )]
     pub load: LoadWord,
-    /// Take the requests from this block trace, in any format that `tidegate trace` reads, in place of a load
+    /// Replay the requests of this block trace instead of a load, in any format that `tidegate trace` reads
     #[arg(long, value_name = "TRACE", help_heading = "Load")]
     pub replay: Option<std::path::PathBuf>,
-    /// Make the requests of a trace or application at their times; the default is as fast as the card goes
+    /// Issue the requests of a trace or application at their recorded times [default: as fast as the card can]
     #[arg(long, help_heading = "Load")]
     pub traced_pace: bool,
-    /// Bytes that are written (or read) in all [default: that of the study, 2 GiB]
+    /// Bytes to write (or read) in all [default: as in the study, 2 GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Load")]
     pub size: Option<u64>,
-    /// Size of one write (random-write, random-read, sequential-write)
+    /// Size of one request (random-write, random-read, sequential-write)
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "4k", help_heading = "Load")]
     pub block: u64,
-    /// Part of the card that direct loads use [default: all of it]
+    /// Size of the part of the card that direct loads use [default: all of it]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Load")]
     pub range: Option<u64>,
-    /// Requests under way at once (direct loads, replay)
+    /// Number of outstanding requests (direct loads, replay)
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = "Load")]
     pub depth: u32,
-    /// Block groups of a flex group (postmark)
+    /// Number of block groups per flex group (postmark)
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=64), help_heading = "Load")]
     pub flex_groups: u64,
-    /// Time between two commits of the journal, as programs that sync bring them about (tio loads); 0 for none
+    /// Time between two journal commits caused by syncs of programs (tio loads); 0 for none
     #[arg(long, value_name = "DURATION", value_parser = parse_nanos, default_value = "5s", help_heading = "Load")]
     pub commit_every: Nanos,
-    /// Seed of every random choice
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
     pub seed: u64,
-    /// Have so much of the card, from its start, written before the run, which takes none of its time [default: nothing]
+    /// Size of the part of the card, from its start, that counts as written before the run; takes no time [default: 0]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Load")]
     pub written: Option<u64>,
 }
 
-/// Loads that have a name.
+/// Named loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LoadWord {
-    /// 2 GiB through the page cache in order, with a journal beside it
+    /// 2 GiB sequentially through the page cache, with a journal
     TioSeq,
-    /// 2 GiB in 4 KiB through the page cache, 4 threads, each at random in its file
+    /// 2 GiB in 4 KiB through the page cache, by 4 threads, each at random in its own file
     TioRand,
-    /// Direct writes at random places
+    /// Random direct writes
     RandomWrite,
-    /// Direct reads at random places
+    /// Random direct reads
     RandomRead,
-    /// Direct writes in order
+    /// Sequential direct writes
     SequentialWrite,
     /// 5,000 files of 1 MB and 10,000 transactions on ext4 with flex groups
     Postmark,
-    /// Requests of synchronising a drive to the phone
+    /// Requests of a drive synchronisation to the phone
     GoogleDrive,
-    /// Requests of installing many applications
+    /// Requests of the installation of many applications
     AppInstall,
 }
 
 impl LoadArguments {
-    /// Tasks that make the load on a card of so many sectors.
+    /// Tasks that make the load on a card of `card_sectors`.
     pub fn actors(&self, card_sectors: u64) -> Result<Vec<Box<dyn Actor>>> {
         if let Some(path) = &self.replay {
             return Ok(vec![replay(read_trace(path, card_sectors)?, self.pace())]);
@@ -179,7 +179,7 @@ impl LoadArguments {
     }
 }
 
-/// The requests of an application of `tidegate bench app`, as the eMMC driver saw them: they are not merged again.
+/// The requests of an application of `tidegate bench app`, as the eMMC driver saw them: already merged.
 pub fn application(name: &str, seed: u64) -> Result<Vec<TracedBio>> {
     let application =
         bench::app::application(name).with_context(|| format!("there is no application {name:?}"))?;
@@ -207,7 +207,7 @@ pub fn application(name: &str, seed: u64) -> Result<Vec<TracedBio>> {
     Ok(requests.collect())
 }
 
-/// The requests of a block trace, those beyond the card left out with a message.
+/// The requests of a block trace; those beyond the card are dropped with a message.
 fn read_trace(path: &std::path::Path, card_sectors: u64) -> Result<Vec<TracedBio>> {
     let options = ReadOptions {
         format: None,

@@ -1,4 +1,5 @@
-//! `tidegate emmc`: the model of an eMMC card, its driver and the block layer, in virtual time, and cards attached to this machine.
+//! `tidegate emmc`: models an eMMC card, its driver and the block layer in virtual time, and attaches cards to this
+//! machine.
 
 mod attach;
 mod attached;
@@ -27,22 +28,22 @@ use self::presets::PresetsArguments;
 use self::run::RunArguments;
 use crate::Finding;
 
-/// What `tidegate emmc` does.
+/// The subcommands of `tidegate emmc`.
 #[derive(Debug, Subcommand)]
 pub enum EmmcCommand {
-    /// Run a load on a card, with a scheduler, packing and a translation layer of choice
+    /// Run a load on a card, with a choice of scheduler, packing and translation layer
     Run(Box<RunArguments>),
-    /// List the cards and hosts that have a name, with the sources of their numbers
+    /// List the named cards and hosts, with the sources of their numbers
     Presets(PresetsArguments),
-    /// Draw tables 1 to 3 and figures 7 to 15 of the packed-command study again, beside the paper's
+    /// Reproduce tables 1 to 3 and figures 7 to 15 of the packed-command study, beside the paper's numbers
     Paper(PaperArguments),
-    /// Attach a card to this machine as a block device whose requests take as long as the model says
+    /// Attach a card to this machine as a block device with the request times of the model
     Attach(Box<AttachArguments>),
-    /// Take attached cards away, also those whose process was killed
+    /// Detach cards, including those whose process was killed
     Detach(DetachArguments),
     /// Show the counters of an attached card
     Stats(LiveStatsArguments),
-    /// Cut the power of an attached card, or give it back
+    /// Cut the power of an attached card, or restore it
     Cut(CutArguments),
 }
 

@@ -1,4 +1,4 @@
-//! `tidegate emmc paper`: the study's tables and figures, ours beside the paper's.
+//! `tidegate emmc paper`: reproduces the study's tables and figures beside the paper's.
 
 use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
@@ -21,16 +21,16 @@ use crate::{Finding, output};
                   Exit codes: 0 all hold, 1 some fail, 2 could not do it."
 )]
 pub struct PaperArguments {
-    /// How much of each experiment is run, parts per thousand; shapes need about 100, the paper's counts 1000
+    /// Part of each experiment to run, per mille; shapes need about 100, the paper's counts 1000
     #[arg(long, value_name = "PERMILLE", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=1000))]
     pub scale: u64,
-    /// Show this table or figure alone, as in "table 1" or "figure 8"
+    /// Show only this table or figure, such as "table 1" or "figure 8"
     #[arg(long, value_name = "NAME")]
     pub only: Option<String>,
-    /// Seed of every random choice
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write a page of HTML to this file
+    /// Write an HTML page to this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Print one JSON document

@@ -1,4 +1,4 @@
-//! `tidegate emmc presets`: the cards and hosts that have a name.
+//! `tidegate emmc presets`: lists the named cards and hosts.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -13,7 +13,7 @@ use crate::{Finding, output};
 /// Arguments of `tidegate emmc presets`.
 #[derive(Args, Debug)]
 pub struct PresetsArguments {
-    /// Show everything of this card or host, with the sources of its numbers
+    /// Show all parameters of this card or host, with the sources of its numbers
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
     /// Print one JSON document
@@ -93,7 +93,7 @@ fn card_row(card: &CardFile) -> Vec<String> {
     ]
 }
 
-/// Every number with its name, tables of the file as prefixes.
+/// All numbers with their names, prefixed by the tables of the file.
 fn described(document: &Value) -> String {
     let mut lines = Vec::new();
     for list in ["cards", "hosts"] {

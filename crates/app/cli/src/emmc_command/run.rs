@@ -1,4 +1,4 @@
-//! `tidegate emmc run`: a load on a card, and what came of it.
+//! `tidegate emmc run`: runs a load on a card and shows the results.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, stderr};
@@ -38,10 +38,10 @@ pub struct RunArguments {
     /// Write every command as a block trace, for `tidegate trace report`: NAME.trace or another tool's format
     #[arg(long, value_name = "OUT", help_heading = "Results")]
     pub trace: Option<PathBuf>,
-    /// Requests of that trace at most; what comes after is counted
+    /// Maximum number of requests in that trace; later ones are only counted
     #[arg(long, value_name = "N", default_value_t = 2_000_000, help_heading = "Results")]
     pub trace_requests: usize,
-    /// Replace the trace where there is one
+    /// Replace an existing trace
     #[arg(long, help_heading = "Results")]
     pub force: bool,
     /// Append a run record to this file

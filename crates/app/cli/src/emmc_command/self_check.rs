@@ -1,7 +1,7 @@
-//! `tidegate emmc attach --self-check`: the same requests on the attached card and in virtual time, side by side.
+//! `tidegate emmc attach --self-check`: compares the same requests on the attached card and in virtual time.
 //!
-//! The requests are made by `tidegate bench file --device` past the page cache; the model makes them of itself, with as many
-//! at a time, one load after the other on one card, so that each finds the card as the attached one is by then. What differs is the
+//! `tidegate bench file --device` makes the requests past the page cache; the model makes the same ones with the same queue
+//! depth. All loads run in sequence on one card, so that the model is in the state of the attached card. They differ in the
 //! host: its calls, its scheduler, its wake-ups, and the work of the client between two requests.
 
 use std::path::Path;
@@ -22,13 +22,13 @@ use super::attached::Attached;
 use super::detach::{How, detach};
 use crate::{Finding, output};
 
-/// Difference of bandwidth that is still the model's.
+/// Largest accepted difference of bandwidth.
 const DIFFERENCE_PERCENT_MAX: f64 = 3.0;
 
-/// Lateness of half of the answers that is still on time.
+/// Largest accepted median lateness of answers.
 const LATE_P50_NS_MAX: u64 = 60_000;
 
-/// One load.
+/// A load of the comparison.
 struct Load {
     name: &'static str,
     pattern: &'static str,
@@ -55,7 +55,8 @@ impl Load {
     }
 }
 
-/// In this order: reads find what the stream before them wrote, and random writes, whose places differ, come last.
+/// The order matters: reads find the data of the stream before them, and random writes, whose addresses differ between
+/// client and model, come last.
 const LOADS: [Load; 4] = [
     Load {
         name: "stream of writes, 512 KiB, 32 at a time",
@@ -95,7 +96,7 @@ const LOADS: [Load; 4] = [
     },
 ];
 
-/// What one load took.
+/// Time of one load on the model and on the card.
 struct Outcome {
     name: &'static str,
     bytes: u64,
@@ -104,17 +105,17 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Bandwidth against the model's, percent beyond it.
+    /// Bandwidth of the attached card relative to the model's, percent above it.
     fn difference_percent(&self) -> f64 {
         let ratio = results::nearest_f64(self.model_ns) / results::nearest_f64(self.live_ns.max(1));
         (ratio - 1.0) * 100.0
     }
 }
 
-/// Compares on a card that was attached for this, and detaches it.
+/// Compares on a card that was attached for this check, and detaches it.
 pub fn run(arguments: &AttachArguments, setup: &Setup, device: &Path) -> Result<Finding> {
     let attached = Attached::find(&arguments.run_folder, device)?;
-    // The load is on time as the card is; where that is refused, what else the machine does is part of the answer.
+    // The load gets the card's priority; if that is refused, other work of the machine is part of the result.
     let _ = live::run_before_others();
     let compared = compare(setup, &attached, device);
     detach(
@@ -165,7 +166,7 @@ fn compare(setup: &Setup, attached: &Attached, device: &Path) -> Result<(Vec<Out
     Ok((outcomes, late.context("the card does not say how late it is")?))
 }
 
-/// The model's time for some loads, one after the other.
+/// The model's time for several loads in sequence.
 fn modelled(setup: &Setup, loads: &[Load]) -> Result<u64> {
     let setup = Setup {
         queue: QueueRules::usual(SchedulerKind::None),
@@ -175,7 +176,7 @@ fn modelled(setup: &Setup, loads: &[Load]) -> Result<u64> {
     Ok(simulation.run(|_| Continue::Yes).0.elapsed_ns)
 }
 
-/// The time that the attached card takes for it.
+/// The time of the attached card for a load.
 fn measured(load: &Load, device: &Path) -> Result<u64> {
     let program =
         std::env::current_exe().context("the path of this program can't be found; is /proc mounted?")?;
@@ -214,7 +215,7 @@ fn measured(load: &Load, device: &Path) -> Result<u64> {
         .samples
         .first()
         .context("tidegate bench measured nothing")?;
-    // The client's requests, without what it does to end.
+    // The time of the client's requests, without its sync and close.
     Ok(sample.elapsed_ns.saturating_sub(sample.sync_ns + sample.close_ns))
 }
 

@@ -1,4 +1,4 @@
-//! Which card, host, scheduler and driver: flags, and the files that they may name.
+//! Builds card, host, scheduler and driver from flags and from the files that they name.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use emmc::host::HostFile;
 use emmc::packing::{Contiguity, PackReads, PackRules, StopOrder};
 use emmc::simulation::{DiscardMode, DriverMode, Setup};
 
-/// Flags of everything around a load.
+/// Flags of the whole stack below a load.
 #[derive(Args, Debug)]
 pub struct SetupArguments {
-    /// Card: a name of `tidegate emmc presets`, or a file NAME.toml
+    /// Card: a name from `tidegate emmc presets`, or a file NAME.toml
     #[arg(
         long,
         value_name = "NAME|FILE",
@@ -25,13 +25,13 @@ pub struct SetupArguments {
     #[command(flatten)]
     pub device: DeviceArguments,
 
-    /// Scheduler: noop, deadline, cfq (Linux 3.0), none, mq-deadline, bfq, kyber (today)
+    /// Scheduler: noop, deadline, cfq (Linux 3.0), none, mq-deadline, bfq, kyber (current)
     #[arg(long, value_name = "NAME", value_parser = scheduler_parser(), default_value = "cfq", help_heading = "Block layer")]
     pub scheduler: SchedulerKind,
-    /// Requests of one queue in the driver (cfq)
+    /// Maximum number of requests of one queue in the driver (cfq)
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Block layer")]
     pub cfq_quantum: u32,
-    /// Whether writes that nobody waits for ramp up after others were late (cfq)
+    /// Ramp up async writes slowly after late sync requests (cfq low_latency)
     #[arg(
         long,
         value_name = "on|off",
@@ -40,24 +40,24 @@ pub struct SetupArguments {
         help_heading = "Block layer"
     )]
     pub cfq_low_latency: OnOff,
-    /// Requests that wait at most, of each kind (nr_requests)
+    /// Maximum number of waiting requests of each kind (nr_requests)
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(4..=65536), help_heading = "Block layer")]
     pub requests: u32,
-    /// Requests in the driver at most [default: no limit]
+    /// Maximum number of requests in the driver [default: no limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Block layer")]
     pub tags: Option<u32>,
 }
 
-/// Flags of everything below the block layer, but for which card it is.
+/// Flags of everything below the block layer, except the card.
 #[derive(Args, Debug)]
 pub struct DeviceArguments {
     /// Translation layer [default: the card's]
     #[arg(long, value_name = "KIND", value_parser = translation_parser(), help_heading = "Card")]
     pub translation: Option<TranslationKind>,
-    /// Cache that answers before the program, on or off [default: the card's]
+    /// Write cache that answers before the data is programmed, on or off [default: the card's]
     #[arg(long, value_name = "on|off", value_enum, help_heading = "Card")]
     pub cache: Option<OnOff>,
-    /// What discards become: trim (durable, reads zero) or discard (when the card likes)
+    /// Treatment of discards: trim (durable, reads zero) or discard (at any time, at the card's choice)
     #[arg(
         long,
         value_name = "KIND",
@@ -67,7 +67,7 @@ pub struct DeviceArguments {
     )]
     pub discard: DiscardWord,
 
-    /// Host: a name of `tidegate emmc presets`, or a file NAME.toml
+    /// Host: a name from `tidegate emmc presets`, or a file NAME.toml
     #[arg(
         long,
         value_name = "NAME|FILE",
@@ -75,7 +75,7 @@ pub struct DeviceArguments {
         help_heading = "Driver"
     )]
     pub host: String,
-    /// Which writes are packed: none, those that follow each other, or any
+    /// Writes to pack: off, sequential ones only, or random ones too
     #[arg(
         long,
         value_name = "WHICH",
@@ -84,28 +84,28 @@ pub struct DeviceArguments {
         help_heading = "Driver"
     )]
     pub pack: PackWord,
-    /// Most requests of a pack, 1 to 63
+    /// Maximum number of requests in a pack, 1 to 63
     #[arg(long, value_name = "N", default_value_t = 62, value_parser = clap::value_parser!(u32).range(1..=63), help_heading = "Driver")]
     pub max_packed: u32,
-    /// Order of the tests that end a pack: that of the Samsung, mainline or MSM driver
+    /// Order of the tests that end a pack, as in the Samsung, mainline or MSM driver
     #[arg(long, value_name = "DRIVER", value_parser = order_parser(), default_value = "samsung", help_heading = "Driver")]
     pub stop_order: StopOrder,
-    /// Pack reads as well
+    /// Pack reads too
     #[arg(long, help_heading = "Driver")]
     pub pack_reads: bool,
-    /// Use the command queue of eMMC 5.1 with so many tasks, 1 to 32, in place of packing
+    /// Use the eMMC 5.1 command queue with this many tasks, 1 to 32, instead of packing
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32), help_heading = "Driver")]
     pub command_queue: Option<u32>,
 }
 
-/// Which writes are packed.
+/// Writes to pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PackWord {
-    /// None
+    /// No writes
     Off,
-    /// Those that follow each other
+    /// Only sequential writes
     Sequential,
-    /// Any
+    /// Any writes
     Random,
 }
 
@@ -118,7 +118,7 @@ pub enum OnOff {
     Off,
 }
 
-/// What discards become.
+/// Treatment of discards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DiscardWord {
     /// TRIM
@@ -150,7 +150,7 @@ fn scheduler_parser() -> impl TypedValueParser<Value = SchedulerKind> {
 }
 
 impl SetupArguments {
-    /// Reads the files and puts everything together.
+    /// Reads the files and builds the setup.
     pub fn setup(&self) -> Result<Setup> {
         self.device.setup(card_file(&self.card)?, self.queue())
     }
@@ -173,7 +173,7 @@ impl SetupArguments {
 }
 
 impl DeviceArguments {
-    /// Puts a card into the host that the flags describe.
+    /// Puts a card into the host described by the flags.
     pub fn setup(&self, mut card: CardFile, queue: QueueRules) -> Result<Setup> {
         let host = match toml_text(&self.host)? {
             Some(text) => HostFile::parse(&self.host, &text)?,
@@ -226,7 +226,7 @@ impl DeviceArguments {
     }
 }
 
-/// The card of a name or file.
+/// The card of a preset or file.
 pub fn card_file(name: &str) -> Result<CardFile> {
     Ok(match toml_text(name)? {
         Some(text) => CardFile::parse(name, &text)?,
@@ -234,7 +234,7 @@ pub fn card_file(name: &str) -> Result<CardFile> {
     })
 }
 
-/// The text of a file, when the name is that of one.
+/// The text of the file, if the name ends in `.toml`.
 fn toml_text(name: &str) -> Result<Option<String>> {
     let path = Path::new(name);
     if path.extension().is_none_or(|extension| extension != "toml") {

@@ -1,17 +1,17 @@
-//! Where the history of runs is: `--history`, else `TIDEGATE_HISTORY`, else the user's data folder. And where settings are.
+//! Location of the history: `--history`, else `TIDEGATE_HISTORY`, else the user's data folder. Also the settings folder.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Names the file, or says `off`.
+/// The file of the history, or `off`.
 const VARIABLE: &str = "TIDEGATE_HISTORY";
 
-/// The file of the history; `None` when there is to be none, or no home to have it in.
+/// The file of the history; `None` if it is off, or without a home.
 pub fn location(given: Option<&Path>) -> Option<PathBuf> {
     location_in(given, |name| std::env::var_os(name))
 }
 
-/// The user's folder for settings; `None` without a home.
+/// The user's settings folder; `None` without a home.
 pub fn config_folder() -> Option<PathBuf> {
     user_folder("XDG_CONFIG_HOME", ".config", set_variable)
 }
@@ -31,7 +31,8 @@ fn location_in(given: Option<&Path>, variable: impl Fn(&str) -> Option<OsString>
     user_folder("XDG_DATA_HOME", ".local/share", set).map(|folder| folder.join("tidegate/history.db"))
 }
 
-/// What the variable names where it is an absolute path, as its specification asks, else its default in the home.
+/// The value of the variable if it is an absolute path, as the XDG specification requires; otherwise the default in the
+/// home.
 fn user_folder(variable: &str, usual: &str, set: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let named = set(variable).map(PathBuf::from);
     named

@@ -1,4 +1,4 @@
-//! Storing what is measured. A history that can't be written never fails a run: it is said once, and the run goes on.
+//! Stores run records in the history. A history that can't be written never fails a run: the failure is reported once.
 
 use std::path::PathBuf;
 
@@ -9,19 +9,19 @@ use results::RunRecord;
 use super::location::location;
 use crate::output;
 
-/// Whether and where a run is stored.
+/// Flags of storing a run.
 #[derive(Args, Clone, Debug, Default)]
 pub struct StoreArguments {
-    /// File of the history that the run is stored in, and that ids and tags are looked up in [default:
-    /// $TIDEGATE_HISTORY, or tidegate/history.db in $XDG_DATA_HOME]
+    /// File of the history, to store the run in and to look up ids and tags [default: $TIDEGATE_HISTORY, or
+    /// tidegate/history.db in $XDG_DATA_HOME]
     #[arg(long, value_name = "FILE")]
     pub history: Option<PathBuf>,
-    /// Do not store the run in the history; TIDEGATE_HISTORY=off does the same for all
+    /// Do not store the run in the history; TIDEGATE_HISTORY=off does the same for all runs
     #[arg(long, conflicts_with = "history")]
     pub no_history: bool,
 }
 
-/// The run that records are added to.
+/// Adds the records of one run.
 #[derive(Debug)]
 pub struct HistoryLog {
     state: State,
@@ -35,7 +35,7 @@ enum State {
 }
 
 impl HistoryLog {
-    /// A log that opens nothing before the first record.
+    /// Creates a log; opens nothing before the first record.
     pub fn new(arguments: &StoreArguments) -> Self {
         let path = if arguments.no_history {
             None

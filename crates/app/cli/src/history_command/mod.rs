@@ -1,4 +1,4 @@
-//! `tidegate bench history`: the runs that were stored.
+//! `tidegate bench history`: shows and manages stored runs.
 
 pub mod location;
 pub mod log;
@@ -21,7 +21,7 @@ use crate::{Finding, output};
 /// Arguments of `tidegate bench history`.
 #[derive(Args, Debug)]
 pub struct HistoryArguments {
-    /// What to do with the history.
+    /// The action.
     #[command(subcommand)]
     pub action: HistoryAction,
     /// File of the history [default: $TIDEGATE_HISTORY, or tidegate/history.db in $XDG_DATA_HOME]
@@ -29,25 +29,25 @@ pub struct HistoryArguments {
     pub history: Option<PathBuf>,
 }
 
-/// What to do with the history.
+/// The actions.
 #[derive(Debug, Subcommand)]
 pub enum HistoryAction {
-    /// List runs, the latest first
+    /// List runs, latest first
     List(ListArguments),
     /// Show runs with all their numbers
     Show(ShowArguments),
-    /// Give a run a name, by which it can be listed and compared; several runs may have the same
+    /// Tag a run, to list and compare it by the tag; several runs can share a tag
     Tag(TagArguments),
-    /// Delete runs for good
+    /// Delete runs permanently
     Delete(DeleteArguments),
     /// Write runs as CSV, JSON lines or Markdown
     Export(ExportArguments),
 }
 
-/// Which runs.
+/// Selects runs.
 #[derive(Args, Debug)]
 pub struct FilterArguments {
-    /// Only runs with these letters in a workload's name, such as random-write or sqlite
+    /// Only runs whose workload name contains this text, such as random-write or sqlite
     #[arg(long, value_name = "TEXT")]
     pub workload: Option<String>,
     /// Only runs in this folder or below it
@@ -59,7 +59,7 @@ pub struct FilterArguments {
     /// Only runs with this tag
     #[arg(long, value_name = "NAME")]
     pub tag: Option<String>,
-    /// Only so many of the latest
+    /// Maximum number of runs, the latest ones
     #[arg(long, value_name = "N")]
     pub limit: Option<u32>,
 }
@@ -70,7 +70,7 @@ pub struct ListArguments {
     /// Which runs.
     #[command(flatten)]
     pub filter: FilterArguments,
-    /// Print one JSON object on each line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 }
@@ -81,7 +81,7 @@ pub struct ShowArguments {
     /// Ids of the runs
     #[arg(value_name = "ID", required = true)]
     pub runs: Vec<RunId>,
-    /// Print the run records in JSON, one on each line
+    /// Print the run records as JSON, one per line
     #[arg(long)]
     pub json: bool,
 }
@@ -92,10 +92,10 @@ pub struct TagArguments {
     /// Id of the run
     #[arg(value_name = "ID")]
     pub run: RunId,
-    /// The name: at least one letter, no blanks
+    /// The tag: at least one letter, no blanks
     #[arg(value_name = "NAME")]
     pub tag: String,
-    /// Take the name away instead
+    /// Remove the tag instead
     #[arg(long)]
     pub remove: bool,
 }
@@ -106,7 +106,7 @@ pub struct DeleteArguments {
     /// Ids of the runs
     #[arg(value_name = "ID", required = true)]
     pub runs: Vec<RunId>,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     pub yes: bool,
 }
@@ -114,13 +114,13 @@ pub struct DeleteArguments {
 /// Arguments of `tidegate bench history export`.
 #[derive(Args, Debug)]
 pub struct ExportArguments {
-    /// Ids of the runs [default: all that the filters leave]
+    /// Ids of the runs [default: all that match the filters]
     #[arg(value_name = "ID")]
     pub runs: Vec<RunId>,
     /// Which runs.
     #[command(flatten)]
     pub filter: FilterArguments,
-    /// The format
+    /// Output format
     #[arg(long, value_enum)]
     pub format: ExportFormat,
     /// Write to this file; - is standard output
@@ -131,11 +131,11 @@ pub struct ExportArguments {
 /// A format of exported runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExportFormat {
-    /// A line for each operation of each record, below a line of names
+    /// One line per operation of each record, below a header line
     Csv,
-    /// The whole records, one on each line, as `tidegate bench compare` reads them
+    /// Whole records, one per line, as `tidegate bench compare` reads them
     Json,
-    /// A table
+    /// A Markdown table
     Markdown,
 }
 
@@ -145,7 +145,7 @@ pub fn run(arguments: &HistoryArguments) -> Result<Finding> {
         "there is no history: TIDEGATE_HISTORY is `off` or there is no home folder; name a file with --history",
     )?;
     let Some(mut history) = History::open_existing(&path)? else {
-        // Nothing was ever stored: an empty list is right, and everything else names a run that is not there.
+        // No run was ever stored: an empty list is right, and any other action names a missing run.
         return match &arguments.action {
             HistoryAction::List(_) => {
                 output::print_error(&format!("no run is stored in {}", path.display()));
@@ -164,7 +164,7 @@ pub fn run(arguments: &HistoryArguments) -> Result<Finding> {
     Ok(Finding::Nothing)
 }
 
-/// The records of a run (by id) or of all runs with a tag, from the history that is in use.
+/// The records of a run (by id) or of all runs with a tag, from the history in use.
 pub fn records_of(name: &str, history: Option<&Path>) -> Result<Vec<RunRecord>> {
     let path = location(history).with_context(|| {
         format!("`{name}` is no file, and there is no history to look it up in; name one with --history")
@@ -185,7 +185,7 @@ pub fn records_of(name: &str, history: Option<&Path>) -> Result<Vec<RunRecord>> 
             path.display()
         );
     }
-    // In the order measured.
+    // Chronological order.
     tagged.reverse();
     let runs = tagged.iter().map(|run| opened.get(run.id));
     let runs = runs.collect::<Result<Vec<StoredRun>, _>>()?;
@@ -269,7 +269,7 @@ fn export(history: &History, arguments: &ExportArguments) -> Result<()> {
 
 fn filter(arguments: &FilterArguments) -> Result<Filter> {
     let path = arguments.path.as_deref().map(|path| {
-        // What is gone by now is looked for as it was written.
+        // A path that no longer exists is searched for as given.
         let absolute = path.canonicalize().or_else(|_| std::path::absolute(path));
         absolute.with_context(|| format!("{} can't be looked for", path.display()))
     });

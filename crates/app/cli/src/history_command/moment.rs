@@ -1,6 +1,6 @@
-//! Moments as people name them: `7d`, `12h`, `30min`, `2026-01-31`.
+//! Parses points in time: `7d`, `12h`, `30min`, `2026-01-31`.
 
-/// Nanoseconds since 1970 of a moment before `now_unix_ns`, or of the beginning of a day (UTC).
+/// Nanoseconds since 1970 of a time before `now_unix_ns`, or of the beginning of a day (UTC).
 pub fn parse_moment(text: &str, now_unix_ns: u64) -> Result<u64, String> {
     let wrong = || format!("`{text}` is no moment; write for example 30min, 12h, 7d, 2w or 2026-01-31");
     if let Some(days) = day_number(text) {
@@ -22,7 +22,7 @@ pub fn parse_moment(text: &str, now_unix_ns: u64) -> Result<u64, String> {
     Ok(now_unix_ns.saturating_sub(back_ns))
 }
 
-/// Days from 1970-01-01 to `YYYY-MM-DD`, from 1970 to 9999; `None` for what is no such date.
+/// Days from 1970-01-01 to `YYYY-MM-DD`, years 1970 to 9999; `None` if that is not a date.
 fn day_number(text: &str) -> Option<u64> {
     let parts: Vec<&str> = text.split('-').collect();
     let &[year, month, day] = &parts[..] else {

@@ -1,4 +1,4 @@
-//! Runs of the history as tables for the terminal.
+//! Tables of stored runs for the terminal.
 
 use anyhow::Result;
 use history::{History, RunSummary, StoredRun};
@@ -27,7 +27,7 @@ pub fn run(history: &History, arguments: &ShowArguments) -> Result<()> {
     Ok(())
 }
 
-/// One line for each run.
+/// One line per run.
 pub fn list_table(runs: &[RunSummary]) -> String {
     let columns = [
         Column::right("id"),
@@ -121,7 +121,7 @@ fn text(run: &StoredRun) -> String {
     text
 }
 
-/// The records by workload, in the order measured.
+/// The records by workload, in the order of measurement.
 fn groups(records: &[RunRecord]) -> Vec<(String, Vec<RunRecord>)> {
     let mut groups: Vec<(String, Vec<RunRecord>)> = Vec::new();
     for record in records {

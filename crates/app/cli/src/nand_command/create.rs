@@ -1,4 +1,4 @@
-//! `tidegate nand create`: an erased chip in a file.
+//! `tidegate nand create`: creates an erased chip in a file.
 
 use std::path::{Path, PathBuf};
 
@@ -24,13 +24,12 @@ use crate::{Finding, output};
 pub struct CreateArguments {
     /// The new file
     pub file: PathBuf,
-    /// Make so many chips, FILE.0 and so on, for an array; each has a seed of its own
+    /// Create N chips for an array, FILE.0 to FILE.(N-1), each with its own seed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub devices: Option<u32>,
-    /// What chip it is.
     #[command(flatten)]
     pub geometry: GeometryArguments,
-    /// Bytes of data of the whole chip, in whole blocks [default: the preset's]
+    /// Data bytes of the whole chip, a multiple of the block size [default: the preset's]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip", conflicts_with = "blocks")]
     pub size: Option<u64>,
     /// Number of blocks [default: the preset's]
@@ -45,37 +44,38 @@ pub struct CreateArguments {
     /// Time to erase a block [default: the preset's, else 0]
     #[arg(long, value_name = "TIME", value_parser = parse_nanos, help_heading = "Timing")]
     pub erase_time: Option<Nanos>,
-    /// Time to move a page over the bus [default: the preset's, else 0]
+    /// Time to transfer a page over the bus [default: the preset's, else 0]
     #[arg(long, value_name = "TIME", value_parser = parse_nanos, help_heading = "Timing")]
     pub transfer_time: Option<Nanos>,
     /// Seed of all faults
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Faults")]
     pub seed: u64,
-    /// Have power cuts take pages in pairs, as on MLC chips: the page that is being programmed, and the one programmed earlier into the same cells
+    /// Let power cuts destroy pages in pairs, as on MLC chips: the page being programmed and the earlier one in the same
+    /// cells
     #[arg(long, help_heading = "Faults")]
     pub paired_pages: bool,
-    /// Blocks that are bad from the start
+    /// Number of factory bad blocks
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Faults")]
     pub bad_blocks: u32,
-    /// Programs that fail, in a million
+    /// Rate of failing programs, per million
     #[arg(long, value_name = "PPM", default_value_t = 0, help_heading = "Faults")]
     pub program_failures: u32,
-    /// Erases that fail, in a million
+    /// Rate of failing erases, per million
     #[arg(long, value_name = "PPM", default_value_t = 0, help_heading = "Faults")]
     pub erase_failures: u32,
-    /// Erases that a block survives on average; 0 is for ever
+    /// Mean number of erases that a block survives; 0 for no limit
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Faults")]
     pub endurance: u32,
-    /// Reads of a block that flip one bit in each 512 bytes on average; 0 is never
+    /// Mean number of reads of a block per bit-flip in each 512 bytes; 0 for none
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Faults")]
     pub reads_per_bit_flip: u32,
-    /// Time that flips one bit in each 512 bytes on average, such as 90d; 0 is never
+    /// Mean time per bit-flip in each 512 bytes, such as 90d; 0 for none
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_nanos, help_heading = "Faults")]
     pub time_per_bit_flip: Nanos,
-    /// Replace a file that exists
+    /// Replace an existing file
     #[arg(long)]
     pub force: bool,
-    /// Print what was made as one JSON document
+    /// Print the new chip as one JSON document
     #[arg(long)]
     pub json: bool,
 }
@@ -159,7 +159,7 @@ fn model(arguments: &CreateArguments) -> Result<ChipModel> {
     }
 }
 
-/// Removes a chip that nobody uses. Only a file can be replaced: a device is not ours to remove.
+/// Removes a chip that is not in use. Refuses anything but a file.
 fn remove_old(file: &Path) -> Result<()> {
     let Ok(metadata) = file.metadata() else {
         return Ok(());
@@ -167,7 +167,7 @@ fn remove_old(file: &Path) -> Result<()> {
     if !metadata.is_file() {
         bail!("{} is no file; it is not replaced", file.display());
     }
-    // Whoever has it open holds its lock; whatever else is wrong with it does not matter any more.
+    // A chip in use is locked. Any other error does not matter, because the file is removed.
     if let Err(error @ nand::FileError::Locked { .. }) = FileNand::open(file, nand::Access::ReadWrite, None) {
         return Err(error.into());
     }

@@ -1,4 +1,4 @@
-//! `tidegate nand dump`: a chip into an image.
+//! `tidegate nand dump`: reads a chip into an image.
 
 use std::io::stdout;
 use std::path::PathBuf;
@@ -22,12 +22,12 @@ use crate::{Finding, output};
 pub struct DumpArguments {
     /// A chip in a file, a plain dump, or /dev/mtdN
     pub device: PathBuf,
-    /// The image to write; - is standard output
+    /// Write the image to this file; - is standard output
     pub image: PathBuf,
-    /// What the image holds in the place of bad blocks: pad (0xFF), skip (nothing) or dump (what can be read)
+    /// Bad blocks in the image: pad (0xFF), skip (left out) or dump (as they read)
     #[arg(long, value_name = "pad|skip|dump", default_value = "pad")]
     pub bad: Bad,
-    /// Put each page's OOB area behind the page
+    /// Write each page's OOB area after the page
     #[arg(long)]
     pub image_oob: bool,
     /// First block
@@ -36,22 +36,21 @@ pub struct DumpArguments {
     /// Number of blocks [default: all to the end]
     #[arg(long, value_name = "N")]
     pub count: Option<u32>,
-    /// What chip a plain dump is of.
     #[command(flatten)]
     pub geometry: GeometryArguments,
-    /// Print what was done as one JSON document; with - it goes to standard error
+    /// Print the result as one JSON document; with - it goes to standard error
     #[arg(long)]
     pub json: bool,
 }
 
-/// What becomes of bad blocks.
+/// Treatment of bad blocks.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Bad {
-    /// 0xFF, so that every block keeps its place.
+    /// 0xFF, so that every block keeps its position.
     Pad,
-    /// Nothing.
+    /// Left out.
     Skip,
-    /// Whatever can be read.
+    /// All readable data.
     Dump,
 }
 

@@ -1,4 +1,4 @@
-//! `tidegate nand fail`: single blocks of a simulated chip fail from here on, or no more.
+//! `tidegate nand fail`: makes single blocks of a simulated chip fail, or repairs them.
 
 use std::path::PathBuf;
 
@@ -21,16 +21,16 @@ use crate::{Finding, output};
 pub struct FailArguments {
     /// A simulated chip in a file
     pub file: PathBuf,
-    /// Have programs of these pages fail, separated by commas: BLOCK:PAGE, or BLOCK for its first page; one page a block
+    /// Make programs of these pages fail, separated by commas: BLOCK:PAGE, or BLOCK for its first page; one page per block
     #[arg(long, value_name = "PLACE", value_delimiter = ',', value_parser = parse_place)]
     pub program: Vec<(Peb, Page)>,
-    /// Have erases of these blocks fail, separated by commas
+    /// Make erases of these blocks fail, separated by commas
     #[arg(long, value_name = "BLOCK", value_delimiter = ',')]
     pub erase: Vec<u32>,
-    /// Have nothing fail in these blocks any more, separated by commas
+    /// Repair these blocks, separated by commas
     #[arg(long, value_name = "BLOCK", value_delimiter = ',')]
     pub mend: Vec<u32>,
-    /// Print what fails as one JSON document
+    /// Print the failing blocks as one JSON document
     #[arg(long)]
     pub json: bool,
 }
@@ -59,7 +59,7 @@ pub fn run(arguments: &FailArguments) -> Result<Finding> {
     if let Some((peb, page)) = arguments.program.iter().find(|(_, page)| page.0 >= pages) {
         bail!("{peb} has no {page}; blocks of this chip have {pages} pages, from 0");
     }
-    // All places are checked before anything is kept.
+    // All addresses are checked before any change is stored.
     let erased = arguments
         .erase
         .iter()
@@ -103,7 +103,7 @@ pub fn run(arguments: &FailArguments) -> Result<Finding> {
     Ok(Finding::Nothing)
 }
 
-/// The blocks of a chip that fail because somebody asked for it.
+/// The blocks of a chip that fail on request.
 pub fn failing_places(chip: &FileNand) -> Vec<Value> {
     let failing = (0_u32..).zip(chip.blocks().iter().map(|block| block.failing));
     failing
@@ -118,7 +118,7 @@ pub fn failing_places(chip: &FileNand) -> Vec<Value> {
         .collect()
 }
 
-/// One line a block.
+/// One line per block.
 pub fn show(places: &[Value]) -> String {
     if places.is_empty() {
         return "nothing was told to fail".to_owned();

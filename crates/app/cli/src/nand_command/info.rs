@@ -1,4 +1,4 @@
-//! `tidegate nand info`: what a chip is and what state it is in.
+//! `tidegate nand info`: shows the geometry and the state of a chip.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -19,7 +19,6 @@ use crate::{Finding, output};
 pub struct InfoArguments {
     /// A chip in a file, a plain dump, or /dev/mtdN
     pub device: PathBuf,
-    /// What chip a plain dump is of.
     #[command(flatten)]
     pub geometry: GeometryArguments,
     /// Print one JSON document
@@ -39,7 +38,7 @@ pub fn run(arguments: &InfoArguments) -> Result<Finding> {
     Ok(Finding::Nothing)
 }
 
-/// A geometry in JSON.
+/// A geometry as JSON.
 pub fn geometry_json(geometry: &NandGeometry) -> Value {
     json!({
         "page_bytes": geometry.page_bytes(),
@@ -53,7 +52,7 @@ pub fn geometry_json(geometry: &NandGeometry) -> Value {
     })
 }
 
-/// A timing in JSON.
+/// A timing as JSON.
 pub fn timing_json(timing: &Timing) -> Value {
     json!({
         "read_page_ns": timing.read_page.0,
@@ -63,7 +62,7 @@ pub fn timing_json(timing: &Timing) -> Value {
     })
 }
 
-/// Everything about a device, for programs.
+/// Everything about a device, as JSON.
 pub fn describe(device: &mut Device) -> Result<Value> {
     let raw = device.raw();
     let geometry = raw.geometry();
@@ -119,7 +118,7 @@ fn simulated(chip: &FileNand) -> Value {
     })
 }
 
-/// The same for people.
+/// The document as text.
 pub fn show(document: &Value) -> String {
     let geometry = &document["geometry"];
     let number = |value: &Value| value.as_u64().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! `tidegate nand load`: an image onto a chip.
+//! `tidegate nand load`: writes an image to a chip.
 
 use std::fs::File;
 use std::io::{Read, stdin};
@@ -25,22 +25,21 @@ pub struct LoadArguments {
     pub device: PathBuf,
     /// The image, pages in order; - is standard input
     pub image: PathBuf,
-    /// Put block N of the image into block N of the chip, instead of passing bad blocks over
+    /// Write block N of the image to block N of the chip instead of skipping bad blocks
     #[arg(long)]
     pub in_place: bool,
-    /// First block of the chip that may be written
+    /// First block of the chip to write
     #[arg(long, value_name = "BLOCK", default_value_t = 0)]
     pub start: u32,
-    /// Erase the blocks after the image, too
+    /// Erase the blocks after the image too
     #[arg(long)]
     pub erase_rest: bool,
-    /// The image to load holds OOB areas, which are left out
+    /// The image contains OOB areas, which are dropped
     #[arg(long)]
     pub image_oob: bool,
-    /// What chip a plain dump is of.
     #[command(flatten)]
     pub geometry: GeometryArguments,
-    /// Print what was done as one JSON document
+    /// Print the result as one JSON document
     #[arg(long)]
     pub json: bool,
 }

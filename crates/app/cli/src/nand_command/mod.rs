@@ -26,24 +26,24 @@ use self::timing::TimingArguments;
 use self::wear::WearArguments;
 use crate::Finding;
 
-/// What `tidegate nand` does.
+/// The subcommands of `tidegate nand`.
 #[derive(Debug, Subcommand)]
 pub enum NandCommand {
-    /// Make an erased chip in a file
+    /// Create an erased chip in a file
     Create(CreateArguments),
-    /// Show what a chip is and what state it is in
+    /// Show the geometry and the state of a chip
     Info(InfoArguments),
-    /// Show how often blocks were erased, programmed and read
+    /// Show erase, program and read counts of blocks
     Wear(WearArguments),
-    /// Write an image onto a chip, passing bad blocks over
+    /// Write an image to a chip, skipping bad blocks
     Load(LoadArguments),
     /// Read a chip into an image
     Dump(DumpArguments),
-    /// Have single blocks of a simulated chip fail, or no more
+    /// Make single blocks of a simulated chip fail, or repair them
     Fail(FailArguments),
-    /// List the chips that have a name
+    /// List the named chips
     Presets(PresetsArguments),
-    /// Measure how exactly simulated operations take their time on this machine
+    /// Measure how precisely simulated operations keep their time on this machine
     Timing(TimingArguments),
 }
 
@@ -61,7 +61,7 @@ pub fn run(command: &NandCommand) -> Result<Finding> {
     }
 }
 
-/// A bar on standard error for work on `total` bytes, where that is a terminal.
+/// A progress bar on standard error for `total` bytes, shown only on a terminal.
 fn progress_bar(action: &'static str, total: u64) -> ProgressBar {
     if !stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -71,7 +71,7 @@ fn progress_bar(action: &'static str, total: u64) -> ProgressBar {
     ProgressBar::new(total).with_style(style).with_message(action)
 }
 
-/// `-` for standard input and output.
+/// Returns true for `-`, standard input or output.
 fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"
 }

@@ -1,4 +1,4 @@
-//! `tidegate nand presets`: the chips that have a name.
+//! `tidegate nand presets`: lists the named chips.
 
 use anyhow::Result;
 use clap::Args;

@@ -1,4 +1,4 @@
-//! `tidegate nand timing`: how exactly simulated operations take their time on this machine.
+//! `tidegate nand timing`: measures how precisely simulated operations keep their time on this machine.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -16,7 +16,7 @@ use crate::{Finding, output};
                         until the real clock has caught up with each. Exit code 1: the mean error is 5 % or more."
 )]
 pub struct TimingArguments {
-    /// How long one operation takes in virtual time
+    /// Duration of one operation in virtual time
     #[arg(long, value_name = "TIME", default_value = "200us", value_parser = parse_nanos)]
     pub operation: Nanos,
     /// Number of operations
@@ -27,7 +27,7 @@ pub struct TimingArguments {
     pub json: bool,
 }
 
-/// What is asked of the real-time edge: an error below this over a run, in thousandths.
+/// Largest accepted error over a run, per mille.
 const ALLOWED_PER_MILLE: u64 = 50;
 
 const PAGE: u32 = 512;
@@ -82,7 +82,7 @@ pub fn run(arguments: &TimingArguments) -> Result<Finding> {
 
 struct Measured {
     real: Nanos,
-    /// How much too late each operation came back.
+    /// Lateness of each operation, nanoseconds.
     lateness: Vec<u64>,
 }
 

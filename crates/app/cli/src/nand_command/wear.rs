@@ -1,4 +1,4 @@
-//! `tidegate nand wear`: how often blocks were erased, programmed and read.
+//! `tidegate nand wear`: shows how often blocks were erased, programmed and read.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,6 @@ use crate::{Finding, output};
 pub struct WearArguments {
     /// A chip in a file
     pub device: PathBuf,
-    /// What chip a plain dump is of.
     #[command(flatten)]
     pub geometry: GeometryArguments,
     /// List each block instead of a histogram
@@ -26,7 +25,7 @@ pub struct WearArguments {
     pub json: bool,
 }
 
-/// Lines of the histogram.
+/// Number of lines of the histogram.
 const BUCKETS: u32 = 10;
 
 /// Columns of the longest bar.
