@@ -1,10 +1,10 @@
 //! The process that serves one mount, from mounting to the last byte written to the source.
 //!
-//! Order at the end: the session has ended (the kernel sends nothing more), then the buffer is drained, then the
-//! process exits. SIGTERM, SIGINT and SIGHUP end the session; one thread waits for them.
+//! Order at the end: the session ends (the kernel sends no more requests), the buffer is drained, the process exits.
+//! SIGTERM, SIGINT and SIGHUP end the session; one thread waits for them.
 //!
-//! After a session that failed (a request panicked) nothing is waited for without a limit, and no destructor runs: what the
-//! panic left behind may be waited for by either.
+//! After a failed session (a request panicked) every wait has a time limit, and no destructor runs: either could block on a
+//! lock that the panic left behind.
 
 use std::fs::{File, OpenOptions};
 use std::path::Path;
@@ -30,20 +30,19 @@ mod tests;
 
 /// A file system to serve, with its statistics and its drain.
 pub struct Served {
-    /// The file system.
     pub file_system: Arc<dyn FileSystem>,
-    /// Its document of `tidegate stats`.
+    /// Its document for `tidegate stats`.
     pub statistics: StatsDocument,
-    /// Writes out what is held back, after the last request.
+    /// Writes out buffered data after the last request.
     pub drain: Box<dyn FnOnce() -> Result<()> + Send>,
 }
 
-/// The longest that a drain after a failure is waited for. With the limits of the session it is below the 30 s for which
-/// `tidegate unmount` waits.
+/// Time limit of a drain after a failure. Together with the session's limits it stays below the 30 s for which `tidegate
+/// unmount` waits.
 const DRAIN_LIMIT: Duration = Duration::from_secs(12);
 
-/// Mounts, calls `announce` when the mount answers, and serves until it is unmounted or a signal ends it. How it ended is noted for
-/// `tidegate unmount`.
+/// Mounts, calls `announce` once the mount answers, and serves until it is unmounted or a signal arrives. Records the
+/// result for `tidegate unmount`.
 pub fn serve(
     mountpoint: &Path,
     config: &MountConfig,
@@ -62,10 +61,10 @@ fn serve_to_the_end(
     announce: impl FnOnce(&Negotiated) -> Result<()>,
 ) -> Result<()> {
     outlive_limits().context("the limits of this process can't be met")?;
-    // Caught from before the mount on: a signal that comes in between must not leave a dead mount.
+    // Catch signals before mounting: one that arrives in between must not leave a dead mount.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("signals can't be caught")?;
     let file_system = served.file_system.clone();
-    // A mount without one would answer nothing, not even who serves it.
+    // A mount without a root would answer nothing, not even the query for its owner.
     let root = file_system.getattr(Ino::ROOT, None);
     root.context("the root folder can't be read, so nothing is mounted")?;
     let errors = Box::new(|error: &RequestError| log::message(Level::Error, &text_of(error)));
@@ -94,7 +93,7 @@ fn serve_to_the_end(
     if let Err(failure) = waited
         && !aborted
     {
-        // So that no destructor of it runs, whoever else lets go of it.
+        // Leak it, so that its destructor never runs, whoever drops the last reference.
         std::mem::forget(file_system);
         let failure = anyhow::Error::new(failure);
         return Err(match drain_within(DRAIN_LIMIT, served.drain) {
@@ -104,7 +103,7 @@ fn serve_to_the_end(
     }
     let drained = (served.drain)();
     watcher.close();
-    // The signal thread returns nothing; a panic in it was printed by the panic hook.
+    // The signal thread returns nothing; the panic hook has printed any panic in it.
     let _ = announced?.join();
     if aborted {
         drained?;
@@ -117,9 +116,9 @@ fn serve_to_the_end(
     drained
 }
 
-/// Limits that a shell gave this process are no limits of the programs that it serves: they go as far as privileges allow. What
-/// is left of the one on file sizes is an error of the write that meets it (EFBIG); by default it would kill the process, with
-/// everything that it holds back.
+/// Raises the limits on file size and processor time as far as privileges allow: the limits of the starting shell must not
+/// apply to the programs served here. A write beyond a remaining file size limit fails with EFBIG; by default the signal
+/// would kill the process, with all its buffered data.
 fn outlive_limits() -> Result<()> {
     for resource in [Resource::Fsize, Resource::Cpu] {
         let unlimited = Rlimit {
@@ -132,7 +131,7 @@ fn outlive_limits() -> Result<()> {
             maximum: hard,
         };
         let raised = |limit| rustix::process::setrlimit(resource, limit).is_ok();
-        // The second can't fail: any process may raise the one to the other.
+        // The second call can't fail: any process may raise its soft limit to the hard one.
         let _ = raised(unlimited) || raised(up_to_hard);
     }
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
@@ -148,7 +147,7 @@ fn name_of(signal: i32) -> &'static str {
     }
 }
 
-/// A failed request in words: which file, by its name where one is known.
+/// Describes a failed request, with the file's name if it is known.
 fn text_of(error: &RequestError) -> String {
     let file = match (&error.path, error.handle) {
         (Some(path), _) => path.display().to_string(),
@@ -168,7 +167,7 @@ fn text_of(error: &RequestError) -> String {
     format!("{} of {file}: {}{hint}{more}", error.operation, error.error)
 }
 
-/// Drains from a thread, which is left behind when it does not end in time.
+/// Drains in a thread, which is abandoned at the time limit.
 fn drain_within(limit: Duration, drain: Box<dyn FnOnce() -> Result<()> + Send>) -> Result<()> {
     let (sender, outcome) = mpsc::channel();
     let thread = thread::Builder::new().name("drain".into());
@@ -187,13 +186,14 @@ fn drain_within(limit: Duration, drain: Box<dyn FnOnce() -> Result<()> + Send>) 
     }
 }
 
-/// Leaves the terminal's session, so that its end and its keys reach this process no more.
+/// Starts a new session, so that the terminal's hangup and keys no longer reach this process.
 pub fn leave_session() {
-    // It fails only where this process leads a group already, which a spawned child does not.
+    // Fails only for a process group leader, which a spawned child is not.
     let _ = rustix::process::setsid();
 }
 
-/// Sends standard streams to nowhere, or messages to a log, and goes to `/` so that no folder is kept busy.
+/// Redirects the standard streams to /dev/null, except messages to a log file, and changes to `/` so that no folder is kept
+/// busy.
 pub fn let_go_of_terminal(log_file: Option<&Path>) -> Result<()> {
     let nowhere = OpenOptions::new()
         .read(true)
@@ -208,7 +208,7 @@ pub fn let_go_of_terminal(log_file: Option<&Path>) -> Result<()> {
     std::env::set_current_dir("/").context("/ can't be entered")
 }
 
-/// Opens a log for appending; made readable by its owner alone. Links of other users are refused.
+/// Opens a log for appending, readable only by its owner. Refuses symbolic links of other users.
 pub fn open_log(path: &Path) -> Result<File> {
     outfile::append(path, Readers::Owner)
         .with_context(|| format!("log file {} can't be opened", path.display()))

@@ -1,4 +1,4 @@
-//! A daemon whose file system panics, as a process of its own: this test program again, running [`serves_for_another_test`].
+//! Tests of a daemon whose file system panics. The daemon is this test program again, running [`serves_for_another_test`].
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,11 +17,11 @@ use crate::arguments::{Arguments, Command as Parsed};
 use crate::mount_options::MountPlan;
 use crate::output;
 
-/// The folder with `source` and `mountpoint` of the daemon under test.
+/// Names the folder with `source` and `mountpoint` of the daemon under test.
 const FOLDER: &str = "TIDEGATE_TEST_DAEMON_FOLDER";
 
-/// The process of the daemon. It buffers what is written for half a minute, and panics in the next lookup after each line
-/// of its standard input. Run as a test of its own it does nothing.
+/// The daemon process. It buffers written data for half a minute, and panics in the next lookup after each line on its
+/// standard input. Run as an ordinary test it does nothing.
 #[test]
 fn serves_for_another_test() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else {
@@ -84,7 +84,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// `None`, with a reason printed, where this user can't mount.
+    /// `None`, with a printed reason, if this user can't mount.
     fn start() -> Option<Self> {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
             output::print_error("left out, needs root and /dev/fuse: a daemon that panics");
@@ -118,14 +118,14 @@ impl Daemon {
         self.folder.path().join(name)
     }
 
-    /// Reads what the process says, up to a line that ends so; the test runner says things in between.
+    /// Reads the output up to a line that ends with `end`; the test runner prints in between.
     fn expect(&mut self, end: &str) {
         let said = self.lines.by_ref().map_while(Result::ok);
         let found = said.into_iter().find(|line| line.ends_with(end));
         assert!(found.is_some(), "the daemon ended before it said `{end}`");
     }
 
-    /// Has one lookup of the daemon panic, and checks how that is answered.
+    /// Makes one lookup of the daemon panic, and checks the reply.
     fn panic_once(&mut self) {
         self.input.write_all(b"panic\n").expect("the daemon runs");
         self.expect("armed");
@@ -134,7 +134,7 @@ impl Daemon {
         assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
     }
 
-    /// Waits for the end of the process; its exit code and messages.
+    /// Waits for the process; returns its exit code and messages.
     fn ended(&mut self) -> (Option<i32>, String) {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let pid = rustix::process::Pid::from_child(&self.process);

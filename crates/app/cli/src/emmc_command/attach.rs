@@ -2,7 +2,7 @@
 //!
 //! A background process serves the card as a file over FUSE, with a loop device on that file. Order of the start: store,
 //! model, a free minor, the mount, the binding of the loop device, the description, the measurement of the kernel's share
-//! of the request time, the report. Whatever ends the process, the loop device is unbound, the data is synced to the host's
+//! of the request time, the report. At any end of the process, the loop device is unbound, the data is synced to the host's
 //! medium, and the minor and the description are removed.
 
 use std::ffi::OsString;

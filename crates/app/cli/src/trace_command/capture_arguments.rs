@@ -1,4 +1,4 @@
-//! What `tidegate trace record` and `top` are both told: which devices, by which means, with how much memory.
+//! Arguments shared by `tidegate trace record` and `top`: devices, capture method, memory.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,10 @@ use trace::block::{DEFAULT_RING_BYTES, Method, Target};
 
 use crate::quantity::parse_bytes;
 
-/// Whose requests are seen, and how.
+/// The devices to trace and the capture method.
 #[derive(Args, Debug)]
 pub struct CaptureArguments {
-    /// A device to trace; a partition stands for its disk (may be given several times)
+    /// A device to trace; for a partition, its whole disk (repeatable)
     #[arg(
         long,
         short = 'd',
@@ -18,19 +18,19 @@ pub struct CaptureArguments {
         required_unless_present = "mountpoints"
     )]
     pub device: Vec<PathBuf>,
-    /// A folder: the device of the file system that it is on (may be given several times)
+    /// A folder, to trace the device of its file system (repeatable)
     #[arg(long = "mountpoint", short = 'm', value_name = "FOLDER")]
     pub mountpoints: Vec<PathBuf>,
-    /// Memory between kernel and tracer: a power of two; more when records are lost
+    /// Buffer between kernel and tracer, bytes, a power of two; increase it if records are lost
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value_t = DEFAULT_RING_BYTES)]
     pub ring: u64,
-    /// By which means requests are seen
+    /// Capture method
     #[arg(long, value_enum, default_value_t = CaptureMethodArgument::Best)]
     pub method: CaptureMethodArgument,
 }
 
 impl CaptureArguments {
-    /// The devices and folders.
+    /// The devices and folders to trace.
     pub fn targets(&self) -> Vec<Target> {
         let devices = self.device.iter().cloned().map(Target::Device);
         let mountpoints = self.mountpoints.iter().cloned().map(Target::Mountpoint);
@@ -38,14 +38,14 @@ impl CaptureArguments {
     }
 }
 
-/// Means of seeing requests.
+/// Capture methods.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum CaptureMethodArgument {
-    /// BPF, and tracefs where that is forbidden
+    /// BPF, or tracefs where BPF is not permitted
     Best,
     /// BPF programs on tracepoints
     Bpf,
-    /// A tracefs instance: files by the places of their blocks, no generations, no journal's home blocks
+    /// A tracefs instance: finds files by block address; no generations, no home blocks of journal copies
     Tracefs,
 }
 

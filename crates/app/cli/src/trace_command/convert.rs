@@ -1,4 +1,4 @@
-//! `tidegate trace convert`: a trace of block requests in another format.
+//! `tidegate trace convert`: converts a trace of block requests to another format.
 
 use std::fs::{self, Metadata};
 use std::io::ErrorKind;
@@ -24,19 +24,19 @@ use crate::{Finding, output};
 pub struct TraceConvertArguments {
     #[command(flatten)]
     pub input: InputArguments,
-    /// What is written: a folder NAME.trace, a file, or - for standard output
+    /// Output: a folder NAME.trace, a file, or - for standard output
     #[arg(value_name = "OUT")]
     pub output: PathBuf,
-    /// Format of OUT, where the end of its name does not tell (.trace, .blkparse, .po, .iolog, .pftrace, .jsonl)
+    /// Format of OUT, if its extension does not say (.trace, .blkparse, .po, .iolog, .pftrace, .jsonl)
     #[arg(long, value_name = "FORMAT", value_parser = to_parser())]
     pub to: Option<To>,
-    /// Replace OUT where there is one
+    /// Replace OUT if it exists
     #[arg(long)]
     pub force: bool,
-    /// Print what was done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-    /// Say nothing when all went well
+    /// Print nothing on success
     #[arg(long, short = 'q')]
     pub quiet: bool,
 }
@@ -45,7 +45,7 @@ pub struct TraceConvertArguments {
 pub fn run(arguments: &TraceConvertArguments) -> Result<Finding> {
     let to = wanted_format(arguments)?;
     let is_stdout = arguments.output.as_os_str() == "-";
-    // A device or a FIFO is written to; nothing of it is replaced.
+    // A device or a FIFO is written to, not replaced.
     let is_kept = |found: Metadata| found.is_file() || found.is_dir();
     let is_there = !is_stdout && fs::metadata(&arguments.output).is_ok_and(is_kept);
     if is_there && to != To::Native && !arguments.force {
@@ -122,7 +122,7 @@ fn tell(
             "limitations": source.header().limitations,
             "complete": !stopped && source.header().complete,
         });
-        // Standard output is the trace's when that is written there.
+        // Standard output may hold the trace itself.
         if arguments.output.as_os_str() == "-" {
             output::print_error(&document.to_string());
         } else {

@@ -1,4 +1,4 @@
-//! Where a trace goes: a native folder, a file of another tool, or standard output; one choice for all commands.
+//! Opens the output of a trace: a native folder, a file of another tool, or standard output; shared by all commands.
 
 use std::io::stdout;
 use std::path::{Path, PathBuf};
@@ -10,19 +10,19 @@ use formats::native::{self, Existing, NativeWriter, TraceId};
 use formats::{TraceSink, WriteError};
 use results::block_trace::TraceHeader;
 
-/// A format that is written.
+/// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
     /// A folder of Parquet tables.
     Native,
-    /// That of another tool.
+    /// A file of another tool.
     Foreign(ForeignFormat),
 }
 
 impl To {
     const NATIVE_WORD: &'static str = "native";
 
-    /// The format that the end of a name tells.
+    /// The format of a file name's extension.
     pub fn by_name(path: &Path) -> Option<Self> {
         if path
             .extension()
@@ -33,7 +33,7 @@ impl To {
         ForeignFormat::by_extension(path).map(Self::Foreign)
     }
 
-    /// Its word.
+    /// The format's name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Native => Self::NATIVE_WORD,
@@ -42,7 +42,7 @@ impl To {
     }
 }
 
-/// Reads the word of a format.
+/// Parses a format name.
 pub fn to_parser() -> impl TypedValueParser<Value = To> {
     let native = PossibleValue::new(To::NATIVE_WORD).help("folder of Parquet tables");
     let foreign = ForeignFormat::WORDS.map(|(_, word, _, help)| PossibleValue::new(word).help(help));
@@ -55,7 +55,7 @@ pub fn to_parser() -> impl TypedValueParser<Value = To> {
     })
 }
 
-/// Opens the destination; `header` is what is known of the trace, and what a native one keeps when it is interrupted.
+/// Opens the output. `header` holds the facts known so far; an interrupted native trace keeps them.
 pub fn create(
     output: &Path,
     to: To,
@@ -72,7 +72,7 @@ pub fn create(
     })
 }
 
-/// What `--force` means for a native trace that is there.
+/// The effect of `--force` on an existing native trace.
 pub const fn existing(force: bool) -> Existing {
     if force {
         Existing::Replace

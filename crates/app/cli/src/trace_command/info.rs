@@ -1,4 +1,4 @@
-//! `tidegate trace info`: what a trace of block requests is of, without an analysis.
+//! `tidegate trace info`: describes a trace of block requests, without an analysis.
 
 use std::fmt::Write as _;
 
@@ -30,7 +30,7 @@ struct Info {
     counts: ItemCounts,
     header: TraceHeader,
     skipped: Skipped,
-    /// Of an interrupted native trace: bytes that its writer did not finish.
+    /// Bytes that the writer of an interrupted native trace did not finish.
     unfinished_bytes: u64,
 }
 
@@ -74,7 +74,7 @@ fn of_native(reader: &NativeReader) -> Info {
     }
 }
 
-/// Another tool's file says what is in it only by being read.
+/// A file of another tool has to be read to describe it.
 fn of_foreign(input: &InputArguments) -> Result<Info> {
     let mut source = input.open()?;
     let mut bar = input.bar();

@@ -1,4 +1,4 @@
-//! A trace that a command reads: a file, a folder or standard input, with a bar that shows how far it is.
+//! The trace that a command reads: a file, a folder or standard input, with a progress bar.
 
 use std::fs;
 use std::io::{BufReader, IsTerminal, stderr, stdin};
@@ -13,19 +13,19 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output;
 
-/// The bar is drawn anew after so many items.
+/// Number of items between two updates of the bar.
 const ITEMS_A_TICK: u64 = 4096;
 
-/// Which trace is read, and how.
+/// The trace to read, and its format.
 #[derive(Args, Debug)]
 pub struct InputArguments {
     /// The trace: a native folder (or a table in one), a file of another tool, or - for standard input
     #[arg(value_name = "TRACE")]
     pub input: PathBuf,
-    /// Format of the trace, where its beginning does not tell
+    /// Format of the trace [default: detected from its beginning]
     #[arg(long, value_name = "FORMAT", value_parser = format_parser())]
     pub from: Option<Format>,
-    /// Stop at the first line that cannot be read, in place of leaving it out
+    /// Stop at the first unreadable line instead of skipping it
     #[arg(long)]
     pub strict: bool,
 }
@@ -54,12 +54,12 @@ impl InputArguments {
         })
     }
 
-    /// Whether it is standard input.
+    /// Returns true for standard input.
     pub fn is_stdin(&self) -> bool {
         self.input.as_os_str() == "-"
     }
 
-    /// A bar as long as the trace, where standard error is a terminal and the trace tells its length.
+    /// A bar over the length of the trace, shown only if standard error is a terminal and the length is known.
     pub fn bar(&self) -> Bar {
         let length = if self.is_stdin() {
             None
@@ -74,7 +74,7 @@ impl InputArguments {
     }
 }
 
-/// Shows how far a trace is read.
+/// Progress of reading a trace.
 pub struct Bar {
     bar: ProgressBar,
     items: u64,
@@ -91,7 +91,7 @@ impl Bar {
         Self { bar, items: 0 }
     }
 
-    /// Takes one item more into account.
+    /// Counts one item.
     pub fn step(&mut self, position: u64) {
         self.items += 1;
         if self.items.is_multiple_of(ITEMS_A_TICK) {
@@ -99,13 +99,13 @@ impl Bar {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn clear(&self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// Says on standard error which lines were left out.
+/// Prints the skipped lines to standard error.
 pub fn describe_skipped(skipped: &Skipped) {
     if skipped.count == 0 {
         return;
@@ -122,7 +122,7 @@ pub fn describe_skipped(skipped: &Skipped) {
     }
 }
 
-/// The lines that were left out, for programs.
+/// The skipped lines as JSON.
 pub fn skipped_json(skipped: &Skipped) -> serde_json::Value {
     let first: Vec<_> = skipped
         .first

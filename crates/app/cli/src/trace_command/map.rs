@@ -1,4 +1,4 @@
-//! `tidegate trace map`: who owns the blocks of an image, a device or a mounted file system.
+//! `tidegate trace map`: shows the owners of the blocks of an image, a device or a mounted file system.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::Finding;
 use crate::output::{self, Printed};
 use crate::quantity::{parse_bytes, show_bytes};
 
-/// Findings that are printed; more are counted.
+/// Maximum number of findings that are printed; the rest is counted.
 const SHOWN_MAX: usize = 100;
 
 /// Arguments of `tidegate trace map`.
@@ -24,30 +24,30 @@ const SHOWN_MAX: usize = 100;
                   Exit codes: 0 done, 1 the file system is damaged (see the messages), 2 it can't be mapped."
 )]
 pub struct TraceMapArguments {
-    /// An image, a block device, or a mountpoint
+    /// An image, a block device, or a mount point
     #[arg(value_name = "IMAGE|DEVICE|MOUNTPOINT")]
     pub target: PathBuf,
     /// Sectors to look up: a number, FIRST-LAST or FIRST+COUNT [default: all]
     #[arg(value_name = "SECTOR|RANGE", value_parser = parse_sectors)]
     pub sectors: Vec<Sectors>,
-    /// Print JSON lines: one object for each piece, or for each type of block with --summary
+    /// Print JSON lines: one object per extent, or per block type with --summary
     #[arg(long)]
     pub json: bool,
-    /// First byte of the file system in the image [default: found by the partition table]
+    /// First byte of the file system in the image [default: from the partition table]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub offset: Option<u64>,
-    /// Print how much there is of each type of block instead of where it is
+    /// Print the total size of each block type instead of the extents
     #[arg(long)]
     pub summary: bool,
-    /// Read the whole journal: which of its blocks is a descriptor, a commit or a copy, and of which block
+    /// Read the whole journal: which of its blocks are descriptors, commits or copies, and of which blocks
     #[arg(long)]
     pub journal: bool,
-    /// On a mounted file system, write delayed data first, so that it has a place
+    /// On a mounted file system, write delayed allocations first, so that they have an address
     #[arg(long)]
     pub flush: bool,
 }
 
-/// Sectors of 512 bytes that are asked for.
+/// A range of sectors of 512 bytes to look up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sectors {
     first: u64,
@@ -114,7 +114,7 @@ pub fn run(arguments: &TraceMapArguments) -> Result<Finding> {
     })
 }
 
-/// Says what was mapped and what is wrong with it.
+/// Prints a summary of the map and its findings to standard error.
 fn report(map: &OwnerMap) {
     for volume in map.volumes() {
         let findings = volume.findings();
@@ -184,7 +184,7 @@ fn print_pieces(map: &OwnerMap, pieces: impl Iterator<Item = Piece>, json: bool)
     output::print_bytes(text.as_bytes())
 }
 
-/// Bytes as sectors; parts of one are shown as such.
+/// Bytes as sectors; parts of a sector are marked as such.
 fn sectors_of(piece: &Piece) -> String {
     let end = piece.start + piece.length;
     if piece.start.is_multiple_of(SECTOR_BYTES) && end.is_multiple_of(SECTOR_BYTES) {

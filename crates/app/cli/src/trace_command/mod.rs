@@ -1,4 +1,4 @@
-//! `tidegate trace`: traces are taken, watched, read and turned into others.
+//! `tidegate trace`: records, watches, reads and converts traces.
 //!
 //! Another program, `tidegate-analysis`, runs the analyses in SQL.
 
@@ -33,23 +33,23 @@ use self::syscalls::TraceSyscallsArguments;
 use self::top::TraceTopArguments;
 use crate::Finding;
 
-/// What `tidegate trace` does.
+/// The subcommands of `tidegate trace`.
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
-    /// Record block requests of a device, with the file and the process behind each
+    /// Record block requests of a device, with the file and process of each
     Record(TraceRecordArguments),
-    /// Show live which processes and files a device works for, how much and how fast
+    /// Show live for which processes and files a device works, with rates and latencies
     Top(TraceTopArguments),
-    /// Record the calls that a program and its children make on files, for `tidegate replay`
+    /// Record the calls of a program and its children on files, for `tidegate replay`
     Syscalls(TraceSyscallsArguments),
     /// The commands of `tidegate-analysis`.
     #[command(flatten)]
     Analysis(AnalysisCommand),
-    /// Tell which file or metadata owns the sectors of an image, a device or a mounted file system
+    /// Show the file or metadata that owns sectors of an image, a device or a mounted file system
     Map(TraceMapArguments),
-    /// Turn a trace of block requests into another format
+    /// Convert a trace of block requests to another format
     Convert(TraceConvertArguments),
-    /// Tell what a trace of block requests is of, how large it is and what it cannot tell
+    /// Describe a trace of block requests: its source, its size and the data that it lacks
     Info(TraceInfoArguments),
 }
 
@@ -66,10 +66,10 @@ pub fn run(command: &TraceCommand, words: &[OsString]) -> Result<Finding> {
     }
 }
 
-/// The program that analyses traces.
+/// The analysis program.
 const ANALYSIS: &str = "tidegate-analysis";
 
-/// Becomes the program that analyses traces, with the same words.
+/// Replaces this process with the analysis program, with the same arguments.
 fn analyse(words: &[OsString]) -> Result<Finding> {
     let program = program_beside(ANALYSIS)?;
     let words = words.iter().skip_while(|word| *word != "trace").skip(1);

@@ -1,4 +1,4 @@
-//! `tidegate trace record`: block requests of a device, live, with the file and the process behind each.
+//! `tidegate trace record`: records block requests of a device live, with the file and process of each.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -29,32 +29,32 @@ use crate::{Finding, output};
                   traced, or the trace could not be written to its end (what there is stays as NAME.partial)."
 )]
 pub struct TraceRecordArguments {
-    /// Whose requests.
+    /// The devices to trace.
     #[command(flatten)]
     pub capture: CaptureArguments,
-    /// The trace that is written: a folder NAME.trace, another tool's file by the end of its name (.jsonl, .blkparse, .po,
-    /// .iolog, .pftrace), or - for JSON lines to standard output [default: device and time, as in sda-20260131-235900.trace]
+    /// Output: a folder NAME.trace, a file of another tool by extension (.jsonl, .blkparse, .po, .iolog, .pftrace), or -
+    /// for JSON lines on standard output [default: device and time, as in sda-20260131-235900.trace]
     #[arg(long, short = 'o', value_name = "NAME")]
     pub output: Option<PathBuf>,
-    /// Replace the trace where there is one
+    /// Replace an existing trace
     #[arg(long)]
     pub force: bool,
-    /// End after this long (10s, 2m)
+    /// Stop after this time (10s, 2m)
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
-    /// Don't count system calls: saves some 0.1 us in each call of every process
+    /// Don't count system calls; saves about 0.1 us per call of every process
     #[arg(long)]
     pub no_calls: bool,
-    /// Don't trace the commands that the drivers of eMMC and SD cards send
+    /// Don't trace the commands that eMMC and SD drivers send
     #[arg(long)]
     pub no_driver: bool,
-    /// Write everything dirty to the devices before the end
+    /// Write all dirty data to the devices before the end
     #[arg(long)]
     pub sync: bool,
     /// Print the summary as JSON
     #[arg(long)]
     pub json: bool,
-    /// A program to run and trace until it ends, behind --
+    /// A program to run and trace until it ends, after --
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
@@ -97,10 +97,9 @@ pub fn run(arguments: &TraceRecordArguments) -> Result<Finding> {
     )
 }
 
-/// What was traced, in a few numbers.
+/// Summary of a recorded trace.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct TraceSummary {
-    /// The trace.
     pub file: PathBuf,
     duration_seconds: f64,
     requests: u64,
@@ -109,7 +108,7 @@ pub struct TraceSummary {
     written_bytes: u64,
     discarded_bytes: u64,
     flushes: u64,
-    /// Bytes moved by class of blocks.
+    /// Bytes moved, by class of blocks.
     bytes_by_class: BTreeMap<&'static str, u64>,
     lost_records: u64,
     complete: bool,
@@ -117,7 +116,7 @@ pub struct TraceSummary {
 }
 
 impl TraceSummary {
-    /// Takes one request into account.
+    /// Counts one request.
     pub fn add(&mut self, request: &Request) {
         match request.operation {
             Operation::Read => self.read_bytes += request.bytes,
@@ -134,7 +133,7 @@ impl TraceSummary {
         }
     }
 
-    /// Takes over what is known at the end.
+    /// Adds the totals that are known at the end.
     pub fn end(&mut self, captured: &Captured) {
         let header = &captured.header;
         self.duration_seconds = Duration::from_nanos(header.duration_ns).as_secs_f64();
@@ -150,7 +149,7 @@ impl TraceSummary {
     }
 }
 
-/// An error with what became of the trace.
+/// Adds the state of the trace file to an error.
 fn unfinished(error: CaptureError, file: &RecordFile) -> anyhow::Error {
     let error = anyhow::Error::new(error);
     match file.begun() {

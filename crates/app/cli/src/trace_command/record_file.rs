@@ -1,7 +1,7 @@
-//! The trace that `trace record` writes while it is taken: named, opened when tracing is under way, and kept when it fails.
+//! The output file of `trace record` while it is recorded: chosen early, opened when tracing runs, and kept on a failure.
 //!
-//! Nothing is made before the programs are in place, so that a refused trace leaves nothing behind. Dropped before
-//! [`RecordFile::finish`], the trace stays under its partial name.
+//! Nothing is created before the BPF programs are loaded, so a refused trace leaves no file. If dropped before
+//! [`RecordFile::finish`], the trace keeps its partial name.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -20,16 +20,16 @@ use super::record::TraceSummary;
 use super::utc::stamp;
 use crate::output;
 
-/// When the first checkpoint comes: what a killed recorder loses at most, while the trace is young.
+/// Time of the first checkpoint: the most that a killed recorder loses of a young trace.
 const FIRST_CHECKPOINT: Duration = Duration::from_secs(1);
 
-/// A trace under way.
+/// A trace being recorded.
 pub struct RecordFile<'stop> {
     /// `None` until the device's name is known.
     path: Option<PathBuf>,
     to: To,
     force: bool,
-    /// Raised when nobody reads standard output any more.
+    /// Set when the reader of standard output has closed it.
     stop: &'stop AtomicBool,
     sink: Option<Box<dyn TraceSink>>,
     begun: bool,
@@ -37,11 +37,11 @@ pub struct RecordFile<'stop> {
     checkpoints: Checkpoints,
 }
 
-/// When checkpoints are due. Each costs its place in the tables, so they come rarer as the trace grows: a killed recorder
-/// loses a fifth of the time at most.
+/// Schedule of checkpoints. Each one takes space in the tables, so they become rarer as the trace grows: a killed recorder
+/// loses at most a fifth of the time.
 struct Checkpoints {
     began: Instant,
-    /// Since the start.
+    /// Time of the next checkpoint, since the start.
     next: Duration,
 }
 
@@ -53,7 +53,7 @@ impl Checkpoints {
         }
     }
 
-    /// Whether one is due; asking takes it.
+    /// Returns true if a checkpoint is due, and schedules the next one.
     fn take(&mut self) -> bool {
         let elapsed = self.began.elapsed();
         if elapsed < self.next {
@@ -65,7 +65,7 @@ impl Checkpoints {
 }
 
 impl<'stop> RecordFile<'stop> {
-    /// Decides where it goes. What is there already is refused unless `force`.
+    /// Chooses the output. Refuses an existing one unless `force`.
     pub fn new(output: Option<&Path>, force: bool, stop: &'stop AtomicBool) -> Result<Self> {
         let (path, to) = match output {
             None => (None, To::Native),
@@ -92,17 +92,17 @@ impl<'stop> RecordFile<'stop> {
         })
     }
 
-    /// Whether it goes to standard output.
+    /// Returns true for standard output.
     pub fn is_stdout(&self) -> bool {
         self.path.as_deref().is_some_and(|path| path.as_os_str() == "-")
     }
 
-    /// The trace, once something of it is there; not for standard output.
+    /// The file of the trace, once it has been created; `None` for standard output.
     pub fn begun(&self) -> Option<&Path> {
         self.path.as_deref().filter(|_| self.begun && !self.is_stdout())
     }
 
-    /// Ends the trace, which gets its name.
+    /// Finishes the trace and gives it its final name.
     pub fn finish(&mut self, captured: &Captured) -> Result<TraceSummary> {
         let path = self.path.clone().unwrap_or_default();
         if let Some(sink) = self.sink.take() {
@@ -190,7 +190,7 @@ impl Sink for RecordFile<'_> {
     }
 }
 
-/// `NAME.trace` for a name whose end tells no format.
+/// `NAME.trace` for a name without a known extension.
 fn native_name(path: &Path) -> Result<PathBuf> {
     let Some(name) = path.file_name() else {
         bail!(
@@ -220,7 +220,7 @@ fn check(path: &Path, force: bool) -> Result<()> {
     Ok(())
 }
 
-/// Of device and time.
+/// A name from device and time.
 fn default_name(header: &TraceHeader) -> PathBuf {
     let device = header
         .devices

@@ -1,4 +1,4 @@
-//! `tidegate trace syscalls`: a program run to its end, and its calls on files in a trace.
+//! `tidegate trace syscalls`: runs a program and records its calls on files in a trace.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use trace::{Ending, RecordSpec, Recorded};
 
 use crate::{Finding, output};
 
-/// A shell reports a program that a signal ended as this plus the signal.
+/// Base of a shell's exit code for a program ended by a signal; the signal is added to it.
 const KILLED: i32 = 128;
 
 /// Arguments of `tidegate trace syscalls`.
@@ -23,13 +23,13 @@ const KILLED: i32 = 128;
                   Exit codes: that of the program (128 + signal when one killed it), 2 when it could not be recorded."
 )]
 pub struct TraceSyscallsArguments {
-    /// The trace that is written
+    /// The trace to write
     #[arg(long, short = 'o', value_name = "FILE", default_value = "calls.jsonl")]
     pub output: PathBuf,
-    /// Say nothing when all went well
+    /// Print nothing on success
     #[arg(long, short = 'q')]
     pub quiet: bool,
-    /// The program and its arguments, behind --
+    /// The program and its arguments, after --
     #[arg(
         required = true,
         trailing_var_arg = true,
@@ -58,7 +58,7 @@ pub fn run(arguments: &TraceSyscallsArguments) -> Result<Finding> {
     })
 }
 
-/// The kernel hands on the lowest byte of a program's code.
+/// The kernel passes on the lowest byte of an exit code.
 fn exit_code(code: i32) -> u8 {
     u8::try_from(code & 0xFF).expect("one byte is left of it")
 }

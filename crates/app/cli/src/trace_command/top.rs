@@ -1,4 +1,4 @@
-//! `tidegate trace top`: who a device works for, live. The sums are made in `trace::top`; here they are shown.
+//! `tidegate trace top`: shows live for whom a device works. The sums come from `trace::top`; this file displays them.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, stdout};
@@ -20,9 +20,9 @@ use crate::output::{self, Printed};
 use crate::quantity::parse_duration;
 use crate::{Finding, output::print_bytes};
 
-/// Columns of a table that is no terminal's.
+/// Columns of a table that does not go to a terminal.
 const PLAIN_COLUMNS: usize = 132;
-/// Columns before the file's.
+/// Columns before the file column.
 const COLUMNS_BEFORE_FILE: usize = 88;
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -35,16 +35,16 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
                   Exit codes: 0 done, 1 records were lost, 2 nothing could be traced."
 )]
 pub struct TraceTopArguments {
-    /// Whose requests.
+    /// The devices to trace.
     #[command(flatten)]
     pub capture: CaptureArguments,
-    /// How often to show (500ms, 2s); at least 100ms
+    /// Update interval (500ms, 2s); at least 100ms
     #[arg(long, value_name = "TIME", value_parser = parse_interval, default_value = "1s")]
     pub interval: Duration,
-    /// End after so many intervals
+    /// Stop after this many intervals
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// What is shown first
+    /// Order of rows, largest first
     #[arg(long, value_enum, default_value_t = SortArgument::Bytes)]
     pub sort: SortArgument,
     /// Print one JSON object a line for each interval
@@ -63,7 +63,7 @@ pub enum SortArgument {
     Written,
     /// Requests
     Requests,
-    /// The latency that 99 % do not exceed
+    /// 99th percentile of latency
     Latency,
 }
 
@@ -87,7 +87,6 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
     Ok(interval)
 }
 
-/// Runs the command.
 pub fn run(arguments: &TraceTopArguments) -> Result<Finding> {
     let stop = stop_on_signals()?;
     let spec = CaptureSpec {
@@ -111,7 +110,7 @@ pub fn run(arguments: &TraceTopArguments) -> Result<Finding> {
         screen: None,
     };
     let captured = trace::block::capture(&spec, &stop, &mut live);
-    // The terminal is given back before anything is said.
+    // Restore the terminal before printing messages.
     live.screen = None;
     let captured = captured.context("nothing can be shown")?;
     let lost = captured.header.lost_records;
@@ -131,7 +130,7 @@ struct Live<'run> {
     window: Window,
     since: Instant,
     shown: u64,
-    /// `None` where standard output is no terminal.
+    /// `None` if standard output is not a terminal.
     screen: Option<Screen>,
 }
 
@@ -203,7 +202,7 @@ impl Sink for Live<'_> {
     }
 }
 
-/// The table for people: no line is longer than the columns, and no more lines than fit.
+/// The table as text that fits into `size`.
 fn text(table: &Table, size: Size) -> String {
     let mut text = format!(
         "{:.1} s: {:.0} requests/s, {:.2} MB/s read, {:.2} MB/s written{}",
@@ -264,12 +263,13 @@ fn numbers(table: &Table, key: &Key, sums: &Sums) -> String {
     )
 }
 
-/// Millions of bytes a second.
+/// Megabytes (1,000,000 bytes) per second.
 fn megabytes(table: &Table, bytes: u64) -> f64 {
     table.a_second(bytes) / 1e6
 }
 
-/// The end of a name says more than its beginning. Control characters would reach the terminal: they are replaced.
+/// Keeps the end of a name, which says more than its beginning. Control characters are replaced, so that they never reach
+/// the terminal.
 fn shortened(name: &str, columns: usize) -> String {
     let shown: Vec<char> = name
         .chars()
@@ -283,7 +283,7 @@ fn shortened(name: &str, columns: usize) -> String {
     format!("…{end}")
 }
 
-/// The table for programs.
+/// The table as JSON.
 fn document(table: &Table) -> serde_json::Value {
     let sums = |sums: &Sums| {
         let latency = sums.latency_ns();

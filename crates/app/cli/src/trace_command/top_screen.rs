@@ -1,6 +1,6 @@
-//! The terminal's other screen, and the keys that end what is shown there. Plain ANSI: three sequences are all it takes.
+//! The terminal's alternate screen, and its keys. Plain ANSI: three sequences are enough.
 //!
-//! Dropped, the terminal is as it was before. A signal raises the stop flag, so it comes to that as well.
+//! Dropping it restores the terminal; a signal only sets the stop flag, so the drop runs then too.
 
 use std::io::{self, IsTerminal, Write, stdin, stdout};
 
@@ -8,40 +8,39 @@ use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
 };
 
-/// Other screen, no cursor.
+/// Switches to the alternate screen and hides the cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
-/// The cursor again, and the screen from before.
+/// Shows the cursor and switches back.
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
-/// To the first place.
+/// Moves the cursor to the top left.
 const HOME: &str = "\x1b[H";
-/// Empties the rest of the line, then the next line.
+/// Clears the rest of the line and moves to the next one.
 const NEXT_LINE: &str = "\x1b[K\r\n";
-/// Empties the rest of the line and all below.
+/// Clears the rest of the line and everything below.
 const EMPTY_REST: &str = "\x1b[K\x1b[J";
 
-/// What fits.
+/// Size of the terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Characters in a line.
+    /// Characters per line.
     pub columns: usize,
-    /// Lines.
     pub lines: usize,
 }
 
-/// The other screen.
+/// The alternate screen.
 pub struct Screen {
-    /// How the keyboard was set; `None` where standard input is no terminal.
+    /// Saved keyboard settings; `None` if standard input is not a terminal.
     before: Option<Termios>,
 }
 
 impl Screen {
-    /// Turns to the other screen; keys come at once and are not shown.
+    /// Switches to the alternate screen; turns off line buffering and echo of the keyboard.
     pub fn open() -> io::Result<Self> {
         let before = if stdin().is_terminal() {
             let before = tcgetattr(stdin())?;
             let mut quiet = before.clone();
             quiet.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-            // A read gives what is there, and does not wait.
+            // A read returns the available keys without waiting.
             quiet.special_codes[SpecialCodeIndex::VMIN] = 0;
             quiet.special_codes[SpecialCodeIndex::VTIME] = 0;
             tcsetattr(stdin(), OptionalActions::Now, &quiet)?;
@@ -54,7 +53,7 @@ impl Screen {
         Ok(screen)
     }
 
-    /// What fits now; the usual size where the terminal does not tell.
+    /// The current size, or 80x24 if the terminal does not report one.
     pub fn size(&self) -> Size {
         let told = tcgetwinsize(stdout()).ok();
         let size = told.filter(|size| size.ws_col > 0 && size.ws_row > 0);
@@ -70,13 +69,13 @@ impl Screen {
         )
     }
 
-    /// Shows `text` in place of what was there.
+    /// Replaces the content of the screen with `text`.
     pub fn draw(&mut self, text: &str) -> io::Result<()> {
         let lines: Vec<&str> = text.lines().collect();
         put(&format!("{HOME}{}{EMPTY_REST}", lines.join(NEXT_LINE)))
     }
 
-    /// Whether q was pressed since the last question.
+    /// Returns true if q was pressed since the last call.
     pub fn wants_to_end(&self) -> bool {
         if self.before.is_none() {
             return false;

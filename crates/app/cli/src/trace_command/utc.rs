@@ -1,8 +1,8 @@
-//! Moments in names of files, in UTC.
+//! UTC times in file names.
 
 use report::number::date;
 
-/// `YYYYMMDD-HHMMSS`, of seconds since 1970.
+/// Formats seconds since 1970 as `YYYYMMDD-HHMMSS`.
 pub fn stamp(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = date(days);
