@@ -3,10 +3,10 @@
 
     scripts/bench-looks.py OLD NEW [--folder FOLDER] [--rounds 7] [--quick]
 
-OLD and NEW are `tidegate` binaries, such as target/release/tidegate of two revisions. FOLDER lies on the disk to be measured.
-Prints operations per second (median of the rounds, lowest and highest) and how many times as fast NEW is as OLD. Run it on a
-quiet machine: the rounds alternate, so that slow changes of the machine meet all three. --quick shows that it works: one
-short round, whose figures mean nothing.
+OLD and NEW are `tidegate` binaries, such as target/release/tidegate of two revisions. FOLDER is on the disk to measure.
+Prints operations per second (median of the rounds, lowest and highest) and the ratio of NEW to OLD. Run it on a quiet
+machine: the rounds alternate, so that slow changes of the machine affect all three. --quick is a smoke test: one short
+round with meaningless figures.
 """
 
 import argparse

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Shows a plain file as a UBI volume to mtd-utils, so that its fsck.ubifs can judge an image on a machine that has no UBI.
+ * Presents a plain file as a UBI volume to mtd-utils, so that its fsck.ubifs can check an image on a machine without UBI.
  * Loaded by LD_PRELOAD over the unchanged program; lab/fsck/volume.sh sets it up.
  *
- * LEB n is at n times the LEB size. Three things are answered here: stat says that the file is a character device, opens
- * below /sys/class/ubi go to a folder that looks like it, and the volume's ioctls work on the file. An unmapped LEB is one
- * that is all 0xFF. It is not a UBI: there is no atomic LEB change beyond erasing the LEB before it is written.
+ * LEB n is at n times the LEB size. Three kinds of calls are intercepted: stat reports the file as a character device, opens
+ * below /sys/class/ubi go to a folder with the same layout, and the volume's ioctls work on the file. An unmapped LEB is
+ * all 0xFF. It is not a UBI: an atomic LEB change only erases the LEB before it is written.
  *
- *   FAKEUBI_NODE  the file      FAKEUBI_LEB  bytes of a LEB      FAKEUBI_SYS  the folder in place of sysfs
+ *   FAKEUBI_NODE  the file      FAKEUBI_LEB  bytes of a LEB      FAKEUBI_SYS  the folder that replaces sysfs
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -25,14 +25,14 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-/* Of UBI's device 0 and its first volume, as volume.sh writes them into the files below FAKEUBI_SYS. */
+/* Device numbers of UBI's device 0 and its first volume, as volume.sh writes them into the files below FAKEUBI_SYS. */
 #define UBI_MAJOR 246
 #define VOLUME_MINOR 1
 
 static int volume = -1;
 static long leb_size, leb_count;
 static const char *node, *sys;
-/* LEBs that were mapped without content. */
+/* LEBs mapped without content. */
 static unsigned char *mapped;
 
 static void init(void)
@@ -52,7 +52,7 @@ static void init(void)
 	mapped = calloc(leb_count ? leb_count : 1, 1);
 }
 
-/* Where a path below sysfs is to be found; buffer holds PATH_MAX bytes. */
+/* Translates a path below sysfs; buffer holds PATH_MAX bytes. */
 static const char *redirected(const char *path, char *buffer)
 {
 	static const char class[] = "/sys/class/ubi", control[] = "/sys/class/misc/ubi_ctrl";
@@ -89,7 +89,7 @@ int lstat(const char *path, struct stat *status)
 	return any_stat(path, status);
 }
 
-/* On x86-64 the two have one layout. */
+/* On x86-64 the two have the same layout. */
 int stat64(const char *path, struct stat64 *status)
 {
 	return any_stat(path, (struct stat *)status);
@@ -106,7 +106,7 @@ static int any_open(const char *path, int flags, int mode)
 	const char *real = redirected(path, buffer);
 	int is_volume = !strcmp(path, node), descriptor;
 
-	/* A device is neither made nor emptied by opening it, and O_EXCL means that nobody else has it. */
+	/* Opening a device neither creates nor truncates it, and O_EXCL means exclusive use. */
 	if (is_volume)
 		flags &= ~(O_EXCL | O_TRUNC | O_CREAT);
 	descriptor = openat(AT_FDCWD, real, flags, mode);
