@@ -1,7 +1,7 @@
-//! The command line: the one definition from which parsing, help, man pages and completions come.
+//! The command line: the single definition of parsing, help, man pages and completions.
 //!
-//! Numbers in help texts carry units, and each text names its default. What the mount options mean when several are
-//! given, and how `-o` maps onto the same settings, is in `mount_options.rs`.
+//! Numbers in help texts carry units, and each text names its default. The rules for repeated mount options, and the
+//! mapping of `-o` to the same settings, are in `mount_options.rs`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,7 +34,7 @@ use crate::ui_command::UiArguments;
                   From /etc/fstab:  /data  /mnt/data  fuse.tidegate  buffer=8m,allow_other,nofail  0  0"
 )]
 pub struct Arguments {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -44,38 +44,38 @@ pub struct Arguments {
 pub enum Command {
     /// Mount a folder through bFUSE, the buffered FUSE
     Mount(MountArguments),
-    /// Unmount, and wait until all data is on its way to the source
+    /// Unmount, and wait until the daemon has written all data to the source
     #[command(visible_alias = "umount")]
     Unmount(UnmountArguments),
-    /// Show what a mount has done: requests, backing writes, buffer, errors
+    /// Show the counters of a mount: requests, backing writes, buffer, errors
     Stats(StatsArguments),
-    /// Measure a file system, of any kind, through system calls
+    /// Measure any file system through system calls
     Bench(Box<BenchArguments>),
-    /// Measure as the original Mobibench: its options and its result lines; also through a link named mobibench
+    /// Measure as the original Mobibench does, with its options and result lines; also through a link named mobibench
     Mobibench(MobibenchArguments),
-    /// Make the calls of a trace again, on any folder, and measure each
+    /// Replay the calls of a trace on any folder, and measure each
     Replay(ReplayArguments),
-    /// Record what programs do, for replays
+    /// Record and read traces: block requests and system calls
     #[command(subcommand)]
     Trace(TraceCommand),
-    /// Several flash devices as one: measure simulated arrays
+    /// Combine several flash devices into one, and measure simulated arrays
     #[command(subcommand)]
     Array(ArrayCommand),
-    /// Ask a model of an eMMC card, its driver and the block layer what a load would be like, in virtual time
+    /// Model an eMMC card, its driver and the block layer in virtual time, or attach the model as a block device
     #[command(subcommand)]
     Emmc(EmmcCommand),
-    /// Make, inspect, load and dump raw NAND chips: simulated ones in files, and /dev/mtdN
+    /// Create, inspect, load and dump raw NAND chips: simulated ones in files, and /dev/mtdN
     #[command(subcommand)]
     Nand(NandCommand),
-    /// Make, inspect, change and check UBI devices on raw NAND images
+    /// Format, inspect, change and check UBI devices on raw NAND images
     #[command(subcommand)]
     Ubi(UbiCommand),
-    /// Read UBIFS on raw NAND images, UBI images, arrays and bare volumes, without the kernel
+    /// Read and write UBIFS on raw NAND images, UBI images, arrays and bare volumes, without the kernel
     #[command(subcommand)]
     Ubifs(UbifsCommand),
-    /// Show what the layers are worth on this machine: native, plain FUSE, bFUSE, tuned
+    /// Compare the layers on this machine: native, plain FUSE, bFUSE, tuned
     Demo(DemoArguments),
-    /// Serve a web page on loopback: measure, settings, history
+    /// Serve a web page on loopback for measurements, settings and history
     Ui(UiArguments),
     /// Print a completion script for a shell
     Completions(CompletionsArguments),
@@ -95,94 +95,94 @@ pub enum Command {
                   noauto, nofail, _netdev, user, users, owner, group, defaults, comment=... and x-... are ignored."
 )]
 pub struct MountArguments {
-    /// The folder that is shown
+    /// The folder to mount
     pub source: PathBuf,
-    /// The folder that it is shown at
+    /// The mount point
     pub mountpoint: PathBuf,
-    /// Mount options, separated by commas; may be given several times
+    /// Mount options, separated by commas; repeatable
     #[arg(short = 'o', value_name = "KEY[=VALUE],...", help_heading = "Mount")]
     pub options: Vec<String>,
-    /// Stay in the foreground; the default is to go to the background once the mount answers
+    /// Stay in the foreground instead of going to the background once the mount answers
     #[arg(long, short = 'f', help_heading = "Mount")]
     pub foreground: bool,
-    /// Mount over a mount of tidegate that is there already
+    /// Mount over an existing mount of tidegate
     #[arg(long, help_heading = "Mount")]
     pub over: bool,
-    /// Print what was mounted and negotiated as one line of JSON
+    /// Print the mount and the negotiated options as one line of JSON
     #[arg(long, help_heading = "Mount")]
     pub json: bool,
     /// Append messages of the background process to this file [default: the system log]
     #[arg(long, value_name = "FILE", help_heading = "Mount")]
     pub log_file: Option<PathBuf>,
 
-    /// Largest request in bytes: 4k to 1m, or max for the kernel's limit [default: max]
+    /// Largest request, bytes: 4k to 1m, or max for the kernel's limit [default: max]
     #[arg(long, value_name = "SIZE", value_parser = parse_io_unit, help_heading = "Transport")]
     pub io_unit: Option<IoUnit>,
-    /// Kernel writeback cache: auto, on or off [default: auto]
+    /// Use the kernel's writeback cache: auto, on or off [default: auto]
     #[arg(long, value_name = "auto|on|off", help_heading = "Transport")]
     pub writeback: Option<Switch>,
-    /// Kernel passthrough of file data: auto, on or off; needs root and Linux 6.9 [default: auto]
+    /// Use kernel passthrough of file data: auto, on or off; needs root and Linux 6.9 [default: auto]
     #[arg(long, value_name = "auto|on|off", help_heading = "Transport")]
     pub passthrough: Option<Switch>,
-    /// Requests over io_uring: auto, on or off; needs Linux 6.14 and the fuse module's enable_uring [default: auto]
+    /// Use io_uring for requests: auto, on or off; needs Linux 6.14 and the fuse module's enable_uring [default: auto]
     #[arg(long, value_name = "auto|on|off", help_heading = "Transport")]
     pub uring: Option<Switch>,
-    /// Skip the kernel's page cache on the FUSE side: auto, on or off [default: auto]
+    /// Bypass the kernel's page cache on the FUSE side: auto, on or off [default: auto]
     #[arg(long, value_name = "auto|on|off", help_heading = "Transport")]
     pub direct_io: Option<Switch>,
-    /// Worker threads, 1 to 256 [default: by the number of processors]
+    /// Number of worker threads, 1 to 256 [default: by the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Transport")]
     pub threads: Option<u16>,
-    /// How long the kernel may trust attributes [default: 1s]
+    /// Time that the kernel may cache attributes [default: 1s]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Transport")]
     pub attr_timeout: Option<Duration>,
-    /// How long the kernel may trust names [default: 1s]
+    /// Time that the kernel may cache names [default: 1s]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Transport")]
     pub entry_timeout: Option<Duration>,
 
-    /// Size of the write buffer in bytes, over all files [default: 8m]
+    /// Size of the write buffer for all files together, bytes [default: 8m]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Write buffer")]
     pub buffer: Option<u64>,
-    /// Size of one buffer entry in bytes, the largest write to the source [default: 2m]
+    /// Size of one buffer entry, the largest write to the source, bytes [default: 2m]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Write buffer")]
     pub entry: Option<u64>,
-    /// How often the flush manager empties the buffer [default: 10ms]
+    /// Interval at which the flush manager empties the buffer [default: 10ms]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Write buffer")]
     pub flush_interval: Option<Duration>,
-    /// Who flushes: a thread, the writer itself (inline), or no buffer at all (off) [default: thread]
+    /// Flush in a thread (thread), in the writing request (inline), or don't buffer (off) [default: thread]
     #[arg(long, value_name = "thread|inline|off", help_heading = "Write buffer")]
     pub flusher: Option<Flusher>,
-    /// Write a stream past the source's page cache after so many contiguous bytes, or off [default: 8m; off without a
-    /// buffer]
+    /// Bypass the source's page cache for a stream of writes after this many contiguous bytes, or off [default: 8m; off
+    /// without a buffer]
     #[arg(long, value_name = "SIZE|off", value_parser = parse_stream_after, help_heading = "Write buffer")]
     pub stream_after: Option<StreamAfter>,
 
-    /// Refuse every change
+    /// Refuse all changes
     #[arg(long, help_heading = "Access")]
     pub read_only: bool,
-    /// Let other users in; an ordinary user needs user_allow_other in /etc/fuse.conf
+    /// Allow other users to access the mount; an ordinary user needs user_allow_other in /etc/fuse.conf
     #[arg(long, help_heading = "Access")]
     pub allow_other: bool,
-    /// Show every file as owned by this user [default: as in the source; with --gid or --umask, who mounts]
+    /// Show this user as the owner of every file [default: as in the source; with --gid or --umask, the mounting user]
     #[arg(long, value_name = "UID", help_heading = "Access")]
     pub uid: Option<u32>,
-    /// Show every file as of this group [default: as in the source; with --uid or --umask, who mounts]
+    /// Show this group for every file [default: as in the source; with --uid or --umask, the mounting user's]
     #[arg(long, value_name = "GID", help_heading = "Access")]
     pub gid: Option<u32>,
-    /// Take these permission bits (octal) from every file shown [default: as in the source]
+    /// Clear these permission bits (octal) of every file [default: as in the source]
     #[arg(long, value_name = "OCTAL", value_parser = parse_umask, help_heading = "Access")]
     pub umask: Option<u32>,
 
-    /// Serve as the background process: report on standard output, then let go of the terminal.
+    /// Serve as the background process: report on standard output, then detach from the terminal.
     #[arg(long, hide = true)]
     pub daemon: bool,
-    /// Ignore unknown -o keys, as mount(8) asks for with -s.
+    /// Ignore unknown -o keys; mount(8) passes it as -s.
     #[arg(long, hide = true)]
     pub sloppy: bool,
-    /// Print nothing when the mount is up, as mount(8) expects of a helper without -v.
+    /// Print nothing once mounted; mount(8) expects this of a helper without -v.
     #[arg(long, hide = true)]
     pub quiet: bool,
-    /// Check everything and mount nothing, as mount(8) asks for with -f.
+    /// Check everything without mounting; mount(8) passes it as -f.
     #[arg(long, hide = true)]
     pub fake: bool,
 }
@@ -190,30 +190,30 @@ pub struct MountArguments {
 /// Largest request of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoUnit {
-    /// What the kernel allows.
+    /// The kernel's limit.
     Max,
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u32),
 }
 
-/// When a stream of writes leaves the source's page cache.
+/// Threshold at which a stream of writes bypasses the source's page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamAfter {
     /// Never.
     Off,
-    /// After so many contiguous bytes.
+    /// After this many contiguous bytes.
     Bytes(u64),
 }
 
 /// Arguments of `tidegate unmount`.
 #[derive(Args, Debug)]
 pub struct UnmountArguments {
-    /// The mountpoint
+    /// The mount point
     pub mountpoint: PathBuf,
-    /// When files are open, take the mount out of sight and let it end when the last one is closed
+    /// Detach the mount at once if files are open, and let it end when the last one is closed
     #[arg(long, short = 'l')]
     pub lazy: bool,
-    /// How long to wait for the daemon to write everything out and end
+    /// Maximum time for the daemon to write all data and end
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     pub timeout: Duration,
 }
@@ -221,15 +221,15 @@ pub struct UnmountArguments {
 /// Arguments of `tidegate stats`.
 #[derive(Args, Debug)]
 pub struct StatsArguments {
-    /// The mountpoint [default: list the mounts of tidegate]
+    /// The mount point [default: list the mounts of tidegate]
     pub mountpoint: Option<PathBuf>,
-    /// Print the daemon's document as it is, in JSON
+    /// Print the daemon's document unchanged, as JSON
     #[arg(long, conflicts_with_all = ["prometheus", "watch"])]
     pub json: bool,
     /// Print metrics in the Prometheus text format
     #[arg(long, conflicts_with = "watch", requires = "mountpoint")]
     pub prometheus: bool,
-    /// Print rates over and over, one line each SECONDS, until interrupted [default: 1s]
+    /// Print rates, one line every SECONDS, until interrupted [default: 1s]
     #[arg(
         long,
         value_name = "SECONDS",
@@ -252,11 +252,11 @@ pub struct CompletionsArguments {
 /// Arguments of `tidegate man`.
 #[derive(Args, Debug)]
 pub struct ManArguments {
-    /// Folder for the pages; made when missing
+    /// Folder for the pages; created if missing
     pub directory: PathBuf,
 }
 
-/// Smallest and largest request that FUSE knows, in bytes.
+/// Smallest and largest request of FUSE, bytes.
 const IO_UNIT_BYTES: std::ops::RangeInclusive<u64> = 4096..=1 << 20;
 
 /// Parses an I/O unit: `max`, or a whole number of pages from 4 KiB to 1 MiB.
@@ -275,7 +275,7 @@ pub fn parse_io_unit(text: &str) -> Result<IoUnit, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Parses when a stream leaves the page cache: `off`, or a size.
+/// Parses the threshold of a stream: `off`, or a size.
 pub fn parse_stream_after(text: &str) -> Result<StreamAfter, String> {
     if text == "off" {
         return Ok(StreamAfter::Off);

@@ -1,5 +1,5 @@
-//! A mount that a process in the background serves: this executable again, with the same arguments and the hidden flag
-//! `--daemon`. It reports by one line of JSON on its standard output, a pipe: [`Report`]. Nothing is forked without exec.
+//! Starts the background process that serves a mount: this executable again, with the same arguments and the hidden flag
+//! `--daemon`. It reports one line of JSON, a [`Report`], on its standard output, a pipe. Never forks without exec.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::log::{self, Level};
 use crate::{daemon, output};
 
-/// What the process that serves a mount tells the one that asked for it.
+/// Report of the serving process to the command that started it.
 #[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Report {
@@ -21,21 +21,21 @@ pub enum Report {
     Mounted {
         /// Always true.
         ok: bool,
-        /// What is shown.
+        /// Source of the mount.
         source: String,
-        /// Where.
+        /// Mount point.
         mountpoint: String,
-        /// What the kernel granted, in words.
+        /// Features granted by the kernel, as text.
         negotiated: String,
-        /// The process that serves.
+        /// Process id of the server.
         pid: u32,
-        /// What else is to be said of a mount of this kind.
+        /// Members specific to this kind of mount.
         #[serde(flatten)]
         more: Map<String, Value>,
     },
     /// Nothing is mounted.
     Failed {
-        /// Why.
+        /// The error message.
         error: String,
     },
 }
@@ -53,7 +53,7 @@ impl Report {
         }
     }
 
-    /// Prints it for people or, as it is, for programs. That nothing is mounted is an error.
+    /// Prints it as text or as JSON. Returns an error if nothing is mounted.
     pub fn print(&self, as_json: bool) -> Result<()> {
         match self {
             Self::Failed { error } => bail!("{error}"),
@@ -69,7 +69,7 @@ impl Report {
     }
 }
 
-/// Serves as the background process. `serve` serves a mount and hands the report to what it is given once the mount answers.
+/// Serves as the background process. `serve` serves a mount and passes the report to its argument once the mount answers.
 pub fn serve_as_daemon(
     log_file: Option<&Path>,
     serve: impl FnOnce(&mut dyn FnMut(Report) -> Result<()>) -> Result<()>,
@@ -94,7 +94,7 @@ pub fn serve_as_daemon(
         Ok(())
     });
     if let Err(error) = &mounted {
-        // After the mount was up this reaches nobody, and main() writes the message to the log.
+        // Once the mount was up nobody reads this; main() writes the message to the log.
         let _ = send(&Report::Failed {
             error: output::with_causes(error),
         });
@@ -107,7 +107,7 @@ fn send(report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Starts the background process of `command`; `words` are the whole command line, which begins with the program and `command`.
+/// Starts the background process of `command`; `words` are the whole command line, starting with the program and `command`.
 pub fn start(command: &[&str], words: &[OsString], log_file: Option<&Path>) -> Result<Report> {
     let mut child = spawn(command, words, log_file)?;
     let pipe = child
@@ -115,7 +115,7 @@ pub fn start(command: &[&str], words: &[OsString], log_file: Option<&Path>) -> R
         .take()
         .context("the background process has no pipe")?;
     let mut line = String::new();
-    // A bound, because the line comes from another process.
+    // Limit the line, because it comes from another process.
     BufReader::new(pipe.take(1 << 20))
         .read_line(&mut line)
         .context("the background process can't be heard")?;
@@ -145,7 +145,7 @@ fn spawn(command: &[&str], words: &[OsString], log_file: Option<&Path>) -> Resul
         .args(words.iter().skip(1 + command.len()))
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
-    // A failure comes back by the pipe; a second copy of the message on the terminal would only confuse.
+    // A failure is reported through the pipe; don't print it on the terminal a second time.
     child.stderr(match log_file {
         Some(path) => Stdio::from(daemon::open_log(path)?),
         None => Stdio::null(),

@@ -1,11 +1,12 @@
-//! How a daemon ended, for `tidegate unmount`, which is not its parent and so gets no exit code.
+//! The exit status of a daemon for `tidegate unmount`, which is not its parent and gets no exit code.
 //!
-//! The daemon has a file in memory (memfd), whose descriptor the document of `tidegate stats` names, and writes there how it ended,
-//! as the last thing that it does. `unmount` opens the file through /proc while the daemon lives, and reads it once the process is
-//! gone: that nothing is in it means that the daemon was killed. Whoever may unmount may open it: root and the daemon's user.
+//! The daemon has an anonymous file (memfd), whose descriptor is in the document of `tidegate stats`, and writes its status
+//! there as its last action. `unmount` opens the file through /proc while the daemon is alive, and reads it once the
+//! process is gone: an empty file means that the daemon was killed. Every user who may unmount can open it: root and the
+//! daemon's user.
 //!
-//! The daemon holds a lock on it until it is gone, however it ends, so that one that lives in another process namespace can be waited for
-//! wherever a /proc shows it.
+//! The daemon holds a lock on the file until it is gone, however it ends. So `unmount` can wait for a daemon in another
+//! process namespace if it is visible in a /proc.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -23,17 +24,17 @@ use rustix::io::Errno;
 use crate::output;
 
 const NAME: &str = "tidegate-end";
-/// What is written after an end without an error.
+/// Content after an end without an error.
 const DONE: &str = "done";
-/// A message is a line or two.
+/// Maximum length of a message.
 const BYTES_MAX: u64 = 64 << 10;
-/// Between two looks at the lock.
+/// Interval of polling the lock.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// One process serves one mount.
+/// One per process, because one process serves one mount.
 static FILE: OnceLock<Option<File>> = OnceLock::new();
 
-/// The descriptor of this process's file; `None` where the kernel gives none.
+/// The descriptor of this process's file; `None` if it could not be created.
 pub fn descriptor() -> Option<i32> {
     let file = FILE.get_or_init(|| {
         let file = memfd_create(NAME, MemfdFlags::CLOEXEC).ok()?;
@@ -43,20 +44,20 @@ pub fn descriptor() -> Option<i32> {
     file.as_ref().map(AsRawFd::as_raw_fd)
 }
 
-/// Notes how this process ended.
+/// Records how this process ended.
 pub fn record(ended: &Result<()>) {
     let text = match ended {
         Ok(()) => DONE.to_owned(),
         Err(error) => format!("error: {}", output::with_causes(error)),
     };
     if let Some(Some(file)) = FILE.get() {
-        // Where it fails, the process looks like one that was killed, which is an error as well.
+        // If this fails, the process looks killed, which is an error too.
         let _ = file.write_all_at(text.as_bytes(), 0);
     }
 }
 
-/// The file of a daemon that lives; `None` where this user may not look. The document that names it may be anybody's, so nothing
-/// but such a file is opened.
+/// Opens the file of a live daemon; `None` if this user may not. The document may come from any process, so this opens
+/// nothing but such a file.
 pub fn open(pid: u32, descriptor: i32) -> Option<File> {
     let path = PathBuf::from(format!("/proc/{pid}/fd/{descriptor}"));
     let target = std::fs::read_link(&path).ok()?;
@@ -68,7 +69,7 @@ pub fn open(pid: u32, descriptor: i32) -> Option<File> {
     OpenOptions::new().read(true).custom_flags(flags).open(path).ok()
 }
 
-/// Waits until the daemon of a file is gone; `false` when it still lives after `timeout`.
+/// Waits until the daemon is gone; returns `false` if it is still alive after `timeout`.
 pub fn wait(file: &File, timeout: Duration) -> Result<bool> {
     let begun = Instant::now();
     loop {
@@ -81,7 +82,7 @@ pub fn wait(file: &File, timeout: Duration) -> Result<bool> {
     }
 }
 
-/// The error that a daemon, which is gone by now, ended with.
+/// Returns the error that a daemon ended with; the daemon must be gone.
 pub fn check(file: &File, pid: u32) -> Result<()> {
     let mut text = String::new();
     file.take(BYTES_MAX).read_to_string(&mut text)?;

@@ -1,20 +1,20 @@
-//! Rewrites the ways in which mount(8) and `mount.fuse3` call this program into `tidegate mount ...`, and a call through
-//! a link named `mobibench` into `tidegate mobibench ...`.
+//! Rewrites the calls of mount(8) and `mount.fuse3` into `tidegate mount ...`, and a call through a link named `mobibench`
+//! into `tidegate mobibench ...`.
 //!
-//! Three ways lead to a mount: `tidegate mount SOURCE MOUNTPOINT`, a program name that starts with `mount.` (the helper
-//! that mount(8) looks for is `/sbin/mount.fuse.tidegate`), and `tidegate SOURCE MOUNTPOINT` (what `mount.fuse3` runs
-//! for the type `fuse.tidegate`). The helpers' short flags are those of mount(8): `-n -v -w` mean nothing here, `-s`
-//! accepts unknown options, `-r` mounts read-only, `-t` names the type, and `-f` pretends.
+//! Three forms start a mount: `tidegate mount SOURCE MOUNTPOINT`, a program name that starts with `mount.` (mount(8) looks
+//! for the helper `/sbin/mount.fuse.tidegate`), and `tidegate SOURCE MOUNTPOINT` (run by `mount.fuse3` for the type
+//! `fuse.tidegate`). The helpers' short flags are those of mount(8): `-n -v -w` have no effect on the mount, `-s` accepts
+//! unknown options, `-r` mounts read-only, `-t` names the type, and `-f` only checks.
 //!
-//! It does not parse options; `arguments.rs` does that with what comes out of here.
+//! Does not parse options; `arguments.rs` parses the result.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The arguments with the program's name first, as `arguments.rs` reads them.
+/// Rewrites the arguments, program name first, into the form that `arguments.rs` parses.
 ///
-/// `commands` are the names of the subcommands; `exists` tells whether a path names something.
+/// `commands` are the names of the subcommands; `exists` tells whether a path exists.
 pub fn normalise(
     arguments: Vec<OsString>,
     commands: &[&str],
@@ -33,8 +33,8 @@ pub fn normalise(
     }
     let mut normalised: Vec<OsString> = vec!["tidegate".into(), "mount".into()];
     if helper {
-        // What mount(8) promises for the default options, and mount.fuse3 adds too; later options may take it back.
-        // The kernel refuses both to ordinary users.
+        // The default options that mount(8) promises, as mount.fuse3 adds them; later options override them. The kernel
+        // refuses both to ordinary users.
         normalised.push("--quiet".into());
         if !is_remount(&arguments) {
             normalised.extend(["-o", "suid,dev"].map(OsString::from));
@@ -52,7 +52,7 @@ pub fn normalise(
                 normalised.extend(rest.next());
             }
             b"-t" => drop(rest.next()),
-            // A helper of mount(8) says nothing unless asked to.
+            // A helper of mount(8) prints nothing unless -v is given.
             [b'-', letters @ ..] if helper && is_flag_cluster(letters) && letters.contains(&b'v') => {
                 normalised.retain(|word| word != "--quiet");
                 normalised.extend(
@@ -88,7 +88,8 @@ fn is_mount_helper(program: &OsStr) -> bool {
         .is_some_and(|name| name.as_bytes().starts_with(b"mount."))
 }
 
-/// `tidegate SOURCE MOUNTPOINT ...`: the source must look like a path, so that a misspelt command stays one.
+/// Returns true for `tidegate SOURCE MOUNTPOINT ...`. The source must look like a path, so that a misspelt command is still
+/// reported as one.
 fn is_bare_mount(arguments: &[OsString], commands: &[&str], exists: impl Fn(&Path) -> bool) -> bool {
     let [_, source, _, ..] = arguments else {
         return false;
@@ -99,7 +100,7 @@ fn is_bare_mount(arguments: &[OsString], commands: &[&str], exists: impl Fn(&Pat
         && (source.as_bytes().contains(&b'/') || exists(Path::new(source)))
 }
 
-/// A remount keeps what is in force, and has no defaults.
+/// A remount keeps the options in force, so it gets no defaults.
 fn is_remount(arguments: &[OsString]) -> bool {
     arguments.windows(2).any(|pair| {
         let mut options = pair[1].as_bytes().split(|byte| *byte == b',');

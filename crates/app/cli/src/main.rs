@@ -1,7 +1,7 @@
 //! The command `tidegate`: arguments, wiring and exit codes.
 //!
-//! Everything that does something is in the other crates; here they are put together. Exit codes: 0 done, 1 done and
-//! something was found, 2 could not do it. Messages go to standard error, results to standard output.
+//! The functionality is in the other crates; this one combines them. Exit codes: 0 done, 1 done and something was found, 2
+//! could not do it. Messages go to standard error, results to standard output.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -43,7 +43,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{CommandFactory, Parser};
-// The modules below name these as their own.
+// Imported for the modules below, which use them as `crate::...`.
 use programs::{Finding, log, loop_disk, output, private_folder, quantity};
 
 use crate::arguments::{Arguments, Command};
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     programs::exit_code(run(&arguments, &words))
 }
 
-/// The words of a command line in the form that [`Arguments`] reads.
+/// Rewrites a command line into the form that [`Arguments`] parses.
 fn normalised(words: Vec<OsString>) -> Vec<OsString> {
     let definition = Arguments::command();
     let names: Vec<&str> = definition

@@ -1,4 +1,4 @@
-//! `tidegate mount`: checks everything, then serves in the foreground or starts a background process that does.
+//! `tidegate mount`: checks the arguments, then serves in the foreground or starts a background process.
 
 use std::ffi::OsString;
 
@@ -11,7 +11,7 @@ use crate::mount_options::MountPlan;
 use crate::stack::Stack;
 use crate::{daemon, remount, taken};
 
-/// Runs the command; `words` are the arguments it was parsed from, `mount` among them.
+/// Runs the command; `words` are the arguments it was parsed from, including `mount`.
 pub fn run(arguments: &MountArguments, words: &[OsString]) -> Result<()> {
     if arguments.daemon {
         return background::serve_as_daemon(arguments.log_file.as_deref(), |announce| {

@@ -1,7 +1,7 @@
-//! Turns flags and `-o` keys into one [`MountPlan`], and refuses what makes no sense before anything is touched.
+//! Merges flags and `-o` keys into one [`MountPlan`], and refuses contradictions before anything is touched.
 //!
-//! A flag wins over an `-o` key, the last of several keys wins. Every flag of `tidegate mount` is a key too, with `_`
-//! for `-`; beside them are the generic mount options, which go to the kernel, and fstab words, which mean nothing here.
+//! A flag wins over an `-o` key; of several keys the last one wins. Every flag of `tidegate mount` is also a key, with `_`
+//! for `-`. Generic mount options are passed to the kernel, and words of fstab are ignored.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,45 +14,45 @@ use crate::arguments::{IoUnit, MountArguments, StreamAfter, parse_io_unit, parse
 use crate::mount_table::resolve_without_entering;
 use crate::quantity::{parse_bytes, parse_duration};
 
-/// Everything that a mount needs to know.
+/// All parameters of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountPlan {
-    /// The folder that is shown.
+    /// The folder to mount.
     pub source: PathBuf,
-    /// Where it is shown.
+    /// The mount point.
     pub mountpoint: PathBuf,
-    /// For the FUSE session.
+    /// Configuration of the FUSE session.
     pub session: MountConfig,
-    /// For the write buffer.
+    /// Configuration of the write buffer.
     pub buffer: BufferConfig,
-    /// Contiguous bytes after which a stream of writes leaves the source's page cache.
+    /// Number of contiguous bytes after which a stream of writes bypasses the source's page cache.
     pub stream_after_bytes: Option<u64>,
-    /// Owners and permissions shown.
+    /// Displayed owners and permissions.
     pub ids: IdPlan,
-    /// Mounts over a mount of tidegate.
+    /// Mount over an existing mount of tidegate.
     pub over: bool,
 }
 
-/// Owner, group and permission bits that every file is shown with; `None` shows the source's.
+/// Displayed owner, group and permission bits of all files; `None` shows the source's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IdPlan {
     /// Owner.
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Permission bits taken away.
+    /// Permission bits to clear.
     pub umask: Option<u32>,
 }
 
 impl IdPlan {
-    /// True when files are shown other than they are in the source.
+    /// Returns true if owners or permissions differ from the source's.
     pub fn maps(&self) -> bool {
         *self != Self::default()
     }
 }
 
-/// A file of this size or less is written through the page cache, from where it will be read soon; that is what the
-/// whole write buffer holds by default.
+/// Default threshold of a stream, the default size of the whole write buffer. Smaller files go through the page cache,
+/// because they are likely to be read soon.
 const STREAM_AFTER_BYTES: u64 = 8 << 20;
 
 /// Keys that take a value.
@@ -80,7 +80,7 @@ const VALUE_KEYS: [&str; 18] = [
 /// Keys without a value.
 const WORD_KEYS: [&str; 5] = ["ro", "rw", "read_only", "allow_other", "over"];
 
-/// Generic options for the kernel, each with the word that takes it back.
+/// Generic options for the kernel, each with its opposite.
 const KERNEL_PAIRS: [(&str, &str); 10] = [
     ("nosuid", "suid"),
     ("nodev", "dev"),
@@ -94,10 +94,10 @@ const KERNEL_PAIRS: [(&str, &str); 10] = [
     ("dirsync", "nodirsync"),
 ];
 
-/// Of the words that take an option back, those that the session must hear.
+/// Opposites that must be passed to the session; the others are its defaults.
 const FREEING: [&str; 2] = ["suid", "dev"];
 
-/// Words of fstab(5) and mount(8) that are not for the file system, and options that always hold here.
+/// Words of fstab(5) and mount(8) that are not for the file system, and options that always apply here.
 const IGNORED: [&str; 16] = [
     "defaults",
     "auto",
@@ -117,10 +117,10 @@ const IGNORED: [&str; 16] = [
     "nonempty",
 ];
 
-/// Options of the kernel's FUSE that mount(8) copies from the mount table when it remounts.
+/// Options of a FUSE connection; mount(8) copies them from the mount table for a remount.
 const OF_THE_CONNECTION: [&str; 6] = ["fd", "rootmode", "user_id", "group_id", "max_read", "blksize"];
 
-/// What was collected from `-o` keys and then from flags.
+/// Settings collected from `-o` keys, then from flags.
 #[derive(Default)]
 struct Settings {
     io_unit: Option<IoUnit>,
@@ -152,7 +152,7 @@ impl MountPlan {
     }
 }
 
-/// All `-o` options of a command line in order, split at their commas.
+/// All `-o` options of a command line in order, split at commas.
 pub fn all_options(arguments: &MountArguments) -> Vec<String> {
     arguments
         .options
@@ -161,7 +161,7 @@ pub fn all_options(arguments: &MountArguments) -> Vec<String> {
         .collect()
 }
 
-/// True for an option that is the kernel's or mount(8)'s, and none of tidegate's own.
+/// Returns true for an option of the kernel or mount(8), false for one of tidegate's own.
 pub fn is_generic(option: &str) -> bool {
     let key = option.split_once('=').map_or(option, |(key, _)| key);
     let is_flag = KERNEL_PAIRS
@@ -173,8 +173,8 @@ pub fn is_generic(option: &str) -> bool {
         || is_ignored(option, key)
 }
 
-/// True when a mount made by `running` would be another with the flags of `asked` and the options `own` on top: another
-/// in what is tidegate's own, that is all but the generic options.
+/// Returns true if the flags of `asked` and the options `own` would change the mount of `running` in any but the generic
+/// options.
 pub fn differs(running: &MountArguments, asked: &MountArguments, own: &[String]) -> Result<bool> {
     let before = Settings::of(running)?;
     let mut after = Settings::of(running)?;
@@ -195,7 +195,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The plan that these settings make of any folder, without what the kernel may change later.
+    /// The plan of these settings for an arbitrary folder, without the parts that the kernel may change later.
     fn own(self) -> Result<MountPlan> {
         let mut plan = self.finish(&MountArguments {
             source: "/".into(),
@@ -268,7 +268,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Applies an option without a value; false when it is none.
+    /// Applies an option without a value; returns false if it is unknown.
     fn apply_word(&mut self, key: &str) -> bool {
         match key {
             "ro" | "read_only" => self.read_only = true,
@@ -283,7 +283,7 @@ impl Settings {
                     return false;
                 };
                 self.kernel.retain(|option| option != set && option != clear);
-                // A FUSE mount is nosuid and nodev unless told otherwise; the other opposites are the default.
+                // A FUSE mount is nosuid and nodev by default; the other opposites are the default.
                 if key == *set || FREEING.contains(&key) {
                     self.kernel.push(key.to_owned());
                 }
@@ -364,7 +364,7 @@ impl Settings {
         let buffer_bytes = self.buffer.unwrap_or(defaults.buffer_bytes);
         let config = BufferConfig {
             buffer_bytes,
-            // A buffer smaller than the usual entry is one entry.
+            // A buffer smaller than the default entry is a single entry.
             entry_bytes: self.entry.unwrap_or(defaults.entry_bytes.min(buffer_bytes)),
             flush_interval: self.flush_interval.unwrap_or(defaults.flush_interval),
             flusher: self.flusher.unwrap_or(defaults.flusher),
@@ -373,7 +373,7 @@ impl Settings {
     }
 }
 
-/// Splits at commas; `\,` is a comma and `\\` a backslash within a value.
+/// Splits at commas; within a value `\,` is a comma and `\\` a backslash.
 fn split_options(list: &str) -> Vec<String> {
     let mut options = vec![String::new()];
     let mut characters = list.chars();
@@ -407,7 +407,7 @@ fn known_keys() -> impl Iterator<Item = &'static str> {
         .chain(IGNORED)
 }
 
-/// The three known keys that differ from `key` by the fewest edits.
+/// The three known keys with the smallest edit distance to `key`.
 fn nearest(key: &str) -> Vec<&'static str> {
     let mut keys: Vec<_> = known_keys().collect();
     keys.sort_by_key(|known| edit_distance(key, known));
@@ -415,7 +415,7 @@ fn nearest(key: &str) -> Vec<&'static str> {
     keys
 }
 
-/// Insertions, removals and replacements of one byte that turn `from` into `to`.
+/// Edit distance in bytes: insertions, removals and replacements.
 fn edit_distance(from: &str, to: &str) -> usize {
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (line, from_byte) in from.bytes().enumerate() {

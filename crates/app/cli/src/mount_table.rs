@@ -1,6 +1,6 @@
 //! Finds a mount in `/proc/self/mountinfo` (format: proc_pid_mountinfo(5)).
 //!
-//! It never touches the mount itself, so that a dead or hanging mount is found like a live one.
+//! Never asks the mounted file system, so that it finds dead and hanging mounts too.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,35 +12,35 @@ use anyhow::{Context, Result, bail};
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Number of the mount in this namespace.
+    /// Id of the mount in this namespace.
     pub id: String,
-    /// The directory of the file system that is shown, from the file system's own root.
+    /// The mounted directory, relative to the root of its file system.
     pub root: PathBuf,
-    /// Number of the device, `major:minor`.
+    /// Device number, `major:minor`.
     pub device: String,
-    /// Where.
+    /// Mount point.
     pub mountpoint: PathBuf,
-    /// Type, with subtype: `fuse.tidegate`.
+    /// Type with subtype: `fuse.tidegate`.
     pub kind: String,
-    /// What the type's first column shows.
+    /// The source field of the table.
     pub source: OsString,
     /// Options of the mount, then those of its file system: `rw,nosuid,relatime`, `rw,user_id=0`.
     pub options: Vec<String>,
 }
 
 impl Mount {
-    /// True when one of our daemons serves it, as far as the type tells.
+    /// Returns true if the type is that of a tidegate mount.
     pub fn is_tidegate(&self) -> bool {
         self.kind == "fuse.tidegate"
     }
 
-    /// True for any FUSE file system.
+    /// Returns true for any FUSE file system.
     pub fn is_fuse(&self) -> bool {
         self.kind == "fuse" || self.kind.starts_with("fuse.")
     }
 }
 
-/// The topmost mount at `mountpoint`, which may be written relative or through symbolic links.
+/// The topmost mount at `mountpoint`, which may be relative or contain symbolic links.
 pub fn find(mountpoint: &Path) -> Result<Mount> {
     let path = resolve_without_entering(mountpoint)?;
     match at(&path)? {
@@ -49,13 +49,13 @@ pub fn find(mountpoint: &Path) -> Result<Mount> {
     }
 }
 
-/// The topmost mount at a path that [`resolve_without_entering`] gave; `None` where nothing is mounted.
+/// The topmost mount at a path from [`resolve_without_entering`]; `None` if nothing is mounted there.
 pub fn at(path: &Path) -> Result<Option<Mount>> {
     let table = std::fs::read("/proc/self/mountinfo").context("/proc/self/mountinfo can't be read")?;
     Ok(topmost(&table, path))
 }
 
-/// All mounts in the order in which they were made.
+/// All mounts in the order of mounting.
 pub fn all() -> Result<Vec<Mount>> {
     let table = std::fs::read("/proc/self/mountinfo").context("/proc/self/mountinfo can't be read")?;
     Ok(table
@@ -64,13 +64,13 @@ pub fn all() -> Result<Vec<Mount>> {
         .collect())
 }
 
-/// All mounts of the device with this number (`7:64`), in the order in which they were made.
+/// All mounts of the device with this number (`7:64`), in the order of mounting.
 pub fn of_device(number: &str) -> Result<Vec<Mount>> {
     let mounts = all()?.into_iter();
     Ok(mounts.filter(|mount| mount.device == number).collect())
 }
 
-/// Device number and path, in the file system's own terms, of what is open here: the same for each mount that shows it.
+/// Device number and path within the file system of an open file; they are equal for every mount of the file system.
 pub fn place_of(descriptor: impl AsFd) -> Option<(String, PathBuf)> {
     let number = descriptor.as_fd().as_raw_fd();
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
@@ -83,7 +83,7 @@ pub fn place_of(descriptor: impl AsFd) -> Option<(String, PathBuf)> {
     Some((mount.device, mount.root.join(below)))
 }
 
-/// The absolute path of a mountpoint: the parent is resolved, the last name is not entered, as its mount may be dead.
+/// The absolute path of a mount point. If it can't be resolved, because its mount may be dead, only the parent is.
 pub fn resolve_without_entering(mountpoint: &Path) -> Result<PathBuf> {
     let absolute = std::path::absolute(mountpoint)
         .with_context(|| format!("{}: the current folder is gone", mountpoint.display()))?;
@@ -113,7 +113,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let root = unescape(fields.next()?);
     let mountpoint = unescape(fields.next()?);
     let mut options = split_at_commas(fields.next()?);
-    // The optional fields before the single dash are of any number.
+    // A variable number of optional fields ends with a single dash.
     fields.find(|field| field == b"-")?;
     let kind = String::from_utf8_lossy(fields.next()?).into_owned();
     let source = unescape(fields.next()?);
@@ -136,7 +136,7 @@ fn split_at_commas(field: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// Undoes the octal escapes (`\040` is a space).
+/// Decodes the octal escapes (`\040` is a space).
 fn unescape(field: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -170,7 +170,7 @@ mod tests {
         99 28 0:51 / /mnt/two rw - fuse.tidegate one rw\n\
         100 28 0:52 / /mnt/two rw - fuse.sshfs two rw\n";
 
-    /// A path as the table writes it.
+    /// Encodes a path as in the table.
     fn escape(path: &Path) -> Vec<u8> {
         let escape_byte = |byte: &u8| match byte {
             b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),

@@ -1,6 +1,6 @@
-//! A raw NAND device by the path that a user gives: a chip in a file, with or without its side-car, or `/dev/mtdN`.
+//! Opens a raw NAND device by path: a chip in a file, with or without its side-car, or `/dev/mtdN`.
 //!
-//! Commands on chips as such open their devices here; those on UBI, which can guess a shape, in `ubi_command/chip.rs`.
+//! Commands on chips open their devices here; those on UBI, which can guess a geometry, in `ubi_command/chip.rs`.
 
 use std::path::Path;
 
@@ -11,34 +11,34 @@ use nand::{Access, ChipModel, FileNand, ImageKind, MtdNand, PlainImage, Preset, 
 
 use crate::quantity::parse_bytes;
 
-/// What chip an image is of. Images with a side-car know it themselves.
+/// The chip of an image without a side-car.
 #[derive(Args, Clone, Debug, Default)]
 pub struct GeometryArguments {
     /// The chip by name: slc, mlc, tlc, micron-mlc or nandsim (`tidegate nand presets` lists them)
     #[arg(long, value_name = "NAME", help_heading = "Chip")]
     pub preset: Option<Preset>,
-    /// Bytes of data of one page [default: the preset's]
+    /// Size of a page without OOB, bytes [default: the preset's]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip")]
     pub page: Option<u64>,
-    /// Pages of one block [default: the preset's]
+    /// Number of pages per block [default: the preset's]
     #[arg(long, value_name = "N", help_heading = "Chip")]
     pub pages_per_block: Option<u32>,
-    /// Bytes of one sub-page, the unit of programs [default: the preset's, else the page]
+    /// Size of a sub-page, the unit of programming, bytes [default: the preset's, else the page]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip")]
     pub subpage: Option<u64>,
-    /// Bytes of the spare area of one page [default: the preset's, else page / 32]
+    /// Size of the OOB area of a page, bytes [default: the preset's, else page / 32]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip")]
     pub oob: Option<u64>,
-    /// Bits that ECC corrects in 512 bytes [default: 4]
+    /// Number of bits that ECC corrects per 512 bytes [default: 4]
     #[arg(long, value_name = "BITS", help_heading = "Chip")]
     pub ecc_bits: Option<u32>,
-    /// The image holds each page's OOB area behind the page
+    /// The image contains each page's OOB area after the page
     #[arg(long, help_heading = "Chip")]
     pub with_oob: bool,
 }
 
 impl GeometryArguments {
-    /// Whether images hold OOB areas.
+    /// The kind of image: with or without OOB areas.
     pub fn kind(&self) -> ImageKind {
         if self.with_oob {
             ImageKind::DataAndOob
@@ -47,7 +47,7 @@ impl GeometryArguments {
         }
     }
 
-    /// The chip that the options describe, or nothing when there are none. The number of blocks is the preset's, or `blocks`.
+    /// The chip described by the options, or `None` without any. The number of blocks is the preset's, or `blocks`.
     pub fn model(&self, blocks: u32) -> Result<Option<ChipModel>> {
         let base = match (self.preset, self.page, self.pages_per_block) {
             (Some(preset), ..) => preset.model(),
@@ -71,7 +71,7 @@ impl GeometryArguments {
             };
             let pages = self.pages_per_block.unwrap_or(geometry.pages_per_block());
             let other = NandGeometry::new(page, pages, geometry.blocks())?;
-            // A preset's sub-pages and OOB areas belong to its page size.
+            // A preset's sub-pages and OOB areas are valid only for its page size.
             geometry = if page == geometry.page_bytes() {
                 other
                     .with_subpage(geometry.subpage_bytes())?
@@ -108,12 +108,12 @@ fn narrow(flag: &str, bytes: u64) -> Result<u32> {
 pub enum Device {
     /// A simulated chip in a file.
     File(Box<FileNand>),
-    /// A chip that exists.
+    /// A real chip.
     Mtd(Box<MtdNand>),
 }
 
 impl Device {
-    /// Opens what is at `path`.
+    /// Opens the device at `path`.
     pub fn open(path: &Path, access: Access, geometry: &GeometryArguments) -> Result<Self> {
         if MtdNand::is_mtd(path) {
             let device = MtdNand::open(path, access)?;
@@ -132,7 +132,7 @@ impl Device {
         Ok(Self::File(Box::new(chip)))
     }
 
-    /// The device, to work with.
+    /// The device as a `RawNand`.
     pub fn raw(&mut self) -> &mut dyn RawNand {
         match self {
             Self::File(chip) => chip.as_mut(),
@@ -140,7 +140,7 @@ impl Device {
         }
     }
 
-    /// The simulated chip, where it is one.
+    /// The simulated chip, if it is one.
     pub fn simulated(&self) -> Option<&FileNand> {
         match self {
             Self::File(chip) => Some(chip),

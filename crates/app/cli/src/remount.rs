@@ -1,7 +1,8 @@
-//! `tidegate mount -o remount,...`: changes the generic flags of a mount that is up, as mount(8) asks for.
+//! `tidegate mount -o remount,...`: changes the generic flags of a running mount, for mount(8).
 //!
-//! The flags in force are read from the mount table, so that what is not named stays. The daemon is not involved, and
-//! what is its own (`buffer=...`) can't be changed: naming it as it is is fine, as mount(8) repeats what /etc/fstab says.
+//! The flags in force are read from the mount table, so that flags not named are kept. The daemon is not involved. Its own
+//! options (`buffer=...`) can't be changed; naming them with their current values is accepted, because mount(8) repeats the
+//! options of /etc/fstab.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -14,7 +15,7 @@ use crate::mount_options::{all_options, differs, is_generic};
 use crate::mount_table::{self, Mount};
 use crate::stats_document;
 
-/// True when the options ask for a remount.
+/// Returns true if the options request a remount.
 pub fn is_asked(arguments: &MountArguments) -> bool {
     all_options(arguments).iter().any(|option| option == "remount")
 }
@@ -55,7 +56,8 @@ pub fn run(arguments: &MountArguments) -> Result<()> {
     )?)
 }
 
-/// The words in force, then those given. The table says `rw` of the mount or of its file system while the other is `ro`.
+/// The options in force, then the given ones. Drops `rw`, which the table shows for the mount or its file system even if
+/// the other is `ro`.
 fn words(mount: &Mount, given: Vec<String>, read_only: bool) -> Vec<String> {
     let in_force = mount.options.iter().filter(|word| *word != "rw").cloned();
     let flag = read_only.then(|| "ro".to_owned());
@@ -83,7 +85,7 @@ fn has_own_flags(arguments: &MountArguments) -> bool {
     plain(arguments) != plain(&others)
 }
 
-/// What the daemon of a mount was started with.
+/// Parses the command line of a mount's daemon.
 fn arguments_of_daemon(mount: &Mount) -> Result<MountArguments> {
     let unknown = || {
         format!(
@@ -103,7 +105,7 @@ fn arguments_of_daemon(mount: &Mount) -> Result<MountArguments> {
     }
 }
 
-/// The words of a command line as /proc shows it: each ends in a zero byte.
+/// Splits a command line of /proc, in which each word ends with a zero byte.
 fn words_of(line: &[u8]) -> Vec<OsString> {
     let line = line.strip_suffix(&[0]).unwrap_or(line);
     let words = line.split(|byte| *byte == 0);

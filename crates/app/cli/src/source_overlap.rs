@@ -1,7 +1,7 @@
-//! Whether a mountpoint lies inside of the source that is to be shown there.
+//! Refuses a mount point inside the source of the mount.
 //!
-//! Without a mount tree of its own (see `passfs`) a daemon would meet its own mount on the way through the source. The
-//! question is answered by directories and not by their names: symbolic links and bind mounts lead to the same ones.
+//! Without its own mount tree (see `passfs`) a daemon would meet its own mount on the way through the source. The check
+//! compares directories, not names: symbolic links and bind mounts lead to the same directories.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -11,10 +11,10 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 
 use crate::mount_table;
 
-/// Directories deeper than this are not followed to the root.
+/// Maximum number of parents that are followed towards the root.
 const DEPTH_MAX: usize = 4096;
 
-/// Fails where `mountpoint` is `source` or a folder in it.
+/// Fails if `mountpoint` is `source` or a folder in it.
 pub fn refuse(source: &Path, mountpoint: &Path) -> Result<()> {
     let open = |path: &Path| {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -33,7 +33,7 @@ pub fn refuse(source: &Path, mountpoint: &Path) -> Result<()> {
     Ok(())
 }
 
-/// True when `outer` is on the way from `inner` up to the root. What may not be searched ends the way.
+/// Returns true if `outer` is `inner` or one of its parents. A parent that can't be opened ends the search.
 fn is_above(outer: &OwnedFd, inner: OwnedFd) -> bool {
     let Some(wanted) = identity(outer) else {
         return false;
@@ -58,8 +58,8 @@ fn is_above(outer: &OwnedFd, inner: OwnedFd) -> bool {
     false
 }
 
-/// True when `inner` is in `outer` by the paths of their file system: a bind mount shows it elsewhere, and a mount made
-/// there appears here too where the two propagate to each other.
+/// Returns true if `inner` is in `outer` by the paths within their file system: a bind mount may show it elsewhere, and a
+/// mount made there appears here too if the two propagate to each other.
 fn shows(outer: &OwnedFd, inner: &OwnedFd) -> bool {
     match (mount_table::place_of(outer), mount_table::place_of(inner)) {
         (Some((device, outer)), Some((other, inner))) => device == other && inner.starts_with(outer),
@@ -67,7 +67,7 @@ fn shows(outer: &OwnedFd, inner: &OwnedFd) -> bool {
     }
 }
 
-/// Device and inode, without a question to a file system that may not answer.
+/// Device and inode, from the cache: never asks a file system that may not answer.
 fn identity(directory: &OwnedFd) -> Option<(u32, u32, u64)> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(directory, "", flags, StatxFlags::INO).ok()?;

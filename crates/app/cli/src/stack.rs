@@ -1,4 +1,4 @@
-//! The layers of a bFUSE mount, put together: the host folder, the write buffer over it, and their statistics.
+//! The layers of a bFUSE mount: the host folder, the write buffer over it, and their statistics.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ pub struct Stack {
     buffered: Arc<Buffered<PassFs>>,
 }
 
-/// The medium starts on a stream after each usual buffer entry instead of at fsync.
+/// Start writing out a stream after each default buffer entry, not only at fsync.
 const WRITE_OUT_BYTES: u64 = 2 << 20;
 
 impl Stack {
-    /// Opens the source and makes the buffer; nothing is mounted yet.
+    /// Opens the source and creates the buffer; mounts nothing.
     pub fn build(plan: &MountPlan) -> Result<Self> {
         let config = PassConfig {
             id_map: id_map(plan.ids),
-            // `ro` is the kernel's flag alone: a remount may switch it off.
+            // `ro` is only the kernel's flag, because a remount may clear it.
             read_only: false,
             write_out_bytes: (plan.buffer.flusher != Flusher::Off).then_some(WRITE_OUT_BYTES),
             stream_direct_after_bytes: plan.stream_after_bytes,
@@ -41,7 +41,7 @@ impl Stack {
         })
     }
 
-    /// What the session serves.
+    /// The file system for the session, with its statistics and drain.
     pub fn served(self, plan: &MountPlan) -> Served {
         Served {
             file_system: self.buffered.clone(),
@@ -50,14 +50,14 @@ impl Stack {
         }
     }
 
-    /// Produces the document of `tidegate stats`.
+    /// The producer of the `tidegate stats` document.
     fn statistics(&self, plan: &MountPlan) -> StatsDocument {
         let buffered = self.buffered.clone();
         let source = plan.source.display().to_string();
         stats_document::producer(source, move || (buffered.stats(), buffered.inner().counters()))
     }
 
-    /// Writes all buffered data to the source. Fails when data was lost and no program was told.
+    /// Writes all buffered data to the source. Fails if data was lost without an error to any program.
     fn drain(&self) -> Result<()> {
         self.buffered.drain();
         let stats = self.buffered.stats();
@@ -71,7 +71,7 @@ impl Stack {
     }
 }
 
-/// What the words of the mount say about access times; of two that contradict each other, mount(2) hears `strictatime`.
+/// The access time rule of the mount options; `strictatime` wins over `noatime`, as in mount(2).
 fn access_times(kernel_options: &[String]) -> AccessTimes {
     let has = |word: &str| kernel_options.iter().any(|option| option == word);
     let rule = match (has("strictatime"), has("noatime")) {
@@ -85,7 +85,7 @@ fn access_times(kernel_options: &[String]) -> AccessTimes {
     }
 }
 
-/// The map for the folder. What is not given is the daemon's own, as everything in the source will be.
+/// The id map of the folder. Defaults are the daemon's ids, because it creates all files in the source.
 fn id_map(ids: IdPlan) -> Option<IdMap> {
     ids.maps().then(|| IdMap {
         uid: ids.uid.unwrap_or_else(|| rustix::process::geteuid().as_raw()),

@@ -1,4 +1,4 @@
-//! `tidegate stats`: asks the daemon and prints its counters as a table, JSON, Prometheus text, or rates over time.
+//! `tidegate stats`: queries the daemon and prints its counters as a table, JSON, Prometheus text, or rates over time.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ pub fn run(arguments: &StatsArguments) -> Result<()> {
     Ok(())
 }
 
-/// Prints each mount of the type `fuse.tidegate`: where, of what, and the process that serves it.
+/// Prints each mount of the type `fuse.tidegate`: mount point, source and serving process.
 fn list(as_json: bool) -> Result<()> {
     let mounts = mount_table::all()?.into_iter().filter(Mount::is_tidegate);
     let rows: Vec<(Mount, Option<u32>, &str)> = mounts
@@ -82,7 +82,7 @@ fn watch(mount: &Mount, interval: Duration) -> Result<()> {
         if line.is_multiple_of(20) && output::print_line(stats_table::RATES_HEADER)? == Printed::Closed {
             return Ok(());
         }
-        // Waits for points of one grid, so that lateness of one line does not delay the next ones.
+        // Wait for the next point of a fixed grid, so that a late line does not delay the following ones.
         let next = asked_at + interval;
         thread::sleep(next.saturating_duration_since(Instant::now()));
         let now = stats_document::read(&mount.mountpoint)?;

@@ -1,7 +1,7 @@
-//! The document behind `tidegate stats`: the daemon writes it, the commands read it by an extended attribute.
+//! The document of `tidegate stats`: written by the daemon, read by the commands through an extended attribute.
 //!
-//! The attribute is `user.tidegate.stats` on the root of the mount; its value is one JSON object ([`Document`]). The
-//! layers below put in their own counters as they are; their members are flat objects of numbers and small lists.
+//! The attribute is `user.tidegate.stats` on the root of the mount; its value is one JSON object ([`Document`]). The layers
+//! below add their own counters unchanged, as flat objects of numbers and small lists.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -22,26 +22,26 @@ pub const ATTRIBUTE: &str = "user.tidegate.stats";
 /// Version of the document that this program writes and reads.
 pub const VERSION: u32 = 1;
 
-/// How long a daemon is waited for that is asked for its document.
+/// Time limit for a daemon's answer.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// Largest value of an extended attribute in bytes, by Linux.
+/// Maximum size of an extended attribute in Linux, bytes.
 const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
 
-/// The document as the daemon writes it; the members are those of [`Document`].
+/// The document as written by the daemon; its members are those of [`Document`].
 #[derive(Debug, Serialize)]
 pub struct DocumentParts<'a, Buffer, Backing> {
     /// [`VERSION`].
     pub version: u32,
-    /// The process that serves.
+    /// The serving process.
     pub pid: u32,
-    /// Tells whose process number `pid` is.
+    /// The process namespace of `pid`.
     pub pid_namespace: Option<PathBuf>,
-    /// Descriptor of the daemon's file that will say how it ended.
+    /// Descriptor of the file that will hold the daemon's end status.
     pub end_descriptor: Option<i32>,
-    /// The folder that is shown.
+    /// The mounted folder.
     pub source: String,
-    /// What the kernel granted.
+    /// Features granted by the kernel.
     pub negotiated: &'a Negotiated,
     /// Counters of the FUSE session.
     pub session: &'a SessionStats,
@@ -51,7 +51,8 @@ pub struct DocumentParts<'a, Buffer, Backing> {
     pub backing: Backing,
 }
 
-/// Produces the document of a mount of `source`; `layers` gives the counters of the write buffer and of what is below.
+/// Creates the producer of the document for a mount of `source`; `layers` returns the counters of the write buffer and of
+/// the layer below.
 pub fn producer<Buffer: Serialize, Backing: Serialize>(
     source: String,
     layers: impl Fn() -> (Buffer, Backing) + Send + Sync + 'static,
@@ -75,21 +76,21 @@ pub fn producer<Buffer: Serialize, Backing: Serialize>(
     })
 }
 
-/// The document as it is read.
+/// The document as read by the commands.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Document {
     /// [`VERSION`].
     pub version: u32,
-    /// The process that serves, by its number in `pid_namespace`.
+    /// The serving process, numbered in `pid_namespace`.
     pub pid: u32,
     /// Target of the daemon's `/proc/self/ns/pid`.
     pub pid_namespace: Option<PathBuf>,
-    /// Descriptor of the daemon's file that will say how it ended.
+    /// Descriptor of the file that will hold the daemon's end status.
     #[serde(default)]
     pub end_descriptor: Option<i32>,
-    /// The folder that is shown.
+    /// The mounted folder.
     pub source: String,
-    /// What the kernel granted.
+    /// Features granted by the kernel.
     pub negotiated: Map<String, Value>,
     /// Counters of the FUSE session.
     pub session: SessionCounters,
@@ -102,9 +103,9 @@ pub struct Document {
 /// [`SessionStats`] as read back.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct SessionCounters {
-    /// By kind.
+    /// Per kind of request.
     pub operations: Vec<OperationCounter>,
-    /// By size.
+    /// Per size class.
     pub sizes: Vec<SizeCounter>,
     /// Bytes read by requests.
     pub read_bytes: u64,
@@ -114,7 +115,7 @@ pub struct SessionCounters {
     pub context_switches_voluntary: u64,
     /// Involuntary context switches of the daemon.
     pub context_switches_involuntary: u64,
-    /// Whatever else the session counts.
+    /// All other counters of the session.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
@@ -122,11 +123,10 @@ pub struct SessionCounters {
 /// One kind of request.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct OperationCounter {
-    /// Its name.
     pub operation: String,
-    /// Served.
+    /// Number of requests served.
     pub count: u64,
-    /// Answered with an error.
+    /// Number of requests answered with an error.
     pub errors: u64,
 }
 
@@ -141,7 +141,7 @@ pub struct SizeCounter {
     pub writes: u64,
 }
 
-/// Why the document could not be read.
+/// Reasons for a failed read of the document.
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// The daemon is gone.
@@ -150,53 +150,53 @@ pub enum ReadError {
          (`journalctl -t tidegate`); remove the mount with `tidegate unmount`"
     )]
     Dead,
-    /// The daemon does not answer: it hangs, or what it waits for does.
+    /// The daemon does not answer: it hangs, or waits for something that hangs.
     #[error(
         "{}: its daemon did not answer within {} s; it may be stopped, or wait for its source", mountpoint.display(), limit.as_secs_f64()
     )]
     Silent {
-        /// Where.
+        /// Mount point of the daemon.
         mountpoint: PathBuf,
-        /// How long it was waited for.
+        /// Time limit that passed.
         limit: Duration,
     },
-    /// This user may not enter the mount.
+    /// This user may not access the mount.
     #[error("{}: {source}; only the user that mounted it may ask, unless it has allow_other", mountpoint.display())]
     Refused {
-        /// Where.
+        /// Mount point of the daemon.
         mountpoint: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: Errno,
     },
-    /// Something else is mounted there, or nothing.
+    /// Another file system is mounted there, or none.
     #[error("{}: no tidegate mount answers here ({source})", mountpoint.display())]
     NotOurs {
-        /// Where.
+        /// Path that was queried.
         mountpoint: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: Errno,
     },
     /// The answer is not a document of this version.
     #[error("{}: the daemon's answer can't be read: {source}", mountpoint.display())]
     Malformed {
-        /// Where.
+        /// Mount point of the daemon.
         mountpoint: PathBuf,
-        /// What is wrong.
+        /// Error of the parser.
         source: serde_json::Error,
     },
-    /// The daemon is of another version.
+    /// The daemon has another version.
     #[error("{}: the daemon writes statistics of version {found}, this program reads {VERSION}", mountpoint.display())]
     Version {
-        /// Where.
+        /// Mount point of the daemon.
         mountpoint: PathBuf,
-        /// The version found.
+        /// The daemon's version.
         found: u32,
     },
 }
 
-/// Asks the daemon behind `mountpoint` for its document, as bytes, and waits for `limit`.
+/// Queries the daemon behind `mountpoint` for its document, as bytes, with a time limit.
 ///
-/// By a thread, which is left behind with a daemon that does not answer: no call on a mount has a limit of its own.
+/// Runs in a thread, which is abandoned if the daemon does not answer: system calls on a mount have no time limit.
 fn read_raw(mountpoint: &Path, limit: Duration) -> Result<Vec<u8>, ReadError> {
     let (sender, answer) = mpsc::channel();
     let asked = mountpoint.to_owned();
@@ -207,7 +207,7 @@ fn read_raw(mountpoint: &Path, limit: Duration) -> Result<Vec<u8>, ReadError> {
             mountpoint: mountpoint.to_owned(),
             limit,
         }),
-        // No thread is to be had.
+        // No thread could be started.
         Err(_) => ask(mountpoint),
     }
 }
@@ -231,17 +231,17 @@ fn ask(mountpoint: &Path) -> Result<Vec<u8>, ReadError> {
     }
 }
 
-/// Asks the daemon behind `mountpoint` for its document.
+/// Queries the daemon behind `mountpoint` for its document.
 pub fn read(mountpoint: &Path) -> Result<Document, ReadError> {
     read_within(ANSWER_LIMIT, mountpoint)
 }
 
-/// The same, with another limit than [`ANSWER_LIMIT`].
+/// As [`read`], with a time limit other than [`ANSWER_LIMIT`].
 pub fn read_within(limit: Duration, mountpoint: &Path) -> Result<Document, ReadError> {
     parse(mountpoint, &read_raw(mountpoint, limit)?)
 }
 
-/// Identity of this process's process namespace; `None` without /proc.
+/// Identity of this process's pid namespace; `None` without /proc.
 pub fn own_pid_namespace() -> Option<PathBuf> {
     std::fs::read_link("/proc/self/ns/pid").ok()
 }
@@ -265,7 +265,7 @@ fn parse(mountpoint: &Path, raw: &[u8]) -> Result<Document, ReadError> {
     serde_json::from_slice(raw).map_err(malformed)
 }
 
-/// A document whose counters grow with `step`.
+/// A document with counters that grow with `step`.
 #[cfg(test)]
 pub fn example(step: u64) -> Document {
     let raw = serde_json::json!({

@@ -1,7 +1,7 @@
 //! The document of `tidegate stats` in the Prometheus text format, version 0.0.4.
 //!
-//! Counters of the session have fixed names; those of the buffer and of the source are named after the document's
-//! members, `tidegate_buffer_...` and `tidegate_source_...`. Counters end in `_total`; what can fall is a gauge.
+//! Counters of the session have fixed names; those of the buffer and of the source derive from the document's members,
+//! `tidegate_buffer_...` and `tidegate_source_...`. Counters end in `_total`; values that can fall are gauges.
 
 use std::fmt::{Display, Write};
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::stats_document::Document;
 
-/// Members that are levels of the moment, which may fall; all others only grow.
+/// Names of gauges, whose values can fall; all other members are counters.
 const LEVELS: [&str; 39] = [
     "tidegate_buffer_entries_in_use",
     "tidegate_buffer_entries_total",
@@ -152,7 +152,7 @@ impl Page {
         .expect("writing to a string can't fail");
     }
 
-    /// One metric for each number; members of nested objects get their parents' names before them.
+    /// One metric per number; nested members are prefixed with their parents' names.
     fn members(&mut self, prefix: &str, layer: &str, members: &Map<String, Value>) {
         for (name, value) in members {
             let path = format!("{prefix}_{name}");
@@ -168,7 +168,7 @@ impl Page {
     fn member(&mut self, path: &str, layer: &str, value: impl Display) {
         let words = path.trim_start_matches("tidegate_").replace('_', " ");
         let help = format!("{layer}: {words}, as in the JSON document.");
-        // The suffix `_total` is a counter's by convention, so a level may not keep it.
+        // By convention `_total` is for counters, so a gauge drops it.
         let name = path.trim_end_matches("_total");
         if LEVELS.contains(&path) {
             self.head(name, "gauge", &help);
@@ -181,7 +181,7 @@ impl Page {
     }
 }
 
-/// Escapes what the format gives a meaning to.
+/// Escapes the special characters of the format.
 fn label_value(text: &str) -> String {
     text.replace('\\', "\\\\")
         .replace('"', "\\\"")

@@ -1,4 +1,4 @@
-//! The document of `tidegate stats` for people: one table, or one line of rates for each interval.
+//! The document of `tidegate stats` as text: a table, or one line of rates per interval.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -47,7 +47,7 @@ pub fn render(mountpoint: &Path, document: &Document) -> String {
     text
 }
 
-/// What happened between two documents, in a line under [`RATES_HEADER`].
+/// The rates between two documents, as a line under [`RATES_HEADER`].
 pub fn render_rates(before: &Document, after: &Document, elapsed: Duration) -> String {
     let seconds = elapsed.as_secs_f64().max(1e-9);
     let per_second = |count: fn(&Document) -> u64| {
@@ -92,7 +92,7 @@ fn context_switches(document: &Document) -> u64 {
     document.session.context_switches_voluntary + document.session.context_switches_involuntary
 }
 
-/// A counter by name; 0 where the daemon has none of this name.
+/// A counter by name; 0 if the daemon does not have it.
 fn number(members: &Map<String, Value>, name: &str) -> u64 {
     members.get(name).and_then(Value::as_u64).unwrap_or(0)
 }
@@ -131,7 +131,7 @@ fn line(text: &mut String, name: &str, value: &str) {
     writeln!(text, "  {name:<34} {value}").expect("writing to a string can't fail");
 }
 
-/// Members as they are named, nested ones with their parents' names before them.
+/// All members by name; nested ones are prefixed with their parents' names.
 fn members(text: &mut String, members: &Map<String, Value>) {
     for (name, value) in members {
         member(text, &name.replace('_', " "), value);

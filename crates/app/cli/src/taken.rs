@@ -1,8 +1,8 @@
-//! Refuses a mountpoint at which a mount of tidegate is already: for root it would be stacked in silence, and an ordinary
-//! user would be told of permissions.
+//! Refuses a mount point that already has a mount of tidegate: for root it would be stacked silently, and an ordinary user
+//! would get a misleading permission error.
 //!
-//! Mounts of other file systems are as good a mountpoint as any folder. A dead mount of ours is refused further down, with
-//! its own message, whether or not `--over` is given.
+//! A mount of another file system is a valid mount point. A dead mount of tidegate is refused later with its own message,
+//! with or without `--over`.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ use anyhow::{Result, bail};
 use crate::mount_table;
 use crate::stats_document::{self, ReadError};
 
-/// Fails where a mount of tidegate is at `mountpoint`, a path that is absolute and without links.
+/// Fails if a mount of tidegate is at `mountpoint`, an absolute path without symbolic links.
 pub fn refuse_if_taken(mountpoint: &Path) -> Result<()> {
     let Some(mount) = mount_table::at(mountpoint)?.filter(mount_table::Mount::is_fuse) else {
         return Ok(());
     };
     let document = stats_document::read(mountpoint);
-    // With another subtype, only its statistics tell that it is one of ours.
+    // A tidegate mount with another subtype is recognised only by its statistics.
     let is_ours = mount.is_tidegate() || document.is_ok();
     if !is_ours || matches!(document, Err(ReadError::Dead)) {
         return Ok(());

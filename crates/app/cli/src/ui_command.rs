@@ -1,4 +1,4 @@
-//! `tidegate ui`: the web page, on loopback.
+//! `tidegate ui`: serves the web page on loopback.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -16,7 +16,7 @@ use crate::history_command::location::{config_folder, location};
 use crate::private_folder::private_folder;
 use crate::{Finding, output};
 
-/// Programs that open a file in the user's browser: on a desktop, and on a phone.
+/// Programs that open a file in the user's browser, on a desktop and on a phone.
 const OPENERS: [&str; 2] = ["xdg-open", "termux-open"];
 
 /// Arguments of `tidegate ui`.
@@ -28,7 +28,7 @@ const OPENERS: [&str; 2] = ["xdg-open", "termux-open"];
                   Ctrl-C stops a run, waits until its files are removed, and ends the server."
 )]
 pub struct UiArguments {
-    /// A loopback address and a port; port 0 takes a free one
+    /// Loopback address and port; port 0 picks a free port
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
     /// Open the page in the browser
@@ -57,10 +57,10 @@ pub fn run(arguments: &UiArguments) -> Result<Finding> {
         settings,
         directory: std::env::home_dir().unwrap_or_else(|| PathBuf::from("/")),
     };
-    // Removed when the server ends: a browser reads it when it likes.
+    // Kept until the server ends, because the browser may read it late.
     let mut redirect = None;
     ui::serve(&options, |address| {
-        // Nobody reads standard output: the page is served all the same, to whoever the browser was opened for.
+        // A closed standard output does not stop the server: the page may be open in a browser.
         let _ = output::print_line(address);
         if arguments.open {
             match open(address) {
@@ -73,7 +73,7 @@ pub fn run(arguments: &UiArguments) -> Result<Finding> {
     Ok(Finding::Nothing)
 }
 
-/// Opens the page in a browser by a file that leads there: everybody on the machine can see the arguments of processes.
+/// Opens the page through a redirect in a private file, because every user of the machine can see process arguments.
 fn open(address: &str) -> Result<TempDir> {
     let run = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let run = run
@@ -108,7 +108,7 @@ fn start(opener: &str, page: &Path) -> bool {
         .stdout(quiet())
         .stderr(quiet())
         .spawn();
-    // It may run for as long as its browser does, and somebody has to take note of its end.
+    // It may run as long as its browser, so a thread waits for it and reaps it.
     let reap = |mut opener: Child| thread::Builder::new().spawn(move || opener.wait());
     started.map(reap).is_ok()
 }

@@ -1,8 +1,8 @@
-//! `tidegate unmount`: takes the mount away and waits until its daemon has written everything to the source.
+//! `tidegate unmount`: unmounts and waits until the daemon has written everything to the source.
 //!
-//! The daemon ends only after it has drained its buffer, so its end is the sign that all data is on its way, and says whether that
-//! failed ([`end_status`]). A dead mount, whose daemon was killed, is removed without waiting. Where the daemon can't be waited for,
-//! as its process is not to be seen from here, the mount is taken away and that is an error.
+//! The daemon ends only after it has drained its buffer, so its end means that all data has been written, and its status
+//! tells whether that failed ([`end_status`]). A dead mount, whose daemon was killed, is removed without waiting. If the
+//! daemon's process is not visible from here, the mount is removed without waiting, which is an error.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -23,11 +23,11 @@ use crate::mount_table::{self, Mount};
 use crate::output::{self, print_error};
 use crate::stats_document::{self, ANSWER_LIMIT, Document, ReadError};
 
-/// Retries of a busy mount, and the pause before each: half a second in all.
+/// Number of retries of a busy mount, and the pause before each: half a second in total.
 const BUSY_TRIES: u32 = 25;
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Why a mount could not be taken away.
+/// Reasons for a failed unmount.
 enum UnmountFailure {
     Busy,
     Other(anyhow::Error),
@@ -78,23 +78,23 @@ pub fn run(arguments: &UnmountArguments) -> Result<()> {
     Ok(())
 }
 
-/// The process behind a mount, as far as it is visible.
+/// The process behind a mount, if it is visible.
 enum Found {
-    /// It was gone before.
+    /// It has already ended.
     Dead,
     /// It can be waited for.
     Daemon(Daemon),
-    /// It can't, and why.
+    /// It can't be waited for, with the reason.
     OutOfReach(&'static str),
 }
 
 /// The process that serves a mount.
 struct Daemon {
-    /// In its own process namespace.
+    /// Its id in its own process namespace.
     pid: u32,
-    /// `None` where it lives in another process namespace: its end is waited for by the lock of `end`.
+    /// `None` if it is in another process namespace; then `end` is locked until it ends.
     descriptor: Option<OwnedFd>,
-    /// Says how it ended, once it has.
+    /// The file with its end status.
     end: Option<File>,
 }
 
@@ -132,7 +132,7 @@ fn find_daemon(mount: &Mount, arguments: &UnmountArguments) -> Result<Found> {
         return Ok(find_in_other_namespace(&document));
     }
     let pid = i32::try_from(document.pid).ok().and_then(Pid::from_raw);
-    // It may end at any moment, for example by a signal: then there is nothing to wait for.
+    // It may end at any moment, for example by a signal, and then needs no waiting.
     let descriptor = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     Ok(descriptor.map_or(Found::Dead, |descriptor| {
         Found::Daemon(Daemon {
@@ -145,7 +145,7 @@ fn find_daemon(mount: &Mount, arguments: &UnmountArguments) -> Result<Found> {
     }))
 }
 
-/// A daemon of another process namespace, if a process of this /proc is it.
+/// Finds a daemon of another process namespace, if this /proc shows its process.
 fn find_in_other_namespace(document: &Document) -> Found {
     let end = document
         .end_descriptor
@@ -161,7 +161,7 @@ fn find_in_other_namespace(document: &Document) -> Found {
     }
 }
 
-/// The number that a daemon has in the process namespace that /proc shows, which need not be this process's own.
+/// The id of a daemon in the process namespace of /proc, which may differ from this process's namespace.
 fn number_in_proc(document: &Document) -> Option<u32> {
     let namespace = document.pid_namespace.as_ref()?;
     let own_number = |process: &Path| {
@@ -182,7 +182,7 @@ fn number_in_proc(document: &Document) -> Option<u32> {
 }
 
 impl Daemon {
-    /// The error that it ended with, as far as that can be known.
+    /// Returns the error that the daemon ended with, if it is known.
     fn check_end(&self) -> Result<()> {
         self.end
             .as_ref()
@@ -215,8 +215,8 @@ fn ends_within(process: &OwnedFd, timeout: Duration) -> Result<bool> {
     Ok(ended > 0)
 }
 
-/// Tries for a moment: programs that look at every mount (`df`, indexers) hold each one for an instant, and so does the
-/// kernel while it closes what a program has just left.
+/// Retries a busy unmount for half a second: programs that inspect every mount (`df`, indexers) hold each one briefly, and
+/// so does the kernel while it closes files.
 fn take_away_patiently(mountpoint: &Path) -> Result<(), UnmountFailure> {
     for _ in 0..BUSY_TRIES {
         match take_away(mountpoint, false) {
@@ -242,7 +242,7 @@ fn take_away(mountpoint: &Path, lazy: bool) -> Result<(), UnmountFailure> {
     }
 }
 
-/// As an ordinary user: `fusermount3` may unmount what the user mounted.
+/// Unmounts as an ordinary user: `fusermount3` may unmount the user's own mounts.
 fn take_away_by_helper(mountpoint: &Path, lazy: bool) -> Result<(), UnmountFailure> {
     let mut command = Command::new("fusermount3");
     command
