@@ -1,4 +1,4 @@
-//! Applications as they arrive at the file system: seen by strace, and held against what their sources state.
+//! Checks the system calls of applications, as strace sees them, against the counts stated by their sources.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,8 +9,8 @@ use results::call_trace::{Action, Handle, Layer, Trace};
 
 const SEED: u64 = 5;
 
-/// Runs the application under strace and returns its reads, writes and syncs, those of the preparation left out;
-/// `None` when this machine has no strace that may trace.
+/// Runs the application under strace and returns its reads, writes and syncs without those of the preparation; `None` if
+/// strace is missing or may not trace.
 fn arrived(application: &Application, scale: &str, directory: &Path) -> Option<Trace> {
     let log = directory.join("strace");
     let traced = Command::new("strace")
@@ -45,7 +45,7 @@ fn arrived(application: &Application, scale: &str, directory: &Path) -> Option<T
         open: HashMap::new(),
     };
     for line in lines.lines() {
-        // The replay's thread makes the calls of the window and the main thread all others.
+        // The replay thread makes the calls of the window; the main thread makes all others.
         match line.split_once(' ') {
             Some((thread, call)) if thread != main => found.take(call.trim()),
             _ => {}

@@ -1,4 +1,4 @@
-//! `tidegate bench file` from the outside: exit codes, messages, what is printed and what is left behind.
+//! `tidegate bench file` as a program: exit codes, messages, output and leftover files.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -125,7 +125,7 @@ fn an_interrupt_leaves_a_marked_partial_result_and_no_files() {
         .expect("the binary runs");
         let mut messages = BufReader::new(child.stderr.take().expect("it is piped"));
         let mut line = String::new();
-        // Not its first line: some operations must have ended.
+        // Not the first line, so that some operations have finished.
         let is_under_way = |line: &str| {
             let told: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
             told["progress"]["phase"] == "measure" && told["progress"]["fraction"].as_f64() > Some(0.003)

@@ -1,4 +1,4 @@
-//! Errors, exit codes and generated texts of the command; nothing here mounts anything.
+//! Errors, exit codes and generated texts of the command; no test mounts anything.
 
 use std::process::{Command, Output, Stdio};
 
@@ -115,7 +115,7 @@ fn a_benchmark_prints_one_run_record_for_each_round() {
     );
 }
 
-/// Two folders to compare, and what `tidegate bench compare` does with them and these further arguments.
+/// Runs `tidegate bench compare` on two folders, `native` and `other`, with further arguments.
 fn compare(folder: &std::path::Path, arguments: &[&str]) -> Output {
     let target = |name: &str| {
         let path = folder.join(name);
@@ -281,7 +281,7 @@ fn watching_takes_its_interval_only_with_an_equals_sign() {
     assert!(message.contains("/proc"), "{message}");
 }
 
-/// `tidegate` in a folder where nothing else is, and where the search path leads nowhere.
+/// Runs a copy of `tidegate` in its own folder, with a `PATH` that does not exist.
 fn alone(folder: &std::path::Path, arguments: &[&str]) -> Output {
     let program = folder.join("tidegate");
     if !program.exists() {
@@ -305,7 +305,7 @@ fn analyses_are_handed_to_their_own_program_or_refused_with_the_way_to_it() {
         message.contains("tidegate-analysis") && message.contains("make install"),
         "{message}"
     );
-    // Help and mistakes need no other program.
+    // Help and usage errors do not need the other program.
     let help = alone(folder.path(), &["trace", "report", "--help"]);
     assert!(String::from_utf8_lossy(&help.stdout).contains("--memory"));
     let mistaken = alone(folder.path(), &["trace", "report", "phone.trace", "--txt"]);

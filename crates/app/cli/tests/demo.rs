@@ -1,4 +1,4 @@
-//! `tidegate demo` with small files: what it leaves, and what it finds.
+//! `tidegate demo` with small files: its output files and its results.
 
 use std::process::Command;
 
@@ -23,7 +23,7 @@ fn a_demo_leaves_its_report_and_its_records_and_nothing_else() {
         "native has as many writes as records: {table}"
     );
     if !messages.contains("left out") {
-        // The paper's table 3, for 32 MiB: every 4 KiB a write, every record a write, every entry a write.
+        // The write counts of the paper's table 3 for 32 MiB: one write per 4 KiB, per record, per buffer entry.
         for line in ["fuse-4k", "fuse-512k", "bfuse-8m"] {
             assert!(table.contains(line), "{table}");
         }

@@ -1,15 +1,16 @@
-//! The boundaries between the crates, held by the compiler's own view of the workspace.
+//! Checks the dependencies between crates against cargo's metadata of the workspace.
 //!
-//! [`ALLOWED`] lists every edge that may exist between crates of this workspace; one that is not listed fails, whatever
-//! prose says. [`UNSAFE_CRATES`] lists who may contain `unsafe`. Both are copied to ARCHITECTURE.md, and a test compares.
-//! Each gate has a canary that must fail.
+//! [`ALLOWED`] lists all permitted edges between crates of this workspace; any other edge fails. [`UNSAFE_CRATES`] lists
+//! the crates that may contain `unsafe`; a test checks that ARCHITECTURE.md names each of them. Each check has a canary
+//! that must fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
-/// Who may depend on whom, in what is shipped. Contract crates (`vfs`, `media`, `results`) depend on nobody but `outfile`.
+/// Permitted dependencies of shipped code. Of the contract crates, `vfs` and `media` depend on no other crate, `results`
+/// only on `outfile`.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("vfs", &[]),
     ("media", &[]),
@@ -49,7 +50,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What tests alone may use beside that.
+/// Additional dependencies permitted in tests.
 const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("media", &["media"]),
     ("nand", &["media", "testkit"]),
@@ -72,7 +73,7 @@ const UNSAFE_CRATES: &[&str] = &[
     "bench", "buffer", "emmc", "fsmap", "fuse", "live", "nand", "passfs", "testkit", "trace",
 ];
 
-/// External crates that belong to some of ours alone.
+/// External crates that only the named crates may use.
 const EXTERNAL_OWNERS: &[(&str, &[&str])] = &[
     ("aes", &["ubifs"]),
     ("anyhow", &["analysis-cli", "cli", "programs"]),
@@ -125,7 +126,7 @@ fn workspace() -> Metadata {
         .expect("cargo metadata reads the workspace")
 }
 
-/// The folder of each crate, by the crate's name.
+/// Name and folder of each crate.
 fn packages() -> Vec<(String, PathBuf)> {
     let folder = |package: &Package| {
         let manifest = package.manifest_path.as_std_path();
@@ -215,14 +216,14 @@ fn unsafe_is_only_where_architecture_says() {
 
 #[test]
 fn canary_an_unsafe_block_is_seen() {
-    // Put together here, so that this file does not contain one.
+    // Assembled at run time, so that this file contains no such block.
     let block = ["un", "safe { call() }"].concat();
     assert!(has_unsafe(&format!("let x = {block};")));
     assert!(!has_unsafe(&format!("// why {block} is not needed")));
     assert!(!has_unsafe("#![deny(unsafe_code)]"));
 }
 
-/// Crates whose programs no user runs.
+/// Crates whose programs are not shipped.
 const NOT_SHIPPED: &[&str] = &["judge", "testkit"];
 
 #[test]

@@ -1,4 +1,4 @@
-//! `tidegate emmc` from the outside: its numbers are the same each time, its files are read by other commands.
+//! `tidegate emmc` as a program: its results are reproducible, and other commands read its files.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -51,7 +51,7 @@ fn a_record_and_a_trace_are_left_for_other_commands() {
     assert_eq!(records[0].target.scheduler.as_deref(), Some("cfq"));
     let info = tidegate(&["trace", "info", path(&trace), "--json"]);
     assert!(info.status.success(), "{}", String::from_utf8_lossy(&info.stderr));
-    // The trace of a run is a load of another one.
+    // Replays the trace of this run as the load of another.
     let again = tidegate(&[
         "emmc",
         "run",

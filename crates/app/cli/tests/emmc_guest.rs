@@ -1,5 +1,5 @@
-//! The model's commands beside those of Linux's mmc driver: the lab guest writes to an SD card, and its tracepoints tell what
-//! was sent. Only with `TIDEGATE_FULL`: a guest with a card is a boot of its own.
+//! Compares the commands of the model with those of Linux's mmc driver, traced by tracepoints while the lab guest writes to
+//! an SD card. Runs only with `TIDEGATE_FULL`, because a guest with a card needs its own boot.
 #![expect(clippy::print_stderr, reason = "a skipped test says why")]
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use testkit::lab::{Job, Lab, Options};
 
-/// Writes past the page cache, one after the other: one sector, several, and 512 KiB in one request; then reads.
+/// Writes past the page cache, in sequence: one sector, several, and 512 KiB in one request; then reads.
 const SCRIPT: &str = r#"
 modprobe sdhci_pci && modprobe mmc_block || exit 2
 tries=300
@@ -43,10 +43,10 @@ const REQUESTS: [(&str, u64, u64); 10] = [
     ("read", 16_384, 1024),
 ];
 
-/// A command with data: its number, first sector, sectors.
+/// A command with data: its number, first sector and sector count.
 type Sent = (u64, u64, u64);
 
-/// Commands with data, and for each whether a CMD13 came after it and before the next one.
+/// Commands with data; the flag is true if a CMD13 follows before the next one.
 fn of_linux(trace: &str) -> Vec<(Sent, bool)> {
     let mut sent: Vec<(Sent, bool)> = Vec::new();
     for line in trace.lines().filter(|line| line.contains("mmc_request_start")) {

@@ -1,4 +1,4 @@
-//! `tidegate bench history` from outside: what a run leaves behind, and what can be done with it.
+//! `tidegate bench history` as a program: storing runs, and listing, comparing, deleting and exporting them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

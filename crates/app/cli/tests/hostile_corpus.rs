@@ -1,7 +1,7 @@
-//! Many images whose nodes were changed with their CRCs and hashes mended: whatever they hold, no command makes anything outside
-//! its folder, panics, takes ten seconds or 256 MiB, and no device and no setuid file comes out.
+//! Runs commands on many images with changed nodes and repaired CRCs and hashes. No command may create a file outside its
+//! folder, panic, take ten seconds or 256 MiB, or extract a device or a setuid file.
 //!
-//! `TIDEGATE_HOSTILE=N` images instead of 40 (4,000 with `TIDEGATE_FULL`), from `TIDEGATE_HOSTILE_SEED` on.
+//! 40 images, 4,000 with `TIDEGATE_FULL`, or `TIDEGATE_HOSTILE=N`; `TIDEGATE_HOSTILE_SEED` sets the first seed.
 
 mod support {
     pub mod bench;
@@ -19,7 +19,7 @@ use support::bench::Bench;
 use support::mutator::Volume;
 use testkit::prng::Prng;
 
-/// 256 MiB of data, and ten seconds.
+/// Limits: 256 MiB of data and ten seconds.
 const LIMITED: &str = "ulimit -d 262144; exec timeout 10 \"$0\" \"$@\"";
 
 const COMMANDS: [&str; 5] = [
@@ -75,7 +75,7 @@ fn no_command_is_led_astray_by_an_image() {
     );
 }
 
-/// Folders, links that lead out, names that collide, programs.
+/// Folders, links that lead outside, colliding names, programs.
 fn fill(bench: &Bench) {
     fs::create_dir(bench.path("victim")).expect("made");
     fs::write(bench.path("victim/own"), "own").expect("made");
@@ -93,7 +93,7 @@ fn fill(bench: &Bench) {
     }
 }
 
-/// The exit code, which is one that the program says.
+/// Returns the exit code, which must be one that the program documents.
 fn run(bench: &Bench, words: &str, replay: &str) -> i32 {
     let output = Command::new("sh")
         .args(["-c", LIMITED, env!("CARGO_BIN_EXE_tidegate")])
@@ -119,7 +119,7 @@ fn names(folder: &Path) -> BTreeSet<OsString> {
         .collect()
 }
 
-/// Removes a folder that was extracted, if it is there, and looks at each file.
+/// Removes an extracted folder, if it exists, and checks each file.
 fn remove_harmless(folder: &Path, replay: &str) {
     let Ok(status) = fs::symlink_metadata(folder) else {
         return;
@@ -137,7 +137,7 @@ fn remove_harmless(folder: &Path, replay: &str) {
             pending.extend(names(&path).into_iter().map(|name| path.join(name)));
         }
     }
-    // The root of the image may have become anything.
+    // The root of the image may have changed to any file type.
     let removed = match status.is_dir() {
         true => fs::remove_dir_all(folder),
         false => fs::remove_file(folder),

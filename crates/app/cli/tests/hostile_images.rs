@@ -1,7 +1,6 @@
-//! Images that were made to do harm: whatever they hold, `ubifs extract` and `extract --tar` make files in the folder or the
-//! archive that they were told, and nowhere else.
+//! Malicious images: `ubifs extract` and `extract --tar` must write only to the given folder or archive.
 //!
-//! The images are made by the program itself and then changed, with their CRCs mended.
+//! The program makes the images itself; the tests then change them and repair their CRCs.
 
 mod support {
     pub mod bench;
@@ -22,8 +21,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A folder that an image could want to write to, and an image with a symbolic link `link` to it, and beside it the folder
-/// `folder` with a program in it.
+/// Creates a folder `victim`, and an image with a symbolic link `link` to it and a folder `folder` with a program.
 fn with_victim(bench: &Bench, link: &str, folder: &str) {
     let victim = bench.path("victim");
     fs::create_dir(&victim).expect("made");
@@ -37,7 +35,7 @@ fn with_victim(bench: &Bench, link: &str, folder: &str) {
     bench.make_volume();
 }
 
-/// Both orders: which of the two names comes first is up to the keys, that is to the hashes of the names before the change.
+/// Tests both orders: the keys, hashes of the original names, decide which name comes first.
 #[test]
 fn a_folder_with_the_name_of_a_link_leads_nowhere() {
     for (link, folder) in [("b", "a"), ("a", "b")] {
@@ -60,7 +58,7 @@ fn a_folder_with_the_name_of_a_link_leads_nowhere() {
     }
 }
 
-/// An extractor that believes an archive would write through the link.
+/// A naive unpacker would write through the link.
 #[test]
 fn an_archive_has_a_name_once() {
     for (link, folder) in [("b", "a"), ("a", "b")] {
@@ -87,7 +85,7 @@ fn commands_that_list_show_a_name_once() {
     }
 }
 
-/// Many names of one file that claims to have one would be so many copies of its content.
+/// Otherwise each name of a file with a false link count would become another copy of its content.
 #[test]
 fn names_of_one_file_are_links_whatever_it_says_of_their_number() {
     let bench = Bench::new();
@@ -109,7 +107,7 @@ fn names_of_one_file_are_links_whatever_it_says_of_their_number() {
     assert!(bytes < 100_000, "{bytes} bytes");
 }
 
-/// What root gets of firmware that somebody else made must not give rights to other users of this machine.
+/// An extraction by root of untrusted firmware must not give rights to other users of this machine.
 #[test]
 fn no_devices_rights_or_owners_of_others_unless_they_are_asked_for() {
     if !is_root() {
@@ -221,7 +219,7 @@ fn no_devices_rights_or_owners_of_others_unless_they_are_asked_for() {
     );
 }
 
-/// Such a mount answered every call with an error, the one by which `tidegate unmount` asks who serves it too.
+/// Such a mount would answer every call with an error, including the query of `tidegate unmount` for its daemon.
 #[test]
 fn an_image_whose_root_can_not_be_read_is_not_mounted() {
     if !is_root() || !Path::new("/dev/fuse").exists() {
@@ -232,7 +230,7 @@ fn an_image_whose_root_can_not_be_read_is_not_mounted() {
     fs::write(bench.path("tree/file"), "x").expect("made");
     fs::create_dir(bench.path("mountpoint")).expect("made");
     bench.make_volume();
-    // The level of an index node.
+    // The level field of an index node.
     bench.change_nodes(NodeKind::Index, |node| {
         node[26..28].copy_from_slice(&500_u16.to_le_bytes())
     });
@@ -273,7 +271,7 @@ fn limits_on_size_names_and_depth_are_told() {
     assert_eq!(snapshot(&bench.path("few")).len(), 20);
 }
 
-/// Nobody else may reach what is not complete: the owners and modes inside hold only once the folder is whole.
+/// An incomplete folder must not be accessible to others: the owners and modes inside are set only at the end.
 #[test]
 fn the_mode_of_the_image_s_root_is_that_of_the_folder_at_the_end() {
     let bench = Bench::new();

@@ -1,4 +1,4 @@
-//! Jobs, presets and fio jobs from the outside: the command, its output, its exit code.
+//! Jobs, presets and fio jobs as a user runs them: commands, output, exit codes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -32,7 +32,7 @@ fn done(arguments: &[&str], folder: &Path) -> String {
     text(&output.stdout)
 }
 
-/// The message of a run that must be refused.
+/// The message of a run that must fail.
 fn refused(arguments: &[&str], folder: &Path) -> String {
     let output = tidegate(arguments, folder);
     assert_eq!(
@@ -321,7 +321,7 @@ fn a_fio_job_runs_and_its_json_has_the_keys_of_fio() {
         Vec::<&String>::new(),
         "only ours"
     );
-    // A file system without a block device has no use of disks to show.
+    // A file system without a block device has no disk statistics.
     let missing: Vec<&String> = theirs
         .difference(&ours)
         .filter(|key| !key.contains("disk_util/"))
@@ -329,11 +329,11 @@ fn a_fio_job_runs_and_its_json_has_the_keys_of_fio() {
     assert_eq!(missing, Vec::<&String>::new(), "only fio's");
 }
 
-/// Sections that run at the same time, passes, and syncs after several writes.
+/// Covers simultaneous sections, passes, and syncs after several writes.
 #[test]
 fn a_fio_job_with_a_queue_keeps_its_latencies_within_the_window() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    // Depths above the number of operations, and ones that do not divide it.
+    // Covers depths above the number of operations, and depths that do not divide it.
     let mut job = "[global]\nsize=68k\nbs=4k\nend_fsync=1\n".to_owned();
     for (engine, depth) in [("io_uring", 2), ("io_uring", 3), ("libaio", 4), ("io_uring", 32)] {
         for (mode, options) in [
@@ -405,7 +405,7 @@ fn passes_and_syncs_after_several_writes_are_as_many_as_in_fio() {
     let (mut ours, theirs) = (counts(&ours), counts(&theirs));
     assert_eq!(ours[0], ("f".to_owned(), [0, 32, 10]), "3 of 32 in two passes");
     assert_eq!(ours[1], ("d".to_owned(), [0, 16, 3]));
-    // fio makes these calls and does not count them.
+    // fio makes these calls without counting them.
     ours[1].1[2] = theirs[1].1[2];
     assert_eq!(ours, theirs);
 }
@@ -486,7 +486,7 @@ fn a_failure_of_one_ends_what_runs_at_the_same_time() {
     );
 }
 
-/// Every path of keys; options are the user's own.
+/// All key paths; options are excluded, because they are the user's.
 fn keys(value: &Value) -> BTreeSet<String> {
     fn walk(value: &Value, path: &str, found: &mut BTreeSet<String>) {
         match value {

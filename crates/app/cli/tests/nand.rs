@@ -1,4 +1,4 @@
-//! `tidegate nand` from the outside: chips in files, by the commands alone.
+//! `tidegate nand` as a program, on chips in files.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -15,7 +15,7 @@ fn tidegate(folder: &TempDir, words: &[&str]) -> Output {
         .expect("the program starts")
 }
 
-/// What it prints, when it ends with `code`.
+/// Returns the output of a command that must end with `code`.
 fn expect(folder: &TempDir, words: &[&str], code: i32) -> String {
     let output = tidegate(folder, words);
     let messages = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -196,7 +196,7 @@ fn the_chips_of_the_paper_have_names() {
 fn timing_measures_a_short_run() {
     let folder = TempDir::new().unwrap();
     let output = tidegate(&folder, &["timing", "--count", "200", "--json"]);
-    // How exact it is depends on the machine's load, which is no matter of a test.
+    // The precision depends on the machine's load and is not tested.
     assert!(matches!(output.status.code(), Some(0 | 1)));
     let measured: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(measured["virtual_ns"], 40_000_000);

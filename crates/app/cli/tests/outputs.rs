@@ -1,4 +1,4 @@
-//! What commands write, where another user or a habit (`-o /dev/null`) left something else than a file under the name.
+//! Output files under a name where another user, or a habit such as `-o /dev/null`, has put another kind of file.
 
 mod support {
     pub mod bench;
@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use support::bench::Bench;
 
-/// A volume `volume`, a chip `chip` with a UBI volume `data`, and commands that write an output each; OUT stands for it.
+/// A volume `volume`, a chip `chip` with a UBI volume `data`, and commands that write one output each; OUT is its name.
 fn commands(bench: &Bench) -> [&'static str; 4] {
     fs::write(bench.path("tree/file"), vec![7; 10_000]).expect("made");
     bench.make_volume();
@@ -85,7 +85,7 @@ fn links_that_others_planted_are_not_followed() {
     }
 }
 
-/// What a shell gives for `>(...)`. `/dev/stdout` is a case of the crate `outfile`.
+/// The kind of path that a shell passes for `>(...)`. The crate `outfile` tests `/dev/stdout`.
 #[test]
 fn a_descriptor_by_its_name_is_written() {
     let bench = Bench::new();

@@ -1,4 +1,4 @@
-//! `tidegate bench compare A B` on files of records; nothing here is measured but one run that is repeated.
+//! `tidegate bench compare A B` on files of records. Only one test measures: a run that is repeated.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -12,7 +12,7 @@ fn run(arguments: &[&str]) -> Output {
         .expect("the binary runs")
 }
 
-/// A file of one record for each length of the timed window.
+/// Creates a file with one record per length of the timed window.
 fn records(folder: &Path, name: &str, record_bytes: u64, lengths_ms: &[u64]) -> PathBuf {
     let path = folder.join(name);
     let lines: Vec<String> = lengths_ms

@@ -1,4 +1,4 @@
-//! `tidegate trace syscalls` and `tidegate replay`, as programs run them: what is recorded comes back.
+//! `tidegate trace syscalls` and `tidegate replay` as programs: a recorded trace is replayed.
 
 use std::collections::BTreeMap;
 use std::fs;

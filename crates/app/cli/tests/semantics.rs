@@ -1,10 +1,10 @@
-//! `docs/reference/semantics.md` names a test, a case of the contract or a judge for each promise, and `docs/guide/mobibench.md` a test for each defect of the
-//! original; here they are held to name only what exists.
+//! `docs/reference/semantics.md` names a test, a contract case or a judge for each promise, and `docs/guide/mobibench.md` a
+//! test for each defect of the original; these tests check that the names exist.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// Names of tests, `crate::name`, that a document mentions and the sources do not have.
+/// The names of tests, `crate::name`, in a document that the sources do not contain.
 fn missing(document: &str, sources: &[(String, String)]) -> Vec<String> {
     tests_named(document)
         .into_iter()
@@ -26,7 +26,7 @@ fn missing(document: &str, sources: &[(String, String)]) -> Vec<String> {
         .collect()
 }
 
-/// Whether one of a file's lists of cases of the contract, which a test runs one by one, has this name.
+/// Returns true if a file has a contract case of this name, which one test runs with the others.
 fn has_case(text: &str, name: &str) -> bool {
     let lists = text
         .split("cases![")
@@ -45,7 +45,7 @@ fn tests_named(document: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// Promises are rows of tables of two columns; the second is never without a test or a judge.
+/// Finds promises without a proof. A promise is a row of a table with two columns; the second names a test or a judge.
 fn rows_without_proof(document: &str) -> Vec<&str> {
     document
         .lines()
@@ -88,7 +88,7 @@ fn every_promise_names_what_holds_it() {
 fn canary_a_test_that_does_not_exist_is_found() {
     let found = missing("see `cli::no_test_is_called_this` and `x`", &sources());
     assert_eq!(found, ["cli::no_test_is_called_this"]);
-    // A function that is no test does not count, nor one of another crate.
+    // Functions that are not tests, and tests of another crate, do not count.
     assert_eq!(missing("`cli::root`", &sources()).len(), 1);
     assert_eq!(
         missing("`vfs::every_promise_names_what_holds_it`", &sources()).len(),
@@ -110,7 +110,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
 
-/// Each source file with the crate that it belongs to.
+/// Each source file, with the name of its crate.
 fn sources() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for folder in ["crates", "tools"] {

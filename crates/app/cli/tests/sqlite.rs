@@ -1,4 +1,4 @@
-//! `tidegate bench sqlite` as people call it: what it prints, its exit codes, what it leaves.
+//! `tidegate bench sqlite` as a program: output, exit codes and leftover files.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -130,14 +130,14 @@ fn an_interrupt_leaves_a_partial_record_and_no_files() {
         .spawn()
         .unwrap();
     let mut messages = BufReader::new(child.stderr.take().unwrap()).lines();
-    // Progress of the timed window: it has begun.
+    // Progress of the timed window: it has started.
     let begun = messages.any(|line| line.unwrap().contains(r#""phase":"measure""#));
     assert!(begun, "no progress was shown");
     let interrupted = Command::new("kill")
         .args(["-INT", &child.id().to_string()])
         .status();
     assert!(interrupted.unwrap().success());
-    // Standard error is read to its end, so that the program never waits for us.
+    // Read standard error to the end, so that the program never blocks on the pipe.
     let rest: Vec<String> = messages.map(Result::unwrap).collect();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{rest:?}");

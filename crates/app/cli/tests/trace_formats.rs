@@ -1,5 +1,4 @@
-//! `tidegate trace convert` and `trace info` from outside: what goes to which stream, exit codes, and a way through all
-//! formats and back.
+//! `tidegate trace convert` and `trace info` as programs: output streams, exit codes, and a round trip through all formats.
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::fs;
@@ -139,7 +138,7 @@ fn what_cannot_be_done_is_said_and_nothing_is_written() {
     }
     assert_eq!(fs::read(folder.path().join("there.po")).unwrap(), b"mine");
     assert!(!folder.path().join("x.trace").exists() && !folder.path().join("x.po").exists());
-    // Without --strict it is done, and told.
+    // Without --strict the bad line is skipped and reported.
     let output = tidegate(folder.path(), &["convert", "bad.txt", "there.po", "--force"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(

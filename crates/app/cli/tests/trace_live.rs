@@ -1,4 +1,4 @@
-//! `tidegate trace record` and `trace top` on a loop device, as root; skipped with a reason elsewhere.
+//! `tidegate trace record` and `trace top` on a loop device; needs root, otherwise skipped with a reason.
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 #![expect(clippy::print_stderr, reason = "a skipped test says why")]
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Writes go to the device at once.
+/// Writes that reach the device at once.
 const O_SYNC: i32 = 0o4_010_000;
 
 fn run(program: &str, arguments: &[&str]) -> Option<String> {
@@ -31,7 +31,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A mounted ext4 on a loop device; gone with the value.
+/// A mounted ext4 on a loop device; removed on drop.
 struct Disk {
     device: String,
     mountpoint: PathBuf,
@@ -190,7 +190,7 @@ fn a_killed_recorder_leaves_a_partial_trace_that_is_read_up_to_its_last_checkpoi
     assert_eq!(info["header"]["complete"], false);
     let kept = info["counts"]["requests"].as_u64().unwrap();
     assert!(kept > 0, "{info}");
-    // It becomes a trace in order.
+    // The partial trace converts to an ordinary one.
     let convert = tidegate(
         disk.folder.path(),
         &["convert", "killed.trace.partial", "saved.trace"],
@@ -207,7 +207,7 @@ fn a_trace_by_tracefs_names_files_and_their_writers_on_ext4() {
     let old = disk.mountpoint.join("old").to_str().unwrap().to_owned();
     fs::write(&old, vec![1; 64 << 10]).unwrap();
     assert!(run("sync", &["-f", &old]).is_some());
-    // The one is known from the start, the other is made in a folder that is made.
+    // `old` exists before the recording; `new` is created during it, in a folder also created during it.
     let script = "dd if=/dev/zero of=$1/old bs=4k count=4 conv=notrunc 2>/dev/null; mkdir $1/folder; \
                   dd if=/dev/zero of=$1/folder/new bs=64k count=4 conv=fsync 2>/dev/null";
     let folder = disk.mountpoint.to_str().unwrap();
@@ -250,13 +250,13 @@ fn a_trace_by_tracefs_names_files_and_their_writers_on_ext4() {
     assert_eq!(header["method"], "tracefs");
 }
 
-/// Memory that is swapped out at once: `madvise` with `MADV_PAGEOUT`.
+/// Allocates memory and swaps it out at once: `madvise` with `MADV_PAGEOUT`.
 const SWAPPED_OUT: &str = "import mmap, os\n\
                            m = mmap.mmap(-1, 4 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
                            m.write(os.urandom(4 << 20))\n\
                            m.madvise(21)\n";
 
-/// Swap space in use; given back with the value.
+/// Active swap space; turned off on drop.
 struct Swap<'place>(&'place str);
 
 impl<'place> Swap<'place> {
@@ -344,7 +344,7 @@ fn top_names_the_process_and_the_file_that_write() {
                 file.write_all(&[7; 8192]).unwrap();
             }
         });
-        // On a busy machine whole intervals pass without a write.
+        // On a busy machine whole intervals can pass without a write.
         let mut top = Command::new(env!("CARGO_BIN_EXE_tidegate"))
             .args(["trace", "top", "-d", &disk.device])
             .args(["--interval", "300ms", "--count", "200", "--json"])

@@ -1,11 +1,11 @@
-//! `tidegate trace map` from the outside: text, JSON, exit codes. What it says of blocks is judged in the crate `fsmap`.
+//! `tidegate trace map` as a program: text, JSON, exit codes. The crate `fsmap` tests the mapping itself.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// An image of ext4 with one file, made without mounting it.
+/// Makes an ext4 image with one file, without mounting it.
 fn image(folder: &Path) -> Option<String> {
     let tree = folder.join("tree");
     fs::create_dir(&tree).expect("a folder can be made");
@@ -53,7 +53,7 @@ fn sectors_are_told_with_their_file_and_damage_by_the_exit_code() {
         .expect("the file is listed");
     assert!(line.contains(" data "), "{line}");
 
-    // The same place in JSON, asked for by its sector.
+    // Look up the same block as JSON, by its sector.
     let first = line.split('+').next().expect("a line starts with a sector");
     let one = map(&["--json", &image, first]);
     let object: serde_json::Value = serde_json::from_slice(&one.stdout).expect("one line of JSON");
@@ -69,7 +69,7 @@ fn sectors_are_told_with_their_file_and_damage_by_the_exit_code() {
         .write(true)
         .open(&image)
         .expect("it can be written");
-    // The label, which the superblock's checksum covers.
+    // Change the label, which the superblock's checksum covers.
     file.write_all_at(b"other", 1024 + 0x78)
         .expect("it can be written");
     let damaged = map(&[&image, first]);

@@ -1,4 +1,4 @@
-//! `tidegate ubi` from the outside: images made, changed, dumped and checked by the program.
+//! `tidegate ubi` as a program: makes, changes, dumps and checks images.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -133,7 +133,7 @@ fn a_check_says_that_a_leb_may_be_lost_where_and_what_it_can_not_verify() {
         whole.contains("no checksum of the data of dynamic volumes, here 0 (root)"),
         "{whole}"
     );
-    // Random bytes over one block and a part of the next one's data, as a stray write leaves them.
+    // Random bytes over one block and part of the next block's data, as from a stray write.
     let mut image = std::fs::read(bench.path("nand.img")).expect("there");
     let holds_data = |peb: &usize| image[peb * 131_072 + 100_000..][..64] == [7; 64];
     let peb = (1..64)
@@ -242,7 +242,7 @@ fn a_scrub_moves_data_off_flipping_bits() {
         "--blocks",
         "48",
     ];
-    // A block has three wrong bits in a step, which are corrected but to be scrubbed, after some hundred reads of its pages.
+    // After a few hundred reads of a block's pages, ECC steps have three wrong bits: correctable, but due for scrubbing.
     nand(&[&chip[..], &["--reads-per-bit-flip", "400", "--seed", "4"]].concat());
     bench.done(&["format", "worn.img"]);
     bench.done(&["mkvol", "worn.img", "-N", "data", "-S", "6"]);
@@ -263,7 +263,7 @@ fn a_scrub_moves_data_off_flipping_bits() {
     assert!(text.contains("0 LEBs can't be"), "{text}");
 }
 
-/// Configurations in which ours is held against ubinize's, byte for byte.
+/// Configurations whose images must equal ubinize's, byte for byte.
 const INIS: [(&str, &[&str]); 4] = [
     (
         "[a]\nmode=ubi\nvol_id=0\nimage=content\nvol_type=static\nvol_name=root\n",

@@ -1,8 +1,9 @@
-//! `tidegate ubi` on a real `/dev/mtd0` and `tidegate ubifs` on `/dev/ubi0_2`, in the lab guest, with the guest's kernel to attach what came of it.
+//! `tidegate ubi` on a real `/dev/mtd0` and `tidegate ubifs` on `/dev/ubi0_2` in the lab guest, whose kernel then attaches
+//! the result.
 
 use testkit::lab::{self, Job};
 
-/// A chip of nandsim, 64 MiB, is all the program's until the kernel attaches it.
+/// The program has the 64 MiB nandsim chip to itself until the kernel attaches it.
 const SCRIPT: &str = r#"
 modprobe nandsim id_bytes=0x20,0xa2,0x00,0x15 || exit 2
 # Its own words while it makes the chip are no complaints.

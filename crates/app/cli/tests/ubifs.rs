@@ -1,4 +1,4 @@
-//! `tidegate ubifs` from the outside, on images of `mkfs.ubifs` and `ubinize`.
+//! `tidegate ubifs` as a program, on images of `mkfs.ubifs` and `ubinize`.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -37,7 +37,7 @@ fn run(program: &str, words: &[&str]) {
     );
 }
 
-/// A tree, its volume, and a UBI image of that.
+/// Makes a tree, a volume of it, and a UBI image of the volume.
 fn make(folder: &Path) {
     let tree = folder.join("tree");
     fs::create_dir_all(tree.join("a/b")).expect("made");
@@ -121,7 +121,7 @@ fn a_lost_block_is_one_line_with_its_place_and_the_rest_is_extracted() {
     make(folder.path());
     let image = folder.path().join("volume");
     let mut raw = fs::read(&image).expect("it is there");
-    // The node that holds "small" is stored as it is.
+    // "small" is stored uncompressed, so its node can be found in the image.
     let at = raw
         .windows(6)
         .position(|window| window == b"small\n")
@@ -151,7 +151,7 @@ fn a_lost_block_is_one_line_with_its_place_and_the_rest_is_extracted() {
     );
 }
 
-/// What find(1) says of all files below a folder: path, kind, mode, owner, size, time, links, target.
+/// A listing by find(1) of all files below a folder: path, kind, mode, owner, size, time, links, target.
 fn listing(folder: &Path) -> Vec<String> {
     let output = Command::new("find")
         .arg(folder)

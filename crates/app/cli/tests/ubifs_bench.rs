@@ -1,4 +1,4 @@
-//! `tidegate ubifs bench`: the same figures each time, what is promised of an array is kept, and what is not is told.
+//! `tidegate ubifs bench`: the figures are reproducible, the promises for an array are kept, and missed ones are reported.
 
 use std::process::{Command, Output};
 
@@ -19,7 +19,7 @@ fn lines(output: &Output) -> Vec<Value> {
         .collect()
 }
 
-/// Lines of promises that were missed.
+/// The lines of missed promises.
 fn missed(output: &Output) -> Vec<Value> {
     let mut lines = lines(output);
     lines.retain(|line| line["missed"] == true);
@@ -46,7 +46,7 @@ fn small_and_large_records_are_as_fast_as_promised_and_each_time_the_same() {
     assert_eq!(first.status.code(), Some(0), "{errors}");
     let rows = lines(&first);
     let workloads = rows.iter().filter(|row| row["what"] == "throughput");
-    // Five workloads, two record sizes, one, two and four devices.
+    // Five workloads, two record sizes; one, two and four devices.
     assert_eq!(workloads.count(), 5 * 2 * 3);
     let judged = rows
         .iter()
@@ -109,7 +109,7 @@ fn what_cannot_be_measured_is_refused_with_the_reason() {
         (&["--devices", "17"][..], "1 to 16 devices"),
         (&["--records", "0"], "a byte at least"),
         (&["--contents", "two:3"], "one:SIZE"),
-        // LEBs of eight TLC devices are longer than UBIFS knows.
+        // The LEBs of eight TLC devices exceed the limit of UBIFS.
         (
             &[
                 "--cells",

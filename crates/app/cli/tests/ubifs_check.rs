@@ -1,5 +1,5 @@
-//! `tidegate ubifs check`, `log` and `extract --tar` from the outside, on file systems that the program makes itself, and with
-//! GNU tar as the judge of extended attributes.
+//! `tidegate ubifs check`, `log` and `extract --tar` as programs, on file systems that the program makes itself. GNU tar
+//! verifies the extended attributes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -39,7 +39,7 @@ impl Bench {
             .expect("the program runs")
     }
 
-    /// Runs a command that ends with `code`; what it says on standard output and error.
+    /// Runs a command that must end with `code`; returns its standard output and standard error.
     fn ends(&self, code: i32, words: &str) -> (String, String) {
         let output = self.run(words);
         let text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
@@ -48,12 +48,12 @@ impl Bench {
         (out, errors)
     }
 
-    /// A bare volume of the tree.
+    /// Makes a bare volume of the tree.
     fn make_volume(&self) {
         self.ends(0, "ubifs mkfs -r tree -m 2048 -e 126976 -c 200 -x none volume");
     }
 
-    /// A chip whose power went when two files were synced and no commit had seen them.
+    /// Makes a chip that lost power after two files were synced, before a commit.
     fn make_cut_chip(&self) {
         fs::write(self.path("chip"), vec![0xFF; 96 * 131_072]).expect("room for it");
         self.ends(0, "ubi format chip --page 2k --block 128k --subpage 512");
@@ -83,7 +83,7 @@ impl Bench {
                 .expect("there is room");
             writer.fsync().expect("the chip takes it");
         }
-        // Nobody unmounts it.
+        // Dropped without an unmount.
     }
 }
 
@@ -183,7 +183,7 @@ fn a_power_cut_is_no_finding_of_check_and_log_tells_what_is_replayed() {
     assert!(log.contains("unmounted: nothing can be torn"), "{log}");
 }
 
-/// Extended attributes of a file, by their names.
+/// Extended attributes of a file, by name.
 fn attributes(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut names = vec![0; 4096];
     let bytes = llistxattr(path, &mut names).expect("they are listed");

@@ -1,4 +1,4 @@
-//! `tidegate ubifs mkfs` from the outside: files, UBI images and volumes that it makes are read by the other commands.
+//! `tidegate ubifs mkfs` as a program: other commands read its files, UBI images and volumes.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! Programs with another one on the source, behind the mount, and with other users.
+//! Programs that share files with a program on the source, behind the mount, and with other users.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -29,7 +29,7 @@ pub fn programs() -> Vec<Program> {
 
 fn appends_of_a_host_program_and_of_the_mount_keep_every_line(place: &Place<'_>) {
     if place.mode().writeback {
-        // Not promised: the kernel goes by its own size of the file.
+        // Not promised: the kernel uses its own file size.
         return;
     }
     append_from_two_processes(place, &place.source);

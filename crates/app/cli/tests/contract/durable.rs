@@ -1,4 +1,4 @@
-//! Programs whose data must outlive a power cut or the daemon.
+//! Programs whose data must survive a power cut or the death of the daemon.
 
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, Write};
@@ -112,7 +112,7 @@ fn a_file_that_is_synced_renamed_and_its_folder_synced_outlives_a_power_cut(plac
     );
 }
 
-/// No power cut: what the daemon alone had is gone, and the host goes on.
+/// Kills the daemon without a power cut: only data held by the daemon may be lost.
 pub fn what_was_synced_outlives_a_killed_daemon(mut mounted: Mounted) {
     let mode = mounted.mode.name;
     let data = bytes(300_000, 6);
@@ -123,7 +123,7 @@ pub fn what_was_synced_outlives_a_killed_daemon(mut mounted: Mounted) {
     direct.write_all_at(&data, 0).expect("there is room");
     let mut names = vec!["synced", "dsync"];
     if mounted.has_source() {
-        // The host has what was closed; UBIFS promises no more than fsync does.
+        // The host has the data of closed files; UBIFS guarantees only fsync.
         let closed = both_ways(&mounted.root().join("closed"));
         closed.write_all_at(&data, 0).expect("there is room");
         names.push("closed");

@@ -1,5 +1,6 @@
-//! Programs on a mount whose source fails: a file system of this process with faults, mounted as the source of the mount under
-//! test. It stands for a disk with bad blocks, a full one, a quota, and for a host that tells errors at close, as NFS does.
+//! Programs on a mount with a failing source: a fault-injecting file system of this process, mounted as the source of the
+//! mount under test. It stands for a disk with bad blocks, a full disk, a quota, and a host that reports errors at close,
+//! as NFS does.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -21,12 +22,12 @@ use crate::harness::report_skip;
 use crate::mounted::{Mode, Mounted};
 use crate::programs::both_ways;
 
-/// A source that fails when it is told to.
+/// A source that injects faults on request.
 struct FaultySource {
     faults: Faults,
     session: Option<Session>,
     mountpoint: TempDir,
-    /// Where its files are.
+    /// The folder with its files.
     folder: TempDir,
 }
 
@@ -82,12 +83,12 @@ impl Drop for FaultySource {
         self.faults.heal();
         let session = self.session.take().expect("ended here alone");
         session.stopper().stop();
-        // A failure here would hide the test's own message.
+        // Ignored: a failure here would hide the test's own message.
         let _ = session.wait();
     }
 }
 
-/// The files of one mode: on the mount, and where they end up.
+/// The files of one mode, on the mount and on the source.
 struct Scene {
     faults: Faults,
     root: PathBuf,
@@ -96,7 +97,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Runs another program on the mount; whether it succeeded, and what it says of a failure.
+    /// Runs a program on the mount; on failure returns its error output.
     fn run(&self, script: &str) -> Result<(), String> {
         let output = Command::new("sh")
             .current_dir(&self.root)
@@ -118,7 +119,7 @@ fn errno(outcome: &io::Result<()>) -> Option<i32> {
     outcome.as_ref().err().and_then(io::Error::raw_os_error)
 }
 
-/// What a write and, where it was acknowledged, the sync after it say.
+/// The error of a write or, if it succeeds, of the sync after it.
 fn told(file: &File, data: &[u8], offset: u64) -> Option<i32> {
     errno(&file.write_all_at(data, offset).and_then(|()| file.sync_all()))
 }
@@ -146,7 +147,7 @@ const PROGRAMS: [FaultProgram; 6] = [
     ),
 ];
 
-/// Each program in each mode; a failure names both.
+/// Runs each program in each mode; a failure names both.
 #[test]
 fn errors_of_the_source_reach_programs_in_every_mode() {
     if !rustix::process::geteuid().is_root() {
@@ -295,7 +296,7 @@ fn synchronous_write_error(scene: &Scene) {
     file.write_all_at(b"third", 5).expect("healed");
 }
 
-/// NFS tells what its server refused at close; `dd` looks at what its close says.
+/// NFS reports a server's error at close, and `dd` checks the result of close.
 fn close_error(scene: &Scene) {
     let write = "dd if=/dev/zero of=file bs=4k count=4 conv=notrunc status=none";
     scene.run(write).expect("nothing fails yet");

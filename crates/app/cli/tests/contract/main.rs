@@ -1,9 +1,9 @@
-//! The contract of file systems, as programs on real mounts in every mode. The clauses are stated in the crate `vfs`; their
-//! cases on the layers alone are in `testkit::contract`.
+//! The contract of file systems, tested by programs on real mounts in every mode. The crate `vfs` states the clauses;
+//! `testkit::contract` tests them on single layers.
 //!
-//! Each mode is mounted once, over an ext4 whose medium can be looked at where this is root, and every program runs in it in a
-//! folder of its own. A failure names the mode, the clause and the program. Without `/dev/fuse`, or where a mode can't be had,
-//! a reason is printed.
+//! Each mode is mounted once, as root over an ext4 whose medium can be inspected, and every program runs there in its own
+//! folder. A failure names the mode, the clause and the program. If `/dev/fuse` or a mode is not available, a reason is
+//! printed.
 
 #[cfg(test)]
 mod behind;
@@ -28,7 +28,7 @@ mod modes {
     use crate::mounted::{Mode, Mounted};
     use crate::{behind, durable, programs};
 
-    /// Every program in one mode, and at its end a daemon that is killed.
+    /// Runs every program in one mode, and finally kills the daemon.
     fn in_mode(mode: &Mode) {
         let Some(mounted) = Mounted::start(mode) else {
             return;
@@ -45,7 +45,7 @@ mod modes {
         durable::what_was_synced_outlives_a_killed_daemon(mounted);
     }
 
-    /// The same tests in a process of that user, who mounts by fusermount3 and sees no power cuts.
+    /// Runs the same tests as an ordinary user, who mounts through fusermount3 and can't inspect power cuts.
     #[test]
     fn the_contract_holds_for_an_ordinary_user() {
         if !can_mount_as_nobody() {

@@ -1,4 +1,4 @@
-//! A mount in one mode, and the folder of each program in it.
+//! A mount in one mode, with a folder for each program.
 
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,14 +12,14 @@ use testkit::Ext4;
 
 use crate::harness::{can_mount, report_skip, tidegate, wait_for_end};
 
-/// A way in which data travels.
+/// A data path of a mount.
 #[derive(Clone, Copy, Debug)]
 pub struct Mode {
     pub name: &'static str,
     arguments: &'static [&'static str],
-    /// The kernel holds writes back and goes by its own size of a file: see docs/reference/semantics.md, "Not promised".
+    /// The kernel caches writes and uses its own file size: see docs/reference/semantics.md, "Not promised".
     pub writeback: bool,
-    /// The host has the files as well.
+    /// The files also exist on the host.
     has_source: bool,
 }
 
@@ -73,7 +73,7 @@ impl Mode {
     };
     pub const IO_URING: Self = Self::new("io_uring", &["--passthrough", "off", "--uring", "on"]);
 
-    /// Those that a fault below travels through in different ways.
+    /// The modes in which a fault in the source takes different paths.
     pub const ALL: [Self; 8] = [
         Self::PASSTHROUGH,
         Self::THREAD,
@@ -94,7 +94,7 @@ impl Mode {
         }
     }
 
-    /// Whether this machine has it; prints why not.
+    /// Returns true if this machine supports the mode; otherwise prints the reason.
     pub fn is_available(&self) -> bool {
         if !can_mount() {
             return false;
@@ -117,10 +117,10 @@ fn uring_is_enabled() -> bool {
     parameter.is_ok_and(|value| value.starts_with('Y'))
 }
 
-/// What a program does, with its clause and its name.
+/// A program: its clause, its name and its function.
 pub type Program = (&'static str, &'static str, fn(&Place<'_>));
 
-/// The programs of a clause, each under the name of its function.
+/// The programs of a clause; each has the name of its function.
 macro_rules! programs {
     ($clause:literal: $($program:ident),* $(,)?) => {
         vec![$(($clause, stringify!($program), $program as fn(&crate::mounted::Place<'_>))),*]
@@ -128,20 +128,20 @@ macro_rules! programs {
 }
 pub(crate) use programs;
 
-/// A mount in the background, unmounted whatever happens.
+/// A mount in the background, unmounted on drop.
 pub struct Mounted {
     pub mode: Mode,
     mountpoint: TempDir,
-    /// Holds the source, or the chips of a UBIFS.
+    /// Keeps the source, or the chips of a UBIFS.
     folder: TempDir,
     ext4: Option<Ext4>,
     report: Value,
-    /// How to mount it again.
+    /// The command to mount it again.
     command: Vec<OsString>,
 }
 
 impl Mounted {
-    /// `None`, with a reason printed, where this machine does not have the mode.
+    /// Returns `None`, with a printed reason, if this machine does not support the mode.
     pub fn start(mode: &Mode) -> Option<Self> {
         if !mode.is_available() {
             return None;
@@ -154,10 +154,10 @@ impl Mounted {
         Some(Self::over(&source, mode, folder, ext4))
     }
 
-    /// Mounts this source; `folder` is only held.
+    /// Mounts `source`; `folder` is only kept alive.
     pub fn over(source: &Path, mode: &Mode, folder: TempDir, ext4: Option<Ext4>) -> Self {
         let mut command: Vec<OsString> = vec!["mount".into(), "--json".into(), source.into()];
-        // Each look asks the file system, and what the host does behind the mount is seen at once.
+        // No caching in the kernel, so that changes behind the mount are visible at once.
         command.extend(["--attr-timeout", "0s", "--entry-timeout", "0s"].map(OsString::from));
         command.extend(mode.arguments.iter().map(OsString::from));
         if rustix::process::geteuid().is_root() {
@@ -166,7 +166,7 @@ impl Mounted {
         Self::by_command(command, mode, folder, ext4)
     }
 
-    /// A UBIFS on chips in files, 18 MiB together. `None`, with a reason printed, where nothing can be mounted.
+    /// A UBIFS on chips in files, 18 MiB in total. `None`, with a printed reason, if this user can't mount.
     pub fn ubifs(members: u32) -> Option<Self> {
         if !can_mount() {
             return None;
@@ -220,7 +220,7 @@ impl Mounted {
         self.mode.has_source
     }
 
-    /// Where the host has what is mounted; of a UBIFS it has nothing but chips.
+    /// The source of the mount on the host; for UBIFS, which has only chips there, the mount itself.
     fn source(&self) -> &Path {
         match &self.ext4 {
             Some(ext4) => ext4.folder(),
@@ -229,7 +229,7 @@ impl Mounted {
         }
     }
 
-    /// Runs each program in a folder of its own, and says at the end which ones failed.
+    /// Runs each program in its own folder, and fails at the end with the list of failed ones.
     pub fn run_all(&self, programs: Vec<Program>) {
         let mut failed = Vec::new();
         for (clause, name, program) in programs {
@@ -256,7 +256,8 @@ impl Mounted {
         wait_for_end(&daemon);
     }
 
-    /// The folder that has what a killed daemon left: the source, or a UBIFS mounted again. Nothing may be open in the mount.
+    /// The folder with the data that a killed daemon left: the source, or the UBIFS mounted again. No file of the mount may
+    /// be open.
     pub fn left(&mut self) -> &Path {
         if !self.mode.has_source {
             let removed = tidegate().arg("unmount").arg(self.root()).output();
@@ -292,9 +293,9 @@ impl Drop for Mounted {
 /// The folder of one program.
 pub struct Place<'a> {
     pub mounted: &'a Mounted,
-    /// As the mount shows it.
+    /// Path on the mount.
     pub root: PathBuf,
-    /// As the host has it.
+    /// Path on the host.
     pub source: PathBuf,
     name: &'a str,
 }
@@ -316,13 +317,13 @@ impl<'a> Place<'a> {
         &self.mounted.mode
     }
 
-    /// What a power cut would leave of a file; `None` where that can't be looked at.
+    /// The content of a file after a power cut now; `None` if the medium can't be inspected.
     pub fn after_power_cut(&self, name: &str) -> Option<Option<Vec<u8>>> {
         let ext4 = self.mounted.ext4.as_ref()?;
         Some(ext4.after_power_cut(&Path::new(self.name).join(name)))
     }
 
-    /// Runs a shell's script in a folder, as a process of its own.
+    /// Runs a shell script in a folder, as a separate process.
     pub fn shell(&self, folder: &Path, script: &str) -> String {
         let output = Command::new("sh")
             .current_dir(folder)
@@ -335,7 +336,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Puts a folder's names on the medium.
+/// Syncs the names in a folder to the medium.
 pub fn sync(folder: &Path) {
     let synced = std::fs::File::open(folder).and_then(|folder| folder.sync_all());
     synced.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));

@@ -1,4 +1,4 @@
-//! Programs that need no more than a mount, whatever is below it.
+//! Programs that need only a mount, on any source.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -42,7 +42,7 @@ pub fn handles() -> Vec<Program> {
     ]
 }
 
-/// Opens for both, and makes it where it is missing.
+/// Opens for reading and writing, creating the file if needed.
 pub fn both_ways(path: &Path) -> File {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
@@ -54,7 +54,7 @@ fn appender(path: &Path) -> File {
     opened.expect("the file can be opened for appending")
 }
 
-/// Every line of each writer in its order, and nothing else.
+/// Checks that the text has every line of each writer in order, and no others.
 pub fn check_lines(text: &str, writers: &[&str], lines: usize) {
     for writer in writers {
         let of_writer = text.lines().filter(|line| line.starts_with(writer));
@@ -67,7 +67,7 @@ pub fn check_lines(text: &str, writers: &[&str], lines: usize) {
     assert_eq!(text.lines().count(), writers.len() * lines, "lines of nobody");
 }
 
-/// Appends lines from a process of its own, and in the meantime from this one.
+/// Appends lines from another process and, at the same time, from this one.
 pub fn append_from_two_processes(place: &Place<'_>, other_folder: &Path) {
     const LINES: usize = 200;
     let script = "i=0; x=; while [ $i -lt 200 ]; do echo \"other $i $x\" >> log; i=$((i+1)); x=x$x; \
@@ -84,7 +84,7 @@ pub fn append_from_two_processes(place: &Place<'_>, other_folder: &Path) {
     check_lines(&text, &["mine", "other"], LINES);
 }
 
-/// Appends lines in turn to the log of the mount and to that of another folder, each through a descriptor of its own.
+/// Appends lines alternately to the log on the mount and in another folder, each through its own descriptor.
 pub fn append_in_turn(place: &Place<'_>, other_folder: &Path) {
     const LINES: usize = 200;
     let mut mine = appender(&place.root.join("log"));
@@ -150,7 +150,7 @@ fn a_read_is_short_at_the_end_of_the_file_alone(place: &Place<'_>) {
     }
 }
 
-/// The kernel then reads the rest of the page by a descriptor that was opened for writing alone.
+/// For the next piece the kernel reads the rest of the page through a descriptor opened only for writing.
 fn pieces_of_a_page_that_leaves_the_cache_between_them_are_all_kept(place: &Place<'_>) {
     let path = place.root.join("file");
     let opened = OpenOptions::new().write(true).create_new(true).open(&path);
@@ -160,7 +160,7 @@ fn pieces_of_a_page_that_leaves_the_cache_between_them_are_all_kept(place: &Plac
         file.write_all_at(&[piece; 100], u64::try_from(model.len()).expect("small"))
             .expect("there is room");
         model.extend([piece; 100]);
-        // The first has the page written back; one that comes after that finds it clean and drops it.
+        // The first call starts writeback of the page; a later one finds it clean and drops it.
         for _ in 0..5_000 {
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("it is a file");
         }
@@ -173,7 +173,7 @@ fn pieces_of_a_page_that_leaves_the_cache_between_them_are_all_kept(place: &Plac
     );
 }
 
-/// Size, time of modification, time of change.
+/// Size, modification time, change time.
 fn shown(path: &Path) -> (u64, (i64, i64), (i64, i64)) {
     let found = fs::metadata(path).expect("it is there");
     (
@@ -250,7 +250,7 @@ fn another_process_sees_size_and_content_at_once(place: &Place<'_>) {
     }
 }
 
-/// `cp` looks at blocks and at SEEK_DATA and SEEK_HOLE.
+/// `cp` uses the block count, SEEK_DATA and SEEK_HOLE.
 fn a_copy_of_an_open_file_has_all_its_data(place: &Place<'_>) {
     const FAR: u64 = 3 << 20;
     let path = place.root.join("file");
@@ -258,7 +258,7 @@ fn a_copy_of_an_open_file_has_all_its_data(place: &Place<'_>) {
     file.write_all_at(&[1; 100_000], 0).expect("there is room");
     file.write_all_at(&[2; 50_000], FAR).expect("there is room");
     if place.mode().writeback {
-        // The kernel asks for data and holes without writing its own dirty pages out first.
+        // The kernel queries data and holes without writing back its own dirty pages.
         file.sync_all().expect("it can be synced");
     }
     assert!(

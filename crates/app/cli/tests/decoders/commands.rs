@@ -1,4 +1,4 @@
-//! The commands that read what comes from outside, on a sample of changed inputs, with limits on memory and time.
+//! The commands that read foreign input, on samples of mutated inputs, with limits on memory and time.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -25,7 +25,7 @@ rw=read
 stonewall
 ";
 
-/// 256 MiB of data, and ten seconds.
+/// Limits: 256 MiB of data and ten seconds.
 const LIMITED: &str = "ulimit -d 262144; exec timeout 10 \"$0\" \"$@\"";
 
 /// Commands on `good`, which is made by the first of them, and what the input is.
@@ -50,7 +50,7 @@ const COMMANDS: [(&str, &str, bool); 14] = [
     ("records.jsonl", "bench show input.jsonl", true),
 ];
 
-/// Runs the program, which succeeds.
+/// Runs the program, which must succeed.
 pub fn run_in(folder: &Path, words: &str) -> Output {
     let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .args(words.split(' '))
@@ -61,7 +61,7 @@ pub fn run_in(folder: &Path, words: &str) -> Output {
     output
 }
 
-/// A file system with a few files.
+/// Makes a file system with a few files.
 pub fn ubifs_volume() -> Vec<u8> {
     let folder = TempDir::new().expect("possible on this host");
     fs::create_dir_all(folder.path().join("tree/sub")).expect("made");
@@ -79,7 +79,7 @@ pub fn ubifs_volume() -> Vec<u8> {
     fs::read(folder.path().join("volume")).expect("it was made")
 }
 
-/// Records of some requests, as blktrace writes them.
+/// Records of a few requests in blktrace format.
 pub fn blktrace() -> Vec<u8> {
     let record = |number: u32, action: u32, category: u32, data: &[u8]| {
         let mut raw = Vec::new();

@@ -1,4 +1,4 @@
-//! What is on disks: ext4, FAT, partition tables. Of an image only those blocks are changed that hold something.
+//! Decoders of disk formats: ext4, FAT, partition tables. Mutates only the blocks of an image that have content.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -34,7 +34,7 @@ pub fn decoders() -> Vec<Decoder<'static>> {
     all
 }
 
-/// An image of which the blocks with content are the input.
+/// An image; its blocks with content are the input.
 struct Image {
     folder: TempDir,
     places: Vec<u64>,
@@ -47,7 +47,7 @@ impl Image {
         std::fs::write(folder.path().join("image"), raw).expect("there is room");
         let (mut places, mut content) = (Vec::new(), Vec::new());
         for (at, block) in (0..).step_by(BLOCK).zip(raw.chunks(BLOCK)) {
-            // Neither holes nor content of files.
+            // Skip uniform blocks: holes, and content of files.
             if block.iter().any(|byte| *byte != block[0]) {
                 places.push(at);
                 content.extend_from_slice(block);
@@ -75,7 +75,7 @@ impl Image {
             good: vec![self.content.clone()],
             fix,
             decode: Box::new(move |raw| {
-                // What is cut off is as it was.
+                // Restore the original first, because a mutated input may be shorter.
                 self.put(&self.content);
                 self.put(raw);
                 map(&self.folder.path().join("image"))
@@ -84,7 +84,7 @@ impl Image {
     }
 }
 
-/// Maps an image and asks for all of it.
+/// Maps an image and reads the whole map.
 fn map(path: &Path) -> bool {
     let Ok(map) = OwnerMap::open(path, &OPTIONS) else {
         return false;
@@ -105,7 +105,7 @@ fn map(path: &Path) -> bool {
     true
 }
 
-/// `None`, with a reason printed, without the program.
+/// An image made by `program`; `None`, with a printed reason, if it is missing.
 fn made_by(name: &'static str, program: &str, words: &[&str], mib: u64) -> Option<Decoder<'static>> {
     let folder = super::folder();
     let path = folder.path().join("image");
@@ -140,7 +140,7 @@ fn number(raw: &[u8], at: usize, bytes: usize) -> usize {
         .fold(0, |number, byte| number << 8 | usize::from(*byte))
 }
 
-/// Puts a file, a folder and a long name into the root of a new FAT.
+/// Adds a file, a folder and a long name to the root of a new FAT.
 fn fill_fat(raw: &mut [u8]) {
     let (sector, reserved, tables) = (number(raw, 11, 2), number(raw, 14, 2), number(raw, 16, 1));
     let table_sectors = match number(raw, 22, 2) {
@@ -165,7 +165,7 @@ fn fill_fat(raw: &mut [u8]) {
         long,
         entry(b"ABC        ", 0x20, 7, 100),
     ];
-    // The first place is the label's, or on FAT32 the root's own cluster is empty.
+    // The first entry is the label; on FAT32 the root cluster may be empty and lack it.
     raw[root + 32..root + 160].copy_from_slice(&entries.concat());
     if raw[root] == 0 {
         raw[root..root + 32].copy_from_slice(&entry(b"LABEL      ", 0x08, 0, 0));
@@ -176,13 +176,13 @@ fn partitions(name: &'static str, head: Vec<u8>, fix: fn(&mut Vec<u8>)) -> Decod
     let mut raw = vec![0; 8 << 20];
     raw[..head.len()].copy_from_slice(&head);
     let mut image = Image::new(&raw);
-    // All of the tables, also what is empty of them.
+    // Use all blocks of the tables, even empty ones.
     image.places = (0..).step_by(BLOCK).take(head.len() / BLOCK).collect();
     image.content = head;
     image.decoder(name, fix)
 }
 
-/// Two partitions, and a chain of two logical ones.
+/// Two primary partitions, and a chain of two logical ones.
 fn mbr() -> Vec<u8> {
     let mut raw = vec![0_u8; 40 * BLOCK];
     let mut put = |sector: usize, slot: usize, kind: u8, first: u32, count: u32| {
@@ -201,7 +201,7 @@ fn mbr() -> Vec<u8> {
     raw
 }
 
-/// A header with four entries, and the boot sector that protects it.
+/// A header with four entries, and its protective MBR.
 fn gpt() -> Vec<u8> {
     let mut raw = vec![0_u8; 34 * BLOCK];
     raw[446 + 4] = 0xEE;
@@ -239,7 +239,7 @@ fn gpt() -> Vec<u8> {
     raw
 }
 
-/// The sums of the entries and of the header, as long as the header says that they are.
+/// Repairs the CRCs of the entries and of the header, over the lengths that the header states.
 fn fix_gpt(raw: &mut [u8]) {
     if raw.len() < 2 * BLOCK {
         return;

@@ -1,4 +1,4 @@
-//! What is on flash, and beside it: UBI, arrays, side-cars of chips, kept cards, nodes of UBIFS.
+//! Decoders of flash formats: UBI, arrays, side-cars of chips, stored cards, UBIFS nodes.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +17,7 @@ use ubifs::format::{DirectoryEntry, Group, IndexNode, Inode, NodeKind, check, se
 const BLOCKS: u32 = 24;
 const BLOCK_BYTES: usize = 4096;
 const LEB_BYTES: u32 = 3584;
-/// Volume number of the volume table.
+/// Volume id of the volume table.
 const TABLE: [u8; 4] = 0x7FFF_EFFF_u32.to_be_bytes();
 
 type Chip = Arc<Mutex<SimNand>>;
@@ -87,7 +87,7 @@ fn put(raw: &mut [u8], at: usize, number: u32) {
     }
 }
 
-/// A header of 64 bytes that ends in its CRC.
+/// Repairs the CRC at the end of a 64-byte header.
 fn fix_header(raw: &mut [u8], at: usize) {
     if let Some(header) = raw.get(at..at + 60) {
         let crc = ubi::format::crc32(header);
@@ -102,7 +102,7 @@ fn fix_table(raw: &mut [u8]) {
     }
 }
 
-/// Headers, records of volume tables and marks in each block.
+/// Repairs headers, volume table records and marks in all blocks.
 fn fix_blocks(raw: &mut [u8]) {
     for block in raw.chunks_mut(BLOCK_BYTES) {
         if block.starts_with(b"UBI#") {
@@ -138,7 +138,7 @@ fn new_volume(name: &str, kind: VolumeKind) -> NewVolume {
     }
 }
 
-/// A chip with two volumes.
+/// Makes a chip with two volumes.
 fn ubi_image() -> Vec<u8> {
     let chip = empty_chip("chip");
     let ubi = Ubi::format(Arc::clone(&chip), format_options(), &mut |_| {}).expect("formatted");
@@ -235,7 +235,7 @@ fn ubi_fastmap() -> Decoder<'static> {
     }
 }
 
-/// Two members; what attaches is read, written and closed.
+/// Two members; if they attach, the array is read, written and closed.
 fn whole_array() -> Decoder<'static> {
     let chips = [empty_chip("one"), empty_chip("two")];
     let identity = MemberIdentity {
@@ -257,7 +257,7 @@ fn whole_array() -> Decoder<'static> {
     }
     opened.volume().unmap(Leb(2)).expect("mapped");
     opened.settle().expect("nothing fails");
-    // Left as by a power cut, with its marks.
+    // Dropped as by a power cut, with its marks.
     drop(opened);
     let half = BLOCK_BYTES * usize::try_from(BLOCKS).expect("few");
     Decoder {
@@ -274,7 +274,7 @@ fn whole_array() -> Decoder<'static> {
             let volume = opened.volume();
             for leb in (0..volume.geometry().lebs.min(40)).map(Leb) {
                 let mut page = [0; 512];
-                // Errors are as good as data; the point is that it is no panic.
+                // Errors are fine; only a panic is not.
                 let _ = volume.read(leb, 0, &mut page);
                 let _ = volume.leb_change(leb, &page);
             }
@@ -285,7 +285,7 @@ fn whole_array() -> Decoder<'static> {
     }
 }
 
-/// A chip in a file: its side-car is changed, then all of it is read.
+/// A chip in a file: mutates its side-car, then reads the whole chip.
 fn sidecar() -> Decoder<'static> {
     let folder = super::folder();
     let path = folder.path().join("chip");
@@ -371,7 +371,7 @@ fn kept_card() -> Decoder<'static> {
         fix: |raw| {
             if raw.len() >= 32 {
                 let after = u64::try_from(raw.len() - 32).expect("small");
-                // Length and checksum.
+                // Repair length and checksum.
                 raw[16..24].copy_from_slice(&after.to_le_bytes());
                 let crc = super::crc32(&raw[16..]);
                 raw[12..16].copy_from_slice(&crc.to_le_bytes());
@@ -381,7 +381,7 @@ fn kept_card() -> Decoder<'static> {
     }
 }
 
-/// Single nodes; whole volumes are changed by `hostile_corpus`.
+/// Single nodes; `hostile_corpus` mutates whole volumes.
 fn ubifs_nodes() -> Decoder<'static> {
     let volume = super::commands::ubifs_volume();
     let places = (0..volume.len() - 64).step_by(8);

@@ -1,8 +1,8 @@
-//! Every decoder of what comes from outside, on good inputs that were changed with their checksums put right: none panics, takes ten
-//! seconds or 256 MiB. The commands on a sample of them, as root in a folder: nothing outside of it changes.
+//! Runs every decoder of foreign input on mutated good inputs with repaired checksums: none may panic, take ten seconds or
+//! 256 MiB. Commands run on a sample of them, as root in a folder: nothing outside it may change.
 //!
-//! 30 inputs for each decoder and two for each command; with `TIDEGATE_FULL` 3,000 and 300. `TIDEGATE_SEED=N` with
-//! `TIDEGATE_DECODER=NAME` is one of them again.
+//! 30 inputs per decoder and two per command; with `TIDEGATE_FULL` 3,000 and 300. `TIDEGATE_SEED=N` with
+//! `TIDEGATE_DECODER=NAME` replays one of them.
 
 mod commands;
 mod disks;
@@ -20,7 +20,7 @@ fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Runs decoders and tells what came of them.
+/// Runs decoders and reports their results.
 #[expect(clippy::print_stderr, reason = "the figures of a long run")]
 fn run(decoders: Vec<Decoder<'_>>) {
     let only = std::env::var("TIDEGATE_DECODER").ok();
@@ -44,13 +44,13 @@ fn run(decoders: Vec<Decoder<'_>>) {
     }
 }
 
-/// A folder in memory, where there is one: thousands of images are no work for a disk.
+/// A folder in memory, if there is one, because thousands of images would load the disk.
 fn folder() -> TempDir {
     let made = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new());
     made.expect("possible on this host")
 }
 
-/// CRC-32 as zlib has it.
+/// CRC-32 as in zlib.
 fn crc32(bytes: &[u8]) -> u32 {
     !ubi::format::crc32(bytes)
 }

@@ -1,4 +1,4 @@
-//! Traces in every format, jobs of fio, cards and hosts of eMMC models, records of runs.
+//! Decoders of text formats: traces in every format, fio jobs, cards and hosts of eMMC models, run records.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -150,7 +150,7 @@ fn call_trace(name: &'static str, format: calls::Format, good: &'static str) -> 
     }
 }
 
-/// What lies beside the image of a card.
+/// The description file beside the image of a card.
 fn description() -> Decoder<'static> {
     let folder = super::folder();
     let image = folder.path().join("card");
@@ -190,7 +190,7 @@ fn records() -> Decoder<'static> {
     }
 }
 
-/// A native trace: its header, and each of its tables behind a header that says nothing of their sums, as of one that another tool wrote.
+/// A native trace: its header, and each table with a header that lacks checksums, as another tool may write it.
 fn native() -> Vec<Decoder<'static>> {
     let names = [
         ("native trace, header", "header.json", Kind::Text),

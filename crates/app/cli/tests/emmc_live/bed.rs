@@ -1,4 +1,4 @@
-//! What every test here stands on: a folder of its own, programs of the system, and a card whose flash is quick.
+//! Fixture of all tests here: a private folder, system programs, and a card with fast flash.
 
 use std::fs::{self, OpenOptions};
 use std::process::{Command, Output};
@@ -10,7 +10,7 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A program of the system, which Debian may keep out of the path of ordinary shells.
+/// Runs a system program, which Debian may keep outside the `PATH` of ordinary shells.
 pub fn system(program: &str, arguments: &[&str]) -> Output {
     let path = std::env::var("PATH").unwrap_or_default();
     Command::new(program)
@@ -31,13 +31,13 @@ pub fn must(program: &str, arguments: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// A folder for one test: a quick card, and the descriptions of what is attached. Takes all of it away at its end.
+/// The folder of one test, with a fast card and the descriptions of attached cards. Detaches all cards on drop.
 pub struct Bed {
     pub folder: TempDir,
 }
 
 impl Bed {
-    /// `None`, with a reason printed, where loop devices or FUSE can't be had.
+    /// Returns `None`, with a printed reason, if loop devices or FUSE are not available.
     pub fn make() -> Option<Self> {
         let skip = |reason: &str| {
             eprintln!("skipped: {reason}");
@@ -87,7 +87,7 @@ impl Bed {
         text(&output.stdout)
     }
 
-    /// Attaches a quick card; gives the report.
+    /// Attaches a fast card and returns the report.
     pub fn attach(&self, arguments: &[&str]) -> Value {
         let (card, host) = (self.path("quick.toml"), "cqhci-hs400");
         let fixed = ["--card", &card, "--host", host, "--json"];
@@ -102,8 +102,8 @@ impl Bed {
         must("mount", &[device, &self.path("mounted")]);
     }
 
-    /// Takes the file system off. A program that another test of this process is about to start has every open file of this process until
-    /// it runs, so that the mount may be busy for a moment.
+    /// Unmounts the file system. While another test of this process spawns a program, the child holds every open file of
+    /// this process until exec, so the mount can be busy briefly.
     pub fn unmount(&self) {
         for _ in 0..200 {
             let output = system("umount", &[&self.path("mounted")]);
@@ -128,7 +128,7 @@ pub fn device_of(report: &Value) -> String {
     report["device"].as_str().unwrap().to_owned()
 }
 
-/// What file `number` holds: of its own length and content.
+/// Content of file `number`; length and bytes differ per file.
 pub fn content(number: u64) -> Vec<u8> {
     let length = 1000 + usize::try_from(number * 7919 % 60_000).unwrap();
     let mut random = testkit::prng::Prng::new(number);

@@ -1,5 +1,6 @@
-//! `tidegate emmc attach` and what belongs to it, as root with real loop devices and file systems; skipped with a reason
-//! elsewhere. `TIDEGATE_FULL` makes a hundred power cuts out of a few, and with `XFSTESTS_DIR` ten minutes of fsstress.
+//! `tidegate emmc attach` and related commands, with real loop devices and file systems; needs root, otherwise skipped with
+//! a reason. `TIDEGATE_FULL` raises the number of power cuts to a hundred and, with `XFSTESTS_DIR`, adds ten minutes of
+//! fsstress.
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 #![expect(clippy::print_stderr, reason = "a skipped test says why")]
 
@@ -160,7 +161,7 @@ fn after_a_killed_process_detach_clears_everything_away() {
     let mut watched = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
     rustix::io::retry_on_intr(|| rustix::event::poll(&mut watched, None)).unwrap();
     bed.done("detach", &["--all"]);
-    // Another test may have the minor by now, for a file of its own.
+    // Another test may have taken the minor for its own file.
     let bound = fs::read_to_string(format!(
         "/sys/block/{}/loop/backing_file",
         device.trim_start_matches("/dev/")

@@ -1,4 +1,4 @@
-//! Power cuts of an attached card: what was synced stays, what was not may go.
+//! Power cuts of an attached card: synced data survives, unsynced data may be lost.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::bed::{Bed, content, device_of, must, system, text};
 
-/// Makes one file after the other and puts each, with its name, on the medium; tells each that is there. Ends when it can't.
+/// Creates one file after another, syncs each with its name, and sends its number. Ends at the first error.
 fn write_files(folder: &Path, first: u64, told: &mpsc::Sender<u64>) -> std::io::Result<()> {
     for number in first.. {
         let mut file = File::create(folder.join(number.to_string()))?;
@@ -44,7 +44,7 @@ fn files_that_were_synced_outlive_every_power_cut() {
     for cut in 0..cuts {
         bed.mount(&device);
         let folder = PathBuf::from(bed.path("mounted"));
-        // The card stays small; what was checked goes.
+        // Remove the checked files to keep the card from filling up.
         for old in 0..next {
             fs::remove_file(folder.join(old.to_string())).ok();
         }
@@ -60,7 +60,7 @@ fn files_that_were_synced_outlive_every_power_cut() {
         assert!(kept.len() >= 3, "cut {cut} tests nothing");
         bed.unmount();
         bed.done("cut", &[&device, "--reattach"]);
-        // The journal is replayed by the mount.
+        // Mounting replays the journal.
         bed.mount(&device);
         for number in &kept {
             let found = fs::read(folder.join(number.to_string()));
@@ -84,8 +84,8 @@ fn files_that_were_synced_outlive_every_power_cut() {
     bed.done("detach", &[&device]);
 }
 
-/// What was flushed stays. What was written after it is in the page cache; should somebody sync the whole machine meanwhile, it is in the
-/// card's RAM or in programs, and some units of it may be there, each whole.
+/// Flushed data survives. Later writes are in the page cache; if another process syncs the machine meanwhile, they are in
+/// the card's cache or being programmed, and some units of them may survive, each complete.
 #[test]
 fn a_cut_loses_the_cache_and_nothing_that_was_flushed() {
     let Some(bed) = Bed::make() else { return };

@@ -1,5 +1,5 @@
-//! A file system on an attached card under everything that fsstress knows, for ten minutes. Only with `TIDEGATE_FULL`, and where
-//! `XFSTESTS_DIR` names a folder in which xfstests is built.
+//! Ten minutes of all operations of fsstress on a file system on an attached card. Runs only with `TIDEGATE_FULL`, if
+//! `XFSTESTS_DIR` names a folder with a built xfstests.
 
 use std::env;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! A folder to work in, the program called in it, and what it said.
+//! Fixture: a folder, the program run in it, and its output.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,12 +6,12 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-/// A folder of its own for one test.
+/// The private folder of one test.
 pub struct Bed {
     directory: TempDir,
 }
 
-/// What the program said.
+/// Result of a run: exit code and output.
 #[derive(Debug)]
 pub struct Ran {
     pub code: i32,
@@ -20,13 +20,13 @@ pub struct Ran {
 }
 
 impl Bed {
-    /// On the file system of the build, which is a disk on most machines.
+    /// On the file system of the build, usually a disk.
     pub fn new() -> Self {
         let directory = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder for the test");
         Self { directory }
     }
 
-    /// In memory; `None` with a printed reason where there is no such folder.
+    /// In memory; `None`, with a printed reason, if there is no such folder.
     pub fn in_memory() -> Option<Self> {
         match TempDir::new_in("/dev/shm") {
             Ok(directory) => Some(Self { directory }),
@@ -41,7 +41,7 @@ impl Bed {
         self.directory.path()
     }
 
-    /// The folder that [`Bed::run`] gives as `-p`; the program makes it.
+    /// The folder that [`Bed::run`] passes as `-p`; the program creates it.
     pub fn folder(&self) -> PathBuf {
         self.path().join("test")
     }
@@ -56,14 +56,13 @@ impl Bed {
             .len()
     }
 
-    /// Puts a file into the folder before the program runs.
+    /// Creates a file in the folder before the program runs.
     pub fn put(&self, name: &str, content: &[u8]) {
         fs::create_dir_all(self.folder()).expect("the folder");
         fs::write(self.file(name), content).expect("a file");
     }
 
-    /// Runs `tidegate mobibench -p FOLDER --cache as-is WORDS`: the caches of the whole machine are dropped by the tests
-    /// that are about them.
+    /// Runs `tidegate mobibench -p FOLDER --cache as-is WORDS`: only tests about caches drop those of the machine.
     pub fn run(&self, words: &[&str]) -> Ran {
         Ran::of(self.command().args(words))
     }
@@ -83,8 +82,8 @@ impl Bed {
         command
     }
 
-    /// Runs under strace and gives the calls of these names, without process numbers; `None` with a printed reason
-    /// where nothing can be traced.
+    /// Runs under strace and returns the calls of these names without process ids; `None`, with a printed reason, if
+    /// tracing is not possible.
     pub fn traced(&self, names: &str, words: &[&str]) -> Option<(Ran, Vec<String>)> {
         let log = self.path().join("calls");
         let mut command = Command::new("strace");
@@ -144,12 +143,12 @@ impl Ran {
             .unwrap_or_else(|| panic!("no line {start}:\n{}{}", self.out, self.err))
     }
 
-    /// The message behind `Err string`.
+    /// The message after `Err string`.
     pub fn error(&self) -> &str {
         self.line("Err string : ").trim_start_matches("Err string : ")
     }
 
-    /// The run could not be done, and says so in each of the three ways; gives the message.
+    /// Checks that the run failed and reported it in each of the three ways; returns the message.
     pub fn refusal(&self) -> &str {
         assert_eq!(self.code, 2, "{}{}", self.out, self.err);
         assert!(self.err.contains(self.error()), "{}{}", self.out, self.err);
@@ -161,7 +160,7 @@ impl Ran {
         self.error()
     }
 
-    /// The file system has no `O_DIRECT`.
+    /// Returns true if the file system has no `O_DIRECT`.
     pub fn direct_io_is_missing(&self) -> bool {
         self.code == 2 && self.error().starts_with("open of") && self.error().contains("os error 22")
     }
@@ -191,17 +190,17 @@ pub fn number_after(text: &str, before: &str) -> f64 {
         .unwrap_or_else(|error| panic!("`{digits}` after `{before}`: {error}"))
 }
 
-/// Whether the tests run as root, who may drop caches.
+/// Returns true for root, who may drop caches.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Calls whose text begins so.
+/// Number of calls whose text begins with `start`.
 pub fn count(calls: &[String], start: &str) -> usize {
     calls.iter().filter(|call| call.starts_with(start)).count()
 }
 
-/// Says why a test leaves something out.
+/// Prints the reason for a skipped part of a test.
 #[expect(clippy::print_stderr, reason = "a test that leaves something out must say so")]
 pub fn skipped(reason: &str) {
     eprintln!("skipped: {reason}");

@@ -1,11 +1,11 @@
-//! `-d` and what belongs to it.
+//! `-d` and related options.
 
 use std::fs;
 use std::process::Command;
 
 use crate::bed::{Bed, Ran, count, number_after, skipped};
 
-/// Rows and values that a test left, asked of the system's `sqlite3`; `None` with a printed reason without it.
+/// Queries the database of a run with the system's `sqlite3`; `None`, with a printed reason, if that is missing.
 fn ask(bed: &Bed, database: &str, query: &str) -> Option<String> {
     let output = Command::new("sqlite3")
         .arg(bed.file(database))
@@ -196,7 +196,7 @@ fn a_database_that_has_grown_does_not_decide_which_statements_find_a_row() {
         let ran = bed.run(&["-q", "-d", operation, "-n1000", "-s0"]);
         succeeds(&ran);
         let unchanged = number_after(ran.line("[NO ROW]"), "[NO ROW] :");
-        // An update draws keys from 1 to the number of rows, which are numbered from 0: one in a thousand meets none.
+        // An update draws keys from 1 to the number of rows, but rows are numbered from 0: one in a thousand finds none.
         assert!(unchanged < 20.0, "-d {operation}: {}", ran.line("[NO ROW]"));
     }
 }

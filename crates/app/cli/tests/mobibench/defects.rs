@@ -1,4 +1,4 @@
-//! What is wrong with the original, each shown to be right here.
+//! The original's defects, each shown to be absent here.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::bed::{Bed, Ran, is_root, number_after, skipped};
 
-/// Content that the program does not write.
+/// A byte that the program never writes.
 const FOREIGN: u8 = 7;
 
 #[test]
@@ -52,7 +52,7 @@ fn a_dirty_file_is_written_out_before_the_cache_is_dropped() {
         skipped("the build is on a file system in memory, which is never cold");
         return;
     }
-    // Longer than the test reads, so that the program finds it dirty and leaves it as it is.
+    // Longer than the test reads, so that the program keeps the file, whose pages are dirty.
     bed.put("test.dat0", &[FOREIGN; 4 << 20]);
     let ran = bed.run(&["-q", "-f4096", "-a3", "--cache", "cold"]);
     assert!(
@@ -216,7 +216,7 @@ fn a_folder_whose_parent_is_missing_is_an_error() {
 #[test]
 fn an_error_while_writing_ends_the_run_and_takes_its_files_away() {
     let bed = Bed::new();
-    // A limit of 512 blocks of 512 bytes on the size of files; the signal for it is ignored, so writes fail.
+    // Limits files to 512 blocks of 512 bytes and ignores the signal, so that writes fail.
     let script = "trap '' XFSZ; ulimit -f 512; exec \"$@\"";
     for words in [["-a", "4"], ["-a", "0"], ["-a", "3"]] {
         let mut command = Command::new("sh");
@@ -257,7 +257,7 @@ fn a_run_that_is_stopped_leaves_partial_numbers_that_say_so() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let child = command.spawn().unwrap();
-    // The file is as long as the test needs when its preparation is over, and the window follows.
+    // The preparation ends when the file has its full length; the window follows.
     while fs::metadata(bed.file("test.dat0")).map_or(0, |found| found.len()) < 400_000 << 10 {
         std::thread::yield_now();
     }
@@ -292,7 +292,7 @@ fn no_time_of_a_run_comes_from_the_clock_on_the_wall() {
     assert!(found[0].contains("UNIX_EPOCH"), "{message}: {found:#?}");
 }
 
-/// Whether files in this folder are nowhere but in memory.
+/// Returns true if files in this folder exist only in memory.
 fn is_in_memory(folder: &Path) -> bool {
     const TMPFS_MAGIC: u64 = 0x0102_1994;
     let kind = rustix::fs::statfs(folder).expect("the folder is there").f_type;

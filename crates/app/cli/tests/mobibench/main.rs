@@ -1,5 +1,5 @@
-//! The original Mobibench's options, files and result lines, called from outside; and its defects, each shown to be
-//! absent. `docs/guide/mobibench.md` names these tests beside what the original does.
+//! The original Mobibench's options, files and result lines, tested through the program; and its defects, each shown to be
+//! absent. `docs/guide/mobibench.md` names these tests beside the behaviour of the original.
 
 mod bed;
 mod databases;

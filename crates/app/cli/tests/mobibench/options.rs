@@ -1,11 +1,11 @@
-//! Every option of the original: what it means, how it is given, and its default.
+//! Every option of the original: its effect, its syntax and its default.
 
 use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::bed::{Bed, count, skipped};
 
-/// Bytes of a record when nothing is said.
+/// Default size of a record, bytes.
 const RECORD: u64 = 4096;
 
 #[test]
@@ -143,10 +143,10 @@ fn every_access_mode_runs_with_every_sync_mode() {
 #[test]
 fn each_sync_mode_makes_the_calls_of_its_name() {
     let bed = Bed::new();
-    // Makes the file, so that the runs below do not.
+    // Creates the file, so that the runs below do not have to.
     bed.run(&["-q", "-f64"]);
     let records = 16;
-    // What the open or the msync says, and the fsync, fdatasync and msync calls.
+    // The flag of the open or msync call, and the numbers of fsync, fdatasync and msync calls.
     let expected = [
         ("0", "", 1, 0, 0),
         ("1", "O_SYNC", 1, 0, 0),
@@ -182,7 +182,7 @@ fn each_sync_mode_makes_the_calls_of_its_name() {
 #[test]
 fn a_random_test_visits_the_offsets_of_the_original_in_their_order() {
     let bed = Bed::new();
-    // Seen in the seeks of the original.
+    // Observed in the seeks of the original.
     let order: [u64; 16] = [3, 15, 8, 1, 12, 9, 7, 2, 5, 0, 6, 10, 14, 13, 4, 11];
     for (access, call) in [("1", "pwrite64("), ("3", "pread64(")] {
         bed.run(&["-q", "-f64"]);
@@ -202,7 +202,7 @@ fn a_random_test_visits_the_offsets_of_the_original_in_their_order() {
     }
 }
 
-/// The offset in `pwrite64(5, "..."..., 4096, 12288) = 4096`.
+/// Extracts the offset from `pwrite64(5, "..."..., 4096, 12288) = 4096`.
 fn offset_of(call: &str) -> u64 {
     let inside = call.split(')').next().expect("a call ends");
     let last = inside.rsplit(", ").next().expect("a call has arguments");
@@ -269,7 +269,7 @@ fn the_last_version_overwrites_and_the_one_of_2013_allocates() {
     let bed = Bed::new();
     bed.run(&["-q", "-f64"]);
     let inode = || fs::metadata(bed.file("test.dat0")).unwrap().ino();
-    // Held open, so that the number of the removed file is not given out again.
+    // Held open, so that its inode number is not reused after the removal.
     let held = fs::File::open(bed.file("test.dat0")).unwrap();
     let before = inode();
     let head = bed.run(&["-q", "-f64"]);
@@ -348,7 +348,7 @@ fn the_latency_of_each_operation_is_appended_to_its_file() {
     let bed = Bed::new();
     let path = bed.path().join("latency");
     let file = path.to_str().unwrap();
-    // With a mapping as well, which the original leaves out.
+    // Includes a mapping, which the original does not support here.
     for words in [["-y2", "-t2"], ["-y5", "-t1"]] {
         let ran = bed.run(&[&["-q", "-f64", "-L", file], words.as_slice()].concat());
         assert_eq!(ran.code, 0, "{}", ran.err);

@@ -1,4 +1,4 @@
-//! The original itself beside ours, where the environment names it: `MOBIBENCH_ORIGINAL=/path/to/mobibench`.
+//! Comparison with the original, if the environment names it: `MOBIBENCH_ORIGINAL=/path/to/mobibench`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::bed::{Bed, Ran, skipped};
 
-/// The original; `None` with a printed reason when nobody named it.
+/// The original; `None`, with a printed reason, if the variable is not set.
 fn original() -> Option<OsString> {
     let named = std::env::var_os("MOBIBENCH_ORIGINAL");
     if named.is_none() {
@@ -25,7 +25,7 @@ fn the_original_visits_the_same_offsets() {
             let Some((_, calls)) = bed.traced("pwrite64,pread64", &words) else {
                 return;
             };
-            // Offsets are the last argument of ours; of those, records have the length of a record.
+            // In our calls the offset is the last argument; calls on records have the length of a record.
             let ours: Vec<String> = calls
                 .iter()
                 .filter_map(|call| call.split_once(", 4096, ")?.1.split_once(')'))
@@ -74,7 +74,7 @@ fn the_original_prints_lines_of_the_same_form() {
     }
 }
 
-/// A line without its numbers: each becomes one letter, and runs of spaces one space.
+/// A line with each number replaced by one letter and runs of spaces by one space.
 fn form(line: &str) -> String {
     let numbers_gone: String = line
         .replace("-nan", "0")

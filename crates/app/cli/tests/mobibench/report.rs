@@ -1,4 +1,4 @@
-//! The lines of the report, read as scripts read those of the original.
+//! The lines of the report, parsed as scripts parse those of the original.
 
 use crate::bed::{Bed, number_after};
 

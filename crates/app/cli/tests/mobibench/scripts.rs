@@ -1,11 +1,11 @@
-//! `-g`: scripts of MobiGen.
+//! `-g`: MobiGen scripts.
 
 use std::fs;
 use std::path::PathBuf;
 
 use crate::bed::{Bed, number_after};
 
-/// Two threads for 30 ms: a file written and read again, one that was there before, a pipe, errors.
+/// Two threads for 30 ms: a new file written and read again, an existing file, a pipe, errors.
 const SCRIPT: &str = "\
 0 0 open \"/data/data/app/db\" O_RDWR|O_CREAT 5
 0 1000 pwrite 5 4096 4096

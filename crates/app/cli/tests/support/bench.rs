@@ -1,4 +1,4 @@
-//! A folder with a tree and the volume that is made of it, for commands that run in the folder.
+//! A test folder with a tree and a volume made from it, in which commands run.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 pub struct Bench(pub TempDir);
 
 impl Bench {
-    /// With an empty folder `tree`.
+    /// Creates the folder with an empty folder `tree`.
     pub fn new() -> Self {
         let folder = TempDir::new().expect("a folder");
         fs::create_dir(folder.path().join("tree")).expect("made");
@@ -20,7 +20,7 @@ impl Bench {
         self.0.path().join(name)
     }
 
-    /// Runs the program in the folder: exit code, standard output, standard error.
+    /// Runs the program in the folder; returns exit code, standard output and standard error.
     pub fn run(&self, words: &str) -> (i32, String, String) {
         let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
             .args(words.split(' '))

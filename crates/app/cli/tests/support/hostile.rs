@@ -1,4 +1,4 @@
-//! Changes of the nodes of a volume with their CRCs mended, and what is in a folder or an archive.
+//! Changes nodes of a volume and repairs their CRCs; lists folders and archives.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,12 +11,12 @@ use ubifs::format::{Group, HEADER_BYTES, Inode, NodeKind, check, seal};
 use super::bench::Bench;
 
 impl Bench {
-    /// Gives entries of the name `from` the name `to`, of the same length. Their keys stay.
+    /// Renames entries `from` to `to`, which has the same length. Keeps their keys.
     pub fn rename_in_image(&self, from: &[u8], to: &[u8]) {
         assert_eq!(from.len(), to.len());
         let mut changed = 0;
         self.change_nodes(NodeKind::Entry, |node| {
-            // The name begins behind the fixed fields, and a zero follows it.
+            // The name follows the fixed fields and ends with a zero byte.
             if node[56..].strip_suffix(&[0]) == Some(from) {
                 node[56..56 + to.len()].copy_from_slice(to);
                 changed += 1;
@@ -25,7 +25,7 @@ impl Bench {
         assert_eq!(changed, 1, "entries with that name");
     }
 
-    /// Changes the fields of inodes that have no data of their own.
+    /// Changes the fields of inodes without inline data.
     pub fn change_inodes(&self, mut change: impl FnMut(&mut Inode)) {
         self.change_nodes(NodeKind::Inode, |node| {
             let mut inode = Inode::decode(node).expect("mkfs made it");
@@ -50,7 +50,7 @@ impl Bench {
         fs::write(self.path("volume"), raw).expect("written");
     }
 
-    /// What GNU tar lists.
+    /// The file names that GNU tar lists.
     pub fn names_in_archive(&self, archive: &str) -> Vec<String> {
         let listed = Command::new("tar")
             .args(["-tf", archive])
@@ -63,7 +63,7 @@ impl Bench {
     }
 }
 
-/// Everything below a folder and the folder itself: mode, owner, group and time, then the content.
+/// A folder and everything below it: mode, owner, group and time, then the content.
 pub fn snapshot(folder: &Path) -> BTreeMap<PathBuf, ([i64; 4], Vec<u8>)> {
     let mut all = BTreeMap::new();
     let mut pending = vec![folder.to_owned()];

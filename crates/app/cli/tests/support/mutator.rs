@@ -1,14 +1,14 @@
-//! Changes of a volume that a checksum does not find: nodes with other fields, names and keys, their CRCs and hashes mended.
+//! Mutates a volume in ways that checksums do not detect: other fields, names and keys, with repaired CRCs and hashes.
 
 use testkit::prng::Prng;
 use ubifs::format::{
     DirectoryEntry, Group, HEADER_BYTES, IndexNode, Inode, Key, NodeKind, check, name_hash_r5, seal,
 };
 
-/// Names that lead elsewhere, or nowhere.
+/// Names that lead outside or do not exist.
 const NAMES: [&[u8]; 6] = [b"..", b".", b"link", b"a/b", b"\x1b[2J", b"../victim/own"];
 
-/// A volume in memory, with the places and kinds of its nodes.
+/// A volume in memory, with the offsets and types of its nodes.
 #[derive(Clone)]
 pub struct Volume {
     pub raw: Vec<u8>,
@@ -48,7 +48,7 @@ impl Volume {
         (at, bytes)
     }
 
-    /// Another name, inode or kind; with the key that fits the name in every second case, in the index too.
+    /// Changes name, inode or type; half of the new names get a matching key, also in the index.
     fn change_entry(&mut self, random: &mut Prng) {
         let (at, bytes) = self.pick(NodeKind::Entry, random);
         let Ok(mut entry) = DirectoryEntry::decode(&self.raw[at..at + bytes], NodeKind::Entry) else {
@@ -75,14 +75,14 @@ impl Volume {
             node.resize(bytes, 0);
             self.change_branch(at, key);
         }
-        // The name's length counts, not what follows it.
+        // The length field counts, not the bytes after the name.
         entry.name_bytes = u16::try_from(entry.name.len()).expect("short");
         node[50..52].copy_from_slice(&entry.name_bytes.to_le_bytes());
         seal(&mut node, NodeKind::Entry, Group::None, 1);
         self.raw[at..at + bytes].copy_from_slice(&node);
     }
 
-    /// Gives the branch that leads to a node another key, in its order.
+    /// Changes the key of the index branch that leads to a node, and keeps the order.
     fn change_branch(&mut self, target: usize, key: Key) {
         let place = (target / self.leb_bytes, target % self.leb_bytes);
         let indexes: Vec<_> = self
@@ -109,7 +109,7 @@ impl Volume {
         }
     }
 
-    /// Another kind, size or number of links.
+    /// Changes type, size or link count.
     fn change_inode(&mut self, random: &mut Prng) {
         let (at, bytes) = self.pick(NodeKind::Inode, random);
         let Ok(mut inode) = Inode::decode(&self.raw[at..at + bytes]) else {
@@ -129,7 +129,7 @@ impl Volume {
         }
     }
 
-    /// A word of any node behind its header.
+    /// Changes a word of any node after its header.
     fn change_any(&mut self, random: &mut Prng) {
         let (at, kind, bytes) = *random.pick(&self.nodes);
         let word = HEADER_BYTES + 4 * random.below_usize((bytes.min(200) - HEADER_BYTES).div_ceil(4).max(1));

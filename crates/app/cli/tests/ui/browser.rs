@@ -1,4 +1,4 @@
-//! Chromium without a window, driven over the DevTools protocol; just what the tests of the page need.
+//! Headless Chromium, driven over the DevTools protocol; only the functions that the tests of the page need.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tungstenite::{Message, WebSocket};
 
-/// Longest time for an answer, or for the page to become as expected.
+/// Time limit for an answer, or for an expected state of the page.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const NAMES: [&str; 4] = [
@@ -21,7 +21,7 @@ const NAMES: [&str; 4] = [
     "google-chrome-stable",
 ];
 
-/// A browser with one page. Dropping it ends it.
+/// A browser with one page, closed on drop.
 pub struct Browser {
     child: Child,
     reader: Option<JoinHandle<()>>,
@@ -33,7 +33,7 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// `None`, with the reason printed, when there is no Chromium.
+    /// Returns `None`, with a printed reason, if there is no Chromium.
     #[expect(clippy::print_stderr, reason = "a skipped test says why")]
     pub fn start() -> Option<Self> {
         let profile = TempDir::new().expect("a temporary folder");
@@ -71,7 +71,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// One call of the protocol; its result.
+    /// Makes one call of the protocol and returns its result.
     pub fn call(&mut self, method: &str, parameters: Value) -> Value {
         self.next += 1;
         let id = self.next;
@@ -95,7 +95,7 @@ impl Browser {
         }
     }
 
-    /// The value of an expression of JavaScript; promises are waited for.
+    /// The value of a JavaScript expression; waits for promises.
     pub fn value(&mut self, expression: &str) -> Value {
         let result = self.call(
             "Runtime.evaluate",
@@ -123,13 +123,13 @@ impl Browser {
         }
     }
 
-    /// Opens an address and waits until its scripts ran.
+    /// Opens an address and waits until its scripts have run.
     pub fn open(&mut self, address: &str) {
         self.call("Page.navigate", json!({"url": address}));
         self.wait("document.readyState === 'complete' && document.getElementById('directory').value");
     }
 
-    /// Size of the window, in CSS pixels.
+    /// Sets the size of the window, in CSS pixels.
     pub fn resize(&mut self, width: u32, height: u32) {
         self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -137,7 +137,7 @@ impl Browser {
         );
     }
 
-    /// `light` or `dark`.
+    /// Sets the colour scheme, `light` or `dark`.
     pub fn theme(&mut self, name: &str) {
         self.call(
             "Emulation.setEmulatedMedia",
@@ -145,7 +145,7 @@ impl Browser {
         );
     }
 
-    /// Presses and lets go of a key, such as `Tab`, `ArrowRight`, `Enter`, ` `.
+    /// Presses and releases a key, such as `Tab`, `ArrowRight`, `Enter`, ` `.
     pub fn key(&mut self, key: &str) {
         let (code, number, text) = match key {
             "Enter" => ("Enter", 13, "\r"),
@@ -165,7 +165,7 @@ impl Browser {
         self.call("Input.dispatchKeyEvent", event("keyUp"));
     }
 
-    /// Presses Tab until an element that fits the selector has the focus.
+    /// Presses Tab until an element that matches the selector has the focus.
     pub fn tab_to(&mut self, selector: &str) {
         for _ in 0..80 {
             if self.value(&format!("document.activeElement.matches({})", json!(selector))) == json!(true) {
@@ -176,7 +176,7 @@ impl Browser {
         panic!("{selector} can't be reached by the Tab key");
     }
 
-    /// Role, name and value of everything that a screen reader is told of.
+    /// Role, name and value of everything in the accessibility tree.
     pub fn roles(&mut self) -> Vec<(String, String, String)> {
         let tree = self.call("Accessibility.getFullAXTree", json!({}));
         let text = |node: &Value, field: &str| match &node[field]["value"] {
@@ -192,9 +192,9 @@ impl Browser {
             .collect()
     }
 
-    /// Errors and warnings that the page caused.
+    /// Errors and warnings of the page.
     pub fn complaints(&mut self) -> Vec<String> {
-        // A last call brings in what was still on its way.
+        // A final call receives all pending events.
         self.value("1");
         let is_complaint = |event: &&Value| match event["method"].as_str() {
             Some("Runtime.exceptionThrown") => true,
@@ -219,7 +219,7 @@ impl Browser {
             .collect()
     }
 
-    /// Writes a picture of the whole page to the folder that TIDEGATE_UI_PICTURES names, if it does.
+    /// Writes a screenshot of the whole page to the folder named by TIDEGATE_UI_PICTURES, if it is set.
     pub fn picture(&mut self, name: &str) {
         let Some(folder) = std::env::var_os("TIDEGATE_UI_PICTURES") else {
             return;
@@ -237,8 +237,8 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Asked to close, it removes what it made outside of its profile; what it answers does not matter. Its own
-        // children hold its standard error: at its end nobody writes into the profile any more.
+        // On a close request it removes its files outside the profile; the answer does not matter. Its child processes hold
+        // its standard error: at end of file nothing writes to the profile any more.
         let close = json!({"id": 0, "method": "Browser.close"});
         let _ = self.socket.send(Message::text(close.to_string()));
         while self.socket.read().is_ok() {}
@@ -274,7 +274,7 @@ fn launch(name: &str, profile: &TempDir) -> Option<Child> {
         .ok()
 }
 
-/// Chromium prints it; what it prints afterwards is read and thrown away, so that it never waits for a reader.
+/// Reads the address that Chromium prints; a thread discards further output, so that Chromium never blocks on the pipe.
 fn devtools_address(child: &mut Child) -> (String, JoinHandle<()>) {
     let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
     let address = lines
@@ -286,7 +286,7 @@ fn devtools_address(child: &mut Child) -> (String, JoinHandle<()>) {
     (address, reader)
 }
 
-/// Base64 as RFC 4648 has it.
+/// Decodes Base64 (RFC 4648).
 fn decoded(text: &str) -> Vec<u8> {
     const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digits: Vec<u32> = text

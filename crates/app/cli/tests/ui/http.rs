@@ -1,4 +1,4 @@
-//! What the server answers to whom, and what it leaves behind.
+//! The server's answers to all kinds of clients, and its leftover files and processes.
 
 use std::process::Command;
 
@@ -144,7 +144,7 @@ fn the_servers_end_stops_the_run_and_leaves_no_files() {
     assert_eq!(server.files_in_data(), 0);
 }
 
-/// Begins a run that would take minutes, and waits until it measures.
+/// Starts a run of several minutes, and waits until it measures.
 fn slow(server: &Server) {
     let settings = serde_json::json!({
         "directory": server.data(), "write_mib": 64, "record_kib": 4, "mode": "fsync", "custom": ["random-write"],

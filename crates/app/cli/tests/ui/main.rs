@@ -1,4 +1,4 @@
-//! `tidegate ui` from outside: over plain HTTP, and through a browser as its reader would use it.
+//! `tidegate ui` as a program: over plain HTTP, and in a browser as a user sees it.
 
 mod browser;
 mod http;

@@ -1,4 +1,4 @@
-//! `tidegate ui --open`: arguments of processes are for everybody to see, so the browser gets the secret otherwise.
+//! `tidegate ui --open` must not pass the secret in the browser's arguments, which every user can see.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,10 +11,10 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// In place of the user's browser: says what it was given.
+/// Replaces the user's browser and writes its arguments to a file.
 const OPENER: &str = "#!/bin/sh\nprintf '%s\\n' \"$*\" > \"$TIDEGATE_TEST_OPENED\"\n";
 
-/// A server that ends with the test, whatever that finds.
+/// A server that is killed on drop.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -24,7 +24,7 @@ impl Drop for Killed {
     }
 }
 
-/// The opener's end is taken note of: each one that was not would be a process for as long as the server runs.
+/// Waits until the server has reaped the opener; otherwise each one would stay a zombie while the server runs.
 fn wait_until_no_child_is_left(process: u32) {
     let children = || {
         let threads = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
@@ -76,7 +76,7 @@ fn a_browser_is_opened_with_a_file_of_its_user_alone() {
     out.read_line(&mut address).expect("the address");
     let address = address.trim();
     let secret = address.trim_end_matches('/').rsplit('/').next().expect("a path");
-    // Until the opener has written it.
+    // Blocks until the opener has written it.
     let opened = fs::read_to_string(path("opened")).expect("what was opened");
     let opened = opened.trim();
     assert!(!opened.contains(secret), "{opened}");

@@ -1,11 +1,11 @@
-//! The page in a browser: by keyboard alone, by roles, on a phone, by day and by night.
+//! The page in a browser: keyboard only, roles, phone size, light and dark.
 
 use serde_json::json;
 
 use crate::browser::Browser;
 use crate::server::Server;
 
-/// A page that is open, or nothing when there is no browser.
+/// Opens the page; `None` without a browser.
 fn opened() -> Option<(Server, Browser)> {
     let mut browser = Browser::start()?;
     let server = Server::start();
@@ -15,7 +15,7 @@ fn opened() -> Option<(Server, Browser)> {
     Some((server, browser))
 }
 
-/// Starts a run by its button and waits until it is in the history under this number.
+/// Starts a run by its button and waits until the history has it under this number.
 fn run(browser: &mut Browser, preset: &str, number: u32) {
     browser.value(&format!(
         "document.querySelector('[data-preset={preset}]').click()"
@@ -42,7 +42,7 @@ fn everything_can_be_done_by_keyboard_alone() {
     let Some((server, mut browser)) = opened() else {
         return;
     };
-    // Twice a run of Custom: its button is reached and pressed by keys.
+    // Run Custom twice: focus its button and press it by keyboard.
     for number in 1..=2 {
         browser.tab_to("[data-preset=custom]");
         browser.key("Enter");
@@ -63,7 +63,7 @@ fn everything_can_be_done_by_keyboard_alone() {
         browser.value("document.getElementById('progress').getAttribute('aria-valuenow')"),
         "100"
     );
-    // Tabs: arrows go round, Home and End to the ends.
+    // Tabs: the arrow keys wrap around, Home and End go to the ends.
     browser.value("document.activeElement.blur()");
     browser.tab_to("[role=tab]");
     let chosen = "document.querySelector('[role=tab][aria-selected=true]').textContent";
@@ -79,7 +79,7 @@ fn everything_can_be_done_by_keyboard_alone() {
         assert_eq!(browser.value(chosen), tab);
         assert_eq!(browser.value("document.activeElement.textContent"), tab);
     }
-    // History: both runs are chosen, compared, one shown, tagged, and deleted after a question.
+    // History: select both runs, compare them, show one, tag it, and delete after confirmation.
     browser.wait("document.querySelectorAll('#runs tbody tr').length === 2");
     browser.tab_to("[aria-label='Select run 2']");
     browser.key(" ");
@@ -171,7 +171,7 @@ fn settings_are_saved_and_wrong_ones_are_named_at_their_field() {
     assert_eq!(browser.value("document.getElementById('threads').value"), "2");
     assert_eq!(browser.complaints(), Vec::<String>::new());
 
-    // The browser itself reports an answer of 400 in its console: from here on complaints are expected.
+    // The browser logs a 400 response in its console: expect complaints from here on.
     browser.value("document.getElementById('record_kib').value = '3'");
     browser.value("document.getElementById('settings').requestSubmit()");
     browser.wait("document.getElementById('saved').textContent.includes('whole number of records')");
@@ -216,7 +216,7 @@ fn screen_readers_are_told_roles_names_and_values() {
     select_tab(&mut browser, "settings");
     select_tab(&mut browser, "history");
     let roles = browser.roles();
-    // Nothing that can be operated is without a name.
+    // Every control has a name.
     for (role, name, _) in &roles {
         let is_control = matches!(
             role.as_str(),
@@ -305,20 +305,20 @@ fn exports_are_files_with_what_was_chosen() {
         "Export selected"
     );
     assert_eq!(lines(&mut browser, "json"), 2);
-    // A line for each operation, below one line of names, and below a heading of two.
+    // One line per operation, after one header line, or after a header of two lines.
     let operations = lines(&mut browser, "csv") - 1;
     assert!(operations >= 2, "{operations}");
     assert_eq!(lines(&mut browser, "markdown"), operations + 2);
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
-/// Visible things to press that are lower than a thumb is wide; links inside of text are not among them.
+/// Visible controls whose height is less than a thumb's width, except links in text.
 const SMALL_TARGETS: &str = "[...document.querySelectorAll('button, select, input, .export a, .check')]
     .filter((element) => element.checkVisibility() && element.type !== 'checkbox')
     .map((element) => [element.id || element.textContent || element.name, element.getBoundingClientRect().height])
     .filter(([, height]) => height < 43.5)";
 
-/// Texts with less contrast to what is behind them than 4.5 to 1.
+/// Texts with a contrast to their background below 4.5 to 1.
 const FAINT_TEXTS: &str = "(() => {
     const parts = (colour) => (colour.match(/[0-9.]+/g) ?? []).map(Number);
     const light = (colour) => parts(colour).slice(0, 3).map((part) => part / 255)

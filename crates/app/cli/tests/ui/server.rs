@@ -1,4 +1,4 @@
-//! A server of the page with files of its own, and plain HTTP to it.
+//! A server of the page with its own files, and a plain HTTP client.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -9,17 +9,17 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// A running `tidegate ui`. Dropping it ends it.
+/// A running `tidegate ui`, ended on drop.
 pub struct Server {
     child: Option<Child>,
-    /// Held open: the server may go on printing.
+    /// Kept open, so that the server can print.
     _out: BufReader<ChildStdout>,
     folder: TempDir,
-    /// As it was printed.
+    /// The printed address.
     pub address: String,
 }
 
-/// What the server answered.
+/// A response of the server.
 pub struct Answer {
     pub status: u16,
     pub head: String,
@@ -77,13 +77,13 @@ impl Server {
         (host.to_owned(), format!("/{token}"))
     }
 
-    /// One request below the token.
+    /// Sends one request below the token.
     pub fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
         let (host, token) = self.parts();
         self.raw(method, &format!("{token}{path}"), &[("Host", &host)], body)
     }
 
-    /// One request with these headers alone.
+    /// Sends one request with only these headers.
     pub fn raw(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         let mut stream = self.connect();
         let mut request = format!("{method} {path} HTTP/1.1\r\n");
@@ -106,7 +106,7 @@ impl Server {
         }
     }
 
-    /// Reads the events of the run until one of them is as wanted.
+    /// Reads the events of the run until one matches `wanted`.
     pub fn follow(&self, wanted: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
         let (host, token) = self.parts();
         let mut stream = self.connect();
@@ -115,7 +115,7 @@ impl Server {
         let mut lines = BufReader::new(stream).lines();
         loop {
             let line = lines.next().expect("events go on").expect("readable");
-            // Chunks of HTTP/1.1 begin with a line of their own, and an event is one line.
+            // HTTP/1.1 chunk headers are separate lines; each event is one line.
             let Some(text) = line.strip_prefix("data: ") else {
                 continue;
             };
@@ -134,7 +134,7 @@ impl Server {
         stream
     }
 
-    /// Ends it as Ctrl-C would.
+    /// Interrupts the server like Ctrl-C.
     pub fn interrupt(&mut self) -> Output {
         let child = self.child.take().expect("it was not ended yet");
         signal(&child, Signal::INT);
@@ -146,7 +146,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
             signal(&child, Signal::INT);
-            // A test that failed already says why.
+            // A failed test has already reported the reason.
             let _ = child.wait();
         }
     }
