@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
-/// Permitted dependencies of shipped code. Of the contract crates, `vfs` and `media` depend on no other crate, `results`
-/// only on `outfile`.
+/// Permitted dependencies of shipped code. The contract crates `vfs` and `media` depend on no other crate, `results` only
+/// on `outfile`.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("vfs", &[]),
     ("media", &[]),

@@ -1,4 +1,4 @@
-//! A program on the source and one on the mount append to one log: each line of both is there, and whole.
+//! Concurrent appends to one log, by a program on the source and one on the mount: every line of both is kept, complete.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -20,7 +20,7 @@ const MODES: [&[&str]; 8] = [
     &["--passthrough", "off", "--writeback", "on", "--flusher", "off"],
 ];
 
-/// Appends [`LINES`] lines of different lengths, one call each.
+/// Appends [`LINES`] lines of different lengths, one write per line.
 fn append_lines(log: &Path, who: &str, before_each: impl Fn()) {
     let mut file = OpenOptions::new().append(true).open(log).unwrap();
     for number in 0..LINES {
@@ -33,7 +33,7 @@ fn line(who: &str, number: usize) -> String {
     format!("{who} {number} {}\n", "x".repeat(number % 90))
 }
 
-/// How many of the lines of `who` are there in order, each of them whole.
+/// Number of lines of `who` that are present in order and complete.
 fn lines_kept(content: &str, who: &str) -> usize {
     let of_one = content
         .split_inclusive('\n')
@@ -56,10 +56,10 @@ fn check(mounted: &Mounted, mode: &[&str]) {
     }
     assert_eq!(content.lines().count(), 2 * LINES, "lines in mode {mode:?}");
     if mode.contains(&"--writeback") {
-        // The kernel believes in the size that it knew: docs/reference/semantics.md.
+        // The kernel uses its own file size: docs/reference/semantics.md.
         return;
     }
-    // The attributes are void after one more write through the mount, and with them what the page cache holds.
+    // One more write through the mount invalidates the attributes and the page cache.
     let mut file = OpenOptions::new().append(true).open(&seen).unwrap();
     file.write_all(b"last\n").unwrap();
     drop(file);
@@ -90,7 +90,7 @@ fn two_programs_on_the_source_and_the_mount_append_at_once_and_lose_nothing() {
     }
 }
 
-/// The kernel's idea of the end is wrong before each line.
+/// The kernel's file size is outdated before each line.
 #[test]
 fn lines_appended_in_turns_on_the_source_and_the_mount_are_all_kept() {
     for mode in MODES {
@@ -110,7 +110,7 @@ fn lines_appended_in_turns_on_the_source_and_the_mount_are_all_kept() {
     }
 }
 
-/// Dirty pages of the kernel's cache end behind what the source has: an appended line still comes behind them.
+/// Dirty pages in the kernel's cache extend beyond the end of the source's file; an appended line must follow them.
 #[test]
 fn a_line_appended_behind_pages_that_are_not_written_back_comes_behind_them() {
     for mode in MODES {
@@ -118,7 +118,7 @@ fn a_line_appended_behind_pages_that_are_not_written_back_comes_behind_them() {
             return;
         };
         let path = mounted.mountpoint().join("file");
-        // The dirty pages end at a page's end: none of them is in the way of the appended line.
+        // The data fills whole pages, so that no dirty page overlaps the appended line.
         let data = vec![b'd'; 8 << 20];
         let mut writer = fs::File::create(&path).unwrap();
         writer.write_all(&data).unwrap();

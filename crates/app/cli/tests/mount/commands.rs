@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use crate::harness::{Mounted, tidegate, unmount_in_a_process_namespace, wait_for_end};
 use rustix::process::{PidfdFlags, Signal, pidfd_open};
 
-/// Every byte passes the daemon and its buffer, none the kernel's shortcut; unflushed data waits for half a minute.
+/// All data passes through the daemon and its buffer, without passthrough; unflushed data waits for half a minute.
 const HELD_BACK: [&str; 6] = [
     "--passthrough",
     "off",
@@ -172,7 +172,7 @@ fn the_helpers_form_mounts_too() {
     let Some(mounted) = Mounted::start(&[]) else {
         return;
     };
-    // A second mount over the same source, in the words of mount.fuse3.
+    // A second mount of the same source, with the arguments of mount.fuse3.
     let second = tempfile::TempDir::new().unwrap();
     let output = tidegate()
         .arg(mounted.source())
@@ -196,7 +196,7 @@ fn the_helpers_form_mounts_too() {
     );
 }
 
-/// The options that the kernel lists for the mount, before the dash.
+/// The options of the mount in mountinfo, before the dash.
 fn flags_in_force(mounted: &Mounted) -> String {
     let table = fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
     let place = format!(" {} ", mounted.mountpoint().display());

@@ -1,4 +1,4 @@
-//! What a daemon costs while it lives, and what it does when its source is full or its end comes.
+//! Cost of a running daemon, its behaviour on a full source, and its end.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -35,7 +35,7 @@ fn the_daemon_needs_less_than_6_mib_beside_its_buffer() {
             .and_then(|number| number.parse().ok())
             .unwrap()
     };
-    // Of the program's own pages one that is built for tests has 4 MiB more than another (5.7 and 1.8 MiB).
+    // Allow for the size of the test build: its own pages take 4 MiB more than those of a release build (5.7 and 1.8 MiB).
     let resident_kib = kib_of("VmRSS:") - kib_of("RssFile:").min(4 << 10);
     let beside_kib = resident_kib.saturating_sub(BUFFER_KIB);
     assert!(
@@ -44,7 +44,7 @@ fn the_daemon_needs_less_than_6_mib_beside_its_buffer() {
     );
 }
 
-/// 2 million names in a full run: each round finds the files anew, as the kernel has forgotten them.
+/// 2 million names in a full run: each round looks up all files again, because the kernel has forgotten them.
 #[test]
 fn looking_at_millions_of_files_leaves_the_daemon_small() {
     const FILES: u64 = 20_000;
@@ -94,7 +94,7 @@ fn an_idle_daemon_uses_no_processor_time() {
     let descriptor =
         rustix::process::pidfd_open(mounted.pid(), rustix::process::PidfdFlags::empty()).unwrap();
     let stays_idle_for = |seconds| {
-        // The daemon does not end, so that this waits for the whole time.
+        // Waits for the full time, because the daemon does not end.
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let mut watched = [PollFd::new(&descriptor, PollFlags::IN)];
         let timeout = Timespec {
@@ -103,8 +103,8 @@ fn an_idle_daemon_uses_no_processor_time() {
         };
         assert_eq!(poll(&mut watched, Some(&timeout)), Ok(0), "the daemon ended");
     };
-    // The kernel may write access times and forget inodes for a moment, which is longer on a busy machine, and the buffer's
-    // memory is given back up to two seconds after the last write.
+    // The kernel may still write access times and forget inodes, for longer on a busy machine, and the buffer releases its
+    // memory up to two seconds after the last write.
     for _ in 0..10 {
         let before = processor_ticks(&mounted);
         stays_idle_for(3);
@@ -141,7 +141,7 @@ fn a_full_source_is_an_error_and_usable_again_after_a_removal() {
         let written = (0..64).try_for_each(|number| file.write_all_at(&record, number * (512 << 10)));
         let first = written.and_then(|()| file.sync_all()).unwrap_err();
         assert_eq!(first.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
-        // The write may have said it for itself; what a flush lost is told by one fsync, and by no other.
+        // The write itself may have reported it; one fsync reports a failed flush, and no other.
         let _ = file.sync_all();
         file.sync_all().unwrap();
         drop(file);
@@ -229,7 +229,7 @@ fn an_ordinary_users_write_drops_setuid_and_asks_for_no_attribute_each_time() {
     assert!(questions < 20, "{questions} getxattr requests for 1,024 writes");
 }
 
-/// The shell that mounts may have limits; by default the kernel kills a process whose write meets the one on file sizes.
+/// The mounting shell may have limits; by default the kernel kills a process whose write exceeds the file size limit.
 #[test]
 fn a_limit_on_file_sizes_is_an_error_of_the_write_that_meets_it_and_nobody_elses() {
     if !rustix::process::geteuid().is_root() || Command::new("prlimit").arg("--version").output().is_err() {
@@ -278,13 +278,13 @@ fn processor_ticks(mounted: &Mounted) -> u64 {
         .sum()
 }
 
-/// A 16 MiB ext4 on a loop device, unmounted at the end.
+/// A 16 MiB ext4 on a loop device, unmounted on drop.
 struct SmallExt4 {
     folder: tempfile::TempDir,
 }
 
 impl SmallExt4 {
-    /// `None` where there is no root or no loop device.
+    /// `None` without root or a loop device.
     fn new() -> Option<Self> {
         let folder = tempfile::TempDir::new().expect("a temporary folder takes files");
         let image = folder.path().join("image");

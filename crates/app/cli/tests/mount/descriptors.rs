@@ -11,7 +11,7 @@ const LIMIT: usize = 400;
 
 #[test]
 fn a_program_that_takes_all_descriptors_is_told_of_it_and_others_go_on() {
-    // The daemon of a root that may not raise limits, as in a container.
+    // Run as root without the capability to raise limits, as in a container.
     let limited = || {
         let mut command = Command::new("setpriv");
         command
@@ -48,7 +48,7 @@ fn a_program_that_takes_all_descriptors_is_told_of_it_and_others_go_on() {
             open.len()
         );
 
-        // A refused creation makes nothing, and a refused truncation keeps what is there.
+        // A refused creation creates nothing, and a refused truncation keeps the content.
         File::create(root.join("new")).unwrap_err();
         assert!(!mounted.source().join("new").exists());
         File::create(root.join((2 * LIMIT - 1).to_string())).unwrap_err();
@@ -57,7 +57,7 @@ fn a_program_that_takes_all_descriptors_is_told_of_it_and_others_go_on() {
             b"content"
         );
 
-        // Others look, list and close.
+        // Lookups, listing and closing still work.
         assert_eq!(fs::read_dir(&root).unwrap().count(), 2 * LIMIT);
         assert_eq!(fs::metadata(root.join("0")).unwrap().len(), 7);
         fs::rename(root.join("0"), root.join("renamed")).unwrap();
@@ -70,7 +70,7 @@ fn a_program_that_takes_all_descriptors_is_told_of_it_and_others_go_on() {
     }
 }
 
-/// An ordinary user's daemon holds each folder that is known by a descriptor, and one more while it is open.
+/// An ordinary user's daemon holds one descriptor per known folder, and another while it is open.
 #[test]
 fn a_program_that_takes_all_descriptors_by_folders_fails_no_close() {
     let mut limited = as_nobody();
@@ -95,7 +95,7 @@ fn a_program_that_takes_all_descriptors_by_folders_fails_no_close() {
         assert!(open.len() > 100, "only {} folders were opened", open.len());
         rustix::io::write(&file, b"written while there were none").unwrap();
         drop(file);
-        // What is known can be looked at.
+        // Known folders can still be looked up.
         assert!(fs::metadata(root.join("0")).unwrap().is_dir());
         drop(open);
         fs::write(root.join("new"), "room again").unwrap();

@@ -1,4 +1,4 @@
-//! A source whose medium fails in the middle of a file, or is full in the middle of a request.
+//! A source whose medium fails in the middle of a file, or fills up in the middle of a request.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use crate::harness::{report_skip, tidegate};
 
 const BLOCK: u64 = 4096;
 const FILE_BYTES: usize = 1_000_000;
-/// Blocks of the file that can be read.
+/// Number of readable blocks at the start of the file.
 const GOOD_BLOCKS: u64 = 100;
 
 const MODES: [&[&str]; 7] = [
@@ -25,7 +25,7 @@ const MODES: [&[&str]; 7] = [
     &["--passthrough", "off", "--writeback", "on", "--flusher", "off"],
 ];
 
-/// A file system that can fail, mounted in a folder that can be the source of a mount.
+/// A file system that can fail, mounted in a folder that serves as the source of a mount.
 struct Medium {
     folder: tempfile::TempDir,
 }
@@ -41,7 +41,7 @@ impl Medium {
         medium
     }
 
-    /// A tmpfs instead. `None`, with a reason printed, where this user may not mount one.
+    /// Uses a tmpfs instead. `None`, with a printed reason, if this user may not mount one.
     fn in_memory(size: &str) -> Option<Self> {
         let medium = Self::folders();
         let mut mount = Command::new("mount");
@@ -53,12 +53,12 @@ impl Medium {
         None
     }
 
-    /// `None`, with a reason printed, where there is no root, loop device or ext4.
+    /// `None`, with a printed reason, without root, a loop device or ext4.
     fn on_loop_device(bytes: u64) -> Option<Self> {
         let medium = Self::folders();
         let image = File::create(medium.image()).expect("a temporary folder takes files");
         image.set_len(bytes).expect("a temporary folder takes files");
-        // Without a journal all metadata is at the front.
+        // Without a journal all metadata is at the start.
         let made = runs(
             Command::new("mkfs.ext4")
                 .args(["-q", "-F", "-b", "4096", "-m", "0", "-O", "^has_journal"])
@@ -79,7 +79,7 @@ impl Medium {
         self.folder.path().join("source")
     }
 
-    /// Where it is mounted: below the source.
+    /// Its mount point, inside the source.
     fn root(&self) -> PathBuf {
         self.source().join("medium")
     }
@@ -102,7 +102,7 @@ impl Medium {
         assert!(runs(Command::new("umount").arg(self.root())));
     }
 
-    /// Makes the file `bad`, of which [`GOOD_BLOCKS`] can be read: the loop device ends there.
+    /// Creates the file `bad`, of which [`GOOD_BLOCKS`] can be read: the loop device ends there.
     fn with_bad_file(self) -> Option<Self> {
         fs::write(self.root().join("bad"), vec![7; FILE_BYTES]).unwrap();
         self.unmount();
@@ -173,7 +173,7 @@ fn told<T>(answer: std::io::Result<T>) -> Option<i32> {
 
 const EIO: Option<i32> = Some(Errno::IO.raw_os_error());
 
-/// What reading the file brings, however it is read.
+/// Checks the results of reading the file in several ways.
 fn check_bad_file(path: &Path, copy: &Path, where_: &str) {
     assert_eq!(
         fs::metadata(path).unwrap().len(),
@@ -237,7 +237,7 @@ fn a_bad_block_of_the_source_is_an_error_of_the_reader_and_not_the_end_of_the_fi
     }
 }
 
-/// A tmpfs of 2 MiB below the source takes the part of a write that there is room for.
+/// A tmpfs of 2 MiB in the source accepts the part of a write that fits.
 #[test]
 fn a_source_that_is_full_in_the_middle_of_a_request_is_told_by_write_or_fsync() {
     const NO_SPACE: Option<i32> = Some(Errno::NOSPC.raw_os_error());

@@ -1,4 +1,4 @@
-//! Mounts for the tests of the command: temporary folders, the built binary, and an end for each mount whatever happens.
+//! Mounts for the tests of the command: temporary folders, the built binary, and an unmount on drop.
 //!
 //! Tests that mount need `/dev/fuse` and, as an ordinary user, `fusermount3`; without them they print a reason and pass
 //! ([`Mounted::start`] returns `None`).
@@ -10,25 +10,25 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A source and a mountpoint in a temporary folder, mounted in the background.
+/// A source and a mount point in a temporary folder, mounted in the background.
 pub struct Mounted {
     folder: TempDir,
-    /// What `tidegate mount --json` printed.
+    /// The output of `tidegate mount --json`.
     pub report: Value,
 }
 
 impl Mounted {
-    /// Mounts with these further arguments. `None`, with a reason printed, where this machine can't mount.
+    /// Mounts with further arguments. `None`, with a printed reason, if this machine can't mount.
     pub fn start(arguments: &[&str]) -> Option<Self> {
         Self::start_over(|_| {}, arguments)
     }
 
-    /// Mounts a source that `prepare` has filled.
+    /// Mounts a source filled by `prepare`.
     pub fn start_over(prepare: impl FnOnce(&Path), arguments: &[&str]) -> Option<Self> {
         Self::start_by(tidegate(), prepare, arguments)
     }
 
-    /// Mounts by a command that ends in the binary, or stands for it.
+    /// Mounts by a command that ends with the binary, or replaces it.
     pub fn start_by(mut program: Command, prepare: impl FnOnce(&Path), arguments: &[&str]) -> Option<Self> {
         if !can_mount() {
             return None;
@@ -53,17 +53,17 @@ impl Mounted {
         Some(Self { folder, report })
     }
 
-    /// Mounts as [`NOBODY`], who owns the source. `None`, with a reason printed, where root can't have that user mount.
+    /// Mounts as [`NOBODY`], who owns the source. `None`, with a printed reason, if root can't mount as that user.
     pub fn start_as_nobody(arguments: &[&str]) -> Option<Self> {
         Self::start_as_nobody_by(as_nobody(), arguments)
     }
 
-    /// The same, by a command that ends in the binary.
+    /// As [`Self::start_as_nobody`], by a command that ends with the binary.
     pub fn start_as_nobody_by(mut program: Command, arguments: &[&str]) -> Option<Self> {
         if !can_mount_as_nobody() {
             return None;
         }
-        // The user may not see the folder that the binary was built in.
+        // The user may not access the folder of the built binary.
         let folder = TempDir::new().expect("a temporary folder");
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("it is ours");
         let [binary, source, mountpoint] =
@@ -88,22 +88,20 @@ impl Mounted {
         Some(Self { folder, report })
     }
 
-    /// The binary that [`NOBODY`] may run, of such a mount.
+    /// The copy of the binary that [`NOBODY`] may run.
     pub fn binary(&self) -> PathBuf {
         self.folder.path().join("tidegate")
     }
 
-    /// The folder that is shown.
     pub fn source(&self) -> PathBuf {
         self.folder.path().join("source")
     }
 
-    /// Where it is shown.
     pub fn mountpoint(&self) -> PathBuf {
         self.folder.path().join("mountpoint")
     }
 
-    /// The daemon's process number.
+    /// The daemon's process id.
     pub fn pid(&self) -> rustix::process::Pid {
         let pid = self.report["pid"]
             .as_i64()
@@ -112,7 +110,7 @@ impl Mounted {
             .expect("the report has the daemon's pid")
     }
 
-    /// Runs a command of tidegate on the mountpoint, with further arguments.
+    /// Runs a subcommand on the mount point, with further arguments.
     pub fn run(&self, command: &str, arguments: &[&str]) -> Output {
         tidegate()
             .arg(command)
@@ -133,7 +131,7 @@ impl Mounted {
         serde_json::from_slice(&output.stdout).expect("a document in JSON")
     }
 
-    /// True while the kernel lists the mount.
+    /// Returns true while the kernel lists the mount.
     pub fn is_listed(&self) -> bool {
         let table = std::fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
         table.contains(&format!(" {} ", self.mountpoint().display()))
@@ -157,7 +155,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Names a copy of the binary for tests that run again as a user who may not see the folder that it was built in.
+/// Names a copy of the binary, for tests that run again as a user who may not access the folder of the built one.
 pub const BINARY: &str = "TIDEGATE_TEST_BINARY";
 
 /// The built binary.
@@ -166,8 +164,8 @@ pub fn tidegate() -> Command {
     Command::new(std::env::var_os(BINARY).unwrap_or_else(built))
 }
 
-/// Runs `tidegate unmount` in a process namespace of its own, which `unshare` makes with these options. `None`, with a reason
-/// printed, where there can be none.
+/// Runs `tidegate unmount` in its own process namespace, made by `unshare` with these options. `None`, with a printed
+/// reason, if that is not possible.
 pub fn unmount_in_a_process_namespace(mountpoint: &Path, options: &[&str]) -> Option<Output> {
     let unshare = || {
         let mut unshare = Command::new("unshare");
@@ -191,7 +189,7 @@ pub fn unmount_in_a_process_namespace(mountpoint: &Path, options: &[&str]) -> Op
     Some(output.expect("unshare runs"))
 }
 
-/// Waits until the process behind a descriptor has ended.
+/// Waits until the process of a pidfd has ended.
 pub fn wait_for_end(descriptor: &rustix::fd::OwnedFd) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut watched = [PollFd::new(descriptor, PollFlags::IN)];
@@ -203,7 +201,7 @@ pub fn wait_for_end(descriptor: &rustix::fd::OwnedFd) {
     assert_eq!(ended, 1, "the daemon did not end within 20 s");
 }
 
-/// True where a FUSE mount is possible; prints why not.
+/// Returns true if a FUSE mount is possible; otherwise prints the reason.
 pub fn can_mount() -> bool {
     let device = std::fs::OpenOptions::new()
         .read(true)
@@ -221,10 +219,10 @@ pub fn can_mount() -> bool {
     true
 }
 
-/// A user that every Debian has and that owns nothing.
+/// A user that exists on every Debian and owns nothing.
 pub const NOBODY: u32 = 65534;
 
-/// Runs, as that user, what its further arguments say.
+/// A command that runs its further arguments as [`NOBODY`].
 pub fn as_nobody() -> Command {
     let mut command = Command::new("setpriv");
     let id = NOBODY.to_string();
@@ -232,7 +230,7 @@ pub fn as_nobody() -> Command {
     command
 }
 
-/// Does `work` in a thread of that user: who else mounts is not let in, not even root.
+/// Runs `work` in a thread of [`NOBODY`]; no other user may access that user's mount, not even root.
 pub fn in_a_thread_of_nobody(work: impl FnOnce() + Send) {
     use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
     let (uid, gid) = (
@@ -253,7 +251,7 @@ pub fn in_a_thread_of_nobody(work: impl FnOnce() + Send) {
     });
 }
 
-/// True where root can have an ordinary user mount; prints why not.
+/// Returns true if root can mount as an ordinary user; otherwise prints the reason.
 pub fn can_mount_as_nobody() -> bool {
     let succeeds = |words: &[&str]| {
         let output = as_nobody().args(words).output();
@@ -274,7 +272,7 @@ pub fn can_mount_as_nobody() -> bool {
     false
 }
 
-/// Says what is left out, and why.
+/// Prints the reason for a skipped test.
 #[expect(clippy::print_stderr, reason = "a test that leaves something out must say so")]
 pub fn report_skip(reason: &str) {
     eprintln!("left out: {reason}");

@@ -1,6 +1,6 @@
-//! A mount behaves as a local file system does, in every mode of the write buffer.
+//! A mount behaves like a local file system in every mode of the write buffer.
 //!
-//! What needs unsafe code to test (shared mappings) is left to fsx in `scripts/judges`.
+//! Tests that need unsafe code (shared mappings) are left to fsx in `scripts/judges`.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -13,7 +13,7 @@ use crate::harness::Mounted;
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, OFlags, SeekFrom, StatxFlags, XattrFlags};
 use rustix::io::Errno;
 
-/// The modes in which data travels differently. Unflushed data waits half a minute where there is a buffer.
+/// Modes with different data paths. With a buffer, unflushed data waits half a minute.
 const MODES: [&[&str]; 5] = [
     &[],
     &["--passthrough", "off", "--flush-interval", "30s"],
@@ -118,7 +118,7 @@ fn holes_are_found_right_after_buffered_writes() {
             .to_string()
             .contains("writeback cache on")
         {
-            // The kernel asks for data and holes without writing its own dirty pages out first.
+            // The kernel queries data and holes without writing back its own dirty pages.
             file.sync_all().unwrap();
         }
         assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(0)), Ok(1 << 20));
@@ -212,7 +212,7 @@ fn whole_file_locks_exclude_each_other_within_the_mount() {
         let refused = rustix::fs::flock(&second, FlockOperation::NonBlockingLockExclusive);
         assert_eq!(refused, Err(Errno::WOULDBLOCK));
         drop(first);
-        // It waits, as a program that another test starts has a copy of the first descriptor for a moment.
+        // Blocks, because a program started by another test may briefly hold a copy of the first descriptor.
         rustix::fs::flock(&second, FlockOperation::LockExclusive).unwrap();
     });
 }
@@ -324,8 +324,8 @@ fn a_change_of_the_source_is_seen_once_the_timeouts_are_over() {
 fn the_papers_table_of_backing_writes_comes_out() {
     let backing_writes = |arguments: &[&str]| {
         let mounted = Mounted::start(arguments)?;
-        // A program of its own, as those that other tests start would close copies of this process' descriptor, and each
-        // close is a flush. Its memory is aligned to pages: direct I/O takes no piece more a record.
+        // Use a separate program: programs started by other tests would close copies of this process's descriptor, and each
+        // close is a flush. dd's buffer is page-aligned, so direct I/O splits no record further.
         let mut target = std::ffi::OsString::from("of=");
         target.push(mounted.mountpoint().join("stream"));
         let written = std::process::Command::new("dd")
@@ -349,7 +349,7 @@ fn the_papers_table_of_backing_writes_comes_out() {
     assert!(buffered <= 256 / 16, "{buffered}");
 }
 
-/// Once an open for reading with `O_TRUNC` emptied the program before it was refused, and the program died of SIGBUS.
+/// Regression: a refused open for reading with `O_TRUNC` had already truncated the program, which died of SIGBUS.
 #[test]
 fn a_running_program_is_not_truncated_by_an_open_that_is_refused() {
     for mode in MODES {

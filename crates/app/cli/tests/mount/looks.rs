@@ -1,4 +1,4 @@
-//! Programs that look at a file between their writes, as databases and logs do, still write to the source in few pieces.
+//! Programs that query a file between writes, as databases and logs do, still cause few writes to the source.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 
 use crate::harness::{Mounted, report_skip};
 
-/// What writes and looks; see there.
+/// The program that writes and queries.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/looks.py");
-/// Where data waits for somebody: nothing is written out by time.
+/// Modes in which data stays in the buffer: no flush by time.
 const MODES: [&[&str]; 3] = [
     &["--passthrough", "off", "--flush-interval", "30s"],
     &[
@@ -29,7 +29,8 @@ const MODES: [&[&str]; 3] = [
     ],
 ];
 
-/// Backing writes of the script in each mode, with what it left in the source. Empty where nothing can be mounted.
+/// For each mode, the number of backing writes of the script and the file's content in the source. Empty if no mount is
+/// possible.
 fn backing_writes(look: &str) -> Vec<(u64, Vec<u8>)> {
     if Command::new("python3").arg("--version").output().is_err() {
         report_skip("there is no python3");

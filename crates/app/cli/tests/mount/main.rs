@@ -1,4 +1,4 @@
-//! Tests on real mounts, by what they look at. Without `/dev/fuse` they print a reason and pass.
+//! Tests on real mounts, one module per subject. Without `/dev/fuse` they print a reason and pass.
 
 #[cfg(test)]
 mod appending;

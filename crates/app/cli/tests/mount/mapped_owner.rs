@@ -1,5 +1,5 @@
-//! What the user that a mount with `uid=` and `gid=` shows as the owner of everything may change in the source, by random calls:
-//! the table of docs/guide/mount.md, and nothing outside of it.
+//! Random calls by the user that a mount with `uid=` and `gid=` shows as the owner of everything: they may change in the
+//! source only the attributes in the table of docs/guide/mount.md.
 //!
 //! `TIDEGATE_FULL` makes 10,000 calls instead of 600; `TIDEGATE_SEED` replays.
 
@@ -20,7 +20,7 @@ use crate::harness::{Mounted, NOBODY, in_a_thread_of_nobody, report_skip};
 /// `VFS_CAP_REVISION_2`: CAP_NET_RAW, permitted and effective.
 const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// `user::rwx`, a user, `group::r-x`, `mask::rwx`, `other::r-x`.
+/// `user::rwx`, a named user, `group::r-x`, `mask::rwx`, `other::r-x`.
 fn acl(user: u32) -> Vec<u8> {
     let mut bytes = 2_u32.to_le_bytes().to_vec();
     for (tag, permissions, id) in [
@@ -37,7 +37,7 @@ fn acl(user: u32) -> Vec<u8> {
     bytes
 }
 
-/// Everything that the source tells of an inode but its content and its access time.
+/// All metadata of an inode in the source except its access time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Known {
     mode: u32,
@@ -49,7 +49,7 @@ struct Known {
     times: [i64; 4],
 }
 
-/// The inodes of the source by their numbers, and what leads to them.
+/// The inodes of the source by number, and the paths to them.
 #[derive(Default)]
 struct Snapshot {
     inodes: BTreeMap<u64, Known>,
@@ -108,7 +108,7 @@ fn snapshot(source: &Path) -> Snapshot {
     all
 }
 
-/// Files, folders and special files of several owners, with everything that gives rights.
+/// Files, folders and special files of several owners, with everything that grants rights.
 fn furnish(source: &Path) {
     fs::set_permissions(source, Permissions::from_mode(0o755)).expect("it is ours");
     let set = |path: &Path, name: &str, value: &[u8]| {
@@ -134,7 +134,7 @@ fn furnish(source: &Path) {
     set(&source.join("capable"), "security.capability", &CAPABILITY);
     set(&source.join("listed"), "system.posix_acl_access", &acl(4321));
     let flagged = File::open(source.join("plain")).expect("it is ours");
-    // Where a file system has no flags there is nothing to change.
+    // Fails on a file system without inode flags, which has none to change.
     let _unknown = ioctl_setflags(&flagged, IFlags::NODUMP);
     for (name, mode, owner) in [
         ("folder", 0o755, 0),
@@ -187,14 +187,14 @@ const ATTRIBUTES: [&str; 8] = [
     "system.posix_acl_default",
 ];
 
-/// A call: its words, and the paths that it may change.
+/// A call: its description, and the paths that it may change.
 struct Made {
     words: String,
     touched: Vec<PathBuf>,
     may_change_content: bool,
 }
 
-/// A name that is there, or was.
+/// An existing or former name.
 fn pick(random: &mut Prng) -> PathBuf {
     match random.chance(30) {
         true => new_name(random),
@@ -211,7 +211,7 @@ fn mode(random: &mut Prng) -> u32 {
     u32::try_from(random.below(0o10000)).expect("small")
 }
 
-/// Makes a random call on the mount. What comes of it does not matter.
+/// Makes a random call on the mount. Its result does not matter.
 #[expect(clippy::too_many_lines, reason = "a table of calls")]
 fn call(root: &Path, random: &mut Prng) -> Made {
     let (name, other) = (pick(random), pick(random));
@@ -286,7 +286,7 @@ fn call(root: &Path, random: &mut Prng) -> Made {
             let name = new_name(random);
             touched = vec![name.clone()];
             let mode = mode(random);
-            // Also for reading: a FIFO would wait for somebody else.
+            // Opened for reading too: a FIFO opened only for writing would wait for a reader.
             let mut options = OpenOptions::new();
             options
                 .read(true)
@@ -364,7 +364,7 @@ fn call(root: &Path, random: &mut Prng) -> Made {
     }
 }
 
-/// What the table lets be different.
+/// Checks that all differences are permitted by the table.
 fn assert_in_table(before: &Known, after: &Known, is_touched: bool, made: &Made, replay: &str) {
     let why = || format!("{}: {before:?} became {after:?}; {replay}", made.words);
     assert_eq!(before.owner, after.owner, "{}", why());
@@ -448,14 +448,14 @@ fn a_mapped_owner_changes_nothing_outside_of_the_table() {
     }
 }
 
-/// The outcome of work in a thread of the mapped owner.
+/// Runs work in a thread of the mapped owner.
 fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let mut outcome = None;
     in_a_thread_of_nobody(|| outcome = Some(work()));
     outcome.expect("it ran")
 }
 
-/// Programs of root that a mapped owner has written to would run that user's code as root.
+/// Otherwise programs of root with content written by a mapped owner would run that user's code as root.
 #[test]
 fn what_a_mapped_owner_writes_gets_no_rights_of_the_source() {
     if !rustix::process::geteuid().is_root() {

@@ -1,4 +1,4 @@
-//! What a daemon in the background says, and where.
+//! Messages of a background daemon, and their destinations.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::harness::{Mounted, report_skip};
 
-/// A tmpfs of 1 MiB over the source, which goes with the script's namespace or is unmounted at the end.
+/// A tmpfs of 1 MiB over the source; it goes with the script's namespace or is unmounted on drop.
 struct SmallSource(std::path::PathBuf);
 
 impl SmallSource {
@@ -67,7 +67,7 @@ fn a_log_file_has_the_start_errors_with_their_file_and_the_end() {
     assert!(text.lines().count() < 10, "told over and over:\n{text}");
 }
 
-/// A system log of its own, in a namespace whose `/dev` is another layer: the machine's is not touched.
+/// A separate system log in a namespace with another `/dev`, so that the machine's log is not touched.
 const LISTENER: &str = "
 import os, socket, subprocess, sys
 program, folder = sys.argv[1:]

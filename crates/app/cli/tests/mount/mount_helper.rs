@@ -1,7 +1,7 @@
-//! mount(8), umount(8) and /etc/fstab with the helper `/sbin/mount.fuse.tidegate` really there.
+//! mount(8), umount(8) and /etc/fstab with the helper `/sbin/mount.fuse.tidegate` installed.
 //!
-//! All in a mount namespace of its own, where a link to the built binary is laid over the folder of mount(8)'s helpers
-//! and another file over /etc/fstab: the machine itself is not touched.
+//! Runs in its own mount namespace, with a link to the built binary overlaid on the folder of mount(8)'s helpers and
+//! another file over /etc/fstab, so the machine itself is not touched.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,14 +10,14 @@ use std::process::Command;
 
 use crate::harness::report_skip;
 
-/// Shows the helper and the table to mount(8), in this namespace alone.
+/// Installs the helper and the table for mount(8), only in this namespace.
 const PREPARE: &str = "\
     mount -t overlay overlay -o lowerdir=helpers:\"$(realpath /sbin)\" \"$(realpath /sbin)\"
     mount --bind fstab /etc/fstab
 ";
 
-/// Runs a script under `set -eu` in a namespace of its own, in a folder with `source` and `mountpoint`; what it prints.
-/// `None`, with a reason printed, where that can't be.
+/// Runs a script under `set -eu` in its own namespace, in a folder with `source` and `mountpoint`; returns its output.
+/// `None`, with a printed reason, if that is not possible.
 fn run(script: &str) -> Option<String> {
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
         report_skip("mount(8) with the helper: this needs root and /dev/fuse");
@@ -47,7 +47,7 @@ fn run(script: &str) -> Option<String> {
         report_skip("mount(8) with the helper: this needs unshare, overlayfs and an /etc/fstab");
         return None;
     }
-    // Whatever happens, the daemon ends: it is the only one that would keep the namespace.
+    // End the daemon in any case: it would keep the namespace alive.
     let script = format!("trap 'umount -l mountpoint 2>/dev/null || true' EXIT\n{PREPARE}{script}");
     let output = in_namespace(&script).expect("unshare ran before");
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -56,7 +56,7 @@ fn run(script: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The line of the mount table with which a script answers. The namespace has the mounts of other tests too.
+/// Prints the mount table's line of the mount. The namespace has the mounts of other tests too.
 const SHOW: &str = "grep \" $PWD/mountpoint \" /proc/self/mountinfo\n";
 
 #[test]

@@ -1,4 +1,4 @@
-//! A mountpoint that is taken already, and the list of mounts.
+//! A mount point that is already in use, and the list of mounts.
 
 use std::fs;
 use std::process::Output;
@@ -11,7 +11,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Mounts the same source on the same place again.
+/// Mounts the same source on the same mount point again.
 fn mount_again(mounted: &Mounted, arguments: &[&str]) -> Output {
     tidegate()
         .arg("mount")
@@ -21,7 +21,7 @@ fn mount_again(mounted: &Mounted, arguments: &[&str]) -> Output {
         .expect("the binary runs")
 }
 
-/// How many mounts the kernel lists at this place.
+/// Number of mounts that the kernel lists at the mount point.
 fn depth(mounted: &Mounted) -> usize {
     let table = fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
     table
@@ -124,7 +124,8 @@ fn statistics_without_a_mountpoint_list_the_mounts_dead_ones_too() {
     }
 }
 
-/// A daemon whose source is gone passes its error on. That is not the one of a mount without a daemon: it may hold data back.
+/// A daemon with a dead source passes on its error, which differs from that of a mount without a daemon: the daemon may
+/// still hold unwritten data.
 #[test]
 fn a_mount_whose_source_is_dead_is_no_dead_mount_and_can_be_taken_away() {
     let Some(below) = Mounted::start(&["--attr-timeout", "0s"]) else {

@@ -1,6 +1,6 @@
-//! A mount that its own source leads to: no call waits for itself, or the mount is refused.
+//! A mount inside its own source: no call may wait for itself, or the mount is refused.
 //!
-//! Each test watches itself: when its calls take too long, the connection is aborted, so that nothing hangs behind it.
+//! A watchdog aborts the connection if a test's calls take too long, so that nothing stays blocked.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -15,14 +15,14 @@ use crate::harness::{NOBODY, as_nobody, can_mount, can_mount_as_nobody, report_s
 const PATIENCE: Duration = Duration::from_secs(30);
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
-/// Ends a connection that a test waits for in vain.
+/// Aborts a connection whose test has exceeded the time limit.
 struct Watchdog {
     done: Sender<()>,
     thread: Option<JoinHandle<bool>>,
 }
 
 impl Watchdog {
-    /// `None`, with a reason printed, where connections can't be aborted.
+    /// `None`, with a printed reason, if connections can't be aborted.
     fn over(mountpoint: &Path) -> Option<Self> {
         if !runs(Command::new("mountpoint").args(["-q", CONNECTIONS]))
             && !runs(Command::new("mount").args(["-t", "fusectl", "none", CONNECTIONS]))
@@ -60,7 +60,7 @@ impl Watchdog {
     }
 }
 
-/// Folders of a test, and their mounts, taken down at the end.
+/// Folders of a test with their mounts, unmounted on drop.
 struct Folders {
     folder: tempfile::TempDir,
 }
@@ -114,7 +114,7 @@ fn runs(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// What `ls` lists, or what it says.
+/// The output of `ls`, or its error.
 fn ls(path: &Path) -> String {
     let output = Command::new("ls").arg(path).output().unwrap();
     let text = if output.status.success() {
@@ -231,7 +231,7 @@ fn mounts_below_the_source_at_the_time_of_roots_mount_are_shown() {
     assert_eq!(ls(&folders.path("outside/sub")), "inside");
 }
 
-/// The source stays busy for whoever wants to unmount it, although the daemon has a mount of its own.
+/// The file system of the source stays busy, although the daemon has its own mount of it.
 #[test]
 fn the_file_system_of_the_source_can_not_be_unmounted_below_the_daemon() {
     if !is_root() || !can_mount() {
@@ -254,7 +254,7 @@ fn the_file_system_of_the_source_can_not_be_unmounted_below_the_daemon() {
     assert!(runs(Command::new("umount").arg(folders.path("source"))));
 }
 
-/// The binary where an ordinary user may run it, and folders that are his.
+/// Copies the binary where an ordinary user may run it, and creates folders of that user.
 fn folders_of_nobody() -> Folders {
     let folders = Folders::new();
     fs::copy(env!("CARGO_BIN_EXE_tidegate"), folders.path("tidegate")).unwrap();
@@ -323,7 +323,7 @@ fn an_ordinary_users_mount_that_is_bound_into_its_source_later_is_never_entered(
     let Some(watchdog) = Watchdog::over(&folders.path("outside")) else {
         return;
     };
-    // Root may enter the mount of another user only to bind it.
+    // Root may access another user's mount only to bind it.
     folders.bind("outside", "source/loop");
     let look = |command: &str| {
         let output = as_nobody()

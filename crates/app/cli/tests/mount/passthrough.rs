@@ -1,4 +1,4 @@
-//! Kernel passthrough where the kernel grants it for some files of a mount and refuses it for others.
+//! Kernel passthrough that the kernel grants for some files of a mount and refuses for others.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -8,18 +8,18 @@ use std::process::Command;
 
 use crate::harness::{Mounted, can_mount, report_skip, tidegate};
 
-/// An overlay file system, unmounted at the end. The kernel refuses passthrough to its files: they are stacked already.
+/// An overlay file system, unmounted on drop. The kernel refuses passthrough to its files, which are already stacked.
 struct Overlay {
     mountpoint: PathBuf,
     layers: tempfile::TempDir,
 }
 
 impl Overlay {
-    /// `None`, with a reason printed, where there is no root or no overlayfs.
+    /// `None`, with a printed reason, without root or overlayfs.
     fn mount_at(mountpoint: &Path) -> Option<Self> {
         let layers = tempfile::TempDir::new().expect("a temporary folder");
         fs::create_dir(mountpoint).expect("the source takes folders");
-        // Upper layers need extended attributes, which not every temporary folder has.
+        // Upper layers need extended attributes, which not every temporary folder supports.
         let script = "mount -t tmpfs layers \"$0\" && mkdir \"$0/lower\" \"$0/upper\" \"$0/work\" && exec mount -t overlay \
             overlay -o \"lowerdir=$0/lower,upperdir=$0/upper,workdir=$0/work\" \"$1\"";
         let output = Command::new("sh")
@@ -50,14 +50,14 @@ impl Drop for Overlay {
     }
 }
 
-/// A file system of 2 MiB, unmounted at the end.
+/// A file system of 2 MiB, unmounted on drop.
 struct Tmpfs {
     mountpoint: PathBuf,
     _folder: tempfile::TempDir,
 }
 
 impl Tmpfs {
-    /// `None`, with a reason printed, where this user can't mount one.
+    /// `None`, with a printed reason, if this user can't mount one.
     fn of_two_mib() -> Option<Self> {
         let folder = tempfile::TempDir::new().expect("a temporary folder");
         let mountpoint = folder.path().join("tmpfs");
@@ -90,7 +90,7 @@ fn content(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Bytes that reads fetched through the daemon.
+/// Number of bytes read through the daemon.
 fn bytes_served(mounted: &Mounted) -> u64 {
     mounted.stats()["session"]["read_bytes"]
         .as_u64()
@@ -124,13 +124,13 @@ fn a_file_system_without_passthrough_below_the_source_changes_nothing_for_other_
     assert_eq!(content(&root.join("overlay/file")), "stacked");
     assert_eq!(bytes_served(&mounted), 7, "the overlay's file passes the daemon");
 
-    // An open file and a second descriptor of it.
+    // An open file, and a second descriptor of it.
     assert_eq!(content(&root.join("kept-open")), "kept-open");
     let mut first = String::new();
     kept_open.read_to_string(&mut first).unwrap();
     assert_eq!(first, "kept-open");
 
-    // Files beside the overlay go on past the daemon, those in it through the daemon, also when they are open twice.
+    // Files outside the overlay bypass the daemon, those in it do not, even if they are open twice.
     assert_eq!(content(&root.join("opened-later")), "opened-later");
     assert_eq!(
         bytes_served(&mounted),
@@ -143,7 +143,7 @@ fn a_file_system_without_passthrough_below_the_source_changes_nothing_for_other_
     assert_eq!(reasons.matches("passthrough").count(), 1, "{reasons}");
 }
 
-/// A source that, like NFS, writes back at close: another mount of ours, on a file system that gets full.
+/// A source that, like NFS, writes back at close: another mount of tidegate, on a file system that fills up.
 #[test]
 fn a_close_under_passthrough_tells_what_the_source_could_not_write() {
     let Some(full) = Tmpfs::of_two_mib() else {
@@ -172,7 +172,7 @@ fn a_close_under_passthrough_tells_what_the_source_could_not_write() {
         "{}",
         String::from_utf8_lossy(&upper.stderr)
     );
-    // The room that the lower mount counted on goes while it holds the data back. Only `os.close` tells the error.
+    // Fills the space that the lower mount needs while it buffers the data. Only `os.close` reports the error.
     let script = "import os, sys
 fd = os.open(sys.argv[1] + '/file', os.O_CREAT | os.O_WRONLY)
 os.write(fd, b'1' * (1 << 20))
@@ -195,7 +195,7 @@ except OSError as error: print(error.errno)";
     assert_eq!(told, expected, "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Without passthrough, too, whichever descriptor wrote: the buffer puts what several wrote together.
+/// Also without passthrough, and for any descriptor, because the buffer merges the writes of several.
 #[test]
 fn each_close_has_a_source_that_writes_at_close_write_what_all_descriptors_wrote() {
     let Some(lower) = Mounted::start(&["--passthrough", "off", "--flush-interval", "30s"]) else {

@@ -1,4 +1,4 @@
-//! A daemon's own mount and what else is at its mountpoint; a connection that somebody cuts, and a daemon that is silent.
+//! A daemon's own mount among others at its mount point, an aborted connection, and a silent daemon.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -67,7 +67,7 @@ fn a_connection_that_is_cut_is_told_of_and_leaves_no_dead_mount() {
     open.write_all(b"acknowledged").expect("there is room");
     let daemon = rustix::process::pidfd_open(mounted.pid(), rustix::process::PidfdFlags::empty())
         .expect("the daemon runs");
-    // It says that the mount is busy, and cuts the connection all the same.
+    // umount reports that the mount is busy, but aborts the connection anyway.
     assert!(!runs(Command::new("umount").arg("-f").arg(mounted.mountpoint())));
     crate::harness::wait_for_end(&daemon);
     assert!(!mounted.is_listed(), "a dead mount was left behind");

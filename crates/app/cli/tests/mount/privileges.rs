@@ -1,4 +1,4 @@
-//! What an ordinary user may not do to the source through a mount of root's.
+//! Changes of the source that an ordinary user must not make through root's mount.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use rustix::fs::XattrFlags;
 
 use crate::harness::{Mounted, as_nobody, in_a_thread_of_nobody, report_skip};
 
-/// Sets the attribute `i` by each number of the command: the native one and that of 32-bit programs.
+/// Sets the attribute `i` by both ioctl numbers: the native one and that of 32-bit programs.
 const SET_IMMUTABLE: &str = r#"
 open(my $file, "<", $ARGV[0]) or die $!;
 for my $number (0x40086602, 0x40046602) {
@@ -18,7 +18,7 @@ for my $number (0x40086602, 0x40046602) {
 }
 "#;
 
-/// A mount of root's that others may enter, with a file of root's that they may read.
+/// A mount of root that others may access, with a file of root that they may read.
 fn start(options: &str) -> Option<Mounted> {
     if !rustix::process::geteuid().is_root() {
         report_skip("a mount that others may enter is root's");
@@ -46,7 +46,7 @@ fn answers(mut user: Command, path: &Path) -> String {
     String::from_utf8(run.expect("it runs").stdout).expect("text")
 }
 
-/// The kernel checks who gives the native number, and hands the other one on.
+/// The kernel checks callers of the native number, but passes on the other one unchecked.
 #[test]
 fn no_number_of_an_ioctl_leads_past_the_checks_of_owner_and_mount() {
     if Command::new("perl").arg("--version").output().is_err() {

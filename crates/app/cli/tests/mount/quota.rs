@@ -1,6 +1,6 @@
-//! A source with a quota that is really used up: a btrfs on a loop device whose subvolume has a limit.
+//! A source with an exhausted quota: a btrfs on a loop device whose subvolume has a limit.
 //!
-//! Of the quotas of Linux this one holds for root too, whose writes a root mount's are, and needs no other user.
+//! Among Linux's quotas this one also applies to root, who makes the writes of a root mount, so it needs no other user.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -12,17 +12,17 @@ use rustix::io::Errno;
 
 use crate::harness::{report_skip, tidegate};
 
-/// What the subvolume may hold.
+/// The quota of the subvolume.
 const LIMIT: &str = "8M";
 const MIB: usize = 1 << 20;
 
-/// A btrfs whose subvolume `limited` may hold [`LIMIT`]; unmounted at the end.
+/// A btrfs whose subvolume `limited` has the quota [`LIMIT`]; unmounted on drop.
 struct Limited {
     folder: tempfile::TempDir,
 }
 
 impl Limited {
-    /// `None`, with a reason printed, where there is no root, loop device or btrfs.
+    /// `None`, with a printed reason, without root, a loop device or btrfs.
     fn new() -> Option<Self> {
         let folder = tempfile::TempDir::new().expect("a temporary folder");
         let limited = Self { folder };
@@ -31,7 +31,7 @@ impl Limited {
         let file = File::create(&image).expect("a temporary folder takes files");
         file.set_len(128 << 20).expect("a temporary folder takes files");
         let (image, root, source) = (text(&image), text(&root), text(&limited.source()));
-        // Enabling starts a scan, and limits hold only after it.
+        // Enabling starts a scan; limits apply only after it.
         let steps: [&[&str]; 6] = [
             &["mkfs.btrfs", "-q", "-f", &image],
             &["mount", "-t", "btrfs", "-o", "loop", &image, &root],
@@ -79,7 +79,7 @@ fn told(answer: io::Result<()>) -> Option<i32> {
     answer.err().and_then(|error| error.raw_os_error())
 }
 
-/// Runs a check on a mount of the subvolume, nothing of which is flushed by time.
+/// Runs a check on a mount of the subvolume without flushes by time.
 fn on_a_mount(check: impl Fn(&Limited, &Path)) {
     let Some(limited) = Limited::new() else {
         return;
@@ -112,7 +112,7 @@ fn on_a_mount(check: impl Fn(&Limited, &Path)) {
     );
 }
 
-/// Makes so many files of so many bytes in the source.
+/// Creates `count` files of `bytes` each in the source.
 fn fill(limited: &Limited, count: usize, bytes: usize) {
     for number in 0..count {
         let path = limited.source().join(format!("filler {number}"));
@@ -122,7 +122,7 @@ fn fill(limited: &Limited, count: usize, bytes: usize) {
     }
 }
 
-/// Removes one of them. btrfs gives back what a file took with its next transaction.
+/// Removes one of them. btrfs frees its space with the next transaction.
 fn empty(limited: &Limited, folder: &Path, number: usize) {
     fs::remove_file(folder.join(format!("filler {number}"))).expect("removing takes no room");
     let source = File::open(limited.source()).expect("the source is there");
@@ -137,7 +137,7 @@ fn a_flush_over_the_quota_is_told_once_to_each_descriptor_and_the_mount_stays_us
         let first = File::create(&path).unwrap();
         let second = OpenOptions::new().write(true).open(&path).unwrap();
         let other = File::create(folder.join("other")).unwrap();
-        // The buffer takes 4 MiB; the quota has 1 MiB left.
+        // The buffer takes 4 MiB; 1 MiB of the quota is left.
         for number in 0..8 {
             first.write_all_at(&vec![2; MIB / 2], number * (1 << 19)).unwrap();
         }
@@ -166,7 +166,7 @@ fn a_flush_over_the_quota_is_told_once_to_each_descriptor_and_the_mount_stays_us
     });
 }
 
-/// statfs knows nothing of the quota, and says that there is room.
+/// statfs does not include the quota and reports free space.
 #[test]
 fn what_is_acknowledged_after_an_error_for_quota_is_kept() {
     on_a_mount(|limited, folder| {
@@ -191,7 +191,7 @@ fn what_is_acknowledged_after_an_error_for_quota_is_kept() {
                 }
                 Some(error) => {
                     assert_eq!(error, Errno::DQUOT.raw_os_error());
-                    // Room for a few more.
+                    // Make room for a few more writes.
                     if let Some(number) = fillers.next() {
                         empty(limited, folder, number);
                     }

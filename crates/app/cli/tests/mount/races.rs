@@ -1,7 +1,8 @@
-//! Every call of another user beside somebody who exchanges what the name leads to: by the source itself, or by a second mount of it.
+//! Races every call of another user against a process that swaps the target of the name, directly in the source or through
+//! a second mount of it.
 //!
-//! The oracle: what is root's alone is never read, its content and metadata never change, and its name in a sticky folder stays.
-//! `TIDEGATE_FULL` races each pair for 60 s, `TIDEGATE_RACE_SECONDS` for as long as it says.
+//! The oracle: files private to root are never read, their content and metadata never change, and their names in a sticky
+//! folder stay. `TIDEGATE_FULL` races each pair for 60 s, `TIDEGATE_RACE_SECONDS` sets the time.
 
 mod calls;
 mod occupants;
@@ -22,24 +23,24 @@ use calls::{CALLS, Outcome};
 use occupants::Racer;
 
 const SECRET: &[u8] = b"root's secret";
-/// Users of a container: its root is this user.
+/// The first user id of the container, the id of its root.
 const CONTAINER: u32 = 100_000;
 const CONTAINER_USERS: u32 = 65_536;
-/// The group by which alone a caller may enter.
+/// The group that grants a caller access.
 const GROUP: u32 = 2000;
-/// Says in the process of a container which call it is to make, where, and for how long.
+/// In the process of a container: the number of the call, the paths and the time.
 const ORDER: &str = "TIDEGATE_RACE_ORDER";
 
-/// Who makes the calls.
+/// The caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
-    /// A user without anything.
+    /// A user without privileges.
     User,
-    /// A user who may enter by a supplementary group.
+    /// A user with access by a supplementary group.
     Member,
-    /// Root of a user namespace with users of its own.
+    /// Root of a user namespace with its own user ids.
     Container,
-    /// Root itself: shows that the oracle sees something.
+    /// Root itself: shows that the oracle detects violations.
     Root,
 }
 
@@ -60,14 +61,14 @@ impl Who {
     }
 }
 
-/// By what way names are exchanged.
+/// The path through which names are swapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Source,
     SecondMount,
 }
 
-/// What came of the calls of one kind.
+/// Results of the calls of one kind.
 #[derive(Debug, Default)]
 struct Report {
     exchanges: u64,
@@ -85,7 +86,7 @@ fn time_of_a_pair() -> Duration {
     }
 }
 
-/// A source, a mount of it for everybody, and maybe another one.
+/// A source, a mount of it for all users, and optionally a second mount.
 struct Stage {
     mounted: Mounted,
     second: Option<(tempfile::TempDir, PathBuf)>,
@@ -128,13 +129,13 @@ impl Stage {
         Some(Self { mounted, second })
     }
 
-    /// Where names are exchanged.
+    /// The folder in which names are swapped.
     fn place(&self) -> PathBuf {
         let second = self.second.as_ref().map(|(_, mountpoint)| mountpoint.clone());
         second.unwrap_or_else(|| self.mounted.source())
     }
 
-    /// Has `who` make one of [`CALLS`] for `time` beside the racer.
+    /// Lets `who` make one of [`CALLS`] for `time` against the racer.
     fn race(&self, who: Who, number: usize, time: Duration) -> Report {
         let stop = AtomicBool::new(false);
         let racer = Racer::new(
@@ -216,9 +217,9 @@ fn call_as(
     })
 }
 
-/// The same by a process of its own: threads can't enter a user namespace.
+/// Makes the calls in a separate process, because threads can't enter a user namespace.
 fn call_in_a_container(number: usize, mount: &Path, source: &Path, time: Duration) -> Report {
-    // The user may not see the folder that this program was built in.
+    // The user may not access the folder of this program.
     let program = mount.parent().expect("it has one").join("races");
     if !program.exists() {
         fs::copy(std::env::current_exe().expect("/proc is mounted"), &program).expect("room for it");
@@ -268,7 +269,7 @@ fn call_in_a_container(number: usize, mount: &Path, source: &Path, time: Duratio
     }
 }
 
-/// `unshare` enters it before it starts another program.
+/// Waits until `unshare` has entered the namespace, before it starts another program.
 fn wait_for_a_namespace(pid: u32) {
     let own = fs::read_link("/proc/self/ns/user").expect("/proc is mounted");
     let started = Instant::now();
@@ -281,7 +282,7 @@ fn wait_for_a_namespace(pid: u32) {
     }
 }
 
-/// In the process of a container: makes the calls and reports.
+/// Runs in the process of a container: makes the calls and reports.
 #[expect(
     clippy::print_stdout,
     reason = "the report is read by the test that started this process"
@@ -301,7 +302,7 @@ fn follow(order: &str) {
     println!("\nreport {} {} {}", report.attempts, report.done, report.wins);
 }
 
-/// Every call against both ways; each stage has other options, as they lead through other code.
+/// Races every call against both paths. Each stage has other mount options, to cover other code.
 fn races(who: Who, options: [&[&str]; 2]) {
     if !rustix::process::geteuid().is_root() {
         report_skip("only root mounts for other users");
@@ -364,14 +365,14 @@ fn root_of_a_container_gets_no_more_than_was_checked() {
     races(Who::Container, [&[], WITHOUT_TRUST]);
 }
 
-/// The oracle sees what there is to see: root may do all of it.
+/// Shows that the oracle detects violations: root may do everything.
 #[test]
 fn who_may_do_everything_wins() {
     if !rustix::process::geteuid().is_root() {
         report_skip("only root mounts for other users");
         return;
     }
-    // What the kernel believes of a name for a second is mostly of something else.
+    // A name that the kernel caches for a second would mostly have another target by then.
     let Some(stage) = Stage::new(Who::Root, Way::Source, WITHOUT_TRUST) else {
         return;
     };

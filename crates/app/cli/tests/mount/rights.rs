@@ -1,4 +1,5 @@
-//! What a user gets through a mount of root's is no more than the kernel granted on the very file, while others change the source.
+//! Through root's mount a user gets no more rights than the kernel granted on the very file, while others change the
+//! source.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::harness::{Mounted, in_a_thread_of_nobody, report_skip};
 
-/// A mount for everybody with a folder `shared`, sticky and open to all, in each mode that opens differently.
+/// Runs a test on a mount for all users with a sticky folder `shared`, open to all, in each mode that opens differently.
 fn shared(test: impl Fn(&Path, &Path)) {
     if !rustix::process::geteuid().is_root() {
         report_skip("only root mounts for other users");
@@ -75,7 +76,7 @@ fn in_a_sticky_folder_nobody_takes_away_what_came_in_the_place_of_his_file() {
     shared(|source, mount| {
         in_a_thread_of_nobody(|| {
             for name in ["removed", "moved", "replaced", "by"] {
-                // The kernel knows these names from here on.
+                // The kernel caches these names from here on.
                 fs::write(mount.join(name), "nobody's").unwrap();
             }
         });

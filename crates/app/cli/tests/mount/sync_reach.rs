@@ -1,4 +1,5 @@
-//! What `sync` reaches: the kernel tells an ordinary FUSE mount nothing of it, and what is promised instead.
+//! Reach of `sync`: the kernel does not pass it on to an ordinary FUSE mount, and the guide promises something else
+//! instead.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -16,7 +17,7 @@ fn wait_a_little() {
     assert_eq!(poll(&mut [], Some(&pause)), Ok(0));
 }
 
-/// Asked without a child process: the end of its copies of our descriptors would be a close, which flushes.
+/// Queried without a child process: closing its copies of our descriptors would flush.
 fn document(mounted: &Mounted) -> serde_json::Value {
     let mut value = vec![0; 64 << 10];
     let length = rustix::fs::getxattr(mounted.mountpoint(), "user.tidegate.stats", &mut value[..])
@@ -30,7 +31,8 @@ fn entries_in_use(mounted: &Mounted) -> u64 {
         .expect("the document counts entries")
 }
 
-/// The promise of docs/guide/mount.md for `sync`: the buffer hands everything to the source by itself, where `sync` finds it.
+/// The promise of docs/guide/mount.md for `sync`: the buffer writes everything to the source by itself, within reach of
+/// `sync`.
 #[test]
 fn buffered_data_is_in_the_source_soon_where_sync_reaches_it() {
     let Some(mounted) = Mounted::start(&["--passthrough", "off"]) else {
@@ -43,14 +45,14 @@ fn buffered_data_is_in_the_source_soon_where_sync_reaches_it() {
         assert!(Instant::now() < until, "the buffer does not empty itself");
         wait_a_little();
     }
-    // The descriptor is open still: neither a close nor an fsync wrote anything.
+    // The descriptor is still open: neither a close nor an fsync wrote anything.
     let below = mounted.source().join("file");
     assert_eq!(std::fs::read(&below).unwrap(), vec![9; 300_000]);
     rustix::fs::syncfs(File::open(mounted.source()).unwrap()).unwrap();
     drop(file);
 }
 
-/// Why the promise is not one of `sync` itself: nothing arrives.
+/// The reason why the promise is not about `sync` itself: no request arrives.
 #[test]
 fn sync_of_the_mount_sends_no_request() {
     let Some(mounted) = Mounted::start(&["--passthrough", "off", "--flush-interval", "30s"]) else {

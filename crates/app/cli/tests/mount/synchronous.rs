@@ -15,14 +15,14 @@ use crate::harness::{Mounted, in_a_thread_of_nobody, report_skip};
 
 const WRITES: usize = 40;
 
-/// The calls of a daemon that write or sync, from now on.
+/// Traces write and sync calls of a daemon from now on.
 struct Traced {
     strace: Child,
     log: PathBuf,
 }
 
 impl Traced {
-    /// `None`, with a reason printed, where strace is missing or may not trace.
+    /// `None`, with a printed reason, if strace is missing or may not trace.
     fn start(daemon: Pid, folder: &Path) -> Option<Self> {
         let log = folder.join("strace.log");
         let mut strace = Command::new("strace")
@@ -50,7 +50,7 @@ impl Traced {
         None
     }
 
-    /// Ends the trace; one line for each call.
+    /// Ends the trace; returns one line per call.
     fn lines(mut self) -> Vec<String> {
         rustix::process::kill_process(Pid::from_child(&self.strace), Signal::TERM).expect("strace runs");
         self.strace.wait().expect("it was started here");
@@ -59,12 +59,12 @@ impl Traced {
     }
 }
 
-/// The data of a write, in one page of memory: the kernel makes a request of each `--io-unit 4k` page that a direct write
+/// The data of a write, in one page of memory: with `--io-unit 4k` a direct write becomes one request per page that it
 /// touches.
 #[repr(align(4096))]
 struct Page([u8; 4096]);
 
-/// How a program asks for durability with each write.
+/// Requests of durability by a program, for each write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Plain,
@@ -72,13 +72,13 @@ enum Way {
     OpenedSync,
     EachDsync,
     EachSync,
-    /// Such files skip the page cache in every mode.
+    /// Such files bypass the page cache in every mode.
     AppendedDsync,
-    /// And go on doing so.
+    /// They still bypass it after `O_APPEND` is cleared.
     OnceAppendedDsync,
 }
 
-/// All but the plain one.
+/// All except the plain one.
 const SYNCHRONOUS: [Way; 6] = [
     Way::OpenedDsync,
     Way::OpenedSync,
@@ -123,7 +123,7 @@ impl Way {
         }
     }
 
-    /// Whether this call of the daemon gives what the program asked for.
+    /// Returns true if this call of the daemon provides the requested durability.
     fn is_met_by(self, call: &str) -> bool {
         let everything = call.contains("RWF_SYNC") || call.contains("fsync(");
         match self {
@@ -139,10 +139,10 @@ impl Way {
     }
 }
 
-/// Who mounts, and writes.
+/// The user who mounts and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
-    /// Whoever runs the tests.
+    /// The user who runs the tests.
     Tester,
     /// An ordinary user, through fusermount3.
     Nobody,
@@ -164,7 +164,7 @@ impl Who {
     }
 }
 
-/// The daemon's syncs while a program writes this way; `None` where nothing can be traced.
+/// Number of the daemon's syncs during the writes; `None` if tracing is not possible.
 fn syncs(mounted: &Mounted, who: Who, way: Way) -> Option<usize> {
     let traced = Traced::start(mounted.pid(), &mounted.source())?;
     who.write_all(way, &mounted.mountpoint().join(format!("{way:?}")));
@@ -172,7 +172,7 @@ fn syncs(mounted: &Mounted, who: Who, way: Way) -> Option<usize> {
     Some(lines.iter().filter(|line| way.is_met_by(line)).count())
 }
 
-/// Ways to mount in which the daemon sees each write.
+/// Mount modes in which the daemon sees each write.
 const MODES: [&[&str]; 8] = [
     &["--passthrough", "off"],
     &["--passthrough", "off", "--flusher", "inline"],
@@ -184,7 +184,7 @@ const MODES: [&[&str]; 8] = [
     &["--passthrough", "off", "--uring", "on"],
 ];
 
-/// Those of them that this kernel has; prints what is left out.
+/// The modes that this kernel supports; prints the skipped ones.
 fn modes() -> Vec<&'static [&'static str]> {
     let enabled = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
     let has_uring = enabled.is_ok_and(|text| text.trim() == "Y");
@@ -221,7 +221,7 @@ fn each_synchronous_write_is_synced_in_the_source_before_it_returns() {
 
 #[test]
 fn a_mount_with_sync_syncs_plain_writes_in_the_source() {
-    // By default too: the kernel doesn't pass the option on to files that it writes itself, so there are none.
+    // Covers the default mode too: the kernel would not apply the option to passthrough files, so there is no passthrough.
     let default: &[&str] = &[];
     for who in [Who::Tester, Who::Nobody] {
         for mode in modes().into_iter().chain([default]) {
@@ -232,7 +232,7 @@ fn a_mount_with_sync_syncs_plain_writes_in_the_source() {
             let Some(syncs) = syncs(&mounted, who, Way::Plain) else {
                 return;
             };
-            // The new name is synced too.
+            // One more sync for the new name.
             assert_eq!(syncs, WRITES + 1, "{WRITES} writes by {who:?} in mode {mode:?}");
         }
     }
@@ -271,13 +271,13 @@ fn a_mount_with_dirsync_syncs_each_new_name_in_the_source() {
     }
 }
 
-/// An ext4 on a loop device of its own, whose flushes are counted.
+/// An ext4 on its own loop device, whose flushes are counted.
 struct Ext4 {
     folder: tempfile::TempDir,
 }
 
 impl Ext4 {
-    /// `None`, with a reason printed, where there is no root, loop device or ext4.
+    /// `None`, with a printed reason, without root, a loop device or ext4.
     fn new() -> Option<Self> {
         let ext4 = Self {
             folder: tempfile::TempDir::new().expect("a temporary folder"),
@@ -309,7 +309,7 @@ impl Ext4 {
         self.folder.path().join("ext4")
     }
 
-    /// Cache flushes that its device completed.
+    /// Number of cache flushes that its device completed.
     fn flushes(&self) -> usize {
         let device = rustix::fs::stat(self.root()).expect("it is mounted").st_dev;
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -330,7 +330,7 @@ impl Drop for Ext4 {
     }
 }
 
-/// Under passthrough the daemon sees no write, so the device is asked; and in other modes it says the same.
+/// Under passthrough the daemon sees no writes, so this counts the device's flushes; in other modes they agree.
 #[test]
 fn each_synchronous_write_flushes_the_device_of_the_source_also_under_passthrough() {
     let Some(ext4) = Ext4::new() else {

@@ -1,5 +1,5 @@
-//! A source that syncs by itself: files and folders with the attributes `S` and `D` of chattr(1), and file systems mounted with
-//! `sync` or `dirsync`. Flushes of the source's device are counted.
+//! A synchronous source: files and folders with the attributes `S` and `D` of chattr(1), and file systems mounted with
+//! `sync` or `dirsync`. Counts flushes of the source's device.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, symlink};
@@ -22,7 +22,7 @@ const MODES: [&[&str]; 7] = [
     &["--passthrough", "off", "--writeback", "on"],
 ];
 
-/// `None`, with a reason printed, where there is no root, loop device or ext4.
+/// `None`, with a printed reason, without root, a loop device or ext4.
 fn ext4(options: &str) -> Option<Ext4> {
     let made = Ext4::mounted_with(64, options);
     made.map_err(|reason| report_skip(&reason)).ok()
@@ -52,7 +52,7 @@ fn open(path: &Path) -> File {
     opened.expect("a file in the mount")
 }
 
-/// Flushes of the device while a descriptor writes block after block.
+/// Number of device flushes while a descriptor writes block after block.
 fn flushes(ext4: &Ext4, file: &File) -> u64 {
     let before = ext4.flushes();
     for number in 0..WRITES {
@@ -109,7 +109,7 @@ fn each_write_is_synced_where_the_source_is_mounted_with_sync() {
     }
 }
 
-/// With `writeback=on` the kernel decides when the file is opened; that is left out here.
+/// Skips `writeback=on`, where the kernel decides when the file is opened.
 #[test]
 fn the_attribute_s_set_through_the_mount_holds_at_once_for_open_files() {
     for mode in MODES {
@@ -136,7 +136,7 @@ fn the_attribute_s_set_through_the_mount_holds_at_once_for_open_files() {
     }
 }
 
-/// Each change of a name that `dirsync` is about (mount(8)), and its flushes of the device.
+/// Each name change covered by `dirsync` (mount(8)), with its number of device flushes.
 fn name_changes(ext4: &Ext4, folder: &Path) -> Vec<(&'static str, u64)> {
     fs::create_dir(folder.join("from")).unwrap();
     fs::create_dir(folder.join("to")).unwrap();

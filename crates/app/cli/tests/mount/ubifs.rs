@@ -1,5 +1,6 @@
-//! `tidegate ubifs mount` on images of `mkfs.ubifs`: what the mount shows is what the image was made of, and what `extract` gives.
-//! Extended attributes, which not every `mkfs.ubifs` writes, are compared with Linux' in the tests of the crate `ubifs`.
+//! `tidegate ubifs mount` on images of `mkfs.ubifs`: the mount shows the files that the image was made from, as `extract`
+//! does. Extended attributes, which not every `mkfs.ubifs` writes, are compared with Linux's in the tests of the crate
+//! `ubifs`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,14 +17,14 @@ use crate::harness::{
     NOBODY, as_nobody, can_mount, can_mount_as_nobody, report_skip, tidegate, wait_for_end,
 };
 
-/// A folder with an image, and where it is mounted.
+/// A folder with an image and its mount point.
 struct Scene {
     folder: TempDir,
     pid: Option<rustix::process::Pid>,
 }
 
 impl Scene {
-    /// A tree with everything that a file system has, and a mountpoint. `None`, with a reason printed, where it can't be had.
+    /// A tree with every kind of file, and a mount point. `None`, with a printed reason, if it can't be made.
     fn new() -> Option<Self> {
         if !can_mount() {
             return None;
@@ -126,7 +127,7 @@ fn make_tree(root: &Path) {
     symlink("../a/small", root.join("a/b/link")).expect("possible on this host");
     fs::write(root.join("empty"), b"").expect("possible on this host");
     let sparse = File::create(root.join("sparse")).expect("possible on this host");
-    // Blocks of zeros are holes to mkfs.ubifs.
+    // mkfs.ubifs turns blocks of zeros into holes.
     sparse
         .write_all_at(&[7; 5000], 1 << 20)
         .expect("possible on this host");
@@ -148,7 +149,7 @@ fn make_tree(root: &Path) {
     } else {
         std::os::unix::fs::chown(root.join("empty"), Some(12), Some(34)).expect("possible on this host");
     }
-    // mkfs.ubifs takes whole seconds.
+    // mkfs.ubifs stores whole seconds.
     let mut all = Vec::new();
     walk(root, &mut |path| all.push(path.to_owned()));
     for path in all.iter().rev() {
@@ -176,7 +177,7 @@ fn walk(path: &Path, visit: &mut dyn FnMut(&Path)) {
     }
 }
 
-/// Path to all that can be seen of a file.
+/// Maps each path to all visible properties of the file.
 fn seen(root: &Path) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     walk(root, &mut |path| {
@@ -214,7 +215,7 @@ fn seen(root: &Path) -> BTreeMap<String, String> {
     files
 }
 
-/// FNV-1a over 64 bits.
+/// 64-bit FNV-1a.
 fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3)
@@ -241,7 +242,7 @@ fn a_mount_shows_every_file_as_it_was_and_as_extract_gives_it() {
         let out = scene.text(compression);
         let extract = tidegate()
             .args(["ubifs", "extract", &scene.text("image"), "-o", &out])
-            // The tree has a device and setuid files where root made it.
+            // The tree has a device and setuid files if root made it.
             .args(rustix::process::geteuid().is_root().then_some("--preserve"))
             .output()
             .expect("possible on this host");
@@ -299,7 +300,7 @@ fn a_damaged_block_is_an_error_of_that_place_alone() {
         .position(|window| window == b"small\n")
         .expect("possible on this host");
     raw[at] ^= 1;
-    // Block 100 of the large file, in the middle of what is read ahead.
+    // Block 100 of the large file, in the middle of the read-ahead.
     let block = &content(3_000_001)[100 * 4096..101 * 4096];
     let at = raw
         .windows(4096)
@@ -346,7 +347,7 @@ fn an_ordinary_user_mounts_an_image() {
     scene.make_image("2048", "126976", &[]);
     fs::set_permissions(scene.folder.path(), PermissionsExt::from_mode(0o755))
         .expect("possible on this host");
-    // The user may not see the folder that the binary was built in.
+    // The user may not access the folder of the built binary.
     fs::copy(env!("CARGO_BIN_EXE_tidegate"), scene.path("tidegate")).expect("possible on this host");
     std::os::unix::fs::chown(scene.path("mountpoint"), Some(NOBODY), Some(NOBODY))
         .expect("possible on this host");
@@ -365,7 +366,7 @@ fn an_ordinary_user_mounts_an_image() {
     let (program, to) = (scene.text("tidegate"), scene.text("mountpoint"));
     let mounted = as_nobody(&program, &["ubifs", "mount", &scene.text("image"), &to]);
     assert!(mounted.0, "{:?}", mounted.2);
-    // The image is this user's to read, whoever owns the files in it.
+    // The user may read the whole image, whoever owns the files in it.
     let read = as_nobody("cat", &[&format!("{to}/a/small")]);
     let unmounted = as_nobody(&program, &["unmount", &to]);
     assert_eq!((read.0, read.1.as_str()), (true, "small\n"), "{:?}", read.2);

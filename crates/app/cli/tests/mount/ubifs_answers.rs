@@ -1,8 +1,8 @@
-//! Flags, extended attributes, ACLs, holes, files without a name: a mount answers what Linux' own UBIFS does, call by call.
+//! Flags, extended attributes, ACLs, holes, unnamed files: a mount answers each call like Linux's own UBIFS.
 //!
-//! `answers.txt` says what that is, one call a line: the answer of Linux 6.1, and behind ` || ` that of the mount where it is another: it never
-//! refuses what Linux does. With `TIDEGATE_FULL` Linux is asked again in the lab guest. `TIDEGATE_WRITE_ANSWERS=FILE` writes what
-//! was answered there.
+//! `answers.txt` holds the answers, one call per line: that of Linux 6.1 and, after ` || `, that of the mount if it
+//! differs; the mount never refuses a call that Linux accepts. With `TIDEGATE_FULL` the calls run again on Linux in the lab
+//! guest. `TIDEGATE_WRITE_ANSWERS=FILE` writes the answers found.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::ubifs_writable::Scene;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/answers.py");
 
-/// What is answered to each call: by Linux, and by a mount.
+/// The expected answers to all calls: of Linux, and of a mount.
 fn known() -> (Vec<String>, Vec<String>) {
     let lines = include_str!("answers.txt").lines();
     lines

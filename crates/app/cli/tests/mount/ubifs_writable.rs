@@ -1,4 +1,4 @@
-//! `tidegate ubifs mount -o rw` on chips and arrays in files: what programs write is there afterwards, however the mount ends.
+//! `tidegate ubifs mount -o rw` on chips and arrays in files: written data is kept, however the mount ends.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::harness::{can_mount, tidegate, unmount_in_a_process_namespace, wait_for_end};
 
-/// Chips in files with a file system, and where it is mounted.
+/// Chips in files with a file system, and their mount point.
 pub struct Scene {
     folder: TempDir,
     devices: Vec<String>,
@@ -24,7 +24,8 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// An empty file system on so many chips of 9 MiB together. `None`, with a reason printed, where nothing can be mounted.
+    /// Makes an empty file system on `members` chips of 9 MiB in total. `None`, with a printed reason, if mounting is not
+    /// possible.
     pub fn new(members: u32) -> Option<Self> {
         if !can_mount() {
             return None;
@@ -56,7 +57,7 @@ impl Scene {
         Some(scene)
     }
 
-    /// A file beside the chips, or the folder that it is mounted at.
+    /// A file beside the chips, or the mount point.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -81,7 +82,7 @@ impl Scene {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Mounts it; what the command says of that.
+    /// Mounts it and returns the report.
     pub fn mount(&mut self, options: &str) -> Value {
         let to = self.text("mountpoint");
         let report = self.succeeds(&["ubifs", "mount", "--json", "-o", options], &[&to]);
@@ -92,7 +93,7 @@ impl Scene {
         report
     }
 
-    /// Ends the mount by a signal to its daemon, or by unmounting it.
+    /// Ends the mount, by a signal to its daemon or by unmounting it.
     pub fn end(&mut self, signal: Option<Signal>) {
         let pid = self.pid.take().expect("it is mounted");
         let daemon = pidfd_open(pid, PidfdFlags::empty()).expect("possible on this host");
@@ -112,7 +113,7 @@ impl Scene {
         output.expect("possible on this host")
     }
 
-    /// Nothing is wrong with it.
+    /// Checks that the file system is consistent.
     pub fn check(&self) {
         let output = self.run(&["ubifs", "check"], &[]);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -183,7 +184,7 @@ fn what_programs_do_to_files_is_there_at_the_next_mount() {
             RenameFlags::EXCHANGE,
         );
         assert_eq!(exchanged, Ok(()));
-        // Open without a name, at the end of the mount too.
+        // Keeps an unlinked file open until after the end of the mount.
         let mut unnamed = File::create(root.join("gone")).expect("there is room");
         fs::remove_file(root.join("gone")).expect("it is there");
         unnamed.write_all(&content(50_000, 7)).expect("there is room");
@@ -257,7 +258,7 @@ fn a_full_mount_says_so_and_takes_files_again_once_others_go() {
     let Some(mut scene) = Scene::new(1) else { return };
     scene.mount("rw");
     let root = scene.path("mountpoint");
-    // Nothing that compresses.
+    // Incompressible data.
     let mut state = 1_u64;
     let mut noise = vec![0_u8; 256 << 10];
     for byte in &mut noise {
@@ -321,20 +322,20 @@ fn a_full_mount_says_so_and_takes_files_again_once_others_go() {
     scene.check();
 }
 
-/// One page of each block, as `nand fail` names it.
+/// One page of each block, in the syntax of `nand fail`.
 fn places(page: &str) -> String {
     let places: Vec<String> = (0..144).map(|block| format!("{block}{page}")).collect();
     places.join(",")
 }
 
-/// Writes through a mount of which no block takes more than 20 pages until that fails, and looks at what calls answer then.
+/// Writes through a mount whose blocks take at most 20 pages until a write fails, then checks the answers to calls.
 fn write_until_it_fails(scene: &Scene) {
     let root = scene.path("mountpoint");
     let mut synced = File::create(root.join("synced")).expect("there is room");
     synced.write_all(&content(9000, 3)).expect("there is room");
     synced.sync_all().expect("the first pages can be written");
     let mut large = File::create(root.join("large")).expect("there is room");
-    // Nothing that compresses.
+    // Incompressible data.
     let mut state = 7_u64;
     let noise: Vec<u8> = std::iter::repeat_with(|| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -352,7 +353,7 @@ fn write_until_it_fails(scene: &Scene) {
     assert!(fs::read(root.join("synced")).expect("reads go on") == content(9000, 3));
 }
 
-/// What was synced is there once the device works again.
+/// Checks that synced data is present once the device works again.
 fn assert_synced_is_there(scene: &mut Scene) {
     scene.succeeds(&["nand", "fail"], &["--mend", &places("")]);
     scene.check();
@@ -362,7 +363,8 @@ fn assert_synced_is_there(scene: &mut Scene) {
     scene.end(None);
 }
 
-/// The device fails where UBI can't mend it: reads go on, statistics say why, and the exit code of the unmount tells it.
+/// A device failure that UBI can't repair: reads continue, statistics report the cause, and so does the exit code of the
+/// unmount.
 #[test]
 fn an_unmount_that_could_not_write_everything_fails_and_says_what_is_lost() {
     let Some(mut scene) = Scene::new(1) else { return };
@@ -389,7 +391,8 @@ fn an_unmount_that_could_not_write_everything_fails_and_says_what_is_lost() {
     assert_synced_is_there(&mut scene);
 }
 
-/// The same of a mount in the foreground, which is its own daemon: its exit code is that of the end, by an unmount or a signal.
+/// As above for a mount in the foreground, which is its own daemon: its exit code reports the failure after an unmount or a
+/// signal.
 #[test]
 fn a_mount_in_the_foreground_whose_writer_failed_exits_with_2() {
     for signal in [None, Some(Signal::TERM)] {
@@ -426,7 +429,7 @@ fn a_mount_in_the_foreground_whose_writer_failed_exits_with_2() {
     }
 }
 
-/// It returned at once, with 0, while the daemon still wrote.
+/// Regression: it returned 0 at once while the daemon was still writing.
 #[test]
 fn an_unmount_from_another_process_namespace_waits_for_the_daemon_and_tells_how_it_ended() {
     for fails in [false, true] {
@@ -437,7 +440,7 @@ fn an_unmount_from_another_process_namespace_waits_for_the_daemon_and_tells_how_
         scene.mount("rw");
         match fails {
             true => write_until_it_fails(&scene),
-            // What is overwritten waits to be erased.
+            // Overwritten data leaves blocks to erase.
             false => (0..8).for_each(|round| {
                 let file = scene.path("mountpoint").join("file");
                 fs::write(file, content(500_000, round + 3)).expect("there is room");
@@ -458,7 +461,7 @@ fn an_unmount_from_another_process_namespace_waits_for_the_daemon_and_tells_how_
     }
 }
 
-/// `sync` of the mountpoint reaches all files; what nobody synced is written by itself.
+/// `sync` on the mount point covers all files; unsynced data is written in the background.
 #[test]
 fn a_sync_of_the_mountpoint_and_the_work_beside_it_write_what_nobody_synced() {
     let Some(mut scene) = Scene::new(1) else { return };

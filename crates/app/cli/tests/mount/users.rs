@@ -1,4 +1,4 @@
-//! Mounts of ordinary users, locks between processes, inherited ACLs, and a second life after a crash.
+//! Mounts of ordinary users, locks between processes, inherited ACLs, and a new mount after a crash.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -50,7 +50,8 @@ fn a_lock_excludes_another_process() {
     assert!(other_gets_it());
 }
 
-/// `system.posix_acl_default` granting one more user everything: version 2, then tag, permissions and id of each entry.
+/// `system.posix_acl_default` that grants all rights to one more user: version 2, then tag, permissions and id of each
+/// entry.
 fn default_acl() -> Vec<u8> {
     let entries: [(u16, u16, u32); 5] = [
         (0x01, 7, u32::MAX),
@@ -144,7 +145,7 @@ fn workers_have_the_daemons_credentials_again_after_calls_for_another_user() {
         let root = mounted.mountpoint();
         fs::set_permissions(root.parent().unwrap(), PermissionsExt::from_mode(0o755)).unwrap();
         fs::set_permissions(mounted.source(), PermissionsExt::from_mode(0o777)).unwrap();
-        // More of them than there are workers, at once.
+        // More concurrent requests than workers.
         let script = "for i in 1 2 3 4 5 6 7 8; do (mkdir d$i; echo $i > d$i/f; mkdir d$i; ln -s f d$i/l; \
                       truncate -s 1 d$i/f; mkfifo d$i/p) 2>/dev/null & done; wait";
         let ran = as_nobody().args(["sh", "-c", script]).current_dir(&root).status();

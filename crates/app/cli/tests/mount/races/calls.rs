@@ -1,4 +1,4 @@
-//! The calls that are raced.
+//! The calls under race.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Write};
@@ -9,19 +9,19 @@ use rustix::fs::{AtFlags, CWD, RenameFlags, Timespec, Timestamps, XattrFlags, re
 
 use super::SECRET;
 
-/// What came of a call.
+/// Result of a call.
 pub enum Outcome {
     Refused,
     Done,
-    /// It told what is root's alone.
+    /// It revealed data private to root.
     Won,
 }
 
 pub struct RacedCall {
     pub name: &'static str,
-    /// The folders `from` and `to` are for it, without a sticky bit.
+    /// Races in the folders `from` and `to`, which have no sticky bit.
     pub moves_folders: bool,
-    /// Made with the mountpoint and the source.
+    /// Takes the mount point and the source.
     pub make: fn(&Path, &Path) -> Outcome,
 }
 

@@ -1,4 +1,4 @@
-//! What takes turns at the raced name, and what must not become of it.
+//! The files that alternate at the raced name, and the checks that they stay intact.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -12,37 +12,37 @@ use testkit::prng::Prng;
 
 use super::SECRET;
 
-/// How often things were exchanged, and how often somebody else took or changed root's.
+/// Number of swaps, and of files of root that were taken or changed.
 pub struct Raced {
     pub exchanges: u64,
     pub losses: u64,
 }
 
-/// Exchanges what the name `raced` leads to.
+/// Swaps the target of the name `raced`.
 pub struct Racer {
     source: PathBuf,
-    /// Where names are exchanged: the source, or another mount of it.
+    /// The folder of the swaps: the source, or another mount of it.
     place: PathBuf,
     caller: u32,
     moves_folders: bool,
-    /// Calls that were made beside it.
+    /// Number of calls made against it.
     pub calls: AtomicU64,
 }
 
 #[derive(Clone, Copy)]
 enum Occupant {
-    /// A file that is made for the moment: file systems give it the number of the one before.
+    /// A new file for each turn: file systems reuse the inode number of the previous one.
     New {
         owner: u32,
     },
-    /// Another name of a file that stays.
+    /// Another name of a permanent file.
     HardLink,
     Symlink,
-    /// A folder that comes and goes, by its name in `private`.
+    /// A folder that moves in and out; its name in `private`.
     Folder(&'static str),
 }
 
-/// What stays in the private folder: a file, and folders of root and of the caller.
+/// Fills the private folder: a file, and folders of root and of the caller.
 pub fn furnish(private: &Path, caller: u32) {
     write_secret(&private.join("secret"));
     for (folder, mode, owner) in [
@@ -85,7 +85,7 @@ fn write_secret(path: &Path) {
     fsetxattr(&file, "user.mark", SECRET, XattrFlags::empty()).expect("the file system has attributes");
 }
 
-/// What somebody else must not change.
+/// Checks that no other user has changed the file.
 fn is_whole(file: &mut File, modified: (i64, i64)) -> bool {
     let mut content = Vec::new();
     let mut value = [0; 64];
@@ -133,7 +133,7 @@ impl Racer {
         let occupants: &[Occupant] = if self.moves_folders { &folders } else { &all };
         while !stop.load(Ordering::Relaxed) {
             for occupant in occupants {
-                // In turns and at random: what follows on the caller's own is what it takes for its own.
+                // Alternate with the caller's own files: a later occupant may be mistaken for the caller's file before it.
                 let is_kept = self.occupy(*occupant, &mut random);
                 raced.losses += u64::from(!is_kept);
                 raced.exchanges += 1;
@@ -150,7 +150,7 @@ impl Racer {
         self.place.join(folder).join("raced")
     }
 
-    /// Puts one thing at the name for a moment. False when somebody else got at it.
+    /// Puts one occupant at the name for a moment. Returns false if another user got at it.
     fn occupy(&self, occupant: Occupant, random: &mut Prng) -> bool {
         let name = self.name();
         let private = self.place.join("private");
@@ -214,7 +214,7 @@ impl Racer {
         }
     }
 
-    /// Leaves a thing at the name for some tens of microseconds; for root, whose calls need no luck, until it has made some.
+    /// Leaves the occupant for some tens of microseconds; for root, who needs no luck, until it has made a few calls.
     fn leave(&self, turns: u64) {
         if self.caller != 0 {
             return (0..turns * 50).for_each(|_| std::hint::spin_loop());
@@ -227,7 +227,7 @@ impl Racer {
         }
     }
 
-    /// What was lost is there for the next round.
+    /// Recreates lost files for the next round.
     fn furnish_again(&self) {
         let private = self.source.join("private");
         for name in [
