@@ -62,7 +62,7 @@ pub struct UbifsMountArguments {
     /// The mount point; before it, the further members of the array that IMAGE is the first of, in order
     #[arg(value_name = "MOUNTPOINT", required = true, num_args = 1..)]
     pub members_and_mountpoint: Vec<PathBuf>,
-    /// Mount options, separated by commas; may be given several times
+    /// Mount options, separated by commas; repeatable
     #[arg(short = 'o', value_name = "KEY[=VALUE],...", help_heading = "Mount")]
     pub options: Vec<String>,
     /// Stay in the foreground instead of going to the background once the mount answers

@@ -28,7 +28,7 @@ stonewall
 /// Limits: 256 MiB of data and ten seconds.
 const LIMITED: &str = "ulimit -d 262144; exec timeout 10 \"$0\" \"$@\"";
 
-/// Commands on `good`, which is made by the first of them, and what the input is.
+/// The good input, a command that reads its mutated copy, and whether the input is text.
 const COMMANDS: [(&str, &str, bool); 14] = [
     ("card.toml", "emmc run --card input.toml --size 256k", true),
     (

@@ -1,6 +1,6 @@
-"""What a file system answers to calls at the edges: flags, extended attributes, ACLs, holes, files without a name.
+"""Prints a file system's answers to unusual calls: flags, extended attributes, ACLs, holes, unnamed files.
 
-answers.py FOLDER: does them in FOLDER, as root, and prints a line for each: what was done, and the outcome.
+answers.py FOLDER: makes the calls in FOLDER, as root, and prints a line for each: the call and its result.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ def call(function, *arguments):
 
 
 def opened(path, flags=os.O_RDONLY):
-    """Runs something on a descriptor that is closed afterwards."""
+    """Runs a function on a descriptor and closes the descriptor afterwards."""
 
     def run(use):
         descriptor = os.open(path, flags, 0o644)

@@ -35,7 +35,7 @@ fn the_daemon_needs_less_than_6_mib_beside_its_buffer() {
             .and_then(|number| number.parse().ok())
             .unwrap()
     };
-    // Allow for the size of the test build: its own pages take 4 MiB more than those of a release build (5.7 and 1.8 MiB).
+    // Allow for the size of the test build: its own pages take 4 MiB more than those of other builds (5.7 and 1.8 MiB).
     let resident_kib = kib_of("VmRSS:") - kib_of("RssFile:").min(4 << 10);
     let beside_kib = resident_kib.saturating_sub(BUFFER_KIB);
     assert!(

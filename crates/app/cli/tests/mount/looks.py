@@ -1,5 +1,5 @@
-"""Writes a file and looks at it between the writes. A program of its own: a test that starts others has copies of its
-descriptors closed by them, and each close is a flush.
+"""Writes a file and queries it between writes. A separate program, because programs started by the tests would close copies
+of a test's descriptors, and each close is a flush.
 
 looks.py PATH fstat|pread|listing|log|times
 """
@@ -8,7 +8,7 @@ import os
 import sys
 import time
 
-# From linux/time.h: the clock that file times are taken from.
+# From linux/time.h: the clock of file times.
 CLOCK_REALTIME_COARSE = 5
 RECORD = 4096
 LINE = b"x" * 99 + b"\n"
@@ -31,7 +31,7 @@ def pread(descriptor, index):
 
 
 def listing(index):
-    # The one who started this lists the folder.
+    # The test lists the folder meanwhile.
     if index % 8 == 7:
         print((index + 1) * RECORD, flush=True)
         sys.stdin.readline()

@@ -214,7 +214,7 @@ impl Racer {
         }
     }
 
-    /// Leaves the occupant for some tens of microseconds; for root, who needs no luck, until it has made a few calls.
+    /// Leaves the occupant for some tens of microseconds; for root, which needs no luck, until it has made a few calls.
     fn leave(&self, turns: u64) {
         if self.caller != 0 {
             return (0..turns * 50).for_each(|_| std::hint::spin_loop());
